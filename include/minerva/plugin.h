@@ -220,6 +220,49 @@ typedef struct {
 #define MN_OP_MOE_LINEAR 17u  /* reserved */
 #define MN_OP_MOE_COMBINE 18u /* reserved */
 
+/* Positions of operands (MN_op_NAME), outputs (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and
+ * BIAS: weight i is operand 1 + 2*i, its output is i. OPS-BEGIN */
+enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3, MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5 };
+enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
+enum { MN_EMBED_ATTR_SCALE = 0 };
+enum { MN_RMS_NORM_X = 0, MN_RMS_NORM_WEIGHT = 1 };
+enum { MN_RMS_NORM_OUT_Y = 0 };
+enum { MN_RMS_NORM_ATTR_EPS = 0, MN_RMS_NORM_ATTR_OFFSET = 1 };
+enum { MN_LAYER_NORM_X = 0, MN_LAYER_NORM_WEIGHT = 1, MN_LAYER_NORM_BIAS = 2 };
+enum { MN_LAYER_NORM_OUT_Y = 0 };
+enum { MN_LAYER_NORM_ATTR_EPS = 0 };
+enum { MN_LINEAR_X = 0, MN_LINEAR_WEIGHT = 1, MN_LINEAR_BIAS = 2 };
+enum { MN_LINEAR_OUT_Y = 0 };
+enum { MN_ROPE_X = 0, MN_ROPE_ROW_POS = 1, MN_ROPE_FREQS = 2 };
+enum { MN_ROPE_OUT_Y = 0 };
+enum { MN_ROPE_ATTR_PAIRING = 0, MN_ROPE_ATTR_N_ROT = 1, MN_ROPE_ATTR_MSCALE = 2 };
+enum { MN_KV_STORE_K = 0, MN_KV_STORE_V = 1, MN_KV_STORE_ROW_POS = 2, MN_KV_STORE_ROW_SLOT = 3, MN_KV_STORE_PAGES = 4, MN_KV_STORE_KV = 5 };
+enum { MN_KV_STORE_ATTR_KV_LAYER = 0, MN_KV_STORE_ATTR_GROUP = 1 };
+enum { MN_ATTENTION_Q = 0, MN_ATTENTION_ROW_POS = 1, MN_ATTENTION_ROW_SLOT = 2, MN_ATTENTION_SEQS = 3, MN_ATTENTION_PAGES = 4, MN_ATTENTION_KV = 5, MN_ATTENTION_SINKS = 6 };
+enum { MN_ATTENTION_OUT_Y = 0 };
+enum { MN_ATTENTION_ATTR_SCALE = 0, MN_ATTENTION_ATTR_WINDOW = 1, MN_ATTENTION_ATTR_SOFTCAP = 2, MN_ATTENTION_ATTR_KV_LAYER = 3, MN_ATTENTION_ATTR_GROUP = 4, MN_ATTENTION_ATTR_N_HEAD_KV = 5, MN_ATTENTION_ATTR_DIM_V = 6 };
+enum { MN_ACT_X = 0 };
+enum { MN_ACT_OUT_Y = 0 };
+enum { MN_ACT_ATTR_KIND = 0 };
+enum { MN_GLU_GATE = 0, MN_GLU_UP = 1 };
+enum { MN_GLU_OUT_Y = 0 };
+enum { MN_GLU_ATTR_KIND = 0 };
+enum { MN_ADD_A = 0, MN_ADD_B = 1 };
+enum { MN_ADD_OUT_Y = 0 };
+enum { MN_MUL_A = 0, MN_MUL_B = 1 };
+enum { MN_MUL_OUT_Y = 0 };
+enum { MN_SCALE_X = 0 };
+enum { MN_SCALE_OUT_Y = 0 };
+enum { MN_SCALE_ATTR_FACTOR = 0 };
+enum { MN_SOFTCAP_X = 0 };
+enum { MN_SOFTCAP_OUT_Y = 0 };
+enum { MN_SOFTCAP_ATTR_CAP = 0 };
+enum { MN_GATHER_ROWS_X = 0, MN_GATHER_ROWS_ROWS = 1 };
+enum { MN_GATHER_ROWS_OUT_Y = 0 };
+enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3, MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5 };
+enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2 };
+/* OPS-END */
+
 /* Values of attributes. */
 #define MN_ROPE_HALVES 0u   /* element i pairs with i + n_rot/2 */
 #define MN_ROPE_ADJACENT 1u /* element 2i pairs with 2i+1 */

@@ -1,0 +1,72 @@
+/* opsgen -- prints what other files hold of ops.def: `opsgen header` the constants between plugin.h's OPS markers,
+ * `opsgen docs` the contract pages docs/ops.md. Run by `ninja ops-update`; a test compares. */
+#include <stdio.h>
+#include <string.h>
+
+enum kind { OP, IN, OUT, ATTR, TEXT };
+typedef struct { enum kind kind; const char *op, *name, *type, *shape, *need, *doc; int id, contract; } row;
+static const row rows[] = {
+#define MN_OP(n, i, c, s) {OP, #n, 0, 0, 0, 0, s, i, c},
+#define MN_IN(n, o, t, s, need, d) {IN, #n, #o, #t, s, #need, d, 0, 0},
+#define MN_OUT(n, o, t, s, need, d) {OUT, #n, #o, #t, s, #need, d, 0, 0},
+#define MN_ATTR(n, a, t, d) {ATTR, #n, #a, #t, 0, 0, d, 0, 0},
+#define MN_TEXT(n, t) {TEXT, #n, 0, 0, 0, 0, t, 0, 0},
+#include "ops.def"
+};
+enum { N = sizeof rows / sizeof rows[0] };
+
+static int is(const row *r, const char *op, enum kind k) { return r->kind == k && !strcmp(r->op, op); }
+
+static void list(const char *op, enum kind k, const char *middle) {
+    int n = 0;
+    for (int i = 0; i < N; i++)
+        if (is(&rows[i], op, k)) { printf("%sMN_%s_%s%s = %d", n ? ", " : "enum { ", op, middle, rows[i].name, n); n++; }
+    if (n) printf(" };\n");
+}
+
+static void header(void) {
+    for (int i = 0; i < N; i++)
+        if (rows[i].kind == OP) {
+            list(rows[i].op, IN, "");
+            list(rows[i].op, OUT, "OUT_");
+            list(rows[i].op, ATTR, "ATTR_");
+        }
+}
+
+static void table(const char *op, enum kind k, const char *title) {
+    int n = 0;
+    for (int i = 0; i < N; i++) {
+        if (!is(&rows[i], op, k)) continue;
+        if (!n) printf("\n%s\n\n", title);
+        if (k == ATTR) printf("%d. `%s` (%s) %s\n", n, rows[i].name, rows[i].type, rows[i].doc);
+        else printf("%d. `%s` %s %s%s%s%s\n", n, rows[i].name, rows[i].type, rows[i].shape, strcmp(rows[i].need, "REQUIRED") ? " " : "",
+                    strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "", *rows[i].doc ? "" : "");
+        if (k != ATTR && *rows[i].doc) printf("   -- %s\n", rows[i].doc);
+        n++;
+    }
+}
+
+static void docs(void) {
+    printf("# Operations\n\nMade from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
+           "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. FLOAT is f32 at segment boundaries;\n"
+           "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding or belong to a done slot: their outputs\n"
+           "are undefined and they touch no state. REPEATED operands come in groups, one more output each.\n\n"
+           "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 3e-2.\n");
+    for (int i = 0; i < N; i++) {
+        if (rows[i].kind != OP) continue;
+        printf("\n## %s (op %d, contract %d)\n\n%s.\n", rows[i].op, rows[i].id, rows[i].contract, rows[i].doc);
+        table(rows[i].op, IN, "Inputs:");
+        table(rows[i].op, OUT, "Outputs:");
+        table(rows[i].op, ATTR, "Attributes:");
+        for (int j = 0; j < N; j++)
+            if (is(&rows[j], rows[i].op, TEXT)) printf("\n%s\n", rows[j].doc);
+    }
+    printf("\n## MOE_ROUTE (16), MOE_LINEAR (17), MOE_COMBINE (18)\n\nReserved: ids without a contract; every plugin says no.\n");
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "header")) return header(), 0;
+    if (argc == 2 && !strcmp(argv[1], "docs")) return docs(), 0;
+    fprintf(stderr, "usage: opsgen header|docs\n");
+    return 2;
+}
