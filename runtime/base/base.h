@@ -34,7 +34,7 @@ void *mn_realloc(void *ptr, size_t n, size_t size); /* old stays valid on NULL *
 void *mn_alloc_aligned(size_t bytes, size_t align);
 void mn_free(void *ptr);                           /* all of the above; NULL is fine */
 char *mn_strndup(const char *s, size_t n);
-/* Tests: the k-th allocation from now fails, and all after it; < 0 = none. */
+/* Tests: the k-th allocation from now (1 = the next one) fails, and all after it; < 0 = none. */
 void mn_alloc_fail_after(int64_t k);
 /* Grows *ptr (elements of size bytes, *cap of them) to hold at least want; false = out of memory, nothing changed. */
 bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size);
@@ -87,11 +87,12 @@ bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes);
 
 /* ---- file.c ---- */
 typedef struct { const uint8_t *ptr; uint64_t bytes; } mn_map; /* an empty file has ptr != NULL, bytes 0 */
-mn_status mn_map_file(const char *path, mn_map *out, mn_error *err); /* read-only, shared; error names path and errno */
+mn_status mn_map_file(const char *path, mn_map *out, mn_error *err); /* read-only, shared; regular files alone */
 void mn_unmap(mn_map *map);
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
-/* Writes to path.tmp-PID, syncs, renames: a reader sees the old file or the new one. */
+/* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A pipe, terminal or
+ * device at path is written to. */
 mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err);
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
@@ -113,10 +114,11 @@ uint64_t mn_hash(const void *data, size_t n, uint64_t seed); /* for tables and d
 
 /* ---- pool.c: the process's CPU threads ---- */
 typedef struct mn_pool mn_pool;
-mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err); /* 0 = one per core of the process's affinity */
+mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err); /* 0 = as many as the process may use: affinity, cgroup quota */
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);
-/* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep. */
+/* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep. MN_INVALID: n is more
+ * than the workers, or the call comes from inside fn. */
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg);
 
 #endif
