@@ -1,0 +1,67 @@
+/* registry.h -- finds plugins, checks them, keeps their tables, and opens their devices.
+ *
+ * Folders, in this order; the first file of a plugin id wins: MINERVA_PLUGIN_PATH and `plugin_path` of minerva.ini, the
+ * user's $XDG_DATA_HOME/minerva/plugins, then <folder of libminerva>/minerva/plugins, or the build's own where that is
+ * a build tree. With MINERVA_PLUGIN_PATH_ONLY those alone. Never the current directory: a relative path is refused.
+ * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. */
+#ifndef MN_REGISTRY_H
+#define MN_REGISTRY_H
+#include "base/base.h"
+#include "base/config.h"
+
+typedef struct mn_registry mn_registry;
+
+typedef struct {
+    char *path;
+    mn_str id;          /* empty until the plugin could be asked; outlives the plugin */
+    const char *kind;   /* "backend", "loader", "backend+loader", "" */
+    uint32_t abi;       /* MN_ABI(major, minor) it was built for; 0 = not asked */
+    const char *status; /* "ok", "refused" (not opened: unsafe or no plugin for this machine), "failed", "shadowed", "incompatible" */
+    char *reason;       /* a sentence; "" when ok */
+    const mn_plugin *plugin;   /* these four: NULL unless ok */
+    const mn_backend *backend; /* NULL also = has none */
+    const mn_loader *loader;
+    void *handle;
+    struct mn_plugin_host *host; /* the registry's */
+    uint64_t file_dev, file_ino;
+} mn_plugin_record;
+
+/* A folder of the search path. */
+typedef struct {
+    char *path;
+    const char *origin; /* "plugin_path", "plugin_path_only", "user", "installed", "build tree" */
+    const char *reason; /* why nothing was looked for there; "" = searched */
+} mn_plugin_folder;
+
+typedef struct {
+    char name[96]; /* "cuda:0"; "cpu_simd" for the one device of a CPU plugin */
+    const mn_plugin_record *plugin;
+    uint32_t index;
+    mn_device_info info; /* zero if the plugin could not tell */
+    bool usable;
+    char reason[400]; /* why it is not usable */
+} mn_device_record;
+
+/* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory, nothing else. */
+mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out, mn_error *err);
+/* Closes the devices and shuts the plugins down: whatever came from either was freed before. */
+void mn_registry_free(mn_registry *reg);
+
+/* All that follows lives as long as the registry; any thread. */
+const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n); /* every file tried, in search order */
+const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n);
+const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id);  /* the one that is ok; NULL = none */
+
+/* Devices of all backends, in the order of the plugins. The plugins are asked at the first call, which may start
+ * drivers; a plugin that cannot list its devices gives one unusable record. NULL = out of memory (n = 0). */
+const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
+/* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that name. */
+const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
+/* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The error names the device. */
+mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err);
+
+/* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens. fn is called from
+ * any thread; set it while no plugin works. */
+typedef int32_t (*mn_progress_fn)(void *arg, float done, mn_str what);
+void mn_registry_on_progress(mn_registry *reg, mn_progress_fn fn, void *arg);
+#endif
