@@ -1,0 +1,94 @@
+/* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model that they hand out.
+ * A static library with hidden symbols, linked into each plugin; it needs plugin.h alone.
+ * Threads: an mn_parsed is built by one thread; once open has returned it is read-only. */
+#ifndef MN_LOADERS_COMMON_H
+#define MN_LOADERS_COMMON_H
+#include <minerva/plugin.h>
+#include <stdbool.h>
+
+#if defined(__GNUC__)
+#define MN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define MN_PRINTF(fmt, args)
+#endif
+#define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+/* For "%.*s": names from files may be long, messages are short. */
+#define MN_STR_ARG(s) (int)((s).len > 120 ? 120 : (s).len), (s).len ? (s).ptr : ""
+
+/* ---- util.c ---- */
+/* Fills err (may be NULL) and returns status. Control characters and broken UTF-8 in the message become '?'. */
+mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
+mn_status mn_fail_memory(mn_error *err); /* MN_OUT_OF_MEMORY */
+mn_str mn_str_of(const char *z);
+bool mn_str_eq(mn_str a, mn_str b);
+bool mn_str_is(mn_str a, const char *z);
+bool mn_str_begins(mn_str a, const char *z);
+bool mn_str_ends(mn_str a, const char *z);
+int mn_str_cmp(mn_str a, mn_str b);              /* by bytes */
+bool mn_utf8_valid(const char *s, uint64_t n);
+bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
+bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
+/* Heap sort: no memory, no recursion, n log n for any input (names come from untrusted files). */
+void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *));
+/* "PREFIX-00002-of-00003SUFFIX": fills the prefix, 2 and 3; false if the name is not of this form. */
+bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count);
+/* File i of the host's array. */
+const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
+/* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and sets dst's. */
+mn_status mn_out(void *dst, const void *src);
+bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
+const char *mn_dtype_name(uint32_t id);          /* "Q4_0"; "?" if unknown */
+
+/* ---- parsed.c ---- */
+typedef struct { mn_str key, native; mn_value value; } mn_parsed_meta;
+typedef struct {
+    mn_str name, native;
+    const mn_file *file;  /* during open only: the host's array need not outlive it */
+    uint64_t offset;      /* of the data, from the beginning of the file */
+    mn_dtype dtype;
+    int64_t dim[MN_MAX_DIM];
+    uint32_t n_dim;
+    mn_plane plane;
+} mn_parsed_tensor;
+
+/* A model as parsed. All memory comes from the host and is given back by mn_parsed_free. */
+struct mn_parsed {
+    const mn_host *host;
+    void *blocks;         /* chain of blocks that strings and arrays are cut from */
+    uint64_t left;        /* bytes left in the newest block */
+    char *next;
+    mn_parsed_meta *meta;
+    mn_parsed_tensor *tensors;
+    uint64_t n_meta, cap_meta, n_tensors, cap_tensors;
+};
+
+mn_parsed *mn_parsed_new(const mn_host *host); /* NULL = out of memory */
+void mn_parsed_free(mn_parsed *p);             /* NULL is fine */
+/* n elements of size bytes, zeroed, 16-byte aligned, until mn_parsed_free. NULL = out of memory or overflow. */
+void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size);
+/* A formatted string in the model's memory, at most 1023 bytes; ptr NULL = out of memory. */
+mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) MN_PRINTF(2, 3);
+mn_str mn_parsed_copy(mn_parsed *p, mn_str s);
+/* Appends one entry, zeroed; NULL = out of memory. The pointer is valid until the next call. */
+mn_parsed_meta *mn_parsed_add_meta(mn_parsed *p);
+mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p);
+const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key); /* NULL = absent */
+
+/* Lays out a tensor whose name, file, offset, dtype and dims are set as one dense plane, and checks it: dims positive,
+ * whole blocks, no overflow, aligned for its type, inside the file. *bytes: the size of the data. */
+mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err);
+/* No two entries [from, n_meta) have one key. */
+mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from, mn_error *err);
+/* No two tensors have one name, and no two share bytes of a file. */
+mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err);
+
+/* The table's functions that are the same for all loaders. */
+mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value);
+mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);
+
+/* ---- plugin.c ---- */
+/* The body of minerva_plugin_entry: a plugin of this id that offers this table. Host of a plugin's self: */
+const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_loader *table, mn_error *err);
+const mn_host *mn_loader_host(void *self);
+
+#endif
