@@ -1,0 +1,154 @@
+/* rope.c -- rotary position keys of config.json: `rope_theta` and `rope_scaling`, or the newer `rope_parameters`. */
+#include "safetensors.h"
+#include <string.h>
+
+/* Where the parameters are: an object (or NULL) and the path in front of its keys for messages. */
+typedef struct { const cJSON *object; const char *in; } section;
+
+/* New configs may hold one set per layer type: taken if there is just one. */
+static section flat(config_reader *c, section s) {
+    const cJSON *child = s.object->child;
+    if (!child || !cJSON_IsObject(child)) return s;
+    if (child->next && cJSON_IsObject(child->next)) {
+        if (!c->status)
+            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'rope_parameters' holds one set per layer type ('%.40s', '%.40s', ...), which is unsupported; expected one set",
+                                MN_STR_ARG(c->file->name), child->string, child->next->string);
+        return s;
+    }
+    mn_str in = mn_parsed_printf(c->parsed, "rope_parameters.%.80s.", child->string);
+    if (!in.ptr) c->status = mn_fail_memory(c->err);
+    return (section){child, in.ptr ? in.ptr : ""};
+}
+
+static section find_section(config_reader *c) {
+    static const char *const names[2] = {"rope_parameters", "rope_scaling"}, *const paths[2] = {"rope_parameters.", "rope_scaling."};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *o = json_get(c->root, names[i]);
+        if (!o) continue;
+        section s = {o, paths[i]};
+        if (!cJSON_IsObject(o)) return config_fail(c, "", names[i], o, "an object or null"), s;
+        if (i == 0) s = flat(c, s);
+        if (!c->status) c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
+        return s;
+    }
+    return (section){NULL, ""};
+}
+
+/* A number that may stand inside the section or at top level: the same if in both. */
+static double either(config_reader *c, section s, const char *key, double lo, double hi, double fallback, const char **in) {
+    bool inside = json_get(s.object, key), outside = json_get(c->root, key);
+    double a = config_float(c, s.object, s.in, key, lo, hi, &fallback), b = config_float(c, c->root, "", key, lo, hi, &fallback);
+    if (!c->status && inside && outside && (a > b || a < b))
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same", MN_STR_ARG(c->file->name), s.in, key, a, key, b);
+    *in = inside ? s.in : "";
+    return inside ? a : b;
+}
+
+static void put_number(config_reader *c, section s, const char *key, const char *native, double lo, double hi) {
+    config_put_float(c, key, s.in, native, config_float(c, s.object, s.in, native, lo, hi, NULL));
+}
+
+static void put_optional(config_reader *c, section s, const char *key, const char *native, double lo, double hi) {
+    if (json_get(s.object, native)) put_number(c, s, key, native, lo, hi);
+}
+
+/* Inside the section, or at top level, or fallback (0: required). */
+static void put_original_length(config_reader *c, section s, int64_t fallback) {
+    const char *key = "original_max_position_embeddings";
+    bool inside = json_get(s.object, key) || !json_get(c->root, key);
+    const char *in = inside ? s.in : "";
+    int64_t v = config_int(c, inside ? s.object : c->root, in, key, 1, INT32_MAX, fallback ? &fallback : NULL);
+    config_put_int(c, "rope.scaling.original_context_length", in, key, v);
+}
+
+static void read_linear(config_reader *c, section s) { put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6); }
+
+static void read_llama3(config_reader *c, section s) {
+    put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
+    put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
+    put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
+    put_original_length(c, s, 0);
+    if (c->status) return;
+    double low = json_get(s.object, "low_freq_factor")->valuedouble, high = json_get(s.object, "high_freq_factor")->valuedouble;
+    if (low >= high)
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%slow_freq_factor' is %g, expected less than 'high_freq_factor', which is %g",
+                            MN_STR_ARG(c->file->name), s.in, low, high);
+}
+
+/* Variants of yarn that no supported family uses: refused rather than computed wrongly. */
+static void refuse_yarn_variants(config_reader *c, section s) {
+    static const char *const keys[] = {"mscale", "mscale_all_dim"};
+    const cJSON *truncate = json_get(s.object, "truncate");
+    if (truncate && !cJSON_IsTrue(truncate) && !c->status)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%struncate' is %s, which is unsupported; expected true", MN_STR_ARG(c->file->name), s.in, json_describe(truncate).s);
+    for (size_t i = 0; i < MN_COUNT(keys) && !c->status; i++)
+        if (json_get(s.object, keys[i]))
+            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s' is unsupported with yarn", MN_STR_ARG(c->file->name), s.in, keys[i]);
+}
+
+static void read_yarn(config_reader *c, section s) {
+    refuse_yarn_variants(c, s);
+    put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
+    put_original_length(c, s, c->n_ctx);
+    put_optional(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+    put_optional(c, s, "rope.scaling.beta_fast", "beta_fast", 1e-3, 1e6);
+    put_optional(c, s, "rope.scaling.beta_slow", "beta_slow", 1e-3, 1e6);
+}
+
+/* One positive number per pair of rotated dims. */
+static void put_factors(config_reader *c, section s, const char *key, const char *native, int64_t n) {
+    const cJSON *list = json_get(s.object, native);
+    int64_t i = 0;
+    if (!list || !cJSON_IsArray(list)) config_fail(c, s.in, native, list, "an array of numbers");
+    if (c->status) return;
+    double *out = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *out);
+    if (!out) { c->status = mn_fail_memory(c->err); return; }
+    for (const cJSON *f = list->child; f && !c->status; f = f->next, i++) {
+        if (!cJSON_IsNumber(f) || !(f->valuedouble > 1e-6 && f->valuedouble < 1e6)) config_fail(c, s.in, native, f, "positive numbers");
+        else if (i < n) out[i] = f->valuedouble;
+    }
+    if (!c->status && i != n)
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)", MN_STR_ARG(c->file->name),
+                            s.in, native, (long long)i, (long long)n);
+    mn_value *v = config_put(c, key, s.in, native);
+    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
+}
+
+static void read_longrope(config_reader *c, section s, int64_t n_rot) {
+    put_optional(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
+    put_original_length(c, s, 0);
+    put_optional(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+    put_factors(c, s, "rope.scaling.short_factor", "short_factor", n_rot / 2);
+    put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
+}
+
+static void read_scaling(config_reader *c, section s, int64_t n_rot) {
+    const char *key = json_get(s.object, "rope_type") ? "rope_type" : "type";
+    const char *type = s.object ? config_str(c, s.object, s.in, key, "default") : "default";
+    if (c->status) return;
+    if (!strcmp(type, "default")) type = "none";
+    if (!strcmp(type, "su")) type = "longrope"; /* its first name */
+    config_put_str(c, "rope.scaling.type", s.object ? s.in : "rope_scaling.", key, type);
+    if (!strcmp(type, "linear")) read_linear(c, s);
+    else if (!strcmp(type, "llama3")) read_llama3(c, s);
+    else if (!strcmp(type, "yarn")) read_yarn(c, s);
+    else if (!strcmp(type, "longrope")) read_longrope(c, s, n_rot);
+    else if (strcmp(type, "none") && !c->status)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, llama3, yarn, longrope",
+                            MN_STR_ARG(c->file->name), s.in, key, type);
+}
+
+void config_read_rope(config_reader *c) {
+    const char *in;
+    section s = find_section(c);
+    if (c->status) return;
+    double theta = either(c, s, "rope_theta", 1e-3, 1e15, 10000, &in); /* 10000: what the first configs leave out */
+    config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
+    double part = either(c, s, "partial_rotary_factor", 1e-6, 1, 1, &in);
+    int64_t n_rot = (int64_t)((double)c->head_dim * part);
+    if (!c->status && (n_rot < 2 || n_rot % 2))
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: %lld of the 'head_dim' %lld dimensions are rotated ('%spartial_rotary_factor' %g), expected an even number from 2 on",
+                            MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
+    config_put_int(c, "rope.dimension_count", in, "partial_rotary_factor", n_rot);
+    if (!c->status) read_scaling(c, s, n_rot);
+}
