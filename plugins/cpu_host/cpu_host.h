@@ -15,7 +15,7 @@ typedef struct {
     const void *data;      /* row-major blocks; in the mapped file, or the plugin's copy */
     int64_t rows, cols;    /* [N, K]; a vector has rows 1 */
     uint64_t row_bytes;
-    void *repacked;        /* what mnc_ops.repack made, or NULL; freed with the set by mnc_ops.repack_free or host release */
+    void *repacked;        /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
 } mnc_weight;
 
 /* An operand in one execution. absent: ptr == NULL && weight == NULL. */
@@ -35,6 +35,7 @@ typedef struct {
     uint64_t page_bytes, layer_bytes, v_offset; /* of a layer within a page: layer * layer_bytes; V at + v_offset */
     const int32_t *pages;                       /* [n_slots, max_pages] */
     int64_t max_pages;
+    int64_t layer, n_pages;                     /* this node's layer, counted within the segment; pages in the buffer */
     uint8_t *base;
 } mnc_kv;
 
@@ -60,10 +61,10 @@ void mnc_barrier(mnc_worker *w);                                        /* all w
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi); /* this worker's share, in multiples of grain */
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i);                    /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
-static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page, int64_t layer) { /* K [Hkv, page_tokens, Dk] of a page */
-    return kv->base + (uint64_t)page * kv->page_bytes + (uint64_t)layer * kv->layer_bytes;
+static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page) { /* K [Hkv, page_tokens, Dk] of a page, this node's layer */
+    return kv->base + (uint64_t)page * kv->page_bytes + (uint64_t)kv->layer * kv->layer_bytes;
 }
-static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page, int64_t layer) { return mnc_kv_k(kv, page, layer) + kv->v_offset; }
+static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) { return mnc_kv_k(kv, page) + kv->v_offset; }
 
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
 /* What prepare decides for a node, once per program. */
