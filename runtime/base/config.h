@@ -8,20 +8,29 @@
 #define MN_CONFIG_H
 #include "base/base.h"
 
-typedef enum { MN_CONFIG_BOOL, MN_CONFIG_INT, MN_CONFIG_FLOAT, MN_CONFIG_STRING, MN_CONFIG_CHOICE, MN_CONFIG_PATHS } mn_config_type;
+typedef enum {
+    MN_CONFIG_BOOL,
+    MN_CONFIG_INT,
+    MN_CONFIG_FLOAT,
+    MN_CONFIG_STRING,
+    MN_CONFIG_CHOICE,
+    MN_CONFIG_PATHS
+} mn_config_type;
 typedef struct {
-    const char *name, *env;  /* "device", "MINERVA_DEVICE" */
+    const char *name, *env; /* "device", "MINERVA_DEVICE" */
     mn_config_type type;
-    const char *preset;      /* the default */
-    double lo, hi;           /* of numbers */
-    const char *choices;     /* "error|warn|info|debug" */
-    bool adds_up;            /* a path list that all sources add to */
+    const char *preset;  /* the default */
+    double lo, hi;       /* of numbers */
+    const char *choices; /* "error|warn|info|debug" */
+    bool adds_up;        /* a path list that all sources add to */
     const char *help;
 } mn_config_key;
 const mn_config_key *mn_config_keys(size_t *n);
 
 /* A setting of the command line. name: a known key or "plugin.ID.KEY"; flag: the user's spelling, for messages ("-t"). */
-typedef struct { const char *name, *value, *flag; } mn_config_override;
+typedef struct {
+    const char *name, *value, *flag;
+} mn_config_override;
 
 typedef struct mn_config mn_config; /* immutable once loaded: any thread */
 

@@ -1,0 +1,431 @@
+/* config.c -- the settings: one table of keys, four sources laid over it. */
+#include "base/config.h"
+#include <errno.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/auxv.h>
+
+static const mn_config_key keys[] = {
+    {"device", "MINERVA_DEVICE", MN_CONFIG_STRING, "auto", 0, 0, NULL, false, "auto, or a list of plugin[:n]"},
+    {"threads", "MINERVA_THREADS", MN_CONFIG_INT, "0", 0, 4096, NULL, false,
+     "CPU threads; 0 = all that the process may use"},
+    {"model", "MINERVA_MODEL", MN_CONFIG_STRING, "", 0, 0, NULL, false, "model that is run if none is named"},
+    {"model_path", "MINERVA_MODEL_PATH", MN_CONFIG_PATHS, "", 0, 0, NULL, true,
+     "folders searched for models, colon-separated"},
+    {"context", "MINERVA_CONTEXT", MN_CONFIG_INT, "0", 0, 1 << 30, NULL, false,
+     "tokens of a sequence at most; 0 = what the model allows"},
+    {"batch", "MINERVA_BATCH", MN_CONFIG_INT, "0", 0, 1 << 20, NULL, false,
+     "tokens of a step at most; 0 = chosen for the device"},
+    {"precision", "MINERVA_PRECISION", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|exact|a16|a8", false,
+     "rounding that is allowed"},
+    {"log_level", "MINERVA_LOG", MN_CONFIG_CHOICE, "warn", 0, 0, "error|warn|info|debug", false,
+     "messages shown on stderr"},
+    {"plugin_path", "MINERVA_PLUGIN_PATH", MN_CONFIG_PATHS, "", 0, 0, NULL, true,
+     "folders searched for plugins before the usual ones"},
+    {"plugin_path_only", "MINERVA_PLUGIN_PATH_ONLY", MN_CONFIG_PATHS, "", 0, 0, NULL, false,
+     "folders searched for plugins instead of all others"},
+    {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_STRING, "", 0, 0, NULL, false,
+     "best instruction set that cpu_simd may use"},
+};
+
+/* The stronger source is the larger number. */
+enum { FROM_DEFAULT, FROM_SYSTEM, FROM_USER, FROM_ENV, FROM_COMMAND };
+
+typedef struct {
+    char *name, *value, *origin;
+    int from;
+} setting;
+struct mn_config {
+    setting *settings; /* [n]: the known keys in the table's order, then plugins' own */
+    size_t n, cap;
+    setting *env; /* MINERVA_* that no key names: a plugin may ask for them */
+    size_t n_env, cap_env;
+};
+
+const mn_config_key *mn_config_keys(size_t *n) { return *n = MN_COUNT(keys), keys; }
+
+static const mn_config_key *key_of(const char *name) {
+    for (size_t i = 0; i < MN_COUNT(keys); i++)
+        if (!strcmp(keys[i].name, name)) return &keys[i];
+    return NULL;
+}
+
+static setting *setting_of(const mn_config *cfg, const char *name) {
+    for (size_t i = 0; i < cfg->n; i++)
+        if (!strcmp(cfg->settings[i].name, name)) return &cfg->settings[i];
+    return NULL;
+}
+
+/* ---- values ---- */
+
+static bool parse_bool(const char *value, bool *out) {
+    static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+    for (size_t i = 0; i < MN_COUNT(words); i++)
+        if (!strcasecmp(value, words[i])) return *out = i % 2, true;
+    return false;
+}
+
+/* Index of value in "a|b|c", or -1. */
+static int choice_of(const char *choices, const char *value) {
+    size_t len = strlen(value);
+    int i = 0;
+    for (const char *at = choices;; i++) {
+        size_t n = strcspn(at, "|");
+        if (n == len && !memcmp(at, value, n)) return i;
+        if (!at[n]) return -1;
+        at += n + 1;
+    }
+}
+
+static bool value_fits(const mn_config_key *key, const char *value) {
+    bool flag;
+    int64_t whole;
+    double number;
+    switch (key->type) {
+    case MN_CONFIG_BOOL: return parse_bool(value, &flag);
+    case MN_CONFIG_INT:
+        return mn_parse_i64(mn_str_of(value), &whole) && (double)whole >= key->lo && (double)whole <= key->hi;
+    case MN_CONFIG_FLOAT: return mn_parse_f64(mn_str_of(value), &number) && number >= key->lo && number <= key->hi;
+    case MN_CONFIG_CHOICE: return choice_of(key->choices, value) >= 0;
+    case MN_CONFIG_STRING:
+    case MN_CONFIG_PATHS: return true;
+    }
+    return false;
+}
+
+static mn_status fail_value(const char *where, const char *shown, const mn_config_key *key, const char *value,
+                            mn_error *err) {
+    char expected[160] = "true or false";
+    if (key->type == MN_CONFIG_INT)
+        snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", key->lo, key->hi);
+    if (key->type == MN_CONFIG_FLOAT) snprintf(expected, sizeof expected, "a number from %g to %g", key->lo, key->hi);
+    if (key->type == MN_CONFIG_CHOICE) snprintf(expected, sizeof expected, "one of %s", key->choices);
+    return mn_fail(err, MN_BAD_INPUT, "%s: %s: found \"%.100s\", expected %s", where, shown, value, expected);
+}
+
+/* ---- laying one value over what is there ---- */
+
+static bool set_text(char **at, const char *text, size_t n) {
+    char *copy = mn_strndup(text, n);
+    if (!copy) return false;
+    mn_free(*at);
+    *at = copy;
+    return true;
+}
+
+static char *joined(const char *a, const char *between, const char *b) {
+    mn_text t = {0};
+    mn_text_puts(&t, a);
+    mn_text_puts(&t, between);
+    mn_text_puts(&t, b);
+    if (!t.failed) return t.ptr;
+    mn_text_free(&t);
+    return NULL;
+}
+
+static bool add_setting(setting **list, size_t *n, size_t *cap, const char *name, const char *value, const char *origin,
+                        int from) {
+    void *ptr = *list;
+    if (!mn_grow(&ptr, cap, *n + 1, sizeof **list)) return false;
+    *list = ptr;
+    setting s = {mn_strndup(name, strlen(name)), mn_strndup(value, strlen(value)), mn_strndup(origin, strlen(origin)),
+                 from};
+    (*list)[(*n)++] = s; /* also when a copy failed: freed with the rest */
+    return s.name && s.value && s.origin;
+}
+
+/* A path list adds up: what comes later is stronger and goes in front, or behind within one source. */
+static bool add_paths(setting *s, const char *value, const char *origin, int from) {
+    bool same_source = s->from == from;
+    char *paths = same_source ? joined(s->value, ":", value) : joined(value, ":", s->value);
+    char *origins = same_source ? joined(s->origin, ", ", origin) : joined(origin, ", ", s->origin);
+    bool done =
+        paths && origins && set_text(&s->value, paths, strlen(paths)) && set_text(&s->origin, origins, strlen(origins));
+    mn_free(paths);
+    mn_free(origins);
+    s->from = from;
+    return done;
+}
+
+/* name is known or a plugin's. where: for messages; shown: the name as the user spelled it. */
+static mn_status lay(mn_config *cfg, const char *name, const char *value, const char *origin, int from,
+                     const char *where, const char *shown, mn_error *err) {
+    const mn_config_key *key = key_of(name);
+    if (key && !value_fits(key, value)) return fail_value(where, shown, key, value, err);
+    setting *s = setting_of(cfg, name);
+    bool done;
+    if (!s)
+        done = add_setting(&cfg->settings, &cfg->n, &cfg->cap, name, value, origin, from);
+    else if (key && key->adds_up && s->from != FROM_DEFAULT && *s->value)
+        done = add_paths(s, value, origin, from);
+    else {
+        done = set_text(&s->value, value, strlen(value)) && set_text(&s->origin, origin, strlen(origin));
+        s->from = from;
+    }
+    return done ? MN_OK : mn_fail_memory(err, strlen(value));
+}
+
+static bool is_id(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_')) return false;
+    return n > 0;
+}
+
+/* "plugin.ID.KEY" */
+static bool is_plugin_key(const char *name) {
+    if (strncmp(name, "plugin.", 7) != 0) return false;
+    const char *id = name + 7, *dot = strchr(id, '.');
+    return dot && is_id(id, (size_t)(dot - id)) && dot[1] && !strchr(dot + 1, '.');
+}
+
+/* ---- files ---- */
+
+typedef struct {
+    mn_config *cfg;
+    const char *path, *rest, *end; /* rest: what inih has not read yet */
+    int line, from;
+    mn_status status; /* of the first mistake: reading ends there */
+    mn_error *err;
+} ini_file;
+
+/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one before; here the
+ * first is an error and the second a line like any other. */
+static char *read_line(char *out, int cap, void *arg) {
+    ini_file *f = arg;
+    if (f->rest == f->end || f->status != MN_OK) return NULL;
+    f->line++;
+    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *next = eol ? eol + 1 : f->end, *at = f->rest;
+    while (at < next && (*at == ' ' || *at == '\t')) at++;
+    size_t n = (size_t)(next - at);
+    if (n + 2 > (size_t)cap) {
+        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a line of %zu bytes, expected at most %d", f->path,
+                            f->line, n, cap - 2);
+        return NULL;
+    }
+    if (memchr(at, 0, n)) {
+        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte 0, expected text", f->path, f->line);
+        return NULL;
+    }
+    memcpy(out, at, n);
+    out[n] = 0;
+    f->rest = next;
+    return out;
+}
+
+static mn_status fail_key(const ini_file *f, const char *section, const char *name) {
+    mn_text known = {0};
+    for (size_t i = 0; i < MN_COUNT(keys); i++)
+        if (!strchr(keys[i].name, '.')) mn_text_printf(&known, "%s%s", known.len ? ", " : "", keys[i].name);
+    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key %s%s%s, expected one of %s, or a key in [plugin.ID]",
+            f->path, f->line, section, *section ? "." : "", name, known.failed ? "the known keys" : known.ptr);
+    mn_text_free(&known);
+    return MN_BAD_INPUT;
+}
+
+static mn_status lay_line(ini_file *f, const char *section, const char *name, const char *value) {
+    char full[128], where[32];
+    bool of_plugin = !strncmp(section, "plugin.", 7);
+    if (of_plugin)
+        snprintf(full, sizeof full, "%s.%s", section, name); /* inih: both below 50 bytes */
+    else
+        snprintf(full, sizeof full, "%s", name);
+    if (strlen(section) >= 49 || strlen(name) >= 49) /* inih cuts there */
+        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of 49 bytes or more: %s", f->path, f->line, name);
+    if (of_plugin ? !is_plugin_key(full)
+                  : (*section && strcmp(section, "minerva") != 0) || !key_of(full) || strchr(full, '.'))
+        return fail_key(f, section, name);
+    snprintf(where, sizeof where, ":%d", f->line);
+    char *origin = joined(f->path, where, "");
+    if (!origin) return mn_fail_memory(f->err, strlen(f->path));
+    const setting *old = setting_of(f->cfg, full);
+    const mn_config_key *key = key_of(full);
+    mn_status status = MN_OK;
+    if (old && old->from == f->from && !(key && key->adds_up))
+        status = mn_fail(f->err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin, full, old->origin);
+    else
+        status = lay(f->cfg, full, value, origin, f->from, origin, full, f->err);
+    mn_free(origin);
+    return status;
+}
+
+static int on_line(void *arg, const char *section, const char *name, const char *value) {
+    ini_file *f = arg;
+    if (f->status == MN_OK) f->status = lay_line(f, section, name, value);
+    return f->status == MN_OK;
+}
+
+/* The text of a line that is neither [section] nor key = value. */
+static mn_status fail_syntax(const ini_file *f, const char *data, int line) {
+    for (int i = 1; i < line; i++) data += strcspn(data, "\n") + 1;
+    return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\", expected [section] or key = value", f->path, line,
+                   (int)MN_MIN(strcspn(data, "\r\n"), (size_t)80), data);
+}
+
+static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error *err) {
+    char *data = NULL;
+    uint64_t bytes = 0;
+    mn_error why = MN_ERROR_INIT;
+    mn_status status = mn_read_file(path, 1 << 20, &data, &bytes, &why);
+    if (status != MN_OK) {
+        if (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR) return MN_OK;
+        return mn_fail(err, status, "%s", why.msg);
+    }
+    ini_file f = {cfg, path, data, data + bytes, 0, from, MN_OK, err};
+    int code = ini_parse_stream(read_line, &f, on_line, &f);
+    status = f.status;
+    if (code > 0 && (status == MN_OK || code < f.line)) status = fail_syntax(&f, data, code);
+    if (code < 0 && status == MN_OK) status = mn_fail_memory(err, bytes);
+    mn_free(data);
+    return status;
+}
+
+static mn_status load_user_file(mn_config *cfg, mn_error *err) {
+    const char *base = secure_getenv("XDG_CONFIG_HOME"), *tail = "/minerva/minerva.ini";
+    if (!base || *base != '/') base = secure_getenv("HOME"), tail = "/.config/minerva/minerva.ini";
+    if (!base || *base != '/') return MN_OK;
+    char *path = joined(base, tail, "");
+    mn_status status = path ? load_file(cfg, path, FROM_USER, err) : mn_fail_memory(err, strlen(base));
+    mn_free(path);
+    return status;
+}
+
+/* ---- environment and command line ---- */
+
+extern char **environ;
+
+static mn_status load_env(mn_config *cfg, mn_error *err) {
+    for (size_t i = 0; i < MN_COUNT(keys); i++) {
+        const char *value = secure_getenv(keys[i].env);
+        if (!value || !*value) continue; /* empty = not set, as everywhere */
+        char origin[64];
+        snprintf(origin, sizeof origin, "environment %s", keys[i].env);
+        mn_status status = lay(cfg, keys[i].name, value, origin, FROM_ENV, "environment", keys[i].env, err);
+        if (status != MN_OK) return status;
+    }
+    if (getauxval(AT_SECURE)) return MN_OK; /* more rights than its caller: as secure_getenv, no variable counts */
+    for (char **var = environ; var && *var; var++) {
+        const char *equals = strchr(*var, '=');
+        if (!equals || !equals[1] || strncmp(*var, "MINERVA_", 8) != 0) continue;
+        char *name = mn_strndup(*var, (size_t)(equals - *var)),
+             *origin = name ? joined("environment", " ", name) : NULL;
+        bool done = origin && add_setting(&cfg->env, &cfg->n_env, &cfg->cap_env, name, equals + 1, origin, FROM_ENV);
+        mn_free(name);
+        mn_free(origin);
+        if (!done) return mn_fail_memory(err, strlen(*var));
+    }
+    return MN_OK;
+}
+
+static mn_status load_override(mn_config *cfg, const mn_config_override *o, mn_error *err) {
+    if (!key_of(o->name) && !is_plugin_key(o->name))
+        return mn_fail(
+            err, MN_BAD_INPUT,
+            "command line: found unknown setting %s, expected one that `minerva config` lists or plugin.ID.KEY",
+            o->name);
+    return lay(cfg, o->name, o->value, "command line", FROM_COMMAND, "command line", o->flag ? o->flag : o->name, err);
+}
+
+mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out, mn_error *err) {
+    mn_config *cfg = mn_calloc(1, sizeof *cfg);
+    if (!cfg) return mn_fail_memory(err, sizeof *cfg);
+    mn_status status = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(keys) && status == MN_OK; i++)
+        status = lay(cfg, keys[i].name, keys[i].preset, "default", FROM_DEFAULT, "default", keys[i].name, err);
+    if (status == MN_OK) status = load_file(cfg, MN_SYSCONF_DIR "/minerva/minerva.ini", FROM_SYSTEM, err);
+    if (status == MN_OK) status = load_user_file(cfg, err);
+    if (status == MN_OK) status = load_env(cfg, err);
+    for (size_t i = 0; i < n && status == MN_OK; i++) status = load_override(cfg, &overrides[i], err);
+    if (status != MN_OK) return mn_config_free(cfg), status;
+    *out = cfg;
+    return MN_OK;
+}
+
+static void free_settings(setting *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        mn_free(list[i].name);
+        mn_free(list[i].value);
+        mn_free(list[i].origin);
+    }
+    mn_free(list);
+}
+
+void mn_config_free(mn_config *cfg) {
+    if (!cfg) return;
+    free_settings(cfg->settings, cfg->n);
+    free_settings(cfg->env, cfg->n_env);
+    mn_free(cfg);
+}
+
+/* ---- asking ---- */
+
+const char *mn_config_get_str(const mn_config *cfg, const char *name) {
+    const setting *s = setting_of(cfg, name);
+    return s ? s->value : "";
+}
+
+int64_t mn_config_get_int(const mn_config *cfg, const char *name) {
+    int64_t value = 0;
+    mn_parse_i64(mn_str_of(mn_config_get_str(cfg, name)), &value);
+    return value;
+}
+
+double mn_config_get_float(const mn_config *cfg, const char *name) {
+    double value = 0;
+    mn_parse_f64(mn_str_of(mn_config_get_str(cfg, name)), &value);
+    return value;
+}
+
+bool mn_config_get_bool(const mn_config *cfg, const char *name) {
+    bool value = false;
+    parse_bool(mn_config_get_str(cfg, name), &value);
+    return value;
+}
+
+bool mn_config_is_set(const mn_config *cfg, const char *name) {
+    const setting *s = setting_of(cfg, name);
+    return s && s->from != FROM_DEFAULT;
+}
+
+int32_t mn_config_log_level(const mn_config *cfg) { /* the choices stand in the order of MN_LOG_* */
+    return choice_of(key_of("log_level")->choices, mn_config_get_str(cfg, "log_level"));
+}
+
+/* Whether var is "MINERVA_" + the upper-cased "ID.KEY" with the dot (and any dash) as an underscore. */
+static bool is_env_of(const char *var, const char *id_key) {
+    var += 8;
+    for (; *var && *id_key; var++, id_key++) {
+        char c = *id_key == '.' || *id_key == '-'   ? '_'
+                 : *id_key >= 'a' && *id_key <= 'z' ? (char)(*id_key - 32)
+                                                    : *id_key;
+        if (c != *var) return false;
+    }
+    return !*var && !*id_key;
+}
+
+/* The variable that sets this plugin's key, if it is the strongest source; else NULL. */
+static const setting *env_of(const mn_config *cfg, const char *name, const setting *s) {
+    if (strncmp(name, "plugin.", 7) != 0 || (s && s->from >= FROM_ENV)) return NULL;
+    for (size_t i = 0; i < cfg->n_env; i++)
+        if (is_env_of(cfg->env[i].name, name + 7)) return &cfg->env[i];
+    return NULL;
+}
+
+const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const char *key) {
+    char name[256];
+    int n = snprintf(name, sizeof name, "plugin.%s.%s", plugin_id, key);
+    if (n < 0 || (size_t)n >= sizeof name) return NULL;
+    const setting *s = setting_of(cfg, name), *env = env_of(cfg, name, s);
+    return env ? env->value : s && s->from != FROM_DEFAULT ? s->value : NULL;
+}
+
+bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value, const char **origin) {
+    if (i >= cfg->n) return false;
+    const setting *s = &cfg->settings[i], *env = env_of(cfg, s->name, s);
+    *name = s->name;
+    *value = env ? env->value : s->value;
+    *origin = env ? env->origin : s->origin;
+    return true;
+}
