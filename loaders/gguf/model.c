@@ -101,9 +101,11 @@ static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_err
 static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count, const mn_file **parts, mn_error *err) {
     mn_str prefix;
     uint32_t no, of;
-    if (!mn_shard_name(f->name, ".gguf", &prefix, &no, &of) || of != count || !mn_str_eq(prefix, seen))
+    bool numbered = mn_shard_name(f->name, ".gguf", &prefix, &no, &of);
+    if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
         return mn_fail(err, MN_BAD_FILE, "%.*s and %.*s are not parts of one model, expected one GGUF file or PREFIX-00001-of-%05u.gguf and so on",
                        MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
+    if (!numbered) no = 1; /* a whole file: any other one beside it is too much */
     if (no < 1 || no > count)
         return mn_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u", MN_STR_ARG(f->name), no, count);
     if (parts[no - 1]) return mn_fail(err, MN_BAD_FILE, "%.*s was given twice, expected once", MN_STR_ARG(f->name));
@@ -136,7 +138,7 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     if (!first) return mn_fail(err, MN_BAD_FILE, "no GGUF file among the %u files given", n);
     bool named = mn_shard_name(first->name, ".gguf", &prefix, &no, &count) && count > 0;
     if (n_ours == 1 && (!named || count == 1)) return read_parts(p, &first, 1, err);
-    if (!named) count = 1;
+    if (!named) count = 1, prefix = (mn_str){0};
     const mn_file **parts = mn_parsed_alloc(p, count, sizeof *parts);
     if (!parts) return mn_fail_memory(err);
     mn_status status = sort_parts(files, n, stride, first, prefix, count, parts, err);

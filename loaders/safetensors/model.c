@@ -116,9 +116,12 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
         mn_str own;
         uint32_t no, of;
         if (!is_weights(f)) continue;
-        if (!mn_shard_name(f->name, ".safetensors", &own, &no, &of) || of != count || no < 1 || no > of || !mn_str_eq(own, prefix))
+        bool numbered = mn_shard_name(f->name, ".safetensors", &own, &no, &of);
+        if (f == first && !numbered) continue; /* then the next one is what does not fit */
+        if (!numbered || of != count || !mn_str_eq(own, prefix))
             return mn_fail(err, MN_BAD_FILE, "%.*s and %.*s are not shards of one model, expected one model.safetensors, numbered shards, or " INDEX_NAME,
                            MN_STR_ARG(first->name), MN_STR_ARG(f->name));
+        if (no < 1 || no > of) return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u", MN_STR_ARG(f->name), no, of);
     }
     for (uint32_t no = 1; no <= count; no++) {
         mn_str name = mn_parsed_printf(p, "%.*s-%05u-of-%05u.safetensors", MN_STR_ARG(prefix), no, count);
@@ -142,6 +145,7 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     if (!first) return mn_fail(err, MN_BAD_FILE, "no weights: there is no model.safetensors and no " INDEX_NAME " among the %u files", dir.n);
     bool numbered = mn_shard_name(first->name, ".safetensors", &prefix, &no, &count);
     if (n_weights == 1 && !numbered) return header_read(p, first, err);
+    if (!numbered) prefix = (mn_str){0};
     return read_numbered(p, dir, first, prefix, count, err);
 }
 
