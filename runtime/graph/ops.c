@@ -1,0 +1,107 @@
+/* ops.c -- ops.def as data, and the check of a finished graph against it. */
+#include "graph/graph.h"
+#include <string.h>
+
+enum { REQUIRED, OPTIONAL, REPEATED };
+enum { OP, IN, OUT, ATTR, TEXT };
+typedef struct { int kind; uint32_t id, contract; int need; const char *name; } row;
+static const row rows[] = {
+#define MN_OP(n, i, c, s) {OP, i, c, 0, #n},
+#define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o},
+#define MN_OUT(n, o, t, s, need, d) {OUT, MN_OP_##n, 0, need, #o},
+#define MN_ATTR(n, a, t, d) {ATTR, MN_OP_##n, 0, 0, #a},
+#define MN_TEXT(n, t)
+#include "graph/ops.def"
+};
+
+enum { N_OPS = 32 };
+static void count(mn_op_info *op, const row *r) {
+    if (r->kind == OP) { op->name = r->name; op->id = r->id; op->contract = r->contract; }
+    if (r->kind == IN && r->need == REPEATED) op->n_in_repeated++;
+    if (r->kind == IN) op->n_in++;
+    if (r->kind == IN && r->need == REQUIRED) op->n_in_required = op->n_in;
+    if (r->kind == OUT) op->n_out++;
+    if (r->kind == ATTR) op->n_attr++;
+}
+
+const mn_op_info *mn_op_find(uint32_t id) {
+    static const mn_op_info table[N_OPS] = {
+#define MN_IN(n, o, t, s, need, d)
+#define MN_OUT(n, o, t, s, need, d)
+#define MN_ATTR(n, a, t, d)
+#define MN_TEXT(n, t)
+#define MN_OP(n, i, c, s) [i] = {.name = #n, .id = i, .contract = c},
+#include "graph/ops.def"
+    };
+    return id < N_OPS && table[id].name ? &table[id] : NULL;
+}
+
+/* The counts of one op, from the rows. */
+static mn_op_info op_shape(uint32_t id) {
+    mn_op_info op = {0};
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        if (rows[i].id == id) count(&op, &rows[i]);
+    return op;
+}
+
+static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    if (!mn_op_find(n->op)) return mn_fail_node(err, MN_UNSUPPORTED, i, "node %u: op %u is unknown", i, n->op);
+    mn_op_info op = op_shape(n->op);
+    bool ok = n->contract >= 1 && n->contract <= op.contract && n->n_attr <= op.n_attr;
+    if (op.n_in_repeated) {
+        uint32_t fixed = op.n_in - op.n_in_repeated, groups = n->n_out;
+        ok = ok && groups >= 1 && n->n_in == fixed + groups * op.n_in_repeated;
+    } else ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
+    if (!ok) return mn_fail_node(err, MN_INVALID, i, "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op", i, op.name, n->n_in, n->n_out, n->n_attr);
+    return MN_OK;
+}
+
+/* Required operands present, indices in range, interior tensors written before they are read. */
+static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    mn_op_info op = op_shape(n->op);
+    for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
+        int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
+        bool is_in = j < n->n_in, required = is_in ? j < op.n_in_required || (op.n_in_repeated && j % 2) : j == n->n_in;
+        if (t >= (int32_t)g->n_tensors || (t < 0 && required))
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i, op.name, j, t);
+        if (t < 0) continue;
+        uint32_t role = g->tensors[t].role;
+        bool made = role == MN_ROLE_INTERIOR || role == MN_ROLE_OUTPUT;
+        if (is_in && made && !written[t]) return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written", i, op.name, MN_STR_ARG(g->tensors[t].name));
+        if (!is_in && (!made || written[t])) return mn_fail_node(err, MN_INVALID, i, "node %u (%s) writes %.*s, which is not its to write", i, op.name, MN_STR_ARG(g->tensors[t].name));
+        if (!is_in) written[t] = 1;
+    }
+    return MN_OK;
+}
+
+static int64_t columns(const mn_tensor *t) {
+    int64_t n = 1;
+    for (uint32_t i = 1; i < t->n_dim; i++) n *= t->dim[i];
+    return n;
+}
+
+static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    const mn_tensor *x = &g->tensors[g->operands[n->in_off]];
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]], *y = &g->tensors[g->operands[n->out_off + j]];
+        if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) || x->dim[0] != y->dim[0])
+            return mn_fail_node(err, MN_INVALID, i, "node %u (LINEAR): %.*s does not fit its input and output", i, MN_STR_ARG(w->name));
+    }
+    return MN_OK;
+}
+
+mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
+    uint8_t *written = mn_calloc(g->n_tensors ? g->n_tensors : 1, 1);
+    if (!written) return mn_fail_memory(err, g->n_tensors);
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
+        st = check_counts(g, i, err);
+        if (!st) st = check_operands(g, i, written, err);
+        if (!st && g->nodes[i].op == MN_OP_LINEAR) st = check_linear(g, i, err);
+    }
+    mn_free(written);
+    return st;
+}
