@@ -1,0 +1,51 @@
+#include "reference.h"
+#include <math.h>
+
+static double act(int64_t kind, double x) {
+    switch (kind) {
+    case MN_ACT_SILU: return x / (1 + exp(-x));
+    case MN_ACT_GELU_ERF: return x / 2 * (1 + erf(x / sqrt(2)));
+    case MN_ACT_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    default: return x > 0 ? x : 0;
+    }
+}
+
+/* The worker's share of the elements of the first operand. */
+typedef struct { const float *a, *b; float *y; int64_t lo, hi; } share;
+static share take(const mnc_call *c, mnc_worker *w) {
+    share s = {c->in[0].ptr, c->in[1].ptr, c->out[0].ptr, 0, 0};
+    mnc_range(w, c->in[0].rows * c->in[0].cols, 16, &s.lo, &s.hi);
+    return s;
+}
+
+void ref_act(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)act(mnc_attr_int(c, MN_ACT_ATTR_KIND), (double)s.a[i]);
+}
+
+void ref_glu(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)(act(mnc_attr_int(c, MN_GLU_ATTR_KIND), (double)s.a[i]) * (double)s.b[i]);
+}
+
+void ref_add(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = s.a[i] + s.b[i];
+}
+
+void ref_mul(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = s.a[i] * s.b[i];
+}
+
+void ref_scale(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)((double)s.a[i] * factor);
+}
+
+void ref_softcap(const mnc_call *c, mnc_worker *w) {
+    share s = take(c, w);
+    double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
+    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)(cap * tanh((double)s.a[i] / cap));
+}

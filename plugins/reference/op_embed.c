@@ -1,0 +1,43 @@
+#include "reference.h"
+#include <string.h>
+
+/* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
+static void resolve(const mnc_call *c, int32_t *ids) {
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr, *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
+    int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols, n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
+        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
+        ids[t] = row_pos[t] = -1;
+        if (s < 0 || s >= n_slots || from >= n_slots) continue;
+        if (src[t] < 0 && slots[from].done) continue;
+        int32_t id = src[t] < 0 ? slots[from].last_id : src[t], p = pos[t] < 0 ? slots[from].pos : pos[t];
+        if (p < 0 || p >= n_ctx) continue;
+        if (id < 0 || id >= n_vocab) id = 0;
+        ids[t] = id;
+        row_pos[t] = p;
+        history[s * n_ctx + p] = id;
+        slots[s].pos = p + 1;
+    }
+}
+
+void ref_embed(const mnc_call *c, mnc_worker *w) {
+    const mnc_weight *table = c->in[MN_EMBED_WEIGHT].weight;
+    int32_t *ids = c->shared;
+    float *x = c->out[MN_EMBED_OUT_X].ptr; /* [T, D] */
+    double scale = mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
+    int64_t lo, hi, d = table->cols;
+    if (scale == 0) scale = 1;
+    if (w->i == 0) resolve(c, ids);
+    mnc_barrier(w);
+    mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        if (ids[t] < 0) {
+            memset(x + t * d, 0, (size_t)d * sizeof *x);
+            continue;
+        }
+        ref_row(table, ids[t], x + t * d);
+        for (int64_t i = 0; i < d; i++) x[t * d + i] = (float)(scale * (double)x[t * d + i]);
+    }
+}
