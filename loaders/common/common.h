@@ -24,7 +24,7 @@ bool mn_str_eq(mn_str a, mn_str b);
 bool mn_str_is(mn_str a, const char *z);
 bool mn_str_begins(mn_str a, const char *z);
 bool mn_str_ends(mn_str a, const char *z);
-int mn_str_cmp(mn_str a, mn_str b);              /* by bytes */
+int mn_str_cmp(mn_str a, mn_str b); /* by bytes */
 bool mn_utf8_valid(const char *s, uint64_t n);
 bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
@@ -37,14 +37,17 @@ const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
 /* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and sets dst's. */
 mn_status mn_out(void *dst, const void *src);
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
-const char *mn_dtype_name(uint32_t id);          /* "Q4_0"; "?" if unknown */
+const char *mn_dtype_name(uint32_t id); /* "Q4_0"; "?" if unknown */
 
 /* ---- parsed.c ---- */
-typedef struct { mn_str key, native; mn_value value; } mn_parsed_meta;
+typedef struct {
+    mn_str key, native;
+    mn_value value;
+} mn_parsed_meta;
 typedef struct {
     mn_str name, native;
-    const mn_file *file;  /* during open only: the host's array need not outlive it */
-    uint64_t offset;      /* of the data, from the beginning of the file */
+    const mn_file *file; /* during open only: the host's array need not outlive it */
+    uint64_t offset;     /* of the data, from the beginning of the file */
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim;
@@ -54,8 +57,8 @@ typedef struct {
 /* A model as parsed. All memory comes from the host and is given back by mn_parsed_free. */
 struct mn_parsed {
     const mn_host *host;
-    void *blocks;         /* chain of blocks that strings and arrays are cut from */
-    uint64_t left;        /* bytes left in the newest block */
+    void *blocks;  /* chain of blocks that strings and arrays are cut from */
+    uint64_t left; /* bytes left in the newest block */
     char *next;
     mn_parsed_meta *meta;
     mn_parsed_tensor *tensors;

@@ -135,17 +135,24 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
                            MN_STR_ARG(f->name), MN_STR_ARG(t->native), i, (long long)t->dim[i]);
     int64_t row = t->dim[t->n_dim - 1];
     if (row % t->dtype.block_elems)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s': rows of %lld elements, expected a multiple of %u (the block of %s)",
-                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (long long)row, t->dtype.block_elems, mn_dtype_name(t->dtype.id));
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s: tensor '%.*s': rows of %lld elements, expected a multiple of %u (the block of %s)",
+                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (long long)row, t->dtype.block_elems,
+                       mn_dtype_name(t->dtype.id));
     if (!plane_sizes(t, bytes))
         return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s': the product of its dimensions overflows 63 bits",
                        MN_STR_ARG(f->name), MN_STR_ARG(t->native));
     if (t->offset > f->bytes || *bytes > f->bytes - t->offset)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s': %llu bytes at offset %llu pass the end of the file (%llu bytes): truncated or corrupt",
-                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (unsigned long long)*bytes, (unsigned long long)t->offset, (unsigned long long)f->bytes);
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s: tensor '%.*s': %llu bytes at offset %llu pass the end of the file (%llu bytes): "
+                       "truncated or corrupt",
+                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (unsigned long long)*bytes,
+                       (unsigned long long)t->offset, (unsigned long long)f->bytes);
     if (t->offset % dtype_align(t->dtype))
-        return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s': data at offset %llu, expected a multiple of %llu for %s: misaligned",
-                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (unsigned long long)t->offset, (unsigned long long)dtype_align(t->dtype), mn_dtype_name(t->dtype.id));
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s: tensor '%.*s': data at offset %llu, expected a multiple of %llu for %s: misaligned",
+                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (unsigned long long)t->offset,
+                       (unsigned long long)dtype_align(t->dtype), mn_dtype_name(t->dtype.id));
     t->plane.ptr = (const char *)f->map + t->offset;
     t->plane.bytes = *bytes;
     t->plane.kind = MN_PLANE_DATA;
@@ -153,8 +160,12 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     return MN_OK;
 }
 
-static int by_key(const void *a, const void *b) { return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key); }
-static int by_name(const void *a, const void *b) { return mn_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name); }
+static int by_key(const void *a, const void *b) {
+    return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
+}
+static int by_name(const void *a, const void *b) {
+    return mn_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
+}
 
 static int by_place(const void *a, const void *b) {
     const mn_parsed_tensor *x = a, *y = b;
@@ -185,10 +196,10 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
         const mn_parsed_tensor *a = order[i - 1], *b = order[i];
         if (by_name(a, b)) continue;
         if (mn_str_eq(a->native, b->native))
-            return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s' appears twice (also in %.*s), expected once", MN_STR_ARG(b->file->name),
-                           MN_STR_ARG(b->native), MN_STR_ARG(a->file->name));
-        return mn_fail(err, MN_BAD_FILE, "%.*s: tensors '%.*s' and '%.*s' both are '%.*s', expected one of them", MN_STR_ARG(b->file->name),
-                       MN_STR_ARG(a->native), MN_STR_ARG(b->native), MN_STR_ARG(b->name));
+            return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.*s' appears twice (also in %.*s), expected once",
+                           MN_STR_ARG(b->file->name), MN_STR_ARG(b->native), MN_STR_ARG(a->file->name));
+        return mn_fail(err, MN_BAD_FILE, "%.*s: tensors '%.*s' and '%.*s' both are '%.*s', expected one of them",
+                       MN_STR_ARG(b->file->name), MN_STR_ARG(a->native), MN_STR_ARG(b->native), MN_STR_ARG(b->name));
     }
     return MN_OK;
 }
@@ -198,7 +209,8 @@ static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
     for (uint64_t i = 1; i < n; i++) {
         const mn_parsed_tensor *a = order[i - 1], *b = order[i];
         if (a->file == b->file && b->offset - a->offset < a->plane.bytes)
-            return mn_fail(err, MN_BAD_FILE, "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset %llu) overlap",
+            return mn_fail(err, MN_BAD_FILE,
+                           "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset %llu) overlap",
                            MN_STR_ARG(b->file->name), MN_STR_ARG(a->native), (unsigned long long)a->plane.bytes,
                            (unsigned long long)a->offset, MN_STR_ARG(b->native), (unsigned long long)b->offset);
     }
@@ -227,8 +239,15 @@ mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *nativ
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info) {
     if (i >= p->n_tensors) return MN_END;
     const mn_parsed_tensor *t = &p->tensors[i];
-    mn_tensor_info own = {.size = sizeof own, .n_parts = 1, .n_planes = 1, .plane_stride = sizeof(mn_plane), .name = t->name,
-                          .native = t->native, .dtype = t->dtype, .n_dim = t->n_dim, .planes = &t->plane};
+    mn_tensor_info own = {.size = sizeof own,
+                          .n_parts = 1,
+                          .n_planes = 1,
+                          .plane_stride = sizeof(mn_plane),
+                          .name = t->name,
+                          .native = t->native,
+                          .dtype = t->dtype,
+                          .n_dim = t->n_dim,
+                          .planes = &t->plane};
     memcpy(own.dim, t->dim, sizeof own.dim);
     return mn_out(info, &own);
 }

@@ -2,7 +2,11 @@
 #include "common.h"
 #include <string.h>
 
-typedef struct { mn_plugin plugin; const mn_host *host; const mn_loader *table; } loader_self;
+typedef struct {
+    mn_plugin plugin;
+    const mn_host *host;
+    const mn_loader *table;
+} loader_self;
 
 static const void *self_query(void *self, const char *interface_id) {
     return interface_id && !strcmp(interface_id, MN_LOADER_ID) ? ((loader_self *)self)->table : NULL;
@@ -21,15 +25,23 @@ const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_
         return NULL;
     }
     if (host->abi != MN_ABI_VERSION) {
-        mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id, host->abi >> 16, host->abi & 0xFFFF,
-                MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+        mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id, host->abi >> 16,
+                host->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
         return NULL;
     }
     loader_self *s = host->alloc(host->self, sizeof *s, 16);
     if (!s) return mn_fail_memory(err), NULL;
-    *s = (loader_self){{.size = sizeof s->plugin, .abi = MN_ABI_VERSION, .self = s, .id = mn_str_of(id), .vendor = mn_str_of("Minerva"),
-                        .version = mn_str_of(MN_PLUGIN_VERSION), .build_id = mn_str_of(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
-                        .flags = MN_PLUGIN_UNLOADABLE, .query = self_query, .shutdown = self_shutdown},
-                       host, table};
+    *s = (loader_self){{.size = sizeof s->plugin,
+                        .abi = MN_ABI_VERSION,
+                        .self = s,
+                        .id = mn_str_of(id),
+                        .vendor = mn_str_of("Minerva"),
+                        .version = mn_str_of(MN_PLUGIN_VERSION),
+                        .build_id = mn_str_of(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
+                        .flags = MN_PLUGIN_UNLOADABLE,
+                        .query = self_query,
+                        .shutdown = self_shutdown},
+                       host,
+                       table};
     return &s->plugin;
 }

@@ -54,7 +54,9 @@ mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     return status;
 }
 
-mn_status mn_fail_memory(mn_error *err) { return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory while reading the model's headers"); }
+mn_status mn_fail_memory(mn_error *err) {
+    return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory while reading the model's headers");
+}
 
 mn_str mn_str_of(const char *z) { return (mn_str){z, strlen(z)}; }
 bool mn_str_eq(mn_str a, mn_str b) { return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len)); }
@@ -139,7 +141,10 @@ mn_status mn_out(void *dst, const void *src) {
 }
 
 #define DTYPE_ROW(name, id, elems, bytes, planes) {#name, {id, elems, bytes, planes}},
-static const struct { const char *name; mn_dtype dtype; } dtypes[] = {MN_DTYPES(DTYPE_ROW)};
+static const struct {
+    const char *name;
+    mn_dtype dtype;
+} dtypes[] = {MN_DTYPES(DTYPE_ROW)};
 
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(dtypes); i++)

@@ -9,23 +9,24 @@ typedef struct {
     mn_parsed *parsed;
     const mn_file *file;
     mn_error *err;
-    uint64_t at;          /* next byte to read, <= file->bytes */
+    uint64_t at; /* next byte to read, <= file->bytes */
     uint64_t n_meta, n_tensors, alignment;
-    uint64_t first_meta;  /* of this file, in parsed->meta */
+    uint64_t first_meta; /* of this file, in parsed->meta */
 } gguf_reader;
 
 /* ---- read.c ---- */
 mn_status gguf_read_header(gguf_reader *r);  /* magic, version, counts */
 mn_status gguf_read_meta(gguf_reader *r);    /* appends n_meta entries to parsed->meta */
-mn_status gguf_read_tensors(gguf_reader *r); /* appends n_tensors to parsed->tensors, placed and checked; needs alignment */
+mn_status gguf_read_tensors(gguf_reader *r); /* appends n_tensors to parsed->tensors, placed; needs alignment */
 
 /* ---- model.c ---- */
 bool gguf_has_magic(const mn_file *f);
 bool gguf_is_ours(const mn_file *f); /* by magic or by name */
-mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out, mn_error *err);
+mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                    mn_error *err);
 
 /* ---- types.c ---- */
-bool gguf_dtype(uint32_t ggml_type, mn_dtype *out);  /* false: not one that the ABI knows */
+bool gguf_dtype(uint32_t ggml_type, mn_dtype *out); /* false: not one that the ABI knows */
 const char *gguf_rope_pairing(mn_str architecture); /* "adjacent" or "halves" */
 
 #endif

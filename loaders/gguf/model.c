@@ -14,10 +14,11 @@ static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int6
         const mn_parsed_meta *m = &r->parsed->meta[i];
         if (!mn_str_is(m->key, key)) continue;
         if (m->value.type != MN_VALUE_INT)
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one", MN_STR_ARG(r->file->name), key);
+            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one",
+                           MN_STR_ARG(r->file->name), key);
         if (m->value.i < lo || m->value.i > hi)
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is %lld, expected %lld to %lld", MN_STR_ARG(r->file->name), key,
-                           (long long)m->value.i, (long long)lo, (long long)hi);
+            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is %lld, expected %lld to %lld",
+                           MN_STR_ARG(r->file->name), key, (long long)m->value.i, (long long)lo, (long long)hi);
         *out = m->value.i;
     }
     return MN_OK;
@@ -28,7 +29,8 @@ static mn_status find_alignment(gguf_reader *r) {
     mn_status status = own_int(r, "general.alignment", 1, ALIGNMENT_MAX, &a);
     if (status) return status;
     if (a & (a - 1))
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'general.alignment' is %lld, expected a power of two", MN_STR_ARG(r->file->name), (long long)a);
+        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'general.alignment' is %lld, expected a power of two",
+                       MN_STR_ARG(r->file->name), (long long)a);
     r->alignment = (uint64_t)a;
     return MN_OK;
 }
@@ -41,10 +43,13 @@ static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count
     if (status) return status;
     if (n == 0) n = 1; /* written by some tools for a file that is whole */
     if (n != count)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected PREFIX-%05u-of-%05lld.gguf",
-                       MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1, (long long)n);
+        return mn_fail(
+            r->err, MN_BAD_FILE,
+            "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected PREFIX-%05u-of-%05lld.gguf",
+            MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1, (long long)n);
     if (no != part)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'split.no' is %lld, expected %u by the file's name", MN_STR_ARG(r->file->name), (long long)no, part);
+        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'split.no' is %lld, expected %u by the file's name",
+                       MN_STR_ARG(r->file->name), (long long)no, part);
     return MN_OK;
 }
 
@@ -58,14 +63,19 @@ static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
 }
 
 static mn_status add_pairing(mn_parsed *p, const mn_file *file, mn_error *err) {
-    const mn_parsed_meta *given = mn_parsed_find(p, "minerva.rope.pairing"), *arch = mn_parsed_find(p, "general.architecture");
+    const mn_parsed_meta *given = mn_parsed_find(p, "minerva.rope.pairing"),
+                         *arch = mn_parsed_find(p, "general.architecture");
     if (given) {
-        if (given->value.type == MN_VALUE_STR && (mn_str_is(given->value.s, "halves") || mn_str_is(given->value.s, "adjacent"))) return MN_OK;
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'minerva.rope.pairing' is neither \"halves\" nor \"adjacent\"", MN_STR_ARG(file->name));
+        if (given->value.type == MN_VALUE_STR &&
+            (mn_str_is(given->value.s, "halves") || mn_str_is(given->value.s, "adjacent")))
+            return MN_OK;
+        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'minerva.rope.pairing' is neither \"halves\" nor \"adjacent\"",
+                       MN_STR_ARG(file->name));
     }
     if (!arch) return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing", MN_STR_ARG(file->name));
     if (arch->value.type != MN_VALUE_STR)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is not a string, expected one", MN_STR_ARG(file->name));
+        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is not a string, expected one",
+                       MN_STR_ARG(file->name));
     const char *pairing = gguf_rope_pairing(arch->value.s);
     mn_parsed_meta *m = mn_parsed_add_meta(p);
     if (!m) return mn_fail_memory(err);
@@ -87,24 +97,28 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
         if (i) p->n_meta = r.first_meta;
     }
     if (count > 1 && total >= 0 && p->n_tensors != (uint64_t)total)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu", MN_STR_ARG(parts[0]->name),
-                       (long long)total, count, (unsigned long long)p->n_tensors);
+        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
+                       MN_STR_ARG(parts[0]->name), (long long)total, count, (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
     return status ? status : add_pairing(p, parts[0], err);
 }
 
 static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model", MN_STR_ARG(prefix), no, count, no, count);
+    return mn_fail(err, MN_BAD_FILE, "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
+                   MN_STR_ARG(prefix), no, count, no, count);
 }
 
 /* Puts f where its name says. seen: the first file's prefix and count, which all share. */
-static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count, const mn_file **parts, mn_error *err) {
+static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count, const mn_file **parts,
+                            mn_error *err) {
     mn_str prefix;
     uint32_t no, of;
     bool numbered = mn_shard_name(f->name, ".gguf", &prefix, &no, &of);
     if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
-        return mn_fail(err, MN_BAD_FILE, "%.*s and %.*s are not parts of one model, expected one GGUF file or PREFIX-00001-of-%05u.gguf and so on",
-                       MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
+        return mn_fail(
+            err, MN_BAD_FILE,
+            "%.*s and %.*s are not parts of one model, expected one GGUF file or PREFIX-00001-of-%05u.gguf and so on",
+            MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
     if (!numbered) no = 1; /* a whole file: any other one beside it is too much */
     if (no < 1 || no > count)
         return mn_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u", MN_STR_ARG(f->name), no, count);
@@ -114,8 +128,8 @@ static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen,
 }
 
 /* parts: room for count; all of the files [0, n) that are GGUF are its parts. */
-static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, const mn_file *first, mn_str prefix, uint32_t count,
-                            const mn_file **parts, mn_error *err) {
+static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, const mn_file *first, mn_str prefix,
+                            uint32_t count, const mn_file **parts, mn_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
         mn_status status = gguf_is_ours(f) ? place_part(f, first, prefix, count, parts, err) : MN_OK;
@@ -145,11 +159,14 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     return status ? status : read_parts(p, parts, count, err);
 }
 
-mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out, mn_error *err) {
+mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                    mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
     if (!p) return mn_fail_memory(err);
     mn_status status = read_model(p, files, n, stride, err);
-    if (status) mn_parsed_free(p);
-    else *out = p;
+    if (status)
+        mn_parsed_free(p);
+    else
+        *out = p;
     return status;
 }

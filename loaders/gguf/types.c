@@ -1,10 +1,13 @@
 /* types.c -- tables of the GGUF format: tensor types, and how each architecture's q and k rows are ordered. */
 #include "gguf.h"
 
-static const struct { uint32_t ggml, id; } types[] = {
-    {0, MN_F32},   {1, MN_F16},   {2, MN_Q4_0},    {3, MN_Q4_1},    {6, MN_Q5_0},  {7, MN_Q5_1},  {8, MN_Q8_0},  {9, MN_Q8_1},
-    {10, MN_Q2_K}, {11, MN_Q3_K}, {12, MN_Q4_K},   {13, MN_Q5_K},   {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL},
-    {23, MN_IQ4_XS}, {24, MN_I8}, {25, MN_I16},    {26, MN_I32},    {27, MN_I64},  {28, MN_F64},  {30, MN_BF16}, {39, MN_MXFP4},
+static const struct {
+    uint32_t ggml, id;
+} types[] = {
+    {0, MN_F32},   {1, MN_F16},   {2, MN_Q4_0},    {3, MN_Q4_1},    {6, MN_Q5_0},   {7, MN_Q5_1},
+    {8, MN_Q8_0},  {9, MN_Q8_1},  {10, MN_Q2_K},   {11, MN_Q3_K},   {12, MN_Q4_K},  {13, MN_Q5_K},
+    {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL}, {23, MN_IQ4_XS}, {24, MN_I8},    {25, MN_I16},
+    {26, MN_I32},  {27, MN_I64},  {28, MN_F64},    {30, MN_BF16},   {39, MN_MXFP4},
 };
 
 bool gguf_dtype(uint32_t ggml_type, mn_dtype *out) {
@@ -16,10 +19,11 @@ bool gguf_dtype(uint32_t ggml_type, mn_dtype *out) {
 /* Converters permute q and k of these architectures for pairs of neighbours (2i, 2i+1), or the model was trained so.
  * All others keep the halves (i, i + n_rot/2) of their checkpoints. */
 static const char *const adjacent[] = {
-    "llama",     "llama4",    "llada",   "deci",   "mistral3", "baichuan",   "starcoder",  "plamo",         "orion",      "internlm2",
-    "minicpm",   "xverse",    "command-r", "cohere2", "olmo",  "arctic",     "deepseek",   "deepseek2",     "plm",        "chatglm",
-    "glm4",      "granite",   "granitemoe", "granitehybrid", "chameleon", "solar", "bailingmoe", "neo-bert", "smollm3",    "arcee",
-    "ernie4_5",  "ernie4_5-moe", "llama-embed", "maincoder",
+    "llama",   "llama4",     "llada",         "deci",         "mistral3",    "baichuan",   "starcoder",
+    "plamo",   "orion",      "internlm2",     "minicpm",      "xverse",      "command-r",  "cohere2",
+    "olmo",    "arctic",     "deepseek",      "deepseek2",    "plm",         "chatglm",    "glm4",
+    "granite", "granitemoe", "granitehybrid", "chameleon",    "solar",       "bailingmoe", "neo-bert",
+    "smollm3", "arcee",      "ernie4_5",      "ernie4_5-moe", "llama-embed", "maincoder",
 };
 
 const char *gguf_rope_pairing(mn_str architecture) {

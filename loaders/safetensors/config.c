@@ -10,11 +10,16 @@
 
 void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found, const char *expected) {
     if (c->status) return;
-    if (!found) c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s", MN_STR_ARG(c->file->name), in, key, expected);
-    else c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s", MN_STR_ARG(c->file->name), in, key, json_describe(found).s, expected);
+    if (!found)
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s", MN_STR_ARG(c->file->name),
+                            in, key, expected);
+    else
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s", MN_STR_ARG(c->file->name), in,
+                            key, json_describe(found).s, expected);
 }
 
-int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key, int64_t lo, int64_t hi, const int64_t *fallback) {
+int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key, int64_t lo, int64_t hi,
+                   const int64_t *fallback) {
     int64_t v = lo;
     const cJSON *item = json_get(object, key);
     if (c->status || (!item && fallback)) return fallback ? *fallback : v;
@@ -25,7 +30,8 @@ int64_t config_int(config_reader *c, const cJSON *object, const char *in, const 
     return lo;
 }
 
-double config_float(config_reader *c, const cJSON *object, const char *in, const char *key, double lo, double hi, const double *fallback) {
+double config_float(config_reader *c, const cJSON *object, const char *in, const char *key, double lo, double hi,
+                    const double *fallback) {
     const cJSON *item = json_get(object, key);
     if (c->status || (!item && fallback)) return fallback ? *fallback : lo;
     if (item && cJSON_IsNumber(item) && item->valuedouble >= lo && item->valuedouble <= hi) return item->valuedouble;
@@ -74,7 +80,10 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
     mn_str copy = {0};
     if (out) copy = mn_parsed_copy(c->parsed, mn_str_of(v)); /* the JSON tree is freed at the end of open */
     if (!out) return;
-    if (!copy.ptr) { c->status = mn_fail_memory(c->err); return; }
+    if (!copy.ptr) {
+        c->status = mn_fail_memory(c->err);
+        return;
+    }
     out->type = MN_VALUE_STR;
     out->s = copy;
 }
@@ -86,7 +95,9 @@ static void put_bool(config_reader *c, const char *key, const char *native, bool
 
 /* ---- which model is this ---- */
 
-static const struct { const char *family, *class_name, *arch; } known[] = {
+static const struct {
+    const char *family, *class_name, *arch;
+} known[] = {
     {"llama", "LlamaForCausalLM", "llama"},
     {"mistral", "MistralForCausalLM", "llama"},
     {"qwen2", "Qwen2ForCausalLM", "qwen2"},
@@ -96,19 +107,26 @@ static const struct { const char *family, *class_name, *arch; } known[] = {
 static void refuse_quantised(config_reader *c) {
     const cJSON *mlx = json_get(c->root, "quantization"), *other = json_get(c->root, "quantization_config");
     if (c->status || (!mlx && !other)) return;
-    const cJSON *bits = json_get(mlx, "bits"), *group = json_get(mlx, "group_size"), *method = json_get(other, "quant_method");
+    const cJSON *bits = json_get(mlx, "bits"), *group = json_get(mlx, "group_size"),
+                *method = json_get(other, "quant_method");
     if (mlx && bits && group)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'quantization': MLX weights (%s bits in groups of %s), which this loader does not read; expected plain weights",
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key 'quantization': MLX weights (%s bits in groups of %s), which this loader does "
+                            "not read; expected plain weights",
                             MN_STR_ARG(c->file->name), json_describe(bits).s, json_describe(group).s);
     else
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s': quantised weights (quant_method %s), which this loader does not read; expected plain weights",
-                            MN_STR_ARG(c->file->name), mlx ? "quantization" : "quantization_config", json_describe(method).s);
+        c->status =
+            mn_fail(c->err, MN_UNSUPPORTED,
+                    "%.*s: key '%s': quantised weights (quant_method %s), which this loader does not read; expected "
+                    "plain weights",
+                    MN_STR_ARG(c->file->name), mlx ? "quantization" : "quantization_config", json_describe(method).s);
 }
 
 static void unknown_model(config_reader *c, const char *key, const char *found) {
     if (c->status) return;
     c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                        "%.*s: key '%s': unknown architecture '%.80s'; known: llama (LlamaForCausalLM), mistral (MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)",
+                        "%.*s: key '%s': unknown architecture '%.80s'; known: llama (LlamaForCausalLM), mistral "
+                        "(MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)",
                         MN_STR_ARG(c->file->name), key, found);
 }
 
@@ -118,7 +136,10 @@ static void read_architecture(config_reader *c) {
     size_t k = 0;
     if (c->status) return;
     while (k < MN_COUNT(known) && strcmp(known[k].family, family)) k++;
-    if (k == MN_COUNT(known)) { unknown_model(c, "model_type", family); return; }
+    if (k == MN_COUNT(known)) {
+        unknown_model(c, "model_type", family);
+        return;
+    }
     if (classes && (!cJSON_IsArray(classes) || (classes->child && !cJSON_IsString(classes->child)))) {
         config_fail(c, "", "architectures", classes, "an array of strings");
         return;
@@ -146,12 +167,16 @@ static void read_heads(config_reader *c) {
     c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &c->n_head);
     if (c->status) return;
     if (c->n_head % c->n_head_kv) {
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'num_attention_heads' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
-                            MN_STR_ARG(c->file->name), (long long)c->n_head, (long long)c->n_head_kv);
+        c->status = mn_fail(
+            c->err, MN_BAD_FILE,
+            "%.*s: key 'num_attention_heads' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
+            MN_STR_ARG(c->file->name), (long long)c->n_head, (long long)c->n_head_kv);
         return;
     }
     if (!json_get(c->root, "head_dim") && c->n_embd % c->n_head) {
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'hidden_size' is %lld, expected a multiple of 'num_attention_heads', which is %lld (there is no 'head_dim')",
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key 'hidden_size' is %lld, expected a multiple of 'num_attention_heads', which is "
+                            "%lld (there is no 'head_dim')",
                             MN_STR_ARG(c->file->name), (long long)c->n_embd, (long long)c->n_head);
         return;
     }
@@ -169,7 +194,8 @@ static void read_sizes(config_reader *c) {
     put_size(c, "feed_forward_length", "intermediate_size", 1 << 26);
     put_size(c, "vocab_size", "vocab_size", 1 << 26);
     read_heads(c);
-    config_put_float(c, "attention.layer_norm_rms_epsilon", "", "rms_norm_eps", config_float(c, c->root, "", "rms_norm_eps", DBL_MIN, 1, NULL));
+    config_put_float(c, "attention.layer_norm_rms_epsilon", "", "rms_norm_eps",
+                     config_float(c, c->root, "", "rms_norm_eps", DBL_MIN, 1, NULL));
 }
 
 /* ---- sliding window ---- */
@@ -187,8 +213,9 @@ static int64_t sliding_by_types(config_reader *c) {
         n_sliding += sliding;
     }
     if (n != c->n_layer && !c->status)
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)", MN_STR_ARG(c->file->name),
-                            (long long)n, (long long)c->n_layer);
+        c->status =
+            mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)",
+                    MN_STR_ARG(c->file->name), (long long)n, (long long)c->n_layer);
     return n_sliding;
 }
 
@@ -199,11 +226,15 @@ static void read_window(config_reader *c) {
     if (c->status || !wanted || !window) return;
     int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
     int64_t n_sliding = sliding_by_types(c), first = 0;
-    if (qwen) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first); /* the layers before it see everything */
+    if (qwen)
+        first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX,
+                           &first); /* the layers before it see everything */
     if (n_sliding < 0) n_sliding = first < c->n_layer ? c->n_layer - first : 0;
     if (c->status || !n_sliding) return;
     if (n_sliding != c->n_layer) {
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'sliding_window': %lld of %lld layers use it, which is not supported for %s; expected all or none",
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key 'sliding_window': %lld of %lld layers use it, which is not supported for %s; "
+                            "expected all or none",
                             MN_STR_ARG(c->file->name), (long long)n_sliding, (long long)c->n_layer, c->family);
         return;
     }
@@ -226,7 +257,7 @@ static void read_all(config_reader *c) {
 
 mn_status config_read(mn_parsed *p, const mn_file *f, bool *tied, mn_error *err) {
     cJSON *root;
-    mn_status status = json_parse(f, 0, f->bytes, &root, err);
+    mn_status status = json_parse(p->host, f, 0, f->bytes, &root, err);
     if (status) return status;
     config_reader c = {.parsed = p, .file = f, .err = err, .root = root, .arch = "", .family = ""};
     c.status = json_unique(p->host, f, root, err);

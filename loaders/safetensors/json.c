@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-mn_status json_parse(const mn_file *f, uint64_t offset, uint64_t n, cJSON **out, mn_error *err) {
-    const char *text = (const char *)f->map + offset, *end = text;
-    if (!n || !mn_utf8_valid(text, n))
-        return mn_fail(err, MN_BAD_FILE, "%.*s: %s, expected a JSON object", MN_STR_ARG(f->name), n ? "not valid UTF-8" : "empty");
-    cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n, &end, 0);
+#define JSON_MAX 100000000u /* bytes; the limit that the format sets for headers */
+
+/* text: n bytes and a NUL. */
+static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n, cJSON **out,
+                            mn_error *err) {
+    const char *end = text;
+    cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n + 1, &end, 0);
     if (!root)
         return mn_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu", MN_STR_ARG(f->name),
                        (unsigned long long)(offset + (end ? (uint64_t)(end - text) : 0)));
@@ -16,15 +18,37 @@ mn_status json_parse(const mn_file *f, uint64_t offset, uint64_t n, cJSON **out,
     while (at < n && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t')) at++;
     mn_status status = MN_OK;
     if (at < n)
-        status = mn_fail(err, MN_BAD_FILE, "%.*s: bytes after the end of the JSON object at offset %llu, expected none", MN_STR_ARG(f->name),
-                         (unsigned long long)(offset + at));
-    else if (!cJSON_IsObject(root)) status = mn_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one", MN_STR_ARG(f->name));
-    if (status) cJSON_Delete(root);
-    else *out = root;
+        status = mn_fail(err, MN_BAD_FILE, "%.*s: bytes after the end of the JSON object at offset %llu, expected none",
+                         MN_STR_ARG(f->name), (unsigned long long)(offset + at));
+    else if (!cJSON_IsObject(root))
+        status = mn_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one", MN_STR_ARG(f->name));
+    if (status)
+        cJSON_Delete(root);
+    else
+        *out = root;
     return status;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const cJSON *)a)->string, ((const cJSON *)b)->string); }
+/* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
+mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n, cJSON **out, mn_error *err) {
+    const char *text = (const char *)f->map + offset;
+    if (!n || n > JSON_MAX)
+        return mn_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u", MN_STR_ARG(f->name),
+                       (unsigned long long)n, JSON_MAX);
+    if (!mn_utf8_valid(text, n))
+        return mn_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object", MN_STR_ARG(f->name));
+    char *copy = host->alloc(host->self, n + 1, 16);
+    if (!copy) return mn_fail_memory(err);
+    memcpy(copy, text, (size_t)n);
+    copy[n] = 0;
+    mn_status status = parse_text(f, offset, copy, n, out, err);
+    host->release(host->self, copy);
+    return status;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const cJSON *)a)->string, ((const cJSON *)b)->string);
+}
 
 mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object, mn_error *err) {
     uint64_t n = 0;
@@ -38,7 +62,8 @@ mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
         if (!by_name(order[i - 1], order[i]))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once", MN_STR_ARG(f->name), ((const cJSON *)order[i])->string);
+            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once", MN_STR_ARG(f->name),
+                             ((const cJSON *)order[i])->string);
     host->release(host->self, (void *)order);
     return status;
 }
@@ -51,17 +76,22 @@ const cJSON *json_get(const cJSON *object, const char *key) {
 json_text json_describe(const cJSON *item) {
     json_text t = {"absent"};
     if (!item) return t;
-    if (cJSON_IsNumber(item)) snprintf(t.s, sizeof t.s, "%.17g", item->valuedouble);
-    else if (cJSON_IsString(item)) snprintf(t.s, sizeof t.s, "\"%.80s\"", item->valuestring);
-    else if (cJSON_IsBool(item)) snprintf(t.s, sizeof t.s, "%s", cJSON_IsTrue(item) ? "true" : "false");
-    else snprintf(t.s, sizeof t.s, "%s", cJSON_IsArray(item) ? "an array" : cJSON_IsObject(item) ? "an object" : "null");
+    if (cJSON_IsNumber(item))
+        snprintf(t.s, sizeof t.s, "%.17g", item->valuedouble);
+    else if (cJSON_IsString(item))
+        snprintf(t.s, sizeof t.s, "\"%.80s\"", item->valuestring);
+    else if (cJSON_IsBool(item))
+        snprintf(t.s, sizeof t.s, "%s", cJSON_IsTrue(item) ? "true" : "false");
+    else
+        snprintf(t.s, sizeof t.s, "%s", cJSON_IsArray(item) ? "an array" : cJSON_IsObject(item) ? "an object" : "null");
     return t;
 }
 
 bool json_is_int(const cJSON *item, int64_t lo, int64_t hi, int64_t *out) {
     if (!item || !cJSON_IsNumber(item)) return false;
     double v = item->valuedouble;
-    if (!(v >= (double)lo && v <= (double)hi) || v > 9007199254740992.0 || v < -9007199254740992.0 || v != floor(v)) return false;
+    if (!(v >= (double)lo && v <= (double)hi) || v > 9007199254740992.0 || v < -9007199254740992.0 || v != floor(v))
+        return false;
     *out = (int64_t)v;
     return true;
 }

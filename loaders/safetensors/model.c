@@ -4,7 +4,9 @@
 
 #define INDEX_NAME "model.safetensors.index.json"
 
-static bool is_weights(const mn_file *f) { return mn_str_begins(f->name, "model") && mn_str_ends(f->name, ".safetensors"); }
+static bool is_weights(const mn_file *f) {
+    return mn_str_begins(f->name, "model") && mn_str_ends(f->name, ".safetensors");
+}
 
 static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t stride, mn_str name) {
     for (uint32_t i = 0; i < n; i++)
@@ -27,20 +29,25 @@ static int by_shard(const void *a, const void *b) {
     return c ? c : strcmp(x->string, y->string);
 }
 
-static int by_native(const void *a, const void *b) { return mn_str_cmp(((const mn_parsed_tensor *)a)->native, ((const mn_parsed_tensor *)b)->native); }
+static int by_native(const void *a, const void *b) {
+    return mn_str_cmp(((const mn_parsed_tensor *)a)->native, ((const mn_parsed_tensor *)b)->native);
+}
 
 static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_str native) {
     uint64_t lo = 0, hi = n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        if (mn_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0) lo = mid + 1;
-        else hi = mid;
+        if (mn_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < n && mn_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo] : NULL;
 }
 
 /* A shard's entries of the index, [0, n), against the tensors that its file brought, from `first` on. */
-static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *shard, const void **entries, uint64_t n, uint64_t first, mn_error *err) {
+static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *shard, const void **entries, uint64_t n,
+                             uint64_t first, mn_error *err) {
     uint64_t n_held = p->n_tensors - first;
     const void **held = p->host->alloc(p->host->self, (n_held + 1) * sizeof *held, 16);
     if (!held) return mn_fail_memory(err);
@@ -50,23 +57,28 @@ static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *
     for (uint64_t i = 0; i < n && !status; i++) {
         const cJSON *entry = entries[i];
         if (!find_tensor(held, n_held, mn_str_of(entry->string)))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s' is missing, %.*s says that it is there", MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
+            status = mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
+                             MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
     }
     p->host->release(p->host->self, (void *)held);
     return status;
 }
 
-typedef struct { const mn_file *files; uint32_t n, stride; } folder;
+typedef struct {
+    const mn_file *files;
+    uint32_t n, stride;
+} folder;
 
 /* order: the index's entries by shard. */
-static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order, uint64_t n, mn_error *err) {
+static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order, uint64_t n,
+                             mn_error *err) {
     for (uint64_t i = 0, end; i < n; i = end) {
         mn_str name = mn_str_of(((const cJSON *)order[i])->valuestring);
         for (end = i + 1; end < n && mn_str_is(name, ((const cJSON *)order[end])->valuestring);) end++;
         const mn_file *shard = find_file(dir.files, dir.n, dir.stride, name);
         if (!shard)
-            return mn_fail(err, MN_BAD_FILE, "%.*s is missing: %.*s says that it holds %llu tensors of this model", MN_STR_ARG(name), MN_STR_ARG(index->name),
-                           (unsigned long long)(end - i));
+            return mn_fail(err, MN_BAD_FILE, "%.*s is missing: %.*s says that it holds %llu tensors of this model",
+                           MN_STR_ARG(name), MN_STR_ARG(index->name), (unsigned long long)(end - i));
         uint64_t first = p->n_tensors;
         mn_status status = header_read(p, shard, err);
         if (!status) status = check_shard(p, index, shard, order + i, end - i, first, err);
@@ -78,10 +90,13 @@ static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, con
 static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const cJSON *map, mn_error *err) {
     uint64_t n = 0;
     if (!cJSON_IsObject(map) || !map->child)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'weight_map' is %s, expected an object that names a file per tensor", MN_STR_ARG(index->name), json_describe(map).s);
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s: key 'weight_map' is %s, expected an object that names a file per tensor",
+                       MN_STR_ARG(index->name), json_describe(map).s);
     for (const cJSON *m = map->child; m; m = m->next, n++)
         if (!cJSON_IsString(m))
-            return mn_fail(err, MN_BAD_FILE, "%.*s: weight_map: '%.120s' is %s, expected a file name", MN_STR_ARG(index->name), m->string, json_describe(m).s);
+            return mn_fail(err, MN_BAD_FILE, "%.*s: weight_map: '%.120s' is %s, expected a file name",
+                           MN_STR_ARG(index->name), m->string, json_describe(m).s);
     mn_status status = json_unique(p->host, index, map, err);
     if (status) return status;
     const void **order = p->host->alloc(p->host->self, n * sizeof *order, 16);
@@ -96,7 +111,7 @@ static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const 
 
 static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn_error *err) {
     cJSON *root;
-    mn_status status = json_parse(index, 0, index->bytes, &root, err);
+    mn_status status = json_parse(p->host, index, 0, index->bytes, &root, err);
     if (status) return status;
     status = json_unique(p->host, index, root, err);
     if (!status) status = read_map(p, dir, index, json_get(root, "weight_map"), err);
@@ -107,10 +122,13 @@ static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn
 /* ---- without an index: one file, or the numbers in the names ---- */
 
 static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "%.*s-%05u-of-%05u.safetensors is missing: shard %u of the %u that make this model", MN_STR_ARG(prefix), no, count, no, count);
+    return mn_fail(err, MN_BAD_FILE,
+                   "%.*s-%05u-of-%05u.safetensors is missing: shard %u of the %u that make this model",
+                   MN_STR_ARG(prefix), no, count, no, count);
 }
 
-static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix, uint32_t count, mn_error *err) {
+static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix, uint32_t count,
+                               mn_error *err) {
     for (uint32_t i = 0; i < dir.n; i++) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
         mn_str own;
@@ -119,9 +137,12 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
         bool numbered = mn_shard_name(f->name, ".safetensors", &own, &no, &of);
         if (f == first && !numbered) continue; /* then the next one is what does not fit */
         if (!numbered || of != count || !mn_str_eq(own, prefix))
-            return mn_fail(err, MN_BAD_FILE, "%.*s and %.*s are not shards of one model, expected one model.safetensors, numbered shards, or " INDEX_NAME,
+            return mn_fail(err, MN_BAD_FILE,
+                           "%.*s and %.*s are not shards of one model, expected one model.safetensors, numbered "
+                           "shards, or " INDEX_NAME,
                            MN_STR_ARG(first->name), MN_STR_ARG(f->name));
-        if (no < 1 || no > of) return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u", MN_STR_ARG(f->name), no, of);
+        if (no < 1 || no > of)
+            return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u", MN_STR_ARG(f->name), no, of);
     }
     for (uint32_t no = 1; no <= count; no++) {
         mn_str name = mn_parsed_printf(p, "%.*s-%05u-of-%05u.safetensors", MN_STR_ARG(prefix), no, count);
@@ -142,7 +163,9 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
         if (is_weights(f) && !n_weights++) first = f;
     }
-    if (!first) return mn_fail(err, MN_BAD_FILE, "no weights: there is no model.safetensors and no " INDEX_NAME " among the %u files", dir.n);
+    if (!first)
+        return mn_fail(err, MN_BAD_FILE,
+                       "no weights: there is no model.safetensors and no " INDEX_NAME " among the %u files", dir.n);
     bool numbered = mn_shard_name(first->name, ".safetensors", &prefix, &no, &count);
     if (n_weights == 1 && !numbered) return header_read(p, first, err);
     if (!numbered) prefix = (mn_str){0};
@@ -163,7 +186,8 @@ static mn_status name_tensors(mn_parsed *p, mn_error *err) {
 static void drop_tensors(mn_parsed *p, bool tied) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!tensor_is_ignored(p->tensors[i].native) && !(tied && mn_str_is(p->tensors[i].name, "output.weight"))) p->tensors[kept++] = p->tensors[i];
+        if (!tensor_is_ignored(p->tensors[i].native) && !(tied && mn_str_is(p->tensors[i].name, "output.weight")))
+            p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
 }
 
@@ -172,7 +196,8 @@ static mn_status read_model(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
     bool tied = false;
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
-        return mn_fail(err, MN_BAD_FILE, "config.json is missing: weights alone do not say what model this is; expected it beside them");
+        return mn_fail(err, MN_BAD_FILE,
+                       "config.json is missing: weights alone do not say what model this is; expected it beside them");
     mn_status status = config ? config_read(p, config, &tied, err) : MN_OK;
     if (!status) status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
     if (!status) status = name_tensors(p, err);
@@ -181,11 +206,14 @@ static mn_status read_model(mn_parsed *p, folder dir, mn_error *err) {
     return status;
 }
 
-mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out, mn_error *err) {
+mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                     mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
     if (!p) return mn_fail_memory(err);
     mn_status status = read_model(p, (folder){files, n, stride}, err);
-    if (status) mn_parsed_free(p);
-    else *out = p;
+    if (status)
+        mn_parsed_free(p);
+    else
+        *out = p;
     return status;
 }

@@ -3,7 +3,10 @@
 #include <string.h>
 
 /* Where the parameters are: an object (or NULL) and the path in front of its keys for messages. */
-typedef struct { const cJSON *object; const char *in; } section;
+typedef struct {
+    const cJSON *object;
+    const char *in;
+} section;
 
 /* New configs may hold one set per layer type: taken if there is just one. */
 static section flat(config_reader *c, section s) {
@@ -11,7 +14,9 @@ static section flat(config_reader *c, section s) {
     if (!child || !cJSON_IsObject(child)) return s;
     if (child->next && cJSON_IsObject(child->next)) {
         if (!c->status)
-            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'rope_parameters' holds one set per layer type ('%.40s', '%.40s', ...), which is unsupported; expected one set",
+            c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                                "%.*s: key 'rope_parameters' holds one set per layer type ('%.40s', '%.40s', ...), "
+                                "which is unsupported; expected one set",
                                 MN_STR_ARG(c->file->name), child->string, child->next->string);
         return s;
     }
@@ -21,7 +26,8 @@ static section flat(config_reader *c, section s) {
 }
 
 static section find_section(config_reader *c) {
-    static const char *const names[2] = {"rope_parameters", "rope_scaling"}, *const paths[2] = {"rope_parameters.", "rope_scaling."};
+    static const char *const names[2] = {"rope_parameters", "rope_scaling"}, *const paths[2] = {"rope_parameters.",
+                                                                                                "rope_scaling."};
     for (int i = 0; i < 2; i++) {
         const cJSON *o = json_get(c->root, names[i]);
         if (!o) continue;
@@ -35,11 +41,14 @@ static section find_section(config_reader *c) {
 }
 
 /* A number that may stand inside the section or at top level: the same if in both. */
-static double either(config_reader *c, section s, const char *key, double lo, double hi, double fallback, const char **in) {
+static double either(config_reader *c, section s, const char *key, double lo, double hi, double fallback,
+                     const char **in) {
     bool inside = json_get(s.object, key), outside = json_get(c->root, key);
-    double a = config_float(c, s.object, s.in, key, lo, hi, &fallback), b = config_float(c, c->root, "", key, lo, hi, &fallback);
+    double a = config_float(c, s.object, s.in, key, lo, hi, &fallback),
+           b = config_float(c, c->root, "", key, lo, hi, &fallback);
     if (!c->status && inside && outside && (a > b || a < b))
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same", MN_STR_ARG(c->file->name), s.in, key, a, key, b);
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
+                            MN_STR_ARG(c->file->name), s.in, key, a, key, b);
     *in = inside ? s.in : "";
     return inside ? a : b;
 }
@@ -69,9 +78,11 @@ static void read_llama3(config_reader *c, section s) {
     put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
     put_original_length(c, s, 0);
     if (c->status) return;
-    double low = json_get(s.object, "low_freq_factor")->valuedouble, high = json_get(s.object, "high_freq_factor")->valuedouble;
+    double low = json_get(s.object, "low_freq_factor")->valuedouble,
+           high = json_get(s.object, "high_freq_factor")->valuedouble;
     if (low >= high)
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%slow_freq_factor' is %g, expected less than 'high_freq_factor', which is %g",
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%slow_freq_factor' is %g, expected less than 'high_freq_factor', which is %g",
                             MN_STR_ARG(c->file->name), s.in, low, high);
 }
 
@@ -80,10 +91,12 @@ static void refuse_yarn_variants(config_reader *c, section s) {
     static const char *const keys[] = {"mscale", "mscale_all_dim"};
     const cJSON *truncate = json_get(s.object, "truncate");
     if (truncate && !cJSON_IsTrue(truncate) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%struncate' is %s, which is unsupported; expected true", MN_STR_ARG(c->file->name), s.in, json_describe(truncate).s);
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%struncate' is %s, which is unsupported; expected true",
+                            MN_STR_ARG(c->file->name), s.in, json_describe(truncate).s);
     for (size_t i = 0; i < MN_COUNT(keys) && !c->status; i++)
         if (json_get(s.object, keys[i]))
-            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s' is unsupported with yarn", MN_STR_ARG(c->file->name), s.in, keys[i]);
+            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s' is unsupported with yarn",
+                                MN_STR_ARG(c->file->name), s.in, keys[i]);
 }
 
 static void read_yarn(config_reader *c, section s) {
@@ -102,14 +115,20 @@ static void put_factors(config_reader *c, section s, const char *key, const char
     if (!list || !cJSON_IsArray(list)) config_fail(c, s.in, native, list, "an array of numbers");
     if (c->status) return;
     double *out = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *out);
-    if (!out) { c->status = mn_fail_memory(c->err); return; }
+    if (!out) {
+        c->status = mn_fail_memory(c->err);
+        return;
+    }
     for (const cJSON *f = list->child; f && !c->status; f = f->next, i++) {
-        if (!cJSON_IsNumber(f) || !(f->valuedouble > 1e-6 && f->valuedouble < 1e6)) config_fail(c, s.in, native, f, "positive numbers");
-        else if (i < n) out[i] = f->valuedouble;
+        if (!cJSON_IsNumber(f) || !(f->valuedouble > 1e-6 && f->valuedouble < 1e6))
+            config_fail(c, s.in, native, f, "positive numbers");
+        else if (i < n)
+            out[i] = f->valuedouble;
     }
     if (!c->status && i != n)
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)", MN_STR_ARG(c->file->name),
-                            s.in, native, (long long)i, (long long)n);
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)",
+                            MN_STR_ARG(c->file->name), s.in, native, (long long)i, (long long)n);
     mn_value *v = config_put(c, key, s.in, native);
     if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
 }
@@ -129,13 +148,19 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     if (!strcmp(type, "default")) type = "none";
     if (!strcmp(type, "su")) type = "longrope"; /* its first name */
     config_put_str(c, "rope.scaling.type", s.object ? s.in : "rope_scaling.", key, type);
-    if (!strcmp(type, "linear")) read_linear(c, s);
-    else if (!strcmp(type, "llama3")) read_llama3(c, s);
-    else if (!strcmp(type, "yarn")) read_yarn(c, s);
-    else if (!strcmp(type, "longrope")) read_longrope(c, s, n_rot);
+    if (!strcmp(type, "linear"))
+        read_linear(c, s);
+    else if (!strcmp(type, "llama3"))
+        read_llama3(c, s);
+    else if (!strcmp(type, "yarn"))
+        read_yarn(c, s);
+    else if (!strcmp(type, "longrope"))
+        read_longrope(c, s, n_rot);
     else if (strcmp(type, "none") && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, llama3, yarn, longrope",
-                            MN_STR_ARG(c->file->name), s.in, key, type);
+        c->status =
+            mn_fail(c->err, MN_UNSUPPORTED,
+                    "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, llama3, yarn, longrope",
+                    MN_STR_ARG(c->file->name), s.in, key, type);
 }
 
 void config_read_rope(config_reader *c) {
@@ -147,7 +172,9 @@ void config_read_rope(config_reader *c) {
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, 1, &in);
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: %lld of the 'head_dim' %lld dimensions are rotated ('%spartial_rotary_factor' %g), expected an even number from 2 on",
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: %lld of the 'head_dim' %lld dimensions are rotated ('%spartial_rotary_factor' %g), "
+                            "expected an even number from 2 on",
                             MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
     config_put_int(c, "rope.dimension_count", in, "partial_rotary_factor", n_rot);
     if (!c->status) read_scaling(c, s, n_rot);

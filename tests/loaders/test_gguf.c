@@ -130,6 +130,38 @@ static void good_vocabulary_only(void **state) {
     free(b.ptr);
 }
 
+/* Each type with two rows of 256: id and size by the ABI's table, one byte less refused. */
+static void good_types(void **state) {
+    (void)state;
+#define ROW(name, id, elems, size, planes) {id, elems, size},
+    static const struct { uint32_t id, elems, size; } abi[] = {MN_DTYPES(ROW)};
+    static const struct { uint32_t ggml, id; } list[] = {
+        {0, MN_F32}, {1, MN_F16}, {2, MN_Q4_0}, {3, MN_Q4_1}, {6, MN_Q5_0}, {7, MN_Q5_1}, {8, MN_Q8_0}, {9, MN_Q8_1}, {10, MN_Q2_K}, {11, MN_Q3_K},
+        {12, MN_Q4_K}, {13, MN_Q5_K}, {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL}, {23, MN_IQ4_XS}, {24, MN_I8}, {25, MN_I16}, {26, MN_I32},
+        {27, MN_I64}, {28, MN_F64}, {30, MN_BF16}, {39, MN_MXFP4}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        size_t k = 0;
+        while (abi[k].id != list[i].id) k++;
+        bytes b = {0};
+        head(&b, 3, 1, 1);
+        kv_str(&b, "general.architecture", "llama");
+        tensor(&b, "t", 2, 256, 2, list[i].ggml, 0);
+        pad(&b, 32);
+        fill(&b, 512 / abi[k].elems * abi[k].size);
+        test_files f = {0};
+        mn_parsed *m;
+        mn_error err;
+        mn_tensor_info t;
+        test_add(&f, "m.gguf", b.ptr, b.len);
+        if (test_open(gguf, &f, &m, &err)) fail_msg("%s", err.msg);
+        assert_true(test_tensor(gguf, m, "t", &t) && t.dtype.id == list[i].id && t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
+        gguf.loader->close(m);
+        test_clear(&f);
+        b.len--;
+        refuse(b, MN_BAD_FILE, "end of the file", "'t'");
+    }
+}
+
 /* ---- splits ---- */
 static bytes split(uint32_t no, uint32_t count, uint32_t total, const char *name) {
     bytes b = {0};
@@ -352,7 +384,7 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_small), cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only), cmocka_unit_test(splits),
+        cmocka_unit_test(good_small), cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only), cmocka_unit_test(good_types), cmocka_unit_test(splits),
         cmocka_unit_test(bad_header), cmocka_unit_test(bad_meta), cmocka_unit_test(bad_tensors), cmocka_unit_test(every_truncation),
         cmocka_unit_test(every_boundary), cmocka_unit_test(random_damage), cmocka_unit_test(arguments),
     };

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static test_plugin st;
 
@@ -74,7 +76,7 @@ static bool str_is(mn_parsed *m, const char *key, const char *want) { return tes
 static test_files fixture(const char *root, const char *dir, int n, const char *const *names) {
     test_files f = {0};
     for (int i = 0; i < n; i++) {
-        char path[300];
+        char path[8192];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         test_add_path(&f, names[i], root, path);
     }
@@ -247,7 +249,7 @@ static void config_windows(void **state) {
 static void config_bad(void **state) {
     (void)state;
     refuse_config(NULL, MN_BAD_FILE, "config.json is missing", NULL);
-    refuse_config("", MN_BAD_FILE, "config.json", "empty");
+    refuse_config("", MN_BAD_FILE, "config.json", "0 bytes");
     refuse_config("[]", MN_BAD_FILE, "not an object", NULL);
     refuse_config("{", MN_BAD_FILE, "not valid JSON", NULL);
     refuse_config("{}x", MN_BAD_FILE, "after the end", NULL);
@@ -354,6 +356,53 @@ static void deep_nesting(void **state) {
     memset(deep, '[', sizeof deep - 1);
     memcpy(deep, "{\"a\":", 5);
     refuse_config(deep, MN_BAD_FILE, "not valid JSON", NULL);
+}
+
+/* A text that ends in a comma at the very end of a map: nothing behind it may be read. */
+static void end_of_map(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"1\":1,", "{\"1\":[1,", "{\"1\":", "{\"", "{\"a\\", "{\"a\\u00", "{\"1\":-", "{\"1\":t", "{"};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map + page, page, PROT_NONE), 0);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        size_t n = strlen(texts[i]);
+        memcpy(map + page - n, texts[i], n);
+        test_files f = folder(NULL);
+        f.file[f.n++] = (mn_file){{"config.json", 11}, map + page - n, n};
+        test_refuse(st, &f, MN_BAD_FILE, "config.json", "JSON");
+        f.n--;
+        test_clear(&f);
+    }
+    munmap(map, 2 * page);
+}
+
+/* Folders that other loaders or later versions read: a clear refusal. Needs the shared fixtures. */
+static void other_fixtures(void **state) {
+    (void)state;
+    static const struct { const char *dir; mn_status status; const char *text, *text2; } list[] = {
+        {"llama-mlx4", MN_UNSUPPORTED, "MLX", "4 bits"},     {"gpt-oss-mxfp4", MN_UNSUPPORTED, "mxfp4", "quantization_config"},
+        {"gpt-oss", MN_UNSUPPORTED, "gpt_oss", "known: llama"}, {"mixtral", MN_UNSUPPORTED, "mixtral", "known: llama"},
+        {"phi2", MN_UNSUPPORTED, "'phi'", "known: llama"},     {"mistral-window", MN_OK, NULL, NULL},
+    };
+    char root[4096], path[4200];
+    const char *given = getenv("MINERVA_SHARED"), *source = getenv("MINERVA_SOURCE_ROOT");
+    snprintf(root, sizeof root, "%s%s", given ? given : source ? source : ".", given ? "" : "/../shared");
+    snprintf(path, sizeof path, "%s/fixtures/phi2/config.json", root);
+    if (access(path, R_OK)) { printf("skipped: no shared fixtures\n"); skip(); }
+    setenv("TEST_SHARED_ROOT", root, 1);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        snprintf(path, sizeof path, "fixtures/%s", list[i].dir);
+        test_files f = fixture("TEST_SHARED_ROOT", path, 2, plain);
+        if (list[i].status) test_refuse(st, &f, list[i].status, list[i].text, list[i].text2);
+        else {
+            mn_parsed *m = opened(&f);
+            assert_true(int_of(m, "llama.attention.sliding_window") == 16 && str_is(m, "general.architecture", "llama"));
+            st.loader->close(m);
+        }
+        test_clear(&f);
+    }
 }
 
 /* ---- shards ---- */
@@ -500,7 +549,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_fixtures), cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties), cmocka_unit_test(config_defaults),
         cmocka_unit_test(config_rope), cmocka_unit_test(config_bad_rope), cmocka_unit_test(config_windows), cmocka_unit_test(config_bad),
-        cmocka_unit_test(header_bad), cmocka_unit_test(header_length), cmocka_unit_test(deep_nesting), cmocka_unit_test(shards),
+        cmocka_unit_test(header_bad), cmocka_unit_test(header_length), cmocka_unit_test(deep_nesting), cmocka_unit_test(end_of_map), cmocka_unit_test(other_fixtures), cmocka_unit_test(shards),
         cmocka_unit_test(bad_index), cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage), cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
