@@ -13,11 +13,12 @@ typedef struct mn_registry mn_registry;
 
 typedef struct {
     char *path;
-    mn_str id;          /* empty until the plugin could be asked; outlives the plugin */
-    const char *kind;   /* "backend", "loader", "backend+loader", "" */
-    uint32_t abi;       /* MN_ABI(major, minor) it was built for; 0 = not asked */
-    const char *status; /* "ok", "refused" (not opened: unsafe or no plugin for this machine), "failed", "shadowed", "incompatible" */
-    char *reason;       /* a sentence; "" when ok */
+    mn_str id;        /* empty until the plugin could be asked; outlives the plugin */
+    const char *kind; /* "backend", "loader", "backend+loader", "" */
+    uint32_t abi;     /* MN_ABI(major, minor) it was built for; 0 = not asked */
+    const char *
+        status; /* "ok", "refused" (not opened: unsafe or no plugin for this machine), "failed", "shadowed", "incompatible" */
+    char *reason;              /* a sentence; "" when ok */
     const mn_plugin *plugin;   /* these four: NULL unless ok */
     const mn_backend *backend; /* NULL also = has none */
     const mn_loader *loader;
@@ -50,7 +51,7 @@ void mn_registry_free(mn_registry *reg);
 /* All that follows lives as long as the registry; any thread. */
 const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n); /* every file tried, in search order */
 const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n);
-const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id);  /* the one that is ok; NULL = none */
+const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id); /* the one that is ok; NULL = none */
 
 /* Devices of all backends, in the order of the plugins. The plugins are asked at the first call, which may start
  * drivers; a plugin that cannot list its devices gives one unusable record. NULL = out of memory (n = 0). */

@@ -1,0 +1,79 @@
+/* host.c -- what a plugin may call: memory, threads, log, options. */
+#include "registry/internal.h"
+#include <stdio.h>
+#include <string.h>
+
+static void host_log(void *self, int32_t level, mn_str msg) {
+    const mn_plugin_host *host = self;
+    mn_log(level, "%s: %.*s", host->id, (int)MN_MIN(msg.len, (uint64_t)4096), msg.ptr ? msg.ptr : "");
+}
+
+static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
+    (void)self;
+    return bytes > SIZE_MAX || align > SIZE_MAX ? NULL : mn_alloc_aligned((size_t)bytes, (size_t)align);
+}
+
+static void host_release(void *self, void *ptr) {
+    (void)self;
+    mn_free(ptr);
+}
+
+static mn_status host_parallel(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg) {
+    const mn_plugin_host *host = self;
+    return mn_pool_run(mn_registry_pool(host->reg), n, fn, arg);
+}
+
+static uint32_t host_workers(void *self) {
+    const mn_plugin_host *host = self;
+    return mn_pool_workers(mn_registry_pool(host->reg));
+}
+
+static int32_t host_progress(void *self, float done, mn_str what) {
+    const mn_plugin_host *host = self;
+    return mn_registry_progress(host->reg, done, what);
+}
+
+static uint64_t host_now_ns(void *self) {
+    (void)self;
+    return mn_now_ns();
+}
+
+static int32_t host_option(void *self, const char *key, mn_str *value) {
+    const mn_plugin_host *host = self;
+    const char *found = mn_config_option(mn_registry_config(host->reg), host->id, key);
+    if (found) *value = mn_str_of(found);
+    return found != NULL;
+}
+
+static const void *host_query(void *self, const char *interface_id) {
+    (void)self, (void)interface_id;
+    return NULL;
+}
+
+/* "cpu_simd" of "/lib/minerva/plugins/cpu_simd.so" or "libcpu_simd.so" */
+static void id_of_path(const char *path, char *id, size_t cap) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!strncmp(name, "lib", 3)) name += 3;
+    size_t n = strcspn(name, ".");
+    snprintf(id, cap, "%.*s", (int)MN_MIN(n, cap - 1), name);
+}
+
+void mn_plugin_host_init(mn_plugin_host *host, mn_registry *reg, const char *path) {
+    host->table = (mn_host){
+        .size = sizeof(mn_host),
+        .abi = MN_ABI_VERSION,
+        .abi_min = MN_ABI_VERSION, /* below 0.9 nothing else */
+        .self = host,
+        .log = host_log,
+        .alloc = host_alloc,
+        .release = host_release,
+        .parallel = host_parallel,
+        .workers = host_workers,
+        .progress = host_progress,
+        .now_ns = host_now_ns,
+        .option = host_option,
+        .query = host_query,
+    };
+    host->reg = reg;
+    id_of_path(path, host->id, sizeof host->id);
+}

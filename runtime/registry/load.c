@@ -1,0 +1,170 @@
+/* load.c -- opens a plugin file and checks what it offers before anybody uses it. */
+#include "registry/internal.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...) {
+    mn_error text = MN_ERROR_INIT;
+    char reason[sizeof text.msg];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(reason, sizeof reason, fmt, args);
+    va_end(args);
+    char *copy = mn_strndup(reason, mn_utf8_complete(reason, strlen(reason)));
+    if (!copy) return false;
+    mn_free(rec->reason);
+    rec->reason = copy;
+    rec->status = status;
+    return true;
+}
+
+void mn_plugin_unload(mn_plugin_record *rec) {
+    if (rec->plugin) {
+        uint64_t flags = rec->plugin->flags;
+        if (MN_HAS(mn_plugin, rec->plugin, shutdown)) rec->plugin->shutdown(rec->plugin->self);
+        if (rec->handle && (flags & MN_PLUGIN_UNLOADABLE)) dlclose(rec->handle);
+    }
+    rec->handle = NULL; /* a library that did not say so is never closed: its threads may still run */
+    rec->plugin = NULL;
+    rec->backend = NULL;
+    rec->loader = NULL;
+}
+
+/* ---- tables ---- */
+
+typedef struct {
+    const char *name;
+    size_t at;
+} table_slot;
+#define SLOT(table, name)                                                                                              \
+    { #name, offsetof(table, name) }
+
+static const table_slot backend_slots[] = {
+    SLOT(mn_backend, device_count), SLOT(mn_backend, device_info),  SLOT(mn_backend, device_open),
+    SLOT(mn_backend, device_close), SLOT(mn_backend, contracts),    SLOT(mn_backend, supports),
+    SLOT(mn_backend, estimate),     SLOT(mn_backend, alloc),        SLOT(mn_backend, buffer_free),
+    SLOT(mn_backend, map),          SLOT(mn_backend, queue_create), SLOT(mn_backend, queue_free),
+    SLOT(mn_backend, write),        SLOT(mn_backend, read),         SLOT(mn_backend, copy),
+    SLOT(mn_backend, wait),         SLOT(mn_backend, queue_wait),   SLOT(mn_backend, event_free),
+    SLOT(mn_backend, weights_open), SLOT(mn_backend, weights_put),  SLOT(mn_backend, weights_seal),
+    SLOT(mn_backend, weights_free), SLOT(mn_backend, kv_layout),    SLOT(mn_backend, kv_copy),
+    SLOT(mn_backend, compile),      SLOT(mn_backend, program_free), SLOT(mn_backend, context_create),
+    SLOT(mn_backend, context_bind), SLOT(mn_backend, execute),      SLOT(mn_backend, context_free),
+};
+static const table_slot loader_slots[] = {
+    SLOT(mn_loader, guess),     SLOT(mn_loader, open),  SLOT(mn_loader, meta_at),
+    SLOT(mn_loader, tensor_at), SLOT(mn_loader, close),
+};
+
+/* The first required function that the table (uint32_t size first) lacks; NULL = none. */
+static const char *missing_slot(const void *table, const table_slot *slots, size_t n) {
+    uint32_t size;
+    memcpy(&size, table, sizeof size);
+    for (size_t i = 0; i < n; i++) {
+        void (*fn)(void) = NULL;
+        if (size < slots[i].at + sizeof fn) return slots[i].name;
+        memcpy(&fn, (const char *)table + slots[i].at, sizeof fn);
+        if (!fn) return slots[i].name;
+    }
+    return NULL;
+}
+
+static bool find_tables(mn_plugin_record *rec) {
+    const mn_plugin *p = rec->plugin;
+    const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
+    const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
+    const char *missing = NULL;
+    rec->kind = backend && loader ? "backend+loader" : backend ? "backend" : loader ? "loader" : "";
+    if (!backend && !loader)
+        return mn_plugin_reject(rec, "failed", "offers neither %s nor %s", MN_BACKEND_ID, MN_LOADER_ID);
+    if (backend && (missing = missing_slot(backend, backend_slots, MN_COUNT(backend_slots))))
+        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_BACKEND_ID, missing);
+    if (loader && (missing = missing_slot(loader, loader_slots, MN_COUNT(loader_slots))))
+        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_LOADER_ID, missing);
+    rec->backend = backend;
+    rec->loader = loader;
+    return true;
+}
+
+/* ---- identity ---- */
+
+static bool abi_fits(uint32_t abi) {
+    if (MN_ABI_VERSION < MN_ABI(0, 9) || abi < MN_ABI(0, 9)) return abi == MN_ABI_VERSION;
+    return abi >> 16 == MN_ABI_VERSION >> 16;
+}
+
+static bool id_spelled(mn_str id) {
+    for (uint64_t i = 0; i < id.len && id.len < 64; i++) {
+        char c = id.ptr[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_')) return false;
+    }
+    return id.ptr && id.len > 0 && id.len < 64;
+}
+
+static bool take_id(mn_plugin_record *rec) {
+    mn_str id = rec->plugin->id;
+    if (!id_spelled(id))
+        return mn_plugin_reject(rec, "failed", "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
+    char *copy = mn_strndup(id.ptr, id.len);
+    if (!copy) return false;
+    rec->id = (mn_str){copy, id.len};
+    memcpy(rec->host->id, copy, id.len + 1);
+    if (mn_str_is(id, "auto") || mn_str_is(id, "cpu")) /* these mean a choice among devices */
+        return mn_plugin_reject(rec, "failed", "its id is the reserved word \"%s\"", copy);
+    return true;
+}
+
+/* ---- opening ---- */
+
+/* The place for a look from another process, with a time limit: what follows runs foreign code in this one. */
+static bool probe(mn_plugin_record *rec, const char *real) {
+    (void)rec, (void)real;
+    return true;
+}
+
+static mn_entry_fn open_entry(mn_plugin_record *rec, const char *real, bool *enough_memory) {
+    rec->handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+    if (!rec->handle) {
+        const char *why = dlerror();
+        *enough_memory = mn_plugin_reject(rec, "failed", "cannot be loaded: %s", why ? why : "no reason given");
+        return NULL;
+    }
+    void *symbol = dlsym(rec->handle, MN_ENTRY_NAME);
+    mn_entry_fn entry = NULL;
+    if (symbol)
+        memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from object to function */
+    else
+        *enough_memory = mn_plugin_reject(rec, "failed", "no Minerva plugin: it exports no %s", MN_ENTRY_NAME);
+    return entry;
+}
+
+/* Calls the entry and believes no field before size and ABI were looked at. */
+static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
+    mn_error why = MN_ERROR_INIT;
+    const mn_plugin *p = entry(&rec->host->table, &why);
+    why.msg[sizeof why.msg - 1] = 0;
+    if (!p)
+        return mn_plugin_reject(rec, "failed", "%s", why.msg[0] ? why.msg : "its entry gave no plugin and no reason");
+    if (p->size < offsetof(mn_plugin, abi) + sizeof p->abi)
+        return mn_plugin_reject(rec, "incompatible", "its mn_plugin has only %u bytes", p->size);
+    rec->abi = p->abi;
+    if (!abi_fits(p->abi))
+        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u", p->abi >> 16,
+                                p->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+    if (!MN_HAS(mn_plugin, p, query)) return mn_plugin_reject(rec, "failed", "its mn_plugin lacks the function query");
+    rec->plugin = p;
+    return true;
+}
+
+mn_status mn_plugin_load(mn_plugin_record *rec, const char *real, mn_error *err) {
+    bool enough_memory = true;
+    mn_entry_fn entry = probe(rec, real) ? open_entry(rec, real, &enough_memory) : NULL;
+    if (entry) enough_memory = enter(rec, entry);
+    if (enough_memory && rec->plugin) enough_memory = take_id(rec);
+    if (enough_memory && rec->plugin && !*rec->status) enough_memory = find_tables(rec);
+    if (!enough_memory || *rec->status) mn_plugin_unload(rec);
+    if (!enough_memory) return mn_fail_memory(err, 0);
+    if (!*rec->status) rec->status = "ok";
+    return MN_OK;
+}

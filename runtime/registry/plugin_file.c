@@ -1,0 +1,147 @@
+/* plugin_file.c -- may this file be opened? dlopen runs whatever the file holds, so the questions come first. */
+#include "registry/internal.h"
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void mn_trust_init(mn_trust *trust) {
+    *trust = (mn_trust){.uid = geteuid()};
+    char *dir = mn_path_of_object((const void *)(uintptr_t)&mn_trust_init);
+    struct stat st;
+    if (dir && strlen(dir) < sizeof trust->dir && !stat(dir, &st)) {
+        memcpy(trust->dir, dir, strlen(dir) + 1);
+        trust->uid = st.st_uid;
+        trust->gid = st.st_gid;
+        trust->has_gid = st.st_mode & S_IWGRP;
+    }
+    mn_free(dir);
+}
+
+static bool owner_trusted(const mn_trust *trust, uid_t uid) {
+    return uid == 0 || uid == geteuid() || uid == trust->uid;
+}
+
+static bool group_trusted(const mn_trust *trust, gid_t gid) {
+    return gid == 0 || gid == getegid() || (trust->has_gid && gid == trust->gid);
+}
+
+/* What makes writing by others possible; NULL = nothing. */
+static const char *open_to_others(const mn_trust *trust, const struct stat *st) {
+    if (st->st_mode & S_IWOTH) return "everybody may write it";
+    if ((st->st_mode & S_IWGRP) && !group_trusted(trust, st->st_gid)) return "another group may write it";
+    return NULL;
+}
+
+/* A folder that holds libminerva too: who may write there needs no plugin. */
+static bool holds_library(const mn_trust *trust, const char *folder) {
+    size_t n = strlen(folder);
+    return !strncmp(trust->dir, folder, n) && (n == 1 || trust->dir[n] == '/' || !trust->dir[n]);
+}
+
+/* Cuts the last name off an absolute path; false at the root. */
+static bool to_parent(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash || !path[1]) return false;
+    slash[slash == path] = 0;
+    return true;
+}
+
+static mn_status check_folders(const mn_trust *trust, const char *real, mn_error *err) {
+    char folder[PATH_MAX];
+    memcpy(folder, real, strlen(real) + 1);
+    for (bool own = true; to_parent(folder); own = false) {
+        struct stat st;
+        if (holds_library(trust, folder)) return MN_OK; /* and so do those above */
+        if (stat(folder, &st))
+            return mn_fail(err, MN_BAD_FILE, "cannot look at its folder %s: %s", folder, strerror(errno));
+        const char *why = open_to_others(trust, &st);
+        bool only_own_files = !own && (st.st_mode & S_ISVTX) && st.st_uid == 0; /* /tmp */
+        if (why && !only_own_files)
+            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o)", folder, why, st.st_mode & 0777u);
+    }
+    return MN_OK;
+}
+
+/* ---- for this processor? ---- */
+
+#if defined(__x86_64__)
+#define OWN_MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define OWN_MACHINE EM_AARCH64
+#elif defined(__riscv)
+#define OWN_MACHINE EM_RISCV
+#elif defined(__powerpc64__)
+#define OWN_MACHINE EM_PPC64
+#elif defined(__s390x__)
+#define OWN_MACHINE EM_S390
+#elif defined(__loongarch__)
+#define OWN_MACHINE 258
+#elif defined(__i386__)
+#define OWN_MACHINE EM_386
+#elif defined(__arm__)
+#define OWN_MACHINE EM_ARM
+#else
+#define OWN_MACHINE 0 /* not known here: dlopen decides */
+#endif
+
+static const char *machine_name(unsigned machine) {
+    switch (machine) {
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "aarch64";
+    case EM_RISCV: return "riscv";
+    case EM_PPC64: return "ppc64";
+    case EM_S390: return "s390";
+    case EM_386: return "i386";
+    case EM_ARM: return "arm";
+    case 258: return "loongarch";
+    default: return "another machine";
+    }
+}
+
+static mn_status check_elf(int fd, mn_error *err) {
+    unsigned char head[20]; /* e_ident, e_type, e_machine: the same place in 32 and 64 bits */
+    uint16_t type, machine, one = 1;
+    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head || memcmp(head, ELFMAG, SELFMAG) != 0)
+        return mn_fail(err, MN_BAD_FILE, "not an ELF file");
+    int own_class = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
+    if (head[EI_CLASS] != own_class)
+        return mn_fail(err, MN_BAD_FILE, "built for %s-bit programs, expected %d-bit",
+                       head[EI_CLASS] == ELFCLASS32 ? "32" : "64", (int)sizeof(void *) * 8);
+    if (head[EI_DATA] != (*(unsigned char *)&one ? ELFDATA2LSB : ELFDATA2MSB))
+        return mn_fail(err, MN_BAD_FILE, "built for the other byte order");
+    memcpy(&type, head + 16, sizeof type);
+    memcpy(&machine, head + 18, sizeof machine);
+    if (type != ET_DYN) return mn_fail(err, MN_BAD_FILE, "not a shared object");
+    if (OWN_MACHINE && machine != OWN_MACHINE)
+        return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s", machine_name(machine), machine_name(OWN_MACHINE));
+    return MN_OK;
+}
+
+static mn_status check_file(const mn_trust *trust, int fd, uint64_t *dev, uint64_t *ino, mn_error *err) {
+    struct stat st;
+    if (fstat(fd, &st)) return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
+    *dev = st.st_dev, *ino = st.st_ino;
+    if (!S_ISREG(st.st_mode)) return mn_fail(err, MN_BAD_FILE, "not a regular file");
+    const char *why = open_to_others(trust, &st);
+    if (why) return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o)", why, st.st_mode & 0777u);
+    if (!owner_trusted(trust, st.st_uid))
+        return mn_fail(err, MN_BAD_FILE, "unsafe file: it belongs to user %u, expected root or yourself (%u)",
+                       (unsigned)st.st_uid, (unsigned)geteuid());
+    return check_elf(fd, err);
+}
+
+mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, char real[PATH_MAX], uint64_t *dev,
+                               uint64_t *ino, mn_error *err) {
+    *dev = *ino = 0;
+    if (!mn_str_ends(mn_str_of(path), ".so")) return mn_fail(err, MN_BAD_FILE, "its name does not end in .so");
+    if (!realpath(path, real)) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
+    int fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
+    mn_status status = check_file(trust, fd, dev, ino, err);
+    close(fd);
+    return status == MN_OK ? check_folders(trust, real, err) : status;
+}
