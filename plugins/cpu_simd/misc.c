@@ -1,0 +1,113 @@
+/* misc.c -- the nodes that move rows about. */
+#include "nodes.h"
+#include <math.h>
+
+/* Worker 0 resolves ids and advances the slots, in row order; then all look up. */
+static void resolve(const mnc_call *c, int32_t *ids) {
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr, *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
+    int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols, vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
+        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s; /* from: the slot that gives id and position */
+        ids[t] = row_pos[t] = -1;
+        if (s < 0 || s >= n_slots || from >= n_slots || (src[t] < 0 && slots[from].done)) continue;
+        int32_t id = src[t] < 0 ? slots[from].last_id : src[t], p = pos[t] < 0 ? slots[from].pos : pos[t];
+        if (p < 0 || p >= n_ctx) continue;
+        ids[t] = id < 0 || id >= vocab ? 0 : id;
+        row_pos[t] = p;
+        history[s * n_ctx + p] = ids[t];
+        slots[s].pos = p + 1;
+    }
+}
+
+void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
+    const mnk_use *use = c->user;
+    const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
+    const mnk_linear *k = mnk_find(MN_OP_LINEAR, wt->dtype.id, MN_PRECISION_EXACT, use->level)->linear;
+    const mnk_vector *v = mnk_find(MN_OP_ADD, 0, use->precision, use->level)->vector;
+    int32_t *ids = c->shared;
+    int64_t lo, hi, d = wt->cols;
+    float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
+    if (w->i == 0) resolve(c, ids);
+    mnc_barrier(w);
+    mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d;
+        if (ids[t] < 0) {
+            memset(x, 0, (size_t)d * sizeof *x);
+            continue;
+        }
+        for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
+            int64_t n = d - k0 < MNK_KC ? d - k0 : MNK_KC;
+            k->unpack((const uint8_t *)wt->data + (uint64_t)ids[t] * wt->row_bytes, wt->row_bytes, 1, k0, n, w->scratch);
+            memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
+        }
+        if (by != 0 && by != 1) v->scale(x, d, by);
+    }
+}
+
+static void turn(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half, const float *cs) {
+    bool halves = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_HALVES;
+    int64_t step = halves ? 1 : 2, other = halves ? half : 1;
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[i * step], b = x[i * step + other], co = cs[i], si = cs[half + i];
+        y[i * step] = a * co - b * si;
+        y[i * step + other] = a * si + b * co;
+    }
+    if (y != x) memcpy(y + 2 * half, x + 2 * half, (size_t)(d - 2 * half) * sizeof(float));
+}
+
+void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *q = &c->in[MN_ROPE_X];
+    const mnc_weight *freqs = c->in[MN_ROPE_FREQS].weight;
+    const int32_t *pos = c->in[MN_ROPE_ROW_POS].ptr;
+    int64_t h = q->dim[1], d = q->dim[2], rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT), half = (rot ? rot : d) / 2, lo, hi;
+    double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
+    float *cs = w->scratch;
+    mnc_range(w, q->dim[0], 1, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        for (int64_t i = 0; i < half; i++) {
+            double angle = (double)pos[t] * (double)mnk_load1(freqs->data, MN_F32, i), m = mscale != 0 ? mscale : 1;
+            cs[i] = (float)(cos(angle) * m);
+            cs[half + i] = (float)(sin(angle) * m);
+        }
+        for (int64_t j = 0; j < h; j++) turn(c, (const float *)q->ptr + (t * h + j) * d, (float *)c->out[0].ptr + (t * h + j) * d, d, half, cs);
+    }
+}
+
+static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off, uint8_t *heads) {
+    for (int64_t h = 0; h < kv->n_head_kv; h++, x += d) {
+        int64_t at = (h * (int64_t)kv->page_tokens + off) * d;
+        if (kv->dtype == MN_F16) v->pack_f16(x, d, heads + 2 * at);
+        else memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
+    }
+}
+
+void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
+    const mnk_use *use = c->user;
+    const mnk_vector *v = mnk_find(MN_OP_KV_STORE, 0, use->precision, use->level)->vector;
+    const mnc_kv *kv = &c->kv;
+    const int32_t *pos = c->in[MN_KV_STORE_ROW_POS].ptr, *slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
+    int64_t lo, hi;
+    mnc_range(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->page_tokens >= kv->max_pages) continue;
+        int32_t page = kv->pages[slot[t] * kv->max_pages + pos[t] / (int32_t)kv->page_tokens];
+        int64_t off = pos[t] % (int32_t)kv->page_tokens;
+        if (page < 0) continue;
+        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k, kv->dim_k, off, mnc_kv_k(kv, page));
+        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v, kv->dim_v, off, mnc_kv_v(kv, page));
+    }
+}
+
+void mnk_gather_node(const mnc_call *c, mnc_worker *w) {
+    const int32_t *rows = c->in[MN_GATHER_ROWS_ROWS].ptr;
+    int64_t d = c->in[0].cols, lo, hi;
+    mnc_range(w, c->in[MN_GATHER_ROWS_ROWS].rows, 1, &lo, &hi);
+    for (int64_t o = lo; o < hi; o++) {
+        float *y = (float *)c->out[0].ptr + o * d;
+        if (rows[o] >= 0 && rows[o] < c->in[0].rows) memcpy(y, (const float *)c->in[0].ptr + rows[o] * d, (size_t)d * sizeof(float));
+        else memset(y, 0, (size_t)d * sizeof(float));
+    }
+}

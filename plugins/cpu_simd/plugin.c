@@ -1,0 +1,161 @@
+/* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
+#include "nodes.h"
+#include "../cpu_host/sampler.h"
+#ifdef MNC_OPENBLAS
+#include <cblas.h>
+#endif
+#include <stdio.h>
+#include <string.h>
+
+typedef struct { int32_t level; char name[64]; } simd;
+
+/* mnc_op.user must be static: one entry per class and level. */
+#define USES(p) {{p, MNK_GENERIC}, {p, MNK_AVX2}, {p, MNK_AVX512}, {p, MNK_AVX512VNNI}, {p, MNK_AMX}, {p, MNK_NEON}, {p, MNK_NEON_DOT}}
+static const mnk_use uses[4][7] = {USES(MN_PRECISION_EXACT), USES(MN_PRECISION_EXACT), USES(MN_PRECISION_A16), USES(MN_PRECISION_A8)};
+static const mnk_use *use_of(const simd *s, uint32_t precision) {
+    const mnk_use *u = uses[precision <= MN_PRECISION_A8 ? precision : 1];
+    while (u->level != s->level) u++;
+    return u;
+}
+
+static const uint32_t contracts[][2] = {{MN_OP_EMBED, 1}, {MN_OP_RMS_NORM, 1}, {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1}, {MN_OP_ROPE, 1},
+    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1}, {MN_OP_GLU, 1}, {MN_OP_ADD, 1}, {MN_OP_MUL, 1}, {MN_OP_SCALE, 1},
+    {MN_OP_SOFTCAP, 1}, {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1}};
+
+static mn_status init(const mn_host *host, void **self, mn_error *err) {
+    int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
+    mn_str value = {NULL, 0};
+    if (host->option && host->option(host->self, "isa", &value) && value.len) {
+        cap = mnk_isa_by_name(value.ptr, value.len);
+        if (cap < 0)
+            return mnc_fail(err, MN_BAD_INPUT, ~0u, "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: generic, avx2, avx512, avx512vnni, amx, neon",
+                            (int)(value.len > 64 ? 64 : value.len), value.ptr);
+        level = mnk_isa_cap(level, cap);
+    }
+    simd *s = host->alloc(host->self, sizeof *s, 16);
+    if (!s) return mnc_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
+    *s = (simd){.level = level};
+#ifdef MNC_OPENBLAS
+    openblas_set_num_threads(1);
+#endif
+    *self = s;
+    return MN_OK;
+}
+static void fini(const mn_host *host, void *self) { host->release(host->self, self); }
+
+enum { REASON_DTYPE = 1, REASON_SHAPE };
+static const char *reason(void *self, uint32_t r) {
+    (void)self;
+    return r == REASON_DTYPE ? "cpu_simd has no kernel for this weight type" : r == REASON_SHAPE ? "shape outside of the op's contract" : "";
+}
+
+static bool is_float(const mn_tensor *t) { return t && (t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16); }
+static int32_t no(uint32_t *out, uint32_t why) {
+    *out = why;
+    return MN_VERDICT_NO;
+}
+static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor *w, uint32_t *why) {
+    const mnk_row *row = w ? mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level) : NULL;
+    if (!row) return no(why, REASON_DTYPE);
+    if (w->n_dim != 2 || mnc_query_dim(q, w, 1) % (int64_t)w->dtype.block_elems) return no(why, REASON_SHAPE);
+    return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
+}
+static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
+    const simd *s = self;
+    int32_t best = MN_VERDICT_NATIVE, v;
+    switch (q->node->op) {
+    case MN_OP_EMBED: return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), why);
+    case MN_OP_LINEAR:
+        for (uint32_t i = 0; i < q->node->n_out; i++) {
+            const mn_tensor *bias = mnc_query_in(q, 2 + 2 * i);
+            if (bias && !is_float(bias)) return no(why, REASON_DTYPE);
+            v = matrix_verdict(s, q, mnc_query_in(q, 1 + 2 * i), why);
+            best = v < best ? v : best;
+        }
+        return best;
+    case MN_OP_RMS_NORM: return is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT)) ? best : no(why, REASON_DTYPE);
+    case MN_OP_LAYER_NORM: {
+        const mn_tensor *b = mnc_query_in(q, MN_LAYER_NORM_BIAS);
+        return is_float(mnc_query_in(q, MN_LAYER_NORM_WEIGHT)) && (!b || is_float(b)) ? best : no(why, REASON_DTYPE);
+    }
+    case MN_OP_ROPE: {
+        const mn_tensor *x = mnc_query_in(q, MN_ROPE_X), *f = mnc_query_in(q, MN_ROPE_FREQS);
+        return x && x->n_dim == 3 && f && f->dtype.id == MN_F32 ? best : no(why, REASON_SHAPE);
+    }
+    case MN_OP_ATTENTION: {
+        const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
+        const uint64_t *at = q->graph->attrs + q->node->attr_off;
+        int64_t hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV] : 0;
+        return x && x->n_dim == 3 && hkv > 0 && mnc_query_dim(q, x, 1) % hkv == 0 ? best : no(why, REASON_SHAPE);
+    }
+    default: return best;
+    }
+}
+
+/* Quantised weights: 8-bit activations. All others: f32 sums as in class exact, with the KV cache in f16. */
+static uint32_t precision(void *self, const mn_graph *g) {
+    (void)self;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_node *n = (const mn_node *)(const void *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
+        if (n->op != MN_OP_LINEAR) continue;
+        for (uint32_t j = 1; j < n->n_in; j += 2) {
+            int32_t t = g->operands[n->in_off + j];
+            const mn_tensor *w = (const mn_tensor *)(const void *)((const char *)g->tensors + (uint64_t)(t < 0 ? 0 : t) * g->tensor_stride);
+            if (t >= 0 && w->dtype.block_elems > 1) return MN_PRECISION_A8;
+        }
+    }
+    return MN_PRECISION_A16;
+}
+
+static const struct { uint32_t op; mnc_fn fn; } drivers[] = {{MN_OP_EMBED, mnk_embed_node}, {MN_OP_LINEAR, mnk_linear_node}, {MN_OP_ROPE, mnk_rope_node},
+    {MN_OP_KV_STORE, mnk_kv_store_node}, {MN_OP_ATTENTION, mnk_attention_node}, {MN_OP_GATHER_ROWS, mnk_gather_node}, {MN_OP_SAMPLE, mnc_op_sample}};
+
+static mnc_fn vector_fn(const mnk_vector *v, uint32_t op) {
+    switch (op) {
+    case MN_OP_RMS_NORM: return v->rms_norm;
+    case MN_OP_LAYER_NORM: return v->layer_norm;
+    case MN_OP_ACT: return v->act;
+    case MN_OP_GLU: return v->glu;
+    case MN_OP_ADD: return v->add;
+    case MN_OP_MUL: return v->mul;
+    case MN_OP_SCALE: return v->scale_op;
+    case MN_OP_SOFTCAP: return v->softcap;
+    default: return NULL;
+    }
+}
+
+static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
+    const simd *s = self;
+    const mnk_use *use = use_of(s, q->precision);
+    *op = (mnc_op){.user = (void *)(uintptr_t)use};
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (drivers[i].op == q->node->op) op->fn = drivers[i].fn;
+    if (!op->fn) op->fn = vector_fn(mnk_find(q->node->op, 0, q->precision, s->level)->vector, q->node->op);
+    if (!op->fn) return mnc_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd", q->index, q->node->op);
+    switch (q->node->op) {
+    case MN_OP_LINEAR: mnk_linear_scratch(q, use, op); break;
+    case MN_OP_ATTENTION: mnk_attention_scratch(q, op); break;
+    case MN_OP_ROPE: op->worker_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2) * sizeof(float); break;
+    case MN_OP_SAMPLE: {
+        const mn_tensor *x = mnc_query_in(q, MN_SAMPLE_LOGITS);
+        op->worker_bytes = mnc_sample_bytes(mnc_query_dim(q, x, x->n_dim - 1));
+        break;
+    }
+    case MN_OP_EMBED: {
+        const mn_tensor *w = mnc_query_in(q, MN_EMBED_WEIGHT);
+        op->worker_bytes = mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level)->linear->panel_bytes(MNK_KC);
+        op->shared_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0) * sizeof(int32_t);
+        break;
+    }
+    default: break;
+    }
+    return MN_OK;
+}
+
+static const mnc_ops ops = {
+    .id = "cpu_simd", .vendor = "Minerva", .version = MNK_VERSION, .build_id = MNK_VERSION " " __DATE__ " " __TIME__,
+    .contracts = contracts, .n_contracts = sizeof contracts / sizeof *contracts,
+    .init = init, .fini = fini, .verdict = verdict, .reason = reason, .precision = precision, .prepare = prepare,
+};
+
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mnc_plugin_entry(host, &ops, err); }

@@ -1,0 +1,6 @@
+/* rows_avx2.c -- AVX2 + FMA + F16C. */
+#include "rows.h"
+#include "vec_avx2.h"
+#include "rows_f32.inc"
+#include "rows_a8.inc"
+#include "rows_ops.inc"

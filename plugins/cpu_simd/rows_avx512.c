@@ -1,0 +1,5 @@
+/* AVX-512 without VNNI takes the 8-bit rows of AVX2: maddubs gains nothing from the wider registers there. */
+#include "rows.h"
+#include "vec_avx512.h"
+#include "rows_f32.inc"
+#include "rows_ops.inc"

@@ -1,0 +1,6 @@
+/* rows_generic.c -- the rows that run on any CPU: no ISA flags. */
+#include "rows.h"
+#include "vec_generic.h"
+#include "rows_f32.inc"
+#include "rows_a8.inc"
+#include "rows_ops.inc"
