@@ -1,0 +1,246 @@
+/* tokenizer_gguf.c -- a tokeniser from GGUF's tokenizer.ggml.* keys: "gpt2" (byte-level BPE by merges) and "llama"
+ * (BPE by scores, spaces written as U+2581). */
+#include "text/tokenizer_impl.h"
+#include <ctype.h>
+#include <string.h>
+
+#define KEY(name) "tokenizer.ggml." name
+#define BLOCK "\xe2\x96\x81" /* U+2581, SentencePiece's space */
+enum { TYPE_UNDEFINED, TYPE_NORMAL, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
+
+/* What ends a turn or a text in the models that forgot to say so in their keys. */
+static const char *const end_of_turn[] = {
+    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>",
+    "<\xef\xbd\x9c" "end" BLOCK "of" BLOCK "sentence\xef\xbd\x9c>"};
+
+static bool is_end_of_turn(mn_str piece) {
+    for (size_t i = 0; i < MN_COUNT(end_of_turn); i++)
+        if (mn_str_is(piece, end_of_turn[i])) return true;
+    return false;
+}
+
+/* ---- tokens ---- */
+static mn_status same_length(const char *key, uint64_t found, uint64_t expected, mn_error *err) {
+    if (found == expected) return MN_OK;
+    return mn_fail(err, MN_BAD_FILE, "%s: found %llu entries, expected %llu as in " KEY("tokens"), key,
+                   (unsigned long long)found, (unsigned long long)expected);
+}
+
+/* Optional; *types stays NULL without. */
+static mn_status get_types(const mn_meta *meta, uint64_t n, const int64_t **types, mn_error *err) {
+    const void *array = NULL;
+    uint64_t n_types = 0;
+    mn_status st = mn_meta_array(meta, KEY("token_type"), MN_VALUE_INT, &array, &n_types, err);
+    if (st) return st == MN_END ? MN_OK : st;
+    *types = array;
+    if ((st = same_length(KEY("token_type"), n_types, n, err))) return st;
+    for (uint64_t i = 0; i < n; i++)
+        if ((*types)[i] < TYPE_UNDEFINED || (*types)[i] > TYPE_BYTE)
+            return mn_fail(err, MN_BAD_FILE, KEY("token_type") ": token %llu has %lld, expected 0 to 6", (unsigned long long)i, (long long)(*types)[i]);
+    return MN_OK;
+}
+
+static uint32_t flags_of(int64_t type, mn_str piece) {
+    if (type == TYPE_CONTROL || type == TYPE_UNKNOWN) return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    if (type == TYPE_USER) return MN_TOKEN_ADDED | (is_end_of_turn(piece) ? MN_TOKEN_SPECIAL : 0u);
+    return type == TYPE_BYTE ? MN_TOKEN_BYTE : 0u;
+}
+
+static mn_status read_tokens(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    const void *array = NULL;
+    const int64_t *types = NULL;
+    uint64_t n = 0;
+    mn_status st = mn_meta_array(meta, KEY("tokens"), MN_VALUE_STR, &array, &n, err);
+    if (st == MN_END) return mn_fail(err, MN_BAD_FILE, KEY("tokens") ": missing, although " KEY("model") " is there");
+    if (st || (st = get_types(meta, n, &types, err))) return st;
+    if ((st = mn_vocab_init(&tok->vocab, n, KEY("tokens"), err))) return st;
+    const mn_str *piece = array;
+    for (uint64_t i = 0; !st && i < n; i++) {
+        if (mn_utf8_check(piece[i].ptr, (size_t)piece[i].len) != piece[i].len)
+            return mn_fail(err, MN_BAD_FILE, KEY("tokens") ": token %llu is not valid UTF-8", (unsigned long long)i);
+        st = mn_vocab_set(&tok->vocab, (int32_t)i, piece[i], types ? flags_of(types[i], piece[i]) : 0, KEY("tokens"), err);
+    }
+    return st;
+}
+
+/* A file without types: at least its own special ids are no plain text. */
+static mn_status read_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, int32_t *id, mn_error *err) {
+    int64_t value = -1;
+    mn_status st = mn_meta_i64(meta, key, -1, INT64_MAX, &value, err);
+    if (st) return st == MN_END ? MN_OK : st;
+    if (value == -1 || value == UINT32_MAX) return MN_OK; /* both are written for "none" */
+    if (value >= tok->vocab.n)
+        return mn_fail(err, MN_BAD_FILE, "%s: found %lld, but there are %u tokens", key, (long long)value, tok->vocab.n);
+    *id = (int32_t)value;
+    return MN_OK;
+}
+
+static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    mn_status st = read_id(tok, meta, KEY("bos_token_id"), &tok->bos, err);
+    if (!st) st = read_id(tok, meta, KEY("eos_token_id"), &tok->eos, err);
+    if (!st) st = read_id(tok, meta, KEY("unknown_token_id"), &tok->unk, err);
+    if (!st) st = read_id(tok, meta, KEY("padding_token_id"), &tok->pad, err);
+    if (st || mn_meta_find(meta, KEY("token_type"))) return st;
+    const int32_t id[] = {tok->bos, tok->eos, tok->unk, tok->pad};
+    for (size_t i = 0; i < MN_COUNT(id); i++)
+        if (id[i] >= 0) tok->vocab.token[id[i]].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    return MN_OK;
+}
+
+static bool contains(mn_str s, const char *lower) {
+    size_t n = strlen(lower);
+    for (size_t i = 0; i + n <= s.len; i++) {
+        size_t k = 0;
+        while (k < n && tolower((unsigned char)s.ptr[i + k]) == lower[k]) k++;
+        if (k == n) return true;
+    }
+    return false;
+}
+
+/* Phi-3's special tokens take the white space behind them; GGUF has no field for that, so the model's name decides. */
+static bool takes_space_behind(const mn_meta *meta, const mn_token *t) {
+    mn_str name = {NULL, 0};
+    static const char *const not_these[] = {"<unk>", "<s>", "<|endoftext|>"};
+    if (mn_meta_str(meta, "general.name", &name, NULL) || !(contains(name, "phi-3") || contains(name, "phi3"))) return false;
+    for (size_t i = 0; i < MN_COUNT(not_these); i++)
+        if (mn_str_is(t->piece, not_these[i])) return false;
+    return true;
+}
+
+static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
+        const mn_token *t = &tok->vocab.token[i];
+        if (!(t->flags & MN_TOKEN_ADDED)) continue;
+        mn_added a = {.text = t->piece, .id = (int32_t)i, .special = t->flags & MN_TOKEN_SPECIAL};
+        a.rstrip = tok->model == MN_MODEL_SCORES && takes_space_behind(meta, t);
+        st = mn_added_put(&tok->raw, &a, err);
+    }
+    return st ? st : mn_added_index(&tok->raw, KEY("tokens"), err);
+}
+
+/* ---- gpt2 ---- */
+static mn_status unknown_pre(mn_str name, mn_error *err) {
+    mn_text list = {0};
+    mn_pre_list(&list);
+    mn_status st = mn_fail(err, MN_UNSUPPORTED, KEY("pre") ": unknown pre-tokeniser \"%.*s\"; known: %s", MN_STR_ARG(name), list.ptr ? list.ptr : "");
+    mn_text_free(&list);
+    return st;
+}
+
+static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    const void *array = NULL;
+    uint64_t n = 0;
+    mn_status st = mn_meta_array(meta, KEY("merges"), MN_VALUE_STR, &array, &n, err);
+    if (st == MN_END) return mn_fail(err, MN_BAD_FILE, KEY("merges") ": missing, although " KEY("model") " is \"gpt2\"");
+    if (!st) st = mn_vocab_merges(&tok->vocab, n, err);
+    const mn_str *merge = array;
+    for (uint64_t i = 0; !st && i < n; i++) {
+        mn_str m = merge[i];
+        const char *blank = m.len > 1 ? memchr(m.ptr + 1, ' ', (size_t)m.len - 1) : NULL;
+        if (!blank) return mn_fail(err, MN_BAD_FILE, KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space", (unsigned long long)i, MN_STR_ARG(m));
+        uint64_t left = (uint64_t)(blank - m.ptr);
+        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, (int32_t)i, false, KEY("merges"), err);
+    }
+    return st;
+}
+
+static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    mn_str pre = mn_str_of("default");
+    mn_status st = mn_meta_str(meta, KEY("pre"), &pre, err);
+    if (st == MN_END) mn_log(MN_LOG_WARN, "the model does not name its pre-tokeniser (" KEY("pre") "): \"default\" is used, which may differ from the original");
+    else if (st) return st;
+    const mn_pre_row *row = mn_pre_find(pre);
+    if (!row) return unknown_pre(pre, err);
+    tok->model = MN_MODEL_MERGES;
+    tok->ignore_merges = row->ignore_merges;
+    tok->decode_bytes = true;
+    *add_bos = row->add_bos && tok->bos >= 0;
+    st = read_merges(tok, meta, err);
+    for (size_t i = 0; !st && i < MN_COUNT(row->split) && row->split[i]; i++)
+        st = mn_steps_add_split(&tok->splitter, row->split[i], MN_SPLIT_ISOLATED, false, KEY("pre"), err);
+    if (!st && !mn_steps_add(&tok->splitter, MN_STEP_BYTES)) st = mn_fail_memory(err, sizeof(mn_step));
+    return st;
+}
+
+/* ---- llama ---- */
+static mn_status read_scores(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    const void *array = NULL;
+    uint64_t n = 0;
+    mn_status st = mn_meta_array(meta, KEY("scores"), MN_VALUE_FLOAT, &array, &n, err);
+    if (st == MN_END) return mn_fail(err, MN_BAD_FILE, KEY("scores") ": missing, although " KEY("model") " is \"llama\"");
+    if (st || (st = same_length(KEY("scores"), n, tok->vocab.n, err))) return st;
+    const double *score = array;
+    for (uint64_t i = 0; i < n; i++) {
+        if (!(score[i] >= -3e38 && score[i] <= 3e38))
+            return mn_fail(err, MN_BAD_FILE, KEY("scores") ": token %llu has %g, expected a finite number", (unsigned long long)i, score[i]);
+        tok->vocab.token[i].score = (float)score[i];
+    }
+    return MN_OK;
+}
+
+static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    bool space = true;
+    mn_status st = mn_meta_bool(meta, KEY("add_space_prefix"), &space, err);
+    if (st && st != MN_END) return st;
+    if ((st = read_scores(tok, meta, err))) return st;
+    tok->model = MN_MODEL_SCORES;
+    tok->decode_fallback = true;
+    tok->model_unk = tok->unk;
+    *add_bos = tok->bos >= 0;
+    const mn_str block = mn_str_of(BLOCK), blank = mn_str_of(" ");
+    if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
+    if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
+    if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
+    return st ? st : mn_tokenizer_add_strip(tok, blank, space ? 1 : 0, err);
+}
+
+/* ---- BOS, EOS, stop ids ---- */
+static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool add_bos, mn_error *err) {
+    bool add_eos = false;
+    mn_status st = mn_meta_bool(meta, KEY("add_bos_token"), &add_bos, err);
+    if (st && st != MN_END) return st;
+    st = mn_meta_bool(meta, KEY("add_eos_token"), &add_eos, err);
+    if (st && st != MN_END) return st;
+    if (add_bos && tok->bos < 0) return mn_fail(err, MN_BAD_FILE, KEY("add_bos_token") ": true, but " KEY("bos_token_id") " is not set");
+    if (add_eos && tok->eos < 0) return mn_fail(err, MN_BAD_FILE, KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is not set");
+    bool ok = (!add_bos || mn_ids_put(&tok->prefix, tok->bos)) && (!add_eos || mn_ids_put(&tok->suffix, tok->eos));
+    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    static const char *const key[] = {KEY("eos_token_id"), KEY("eot_token_id"), KEY("eom_token_id")};
+    bool ok = true;
+    for (size_t i = 0; ok && i < MN_COUNT(key); i++) {
+        int32_t id = -1;
+        mn_status st = read_id(tok, meta, key[i], &id, err);
+        if (st) return st;
+        if (id >= 0) ok = mn_ids_put_once(&tok->stop, id);
+    }
+    /* The Harmony format ends messages, not turns, with <|end|>: there <|return|> and <|call|> stop. */
+    bool harmony = mn_tokenizer_find(tok, mn_str_of("<|return|>")) >= 0 && mn_tokenizer_find(tok, mn_str_of("<|call|>")) >= 0;
+    for (size_t i = 0; ok && i < MN_COUNT(end_of_turn); i++) {
+        int32_t id = mn_tokenizer_find(tok, mn_str_of(end_of_turn[i]));
+        bool stops = id >= 0 && mn_tokenizer_is_special(tok, id) && !(harmony && !strcmp(end_of_turn[i], "<|end|>"));
+        if (stops) ok = mn_ids_put_once(&tok->stop, id);
+    }
+    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    mn_str model = {NULL, 0};
+    bool add_bos = false;
+    mn_status st = mn_meta_str(meta, KEY("model"), &model, err);
+    if (st) return st;
+    bool gpt2 = mn_str_is(model, "gpt2");
+    if (!gpt2 && !mn_str_is(model, "llama"))
+        return mn_fail(err, MN_UNSUPPORTED, KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama", MN_STR_ARG(model));
+    if ((st = read_tokens(tok, meta, err)) || (st = read_ids(tok, meta, err))) return st;
+    st = gpt2 ? read_gpt2(tok, meta, &add_bos, err) : read_llama(tok, meta, &add_bos, err);
+    if (!st) st = collect_added(tok, meta, err);
+    if (!st) st = read_added_ends(tok, meta, add_bos, err);
+    if (!st) st = mn_tokenizer_stop_from_gguf(tok, meta, err);
+    if (!st) mn_vocab_finish(&tok->vocab);
+    return st;
+}

@@ -1,0 +1,183 @@
+/* tokenizer_steps.c -- tokenizer.json's "normalizer" and "pre_tokenizer" as lists of primitive steps. */
+#include "text/tokenizer_impl.h"
+#include <cjson/cJSON.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#define MAX_DEPTH 16 /* of nested Sequences */
+#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
+#define WORD_CHAR "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
+#define BLOCK "\xe2\x96\x81" /* U+2581 */
+
+static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsString(v) ? v->valuestring : otherwise;
+}
+
+static bool flag_of(const cJSON *json, const char *key, bool otherwise) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
+}
+
+static mn_status unsupported(const char *part, const char *type, mn_error *err) {
+    return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: %s: unsupported type \"%s\"", part, type);
+}
+
+/* {"String": "x"} or {"Regex": "x"}. */
+static mn_status get_pattern(mn_pattern *out, const cJSON *json, const char *part, mn_error *err) {
+    const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(json, "pattern");
+    const char *literal = text_of(pattern, "String", NULL), *regex = text_of(pattern, "Regex", NULL);
+    char where[64] = "tokenizer.json: ";
+    strncat(where, part, 32);
+    if (literal) return mn_pattern_literal(out, mn_str_of(literal), err);
+    if (regex) return mn_pattern_regex(out, mn_str_of(regex), where, err);
+    return mn_fail(err, MN_BAD_FILE, "%s: \"pattern\" is neither a String nor a Regex", where);
+}
+
+static mn_status get_behavior(const cJSON *json, mn_split_behavior *out, mn_error *err) {
+    static const char *const name[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    const char *found = text_of(json, "behavior", "Isolated");
+    for (size_t i = 0; i < MN_COUNT(name); i++)
+        if (!strcmp(found, name[i])) return *out = (mn_split_behavior)i, MN_OK;
+    return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: pre_tokenizer: unsupported behavior \"%s\"", found);
+}
+
+static mn_status add_plain(mn_steps *out, mn_step_kind kind, mn_error *err) {
+    return mn_steps_add(out, kind) ? MN_OK : mn_fail_memory(err, sizeof(mn_step));
+}
+
+/* ---- normalizers ---- */
+static mn_status add_replace(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_REPLACE);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    const char *content = text_of(json, "content", "");
+    step->content = mn_strndup(content, strlen(content));
+    step->content_len = strlen(content);
+    return step->content ? get_pattern(&step->pattern, json, "normalizer", err) : mn_fail_memory(err, strlen(content));
+}
+
+static mn_status add_strip(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_STRIP);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->left = flag_of(json, "strip_left", true);
+    step->right = flag_of(json, "strip_right", true);
+    return MN_OK;
+}
+
+static bool form_of(const char *type, int *form) {
+    static const struct { const char *type; int form; } table[] = {
+        {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+        {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+        {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+        {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
+    for (size_t i = 0; i < MN_COUNT(table); i++)
+        if (!strcmp(type, table[i].type)) return *form = table[i].form, true;
+    return false;
+}
+
+static mn_status add_form(mn_steps *out, int form, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_FORM);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->form = form;
+    return MN_OK;
+}
+
+static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
+    if (!json || cJSON_IsNull(json)) return MN_OK;
+    const char *type = text_of(json, "type", NULL);
+    if (!type || depth > MAX_DEPTH) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: no \"type\", or nested too deeply");
+    mn_status st = MN_OK;
+    int form = 0;
+    if (!strcmp(type, "Sequence")) {
+        const cJSON *item = NULL;
+        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "normalizers"))
+            if ((st = add_normalizer(out, item, depth + 1, err))) return st;
+        return MN_OK;
+    }
+    if (form_of(type, &form)) return add_form(out, form, err);
+    if (!strcmp(type, "Lowercase")) return add_plain(out, MN_STEP_LOWER, err);
+    if (!strcmp(type, "StripAccents")) return add_plain(out, MN_STEP_UNMARK, err);
+    if (!strcmp(type, "ByteLevel")) return add_plain(out, MN_STEP_BYTES, err);
+    if (!strcmp(type, "Strip")) return add_strip(out, json, err);
+    if (!strcmp(type, "Replace")) return add_replace(out, json, err);
+    if (!strcmp(type, "Prepend")) return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
+    return unsupported("normalizer", type, err);
+}
+
+mn_status mn_json_normalizer(mn_steps *out, const cJSON *json, mn_error *err) { return add_normalizer(out, json, 0, err); }
+
+/* ---- pre-tokenizers ---- */
+static mn_status add_regex(mn_steps *out, const char *regex, mn_split_behavior behavior, bool invert, mn_error *err) {
+    return mn_steps_add_split(out, regex, behavior, invert, "tokenizer.json: pre_tokenizer", err);
+}
+
+static mn_status add_split(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->invert = flag_of(json, "invert", false);
+    mn_status st = get_behavior(json, &step->behavior, err);
+    return st ? st : get_pattern(&step->pattern, json, "pre_tokenizer", err);
+}
+
+static mn_status add_delimiter(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->behavior = MN_SPLIT_REMOVED;
+    return mn_pattern_literal(&step->pattern, mn_str_of(text_of(json, "delimiter", " ")), err);
+}
+
+static mn_status add_byte_level(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_status st = MN_OK;
+    if (flag_of(json, "add_prefix_space", true)) st = mn_steps_add_prepend(out, mn_str_of(" "), true, false, err);
+    if (!st && flag_of(json, "use_regex", true)) st = add_regex(out, MN_REGEX_GPT2, MN_SPLIT_ISOLATED, false, err);
+    return st ? st : add_plain(out, MN_STEP_BYTES, err);
+}
+
+static mn_status add_metaspace(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_str block = mn_str_of(text_of(json, "replacement", BLOCK));
+    const char *scheme = text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
+    mn_status st = mn_steps_add_replace(out, mn_str_of(" "), block, err);
+    if (!st && strcmp(scheme, "never") != 0) st = mn_steps_add_prepend(out, block, true, !strcmp(scheme, "first"), err);
+    if (st || !flag_of(json, "split", true)) return st;
+    mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->behavior = MN_SPLIT_WITH_NEXT;
+    return mn_pattern_literal(&step->pattern, block, err);
+}
+
+static mn_status add_punctuation(mn_steps *out, const cJSON *json, mn_error *err) {
+    mn_split_behavior behavior = MN_SPLIT_ISOLATED;
+    mn_status st = get_behavior(json, &behavior, err);
+    return st ? st : add_regex(out, PUNCTUATION, behavior, false, err);
+}
+
+static mn_status add_bert(mn_steps *out, mn_error *err) {
+    mn_status st = add_regex(out, "\\s", MN_SPLIT_REMOVED, false, err);
+    return st ? st : add_regex(out, PUNCTUATION, MN_SPLIT_ISOLATED, false, err);
+}
+
+static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
+    if (!json || cJSON_IsNull(json)) return MN_OK;
+    const char *type = text_of(json, "type", NULL);
+    if (!type || depth > MAX_DEPTH) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: pre_tokenizer: no \"type\", or nested too deeply");
+    mn_status st = MN_OK;
+    if (!strcmp(type, "Sequence")) {
+        const cJSON *item = NULL;
+        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "pretokenizers"))
+            if ((st = add_pre_tokenizer(out, item, depth + 1, err))) return st;
+        return MN_OK;
+    }
+    if (!strcmp(type, "Split")) return add_split(out, json, err);
+    if (!strcmp(type, "ByteLevel")) return add_byte_level(out, json, err);
+    if (!strcmp(type, "Metaspace")) return add_metaspace(out, json, err);
+    if (!strcmp(type, "Punctuation")) return add_punctuation(out, json, err);
+    if (!strcmp(type, "BertPreTokenizer")) return add_bert(out, err);
+    if (!strcmp(type, "CharDelimiterSplit")) return add_delimiter(out, json, err);
+    if (!strcmp(type, "Whitespace")) return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);
+    if (!strcmp(type, "WhitespaceSplit")) return add_regex(out, "\\s", MN_SPLIT_REMOVED, false, err);
+    if (!strcmp(type, "Digits"))
+        return add_regex(out, flag_of(json, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED, false, err);
+    return unsupported("pre_tokenizer", type, err);
+}
+
+mn_status mn_json_pre_tokenizer(mn_steps *out, const cJSON *json, mn_error *err) { return add_pre_tokenizer(out, json, 0, err); }

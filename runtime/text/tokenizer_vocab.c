@@ -1,0 +1,126 @@
+/* tokenizer_vocab.c -- pieces by id and by spelling, merges by pair: open addressing, at most half full. */
+#include "text/tokenizer_impl.h"
+#include <string.h>
+
+static size_t slots_for(uint64_t n) {
+    size_t slots = 16;
+    while (slots < 2 * n) slots *= 2;
+    return slots;
+}
+
+mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err) {
+    if (n == 0 || n > MN_VOCAB_MAX) return mn_fail(err, MN_BAD_FILE, "%s: %llu tokens, expected 1..%d", where, (unsigned long long)n, MN_VOCAB_MAX);
+    v->n_slot = slots_for(n);
+    v->token = mn_calloc((size_t)n, sizeof *v->token);
+    v->slot = mn_alloc(v->n_slot, sizeof *v->slot);
+    if (!v->token || !v->slot) return mn_fail_memory(err, n * sizeof *v->token);
+    v->n = (uint32_t)n;
+    memset(v->slot, 0xff, v->n_slot * sizeof *v->slot);
+    return MN_OK;
+}
+
+void mn_vocab_free(mn_vocab *v) {
+    mn_arena_free(&v->arena);
+    mn_free(v->token);
+    mn_free(v->slot);
+    mn_free(v->merge);
+    memset(v, 0, sizeof *v);
+}
+
+/* The slot that holds this spelling, or the free one where it belongs. */
+static size_t find_slot(const mn_vocab *v, const char *s, size_t n) {
+    size_t i = (size_t)mn_hash(s, n, 0) & (v->n_slot - 1);
+    for (; v->slot[i] >= 0; i = (i + 1) & (v->n_slot - 1)) {
+        mn_str p = v->token[v->slot[i]].piece;
+        if (p.len == n && !memcmp(p.ptr, s, n)) break;
+    }
+    return i;
+}
+
+mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err) {
+    if (id < 0 || (uint32_t)id >= v->n)
+        return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u", where, id, MN_STR_ARG(piece), v->n);
+    mn_token *t = &v->token[id];
+    if (t->piece.len)
+        return mn_fail(err, MN_BAD_FILE, "%s: id %d is given twice: \"%.*s\" and \"%.*s\"", where, id, MN_STR_ARG(t->piece), MN_STR_ARG(piece));
+    t->flags = flags;
+    if (piece.len == 0) return MN_OK;
+    size_t i = find_slot(v, piece.ptr, (size_t)piece.len);
+    if (v->slot[i] >= 0)
+        return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece), v->slot[i], id);
+    char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
+    if (!copy) return mn_fail_memory(err, piece.len + 1);
+    t->piece = (mn_str){copy, piece.len};
+    v->slot[i] = id;
+    v->max_len = MN_MAX(v->max_len, (size_t)piece.len);
+    return MN_OK;
+}
+
+int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
+    return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n)];
+}
+
+int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n) {
+    int32_t id = mn_vocab_find(v, s, n);
+    return id >= 0 && v->token[id].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE) ? -1 : id;
+}
+
+void mn_vocab_finish(mn_vocab *v) {
+    static const char digit[] = "0123456789ABCDEF";
+    for (uint32_t b = 0; b < 256; b++) {
+        char spelling[6] = {'<', '0', 'x', digit[b >> 4], digit[b & 15], '>'};
+        v->byte_id[b] = mn_vocab_find(v, spelling, sizeof spelling);
+    }
+    for (uint32_t c = 0; c < MN_COUNT(v->char_id); c++) {
+        char utf8[4];
+        v->char_id[c] = mn_vocab_plain(v, utf8, (size_t)mn_utf8_encode(c, utf8));
+    }
+}
+
+mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err) {
+    if (n > (1u << 28)) return mn_fail(err, MN_BAD_FILE, "merges: %llu of them, expected at most %u", (unsigned long long)n, 1u << 28);
+    v->n_merge_slot = slots_for(n);
+    v->merge = mn_alloc(v->n_merge_slot, sizeof *v->merge);
+    if (!v->merge) return mn_fail_memory(err, v->n_merge_slot * sizeof *v->merge);
+    for (size_t i = 0; i < v->n_merge_slot; i++) v->merge[i] = (mn_merge){0, 0, -1};
+    return MN_OK;
+}
+
+static mn_merge *merge_slot(const mn_vocab *v, uint64_t pair) {
+    uint64_t h = pair * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(h ^ h >> 32) & (v->n_merge_slot - 1);
+    while (v->merge[i].id >= 0 && v->merge[i].pair != pair) i = (i + 1) & (v->n_merge_slot - 1);
+    return &v->merge[i];
+}
+
+static mn_status merge_unknown(const char *where, int32_t rank, mn_str left, mn_str right, mn_str what, mn_error *err) {
+    return mn_fail(err, MN_BAD_FILE, "%s: merge %d, \"%.*s\" with \"%.*s\": \"%.*s\" is not in the vocabulary", where, rank,
+                   MN_STR_ARG(left), MN_STR_ARG(right), MN_STR_ARG(what));
+}
+
+mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where,
+                             mn_error *err) {
+    int32_t a = mn_vocab_find(v, left.ptr, (size_t)left.len), b = mn_vocab_find(v, right.ptr, (size_t)right.len);
+    if (a < 0) return merge_unknown(where, rank, left, right, left, err);
+    if (b < 0) return merge_unknown(where, rank, left, right, right, err);
+    char local[256], *joined = local;
+    size_t n = (size_t)(left.len + right.len);
+    if (n > sizeof local && !(joined = mn_alloc(n, 1))) return mn_fail_memory(err, n);
+    memcpy(joined, left.ptr, (size_t)left.len);
+    memcpy(joined + left.len, right.ptr, (size_t)right.len);
+    int32_t id = mn_vocab_find(v, joined, n);
+    mn_status st = MN_OK;
+    if (id < 0) st = merge_unknown(where, rank, left, right, (mn_str){joined, n}, err);
+    if (joined != local) mn_free(joined);
+    if (st) return st;
+    uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    mn_merge *m = merge_slot(v, pair);
+    if (m->id < 0 || last_wins) *m = (mn_merge){pair, rank, id};
+    return MN_OK;
+}
+
+const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right) {
+    if (!v->n_merge_slot || left < 0 || right < 0) return NULL;
+    const mn_merge *m = merge_slot(v, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
+    return m->id < 0 ? NULL : m;
+}
