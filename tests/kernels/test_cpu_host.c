@@ -1,0 +1,325 @@
+/* test_cpu_host.c -- what CPU plugins share, through `reference`: weight sets, segments, arenas, bindings, symbols, and
+ * every allocation failing once. */
+#include "harness.h"
+#include "host.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static h_plugin p;
+static int setup(void **state) { (void)state; return h_open(&p, "reference") ? 0 : -1; }
+static int teardown(void **state) { (void)state; h_close(&p); return 0; }
+#define ERR(e) mn_error e = {sizeof e, 0, 0, ~0u, 0, {0}}
+
+/* x -> (linear, add, norm) x 3 -> y, with n_tokens as symbol 0 */
+enum { D = 32, LAYERS = 3, T_MAX = 8 };
+static h_case *chain(void) {
+    h_case *c = h_new();
+    uint64_t seed = 1;
+    float w[D * D], x[T_MAX * D];
+    for (int i = 0; i < T_MAX * D; i++) x[i] = h_rand(&seed);
+    c->g.n_symbols = 1;
+    c->sym[0] = (mn_symbol){"n_tokens", 1, T_MAX, 1, MN_SYMBOL_SHAPE, -1, 0, 0};
+    c->value[0] = T_MAX;
+    int32_t at = h_mat(c, MN_ROLE_INPUT, MN_F32, ~0, D, x, "x");
+    for (int l = 0; l < LAYERS; l++) {
+        for (int i = 0; i < D * D; i++) w[i] = h_rand(&seed);
+        int32_t m = h_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w, l == 0 ? "w0" : l == 1 ? "w1" : "w2"), n = h_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
+        int32_t a = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"), b = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
+        int32_t y = h_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D, NULL, "y");
+        h_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
+        h_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
+        h_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1, (const uint64_t[]){h_f64(1e-6), 0}, 2);
+        at = y;
+    }
+    return c;
+}
+
+static const int64_t t_max[1] = {T_MAX};
+static mn_compile ask(h_case *c) { return (mn_compile){sizeof(mn_compile), MN_PRECISION_EXACT, &c->g, 0, c->g.n_nodes, t_max, NULL, {0}, MN_F32, 0}; }
+
+static mn_weight_src source(h_case *c, uint32_t t, mn_plane *plane) {
+    *plane = (mn_plane){c->data[t], c->bytes[t], MN_PLANE_DATA, c->t[t].dtype.id, {0}, {0}};
+    plane->dim[0] = c->t[t].dim[0], plane->dim[1] = c->t[t].dim[1];
+    plane->stride[0] = c->t[t].n_dim > 1 ? D * 4 : 4, plane->stride[1] = 4;
+    return (mn_weight_src){sizeof(mn_weight_src), t, 1, 1, sizeof *plane, 0, plane, c->t[t].dtype};
+}
+
+static mn_weights *all_weights(h_case *c, const mn_compile *a) {
+    mn_weights *w;
+    mn_plane plane;
+    uint32_t kept;
+    assert_int_equal(p.be->weights_open(p.dev, a, &w, NULL), MN_OK);
+    for (uint32_t t = 0; t < c->g.n_tensors; t++) {
+        if (c->t[t].role != MN_ROLE_WEIGHT) continue;
+        mn_weight_src s = source(c, t, &plane);
+        assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, NULL), MN_OK);
+    }
+    assert_int_equal(p.be->weights_seal(w, p.queue, &kept, NULL), MN_OK);
+    assert_int_equal(kept, MN_KEPT_ALIASED);
+    return w;
+}
+
+/* Two halves joined by a boundary tensor give what the whole gives; so does a step smaller than the maximum. */
+static void test_segments_and_symbols(void **state) {
+    (void)state;
+    h_case *c = chain();
+    ERR(err);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    int32_t x = 0, mid = -1, y = (int32_t)c->g.n_tensors - 1;
+    mn_compile a = ask(c);
+    mn_weights *w = all_weights(c, &a);
+    mn_buffer *bx, *bm, *by;
+    mid = c->operands[c->n[2].out_off];
+    assert_int_equal(p.be->wrap(p.dev, c->data[x], c->bytes[x], &bx, &err), MN_OK);
+    assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &bm, &err), MN_OK);
+    assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &by, &err), MN_OK);
+    mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]}, {(uint32_t)mid, 0, bm, 0, c->bytes[x]}}, second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
+    mn_program *prog[2];
+    mn_context *ctx[2];
+    for (int i = 0; i < 2; i++) {
+        a.weights = w, a.node_lo = i ? 3 : 0, a.node_hi = i ? c->g.n_nodes : 3;
+        assert_int_equal(p.be->compile(p.dev, &a, &prog[i], &err), MN_OK);
+        assert_int_equal(p.be->context_create(prog[i], p.queue, &ctx[i], &err), MN_OK);
+        assert_int_equal(p.be->context_bind(ctx[i], i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
+    }
+    float *whole = c->result[y], *got;
+    assert_int_equal(p.be->map(by, (void **)&got, &err), MN_OK);
+    for (int64_t n = T_MAX; n >= 1; n -= 3) {
+        memset(got, 0, c->bytes[x]);
+        for (int i = 0; i < 2; i++) assert_int_equal(p.be->execute(ctx[i], &n, NULL, &err), MN_OK);
+        assert_memory_equal(got, whole, (size_t)n * D * 4);
+        if (n < T_MAX) assert_true(got[n * D] == 0);
+    }
+    for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1) assert_int_equal(p.be->execute(ctx[0], &n, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "n_tokens"));
+    /* an input that nobody bound; a buffer too small; a binding past its buffer's end */
+    assert_int_equal(p.be->context_bind(ctx[1], second + 1, 1, sizeof(mn_binding), &err), MN_INVALID);
+    assert_int_equal(p.be->execute(ctx[1], t_max, NULL, &err), MN_INVALID);
+    second[0].bytes = D * 4;
+    assert_int_equal(p.be->context_bind(ctx[1], second, 2, sizeof(mn_binding), &err), MN_OK);
+    assert_int_equal(p.be->execute(ctx[1], t_max, NULL, &err), MN_INVALID);
+    second[0].offset = c->bytes[x];
+    assert_int_equal(p.be->context_bind(ctx[1], second, 2, sizeof(mn_binding), &err), MN_INVALID);
+    /* nothing wanted, nothing run */
+    assert_int_equal(p.be->context_bind(ctx[0], first, 1, sizeof(mn_binding), &err), MN_OK);
+    assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_OK);
+    p.be->abort(p.queue);
+    assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_CANCELLED);
+    for (int i = 0; i < 2; i++) p.be->context_free(ctx[i]), p.be->program_free(prog[i]);
+    p.be->queue_free(p.queue);
+    assert_int_equal(p.be->queue_create(p.dev, &p.queue, &err), MN_OK);
+    p.be->weights_free(w);
+    p.be->buffer_free(bx), p.be->buffer_free(bm), p.be->buffer_free(by);
+    h_free(c);
+}
+
+/* The arena holds what lives at one time, not everything. */
+static void test_estimate(void **state) {
+    (void)state;
+    h_case *c = chain();
+    mn_compile a = ask(c);
+    mn_estimate e = {.size = sizeof e};
+    assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
+    assert_true(e.weights == 0 && e.precision == MN_PRECISION_EXACT);
+    h_case *empty = h_new();
+    mn_compile none = ask(empty);
+    mn_estimate e0 = {.size = offsetof(mn_estimate, weights)};
+    assert_int_equal(p.be->estimate(p.dev, &none, &e0, NULL), MN_OK);
+    assert_int_equal(e0.size, offsetof(mn_estimate, weights)); /* R4 */
+    h_free(c), h_free(empty);
+}
+
+static void test_weight_errors(void **state) {
+    (void)state;
+    h_case *c = chain();
+    mn_compile a = ask(c);
+    mn_weights *w;
+    mn_plane plane;
+    uint32_t kept;
+    ERR(err);
+    assert_int_equal(p.be->weights_open(p.dev, &a, &w, &err), MN_OK);
+    mn_weight_src s = source(c, 1, &plane);
+    s.dtype.id = MN_F16;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "w0"));
+    s = source(c, 1, &plane), plane.dtype = MN_BF16;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane), plane.dim[1]--;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane), plane.dim[0]--;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane), plane.bytes--;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane), plane.stride[0] = INT64_MAX;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane), s.tensor = 0;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s.tensor = 1000;
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    s = source(c, 1, &plane);
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_OK);
+    assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
+    assert_int_equal(p.be->weights_seal(w, p.queue, &kept, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "missing"));
+    mn_program *prog;
+    a.weights = w;
+    assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_INVALID);
+    p.be->weights_free(w);
+    h_free(c);
+}
+
+/* One LINEAR whose weight comes transposed, in parts, with gaps between rows, or at an odd address: the same result. */
+static void test_weight_layouts(void **state) {
+    (void)state;
+    h_shape shape = {.rows = 2, .k = 8, .n = 6};
+    h_case *c = h_random_case(MN_OP_LINEAR, MN_F32, &shape, 3);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    float *w = c->data[1], transposed[48], gaps[6 * 10 + 1];
+    for (int r = 0; r < 6; r++)
+        for (int k = 0; k < 8; k++) transposed[k * 6 + r] = gaps[r * 10 + k] = w[r * 8 + k];
+    char odd[48 * 4 + 1], second[24 * 4];
+    memcpy(odd + 1, w, 48 * 4), memcpy(second, w + 24, 24 * 4);
+    mn_plane cases[5][2] = {
+        {{transposed, 192, MN_PLANE_DATA, MN_F32, {6, 8}, {4, 24}}},
+        {{gaps, 58 * 4, MN_PLANE_DATA, MN_F32, {6, 8}, {40, 4}}},
+        {{odd + 1, 192, MN_PLANE_DATA, MN_F32, {6, 8}, {32, 4}}},
+        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}, {second, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
+        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}, {w + 24, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
+    };
+    const uint32_t kept_as[5] = {MN_KEPT_COPIED, MN_KEPT_ALIASED, MN_KEPT_COPIED, MN_KEPT_COPIED, MN_KEPT_ALIASED};
+    for (int i = 0; i < 5; i++) {
+        mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+        mn_weight_src s = {sizeof s, 1, i < 3 ? 1 : 2, 1, sizeof(mn_plane), 0, cases[i], c->t[1].dtype};
+        uint32_t kept = 0;
+        mn_program *prog;
+        mn_context *ctx;
+        mn_buffer *bx, *by;
+        float y[12];
+        ERR(err);
+        assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
+        if (p.be->weights_put(a.weights, p.queue, &s, NULL, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(p.be->weights_seal(a.weights, p.queue, &kept, &err), MN_OK);
+        assert_int_equal(kept, kept_as[i]);
+        assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_OK);
+        assert_int_equal(p.be->context_create(prog, p.queue, &ctx, &err), MN_OK);
+        p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err), p.be->wrap(p.dev, y, sizeof y, &by, &err);
+        mn_binding b[2] = {{0, 0, bx, 0, c->bytes[0]}, {2, 0, by, 0, sizeof y}};
+        assert_int_equal(p.be->context_bind(ctx, b, 2, sizeof b[0], &err), MN_OK);
+        assert_int_equal(p.be->execute(ctx, c->value, NULL, &err), MN_OK);
+        assert_memory_equal(y, c->result[2], sizeof y);
+        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights), p.be->buffer_free(bx), p.be->buffer_free(by);
+    }
+    h_free(c);
+}
+
+/* KV layers of a segment are counted from its first; pages are copied whole. */
+static void test_kv(void **state) {
+    (void)state;
+    h_case *c = h_new();
+    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"), i = h_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"), pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = h_kv(c, MN_F32, 1);
+    for (uint64_t l = 0; l < 4; l++) h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1}, 2);
+    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, 0};
+    mn_kv_layout l = {.size = sizeof l};
+    ERR(err);
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 0, &l, &err), MN_OK);
+    assert_true(l.page_tokens == 64 && l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
+    a.node_lo = 2, a.kv_dtype = MN_F16;
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
+    assert_int_equal(l.page_bytes, 2 * 64 * 2 * 4 * 2);
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
+    a.kv_dtype = MN_Q8_0;
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
+    mn_buffer *b;
+    uint8_t *bytes;
+    assert_int_equal(p.be->alloc(p.dev, 3 * l.page_bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    p.be->map(b, (void **)&bytes, &err);
+    memset(bytes, 7, l.page_bytes);
+    mn_page_copy copies[2] = {{0, 2, 10, 0}, {2, 3, 1, 0}};
+    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 1, sizeof copies[0], &err), MN_OK);
+    assert_true(bytes[2 * l.page_bytes] == 7 && bytes[l.page_bytes] == 0);
+    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], &err), MN_INVALID);
+    p.be->buffer_free(b);
+    h_free(c);
+}
+
+static void test_verdicts(void **state) {
+    (void)state;
+    h_shape s = {.rows = 2, .k = 256, .n = 4};
+    h_case *c = h_random_case(MN_OP_LINEAR, MN_F32, &s, 1);
+    mn_verdict v;
+    char why[128];
+    ERR(err);
+    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    assert_int_equal(v.verdict, MN_VERDICT_NATIVE);
+    c->t[1].dtype = (mn_dtype){MN_Q6_K, 256, 210, 1};
+    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    assert_int_equal(v.verdict, MN_VERDICT_NO);
+    assert_int_equal(p.be->reason(p.api->self, v.reason, why, sizeof why), MN_OK);
+    assert_non_null(strstr(why, "q8_0"));
+    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+    mn_estimate e = {.size = sizeof e};
+    assert_int_equal(p.be->estimate(p.dev, &a, &e, &err), MN_UNSUPPORTED);
+    assert_int_equal(err.node, 0);
+    c->n[0].contract = 2;
+    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    assert_int_equal(v.verdict, MN_VERDICT_NO);
+    h_free(c);
+}
+
+static void test_device(void **state) {
+    (void)state;
+    mn_device_info a = {.size = sizeof a}, b = {.size = sizeof b};
+    uint32_t n;
+    ERR(err);
+    assert_int_equal(p.be->device_count(p.api->self, &n, &err), MN_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(p.be->device_info(p.api->self, 0, &a, &err), MN_OK);
+    assert_int_equal(p.be->device_info(p.api->self, 0, &b, &err), MN_OK);
+    assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
+    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] && !strcmp(a.uid, b.uid) && a.flags & MN_DEVICE_ORACLE);
+    assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
+    mn_host old = h_host;
+    mn_entry_fn entry;
+    *(void **)&entry = dlsym(p.so, MN_ENTRY_NAME);
+    old.abi = MN_ABI(0, 2);
+    assert_null(entry(&old, &err));
+    assert_int_equal(err.status, MN_UNSUPPORTED);
+    mn_buffer *buf;
+    assert_int_equal(p.be->alloc(p.dev, 8, MN_MEM_DEVICE, &buf, &err), MN_OK);
+    assert_int_equal(p.be->write(p.queue, buf, 4, "12345", 5, &err), MN_INVALID);
+    assert_int_equal(p.be->write(p.queue, buf, UINT64_MAX, "12345", 5, &err), MN_INVALID);
+    p.be->buffer_free(buf);
+    assert_int_equal(p.be->alloc(p.dev, UINT64_MAX, MN_MEM_DEVICE, &buf, &err), MN_OUT_OF_MEMORY);
+}
+
+/* Every allocation of a whole run fails once; the error is memory's and nothing stays behind. */
+static void test_out_of_memory(void **state) {
+    (void)state;
+    h_shape s = {.rows = 4, .n_head = 2, .n_head_kv = 1, .dim = 8, .past = 3, .kv_dtype = MN_F16};
+    h_case *cases[2] = {chain(), h_random_case(MN_OP_ATTENTION, MN_F32, &s, 1)};
+    for (int i = 0; i < 2; i++) {
+        int64_t k = 0, live = h_host_live();
+        for (mn_status st = MN_OUT_OF_MEMORY; st; k++) {
+            ERR(err);
+            h_host_fail_after(k);
+            st = h_try(&p, cases[i], MN_PRECISION_EXACT, &err);
+            h_host_fail_after(-1);
+            if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
+            if (st) assert_non_null(strstr(err.msg, "out of memory"));
+            assert_int_equal(h_host_live(), live);
+            assert_true(k < 1000);
+        }
+        assert_true(k > 20);
+        h_free(cases[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_segments_and_symbols), cmocka_unit_test(test_estimate), cmocka_unit_test(test_weight_errors), cmocka_unit_test(test_weight_layouts),
+        cmocka_unit_test(test_kv), cmocka_unit_test(test_verdicts), cmocka_unit_test(test_device), cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
