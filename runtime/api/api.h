@@ -1,0 +1,34 @@
+/* api.h -- what is behind the opaque types of minerva.h. */
+#ifndef MN_API_INTERNAL_H
+#define MN_API_INTERNAL_H
+#include <minerva/minerva.h>
+#include "base/base.h"
+#include "base/config.h"
+#include "graph/graph.h"
+#include "model/model.h"
+#include "registry/registry.h"
+#include "text/jinja.h"
+#include "text/tokenizer.h"
+#include <pthread.h>
+
+struct mn_runtime {
+    mn_config *config;
+    mn_pool *pool;
+    mn_registry *registry;
+};
+
+struct mn_model {
+    mn_runtime *rt;
+    mn_canonical *canonical;
+    char *arch, *name;
+    mn_tokenizer *tokenizer;  /* NULL = has none */
+    mn_jinja *chat;           /* NULL = has no template */
+    double temp, top_p;       /* defaults of generation_config.json; < 0 = unset */
+    int64_t top_k;
+    pthread_mutex_t lock;     /* guards graph */
+    mn_model_graph *graph;    /* built by the first session */
+};
+
+/* The graph, built at the first call; lives as long as the model. */
+mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
+#endif

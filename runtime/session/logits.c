@@ -1,0 +1,51 @@
+/* logits.c -- the logits of every position of a text. */
+#include "session/session.h"
+#include <string.h>
+
+/* Runs tokens[at, at + n) of the sequence; each row is an output and draws nothing. */
+static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    int64_t symbols[MN_SYM_COUNT];
+    mn_event *done = NULL;
+    if (!mn_pages_reserve(s, seq, q->n_enqueued + n)) return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    memset(s->packed + l->src, 0, (l->pages - l->src) * sizeof *s->packed);
+    memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
+    memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
+    memcpy(s->packed + l->seqs, (int32_t[]){0, (int32_t)n, (int32_t)seq, 0}, 16);
+    for (uint32_t i = 0; i < n; i++) {
+        s->packed[l->src + i] = q->tokens[q->n_enqueued + i];
+        s->packed[l->pos + i] = (int32_t)(q->n_enqueued + i);
+        s->packed[l->row_slot + i] = (int32_t)seq;
+        s->packed[l->out_row + i] = (int32_t)i;
+    }
+    q->n_enqueued += n;
+    s->sent_valid = false;
+    mn_step_symbols(s, n, n, 1, symbols);
+    mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
+    while (!st && done) {
+        st = mn_engine_wait(s->engine, &done, 1000000000, err);
+        if (st == MN_TIMEOUT) st = MN_OK;
+    }
+    return st;
+}
+
+mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows, void *arg, mn_error *err) {
+    int32_t seq = -1;
+    const uint32_t block = MN_MIN(s->n_outputs, s->n_batch);
+    if (s->enqueued != s->completed) return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
+    mn_status st = mn_seq_create(s, ids, n, NULL, &seq, err);
+    if (st) return st;
+    s->seqs[seq].running = false;
+    st = mn_engine_want_logits(s->engine, true, err);
+    for (uint32_t at = 0; at < n && !st; at += block) {
+        const uint32_t m = MN_MIN(block, n - at);
+        const float *logits = NULL;
+        st = run_rows(s, (uint32_t)seq, m, err);
+        if (!st) st = mn_engine_logits(s->engine, m, &logits, err);
+        if (!st && (st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits))) mn_fail(err, st, "writing logits was given up");
+    }
+    mn_status unbound = mn_engine_want_logits(s->engine, false, st ? NULL : err);
+    mn_seq_free(s, seq);
+    return st ? st : unbound;
+}

@@ -1,0 +1,179 @@
+/* step.c -- builds a step from what the sequences need, enqueues it, and takes in what an older one drew. */
+#include "session/session.h"
+#include <string.h>
+
+typedef struct { mn_session *s; mn_step *step; uint32_t n_rows, n_seqs, n_out; } builder;
+
+static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
+    mn_session *s = b->s;
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)b->n_seqs++;
+    seqs[0] = (int32_t)b->n_rows;
+    seqs[1] = (int32_t)n;
+    seqs[2] = (int32_t)seq;
+    for (uint32_t i = 0; i < n; i++, b->n_rows++) {
+        s->packed[l->src + b->n_rows] = literal ? q->tokens[q->n_enqueued + i] : ~(int32_t)seq;
+        s->packed[l->pos + b->n_rows] = literal ? (int32_t)(q->n_enqueued + i) : -1;
+        s->packed[l->row_slot + b->n_rows] = (int32_t)seq;
+    }
+}
+
+/* The last row added draws the sequence's next id. */
+static void add_output(builder *b, uint32_t seq) {
+    mn_session *s = b->s;
+    s->packed[s->engine->in.out_row + b->n_out] = (int32_t)b->n_rows - 1;
+    s->packed[s->engine->in.out_slot + b->n_out] = (int32_t)seq;
+    b->step->outs[b->n_out++] = (mn_step_out){(int32_t)seq, s->seqs[seq].epoch};
+    s->seqs[seq].n_draw_enqueued++;
+}
+
+static void continue_sequence(builder *b, uint32_t seq) {
+    mn_sequence *q = &b->s->seqs[seq];
+    if (q->n_draw_enqueued >= q->limit || !mn_pages_reserve(b->s, seq, q->n_enqueued + 1)) return;
+    add_rows(b, seq, 1, false);
+    q->n_enqueued++;
+    add_output(b, seq);
+}
+
+static void feed_prompt(builder *b, uint32_t seq) {
+    mn_session *s = b->s;
+    mn_sequence *q = &s->seqs[seq];
+    uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->n_rows);
+    if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n)) return;
+    add_rows(b, seq, n, true);
+    q->n_enqueued += n;
+    b->step->n_prompt_rows += n;
+    if (q->n_enqueued == q->n_literal && q->limit) add_output(b, seq);
+}
+
+static uint32_t round_up(uint32_t n, uint32_t max) {
+    uint32_t p = 1;
+    while (p < n) p *= 2;
+    return MN_MIN(p, max);
+}
+
+void mn_step_symbols(const mn_session *s, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs, int64_t *symbols) {
+    bool captures = s->engine->async;
+    memcpy(symbols, s->engine->symbol_max, sizeof s->engine->symbol_max);
+    symbols[MN_SYM_TOKENS] = captures ? round_up(n_rows, s->n_batch) : n_rows;
+    symbols[MN_SYM_OUTPUTS] = captures && n_out ? round_up(n_out, s->n_outputs) : n_out;
+    symbols[MN_SYM_SEQS] = captures ? round_up(n_seqs, s->n_seq) : n_seqs;
+}
+
+/* Everything but the page table starts as padding. */
+static void clear_inputs(mn_session *s) {
+    const mn_input_layout *l = &s->engine->in;
+    memset(s->packed + l->src, 0, (l->pages - l->src) * sizeof *s->packed);
+    memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
+    memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
+}
+
+static mn_status submit(builder *b, mn_error *err) {
+    mn_session *s = b->s;
+    int64_t symbols[MN_SYM_COUNT];
+    const size_t bytes = s->engine->in.total * sizeof *s->packed;
+    bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes); /* a steady decode writes nothing */
+    mn_step_symbols(s, b->n_rows, b->n_out, b->n_seqs, symbols);
+    b->step->number = s->enqueued;
+    b->step->n_out = b->n_out;
+    b->step->start_ns = mn_now_ns();
+    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols, (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
+    if (st) return st;
+    if (!same) memcpy(s->sent, s->packed, bytes);
+    s->sent_valid = true;
+    s->enqueued++;
+    return MN_OK;
+}
+
+mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
+    *enqueued = false;
+    if (s->enqueued - s->completed >= s->ring_size) return MN_OK;
+    mn_step *step = &s->ring[s->enqueued % s->ring_size];
+    builder b = {.s = s, .step = step};
+    step->event = NULL;
+    step->n_prompt_rows = 0;
+    clear_inputs(s);
+    for (uint32_t i = 0; i < s->n_seq; i++)
+        if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal) continue_sequence(&b, i);
+    for (uint32_t i = 0; i < s->n_seq && b.n_rows < s->n_batch; i++)
+        if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal) feed_prompt(&b, i);
+    if (!b.n_rows) return MN_OK;
+    mn_status st = submit(&b, err);
+    *enqueued = !st;
+    return st;
+}
+
+static bool is_stop(const mn_sequence *q, int32_t id) {
+    for (int32_t i = 0; i < q->params.n_stop; i++)
+        if (q->params.stop[i] == id) return true;
+    return false;
+}
+
+/* Takes in one drawn id; true if it belongs to a sequence that still runs. */
+static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
+    mn_sequence *q = &s->seqs[o.seq];
+    if (!q->used || !q->running || q->epoch != o.epoch || id < 0) return false;
+    q->tokens[q->n_tokens++] = id;
+    q->n_drawn++;
+    *out = (mn_token){o.seq, id, MN_FINISH_NONE, 0};
+    if (is_stop(q, id)) out->finish = MN_FINISH_STOP;
+    else if (q->n_drawn >= q->limit) out->finish = MN_FINISH_LENGTH;
+    if (out->finish) {
+        q->running = false;
+        q->n_enqueued = q->n_tokens - 1; /* the last one drawn was never stored, nor anything after it */
+    }
+    s->stats.n_drawn++;
+    return true;
+}
+
+static void account(mn_session *s, const mn_step *step) {
+    uint64_t now = mn_now_ns(), from = MN_MAX(step->start_ns, s->last_complete_ns);
+    double dt = (double)(now - from) * 1e-9;
+    s->last_complete_ns = now;
+    s->stats.n_steps++;
+    s->stats.n_prompt += step->n_prompt_rows;
+    if (step->n_prompt_rows) s->stats.prompt_s += dt;
+    else s->stats.decode_s += dt;
+}
+
+static mn_status wait_oldest(mn_session *s, mn_step *step, bool may_cancel, mn_error *err) {
+    enum { POLL_NS = 50000000 };
+    for (;;) {
+        mn_status st = mn_engine_wait(s->engine, &step->event, POLL_NS, err);
+        if (st != MN_TIMEOUT) return st;
+        if (may_cancel && atomic_load(&s->cancelled)) return mn_fail(err, MN_CANCELLED, "cancelled");
+    }
+}
+
+mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {
+    const uint32_t at = (uint32_t)(s->completed % s->ring_size);
+    mn_step *step = &s->ring[at];
+    mn_status st = wait_oldest(s, step, out != NULL, err);
+    *n = 0;
+    if (st == MN_CANCELLED) return st;
+    s->completed++;
+    mn_pages_settle(s);
+    if (st) return st;
+    account(s, step);
+    const int32_t *ids = mn_engine_ids(s->engine, at);
+    for (uint32_t i = 0; i < step->n_out; i++) {
+        const mn_step_out o = step->outs[i];
+        const mn_sequence *q = &s->seqs[o.seq];
+        if (ids[i] < 0 && q->used && q->running && q->epoch == o.epoch)
+            return mn_fail(err, MN_BAD_FILE, "%s: the model gives no finite logit (position %u)", s->model->canonical->path, q->n_tokens);
+        mn_token token;
+        if (take(s, o, ids[i], &token) && out) out[(*n)++] = token;
+    }
+    return MN_OK;
+}
+
+mn_status mn_step_drain(mn_session *s, mn_error *err) {
+    mn_status st = MN_OK;
+    uint32_t n;
+    while (s->completed < s->enqueued) {
+        mn_status one = mn_step_complete(s, NULL, &n, err);
+        if (!st) st = one;
+    }
+    return st;
+}
