@@ -15,8 +15,9 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     c->active = mnc_new(d, p->n_steps * sizeof *c->active);
     c->scratch = mnc_new(d, c->scratch_bytes);
     if (!c->symbol || !c->bindings || !c->needed || !c->calls || !c->active || !c->scratch) {
+        uint64_t bytes = c->scratch_bytes;
         mnc_context_free(c);
-        return mnc_fail_memory(err, c->scratch_bytes, "scratch");
+        return mnc_fail_memory(err, bytes, "the scratch of a context");
     }
     *out = c;
     return MN_OK;

@@ -103,9 +103,9 @@ void h_node(h_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int3
     mn_graph *g = &c->g;
     assert_true(g->n_nodes < H_MAX_NODES && g->n_operands + n_in + n_out <= 256 && g->n_attrs + n_attr <= 128);
     c->n[g->n_nodes++] = (mn_node){op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr, 0, 0};
-    memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
-    memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
-    memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
+    if (n_in) memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
+    if (n_out) memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
+    if (n_attr) memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
     g->n_operands += n_in + n_out;
     g->n_attrs += n_attr;
 }
