@@ -40,9 +40,17 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     return MN_OK;
 }
 
+static uint32_t configured_precision(const mn_config *cfg) {
+    static const char *const names[] = {"auto", "exact", "a16", "a8"};
+    const char *set = mn_config_get_str(cfg, "precision");
+    for (uint32_t i = 0; i < MN_COUNT(names); i++)
+        if (!strcmp(names[i], set)) return i;
+    return MN_PRECISION_AUTO;
+}
+
 static mn_status place(mn_session *s, const mn_session_params *p, mn_error *err) {
     const mn_config *cfg = s->model->rt->config;
-    mn_request r = {.devices = p->device ? p->device : mn_config_get_str(cfg, "device"), .precision = p->precision, .kv_dtype = p->kv_dtype,
+    mn_request r = {.devices = p->device ? p->device : mn_config_get_str(cfg, "device"), .precision = p->precision ? p->precision : configured_precision(cfg), .kv_dtype = p->kv_dtype,
                     .n_ctx = s->n_ctx, .n_seq = s->n_seq, .n_batch = s->n_batch, .n_outputs = s->n_outputs};
     if (!r.devices || !*r.devices) r.devices = "auto";
     mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &r, &s->placement, err);

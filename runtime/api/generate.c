@@ -1,0 +1,54 @@
+/* generate.c -- mn_generate: one answer in one call. */
+#include "api/api.h"
+#include "session/session.h"
+#include <string.h>
+
+static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids, uint32_t *n, mn_error *err) {
+    if (!m->chat) return mn_model_tokenize(m, mn_str_of(prompt), MN_TEXT_ADD_SPECIAL, ids, n, err);
+    mn_message user = {mn_str_of("user"), mn_str_of(prompt)};
+    return mn_model_chat(m, &user, 1, 0, ids, n, err);
+}
+
+static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
+    return text.len && print(arg, text.ptr, text.len) ? mn_fail(err, MN_CANCELLED, "stopped by the caller") : MN_OK;
+}
+
+static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
+    mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);
+    mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->n_seq * sizeof *tokens);
+    bool done = false;
+    while (!st && !done) {
+        uint32_t n = 0;
+        st = mn_session_step(s, tokens, s->n_seq, &n, err);
+        done = !n;
+        for (uint32_t i = 0; i < n && !st; i++) {
+            mn_str text = {0};
+            if (tokens[i].seq != seq) continue;
+            done = tokens[i].finish != MN_FINISH_NONE;
+            if (tokens[i].finish != MN_FINISH_STOP) st = mn_stream_push(stream, tokens[i].id, &text, err);
+            if (!st) st = print_text(text, print, arg, err);
+        }
+    }
+    mn_str rest = {0};
+    if (!st) st = mn_stream_finish(stream, &rest, err);
+    if (!st) st = print_text(rest, print, arg, err);
+    mn_free(tokens);
+    return st;
+}
+
+mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params, int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err) {
+    const mn_model *m = s->model;
+    mn_sample_params own = {.size = sizeof own, .max_new = 512, .seed = mn_now_ns(), .temp = m->temp >= 0 ? (float)m->temp : 0.7f,
+                            .top_p = m->top_p > 0 ? (float)m->top_p : 0.95f, .top_k = m->top_k > 0 ? (int32_t)m->top_k : 0};
+    int32_t *ids = NULL, seq = -1;
+    uint32_t n = 0;
+    mn_stream *stream = NULL;
+    mn_status st = prompt_ids(m, prompt, &ids, &n, err);
+    if (!st) st = mn_stream_create(m, 1, &stream, err);
+    if (!st) st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);
+    if (!st) st = run(s, seq, stream, print, arg, err);
+    if (seq >= 0) mn_seq_free(s, seq);
+    mn_stream_free(stream);
+    mn_ids_free(ids);
+    return st;
+}

@@ -1,0 +1,169 @@
+/* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
+#include "api/api.h"
+#include "text/chat.h"
+#include <cjson/cJSON.h>
+#include <string.h>
+
+/* The demo model: installed beside the library (the prefix may have been moved), or in the sources of a build tree. */
+static char *demo_path(void) {
+    char *lib = mn_path_of_object((const void *)(uintptr_t)&mn_version), *path = NULL;
+    char *mark = lib ? mn_path_join(lib, "registry/minerva-build-tree") : NULL;
+    if (mark && mn_path_exists(mark)) path = mn_strndup(MN_SOURCE_MODELS "/storyteller", strlen(MN_SOURCE_MODELS "/storyteller"));
+    else if (lib) {
+        for (const char *c = MN_LIBDIR "/"; *c; c++) { /* up to the prefix */
+            char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
+            if (cut) *cut = 0;
+        }
+        path = mn_path_join(lib, MN_DATADIR "/minerva/models/storyteller");
+    }
+    mn_free(mark);
+    mn_free(lib);
+    return path;
+}
+
+/* A name that is no path is looked for in the folders of model_path. */
+static char *find_path(const mn_runtime *rt, const char *path) {
+    if (!path || !*path) path = mn_config_get_str(rt->config, "model");
+    if (!path || !*path) return demo_path();
+    const char *s = mn_config_get_str(rt->config, "model_path");
+    while (!mn_path_exists(path) && !strchr(path, '/') && s && *s) {
+        size_t n = strcspn(s, ":");
+        char *dir = mn_strndup(s, n), *full = dir ? mn_path_join(dir, path) : NULL;
+        mn_free(dir);
+        if (full && mn_path_exists(full)) return full;
+        mn_free(full);
+        s += n + (s[n] == ':');
+    }
+    return mn_strndup(path, strlen(path));
+}
+
+static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
+    size_t n;
+    const mn_plugin_record *r = mn_registry_plugins(m->rt->registry, &n);
+    mn_loader_ref *refs = mn_calloc(n ? n : 1, sizeof *refs);
+    uint32_t k = 0;
+    if (!refs) return mn_fail_memory(err, n * sizeof *refs);
+    for (size_t i = 0; i < n; i++)
+        if (r[i].loader) refs[k++] = (mn_loader_ref){r[i].loader, r[i].plugin->self, r[i].id};
+    mn_status st = mn_canonical_open(path, refs, k, &m->canonical, err);
+    mn_free(refs);
+    return st;
+}
+
+static mn_status open_text(mn_model *m, mn_error *err) {
+    const mn_file_set *f = &m->canonical->files;
+    mn_text source = {0};
+    mn_status st = mn_tokenizer_create(&m->canonical->meta, f->files, f->n, &m->tokenizer, err);
+    if (st == MN_END) return MN_OK;
+    if (st) return mn_fail_in(err, st, "%s", m->canonical->path);
+    st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, &source, err);
+    if (!st) {
+        mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
+        st = mn_jinja_parse((mn_str){source.ptr, source.len}, &m->chat, &why);
+        if (st == MN_OUT_OF_MEMORY) mn_fail(err, st, "%s", why.msg);
+        else if (st) {
+            mn_log(MN_LOG_WARN, "%s: the chat template cannot be used: %s", m->canonical->path, why.msg);
+            st = MN_OK;
+        }
+    } else if (st == MN_END) st = MN_OK;
+    mn_text_free(&source);
+    return st;
+}
+
+/* Defaults for sampling; damaged side-cars were reported by the tokeniser. */
+static void read_generation(mn_model *m) {
+    const mn_file_set *f = &m->canonical->files;
+    m->temp = m->top_p = -1;
+    m->top_k = -1;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!mn_str_is(f->files[i].name, "generation_config.json")) continue;
+        char *copy = mn_strndup(f->files[i].map, f->files[i].bytes);
+        cJSON *j = copy ? cJSON_Parse(copy) : NULL;
+        const cJSON *t = cJSON_GetObjectItemCaseSensitive(j, "temperature"), *p = cJSON_GetObjectItemCaseSensitive(j, "top_p");
+        const cJSON *k = cJSON_GetObjectItemCaseSensitive(j, "top_k");
+        if (cJSON_IsNumber(t)) m->temp = t->valuedouble;
+        if (cJSON_IsNumber(p)) m->top_p = p->valuedouble;
+        if (cJSON_IsNumber(k)) m->top_k = k->valueint;
+        cJSON_Delete(j);
+        mn_free(copy);
+    }
+}
+
+static char *copy_meta(const mn_model *m, const char *key) {
+    mn_str s = {0};
+    mn_meta_str(&m->canonical->meta, key, &s, NULL);
+    return mn_strndup(s.ptr ? s.ptr : "", s.len);
+}
+
+mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {
+    mn_model *m = mn_calloc(1, sizeof *m);
+    char *full = m ? find_path(rt, path) : NULL;
+    if (!full) {
+        mn_free(m);
+        return mn_fail_memory(err, sizeof *m);
+    }
+    m->rt = rt;
+    pthread_mutex_init(&m->lock, NULL);
+    mn_status st = open_canonical(m, full, err);
+    if (!st) st = open_text(m, err);
+    if (!st) {
+        read_generation(m);
+        m->arch = copy_meta(m, "general.architecture");
+        m->name = copy_meta(m, "general.name");
+        if (!m->arch || !m->name) st = mn_fail_memory(err, 64);
+    }
+    mn_free(full);
+    if (st) mn_model_free(m);
+    else *out = m;
+    return st;
+}
+
+void mn_model_free(mn_model *m) {
+    if (!m) return;
+    mn_model_graph_free(m->graph);
+    mn_tokenizer_free(m->tokenizer);
+    mn_jinja_free(m->chat);
+    mn_canonical_close(m->canonical);
+    pthread_mutex_destroy(&m->lock);
+    mn_free(m->arch);
+    mn_free(m->name);
+    mn_free(m);
+}
+
+mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
+    pthread_mutex_lock(&m->lock);
+    mn_status st = m->graph ? MN_OK : mn_model_graph_build(m->canonical, &m->graph, err);
+    *out = m->graph;
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+void mn_model_get_info(const mn_model *m, mn_model_info *out) {
+    const mn_canonical *c = m->canonical;
+    const mn_model_tensor_entry *embd = mn_canonical_tensor(c, "token_embd.weight");
+    char key[96];
+    int64_t ctx = 0;
+    snprintf(key, sizeof key, "%.64s.context_length", m->arch);
+    mn_meta_i64(&c->meta, key, 0, INT64_MAX, &ctx, NULL);
+    int64_t vocab = embd && embd->info.n_dim == 2 ? embd->info.dim[0] : m->tokenizer ? mn_tokenizer_n_vocab(m->tokenizer) : 0;
+    mn_model_info info = {.size = sizeof info, .n_tensors = (uint32_t)c->n_tensors, .path = c->path, .format = c->format, .arch = m->arch, .name = m->name,
+                          .n_params = c->n_params, .n_bytes = c->n_bytes, .n_vocab = vocab, .n_ctx_train = ctx,
+                          .has_tokenizer = m->tokenizer != NULL, .has_chat_template = m->chat != NULL};
+    const uint32_t cap = out->size ? out->size : (uint32_t)sizeof info;
+    memcpy(out, &info, MN_MIN((size_t)cap, sizeof info));
+}
+
+mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value) {
+    if (i >= m->canonical->meta.n) return MN_END;
+    *key = m->canonical->meta.entries[i].key;
+    *value = m->canonical->meta.entries[i].value;
+    return MN_OK;
+}
+
+mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
+    if (i >= m->canonical->n_tensors) return MN_END;
+    const mn_model_tensor_entry *e = &m->canonical->tensors[i];
+    *out = (mn_tensor_item){.name = e->info.name, .native = e->info.native, .dtype = mn_dtype_name(e->info.dtype.id), .n_dim = e->info.n_dim, .bytes = e->bytes};
+    memcpy(out->dim, e->info.dim, sizeof out->dim);
+    return MN_OK;
+}
