@@ -15,7 +15,7 @@ static double dot(const float *a, const float *b, int64_t n) {
 void ref_linear(const mnc_call *c, mnc_worker *w) {
     const float *x = c->in[MN_LINEAR_X].ptr; /* [R, K] */
     int64_t n_rows = c->in[MN_LINEAR_X].rows;
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
+    for (uint32_t i = 0; i < c->node->n_out && n_rows; i++) {
         const mnc_weight *m = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
         const mnc_weight *b = MN_LINEAR_BIAS + 2 * i < c->node->n_in ? c->in[MN_LINEAR_BIAS + 2 * i].weight : NULL;
         float *row = w->scratch, *bias = row + m->cols, *y = c->out[i].ptr; /* [R, N] */

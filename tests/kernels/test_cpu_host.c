@@ -123,6 +123,10 @@ static void test_estimate(void **state) {
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_true(e.weights == 0 && e.precision == MN_PRECISION_EXACT);
+    const int64_t many[1] = {1 << 16}; /* a tensor is 8 MiB; of nine at most three live at one time */
+    a.symbol_max = many;
+    assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
+    assert_true(e.scratch >= 3u << 23 && e.scratch < (3u << 23) + (1u << 20));
     h_case *empty = h_new();
     mn_compile none = ask(empty);
     mn_estimate e0 = {.size = offsetof(mn_estimate, weights)};

@@ -371,11 +371,21 @@ static void test_workers(void **state) {
     }
 }
 
+/* Every random case runs, and gives the same twice. */
+static void test_compare(void **state) {
+    (void)state;
+    h_shape s = {.rows = 4, .k = 64, .n = 64, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = 65};
+    for (uint32_t op = MN_OP_EMBED; op <= MN_OP_SAMPLE; op++) {
+        double e = h_compare("reference", "reference", op, MN_Q8_0, &s, MN_PRECISION_EXACT);
+        if (e != 0) fail_msg("op %u: %g", op, e);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_norms), cmocka_unit_test(test_rope), cmocka_unit_test(test_attention), cmocka_unit_test(test_kv_store_skips),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_gather), cmocka_unit_test(test_embed), cmocka_unit_test(test_philox), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters), cmocka_unit_test(test_draw_by_sorting), cmocka_unit_test(test_sample_op), cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters), cmocka_unit_test(test_draw_by_sorting), cmocka_unit_test(test_sample_op), cmocka_unit_test(test_workers), cmocka_unit_test(test_compare),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
