@@ -51,8 +51,10 @@ static void put_replaced(const mn_tokenizer *tok, mn_text *out, mn_str piece) {
             const mn_decode_replace *r = &tok->replace[k];
             if (r->from_len && r->from_len <= piece.len - i && !memcmp(piece.ptr + i, r->from, r->from_len)) hit = r;
         }
-        if (hit) mn_text_put(out, hit->to, hit->to_len);
-        else mn_text_put(out, piece.ptr + i, 1);
+        if (hit)
+            mn_text_put(out, hit->to, hit->to_len);
+        else
+            mn_text_put(out, piece.ptr + i, 1);
         i += hit ? hit->from_len : 1;
     }
 }
@@ -64,9 +66,12 @@ static void put_piece(mn_detokenizer *d, int32_t id) {
     if (t->flags & MN_TOKEN_BYTE && tok->decode_fallback) {
         for (int b = 0; b < 256; b++)
             if (tok->vocab.byte_id[b] == id) mn_text_put(&d->piece, &(char){(char)b}, 1);
-    } else if (t->flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL)) mn_text_put(&d->piece, t->piece.ptr, (size_t)t->piece.len);
-    else if (tok->decode_bytes) put_bytes(&d->piece, t->piece);
-    else put_replaced(tok, &d->piece, t->piece);
+    } else if (t->flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL))
+        mn_text_put(&d->piece, t->piece.ptr, (size_t)t->piece.len);
+    else if (tok->decode_bytes)
+        put_bytes(&d->piece, t->piece);
+    else
+        put_replaced(tok, &d->piece, t->piece);
 }
 
 /* Drops what encoding put in front of the text. It may arrive byte by byte only in theory: whole repetitions count. */
@@ -82,7 +87,7 @@ static mn_str without_start(mn_detokenizer *d) {
     return s;
 }
 
-/* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of a character (Unicode 3.9). */
+/* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of one (Unicode, 3.9). */
 static size_t bad_length(const char *s, size_t n) {
     size_t len = 1;
     for (size_t k = 2; k <= 3 && k <= n; k++)

@@ -121,8 +121,10 @@ static size_t merge_forward(mn_span *span, size_t lo, size_t n, mn_split_behavio
     for (size_t i = lo; i < n; i++) {
         bool match = span[i].match;
         bool join = behavior == MN_SPLIT_CONTIGUOUS ? match == previous : match && !previous;
-        if (out > lo && join) span[out - 1].len += span[i].len;
-        else span[out++] = span[i];
+        if (out > lo && join)
+            span[out - 1].len += span[i].len;
+        else
+            span[out++] = span[i];
         previous = match;
     }
     return out;
@@ -136,7 +138,8 @@ static size_t merge_with_next(mn_span *span, size_t lo, size_t n) {
         if (out < n && match && !previous) {
             span[out].off = span[i].off;
             span[out].len += span[i].len;
-        } else span[--out] = span[i];
+        } else
+            span[--out] = span[i];
         previous = match;
     }
     memmove(span + lo, span + out, (n - out) * sizeof *span);
@@ -169,7 +172,8 @@ static mn_status run_split(const mn_step *step, mn_pieces *p, mn_error *err) {
 }
 
 /* ---- steps that rewrite: each appends the new form of s[0..n) to out ---- */
-static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n, mn_error *err) {
+static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n,
+                              mn_error *err) {
     size_t done = 0, from = 0, lo = 0, hi = 0;
     while (from <= n) {
         mn_status st = mn_matcher_next(m, s, n, from, &lo, &hi, err);
@@ -221,7 +225,8 @@ static void put_by_char(mn_text *out, mn_step_kind kind, const char *s, size_t n
 
 static bool is_space(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP;
+    return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
+           k == UTF8PROC_CATEGORY_ZP;
 }
 
 static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_t n) {
@@ -241,7 +246,9 @@ static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_
 }
 
 /* Printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards, in order: OpenAI's GPT-2, encoder.py. */
-static bool byte_is_visible(uint32_t b) { return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff); }
+static bool byte_is_visible(uint32_t b) {
+    return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
+}
 
 uint32_t mn_byte_char(uint8_t byte) {
     uint32_t b = byte;
@@ -315,6 +322,7 @@ static mn_status run_rewrite(const mn_step *step, mn_pieces *p, bool at_start, m
 mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, bool at_start, mn_error *err) {
     mn_status st = MN_OK;
     for (size_t i = 0; !st && i < s->n; i++)
-        st = s->step[i].kind == MN_STEP_SPLIT ? run_split(&s->step[i], p, err) : run_rewrite(&s->step[i], p, at_start, err);
+        st = s->step[i].kind == MN_STEP_SPLIT ? run_split(&s->step[i], p, err)
+                                              : run_rewrite(&s->step[i], p, at_start, err);
     return st;
 }

@@ -5,7 +5,11 @@
 #include "base/base.h"
 
 /* Regular expression or literal string; immutable after make: any thread. */
-typedef struct { void *code; char *literal; size_t len; } mn_pattern; /* code: pcre2_code, or NULL for a literal */
+typedef struct {
+    void *code;
+    char *literal;
+    size_t len;
+} mn_pattern; /* code: pcre2_code, or NULL for a literal */
 
 /* where: what to call the pattern in messages. MN_UNSUPPORTED for syntax that PCRE2 lacks or reads differently. */
 mn_status mn_pattern_regex(mn_pattern *out, mn_str expression, const char *where, mn_error *err);
@@ -13,14 +17,23 @@ mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err);
 void mn_pattern_free(mn_pattern *p);
 
 /* One search at a time may use it; made for one pattern, freed with mn_matcher_free. */
-typedef struct { const mn_pattern *pattern; void *data; } mn_matcher;
+typedef struct {
+    const mn_pattern *pattern;
+    void *data;
+} mn_matcher;
 mn_status mn_matcher_init(mn_matcher *m, const mn_pattern *p, mn_error *err);
 void mn_matcher_free(mn_matcher *m);
 /* The first match in text[from..n), text valid UTF-8: MN_OK with its bounds (it may be empty), MN_END if none. */
-mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo, size_t *hi, mn_error *err);
+mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo, size_t *hi,
+                          mn_error *err);
 
-typedef enum { MN_SPLIT_ISOLATED, MN_SPLIT_REMOVED, MN_SPLIT_WITH_PREVIOUS, MN_SPLIT_WITH_NEXT, MN_SPLIT_CONTIGUOUS }
-mn_split_behavior;
+typedef enum {
+    MN_SPLIT_ISOLATED,
+    MN_SPLIT_REMOVED,
+    MN_SPLIT_WITH_PREVIOUS,
+    MN_SPLIT_WITH_NEXT,
+    MN_SPLIT_CONTIGUOUS
+} mn_split_behavior;
 
 typedef enum {
     MN_STEP_SPLIT,   /* cuts at the pattern's matches */
@@ -28,22 +41,26 @@ typedef enum {
     MN_STEP_PREPEND, /* content in front of each piece */
     MN_STEP_FORM,    /* a Unicode normalisation form; form: utf8proc's options */
     MN_STEP_LOWER,
-    MN_STEP_STRIP,   /* white space at the ends */
-    MN_STEP_UNMARK,  /* drops non-spacing marks */
-    MN_STEP_BYTES    /* each byte becomes the visible character that byte-level BPE writes for it */
+    MN_STEP_STRIP,  /* white space at the ends */
+    MN_STEP_UNMARK, /* drops non-spacing marks */
+    MN_STEP_BYTES   /* each byte becomes the visible character that byte-level BPE writes for it */
 } mn_step_kind;
 
 typedef struct {
     mn_step_kind kind;
     mn_pattern pattern;
     mn_split_behavior behavior;
-    bool invert;                                /* SPLIT: what does not match counts as the match */
-    bool left, right;                           /* STRIP */
-    bool unless_present, only_first;            /* PREPEND: not twice; only where the whole text begins */
-    char *content; size_t content_len;
+    bool invert;                     /* SPLIT: what does not match counts as the match */
+    bool left, right;                /* STRIP */
+    bool unless_present, only_first; /* PREPEND: not twice; only where the whole text begins */
+    char *content;
+    size_t content_len;
     int form;
 } mn_step;
-typedef struct { mn_step *step; size_t n, cap; } mn_steps;
+typedef struct {
+    mn_step *step;
+    size_t n, cap;
+} mn_steps;
 
 /* A zeroed step at the end, NULL = out of memory. The list owns what is put into it. */
 mn_step *mn_steps_add(mn_steps *s, mn_step_kind kind);
@@ -54,7 +71,10 @@ mn_status mn_steps_add_prepend(mn_steps *s, mn_str content, bool unless_present,
 void mn_steps_free(mn_steps *s);
 
 /* Pieces of one text: spans of text, in order, none of them empty after a run. {0} is empty. */
-typedef struct { size_t off, len; bool match; } mn_span;
+typedef struct {
+    size_t off, len;
+    bool match;
+} mn_span;
 typedef struct {
     mn_text text, spare;
     mn_span *span, *spare_span;

@@ -4,8 +4,14 @@
 #include <pcre2.h>
 #include <string.h>
 
-static void *pattern_alloc(size_t n, void *unused) { (void)unused; return mn_alloc(n, 1); }
-static void pattern_release(void *p, void *unused) { (void)unused; mn_free(p); }
+static void *pattern_alloc(size_t n, void *unused) {
+    (void)unused;
+    return mn_alloc(n, 1);
+}
+static void pattern_release(void *p, void *unused) {
+    (void)unused;
+    mn_free(p);
+}
 
 /* Where PCRE2 would accept an expression and mean something else than the expression's author. */
 static const char *foreign_syntax(mn_str e) {
@@ -21,14 +27,16 @@ static const char *foreign_syntax(mn_str e) {
 mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_error *err) {
     memset(out, 0, sizeof *out);
     const char *foreign = foreign_syntax(e);
-    if (foreign) return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, foreign, MN_STR_ARG(e));
+    if (foreign)
+        return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, foreign, MN_STR_ARG(e));
     pcre2_general_context *general = pcre2_general_context_create(pattern_alloc, pattern_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     int code = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE at = 0;
     if (context)
-        out->code = pcre2_compile((PCRE2_SPTR)e.ptr, (PCRE2_SIZE)e.len,
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+        out->code =
+            pcre2_compile((PCRE2_SPTR)e.ptr, (PCRE2_SIZE)e.len,
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
     pcre2_general_context_free(general);
     if (out->code) {
@@ -38,8 +46,8 @@ mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_erro
     if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED) return mn_fail_memory(err, e.len);
     PCRE2_UCHAR text[120] = {0};
     pcre2_get_error_message(code, text, sizeof text);
-    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression, at offset %zu: %s: %.*s", where, (size_t)at, (char *)text,
-                   MN_STR_ARG(e));
+    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression, at offset %zu: %s: %.*s", where, (size_t)at,
+                   (char *)text, MN_STR_ARG(e));
 }
 
 mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err) {
@@ -76,12 +84,14 @@ static mn_status next_literal(const mn_pattern *p, const char *text, size_t n, s
     return MN_OK;
 }
 
-mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo, size_t *hi, mn_error *err) {
+mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo, size_t *hi,
+                          mn_error *err) {
     if (!m->pattern->code) return next_literal(m->pattern, text, n, from, lo, hi);
     pcre2_code *code = m->pattern->code;
     PCRE2_SPTR s = (PCRE2_SPTR)text;
     int rc = pcre2_match(code, s, n, from, PCRE2_NO_UTF_CHECK, m->data, NULL);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = pcre2_match(code, s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, NULL);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(code, s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, NULL);
     if (rc == PCRE2_ERROR_NOMATCH) return MN_END;
     if (rc == PCRE2_ERROR_NOMEMORY) return mn_fail_memory(err, n);
     if (rc < 0) {

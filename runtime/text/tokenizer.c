@@ -26,7 +26,8 @@ static const mn_file *find_file(const mn_file *files, uint32_t n, const char *na
     return NULL;
 }
 
-static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file *files, uint32_t n_files, mn_error *err) {
+static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file *files, uint32_t n_files,
+                          mn_error *err) {
     mn_str model = {NULL, 0}, json = {NULL, 0};
     mn_status st = mn_meta_str(meta, "tokenizer.ggml.model", &model, err);
     if (st && st != MN_END) return st;
@@ -128,7 +129,8 @@ static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_st
     return st;
 }
 
-static mn_status encode_gap(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool at_start, mn_error *err) {
+static mn_status encode_gap(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool at_start,
+                            mn_error *err) {
     if (!n) return MN_OK;
     mn_status st = mn_pieces_set(&e->pieces, s, n, err);
     if (!st) st = mn_steps_run(&tok->normalizer, &e->pieces, at_start, err);
@@ -148,8 +150,8 @@ static bool put_all(mn_id_list *to, const mn_id_list *from) {
     return ok;
 }
 
-static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text, const uint8_t *plain, bool parse_special,
-                             mn_error *err) {
+static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text, const uint8_t *plain,
+                             bool parse_special, mn_error *err) {
     mn_status st = MN_OK;
     mn_added_match m;
     for (size_t from = 0; !st && from < text.len;) {
@@ -164,10 +166,13 @@ static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text
 
 mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain, uint32_t flags, int32_t **ids,
                               size_t *n, mn_error *err) {
-    if (text.len > INT32_MAX / 4) return mn_fail(err, MN_BAD_INPUT, "text: %llu bytes, expected at most %d", (unsigned long long)text.len, INT32_MAX / 4);
+    if (text.len > INT32_MAX / 4)
+        return mn_fail(err, MN_BAD_INPUT, "text: %llu bytes, expected at most %d", (unsigned long long)text.len,
+                       INT32_MAX / 4);
     size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
     if (valid < text.len)
-        return mn_fail(err, MN_BAD_INPUT, "text: the byte 0x%02x at offset %zu is not valid UTF-8", (unsigned)(uint8_t)text.ptr[valid], valid);
+        return mn_fail(err, MN_BAD_INPUT, "text: the byte 0x%02x at offset %zu is not valid UTF-8",
+                       (unsigned)(uint8_t)text.ptr[valid], valid);
     mn_encoder e = {0};
     bool special = flags & MN_TOKENIZE_ADD_SPECIAL;
     mn_status st = MN_OK;
@@ -188,10 +193,18 @@ mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_
 static bool known(const mn_tokenizer *tok, int32_t id) { return id >= 0 && (uint32_t)id < tok->vocab.n; }
 
 uint32_t mn_tokenizer_n_vocab(const mn_tokenizer *tok) { return tok->vocab.n; }
-mn_str mn_tokenizer_piece(const mn_tokenizer *tok, int32_t id) { return known(tok, id) ? tok->vocab.token[id].piece : (mn_str){"", 0}; }
-bool mn_tokenizer_is_special(const mn_tokenizer *tok, int32_t id) { return known(tok, id) && tok->vocab.token[id].flags & MN_TOKEN_SPECIAL; }
-int32_t mn_tokenizer_find(const mn_tokenizer *tok, mn_str piece) { return mn_vocab_find(&tok->vocab, piece.ptr, (size_t)piece.len); }
-bool mn_tokenizer_adds_bos(const mn_tokenizer *tok) { return tok->bos >= 0 && tok->prefix.n && tok->prefix.id[0] == tok->bos; }
+mn_str mn_tokenizer_piece(const mn_tokenizer *tok, int32_t id) {
+    return known(tok, id) ? tok->vocab.token[id].piece : (mn_str){"", 0};
+}
+bool mn_tokenizer_is_special(const mn_tokenizer *tok, int32_t id) {
+    return known(tok, id) && tok->vocab.token[id].flags & MN_TOKEN_SPECIAL;
+}
+int32_t mn_tokenizer_find(const mn_tokenizer *tok, mn_str piece) {
+    return mn_vocab_find(&tok->vocab, piece.ptr, (size_t)piece.len);
+}
+bool mn_tokenizer_adds_bos(const mn_tokenizer *tok) {
+    return tok->bos >= 0 && tok->prefix.n && tok->prefix.id[0] == tok->bos;
+}
 int32_t mn_tokenizer_bos(const mn_tokenizer *tok) { return tok->bos; }
 int32_t mn_tokenizer_eos(const mn_tokenizer *tok) { return tok->eos; }
 int32_t mn_tokenizer_unk(const mn_tokenizer *tok) { return tok->unk; }

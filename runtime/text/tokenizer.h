@@ -26,8 +26,8 @@ void mn_tokenizer_free(mn_tokenizer *tok); /* NULL is fine */
 #define MN_TOKENIZE_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
 
 /* text: valid UTF-8 (else MN_BAD_INPUT with the byte's offset). plain: NULL or text.len bytes; a special token that
- * covers a byte with plain[i] != 0 is never recognised, even with PARSE_SPECIAL: text that a user typed. Tokens that the
- * vocabulary adds but does not call special are matched always.
+ * covers a byte with plain[i] != 0 is never recognised, even with PARSE_SPECIAL: text that a user typed. Tokens that
+ * the vocabulary adds but does not call special are matched always.
  * ids: *n of them, mn_free'd by the caller; never NULL on MN_OK. Nothing is set on error. */
 mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain, uint32_t flags, int32_t **ids,
                               size_t *n, mn_error *err);

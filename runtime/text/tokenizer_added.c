@@ -42,7 +42,8 @@ mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err) {
     for (size_t k = 0; k < s->n; k++) {
         mn_str t = s->item[k].text;
         size_t i = find_slot(s, t.ptr, (size_t)t.len);
-        if (s->slot[i]) return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where, MN_STR_ARG(t));
+        if (s->slot[i])
+            return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where, MN_STR_ARG(t));
         s->slot[i] = (uint32_t)k + 1;
         s->first[(unsigned char)t.ptr[0]] = true;
         note_length(s, (size_t)t.len);
@@ -59,7 +60,8 @@ void mn_added_free(mn_added_set *s) {
 
 static bool is_space(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP;
+    return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
+           k == UTF8PROC_CATEGORY_ZP;
 }
 
 static bool is_word(uint32_t c) {

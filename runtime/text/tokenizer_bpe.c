@@ -1,6 +1,6 @@
 /* tokenizer_bpe.c -- byte-pair encoding of one piece: symbols in a linked list, candidate pairs in a heap, so that a
- * piece of n characters costs n log n. MERGES takes the pair of the lowest rank, SCORES the one whose union has the highest score;
- * among equals the leftmost. (Sennrich et al. 2016; Kudo and Richardson 2018.) */
+ * piece of n characters costs n log n. MERGES takes the pair of the lowest rank, SCORES the one whose union has the
+ * highest score; among equals the leftmost. (Sennrich et al. 2016; Kudo and Richardson 2018.) */
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
@@ -117,21 +117,29 @@ static bool add_symbols(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
         uint32_t code = 0;
         size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
         int32_t id = code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, s + i, len);
-        if (tok->model == MN_MODEL_SCORES || id >= 0) ok = add_symbol(e, id, i, len);
-        else ok = add_unknown(tok, e, s, i, len);
+        if (tok->model == MN_MODEL_SCORES || id >= 0)
+            ok = add_symbol(e, id, i, len);
+        else
+            ok = add_unknown(tok, e, s, i, len);
         i += len;
     }
     return ok;
 }
 
 /* SCORES: symbols without a token come out as bytes only now: they may have been merged on the way. */
-static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, const mn_symbol_run *a, mn_error *err) {
+static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, const mn_symbol_run *a,
+                            mn_error *err) {
     bool ok = true;
-    if (a->id >= 0) ok = mn_ids_put(&e->ids, a->id);
+    if (a->id >= 0)
+        ok = mn_ids_put(&e->ids, a->id);
     else if (has_bytes(tok, s + a->off, a->len))
-        for (uint32_t k = 0; ok && k < a->len; k++) ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[a->off + k]]);
-    else if (tok->model_unk >= 0) ok = mn_ids_put(&e->ids, tok->model_unk);
-    else return mn_fail(err, MN_BAD_INPUT, "the vocabulary has no token for \"%.*s\" and none for unknown text", (int)a->len, s + a->off);
+        for (uint32_t k = 0; ok && k < a->len; k++)
+            ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[a->off + k]]);
+    else if (tok->model_unk >= 0)
+        ok = mn_ids_put(&e->ids, tok->model_unk);
+    else
+        return mn_fail(err, MN_BAD_INPUT, "the vocabulary has no token for \"%.*s\" and none for unknown text",
+                       (int)a->len, s + a->off);
     return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
 }
 
@@ -141,8 +149,10 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
     if (!add_symbols(tok, e, s, n) || !merge_all(tok, e, s)) return mn_fail_memory(err, n * sizeof *e->sym);
     mn_status st = MN_OK;
     for (int32_t i = e->n_sym ? 0 : -1; !st && i >= 0; i = e->sym[i].next) {
-        if (tok->model == MN_MODEL_SCORES) st = put_scored(tok, e, s, &e->sym[i], err);
-        else if (!mn_ids_put(&e->ids, e->sym[i].id)) st = mn_fail_memory(err, e->ids.n * sizeof whole);
+        if (tok->model == MN_MODEL_SCORES)
+            st = put_scored(tok, e, s, &e->sym[i], err);
+        else if (!mn_ids_put(&e->ids, e->sym[i].id))
+            st = mn_fail_memory(err, e->ids.n * sizeof whole);
     }
     return st;
 }

@@ -3,7 +3,9 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-typedef struct { cJSON *tokenizer, *map, *generation, *config; } side_cars;
+typedef struct {
+    cJSON *tokenizer, *map, *generation, *config;
+} side_cars;
 
 static const cJSON *item_of(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
 
@@ -45,7 +47,8 @@ static mn_status put_stops(mn_tokenizer *tok, const cJSON *v, const char *file, 
     const cJSON *item = cJSON_IsArray(v) ? v->child : v;
     for (; item; item = cJSON_IsArray(v) ? item->next : NULL) {
         int32_t id = -1;
-        if (!id_of(item, &id)) return mn_fail(err, MN_BAD_FILE, "%s: eos_token_id: expected an id or a list of ids", file);
+        if (!id_of(item, &id))
+            return mn_fail(err, MN_BAD_FILE, "%s: eos_token_id: expected an id or a list of ids", file);
         if (!mn_ids_put_once(&tok->stop, id)) return mn_fail_memory(err, sizeof id);
     }
     return MN_OK;

@@ -9,10 +9,22 @@
 enum { TYPE_UNDEFINED, TYPE_NORMAL, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
 /* What ends a turn or a text in the models that forgot to say so in their keys. */
-static const char *const end_of_turn[] = {
-    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>",
-    "<\xef\xbd\x9c" "end" BLOCK "of" BLOCK "sentence\xef\xbd\x9c>"};
+static const char *const end_of_turn[] = {"<|eot_id|>",
+                                          "<|eom_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<end_of_turn>",
+                                          "<|endoftext|>",
+                                          "<|end_of_text|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "<end_of_utterance>",
+                                          "<\xef\xbd\x9c"
+                                          "end" BLOCK "of" BLOCK "sentence\xef\xbd\x9c>"};
 
 static bool is_end_of_turn(mn_str piece) {
     for (size_t i = 0; i < MN_COUNT(end_of_turn); i++)
@@ -37,7 +49,8 @@ static mn_status get_types(const mn_meta *meta, uint64_t n, const int64_t **type
     if ((st = same_length(KEY("token_type"), n_types, n, err))) return st;
     for (uint64_t i = 0; i < n; i++)
         if ((*types)[i] < TYPE_UNDEFINED || (*types)[i] > TYPE_BYTE)
-            return mn_fail(err, MN_BAD_FILE, KEY("token_type") ": token %llu has %lld, expected 0 to 6", (unsigned long long)i, (long long)(*types)[i]);
+            return mn_fail(err, MN_BAD_FILE, KEY("token_type") ": token %llu has %lld, expected 0 to 6",
+                           (unsigned long long)i, (long long)(*types)[i]);
     return MN_OK;
 }
 
@@ -59,7 +72,8 @@ static mn_status read_tokens(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     for (uint64_t i = 0; !st && i < n; i++) {
         if (mn_utf8_check(piece[i].ptr, (size_t)piece[i].len) != piece[i].len)
             return mn_fail(err, MN_BAD_FILE, KEY("tokens") ": token %llu is not valid UTF-8", (unsigned long long)i);
-        st = mn_vocab_set(&tok->vocab, (int32_t)i, piece[i], types ? flags_of(types[i], piece[i]) : 0, KEY("tokens"), err);
+        st = mn_vocab_set(&tok->vocab, (int32_t)i, piece[i], types ? flags_of(types[i], piece[i]) : 0, KEY("tokens"),
+                          err);
     }
     return st;
 }
@@ -71,7 +85,8 @@ static mn_status read_id(mn_tokenizer *tok, const mn_meta *meta, const char *key
     if (st) return st == MN_END ? MN_OK : st;
     if (value == -1 || value == UINT32_MAX) return MN_OK; /* both are written for "none" */
     if (value >= tok->vocab.n)
-        return mn_fail(err, MN_BAD_FILE, "%s: found %lld, but there are %u tokens", key, (long long)value, tok->vocab.n);
+        return mn_fail(err, MN_BAD_FILE, "%s: found %lld, but there are %u tokens", key, (long long)value,
+                       tok->vocab.n);
     *id = (int32_t)value;
     return MN_OK;
 }
@@ -102,7 +117,8 @@ static bool contains(mn_str s, const char *lower) {
 static bool takes_space_behind(const mn_meta *meta, const mn_token *t) {
     mn_str name = {NULL, 0};
     static const char *const not_these[] = {"<unk>", "<s>", "<|endoftext|>"};
-    if (mn_meta_str(meta, "general.name", &name, NULL) || !(contains(name, "phi-3") || contains(name, "phi3"))) return false;
+    if (mn_meta_str(meta, "general.name", &name, NULL) || !(contains(name, "phi-3") || contains(name, "phi3")))
+        return false;
     for (size_t i = 0; i < MN_COUNT(not_these); i++)
         if (mn_str_is(t->piece, not_these[i])) return false;
     return true;
@@ -124,7 +140,8 @@ static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error 
 static mn_status unknown_pre(mn_str name, mn_error *err) {
     mn_text list = {0};
     mn_pre_list(&list);
-    mn_status st = mn_fail(err, MN_UNSUPPORTED, KEY("pre") ": unknown pre-tokeniser \"%.*s\"; known: %s", MN_STR_ARG(name), list.ptr ? list.ptr : "");
+    mn_status st = mn_fail(err, MN_UNSUPPORTED, KEY("pre") ": unknown pre-tokeniser \"%.*s\"; known: %s",
+                           MN_STR_ARG(name), list.ptr ? list.ptr : "");
     mn_text_free(&list);
     return st;
 }
@@ -133,15 +150,19 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     const void *array = NULL;
     uint64_t n = 0;
     mn_status st = mn_meta_array(meta, KEY("merges"), MN_VALUE_STR, &array, &n, err);
-    if (st == MN_END) return mn_fail(err, MN_BAD_FILE, KEY("merges") ": missing, although " KEY("model") " is \"gpt2\"");
+    if (st == MN_END)
+        return mn_fail(err, MN_BAD_FILE, KEY("merges") ": missing, although " KEY("model") " is \"gpt2\"");
     if (!st) st = mn_vocab_merges(&tok->vocab, n, err);
     const mn_str *merge = array;
     for (uint64_t i = 0; !st && i < n; i++) {
         mn_str m = merge[i];
         const char *blank = m.len > 1 ? memchr(m.ptr + 1, ' ', (size_t)m.len - 1) : NULL;
-        if (!blank) return mn_fail(err, MN_BAD_FILE, KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space", (unsigned long long)i, MN_STR_ARG(m));
+        if (!blank)
+            return mn_fail(err, MN_BAD_FILE, KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space",
+                           (unsigned long long)i, MN_STR_ARG(m));
         uint64_t left = (uint64_t)(blank - m.ptr);
-        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, (int32_t)i, false, KEY("merges"), err);
+        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, (int32_t)i,
+                                false, KEY("merges"), err);
     }
     return st;
 }
@@ -149,8 +170,11 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
 static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
     mn_str pre = mn_str_of("default");
     mn_status st = mn_meta_str(meta, KEY("pre"), &pre, err);
-    if (st == MN_END) mn_log(MN_LOG_WARN, "the model does not name its pre-tokeniser (" KEY("pre") "): \"default\" is used, which may differ from the original");
-    else if (st) return st;
+    if (st == MN_END)
+        mn_log(MN_LOG_WARN, "the model does not name its pre-tokeniser (" KEY(
+                                "pre") "): \"default\" is used, which may differ from the original");
+    else if (st)
+        return st;
     const mn_pre_row *row = mn_pre_find(pre);
     if (!row) return unknown_pre(pre, err);
     tok->model = MN_MODEL_MERGES;
@@ -169,15 +193,34 @@ static mn_status read_scores(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     const void *array = NULL;
     uint64_t n = 0;
     mn_status st = mn_meta_array(meta, KEY("scores"), MN_VALUE_FLOAT, &array, &n, err);
-    if (st == MN_END) return mn_fail(err, MN_BAD_FILE, KEY("scores") ": missing, although " KEY("model") " is \"llama\"");
+    if (st == MN_END)
+        return mn_fail(err, MN_BAD_FILE, KEY("scores") ": missing, although " KEY("model") " is \"llama\"");
     if (st || (st = same_length(KEY("scores"), n, tok->vocab.n, err))) return st;
     const double *score = array;
     for (uint64_t i = 0; i < n; i++) {
         if (!(score[i] >= -3e38 && score[i] <= 3e38))
-            return mn_fail(err, MN_BAD_FILE, KEY("scores") ": token %llu has %g, expected a finite number", (unsigned long long)i, score[i]);
+            return mn_fail(err, MN_BAD_FILE, KEY("scores") ": token %llu has %g, expected a finite number",
+                           (unsigned long long)i, score[i]);
         tok->vocab.token[i].score = (float)score[i];
     }
     return MN_OK;
+}
+
+/* No piece has a space behind other characters: then merging never crosses a word's start, and words can be merged one
+ * by one. The ids are the same, the heaps are small. */
+static bool words_stand_alone(const mn_vocab *v) {
+    for (uint32_t i = 0; i < v->n; i++) {
+        mn_str s = v->token[i].piece;
+        bool other = false;
+        if (v->token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)) continue;
+        for (uint64_t k = 0; k < s.len; k++) {
+            bool block = k + 3 <= s.len && !memcmp(s.ptr + k, BLOCK, 3);
+            if (block && other) return false;
+            other |= !block;
+            if (block) k += 2;
+        }
+    }
+    return true;
 }
 
 static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
@@ -192,6 +235,9 @@ static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bo
     const mn_str block = mn_str_of(BLOCK), blank = mn_str_of(" ");
     if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
     if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
+    if (!st && words_stand_alone(&tok->vocab))
+        st = mn_steps_add_split(&tok->splitter, "\\x{2581}*[^\\x{2581}]+|\\x{2581}+", MN_SPLIT_ISOLATED, false,
+                                KEY("model"), err);
     if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
     return st ? st : mn_tokenizer_add_strip(tok, blank, space ? 1 : 0, err);
 }
@@ -203,8 +249,10 @@ static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool ad
     if (st && st != MN_END) return st;
     st = mn_meta_bool(meta, KEY("add_eos_token"), &add_eos, err);
     if (st && st != MN_END) return st;
-    if (add_bos && tok->bos < 0) return mn_fail(err, MN_BAD_FILE, KEY("add_bos_token") ": true, but " KEY("bos_token_id") " is not set");
-    if (add_eos && tok->eos < 0) return mn_fail(err, MN_BAD_FILE, KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is not set");
+    if (add_bos && tok->bos < 0)
+        return mn_fail(err, MN_BAD_FILE, KEY("add_bos_token") ": true, but " KEY("bos_token_id") " is not set");
+    if (add_eos && tok->eos < 0)
+        return mn_fail(err, MN_BAD_FILE, KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is not set");
     bool ok = (!add_bos || mn_ids_put(&tok->prefix, tok->bos)) && (!add_eos || mn_ids_put(&tok->suffix, tok->eos));
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
 }
@@ -219,7 +267,8 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
         if (id >= 0) ok = mn_ids_put_once(&tok->stop, id);
     }
     /* The Harmony format ends messages, not turns, with <|end|>: there <|return|> and <|call|> stop. */
-    bool harmony = mn_tokenizer_find(tok, mn_str_of("<|return|>")) >= 0 && mn_tokenizer_find(tok, mn_str_of("<|call|>")) >= 0;
+    bool harmony =
+        mn_tokenizer_find(tok, mn_str_of("<|return|>")) >= 0 && mn_tokenizer_find(tok, mn_str_of("<|call|>")) >= 0;
     for (size_t i = 0; ok && i < MN_COUNT(end_of_turn); i++) {
         int32_t id = mn_tokenizer_find(tok, mn_str_of(end_of_turn[i]));
         bool stops = id >= 0 && mn_tokenizer_is_special(tok, id) && !(harmony && !strcmp(end_of_turn[i], "<|end|>"));
@@ -235,7 +284,8 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
     if (st) return st;
     bool gpt2 = mn_str_is(model, "gpt2");
     if (!gpt2 && !mn_str_is(model, "llama"))
-        return mn_fail(err, MN_UNSUPPORTED, KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama", MN_STR_ARG(model));
+        return mn_fail(err, MN_UNSUPPORTED, KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama",
+                       MN_STR_ARG(model));
     if ((st = read_tokens(tok, meta, err)) || (st = read_ids(tok, meta, err))) return st;
     st = gpt2 ? read_gpt2(tok, meta, &add_bos, err) : read_llama(tok, meta, &add_bos, err);
     if (!st) st = collect_added(tok, meta, err);

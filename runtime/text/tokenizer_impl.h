@@ -11,8 +11,15 @@
 #define MN_TOKEN_ADDED 2u   /* matched in the text as it stands; its spelling is not byte-coded */
 #define MN_TOKEN_BYTE 4u    /* <0xXX>: stands for one byte, never comes out of text that spells it */
 
-typedef struct { mn_str piece; float score; uint32_t flags; } mn_token; /* piece.len 0: a hole */
-typedef struct { uint64_t pair; int32_t rank, id; } mn_merge;             /* pair: left << 32 | right; id < 0: free slot */
+typedef struct {
+    mn_str piece;
+    float score;
+    uint32_t flags;
+} mn_token; /* piece.len 0: a hole */
+typedef struct {
+    uint64_t pair;
+    int32_t rank, id;
+} mn_merge; /* pair: left << 32 | right; id < 0: free slot */
 
 typedef struct {
     mn_arena arena; /* the pieces' bytes */
@@ -20,9 +27,9 @@ typedef struct {
     uint32_t n;
     int32_t *slot; /* [n_slot] ids by hash of the piece, -1 = free */
     size_t n_slot, max_len;
-    int32_t byte_id[256];  /* <0xXX>, -1 = none */
-    int32_t char_id[512];  /* of one-character pieces, by code point; -1 = none */
-    mn_merge *merge;       /* [n_merge_slot] */
+    int32_t byte_id[256]; /* <0xXX>, -1 = none */
+    int32_t char_id[512]; /* of one-character pieces, by code point; -1 = none */
+    mn_merge *merge;      /* [n_merge_slot] */
     size_t n_merge_slot;
 } mn_vocab;
 
@@ -35,32 +42,47 @@ int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n); /* one that 
 void mn_vocab_finish(mn_vocab *v);                                  /* fills byte_id, char_id */
 mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err);  /* room for n */
 /* last_wins: which of two merges of the same pair counts. */
-mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where, mn_error *err);
+mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where,
+                             mn_error *err);
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
 /* ---- added tokens: tokenizer_added.c ---- */
-typedef struct { mn_str text; int32_t id; bool special, lstrip, rstrip, single_word, normalized; } mn_added;
+typedef struct {
+    mn_str text;
+    int32_t id;
+    bool special, lstrip, rstrip, single_word, normalized;
+} mn_added;
 typedef struct {
     mn_added *item;
     size_t n, cap;
     uint32_t *slot; /* [n_slot] index + 1 by hash of the text, 0 = free */
     size_t n_slot;
-    size_t *len;    /* distinct lengths, longest first */
+    size_t *len; /* distinct lengths, longest first */
     size_t n_len;
     bool first[256]; /* some text begins with this byte */
 } mn_added_set;
-typedef struct { size_t lo, hi; const mn_added *item; } mn_added_match;
+typedef struct {
+    size_t lo, hi;
+    const mn_added *item;
+} mn_added_match;
 
 mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err); /* text stays the caller's */
 mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err);  /* after the last put */
 void mn_added_free(mn_added_set *s);
 /* The first, then longest, match at or after from; false = none. plain: as in mn_tokenizer_encode, or NULL. */
-bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_t *plain, bool parse_special, mn_added_match *out);
+bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_t *plain, bool parse_special,
+                   mn_added_match *out);
 
 /* ---- the tokeniser ---- */
 typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES } mn_model_kind;
-typedef struct { char *from, *to; size_t from_len, to_len; } mn_decode_replace;
-typedef struct { int32_t *id; size_t n, cap; } mn_id_list;
+typedef struct {
+    char *from, *to;
+    size_t from_len, to_len;
+} mn_decode_replace;
+typedef struct {
+    int32_t *id;
+    size_t n, cap;
+} mn_id_list;
 
 struct mn_tokenizer {
     mn_vocab vocab;
@@ -69,14 +91,14 @@ struct mn_tokenizer {
     mn_model_kind model;
     bool ignore_merges, byte_fallback, fuse_unk;
     int32_t bos, eos, unk, pad;
-    int32_t model_unk;            /* what an unknown character becomes; -1 = nothing */
+    int32_t model_unk; /* what an unknown character becomes; -1 = nothing */
     mn_id_list prefix, suffix, stop;
     /* decoding */
-    bool decode_bytes;            /* pieces are written in visible bytes */
-    bool decode_fallback;         /* <0xXX> is a byte */
+    bool decode_bytes;    /* pieces are written in visible bytes */
+    bool decode_fallback; /* <0xXX> is a byte */
     mn_decode_replace replace[8];
     uint32_t n_replace;
-    char *strip;                  /* this string is dropped at the start of a text, at most strip_max times */
+    char *strip; /* this string is dropped at the start of a text, at most strip_max times */
     size_t strip_len;
     uint32_t strip_max;
 };
@@ -85,8 +107,15 @@ bool mn_ids_put(mn_id_list *l, int32_t id); /* false = out of memory */
 bool mn_ids_put_once(mn_id_list *l, int32_t id);
 
 /* Scratch of one encoding. */
-typedef struct { int32_t prev, next, id; uint32_t off, len; } mn_symbol_run;
-typedef struct { float score; int32_t rank, left, id; uint32_t len; } mn_candidate;
+typedef struct {
+    int32_t prev, next, id;
+    uint32_t off, len;
+} mn_symbol_run;
+typedef struct {
+    float score;
+    int32_t rank, left, id;
+    uint32_t len;
+} mn_candidate;
 typedef struct {
     mn_symbol_run *sym;
     mn_candidate *heap;
@@ -100,7 +129,8 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
 
 /* tokenizer_gguf.c, tokenizer_json.c, tokenizer_steps.c, tokenizer_config.c */
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
-mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files, uint32_t n_files, mn_error *err);
+mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
+                                 uint32_t n_files, mn_error *err);
 mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err); /* decoding */
 mn_status mn_tokenizer_add_strip(mn_tokenizer *tok, mn_str what, uint32_t max, mn_error *err);
 /* ids: from GGUF's keys or the side-cars. */
@@ -115,7 +145,11 @@ mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 
 /* tokenizer_pre.c: GGUF's names of pre-tokenisers. */
-typedef struct { const char *names; bool ignore_merges, add_bos; const char *split[6]; } mn_pre_row; /* names: blank-separated */
-const mn_pre_row *mn_pre_find(mn_str name);     /* NULL = unknown */
-void mn_pre_list(mn_text *out);                 /* all names, for messages */
+typedef struct {
+    const char *names;
+    bool ignore_merges, add_bos;
+    const char *split[6];
+} mn_pre_row;                               /* names: blank-separated */
+const mn_pre_row *mn_pre_find(mn_str name); /* NULL = unknown */
+void mn_pre_list(mn_text *out);             /* all names, for messages */
 #endif

@@ -30,7 +30,8 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
     if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
     const char *end = NULL;
     cJSON *json = text.len ? cJSON_ParseWithLengthOpts(text.ptr, (size_t)text.len, &end, false) : NULL;
-    if (!json) return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, end ? (size_t)(end - text.ptr) : 0);
+    if (!json)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, end ? (size_t)(end - text.ptr) : 0);
     if (!cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
@@ -42,13 +43,15 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
     for (uint32_t i = 0; i < n_files; i++)
-        if (mn_str_is(files[i].name, name)) return mn_json_parse((mn_str){files[i].map, files[i].bytes}, name, out, err);
+        if (mn_str_is(files[i].name, name))
+            return mn_json_parse((mn_str){files[i].map, files[i].bytes}, name, out, err);
     return MN_OK;
 }
 
 /* ---- vocabulary ---- */
 static mn_status bad_id(const char *part, const char *content, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "tokenizer.json: %s: the id of \"%.80s\" is not an integer from 0 to %d", part, content ? content : "?", MN_VOCAB_MAX - 1);
+    return mn_fail(err, MN_BAD_FILE, "tokenizer.json: %s: the id of \"%.80s\" is not an integer from 0 to %d", part,
+                   content ? content : "?", MN_VOCAB_MAX - 1);
 }
 
 static mn_status count_ids(const cJSON *vocab, const cJSON *added, uint64_t *n, mn_error *err) {
@@ -62,13 +65,16 @@ static mn_status count_ids(const cJSON *vocab, const cJSON *added, uint64_t *n, 
         n_items++;
     }
     cJSON_ArrayForEach(item, added) {
-        if (!text_of(item, "content", NULL)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: an entry has no \"content\"");
+        if (!text_of(item, "content", NULL))
+            return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: an entry has no \"content\"");
         if (!id_of(item_of(item, "id"), &id)) return bad_id("added_tokens", text_of(item, "content", ""), err);
         *n = MN_MAX(*n, (uint64_t)id + 1);
         n_items++;
     }
     /* Real vocabularies leave gaps, but a small file must not ask for a large table. */
-    if (*n > 64 * n_items + 4096) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: ids up to %llu, but only %llu tokens", (unsigned long long)*n - 1, (unsigned long long)n_items);
+    if (*n > 64 * n_items + 4096)
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: ids up to %llu, but only %llu tokens",
+                       (unsigned long long)*n - 1, (unsigned long long)n_items);
     return MN_OK;
 }
 
@@ -79,7 +85,8 @@ static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err
     uint32_t flags = MN_TOKEN_ADDED | (flag_of(item, "special", false) ? MN_TOKEN_SPECIAL : 0);
     int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
     if (there >= 0 && there != id)
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab", MN_STR_ARG(content), id, there);
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",
+                       MN_STR_ARG(content), id, there);
     if (there < 0) return mn_vocab_set(&tok->vocab, id, content, flags, "tokenizer.json: added_tokens", err);
     tok->vocab.token[id].flags |= flags;
     return MN_OK;
@@ -87,18 +94,19 @@ static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err
 
 static mn_status read_vocab(mn_tokenizer *tok, const cJSON *vocab, const cJSON *added, mn_error *err) {
     if (!cJSON_IsObject(vocab)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.vocab: expected an object");
-    if (added && !cJSON_IsArray(added) && !cJSON_IsNull(added)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: expected a list");
+    if (added && !cJSON_IsArray(added) && !cJSON_IsNull(added))
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: expected a list");
     uint64_t n = 0;
     mn_status st = count_ids(vocab, added, &n, err);
     if (!st) st = mn_vocab_init(&tok->vocab, n, "tokenizer.json: model.vocab", err);
     const cJSON *item = NULL;
     if (!st) cJSON_ArrayForEach(item, vocab) {
-        int32_t id = -1;
-        id_of(item, &id);
-        if ((st = mn_vocab_set(&tok->vocab, id, mn_str_of(item->string), 0, "tokenizer.json: model.vocab", err))) break;
-    }
-    if (!st) cJSON_ArrayForEach(item, added)
-        if ((st = enter_added(tok, item, err))) break;
+            int32_t id = -1;
+            id_of(item, &id);
+            if ((st = mn_vocab_set(&tok->vocab, id, mn_str_of(item->string), 0, "tokenizer.json: model.vocab", err)))
+                break;
+        }
+    if (!st) cJSON_ArrayForEach(item, added) if ((st = enter_added(tok, item, err))) break;
     return st;
 }
 
@@ -121,8 +129,10 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
     const cJSON *item = NULL;
     mn_status st = MN_OK;
     cJSON_ArrayForEach(item, added) {
-        mn_added a = {.special = flag_of(item, "special", false), .lstrip = flag_of(item, "lstrip", false),
-                      .rstrip = flag_of(item, "rstrip", false), .single_word = flag_of(item, "single_word", false)};
+        mn_added a = {.special = flag_of(item, "special", false),
+                      .lstrip = flag_of(item, "lstrip", false),
+                      .rstrip = flag_of(item, "rstrip", false),
+                      .single_word = flag_of(item, "single_word", false)};
         if (!id_of(item_of(item, "id"), &a.id)) continue;
         a.text = tok->vocab.token[a.id].piece;
         a.normalized = !a.special && tok->normalizer.n && flag_of(item, "normalized", true);
@@ -156,17 +166,22 @@ static mn_status read_merges(mn_tokenizer *tok, const cJSON *merges, mn_error *e
     int32_t rank = 0;
     const cJSON *item = NULL;
     if (!st) cJSON_ArrayForEach(item, merges) {
-        mn_str left = {NULL, 0}, right = {NULL, 0};
-        if (!split_merge(item, &left, &right)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.merges: merge %d is not a pair of pieces", rank);
-        if ((st = mn_vocab_add_merge(&tok->vocab, left, right, rank++, true, "tokenizer.json: model.merges", err))) break;
-    }
+            mn_str left = {NULL, 0}, right = {NULL, 0};
+            if (!split_merge(item, &left, &right))
+                return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.merges: merge %d is not a pair of pieces",
+                               rank);
+            if ((st = mn_vocab_add_merge(&tok->vocab, left, right, rank++, true, "tokenizer.json: model.merges", err)))
+                break;
+        }
     return st;
 }
 
 static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < MN_COUNT(affix); i++)
-        if (text_of(model, affix[i], "")[0]) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model.%s \"%s\": not supported", affix[i], text_of(model, affix[i], ""));
+        if (text_of(model, affix[i], "")[0])
+            return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model.%s \"%s\": not supported", affix[i],
+                           text_of(model, affix[i], ""));
     tok->model = MN_MODEL_MERGES;
     tok->ignore_merges = flag_of(model, "ignore_merges", false);
     tok->byte_fallback = flag_of(model, "byte_fallback", false);
@@ -181,7 +196,8 @@ static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_error *err
 /* ---- post-processor: ids before and after the text ---- */
 static mn_status put_id(mn_tokenizer *tok, mn_id_list *list, const cJSON *value, mn_error *err) {
     int32_t id = -1;
-    if (!id_of(value, &id) || (uint32_t)id >= tok->vocab.n) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: an id that is not in the vocabulary");
+    if (!id_of(value, &id) || (uint32_t)id >= tok->vocab.n)
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: an id that is not in the vocabulary");
     return mn_ids_put(list, id) ? MN_OK : mn_fail_memory(err, sizeof id);
 }
 
@@ -196,7 +212,8 @@ static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *e
         }
         const char *name = text_of(special, "id", "");
         const cJSON *entry = item_of(specials, name);
-        if (!entry) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: special_tokens has no \"%s\"", name);
+        if (!entry)
+            return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: special_tokens has no \"%s\"", name);
         cJSON_ArrayForEach(value, item_of(entry, "ids")) {
             mn_status st = put_id(tok, list, value, err);
             if (st) return st;
@@ -215,10 +232,10 @@ static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_e
         st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(item_of(json, "cls"), 1), err);
         return st ? st : put_id(tok, &tok->suffix, cJSON_GetArrayItem(item_of(json, "sep"), 1), err);
     }
-    if (strcmp(type, "Sequence") != 0 || depth > 8) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: unsupported type \"%s\"", type);
+    if (strcmp(type, "Sequence") != 0 || depth > 8)
+        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: unsupported type \"%s\"", type);
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, item_of(json, "processors"))
-        if ((st = read_post(tok, item, depth + 1, err))) break;
+    cJSON_ArrayForEach(item, item_of(json, "processors")) if ((st = read_post(tok, item, depth + 1, err))) break;
     return st;
 }
 
@@ -226,8 +243,10 @@ static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_e
 static mn_status read_strip(mn_tokenizer *tok, const cJSON *json, bool fused, mn_error *err) {
     const cJSON *begin = item_of(json, "start"), *end = item_of(json, "stop");
     int32_t n_begin = 0, n_end = 0;
-    if ((begin && !id_of(begin, &n_begin)) || (end && !id_of(end, &n_end))) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: decoder: Strip without counts");
-    if (n_end || !fused) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: \"Strip\" at the end, or of single pieces");
+    if ((begin && !id_of(begin, &n_begin)) || (end && !id_of(end, &n_end)))
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: decoder: Strip without counts");
+    if (n_end || !fused)
+        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: \"Strip\" at the end, or of single pieces");
     return mn_tokenizer_add_strip(tok, mn_str_of(text_of(json, "content", " ")), (uint32_t)n_begin, err);
 }
 
@@ -240,15 +259,18 @@ static mn_status read_decoder(mn_tokenizer *tok, const cJSON *json, bool *fused,
     if (!strcmp(type, "Fuse")) return *fused = true, MN_OK;
     if (!strcmp(type, "Strip")) return read_strip(tok, json, *fused, err);
     if (!strcmp(type, "Metaspace")) {
-        const char *scheme = text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
+        const char *scheme =
+            text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
         st = mn_tokenizer_add_replace(tok, mn_str_of(text_of(json, "replacement", BLOCK)), mn_str_of(" "), err);
         return st ? st : mn_tokenizer_add_strip(tok, mn_str_of(" "), strcmp(scheme, "never") != 0, err);
     }
     const char *from = text_of(item_of(json, "pattern"), "String", NULL);
-    if (!strcmp(type, "Replace") && from) return mn_tokenizer_add_replace(tok, mn_str_of(from), mn_str_of(text_of(json, "content", "")), err);
-    if (strcmp(type, "Sequence") != 0 || depth > 8) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: unsupported type \"%s\"", type);
-    cJSON_ArrayForEach(item, item_of(json, "decoders"))
-        if ((st = read_decoder(tok, item, fused, depth + 1, err))) break;
+    if (!strcmp(type, "Replace") && from)
+        return mn_tokenizer_add_replace(tok, mn_str_of(from), mn_str_of(text_of(json, "content", "")), err);
+    if (strcmp(type, "Sequence") != 0 || depth > 8)
+        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: unsupported type \"%s\"", type);
+    cJSON_ArrayForEach(item,
+                       item_of(json, "decoders")) if ((st = read_decoder(tok, item, fused, depth + 1, err))) break;
     return st;
 }
 
@@ -270,7 +292,8 @@ static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_error *err) 
     const cJSON *model = item_of(json, "model"), *added = item_of(json, "added_tokens");
     if (!cJSON_IsObject(model)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: \"model\" is missing");
     const char *type = text_of(model, "type", item_of(model, "merges") ? "BPE" : "(none)");
-    if (strcmp(type, "BPE") != 0) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model: unsupported type \"%s\"; known: BPE", type);
+    if (strcmp(type, "BPE") != 0)
+        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model: unsupported type \"%s\"; known: BPE", type);
     mn_status st = read_vocab(tok, item_of(model, "vocab"), added, err);
     if (!st) st = read_model(tok, model, err);
     if (!st) st = mn_json_normalizer(&tok->normalizer, item_of(json, "normalizer"), err);
@@ -282,8 +305,8 @@ static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_error *err) 
     return st;
 }
 
-mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *name, const mn_file *files, uint32_t n_files,
-                                 mn_error *err) {
+mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *name, const mn_file *files,
+                                 uint32_t n_files, mn_error *err) {
     cJSON *json = NULL;
     mn_status st = mn_json_parse(text, name, &json, err);
     if (st) return st;

@@ -65,11 +65,13 @@ static mn_status add_strip(mn_steps *out, const cJSON *json, mn_error *err) {
 }
 
 static bool form_of(const char *type, int *form) {
-    static const struct { const char *type; int form; } table[] = {
-        {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
-        {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
-        {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
-        {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
+    static const struct {
+        const char *type;
+        int form;
+    } table[] = {{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+                 {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+                 {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+                 {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
     for (size_t i = 0; i < MN_COUNT(table); i++)
         if (!strcmp(type, table[i].type)) return *form = table[i].form, true;
     return false;
@@ -85,13 +87,15 @@ static mn_status add_form(mn_steps *out, int form, mn_error *err) {
 static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
     const char *type = text_of(json, "type", NULL);
-    if (!type || depth > MAX_DEPTH) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: no \"type\", or nested too deeply");
+    if (!type || depth > MAX_DEPTH)
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: no \"type\", or nested too deeply");
     mn_status st = MN_OK;
     int form = 0;
     if (!strcmp(type, "Sequence")) {
         const cJSON *item = NULL;
-        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "normalizers"))
-            if ((st = add_normalizer(out, item, depth + 1, err))) return st;
+        cJSON_ArrayForEach(item,
+                           cJSON_GetObjectItemCaseSensitive(
+                               json, "normalizers")) if ((st = add_normalizer(out, item, depth + 1, err))) return st;
         return MN_OK;
     }
     if (form_of(type, &form)) return add_form(out, form, err);
@@ -100,11 +104,14 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
     if (!strcmp(type, "ByteLevel")) return add_plain(out, MN_STEP_BYTES, err);
     if (!strcmp(type, "Strip")) return add_strip(out, json, err);
     if (!strcmp(type, "Replace")) return add_replace(out, json, err);
-    if (!strcmp(type, "Prepend")) return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
+    if (!strcmp(type, "Prepend"))
+        return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
     return unsupported("normalizer", type, err);
 }
 
-mn_status mn_json_normalizer(mn_steps *out, const cJSON *json, mn_error *err) { return add_normalizer(out, json, 0, err); }
+mn_status mn_json_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
+    return add_normalizer(out, json, 0, err);
+}
 
 /* ---- pre-tokenizers ---- */
 static mn_status add_regex(mn_steps *out, const char *regex, mn_split_behavior behavior, bool invert, mn_error *err) {
@@ -159,12 +166,14 @@ static mn_status add_bert(mn_steps *out, mn_error *err) {
 static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
     const char *type = text_of(json, "type", NULL);
-    if (!type || depth > MAX_DEPTH) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: pre_tokenizer: no \"type\", or nested too deeply");
+    if (!type || depth > MAX_DEPTH)
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: pre_tokenizer: no \"type\", or nested too deeply");
     mn_status st = MN_OK;
     if (!strcmp(type, "Sequence")) {
         const cJSON *item = NULL;
-        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "pretokenizers"))
-            if ((st = add_pre_tokenizer(out, item, depth + 1, err))) return st;
+        cJSON_ArrayForEach(
+            item, cJSON_GetObjectItemCaseSensitive(
+                      json, "pretokenizers")) if ((st = add_pre_tokenizer(out, item, depth + 1, err))) return st;
         return MN_OK;
     }
     if (!strcmp(type, "Split")) return add_split(out, json, err);
@@ -173,11 +182,15 @@ static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, 
     if (!strcmp(type, "Punctuation")) return add_punctuation(out, json, err);
     if (!strcmp(type, "BertPreTokenizer")) return add_bert(out, err);
     if (!strcmp(type, "CharDelimiterSplit")) return add_delimiter(out, json, err);
-    if (!strcmp(type, "Whitespace")) return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);
+    if (!strcmp(type, "Whitespace"))
+        return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);
     if (!strcmp(type, "WhitespaceSplit")) return add_regex(out, "\\s", MN_SPLIT_REMOVED, false, err);
     if (!strcmp(type, "Digits"))
-        return add_regex(out, flag_of(json, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED, false, err);
+        return add_regex(out, flag_of(json, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED,
+                         false, err);
     return unsupported("pre_tokenizer", type, err);
 }
 
-mn_status mn_json_pre_tokenizer(mn_steps *out, const cJSON *json, mn_error *err) { return add_pre_tokenizer(out, json, 0, err); }
+mn_status mn_json_pre_tokenizer(mn_steps *out, const cJSON *json, mn_error *err) {
+    return add_pre_tokenizer(out, json, 0, err);
+}

@@ -9,7 +9,8 @@ static size_t slots_for(uint64_t n) {
 }
 
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err) {
-    if (n == 0 || n > MN_VOCAB_MAX) return mn_fail(err, MN_BAD_FILE, "%s: %llu tokens, expected 1..%d", where, (unsigned long long)n, MN_VOCAB_MAX);
+    if (n == 0 || n > MN_VOCAB_MAX)
+        return mn_fail(err, MN_BAD_FILE, "%s: %llu tokens, expected 1..%d", where, (unsigned long long)n, MN_VOCAB_MAX);
     v->n_slot = slots_for(n);
     v->token = mn_calloc((size_t)n, sizeof *v->token);
     v->slot = mn_alloc(v->n_slot, sizeof *v->slot);
@@ -39,15 +40,18 @@ static size_t find_slot(const mn_vocab *v, const char *s, size_t n) {
 
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err) {
     if (id < 0 || (uint32_t)id >= v->n)
-        return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u", where, id, MN_STR_ARG(piece), v->n);
+        return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u", where, id,
+                       MN_STR_ARG(piece), v->n);
     mn_token *t = &v->token[id];
     if (t->piece.len)
-        return mn_fail(err, MN_BAD_FILE, "%s: id %d is given twice: \"%.*s\" and \"%.*s\"", where, id, MN_STR_ARG(t->piece), MN_STR_ARG(piece));
+        return mn_fail(err, MN_BAD_FILE, "%s: id %d is given twice: \"%.*s\" and \"%.*s\"", where, id,
+                       MN_STR_ARG(t->piece), MN_STR_ARG(piece));
     t->flags = flags;
     if (piece.len == 0) return MN_OK;
     size_t i = find_slot(v, piece.ptr, (size_t)piece.len);
     if (v->slot[i] >= 0)
-        return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece), v->slot[i], id);
+        return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece),
+                       v->slot[i], id);
     char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
     if (!copy) return mn_fail_memory(err, piece.len + 1);
     t->piece = (mn_str){copy, piece.len};
@@ -78,7 +82,8 @@ void mn_vocab_finish(mn_vocab *v) {
 }
 
 mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err) {
-    if (n > (1u << 28)) return mn_fail(err, MN_BAD_FILE, "merges: %llu of them, expected at most %u", (unsigned long long)n, 1u << 28);
+    if (n > (1u << 28))
+        return mn_fail(err, MN_BAD_FILE, "merges: %llu of them, expected at most %u", (unsigned long long)n, 1u << 28);
     v->n_merge_slot = slots_for(n);
     v->merge = mn_alloc(v->n_merge_slot, sizeof *v->merge);
     if (!v->merge) return mn_fail_memory(err, v->n_merge_slot * sizeof *v->merge);
@@ -94,8 +99,8 @@ static mn_merge *merge_slot(const mn_vocab *v, uint64_t pair) {
 }
 
 static mn_status merge_unknown(const char *where, int32_t rank, mn_str left, mn_str right, mn_str what, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "%s: merge %d, \"%.*s\" with \"%.*s\": \"%.*s\" is not in the vocabulary", where, rank,
-                   MN_STR_ARG(left), MN_STR_ARG(right), MN_STR_ARG(what));
+    return mn_fail(err, MN_BAD_FILE, "%s: merge %d, \"%.*s\" with \"%.*s\": \"%.*s\" is not in the vocabulary", where,
+                   rank, MN_STR_ARG(left), MN_STR_ARG(right), MN_STR_ARG(what));
 }
 
 mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where,
