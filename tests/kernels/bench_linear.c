@@ -1,0 +1,128 @@
+/* bench_linear.c -- not a test: GB/s of weights and GFLOP/s of LINEAR per ISA, type, class and rows, beside a read loop with
+ * several streams per thread in the same run. Usage: bench_linear [threads [isa]]. */
+#include "../../plugins/cpu_simd/nodes.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define K 2048
+#define BIG (384u << 20) /* bytes of weights for one row: beyond any cache */
+enum { STREAMS = 8, REPEATS = 5, MAX_THREADS = 64 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct { const mnk_linear *kern; mnc_weight w; float *x, *y; uint8_t *xq; int64_t r; bool blas; const uint8_t *mem; uint64_t bytes, sink; } work;
+typedef struct { work *w; uint32_t i, n; void *panel; pthread_barrier_t *at; double *took; } worker;
+
+static uint64_t read_streams(const uint8_t *p, uint64_t bytes) {
+    typedef uint64_t v8 __attribute__((vector_size(64)));
+    v8 sum[STREAMS] = {0};
+    uint64_t part = bytes / STREAMS / 64 * 64;
+    for (uint64_t i = 0; i < part; i += 64)
+        for (int s = 0; s < STREAMS; s++) {
+            v8 v;
+            memcpy(&v, p + (uint64_t)s * part + i, 64);
+            __builtin_prefetch(p + (uint64_t)s * part + i + 1024);
+            sum[s] += v;
+        }
+    for (int s = 1; s < STREAMS; s++) sum[0] += sum[s];
+    return sum[0][0] ^ sum[0][5];
+}
+
+static void once(worker *t) {
+    work *w = t->w;
+    if (!w->kern && !w->blas) {
+        uint64_t part = w->bytes / t->n / 64 * 64;
+        __atomic_add_fetch(&w->sink, read_streams(w->mem + t->i * part, part), __ATOMIC_RELAXED);
+        return;
+    }
+    int64_t units = w->w.rows / 16, lo = units * t->i / t->n * 16, hi = units * (t->i + 1) / t->n * 16, ldq = mnk_quant_bytes(K);
+    if (w->blas) {
+        mnk_blas_rows(&w->w, w->x, w->r, w->y, w->w.rows, lo, hi);
+        return;
+    }
+    if (w->kern->quantised_x) {
+        for (int64_t i = w->r * t->i / t->n; i < w->r * (t->i + 1) / t->n; i++) mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
+        pthread_barrier_wait(t->at);
+    }
+    mnk_linear_rows(w->kern, &w->w, w->kern->quantised_x ? w->xq : (const uint8_t *)w->x, w->kern->quantised_x ? ldq : 4 * K, w->r, w->y, w->w.rows, lo, hi, t->panel);
+}
+static void *thread_main(void *p) {
+    worker *t = p;
+    for (int i = 0; i <= REPEATS; i++) { /* the first is not counted */
+        pthread_barrier_wait(t->at);
+        double t0 = now();
+        once(t);
+        pthread_barrier_wait(t->at);
+        if (t->i == 0) t->took[i] = now() - t0;
+    }
+    return NULL;
+}
+static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
+
+static double seconds(work *w, uint32_t n) { /* median */
+    static uint8_t *panels[MAX_THREADS];
+    pthread_t th[MAX_THREADS];
+    worker t[MAX_THREADS];
+    double took[REPEATS + 1];
+    pthread_barrier_t at;
+    pthread_barrier_init(&at, NULL, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!panels[i]) panels[i] = aligned_alloc(64, 1u << 20);
+        t[i] = (worker){w, i, n, panels[i], &at, took};
+        pthread_create(&th[i], NULL, thread_main, &t[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) pthread_join(th[i], NULL);
+    pthread_barrier_destroy(&at);
+    qsort(took + 1, REPEATS, sizeof *took, by_value);
+    return took[1 + REPEATS / 2];
+}
+
+static void line(const char *name, work *w, uint32_t n, double limit) {
+    double s = seconds(w, n), bytes = (double)w->w.row_bytes * (double)w->w.rows, flop = 2.0 * K * (double)w->w.rows * (double)w->r;
+    printf("| %-22s | %4lld | %6.1f | %3.0f %% | %7.1f |\n", name, (long long)w->r, bytes / s * 1e-9, 100 * bytes / s / limit, flop / s * 1e-9);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    static const int64_t rows_of[] = {1, 2, 4, 20, 512};
+    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2, n_rows;
+    int32_t level = mnk_cpu_level(), cap = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : level;
+    if (n < 1 || n > MAX_THREADS || cap < 0) return fprintf(stderr, "usage: bench_linear [threads [isa]]\n"), 2;
+    const mnk_row *rows = mnk_rows(&n_rows);
+    uint8_t *mem = aligned_alloc(64, BIG);
+    work w = {.mem = mem, .bytes = BIG};
+    for (uint64_t i = 0; i < BIG; i += 2) { /* as halves, between 2^-14 and 2^-7; whatever the type, no NaN */
+        uint16_t h = (uint16_t)(0x0400u | ((i * 2654435761u) >> 7 & 0x1bffu));
+        memcpy(mem + i, &h, 2);
+    }
+    w.x = malloc(512 * K * sizeof(float));
+    w.xq = aligned_alloc(64, (size_t)(512 * mnk_quant_bytes(K)));
+    w.y = malloc(sizeof(float) * 512 * 16384 > BIG / 16 ? sizeof(float) * 512 * 16384 : BIG / 16);
+    for (int i = 0; i < 512 * K; i++) w.x[i] = (float)(i % 17 - 8) * 0.1f;
+    double limit = BIG / seconds(&w, n) * 1e-9 * 1e9;
+    printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read loop | GFLOP/s |\n|---|---|---|---|---|\n", n, STREAMS, limit * 1e-9);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        if (!rows[i].linear || rows[i].isa > mnk_isa_cap(level, cap) || (argc > 2 && rows[i].isa < cap)) continue;
+        for (int j = 0; j < 5; j++) {
+            uint32_t t = rows[i].dtype;
+            w.kern = rows[i].linear, w.blas = false, w.r = rows_of[j];
+            w.w.dtype = (mn_dtype){t, t == MN_Q8_0 || t == MN_Q4_0 ? 32 : 1, t == MN_F32 ? 4 : t == MN_Q8_0 ? 34 : t == MN_Q4_0 ? 18 : 2, 1};
+            w.w.data = mem, w.w.cols = K, w.w.row_bytes = (uint64_t)K / w.w.dtype.block_elems * w.w.dtype.block_bytes;
+            w.w.rows = w.r < 20 ? (int64_t)(BIG / w.w.row_bytes / 16 * 16) : w.r == 20 ? 32000 : 5632;
+            if (w.r == 512 && rows[i].isa == MNK_GENERIC) w.w.rows = 1024;
+            line(w.kern->name, &w, n, limit);
+        }
+        w.kern = NULL, w.blas = true;
+        if (rows[i].dtype == MN_F32 && mnk_blas_rows(&w.w, w.x, 1, w.y, 1, 0, 1))
+            for (int j = 3; j < 5; j++) w.r = rows_of[j], line("f32 OpenBLAS", &w, n, limit);
+    }
+    limit = (w.kern = NULL, w.blas = false, BIG / seconds(&w, n));
+    printf("\nread loop again: %.1f GB/s\n", limit * 1e-9);
+    return 0;
+}
