@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "text/chat.h"
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The demo model: installed beside the library (the prefix may have been moved), or in the sources of a build tree. */
