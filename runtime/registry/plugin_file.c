@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,7 +103,29 @@ static const char *machine_name(unsigned machine) {
     }
 }
 
-static mn_status check_elf(int fd, mn_error *err) {
+/* A file cut short, by a full disk or a broken download, would be mapped and then crash the process: dlopen does not look. */
+static mn_status check_segments(int fd, uint64_t bytes, mn_error *err) {
+    ElfW(Ehdr) head;
+    if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
+        return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes", (unsigned long long)bytes);
+    if (head.e_phentsize != sizeof(ElfW(Phdr)) || !head.e_phnum)
+        return mn_fail(err, MN_BAD_FILE, "no segments to load");
+    for (unsigned i = 0; i < head.e_phnum; i++) {
+        ElfW(Phdr) segment;
+        uint64_t at, end;
+        if (!mn_add_u64(head.e_phoff, (uint64_t)i * sizeof segment, &at) || at > bytes ||
+            pread(fd, &segment, sizeof segment, (off_t)at) != (ssize_t)sizeof segment)
+            return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes", (unsigned long long)bytes);
+        if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC) continue;
+        if (!mn_add_u64(segment.p_offset, segment.p_filesz, &end)) end = UINT64_MAX;
+        if (end > bytes)
+            return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes, expected %llu or more", (unsigned long long)bytes,
+                           (unsigned long long)end);
+    }
+    return MN_OK;
+}
+
+static mn_status check_elf(int fd, uint64_t bytes, mn_error *err) {
     unsigned char head[20]; /* e_ident, e_type, e_machine: the same place in 32 and 64 bits */
     uint16_t type, machine, one = 1;
     if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head || memcmp(head, ELFMAG, SELFMAG) != 0)
@@ -118,7 +141,7 @@ static mn_status check_elf(int fd, mn_error *err) {
     if (type != ET_DYN) return mn_fail(err, MN_BAD_FILE, "not a shared object");
     if (OWN_MACHINE && machine != OWN_MACHINE)
         return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s", machine_name(machine), machine_name(OWN_MACHINE));
-    return MN_OK;
+    return check_segments(fd, bytes, err);
 }
 
 static mn_status check_file(const mn_trust *trust, int fd, uint64_t *dev, uint64_t *ino, mn_error *err) {
@@ -131,7 +154,7 @@ static mn_status check_file(const mn_trust *trust, int fd, uint64_t *dev, uint64
     if (!owner_trusted(trust, st.st_uid))
         return mn_fail(err, MN_BAD_FILE, "unsafe file: it belongs to user %u, expected root or yourself (%u)",
                        (unsigned)st.st_uid, (unsigned)geteuid());
-    return check_elf(fd, err);
+    return check_elf(fd, (uint64_t)st.st_size, err);
 }
 
 mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, char real[PATH_MAX], uint64_t *dev,

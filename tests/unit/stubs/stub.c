@@ -1,0 +1,127 @@
+/* stub.c -- a plugin that does nothing, in the ways that STUB_* name: what the registry must take or refuse. */
+#include <minerva/plugin.h>
+#include <string.h>
+
+#ifndef STUB_ID
+#define STUB_ID "stub"
+#endif
+#ifndef STUB_ABI
+#define STUB_ABI MN_ABI_VERSION
+#endif
+#ifndef STUB_DEVICES
+#define STUB_DEVICES 1
+#endif
+#ifndef STUB_KIND
+#define STUB_KIND MN_DEVICE_CPU
+#endif
+
+#ifndef STUB_NO_ENTRY
+struct mn_device {
+    uint32_t index;
+};
+
+static mn_device devices[8];
+static int n_open, n_shutdown;
+static mn_plugin plugin;
+static mn_backend backend;
+static mn_loader loader;
+static const mn_host *host;
+
+static void nothing(void) {}
+
+static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
+    (void)self, (void)n, (void)err;
+#if STUB_DEVICES < 0
+    memcpy(err->msg, "no driver on this machine", 26);
+    return err->status = MN_NO_DEVICE;
+#else
+    *n = STUB_DEVICES;
+    return MN_OK;
+#endif
+}
+
+static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
+    (void)self, (void)err;
+    if (i == 2) return MN_DEVICE_LOST; /* without a reason */
+    info->kind = STUB_KIND;
+    memset(info->name, 'x', sizeof info->name); /* without an end: the host adds it */
+    return MN_OK;
+}
+
+static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    (void)self;
+    if (i == 1) {
+        memcpy(err->msg, "out of order", 13);
+        return err->status = MN_DEVICE_LOST;
+    }
+    n_open++;
+    devices[i].index = i;
+    *out = &devices[i];
+    return MN_OK;
+}
+
+static void device_close(mn_device *dev) {
+    (void)dev;
+    n_open--;
+}
+
+static const void *query(void *self, const char *id) {
+    (void)self;
+#ifndef STUB_EMPTY
+#ifndef STUB_LOADER
+    if (!strcmp(id, MN_BACKEND_ID)) return &backend;
+#else
+    if (!strcmp(id, MN_LOADER_ID)) return &loader;
+#endif
+#endif
+    if (!strcmp(id, "test.open")) return &n_open;
+    if (!strcmp(id, "test.shutdown")) return &n_shutdown;
+    if (!strcmp(id, "test.host")) return host;
+    return 0;
+}
+
+static void shutdown(void *self) {
+    (void)self;
+    n_shutdown++;
+}
+
+/* Any function will do for those that are never called. */
+static void fill(void *table, size_t from, size_t to) {
+    void (*fn)(void) = nothing;
+    for (; from < to; from += sizeof fn) memcpy((char *)table + from, &fn, sizeof fn);
+}
+
+MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
+    host = h;
+#ifdef STUB_NULL
+    memcpy(err->msg, "this stub never works", 22);
+    err->status = MN_UNSUPPORTED;
+    return 0;
+#endif
+    (void)err;
+    backend.size = sizeof backend;
+    fill(&backend, offsetof(mn_backend, device_count), sizeof backend);
+    backend.device_count = device_count;
+    backend.device_info = device_info;
+    backend.device_open = device_open;
+    backend.device_close = device_close;
+#ifdef STUB_LACKS
+    backend.execute = 0;
+#endif
+    loader.size = sizeof loader;
+    fill(&loader, offsetof(mn_loader, guess), sizeof loader);
+    plugin.size = sizeof plugin;
+    plugin.abi = STUB_ABI;
+    plugin.id.ptr = STUB_ID;
+    plugin.id.len = sizeof STUB_ID - 1;
+    plugin.query = query;
+    plugin.shutdown = shutdown;
+#ifdef STUB_UNLOADABLE
+    plugin.flags = MN_PLUGIN_UNLOADABLE;
+#endif
+    h->option(h->self, "greeting", &plugin.version);
+    return &plugin;
+}
+#else
+int stub_that_is_no_plugin;
+#endif

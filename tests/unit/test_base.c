@@ -1,0 +1,281 @@
+/* test_base.c -- errors, memory, strings, numbers, data types, files. */
+#include "unit.h"
+#include <locale.h>
+#include <math.h>
+
+static void errors(void **state) {
+    (void)state;
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(mn_fail(&err, MN_BAD_FILE, "%s: found %d", "key", 3), MN_BAD_FILE);
+    assert_string_equal(err.msg, "key: found 3");
+    assert_int_equal(err.node, ~0u);
+    assert_int_equal(mn_fail_in(&err, MN_INVALID, "file %s", "a.gguf"), MN_BAD_FILE);
+    assert_string_equal(err.msg, "file a.gguf: key: found 3");
+    mn_fail(&err, MN_BAD_FILE, "again: %s", err.msg); /* an argument inside the target */
+    assert_string_equal(err.msg, "again: file a.gguf: key: found 3");
+    assert_int_equal(mn_fail_node(&err, MN_UNSUPPORTED, 7, "op"), MN_UNSUPPORTED);
+    assert_int_equal(err.node, 7);
+    assert_int_equal(mn_fail(NULL, MN_INVALID, "nobody listens"), MN_INVALID);
+    assert_int_equal(mn_fail_in(NULL, MN_INVALID, "nobody"), MN_INVALID);
+
+    char longer[1000];
+    for (size_t i = 0; i < 998; i += 2) memcpy(longer + i, "\xC3\xA4", 2); /* cut between characters */
+    longer[998] = 0;
+    mn_fail(&err, MN_INVALID, "x%s", longer);
+    assert_int_equal(strlen(err.msg), 487);
+    mn_fail(&err, MN_INVALID, "%s", longer);
+    assert_int_equal(strlen(err.msg), 486);
+    assert_int_equal(mn_utf8_check(err.msg, 486), 486);
+
+    struct {
+        mn_error err;
+    } old = {{.size = offsetof(mn_error, msg) + 8}}; /* of an older struct */
+    memset(old.err.msg, '#', sizeof old.err.msg);
+    mn_fail(&old.err, MN_INVALID, "0123456789");
+    assert_string_equal(old.err.msg, "0123456");
+    assert_int_equal(old.err.msg[8], '#');
+}
+
+static void memory(void **state) {
+    (void)state;
+    assert_null(mn_alloc(SIZE_MAX, 2));
+    assert_null(mn_calloc(SIZE_MAX / 2, 4));
+    assert_null(mn_alloc_aligned(16, 3));
+    void *ptr = mn_alloc(0, 8);
+    assert_non_null(ptr);
+    mn_free(ptr);
+    ptr = mn_alloc_aligned(100, 4096);
+    assert_int_equal((uintptr_t)ptr % 4096, 0);
+    mn_free(ptr);
+    mn_alloc_fail_after(2);
+    ptr = mn_alloc(1, 1);
+    assert_non_null(ptr);
+    assert_null(mn_realloc(ptr, 2, 1));
+    assert_null(mn_strndup("x", 1));
+    assert_null(mn_alloc_aligned(1, 1));
+    mn_alloc_fail_after(-1);
+    mn_free(ptr);
+
+    size_t cap = 0;
+    ptr = NULL;
+    assert_true(mn_grow(&ptr, &cap, 3, 8) && cap >= 3);
+    assert_false(mn_grow(&ptr, &cap, SIZE_MAX / 4, 8));
+    mn_free(ptr);
+
+    mn_arena arena = {0};
+    assert_null(mn_arena_alloc(&arena, SIZE_MAX, 1));
+    for (size_t i = 0; i < 3000; i++) {
+        unsigned char *p = mn_arena_alloc(&arena, i % 100 == 7 ? 70000 : i % 50, 3);
+        assert_true(p && (uintptr_t)p % 16 == 0 && !p[0]);
+        memset(p, 0xFF, (i % 100 == 7 ? 70000 : i % 50) * 3);
+    }
+    assert_string_equal(mn_arena_strndup(&arena, "abc", 2), "ab");
+    mn_arena_free(&arena);
+}
+
+static void strings(void **state) {
+    (void)state;
+    assert_true(mn_str_is(mn_str_of("abc"), "abc"));
+    assert_false(mn_str_is(mn_str_of("abc"), "ab"));
+    assert_true(mn_str_eq((mn_str){NULL, 0}, mn_str_of("")));
+    assert_true(mn_str_ends(mn_str_of("a.so"), ".so"));
+    assert_false(mn_str_ends(mn_str_of("so"), ".so"));
+
+    mn_text t = {0};
+    mn_text_printf(&t, "%d-", 42);
+    for (int i = 0; i < 100; i++) mn_text_puts(&t, "0123456789");
+    assert_int_equal(t.len, 1003);
+    assert_int_equal(strlen(t.ptr), 1003);
+    mn_text_free(&t);
+    mn_text_json(&t, (mn_str){"a\"\\\n\x01\0\xC3\xA4\xFF\xE2\x82z", 12});
+    assert_string_equal(t.ptr, "\"a\\\"\\\\\\n\\u0001\\u0000\xC3\xA4\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"");
+    mn_text_free(&t);
+    mn_alloc_fail_after(1);
+    mn_text_puts(&t, "lost");
+    mn_alloc_fail_after(-1);
+    mn_text_puts(&t, "also");
+    assert_true(t.failed && !t.len);
+    mn_text_free(&t);
+}
+
+static void utf8(void **state) {
+    (void)state;
+    char out[4];
+    uint32_t code;
+    for (uint32_t c = 0; c <= 0x10FFFF; c++) {
+        if (c >= 0xD800 && c <= 0xDFFF) continue;
+        int n = mn_utf8_encode(c, out);
+        if (mn_utf8_decode(out, (size_t)n, &code) != n || code != c) fail_msg("U+%04X", c);
+        if (n > 1 && mn_utf8_complete(out, (size_t)n - 1) != 0) fail_msg("U+%04X is not awaited", c);
+    }
+    static const char *const bad[] = {
+        "\xC0\x80",         "\xC1\xBF",         "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
+        "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80",         "\xFF",         "\xC3("};
+    for (size_t i = 0; i < MN_COUNT(bad); i++) {
+        assert_int_equal(mn_utf8_decode(bad[i], strlen(bad[i]), &code), 0);
+        assert_int_equal(mn_utf8_check(bad[i], strlen(bad[i])), 0);
+        assert_int_equal(mn_utf8_complete(bad[i], strlen(bad[i])), strlen(bad[i])); /* no byte can mend it */
+    }
+    assert_int_equal(mn_utf8_decode("", 0, &code), 0);
+    assert_int_equal(mn_utf8_check("ab\xC3", 3), 2);
+    assert_int_equal(mn_utf8_complete("ab\xF0\x9F\x98", 5), 2);
+    assert_int_equal(mn_utf8_complete("", 0), 0);
+}
+
+static void numbers(void **state) {
+    (void)state;
+    uint64_t product;
+    assert_true(mn_mul_u64(1ull << 32, (1ull << 32) - 1, &product));
+    assert_false(mn_mul_u64(1ull << 32, 1ull << 32, &product));
+    assert_false(mn_add_u64(UINT64_MAX, 1, &product));
+    int64_t i;
+    assert_true(mn_parse_i64(mn_str_of("-9223372036854775808"), &i) && i == INT64_MIN);
+    assert_true(mn_parse_i64(mn_str_of("+9223372036854775807"), &i) && i == INT64_MAX);
+    static const char *const no_int[] = {
+        "",   "-",   "+",   "9223372036854775808",    "-9223372036854775809", "1x", " 1",
+        "1 ", "0x1", "1.0", "99999999999999999999999"};
+    for (size_t k = 0; k < MN_COUNT(no_int); k++) assert_false(mn_parse_i64(mn_str_of(no_int[k]), &i));
+    double f;
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed, a comma must not become the point */
+    assert_true(mn_parse_f64(mn_str_of("1.5"), &f) && f == 1.5);
+    setlocale(LC_ALL, "C");
+    assert_true(mn_parse_f64(mn_str_of("-.5e+1"), &f) && f == -5);
+    assert_true(mn_parse_f64(mn_str_of("7."), &f) && f == 7);
+    static const char *const no_float[] = {"",    ".",     "-",   "1e",   "1e+", "e5",    "nan",
+                                           "inf", "0x1p3", "1,5", "1.5 ", " 1",  "1e999", "1.2.3"};
+    for (size_t k = 0; k < MN_COUNT(no_float); k++) assert_false(mn_parse_f64(mn_str_of(no_float[k]), &f));
+}
+
+static void halves(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = mn_f16_to_f32((uint16_t)h);
+        uint16_t back = mn_f32_to_f16(f);
+        if (isnan(f) ? (back & 0x7C00) != 0x7C00 || !(back & 0x3FF) : back != h) fail_msg("%04x becomes %04x", h, back);
+    }
+    for (uint32_t h = 0; h < 0x7BFF; h++) { /* between two neighbours: the even one; a little more: the upper */
+        float mid = (float)(((double)mn_f16_to_f32((uint16_t)h) + mn_f16_to_f32((uint16_t)(h + 1))) / 2);
+        if (mn_f32_to_f16(mid) != h + (h & 1)) fail_msg("middle above %04x", h);
+        if (mn_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || mn_f32_to_f16(nextafterf(mid, -1.f)) != h)
+            fail_msg("beside the middle above %04x", h);
+    }
+    assert_int_equal(mn_f32_to_f16(65504), 0x7BFF);
+    assert_int_equal(mn_f32_to_f16(65519.996f), 0x7BFF);
+    assert_int_equal(mn_f32_to_f16(65520), 0x7C00);
+    assert_int_equal(mn_f32_to_f16(-1e30f), 0xFC00);
+    assert_int_equal(mn_f32_to_f16(1e-30f), 0);
+    assert_true(mn_bf16_to_f32(0x3FC0) == 1.5f);
+}
+
+static void dtypes(void **state) {
+    (void)state;
+    mn_dtype t;
+    assert_true(mn_dtype_by_id(MN_Q8_0, &t) && t.block_bytes == 34);
+    assert_true(mn_dtype_by_name(mn_str_of("q4_K"), &t) && t.id == MN_Q4_K);
+    assert_false(mn_dtype_by_name(mn_str_of("q4_"), &t));
+    assert_false(mn_dtype_by_id(999, &t));
+    assert_string_equal(mn_dtype_name(MN_BF16), "bf16");
+    assert_string_equal(mn_dtype_name(999), "?");
+#define SAME(type_name, number, elems, bytes, planes)                                                                 \
+    assert_true(mn_dtype_by_name(mn_str_of(#type_name), &t) && t.id == number &&                                       \
+                !strcasecmp(mn_dtype_name(number), #type_name));
+    MN_DTYPES(SAME)
+    uint64_t bytes;
+    mn_dtype_by_id(MN_Q8_0, &t);
+    assert_true(mn_dtype_bytes(t, 64, &bytes) && bytes == 68);
+    assert_false(mn_dtype_bytes(t, 33, &bytes));
+    mn_dtype_by_id(MN_F32, &t);
+    assert_false(mn_dtype_bytes(t, UINT64_MAX / 2, &bytes));
+}
+
+static void files(void **state) {
+    const char *dir = *state, *path = unit_path(dir, "file");
+    mn_error err = MN_ERROR_INIT;
+    mn_map map;
+    assert_int_equal(mn_write_file(path, "hello", 5, &err), MN_OK);
+    assert_int_equal(mn_map_file(path, &map, &err), MN_OK);
+    assert_memory_equal(map.ptr, "hello", 5);
+    assert_int_equal(mn_write_file(path, "", 0, &err), MN_OK); /* replaced: the old map stays */
+    assert_memory_equal(map.ptr, "hello", 5);
+    mn_unmap(&map);
+    assert_int_equal(mn_map_file(path, &map, &err), MN_OK);
+    assert_true(map.ptr && !map.bytes);
+    mn_unmap(&map);
+    char *data;
+    uint64_t n;
+    assert_int_equal(mn_read_file(path, 0, &data, &n, &err), MN_OK);
+    assert_true(!n && !data[0]);
+    mn_free(data);
+    unit_write(path, "123456", 6);
+    assert_int_equal(mn_read_file(path, 6, &data, &n, &err), MN_OK);
+    assert_string_equal(data, "123456");
+    mn_free(data);
+    assert_int_equal(mn_read_file(path, 5, &data, &n, &err), MN_IO_ERROR);
+    assert_non_null(strstr(err.msg, "larger than the 5 bytes"));
+    assert_int_equal(mn_map_file(dir, &map, &err), MN_IO_ERROR);
+    assert_non_null(strstr(err.msg, "is a folder"));
+    assert_int_equal(mn_read_file(dir, 5, &data, &n, &err), MN_IO_ERROR);
+    assert_non_null(strstr(err.msg, "is a folder"));
+    const char *fifo = unit_path(dir, "fifo");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(mn_map_file(fifo, &map, &err), MN_IO_ERROR); /* and does not wait */
+    assert_int_equal(mn_map_file("/dev/null", &map, &err), MN_IO_ERROR);
+    assert_int_equal(mn_map_file(unit_path(dir, "absent"), &map, &err), MN_IO_ERROR);
+    assert_non_null(strstr(err.msg, "No such file"));
+    assert_int_equal(mn_write_file(unit_path(dir, "absent/x"), "x", 1, &err), MN_IO_ERROR);
+    assert_int_equal(mn_write_file(dir, "x", 1, &err), MN_IO_ERROR);
+    if (mn_path_exists("/dev/full")) assert_int_equal(mn_write_file("/dev/full", "x", 1, &err), MN_IO_ERROR);
+    assert_int_equal(mn_write_file("/dev/null", "x", 1, &err), MN_OK);
+    assert_true(mn_path_is_dir(dir) && mn_path_exists(path) && !mn_path_is_dir(path));
+}
+
+static void paths(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"a", "", "a"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        char *path = mn_path_join(cases[i][0], cases[i][1]);
+        assert_string_equal(path, cases[i][2]);
+        mn_free(path);
+    }
+    char *dir = mn_path_of_object((const void *)(uintptr_t)&mn_path_join);
+    assert_true(dir && mn_path_is_dir(dir));
+    mn_free(dir);
+    assert_null(mn_path_of_object(&dir)); /* the stack belongs to no object */
+}
+
+static void hashes(void **state) {
+    (void)state;
+    assert_true(mn_hash("abc", 3, 0) == mn_hash("abc", 3, 0));
+    assert_true(mn_hash("abc", 3, 0) != mn_hash("abd", 3, 0));
+    assert_true(mn_hash("abc", 3, 0) != mn_hash("abc", 3, 1));
+    assert_true(mn_hash("\0", 1, 0) != mn_hash("\0\0", 2, 0));
+    assert_true(mn_hash(NULL, 0, 0) == mn_hash("", 0, 0));
+}
+
+static void on_log(void *arg, int32_t level, const char *msg) { snprintf(arg, 64, "%d %.50s", level, msg); }
+
+static void logs(void **state) {
+    (void)state;
+    char seen[64] = "";
+    mn_log_to(on_log, seen);
+    mn_log(MN_LOG_INFO, "not shown");
+    assert_string_equal(seen, "");
+    mn_log_level(MN_LOG_DEBUG);
+    mn_log(MN_LOG_DEBUG, "n = %d", 4);
+    assert_string_equal(seen, "3 n = 4");
+    mn_log_level(MN_LOG_WARN);
+    mn_log_to(NULL, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors),  cmocka_unit_test(memory),
+        cmocka_unit_test(strings), cmocka_unit_test(utf8),
+        cmocka_unit_test(numbers), cmocka_unit_test(halves),
+        cmocka_unit_test(dtypes),  cmocka_unit_test_setup_teardown(files, unit_setup, unit_teardown),
+        cmocka_unit_test(paths),   cmocka_unit_test(hashes),
+        cmocka_unit_test(logs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

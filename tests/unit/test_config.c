@@ -1,0 +1,177 @@
+/* test_config.c -- the order of the sources, origins, and every kind of mistake. */
+#include "base/config.h"
+#include "unit.h"
+
+static int setup(void **state) {
+    if (unit_setup(state)) return -1;
+    setenv("XDG_CONFIG_HOME", *state, 1);
+    static const char *const names[] = {"MINERVA_DEVICE",      "MINERVA_THREADS", "MINERVA_LOG",
+                                        "MINERVA_PLUGIN_PATH", "MINERVA_CPU_ISA", "MINERVA_CPU_SIMD_ISA",
+                                        "MINERVA_STUB_KEY"};
+    for (size_t i = 0; i < MN_COUNT(names); i++) unsetenv(names[i]);
+    return mkdir(unit_path(*state, "minerva"), 0755);
+}
+
+static const char *ini(const char *dir, const char *text) {
+    const char *path = unit_path(dir, "minerva/minerva.ini");
+    unit_write(path, text, strlen(text));
+    return path;
+}
+
+static mn_config *load(const mn_config_override *o, size_t n) {
+    mn_error err = MN_ERROR_INIT;
+    mn_config *cfg = NULL;
+    if (mn_config_load(o, n, &cfg, &err) != MN_OK) fail_msg("%s", err.msg);
+    return cfg;
+}
+
+static const char *origin_of(const mn_config *cfg, const char *key) {
+    const char *name, *value, *origin;
+    for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
+        if (!strcmp(name, key)) return origin;
+    return NULL;
+}
+
+static void defaults(void **state) {
+    (void)state;
+    mn_config *cfg = load(NULL, 0);
+    assert_string_equal(mn_config_get_str(cfg, "device"), "auto");
+    assert_int_equal(mn_config_get_int(cfg, "threads"), 0);
+    assert_int_equal(mn_config_log_level(cfg), MN_LOG_WARN);
+    assert_string_equal(origin_of(cfg, "device"), "default");
+    assert_false(mn_config_is_set(cfg, "device"));
+    assert_null(mn_config_option(cfg, "cpu_simd", "isa"));
+    assert_string_equal(mn_config_get_str(cfg, "no such key"), "");
+    mn_config_free(cfg);
+    mn_config_free(NULL);
+}
+
+static void order(void **state) {
+    char where[1100];
+    const char *path = ini(*state, "# comment\ndevice = gpu ; why not\n[minerva]\nthreads=3\n  log_level = "
+                                   "info\n\n[plugin.stub]\nkey = file\nother=x\n");
+    mn_config *cfg = load(NULL, 0);
+    assert_string_equal(mn_config_get_str(cfg, "device"), "gpu");
+    assert_int_equal(mn_config_get_int(cfg, "threads"), 3);
+    assert_int_equal(mn_config_log_level(cfg), MN_LOG_INFO);
+    snprintf(where, sizeof where, "%s:4", path);
+    assert_string_equal(origin_of(cfg, "threads"), where);
+    snprintf(where, sizeof where, "%s:5", path);
+    assert_string_equal(origin_of(cfg, "log_level"), where);
+    assert_string_equal(mn_config_option(cfg, "stub", "key"), "file");
+    assert_null(mn_config_option(cfg, "stub", "absent"));
+    mn_config_free(cfg);
+
+    setenv("MINERVA_THREADS", "5", 1);
+    setenv("MINERVA_DEVICE", "", 1); /* empty: not set */
+    setenv("MINERVA_STUB_KEY", "environment", 1);
+    setenv("MINERVA_CPU_ISA", "avx2", 1);
+    setenv("MINERVA_CPU_SIMD_ISA", "generic", 1);
+    cfg = load(NULL, 0);
+    assert_int_equal(mn_config_get_int(cfg, "threads"), 5);
+    assert_string_equal(origin_of(cfg, "threads"), "environment MINERVA_THREADS");
+    assert_string_equal(mn_config_get_str(cfg, "device"), "gpu");
+    assert_string_equal(mn_config_option(cfg, "stub", "key"), "environment");
+    assert_string_equal(origin_of(cfg, "plugin.stub.key"), "environment MINERVA_STUB_KEY");
+    assert_string_equal(mn_config_option(cfg, "cpu_simd", "isa"), "avx2");
+    mn_config_free(cfg);
+
+    const mn_config_override over[] = {{"threads", "7", "-t"}, {"plugin.stub.key", "flag", NULL}};
+    cfg = load(over, 2);
+    assert_int_equal(mn_config_get_int(cfg, "threads"), 7);
+    assert_string_equal(origin_of(cfg, "threads"), "command line");
+    assert_string_equal(mn_config_option(cfg, "stub", "key"), "flag");
+    mn_config_free(cfg);
+}
+
+static void path_lists_add_up(void **state) {
+    const char *path = ini(*state, "plugin_path = /file/a\nplugin_path = /file/b\n");
+    setenv("MINERVA_PLUGIN_PATH", "/env", 1);
+    const mn_config_override over = {"plugin_path", "/flag", NULL};
+    mn_config *cfg = load(&over, 1);
+    char where[2200];
+    assert_string_equal(mn_config_get_str(cfg, "plugin_path"), "/flag:/env:/file/a:/file/b");
+    snprintf(where, sizeof where, "command line, environment MINERVA_PLUGIN_PATH, %s:1, %s:2", path, path);
+    assert_string_equal(origin_of(cfg, "plugin_path"), where);
+    mn_config_free(cfg);
+}
+
+static void refuse(const char *words[3]) {
+    mn_error err = MN_ERROR_INIT;
+    mn_config *cfg = NULL;
+    assert_int_equal(mn_config_load(NULL, 0, &cfg, &err), MN_BAD_INPUT);
+    for (int i = 0; i < 3; i++)
+        if (!strstr(err.msg, words[i])) fail_msg("no \"%s\" in: %s", words[i], err.msg);
+    assert_null(cfg);
+}
+
+static void mistakes_in_files(void **state) {
+    char longer[400] = "device = ";
+    memset(longer + 9, 'x', 380);
+    const struct {
+        const char *text, *words[3];
+    } cases[] = {
+        {"\n\nthreads = many\n", {"minerva.ini:3", "\"many\"", "from 0 to 4096"}},
+        {"threads = 4097\n", {"minerva.ini:1", "threads", "from 0 to 4096"}},
+        {"log_level = loud\n", {"minerva.ini:1", "\"loud\"", "error|warn|info|debug"}},
+        {"devise = cpu\n", {"minerva.ini:1", "devise", "device, threads"}},
+        {"[other]\ndevice = cpu\n", {"minerva.ini:2", "other.device", "expected"}},
+        {"[plugin.Bad]\nx = 1\n", {"minerva.ini:2", "plugin.Bad.x", "expected"}},
+        {"plugin.cpu_simd.isa = avx2\n", {"minerva.ini:1", "plugin.cpu_simd.isa", "[plugin.ID]"}},
+        {"device = cpu\nnonsense\nthreads = x\n", {"minerva.ini:2", "\"nonsense\"", "key = value"}},
+        {"[broken\n", {"minerva.ini:1", "[broken", "[section]"}},
+        {"device = a\n\ndevice = b\n", {"minerva.ini:3", "second time", "minerva.ini:1"}},
+        {longer, {"minerva.ini:1", "389 bytes", "at most"}},
+        {"[plugin.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]\nx = 1\n",
+         {"minerva.ini:2", "49 bytes", ""}},
+    };
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        ini(*state, cases[i].text);
+        refuse((const char **)cases[i].words);
+    }
+    unit_write(unit_path(*state, "minerva/minerva.ini"), "dev\0ice = x\n", 12);
+    refuse((const char *[]){"minerva.ini:1", "byte 0", "expected text"});
+}
+
+static void mistakes_elsewhere(void **state) {
+    (void)state;
+    mn_error err = MN_ERROR_INIT;
+    mn_config *cfg = NULL;
+    setenv("MINERVA_THREADS", "-1", 1);
+    refuse((const char *[]){"environment", "MINERVA_THREADS", "\"-1\""});
+    unsetenv("MINERVA_THREADS");
+    const mn_config_override bad[] = {
+        {"threads", "x", "-t"}, {"treads", "1", NULL}, {"plugin.X.y", "1", NULL}, {"plugin.a", "1", NULL}};
+    const char *const word[] = {"-t", "treads", "plugin.X.y", "plugin.a"};
+    for (size_t i = 0; i < MN_COUNT(bad); i++) {
+        assert_int_equal(mn_config_load(&bad[i], 1, &cfg, &err), MN_BAD_INPUT);
+        assert_non_null(strstr(err.msg, word[i]));
+    }
+    unlink(unit_path(*state, "minerva/minerva.ini"));
+    assert_int_equal(mkdir(unit_path(*state, "minerva/minerva.ini"), 0755), 0); /* not a file */
+    assert_int_equal(mn_config_load(NULL, 0, &cfg, &err), MN_IO_ERROR);
+}
+
+static void out_of_memory(void **state) {
+    ini(*state, "device = gpu\nplugin_path = /a\nplugin_path = /b\n[plugin.stub]\nkey = x\n");
+    setenv("MINERVA_PLUGIN_PATH", "/env", 1);
+    for (int64_t k = 1;; k++) {
+        mn_error err = MN_ERROR_INIT;
+        mn_config *cfg = NULL;
+        mn_alloc_fail_after(k);
+        mn_status status = mn_config_load(NULL, 0, &cfg, &err);
+        mn_alloc_fail_after(-1);
+        mn_config_free(cfg);
+        if (status == MN_OK) return;
+        assert_int_equal(status, MN_OUT_OF_MEMORY);
+        assert_true(k < 1000);
+    }
+}
+
+int main(void) {
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
+    const struct CMUnitTest tests[] = {TEST(defaults),           TEST(order),
+                                       TEST(path_lists_add_up),  TEST(mistakes_in_files),
+                                       TEST(mistakes_elsewhere), TEST(out_of_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
