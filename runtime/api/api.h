@@ -25,10 +25,14 @@ struct mn_model {
     mn_jinja *chat;           /* NULL = has no template */
     double temp, top_p;       /* defaults of generation_config.json; < 0 = unset */
     int64_t top_k;
+    int32_t *stop;            /* every id that ends a generation, each once */
+    uint32_t n_stop;
     pthread_mutex_t lock;     /* guards graph */
     mn_model_graph *graph;    /* built by the first session */
 };
 
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
+/* generation.c: defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
+mn_status mn_generation_read(mn_model *m, mn_error *err);
 #endif

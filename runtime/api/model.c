@@ -1,7 +1,6 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
 #include "api/api.h"
 #include "text/chat.h"
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,25 +70,6 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     return st;
 }
 
-/* Defaults for sampling; damaged side-cars were reported by the tokeniser. */
-static void read_generation(mn_model *m) {
-    const mn_file_set *f = &m->canonical->files;
-    m->temp = m->top_p = -1;
-    m->top_k = -1;
-    for (uint32_t i = 0; i < f->n; i++) {
-        if (!mn_str_is(f->files[i].name, "generation_config.json")) continue;
-        char *copy = mn_strndup(f->files[i].map, f->files[i].bytes);
-        cJSON *j = copy ? cJSON_Parse(copy) : NULL;
-        const cJSON *t = cJSON_GetObjectItemCaseSensitive(j, "temperature"), *p = cJSON_GetObjectItemCaseSensitive(j, "top_p");
-        const cJSON *k = cJSON_GetObjectItemCaseSensitive(j, "top_k");
-        if (cJSON_IsNumber(t)) m->temp = t->valuedouble;
-        if (cJSON_IsNumber(p)) m->top_p = p->valuedouble;
-        if (cJSON_IsNumber(k)) m->top_k = k->valueint;
-        cJSON_Delete(j);
-        mn_free(copy);
-    }
-}
-
 static char *copy_meta(const mn_model *m, const char *key) {
     mn_str s = {0};
     mn_meta_str(&m->canonical->meta, key, &s, NULL);
@@ -108,10 +88,9 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     mn_status st = open_canonical(m, full, err);
     if (!st) st = open_text(m, err);
     if (!st) {
-        read_generation(m);
         m->arch = copy_meta(m, "general.architecture");
         m->name = copy_meta(m, "general.name");
-        if (!m->arch || !m->name) st = mn_fail_memory(err, 64);
+        st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);
     if (st) mn_model_free(m);
@@ -128,6 +107,7 @@ void mn_model_free(mn_model *m) {
     pthread_mutex_destroy(&m->lock);
     mn_free(m->arch);
     mn_free(m->name);
+    mn_free(m->stop);
     mn_free(m);
 }
 

@@ -62,10 +62,8 @@ mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t 
 void mn_ids_free(int32_t *ids) { mn_free(ids); }
 
 int mn_model_is_stop(const mn_model *m, int32_t id) {
-    uint32_t n = 0;
-    const int32_t *stop = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
-    for (uint32_t i = 0; i < n; i++)
-        if (stop[i] == id) return 1;
+    for (uint32_t i = 0; i < m->n_stop; i++)
+        if (m->stop[i] == id) return 1;
     return 0;
 }
 

@@ -36,9 +36,9 @@ static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_
     *out = (mn_slot_params){.seed = p.seed, .temp = p.temp, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p, .repeat_penalty = p.repeat_penalty,
                             .frequency_penalty = p.frequency_penalty, .presence_penalty = p.presence_penalty, .penalty_last_n = p.penalty_last_n};
     mn_status st = MN_OK;
-    uint32_t n = 0;
-    const int32_t *own = s->model->tokenizer && !p.ignore_stop ? mn_tokenizer_stop_ids(s->model->tokenizer, &n) : NULL;
-    for (uint32_t i = 0; i < n && !st; i++) st = add_stop(out, own[i], err);
+    const mn_model *m = s->model;
+    for (uint32_t i = 0; i < m->n_stop && !p.ignore_stop && !st; i++)
+        if (m->stop[i] < s->graph->hp.n_vocab) st = add_stop(out, m->stop[i], err);
     for (uint32_t i = 0; i < p.n_stop && !st; i++) st = add_stop(out, p.stop[i], err);
     return st;
 }

@@ -1,0 +1,69 @@
+/* generation.c -- how a model wants to be sampled, and what ends its answers. */
+#include "api/api.h"
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <string.h>
+
+static cJSON *side_car(const mn_model *m, const char *name) {
+    const mn_file_set *f = &m->canonical->files;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!mn_str_is(f->files[i].name, name)) continue;
+        char *copy = mn_strndup(f->files[i].map, f->files[i].bytes); /* cJSON wants an end that it can see */
+        cJSON *json = copy ? cJSON_Parse(copy) : NULL;
+        mn_free(copy);
+        return json;
+    }
+    return NULL;
+}
+
+static bool add(mn_model *m, double id) {
+    if (!(id >= 0 && id <= INT32_MAX && id == floor(id))) return true;
+    for (uint32_t i = 0; i < m->n_stop; i++)
+        if (m->stop[i] == (int32_t)id) return true;
+    int32_t *more = mn_realloc(m->stop, m->n_stop + 1u, sizeof *more);
+    if (!more) return false;
+    m->stop = more;
+    m->stop[m->n_stop++] = (int32_t)id;
+    return true;
+}
+
+static bool add_json(mn_model *m, const cJSON *json) {
+    const cJSON *eos = cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"), *one;
+    bool ok = !cJSON_IsNumber(eos) || add(m, eos->valuedouble);
+    if (cJSON_IsArray(eos))
+        cJSON_ArrayForEach(one, eos) ok = ok && (!cJSON_IsNumber(one) || add(m, one->valuedouble));
+    return ok;
+}
+
+/* A model without a tokeniser still says what ends a text. */
+static bool stops_without_tokenizer(mn_model *m, const cJSON *generation) {
+    int64_t eos;
+    bool ok = add_json(m, generation);
+    if (ok && !m->n_stop) {
+        cJSON *config = side_car(m, "config.json");
+        ok = add_json(m, config);
+        cJSON_Delete(config);
+    }
+    if (ok && mn_meta_i64(&m->canonical->meta, "tokenizer.ggml.eos_token_id", 0, INT32_MAX, &eos, NULL) == MN_OK) ok = add(m, (double)eos);
+    return ok;
+}
+
+static double number(const cJSON *json, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(v) && v->valuedouble >= 0 ? v->valuedouble : -1;
+}
+
+mn_status mn_generation_read(mn_model *m, mn_error *err) {
+    cJSON *generation = side_car(m, "generation_config.json");
+    uint32_t n = 0;
+    bool ok = true;
+    m->temp = number(generation, "temperature");
+    m->top_p = number(generation, "top_p");
+    double k = number(generation, "top_k");
+    m->top_k = k < 1e9 ? (int64_t)k : -1;
+    const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
+    for (uint32_t i = 0; i < n && ok; i++) ok = add(m, own[i]);
+    if (!m->tokenizer) ok = stops_without_tokenizer(m, generation);
+    cJSON_Delete(generation);
+    return ok ? MN_OK : mn_fail_memory(err, (m->n_stop + 1ull) * sizeof *m->stop);
+}
