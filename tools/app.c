@@ -1,0 +1,146 @@
+/* app.c -- see app.h. */
+#include "app.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define F(field) offsetof(app_flags, field)
+const arg_row app_model_rows[APP_MODEL_ROWS] = {
+    {"-m --model", "MODEL", ARG_TEXT, F(model), 0, 0, NULL,
+     "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo model)"},
+};
+const arg_row app_device_rows[APP_DEVICE_ROWS] = {
+    {"--device", "DEVICES", ARG_TEXT, F(device), 0, 0, NULL,
+     "auto, cpu, or a list of plugin[:n] as minerva devices names them (default: auto)"},
+    {"-t --threads", "N", ARG_INT, F(threads), 1, 4096, NULL, "CPU threads (default: as many as the process may use)"},
+    {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
+};
+const arg_row app_session_rows[APP_SESSION_ROWS] = {
+    {"-c --ctx-size", "N", ARG_INT, F(ctx), 1, 2147483647, NULL,
+     "context: positions per sequence\n(default: what the model was trained for, at most 4096)"},
+    {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL, "rows computed per step at most (default: 512)"},
+    {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8", "of activations; auto: the device's fastest"},
+    {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16", "type of the KV cache's keys"},
+    {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16", "of its values: the same as the keys'"},
+};
+const arg_row app_json_rows[APP_JSON_ROWS] = {
+    {"--json", NULL, ARG_FLAG, F(json), 0, 0, NULL, "machine-readable output"},
+};
+
+double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+const char *precision_name(uint32_t precision) {
+    static const char *const name[] = {"auto", "exact", "a16", "a8"};
+    return precision < COUNT(name) ? name[precision] : "?";
+}
+
+int app_fail(app *a, mn_status status) {
+    const char *why = a->err.msg[0] ? a->err.msg : "failed without a reason";
+    return complain(mn_exit_code(status), "%s", why);
+}
+
+int app_open_runtime(app *a, const app_flags *flags) {
+    char threads[24];
+    mn_setting settings[2];
+    mn_runtime_params params = {sizeof params, 0, settings};
+    memset(a, 0, sizeof *a);
+    a->flags = flags;
+    a->err = (mn_error)MN_ERROR;
+    snprintf(threads, sizeof threads, "%" PRId64, flags->threads);
+    if (flags->threads) settings[params.n_settings++] = (mn_setting){"threads", threads};
+    if (flags->device) settings[params.n_settings++] = (mn_setting){"device", flags->device};
+    mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
+int app_open_model(app *a, const app_flags *flags) {
+    int code = app_open_runtime(a, flags);
+    if (code) return code;
+    double begin = seconds();
+    mn_status status = mn_model_open(a->rt, flags->model, &a->model, &a->err);
+    if (status != MN_OK) return app_fail(a, status);
+    a->info.size = sizeof a->info;
+    mn_model_get_info(a->model, &a->info);
+    a->load_s = seconds() - begin;
+    return 0;
+}
+
+static int kv_type(const app_flags *flags, uint32_t *out) {
+    static const uint32_t type[] = {0, MN_F32, MN_F16};
+    *out = type[flags->kv_k ? flags->kv_k : flags->kv_v];
+    if (flags->kv_k && flags->kv_v && flags->kv_k != flags->kv_v)
+        return complain(EXIT_USAGE, "-ctk and -ctv: found two types, expected the same for keys and values");
+    return 0;
+}
+
+void app_say_device(const app *a) {
+    const mn_session_info *s = &a->session_info;
+    note("%s%s: %s", s->fallback ? "warning: " : "", s->device ? s->device : "?", s->why ? s->why : "");
+}
+
+int app_open_session(app *a, mn_session_params *params) {
+    const app_flags *f = a->flags;
+    double begin = seconds();
+    params->size = sizeof *params;
+    params->device = f->device;
+    if (params->precision == MN_PRECISION_AUTO) params->precision = (uint32_t)f->precision;
+    if (f->ctx) params->n_ctx = (uint32_t)f->ctx;
+    if (f->rows) params->n_batch = (uint32_t)f->rows;
+    int code = kv_type(f, &params->kv_dtype);
+    if (code) return code;
+    progress *p = progress_begin("loading the model");
+    mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
+    progress_end(p);
+    if (status != MN_OK) return app_fail(a, status);
+    a->load_s += seconds() - begin;
+    a->session_info.size = sizeof a->session_info;
+    mn_session_get_info(a->session, &a->session_info);
+    app_say_device(a);
+    interrupt_watch(a->session);
+    return 0;
+}
+
+void app_close(app *a) {
+    interrupt_watch(NULL);
+    if (a->session) mn_session_free(a->session);
+    if (a->model) mn_model_free(a->model);
+    if (a->rt) mn_runtime_free(a->rt);
+    memset(a, 0, sizeof *a);
+}
+
+int read_all(const char *path, char **data, size_t *n) {
+    const int is_stdin = strcmp(path, "-") == 0;
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    size_t cap = 0, got = 1;
+    *data = NULL;
+    *n = 0;
+    while (f && got) {
+        if (cap - *n < 65536) {
+            char *grown = realloc(*data, cap = cap ? cap * 2 : 131072);
+            if (!grown) break;
+            *data = grown;
+        }
+        got = fread(*data + *n, 1, cap - *n - 1, f);
+        *n += got;
+    }
+    int e = !f ? errno : got ? ENOMEM : ferror(f) ? errno : 0;
+    if (f && !is_stdin) fclose(f);
+    if (e == 0) {
+        (*data)[*n] = 0;
+        return 0;
+    }
+    free(*data);
+    *data = NULL;
+    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s", is_stdin ? "standard input" : path, strerror(e));
+}

@@ -1,0 +1,83 @@
+/* app.h -- what the subcommands share: the common flags, opening runtime, model and session, prompts, interrupts. */
+#ifndef MINERVA_APP_H
+#define MINERVA_APP_H
+#include "args.h"
+#include "json_out.h"
+#include "out.h"
+#include "table.h"
+#include <minerva/minerva.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define MAX_ROWS 1048576.0
+
+typedef struct {
+    const char *model, *device;
+    int64_t threads, ctx, rows;
+    int precision, kv_k, kv_v;  /* indices into the rows' choices */
+    int list_devices, json;
+} app_flags;
+
+/* Rows over app_flags, for a page's groups. */
+extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[];
+#define APP_MODEL_ROWS 1
+#define APP_DEVICE_ROWS 3
+#define APP_SESSION_ROWS 5
+#define APP_JSON_ROWS 1
+
+typedef struct {
+    const app_flags *flags;
+    mn_runtime *rt;
+    mn_model *model;
+    mn_session *session;
+    mn_model_info info;
+    mn_session_info session_info;
+    mn_error err;
+    double load_s; /* opening the model and creating the session */
+} app;
+
+/* Each 0, or the exit code with the error printed. app_close undoes all, at any point. */
+int app_open_runtime(app *a, const app_flags *flags);
+int app_open_model(app *a, const app_flags *flags);  /* and the runtime */
+/* params: n_ctx, n_seq, flags as the caller wants them; the rest comes from the flags. Says which device runs it and why. */
+int app_open_session(app *a, mn_session_params *params);
+void app_close(app *a);
+int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
+/* minerva: cpu_simd: why -- and a warning where a slow device runs for want of a better one. */
+void app_say_device(const app *a);
+const char *precision_name(uint32_t precision);
+
+double seconds(void); /* monotonic */
+const char *base_name(const char *path);
+/* All of a file ("-": standard input), malloc'ed and NUL-terminated; 0, or the exit code with the error printed. */
+int read_all(const char *path, char **data, size_t *n);
+
+/* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ---- */
+void interrupt_watch(mn_session *s); /* NULL: from now on Ctrl-C ends the program at once, with 130 */
+int interrupt_seen(void);
+void interrupt_again(void);          /* forgets the last one (chat) */
+
+/* ---- progress.c: one line on a terminal for what takes over a second ---- */
+typedef struct progress progress;
+progress *progress_begin(const char *what);                     /* may return NULL: all functions take that */
+void progress_at(progress *p, uint64_t done, uint64_t total);
+void progress_end(progress *p);                                 /* wipes the line */
+
+/* ---- sampling.c ---- */
+typedef struct { double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty; int64_t top_k, last_n; arg_seed seed; } sampling_flags;
+#define SAMPLING_ROWS 9
+extern const arg_row sampling_rows[];
+sampling_flags sampling_defaults(void);
+/* NAN fields become what the model's file recommends, else temp 0.7 and top_p 0.95; an unset seed is drawn and said. */
+void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
+
+/* Subcommands: argv[0] is the subcommand's name; the exit code. */
+int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
+int cmd_plugins(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_logits(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+#endif

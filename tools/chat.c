@@ -1,0 +1,189 @@
+/* chat.c -- minerva chat: a conversation; the cache of earlier turns is kept. */
+#include "generate.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef HAVE_LIBEDIT
+#include <editline/readline.h>
+#include <locale.h>
+#endif
+
+typedef struct { const char *system; int64_t n; } chat_flags;
+
+#define F(field) offsetof(chat_flags, field)
+static const arg_row rows[] = {
+    {"--system", "TEXT", ARG_TEXT, F(system), 0, 0, NULL, "a system message before the first turn"},
+    {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL, "tokens per answer at most; -1: until the context is full (default: 512)"},
+};
+
+typedef struct {
+    app a;
+    mn_message *messages;
+    uint32_t n, n_known; /* n_known: how many of them the sequence holds */
+    int has_seq, terminal;
+    gen g;
+    mn_sample_params sample;
+} chat;
+
+/* ---- messages: owned copies ---- */
+static int push(chat *c, const char *role, const char *text, size_t n) {
+    mn_message *grown = realloc(c->messages, (c->n + 1) * sizeof *grown);
+    char *copy = malloc(n + 1);
+    if (grown) c->messages = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    }
+    if (n) memcpy(copy, text, n);
+    copy[n] = 0;
+    c->messages[c->n++] = (mn_message){{role, strlen(role)}, {copy, n}};
+    return 0;
+}
+
+static void pop(chat *c) { free((char *)c->messages[--c->n].content.ptr); }
+
+static void forget_sequence(chat *c) {
+    if (c->has_seq) mn_seq_free(c->a.session, c->g.seq);
+    c->has_seq = 0;
+    c->n_known = 0;
+}
+
+/* ---- one turn ---- */
+static int begin_turn(chat *c) {
+    app *a = &c->a;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    int code = gen_restart(a, &c->g);
+    if (code) return code;
+    mn_status status = mn_model_chat(a->model, c->messages, c->n, c->n_known, &ids, &n, &a->err);
+    if (status == MN_OK && c->has_seq) status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
+    else if (status == MN_OK) {
+        status = mn_seq_create(a->session, ids, n, &c->sample, &c->g.seq, &a->err);
+        c->has_seq = status == MN_OK;
+    }
+    mn_ids_free(ids);
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
+/* The last message is the user's. A turn that ends by a stop token leaves a sequence that the next turn extends; any other
+ * end lacks that token, and the next turn begins anew from the messages. */
+static int turn(chat *c, out_file *out) {
+    int code = begin_turn(c);
+    if (code) {
+        forget_sequence(c);
+        pop(c);
+        return code;
+    }
+    code = gen_run(&c->a, &c->g, 1, out);
+    if (c->g.n_text == 0 || c->g.text[c->g.n_text - 1] != '\n') out_put(out, "\n", 1);
+    out_flush(out);
+    if (out->error) return EXIT_FAILED;
+    if (c->g.finish == MN_FINISH_LENGTH) note("the answer was cut at its greatest length");
+    if (c->g.finish != MN_FINISH_STOP) forget_sequence(c);
+    if (code && code != EXIT_INTERRUPTED) {
+        pop(c);
+        return code;
+    }
+    int failed = push(c, "assistant", c->g.text ? c->g.text : "", c->g.n_text);
+    if (c->has_seq) c->n_known = c->n;
+    return failed ? failed : code;
+}
+
+static void clear(chat *c) {
+    forget_sequence(c);
+    while (c->n && strcmp(c->messages[c->n - 1].role.ptr, "system") != 0) pop(c);
+    note("a new conversation");
+}
+
+/* ---- lines ---- */
+static char *read_line(chat *c) {
+    char *line = NULL;
+    size_t cap = 0;
+#ifdef HAVE_LIBEDIT
+    if (c->terminal && (line = readline("> "))) {
+        if (*line) add_history(line);
+        return line;
+    }
+    if (c->terminal) return NULL;
+#endif
+    if (c->terminal) fputs(has_color(stderr) ? "\033[1m> \033[0m" : "> ", stderr);
+    if (getline(&line, &cap, stdin) < 0) {
+        free(line);
+        return NULL;
+    }
+    line[strcspn(line, "\r\n")] = 0;
+    return line;
+}
+
+/* 1: the line was a command; -1: the end. */
+static int command(chat *c, const char *line) {
+    if (line[0] == 0) return 1;
+    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return -1;
+    if (!strcmp(line, "/clear")) return clear(c), 1;
+    if (!strcmp(line, "/help")) return note("/clear: a new conversation; /exit or Ctrl-D: the end; Ctrl-C: ends an answer"), 1;
+    return 0;
+}
+
+static int talk(chat *c) {
+    out_file out = out_stdout();
+    int code = 0;
+    for (;;) {
+        interrupt_watch(NULL); // while a line is typed Ctrl-C ends the program
+        char *line = read_line(c);
+        if (!line) break;
+        interrupt_watch(c->a.session);
+        int what = command(c, line);
+        code = what == 0 ? push(c, "user", line, strlen(line)) : 0;
+        free(line);
+        if (what == 0 && code == 0) code = turn(c, &out);
+        if (what < 0 || out.error || code == EXIT_NO_MEMORY) break;
+        if (code && !c->terminal) break; // a script wants to know; a person goes on
+        interrupt_again();
+        code = 0;
+    }
+    return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
+}
+
+static int start(chat *c, const app_flags *flags, const chat_flags *f, const sampling_flags *sampling) {
+    mn_session_params params = {0};
+    int code = app_open_model(&c->a, flags);
+    if (code) return code;
+    if (!c->a.info.has_tokenizer) return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with", c->a.info.path);
+    if (!c->a.info.has_chat_template)
+        return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text", c->a.info.path);
+    code = app_open_session(&c->a, &params);
+    if (code) return code;
+    sampling_resolve(&c->a, sampling, &c->sample);
+    c->sample.max_new = f->n < 0 ? 0 : (uint32_t)f->n;
+    c->g.max_new = f->n;
+    c->terminal = isatty(STDIN_FILENO);
+    if (f->system && (code = push(c, "system", f->system, strlen(f->system)))) return code;
+    if (c->terminal) note("/help lists the commands, Ctrl-D ends the conversation");
+    return talk(c);
+}
+
+int cmd_chat(int argc, char **argv) {
+    app_flags flags = {0};
+    chat_flags f = {.n = 512};
+    sampling_flags sampling = sampling_defaults();
+    const arg_group groups[] = {
+        {"Conversation", rows, COUNT(rows), &f},
+        {"Sampling", sampling_rows, SAMPLING_ROWS, &sampling},
+        {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"", app_device_rows, APP_DEVICE_ROWS, &flags},
+        {"", app_session_rows, APP_SESSION_ROWS, &flags},
+    };
+    const arg_page page = {"chat", "[-m MODEL] [flags]", "A conversation: one line of standard input is one turn.", groups, COUNT(groups)};
+    chat c = {0};
+    int code = args_parse(&page, argc, argv);
+#ifdef HAVE_LIBEDIT
+    setlocale(LC_CTYPE, ""); // for the line editor alone; numbers keep their point
+#endif
+    if (code == ARGS_OK && f.n == 0) code = complain(EXIT_USAGE, "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
+    if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : start(&c, &flags, &f, &sampling);
+    while (c.n) pop(&c);
+    free(c.messages);
+    gen_free(&c.g);
+    app_close(&c.a);
+    return code;
+}

@@ -1,0 +1,51 @@
+/* config.c -- minerva config: each setting, its value and where that came from. */
+#include "app.h"
+
+static void as_json(const app *a, out_file *out) {
+    json_out j = {out, 0, 0, {0}};
+    mn_config_item c;
+    json_open(&j, '[');
+    for (uint32_t i = 0; mn_runtime_config(a->rt, i, &c) == MN_OK; i++) {
+        json_open(&j, '{');
+        json_key(&j, "key"), json_z(&j, c.key);
+        json_key(&j, "value"), json_z(&j, c.value);
+        json_key(&j, "origin"), json_z(&j, c.origin);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_line(&j);
+}
+
+static void as_table(const app *a, out_file *out) {
+    static const char *const columns[] = {"key", "value", "origin", NULL};
+    table t;
+    mn_config_item c;
+    table_begin(&t, columns, 0);
+    for (uint32_t i = 0; mn_runtime_config(a->rt, i, &c) == MN_OK; i++) {
+        table_cell(&t, "%s", c.key);
+        table_cell(&t, "%s", c.value[0] ? c.value : "-");
+        table_cell(&t, "%s", c.origin);
+    }
+    table_print(&t, TABLE_PLAIN, out);
+    table_free(&t);
+}
+
+int cmd_config(int argc, char **argv) {
+    app_flags flags = {0};
+    const arg_group groups[] = {
+        {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+        {"Settings of the command line", app_device_rows, 2, &flags},
+    };
+    const arg_page page = {"config", "[--json]",
+                           "Prints every setting with its origin: the command line wins over MINERVA_* variables, these over\n"
+                           "minerva.ini (the user's over the system's), that over the default.", groups, COUNT(groups)};
+    app a = {0};
+    out_file out = out_stdout();
+    int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK && (code = app_open_runtime(&a, &flags)) == 0) {
+        (flags.json ? as_json : as_table)(&a, &out);
+        code = out_finish(&out, 0);
+    }
+    app_close(&a);
+    return code;
+}

@@ -1,0 +1,149 @@
+/* generate.c -- see generate.h. */
+#include "generate.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
+    if (want <= *cap) return 1;
+    size_t n = *cap * 2 > want ? *cap * 2 : want + 64;
+    void *grown = realloc(*ptr, n * size);
+    if (grown) *ptr = grown, *cap = n;
+    return grown != NULL;
+}
+
+static int no_memory(void) { return complain(EXIT_NO_MEMORY, "out of memory"); }
+
+static int keep_text(gen *g, mn_str text, out_file *live) {
+    if (!grow((void **)&g->text, &g->cap_text, g->n_text + text.len + 1, 1)) return no_memory();
+    if (text.len) memcpy(g->text + g->n_text, text.ptr, text.len);
+    g->n_text += text.len;
+    if (!live || !text.len) return 0;
+    out_put(live, text.ptr, text.len);
+    out_flush(live);
+    return live->error ? EXIT_FAILED : 0;
+}
+
+int gen_restart(app *a, gen *g) {
+    g->n_ids = g->n_text = 0;
+    g->finish = MN_FINISH_NONE;
+    g->begin = seconds();
+    g->first = g->last = NAN;
+    if (g->stream) mn_stream_free(g->stream);
+    g->stream = NULL;
+    if (!a->info.has_tokenizer) return 0;
+    mn_status status = mn_stream_create(a->model, 1, &g->stream, &a->err);
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
+int gen_begin(app *a, gen *g, const mn_sample_params *sample) {
+    mn_sample_params params = *sample;
+    int code = gen_restart(a, g);
+    if (code) return code;
+    params.max_new = g->max_new < 0 ? 0 : (uint32_t)g->max_new;
+    mn_status status = mn_seq_create(a->session, g->prompt, g->n_prompt, &params, &g->seq, &a->err);
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
+static int take(app *a, gen *g, const mn_token *t, out_file *live) {
+    mn_str text = {NULL, 0};
+    mn_status status = MN_OK;
+    int code = 0;
+    g->last = seconds();
+    if (isnan(g->first)) g->first = g->last;
+    if (!grow((void **)&g->ids, &g->cap_ids, g->n_ids + 1, sizeof *g->ids)) return no_memory();
+    g->ids[g->n_ids++] = t->id;
+    g->finish = t->finish;
+    if (!g->stream) return 0;
+    if (t->finish != MN_FINISH_STOP) { // a stop token is in ids, never in text
+        status = mn_stream_push(g->stream, t->id, &text, &a->err);
+        code = status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
+    }
+    if (code || t->finish == MN_FINISH_NONE) return code;
+    status = mn_stream_finish(g->stream, &text, &a->err);
+    return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
+}
+
+static gen *find(gen *g, size_t n, int32_t seq) {
+    for (size_t i = 0; i < n; i++)
+        if (g[i].seq == seq) return &g[i];
+    return NULL;
+}
+
+static int interrupted(app *a, gen *g, size_t n, out_file *live) {
+    mn_str text;
+    for (size_t i = 0; i < n; i++) {
+        if (g[i].finish != MN_FINISH_NONE) continue;
+        g[i].finish = GEN_INTERRUPTED;
+        if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK) keep_text(&g[i], text, live);
+    }
+    return EXIT_INTERRUPTED;
+}
+
+static uint64_t count_drawn(const gen *g, size_t n) {
+    uint64_t drawn = 0;
+    for (size_t i = 0; i < n; i++) drawn += g[i].n_ids;
+    return drawn;
+}
+
+int gen_run(app *a, gen *g, size_t n, out_file *live) {
+    uint32_t cap = (uint32_t)(n < 16 ? 256 : n * 16), got = 0;
+    mn_token *tokens = malloc(cap * sizeof *tokens);
+    uint64_t total = 0;
+    int code = tokens ? 0 : no_memory();
+    progress *p = live ? NULL : progress_begin("generating");
+    for (size_t i = 0; i < n; i++) total += g[i].max_new > 0 ? (uint64_t)g[i].max_new : 0;
+    while (code == 0) {
+        mn_status status = mn_session_step(a->session, tokens, cap, &got, &a->err);
+        for (uint32_t i = 0; i < got && code == 0 && status == MN_OK; i++) {
+            gen *one = find(g, n, tokens[i].seq);
+            if (one) code = take(a, one, &tokens[i], live);
+        }
+        if (status == MN_CANCELLED) code = interrupted(a, g, n, live);
+        else if (status != MN_OK) code = app_fail(a, status);
+        if (code || got == 0) break;
+        if (p) progress_at(p, count_drawn(g, n), total);
+    }
+    progress_end(p);
+    free(tokens);
+    return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
+}
+
+static double rate(double n, double time) { return n > 0 && time > 0 ? n / time : NAN; }
+
+void gen_json(const app *a, const gen *g, json_out *j) {
+    static const char *const reason[] = {NULL, "stop", "length", "interrupted"};
+    json_open(j, '{');
+    json_key(j, "text");
+    if (g->stream) json_str(j, g->text, g->n_text);
+    else json_null(j);
+    json_key(j, "prompt_ids");
+    json_ids(j, g->prompt, g->n_prompt);
+    json_key(j, "ids");
+    json_ids(j, g->ids, g->n_ids);
+    json_key(j, "finish_reason");
+    json_z(j, reason[g->finish & 3]);
+    json_key(j, "device");
+    json_z(j, a->session_info.device);
+    json_key(j, "timings");
+    json_open(j, '{');
+    json_key(j, "load_s");
+    json_num(j, a->load_s);
+    json_key(j, "ttft_s");
+    json_num(j, g->tokenize_s + g->first - g->begin);
+    json_key(j, "prompt_tps");
+    json_num(j, rate(g->n_prompt, g->first - g->begin));
+    json_key(j, "decode_tps");
+    json_num(j, rate((double)g->n_ids - 1, g->last - g->first));
+    json_close(j);
+    json_close(j);
+    json_line(j);
+}
+
+void gen_free(gen *g) {
+    if (g->stream) mn_stream_free(g->stream);
+    free(g->prompt);
+    free(g->ids);
+    free(g->text);
+    memset(g, 0, sizeof *g);
+}

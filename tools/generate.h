@@ -1,0 +1,30 @@
+/* generate.h -- sequences from prompt ids to text: run and chat. */
+#ifndef MINERVA_GENERATE_H
+#define MINERVA_GENERATE_H
+#include "app.h"
+
+#define GEN_INTERRUPTED 3 /* beside MN_FINISH_* */
+
+typedef struct {
+    int32_t *prompt; /* malloc'ed by whoever fills it */
+    uint32_t n_prompt;
+    int64_t max_new;                /* -1: until the context is full */
+    double tokenize_s;
+    /* filled by gen_* */
+    int32_t seq, finish, *ids;
+    size_t n_ids, cap_ids, n_text, cap_text;
+    char *text;
+    mn_stream *stream;              /* NULL: the model has no tokeniser */
+    double begin, first, last;      /* seconds(): asked, first and last id */
+} gen;
+
+/* Begins a sequence; 0 or the exit code. */
+int gen_begin(app *a, gen *g, const mn_sample_params *sample);
+/* Until none of the n runs any more, or Ctrl-C (finish is then GEN_INTERRUPTED and the code 130). live: text goes there as it
+ * comes (NULL: none); a write that fails ends it, with code 1 to be said by out_finish. */
+int gen_run(app *a, gen *g, size_t n, out_file *live);
+/* Begins the stream of a further turn: forgets ids and text of the last one. */
+int gen_restart(app *a, gen *g);
+void gen_json(const app *a, const gen *g, json_out *j);
+void gen_free(gen *g);
+#endif

@@ -1,0 +1,173 @@
+/* inspect.c -- minerva inspect: what a model file says about itself. */
+#include "app.h"
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct { const char *model; } inspect_flags;
+
+static const arg_row rows[] = {
+    {"MODEL", "a model", ARG_TEXT, offsetof(inspect_flags, model), 0, 0, NULL, "the same as -m MODEL"},
+};
+
+/* Element i of an array as a value of its own. */
+static mn_value element(const mn_value *v, uint64_t i) {
+    mn_value e = {sizeof e, v->type & 15u, 0, 0, {0, 0}, NULL, 0};
+    switch (e.type) {
+    case MN_VALUE_INT: e.i = ((const int64_t *)v->array)[i]; break;
+    case MN_VALUE_FLOAT: e.f = ((const double *)v->array)[i]; break;
+    case MN_VALUE_BOOL: e.i = ((const uint8_t *)v->array)[i]; break;
+    case MN_VALUE_STR: e.s = ((const mn_str *)v->array)[i]; break;
+    default: break;
+    }
+    return e;
+}
+
+static void json_scalar(json_out *j, const mn_value *v) {
+    switch (v->type) {
+    case MN_VALUE_INT: json_int(j, v->i); break;
+    case MN_VALUE_FLOAT: json_num(j, v->f); break;
+    case MN_VALUE_BOOL: json_bool(j, v->i != 0); break;
+    case MN_VALUE_STR: json_str(j, v->s.ptr ? v->s.ptr : "", v->s.len); break;
+    default: json_null(j);
+    }
+}
+
+static void json_value(json_out *j, const mn_value *v) {
+    if (!(v->type & MN_VALUE_ARRAY)) {
+        json_scalar(j, v);
+        return;
+    }
+    json_open(j, '[');
+    for (uint64_t i = 0; i < v->n; i++) {
+        mn_value e = element(v, i);
+        json_scalar(j, &e);
+    }
+    json_close(j);
+}
+
+static void json_tensors(const app *a, json_out *j) {
+    mn_tensor_item t;
+    json_open(j, '[');
+    for (uint32_t i = 0; mn_model_tensor(a->model, i, &t) == MN_OK; i++) {
+        json_open(j, '{');
+        json_key(j, "name"), json_str(j, t.name.ptr, t.name.len);
+        json_key(j, "dtype"), json_z(j, t.dtype);
+        json_key(j, "dim"), json_open(j, '[');
+        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++) json_int(j, t.dim[d]);
+        json_close(j);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void as_json(const app *a, out_file *out) {
+    json_out j = {out, 0, 0, {0}};
+    mn_str key;
+    mn_value v = {.size = sizeof v};
+    json_open(&j, '{');
+    json_key(&j, "format"), json_z(&j, a->info.format);
+    json_key(&j, "arch"), json_z(&j, a->info.arch);
+    json_key(&j, "params"), json_uint(&j, a->info.n_params);
+    json_key(&j, "bytes"), json_uint(&j, a->info.n_bytes);
+    json_key(&j, "metadata"), json_open(&j, '{');
+    for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
+        json_key_n(&j, key.ptr, key.len);
+        json_value(&j, &v);
+    }
+    json_close(&j);
+    json_key(&j, "tensors"), json_tensors(a, &j);
+    json_close(&j);
+    json_line(&j);
+}
+
+/* ---- for people: long strings and arrays are cut, and say so ---- */
+#define SHOWN_BYTES 100
+#define SHOWN_ELEMENTS 8
+
+static void text_scalar(out_file *out, const mn_value *v) {
+    json_out j = {out, 0, 0, {0}};
+    mn_value part = *v;
+    if (v->type != MN_VALUE_STR || v->s.len <= SHOWN_BYTES) {
+        json_scalar(&j, v);
+        return;
+    }
+    for (part.s.len = 0; part.s.len < SHOWN_BYTES;) {
+        int len = utf8_length(v->s.ptr + part.s.len, v->s.len - part.s.len);
+        part.s.len += len ? (uint64_t)len : 1;
+    }
+    json_scalar(&j, &part);
+    out_printf(out, "... (%" PRIu64 " bytes)", v->s.len);
+}
+
+static void text_value(out_file *out, const mn_value *v) {
+    if (!(v->type & MN_VALUE_ARRAY)) {
+        text_scalar(out, v);
+        return;
+    }
+    out_puts(out, "[");
+    for (uint64_t i = 0; i < v->n && i < SHOWN_ELEMENTS; i++) {
+        mn_value e = element(v, i);
+        if (i) out_puts(out, ", ");
+        text_scalar(out, &e);
+    }
+    if (v->n > SHOWN_ELEMENTS) out_printf(out, ", ... (%" PRIu64 " elements)", v->n);
+    out_puts(out, "]");
+}
+
+static void tensor_table(const app *a, out_file *out) {
+    static const char *const columns[] = {"tensor", "type", "dim", "size", "name in the file", NULL};
+    table t;
+    mn_tensor_item item;
+    char dims[160], bytes[32];
+    table_begin(&t, columns, 8);
+    for (uint32_t i = 0; mn_model_tensor(a->model, i, &item) == MN_OK; i++) {
+        size_t n = 0;
+        dims[0] = 0;
+        for (uint32_t d = 0; d < item.n_dim && d < MN_MAX_DIM; d++)
+            n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, d ? " x " : "", item.dim[d]);
+        table_cell(&t, "%.*s", (int)item.name.len, item.name.ptr);
+        table_cell(&t, "%s", item.dtype);
+        table_cell(&t, "%s", dims);
+        table_cell(&t, "%s", human_bytes(item.bytes, bytes));
+        table_cell(&t, "%.*s", (int)item.native.len, item.native.ptr ? item.native.ptr : "");
+    }
+    table_print(&t, TABLE_PLAIN, out);
+    table_free(&t);
+}
+
+static void as_text(const app *a, out_file *out) {
+    mn_str key;
+    mn_value v = {.size = sizeof v};
+    char params[32], bytes[32];
+    out_printf(out, "%s\n", a->info.path);
+    out_printf(out, "format %s, architecture %s, %s parameters, %s\n\n", a->info.format, a->info.arch,
+               human_count(a->info.n_params, params), human_bytes(a->info.n_bytes, bytes));
+    for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
+        out_printf(out, "%.*s = ", (int)key.len, key.ptr);
+        text_value(out, &v);
+        out_puts(out, "\n");
+    }
+    out_puts(out, "\n");
+    tensor_table(a, out);
+}
+
+int cmd_inspect(int argc, char **argv) {
+    app_flags flags = {0};
+    inspect_flags f = {0};
+    const arg_group groups[] = {
+        {"Model", rows, COUNT(rows), &f},
+        {"", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+    };
+    const arg_page page = {"inspect", "[MODEL] [--json]", "Prints a model's metadata and tensors. Weights are not read.", groups, COUNT(groups)};
+    app a = {0};
+    out_file out = out_stdout();
+    int code = args_parse(&page, argc, argv);
+    if (f.model) flags.model = f.model;
+    if (code == ARGS_OK && (code = app_open_model(&a, &flags)) == 0) {
+        (flags.json ? as_json : as_text)(&a, &out);
+        code = out_finish(&out, 0);
+    }
+    app_close(&a);
+    return code;
+}

@@ -1,0 +1,118 @@
+/* json_out.c -- see json_out.h. */
+#include "json_out.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int utf8_length(const char *s, size_t n) {
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *u = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (u[0] < 0x80) return 1;
+    int len = u[0] >= 0xf0 && u[0] < 0xf8 ? 4 : u[0] >= 0xe0 ? 3 : u[0] >= 0xc0 ? 2 : 0;
+    if (len == 0 || u[0] >= 0xf8 || (size_t)len > n) return 0;
+    uint32_t code = u[0] & (0x7fu >> len);
+    for (int i = 1; i < len; i++) {
+        if ((u[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | (u[i] & 0x3fu);
+    }
+    return code < least[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : len;
+}
+
+void format_double(double v, char *dst, size_t n) {
+    for (int digits = 6; digits <= 17; digits++) { // the program never sets LC_NUMERIC: the point is a point
+        snprintf(dst, n, "%.*g", digits, v);
+        if (strtod(dst, NULL) == v) return;
+    }
+}
+
+static void comma(json_out *j) {
+    if (j->after_value && j->depth) out_put(j->out, ",", 1);
+    j->after_value = 1;
+}
+
+void json_open(json_out *j, char bracket) {
+    comma(j);
+    out_put(j->out, &bracket, 1);
+    if (j->depth < sizeof j->closer) j->closer[j->depth] = bracket == '{' ? '}' : ']';
+    j->depth++;
+    j->after_value = 0;
+}
+
+void json_close(json_out *j) {
+    j->depth--;
+    if (j->depth < sizeof j->closer) out_put(j->out, &j->closer[j->depth], 1);
+    j->after_value = 1;
+}
+
+void json_line(json_out *j) {
+    out_put(j->out, "\n", 1);
+    j->after_value = 0;
+}
+
+static void quoted(out_file *o, const char *s, size_t n) {
+    out_put(o, "\"", 1);
+    for (size_t i = 0; i < n;) {
+        unsigned char c = (unsigned char)s[i];
+        int len = utf8_length(s + i, n - i);
+        if (c == '"' || c == '\\') out_printf(o, "\\%c", c);
+        else if (c == '\n') out_puts(o, "\\n");
+        else if (c == '\t') out_puts(o, "\\t");
+        else if (c == '\r') out_puts(o, "\\r");
+        else if (c < 0x20 || c == 0x7f) out_printf(o, "\\u%04x", c);
+        else if (len) out_put(o, s + i, (size_t)len);
+        else out_puts(o, "\xef\xbf\xbd");
+        i += len ? (size_t)len : 1;
+    }
+    out_put(o, "\"", 1);
+}
+
+void json_key_n(json_out *j, const char *bytes, size_t n) {
+    comma(j);
+    quoted(j->out, bytes, n);
+    out_put(j->out, ":", 1);
+    j->after_value = 0;
+}
+
+void json_key(json_out *j, const char *z) { json_key_n(j, z, strlen(z)); }
+
+void json_str(json_out *j, const char *bytes, size_t n) {
+    comma(j);
+    quoted(j->out, bytes, n);
+}
+
+void json_z(json_out *j, const char *z) {
+    if (z) json_str(j, z, strlen(z));
+    else json_null(j);
+}
+
+static void plain(json_out *j, const char *z) {
+    comma(j);
+    out_puts(j->out, z);
+}
+
+void json_int(json_out *j, int64_t v) {
+    comma(j);
+    out_printf(j->out, "%" PRId64, v);
+}
+
+void json_uint(json_out *j, uint64_t v) {
+    comma(j);
+    out_printf(j->out, "%" PRIu64, v);
+}
+
+void json_num(json_out *j, double v) {
+    char buf[40] = "null";
+    if (isfinite(v)) format_double(v, buf, sizeof buf);
+    plain(j, buf);
+}
+
+void json_bool(json_out *j, int v) { plain(j, v ? "true" : "false"); }
+void json_null(json_out *j) { plain(j, "null"); }
+
+void json_ids(json_out *j, const int32_t *ids, size_t n) {
+    json_open(j, '[');
+    for (size_t i = 0; i < n; i++) json_int(j, ids[i]);
+    json_close(j);
+}

@@ -1,0 +1,27 @@
+/* json_out.h -- writes JSON as it goes: valid UTF-8, numbers that read back as the same value, never NaN. */
+#ifndef MINERVA_JSON_OUT_H
+#define MINERVA_JSON_OUT_H
+#include "out.h"
+#include <stdint.h>
+
+typedef struct { out_file *out; uint32_t depth, after_value; char closer[16]; } json_out; /* {out} to begin; at most 16 deep */
+
+void json_open(json_out *j, char bracket); /* '{' or '[' */
+void json_close(json_out *j);
+void json_line(json_out *j); /* ends a top-level value */
+void json_key(json_out *j, const char *z);
+void json_key_n(json_out *j, const char *bytes, size_t n);
+void json_str(json_out *j, const char *bytes, size_t n); /* what is not UTF-8 becomes U+FFFD */
+void json_z(json_out *j, const char *z);                 /* NULL writes null */
+void json_int(json_out *j, int64_t v);
+void json_uint(json_out *j, uint64_t v);
+void json_num(json_out *j, double v);                    /* not finite: null */
+void json_bool(json_out *j, int v);
+void json_null(json_out *j);
+void json_ids(json_out *j, const int32_t *ids, size_t n);
+
+/* Length 1..4 of the UTF-8 character at s, or 0 if s[0..n) does not begin with one. */
+int utf8_length(const char *s, size_t n);
+/* The shortest decimal that reads back as v, into dst of at least 32 bytes. */
+void format_double(double v, char *dst, size_t n);
+#endif

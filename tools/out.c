@@ -1,0 +1,126 @@
+/* out.c -- see out.h. */
+#include "out.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+out_file out_stdout(void) {
+    out_file o = {stdout, "standard output", 0};
+    return o;
+}
+
+static void remember(out_file *o) {
+    if (!o->error) o->error = errno ? errno : EIO;
+}
+
+void out_put(out_file *o, const char *bytes, size_t n) {
+    if (o->error || n == 0) return;
+    errno = 0;
+    if (fwrite(bytes, 1, n, o->f) != n) remember(o);
+}
+
+void out_puts(out_file *o, const char *z) { out_put(o, z, strlen(z)); }
+
+void out_printf(out_file *o, const char *fmt, ...) {
+    va_list args;
+    if (o->error) return;
+    errno = 0;
+    va_start(args, fmt);
+    if (vfprintf(o->f, fmt, args) < 0) remember(o);
+    va_end(args);
+}
+
+void out_flush(out_file *o) {
+    errno = 0;
+    if (!o->error && fflush(o->f) != 0) remember(o);
+}
+
+int out_finish(out_file *o, int code) {
+    out_flush(o);
+    if (!o->error) return code;
+    complain(EXIT_FAILED, "cannot write to %s: %s", o->name, strerror(o->error));
+    return code ? code : EXIT_FAILED;
+}
+
+/* A folder, device or pipe is not replaced by a rename. */
+static int is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+static FILE *open_temp(const char *path, char **temp) {
+    size_t n = strlen(path) + sizeof ".XXXXXX";
+    char *name = malloc(n);
+    FILE *f = NULL;
+    if (!name) return NULL;
+    snprintf(name, n, "%s.XXXXXX", path);
+    int fd = mkstemp(name);
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fchmod(fd, 0666 & ~mask) != 0 || !(f = fdopen(fd, "wb"))) {
+            int e = errno;
+            close(fd);
+            unlink(name);
+            errno = e;
+        }
+    }
+    if (f) *temp = name;
+    else free(name);
+    return f;
+}
+
+int out_open(out_target *t, const char *path) {
+    memset(t, 0, sizeof *t);
+    t->path = path;
+    t->out.name = path;
+    if (strcmp(path, "-") == 0) {
+        t->out = out_stdout();
+        return 0;
+    }
+    errno = 0;
+    t->out.f = is_special(path) ? fopen(path, "wb") : open_temp(path, &t->temp);
+    if (t->out.f) return 0;
+    return complain(EXIT_FAILED, "cannot write to %s: %s", path, strerror(errno ? errno : ENOMEM));
+}
+
+int out_commit(out_target *t, int code) {
+    if (t->out.f == stdout) return out_finish(&t->out, code);
+    out_flush(&t->out);
+    if (t->temp && !t->out.error && code == 0 && fsync(fileno(t->out.f)) != 0 && errno != EINVAL) remember(&t->out);
+    errno = 0;
+    if (fclose(t->out.f) != 0) remember(&t->out);
+    if (t->temp && code == 0 && !t->out.error && rename(t->temp, t->path) != 0) remember(&t->out);
+    if (t->temp && (code != 0 || t->out.error)) unlink(t->temp);
+    free(t->temp);
+    if (!t->out.error || code) return code;
+    return complain(EXIT_FAILED, "cannot write to %s: %s", t->path, strerror(t->out.error));
+}
+
+int has_color(FILE *f) {
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(f)) && !(none && *none) && term && strcmp(term, "dumb") != 0;
+}
+
+int complain(int code, const char *fmt, ...) {
+    va_list args;
+    fputs(has_color(stderr) ? "minerva: \033[1;31merror:\033[0m " : "minerva: error: ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return code;
+}
+
+void note(const char *fmt, ...) {
+    va_list args;
+    fputs("minerva: ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+}

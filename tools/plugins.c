@@ -1,0 +1,61 @@
+/* plugins.c -- minerva plugins: every file that was looked at, and what became of it. */
+#include "app.h"
+#include <string.h>
+
+static const char *abi_text(uint32_t abi, char dst[32]) {
+    snprintf(dst, 32, "%u.%u", abi >> 16, abi & 0xffff);
+    return abi ? dst : "";
+}
+
+static void as_json(const app *a, out_file *out) {
+    json_out j = {out, 0, 0, {0}};
+    mn_plugin_item p;
+    char abi[32];
+    json_open(&j, '[');
+    for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++) {
+        json_open(&j, '{');
+        json_key(&j, "path"), json_z(&j, p.path);
+        json_key(&j, "id"), json_z(&j, p.id);
+        json_key(&j, "kind"), json_z(&j, p.kind);
+        json_key(&j, "abi"), json_z(&j, abi_text(p.abi, abi));
+        json_key(&j, "status"), json_z(&j, p.status);
+        json_key(&j, "reason"), json_z(&j, p.reason);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_line(&j);
+}
+
+static void as_table(const app *a, out_file *out) {
+    static const char *const columns[] = {"plugin", "kind", "abi", "status", "path", "reason", NULL};
+    table t;
+    mn_plugin_item p;
+    char abi[32];
+    table_begin(&t, columns, 0);
+    for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++) {
+        table_cell(&t, "%s", p.id[0] ? p.id : "-");
+        table_cell(&t, "%s", p.kind[0] ? p.kind : "-");
+        table_cell(&t, "%s", p.abi ? abi_text(p.abi, abi) : "-");
+        table_cell(&t, "%s", p.status);
+        table_cell(&t, "%s", p.path);
+        table_cell(&t, "%s", p.reason);
+    }
+    table_print(&t, TABLE_PLAIN, out);
+    table_free(&t);
+}
+
+int cmd_plugins(int argc, char **argv) {
+    app_flags flags = {0};
+    const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
+    const arg_page page = {"plugins", "[--json]", "Lists the plugin files that were found, in the order of the search, and why one was refused.",
+                           groups, COUNT(groups)};
+    app a = {0};
+    out_file out = out_stdout();
+    int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK && (code = app_open_runtime(&a, &flags)) == 0) {
+        (flags.json ? as_json : as_table)(&a, &out);
+        code = out_finish(&out, 0);
+    }
+    app_close(&a);
+    return code;
+}

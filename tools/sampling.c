@@ -1,0 +1,59 @@
+/* sampling.c -- flags of the draw, and what holds where none is given. */
+#include "app.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define F(field) offsetof(sampling_flags, field)
+const arg_row sampling_rows[SAMPLING_ROWS] = {
+    {"--temp --temperature", "T", ARG_FLOAT, F(temp), 0, 100, NULL, "temperature; 0 = always the most likely token\n(default: the model's own, else 0.7)"},
+    {"-s --seed", "N", ARG_SEED, F(seed), 0, 0, NULL, "the same seed gives the same answer (default: a random one, shown)"},
+    {"--top-k", "N", ARG_INT, F(top_k), 0, 2147483647, NULL, "keep the N most likely tokens; 0 = off (default: the model's own, else 0)"},
+    {"--top-p", "P", ARG_FLOAT, F(top_p), 0, 1, NULL, "keep the most likely tokens that reach P together\n(default: the model's own, else 0.95; 1 = off)"},
+    {"--min-p", "P", ARG_FLOAT, F(min_p), 0, 1, NULL, "keep tokens at least P times as likely as the best (default: 0 = off)"},
+    {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL, "divides the logits of tokens seen before (default: 1 = off)"},
+    {"--repeat-last-n", "N", ARG_INT, F(last_n), 0, 2147483647, NULL, "how far back penalties look (default: 64)"},
+    {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL, "subtracted per occurrence (default: 0)"},
+    {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL, "subtracted once (default: 0)"},
+};
+
+sampling_flags sampling_defaults(void) {
+    sampling_flags f = {NAN, NAN, 0, 1, 0, 0, -1, 64, {0, 0}};
+    return f;
+}
+
+/* A number of the model's metadata, or otherwise. */
+static double recommended(const app *a, const char *key, double otherwise) {
+    mn_str k;
+    mn_value v = {sizeof v, 0, 0, 0, {0, 0}, 0, 0};
+    for (uint32_t i = 0; mn_model_meta(a->model, i, &k, &v) == MN_OK; i++) {
+        if (k.len != strlen(key) || memcmp(k.ptr, key, k.len) != 0) continue;
+        if (v.type == MN_VALUE_FLOAT && isfinite(v.f)) return v.f;
+        if (v.type == MN_VALUE_INT) return (double)v.i;
+    }
+    return otherwise;
+}
+
+static double within(double v, double lo, double hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+static uint64_t random_seed(void) {
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = (uint64_t)(seconds() * 1e6);
+    return seed >> 32; // short enough to type again
+}
+
+void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *out) {
+    memset(out, 0, sizeof *out);
+    out->size = sizeof *out;
+    out->temp = (float)(isnan(f->temp) ? within(recommended(a, "general.sampling.temp", 0.7), 0, 100) : f->temp);
+    out->top_p = (float)(isnan(f->top_p) ? within(recommended(a, "general.sampling.top_p", 0.95), 0, 1) : f->top_p);
+    out->top_k = (int32_t)(f->top_k < 0 ? within(recommended(a, "general.sampling.top_k", 0), 0, 2147483647.0) : (double)f->top_k);
+    out->min_p = (float)f->min_p;
+    out->repeat_penalty = (float)f->repeat_penalty;
+    out->frequency_penalty = (float)f->frequency_penalty;
+    out->presence_penalty = (float)f->presence_penalty;
+    out->penalty_last_n = (int32_t)f->last_n;
+    out->seed = f->seed.given ? f->seed.v : random_seed();
+    if (!f->seed.given && out->temp > 0) note("seed %" PRIu64, out->seed);
+}

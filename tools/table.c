@@ -1,0 +1,129 @@
+/* table.c -- see table.h. */
+#include "table.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void append(table *t, char *cell) {
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 64;
+        char **grown = realloc(t->cells, cap * sizeof *grown);
+        if (grown) t->cells = grown, t->cap = cap;
+    }
+    if (cell && t->n < t->cap) {
+        t->cells[t->n++] = cell;
+        return;
+    }
+    free(cell);
+    t->failed = 1;
+}
+
+void table_begin(table *t, const char *const *columns, uint64_t right) {
+    memset(t, 0, sizeof *t);
+    t->right = right;
+    for (; columns[t->n_cols] && !t->failed; t->n_cols++) append(t, strdup(columns[t->n_cols]));
+}
+
+void table_cell(table *t, const char *fmt, ...) {
+    va_list args;
+    char *cell = NULL;
+    va_start(args, fmt);
+    int n = vasprintf(&cell, fmt, args);
+    va_end(args);
+    for (char *c = cell; n >= 0 && *c; c++) // a cell is one line, whatever a plugin says
+        if ((unsigned char)*c < 0x20) *c = ' ';
+    append(t, n < 0 ? NULL : cell);
+}
+
+static int width_of(const char *s) { // characters, not bytes
+    int n = 0;
+    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+static void csv_cell(out_file *out, const char *s) {
+    if (!strpbrk(s, ",\"")) {
+        out_puts(out, s);
+        return;
+    }
+    out_put(out, "\"", 1);
+    for (; *s; s++) {
+        if (*s == '"') out_put(out, "\"", 1);
+        out_put(out, s, 1);
+    }
+    out_put(out, "\"", 1);
+}
+
+static void padded(out_file *out, const char *s, int width, int right, int last) {
+    int gap = width - width_of(s);
+    if (right) out_printf(out, "%*s", gap, "");
+    out_puts(out, s);
+    if (!right && !last) out_printf(out, "%*s", gap, "");
+}
+
+static void print_row(const table *t, size_t row, table_style style, const int *width, out_file *out) {
+    const int markdown = style == TABLE_MARKDOWN;
+    for (size_t c = 0; c < t->n_cols; c++) {
+        const char *s = t->cells[row * t->n_cols + c];
+        if (style == TABLE_CSV) {
+            if (c) out_put(out, ",", 1);
+            csv_cell(out, s);
+            continue;
+        }
+        out_puts(out, markdown ? (c ? " | " : "| ") : (c ? "  " : ""));
+        padded(out, s, width[c], t->right >> c & 1, !markdown && c + 1 == t->n_cols);
+    }
+    out_puts(out, markdown ? " |\n" : "\n");
+}
+
+void table_print(const table *t, table_style style, out_file *out) {
+    int width[64] = {0};
+    if (t->failed || t->n_cols == 0 || t->n_cols > 64) return;
+    for (size_t i = 0; i < t->n; i++) {
+        int w = width_of(t->cells[i]);
+        if (w > width[i % t->n_cols]) width[i % t->n_cols] = w;
+    }
+    for (size_t row = 0; row < t->n / t->n_cols; row++) {
+        print_row(t, row, style, width, out);
+        if (row || style != TABLE_MARKDOWN) continue;
+        for (size_t c = 0; c < t->n_cols; c++) {
+            out_puts(out, c ? " | " : "| ");
+            for (int i = 0; i < width[c] - (int)(t->right >> c & 1); i++) out_put(out, "-", 1);
+            if (t->right >> c & 1) out_put(out, ":", 1);
+        }
+        out_puts(out, " |\n");
+    }
+}
+
+void table_free(table *t) {
+    for (size_t i = 0; i < t->n; i++) free(t->cells[i]);
+    free(t->cells);
+    memset(t, 0, sizeof *t);
+}
+
+const char *human_bytes(uint64_t bytes, char dst[32]) {
+    static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes / 1024;
+    int u = 0;
+    if (bytes < 1024) {
+        snprintf(dst, 32, "%" PRIu64 " B", bytes);
+        return dst;
+    }
+    for (; v >= 1024 && u < 3; u++) v /= 1024;
+    snprintf(dst, 32, "%.2f %s", v, unit[u]);
+    return dst;
+}
+
+const char *human_count(uint64_t count, char dst[32]) {
+    static const char unit[] = "KMBT";
+    double v = (double)count / 1000;
+    int u = 0;
+    if (count < 1000) {
+        snprintf(dst, 32, "%" PRIu64, count);
+        return dst;
+    }
+    for (; v >= 1000 && u < 3; u++) v /= 1000;
+    snprintf(dst, 32, "%.2f %c", v, unit[u]);
+    return dst;
+}

@@ -1,0 +1,19 @@
+/* table.h -- columns of text for people: aligned, Markdown or CSV. */
+#ifndef MINERVA_TABLE_H
+#define MINERVA_TABLE_H
+#include "out.h"
+#include <stdint.h>
+
+typedef enum { TABLE_PLAIN, TABLE_MARKDOWN, TABLE_CSV } table_style;
+typedef struct { char **cells; size_t n_cols, n, cap; uint64_t right; int failed; } table; /* row 0 is the heading */
+
+/* columns: the headings, NULL-terminated; right: bit i set = column i is aligned to the right. */
+void table_begin(table *t, const char *const *columns, uint64_t right);
+void table_cell(table *t, const char *fmt, ...) OUT_PRINTF(2, 3); /* fills row after row */
+void table_print(const table *t, table_style style, out_file *out);
+void table_free(table *t);
+
+/* "1.50 GiB", "512 B"; "1.10 B", "5.24 M": into dst, which is returned. */
+const char *human_bytes(uint64_t bytes, char dst[32]);
+const char *human_count(uint64_t count, char dst[32]);
+#endif
