@@ -1,0 +1,281 @@
+/* jinja_text.c -- characters of marked strings. What Python says about a character is answered by utf8proc. */
+#include "text/jinja_text.h"
+#include <string.h>
+#include <utf8proc.h>
+
+size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code) {
+    int n = mn_utf8_decode(s.ptr + at, s.len - at, code);
+    if (n > 0) return (size_t)n;
+    *code = MN_J_BAD_BYTE + (uint8_t)s.ptr[at];
+    return 1;
+}
+
+size_t mn_jchar_before(mn_jstr s, size_t end, uint32_t *code) {
+    for (size_t n = 1; n <= 4 && n <= end; n++) {
+        uint32_t u;
+        if (((uint8_t)s.ptr[end - n] & 0xC0) == 0x80) continue;
+        if (mn_utf8_decode(s.ptr + end - n, n, &u) == (int)n) {
+            *code = u;
+            return n;
+        }
+        break;
+    }
+    *code = MN_J_BAD_BYTE + (uint8_t)s.ptr[end - 1];
+    return 1;
+}
+
+size_t mn_jchars(mn_jstr s) {
+    size_t n = 0;
+    uint32_t code;
+    for (size_t at = 0; at < s.len; n++) at += mn_jchar(s, at, &code);
+    return n;
+}
+
+size_t mn_joffset(mn_jstr s, size_t chars) {
+    size_t at = 0;
+    uint32_t code;
+    while (chars-- && at < s.len) at += mn_jchar(s, at, &code);
+    return at;
+}
+
+size_t mn_jfind(mn_jstr in, mn_jstr what, size_t from) {
+    if (from > in.len || what.len > in.len - from) return SIZE_MAX;
+    if (!what.len) return from;
+    const char *p = memmem(in.ptr + from, in.len - from, what.ptr, what.len);
+    return p ? (size_t)(p - in.ptr) : SIZE_MAX;
+}
+
+size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
+    if (what.len > end) return SIZE_MAX;
+    if (!what.len) return end;
+    for (size_t at = end - what.len + 1; at-- > 0;) {
+        if (in.ptr[at] != what.ptr[0]) continue;
+        if (!mn_jcharge(c, 1 + what.len / 64)) return SIZE_MAX;
+        if (!memcmp(in.ptr + at, what.ptr, what.len)) return at;
+    }
+    return SIZE_MAX;
+}
+
+bool mn_jcode_space(uint32_t u) {
+    return (u >= 9 && u <= 13) || (u >= 0x1C && u <= 0x20) || u == 0x85 || u == 0xA0 || u == 0x1680 || (u >= 0x2000 && u <= 0x200A) ||
+           u == 0x2028 || u == 0x2029 || u == 0x202F || u == 0x205F || u == 0x3000;
+}
+
+static utf8proc_category_t category(uint32_t u) { return u < 0x110000 ? utf8proc_category((utf8proc_int32_t)u) : UTF8PROC_CATEGORY_CN; }
+
+bool mn_jcode_print(uint32_t u) {
+    switch (category(u)) {
+    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_ZS: return u == ' ';
+    default: return true;
+    }
+}
+
+bool mn_jcode_alpha(uint32_t u) {
+    utf8proc_category_t k = category(u);
+    return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
+}
+
+bool mn_jcode_digit(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_ND; }
+bool mn_jcode_upper(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_LU; }
+bool mn_jcode_lower(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_LL || u == 0xAA || u == 0xBA; }
+
+static bool one_of(uint32_t code, const mn_jstr *chars) {
+    if (!chars) return mn_jcode_space(code);
+    uint32_t u;
+    for (size_t at = 0; at < chars->len;) {
+        at += mn_jchar(*chars, at, &u);
+        if (u == code) return true;
+    }
+    return false;
+}
+
+mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides) {
+    size_t from = 0, to = s.len, n;
+    uint32_t u;
+    while ((sides & 1) && from < to && (n = mn_jchar(s, from, &u), one_of(u, chars))) from += n;
+    while ((sides & 2) && to > from && (n = mn_jchar_before(s, to, &u), one_of(u, chars))) to -= n;
+    return mn_jstr_slice(s, from, MN_MAX(from, to));
+}
+
+/* ---- letter case: the common ones of Unicode's SpecialCasing where a character becomes several ---- */
+
+static const struct { uint32_t code; const char *upper, *title; } specials[] = {
+    {0xDF, "SS", "Ss"},     {0x149, "\xCA\xBCN", "\xCA\xBCN"}, {0x1F0, "J\xCC\x8C", "J\xCC\x8C"}, {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},   {0xFB02, "FL", "Fl"},              {0xFB03, "FFI", "Ffi"},            {0xFB04, "FFL", "Ffl"},
+    {0xFB05, "ST", "St"},   {0xFB06, "ST", "St"},
+};
+
+static bool put_upper(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark, bool title) {
+    for (size_t i = 0; i < MN_COUNT(specials); i++)
+        if (specials[i].code == u) return mn_jbuf_puts(c, b, title ? specials[i].title : specials[i].upper, mark);
+    if (u < 0x110000) u = (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)u) : utf8proc_toupper((utf8proc_int32_t)u));
+    return mn_jbuf_code(c, b, u, mark);
+}
+
+static bool cased(uint32_t u) { return mn_jcode_upper(u) || mn_jcode_lower(u) || category(u) == UTF8PROC_CATEGORY_LT; }
+
+/* A capital sigma at the end of a word becomes the final one. */
+static bool final_sigma(mn_jstr s, size_t at, size_t n) {
+    uint32_t u;
+    if (!at) return false;
+    mn_jchar_before(s, at, &u);
+    if (!cased(u)) return false;
+    if (at + n >= s.len) return true;
+    mn_jchar(s, at + n, &u);
+    return !cased(u);
+}
+
+static bool put_lower(mn_jctx *c, mn_jbuf *b, mn_jstr s, size_t at, size_t n, uint32_t u) {
+    uint8_t mark = mn_jstr_mark(s, at);
+    if (u == 0x130) return mn_jbuf_puts(c, b, "i\xCC\x87", mark);
+    if (u == 0x3A3) return mn_jbuf_code(c, b, final_sigma(s, at, n) ? 0x3C2 : 0x3C3, mark);
+    return mn_jbuf_code(c, b, u < 0x110000 ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)u) : u, mark);
+}
+
+static bool title_break(uint32_t u) { return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u); }
+
+bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
+    mn_jbuf b = {0};
+    bool start = true; // of a word
+    uint32_t u;
+    if (!mn_jcharge(c, s.len / 16)) return false;
+    for (size_t at = 0, n; at < s.len; at += n) {
+        n = mn_jchar(s, at, &u);
+        uint8_t mark = mn_jstr_mark(s, at);
+        bool raise = how == MN_J_UPPER || (how == MN_J_SWAP ? mn_jcode_lower(u) : how != MN_J_LOWER && start);
+        bool title = how == MN_J_CAPITAL || how == MN_J_TITLE_METHOD;
+        if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) { if (!mn_jbuf_code(c, &b, u, mark)) return false; }
+        else if (raise ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u)) return false;
+        start = how == MN_J_TITLE_METHOD ? !cased(u) : how == MN_J_TITLE_FILTER && title_break(u);
+    }
+    return mn_jbuf_value(c, &b, out);
+}
+
+/* ---- replace, split, escape, pad ---- */
+
+bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count, mn_jval *out) {
+    mn_jbuf b = {0};
+    size_t at = 0;
+    uint32_t u;
+    if (!mn_jcharge(c, s.len / 16)) return false;
+    while (count != 0) {
+        size_t hit = mn_jfind(s, old, at);
+        if (hit == SIZE_MAX) break;
+        if (!mn_jbuf_put(c, &b, mn_jstr_slice(s, at, hit)) || !mn_jbuf_put(c, &b, with) || !mn_jcharge(c, 1)) return false;
+        at = hit + old.len;
+        if (count > 0) count--;
+        if (old.len) continue;
+        if (at >= s.len) return mn_jbuf_value(c, &b, out); // an empty needle sits between all characters
+        size_t n = mn_jchar(s, at, &u);
+        if (!mn_jbuf_put(c, &b, mn_jstr_slice(s, at, at + n))) return false;
+        at += n;
+    }
+    return mn_jbuf_put(c, &b, mn_jstr_slice(s, at, s.len)) && mn_jbuf_value(c, &b, out);
+}
+
+static bool add_piece(mn_jctx *c, mn_jlist *l, mn_jstr s, size_t from, size_t to) {
+    mn_jval v;
+    return mn_j_string(c, mn_jstr_slice(s, from, to), &v) && mn_jlist_add(c, l, v);
+}
+
+static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
+    for (s = mn_jstrip(s, NULL, 1); s.len; s = mn_jstrip(s, NULL, 1)) {
+        size_t at = 0, n;
+        uint32_t u;
+        if (max >= 0 && (int64_t)l->n >= max) { // the rest, without the space after it
+            s = mn_jstrip(s, NULL, 2);
+            return add_piece(c, l, s, 0, s.len);
+        }
+        while (at < s.len && (n = mn_jchar(s, at, &u), !mn_jcode_space(u))) at += n;
+        if (!add_piece(c, l, s, 0, at)) return false;
+        s = mn_jstr_slice(s, at, s.len);
+    }
+    return true;
+}
+
+static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
+    for (s = mn_jstrip(s, NULL, 2); s.len; s = mn_jstrip(s, NULL, 2)) {
+        size_t at = s.len, n;
+        uint32_t u;
+        if (max >= 0 && (int64_t)l->n >= max) {
+            s = mn_jstrip(s, NULL, 1);
+            return add_piece(c, l, s, 0, s.len);
+        }
+        while (at && (n = mn_jchar_before(s, at, &u), !mn_jcode_space(u))) at -= n;
+        if (!add_piece(c, l, s, at, s.len)) return false;
+        s = mn_jstr_slice(s, 0, at);
+    }
+    return true;
+}
+
+static void reverse(mn_jlist *l) {
+    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
+        mn_jval v = l->items[i];
+        l->items[i] = l->items[--j];
+        l->items[j] = v;
+    }
+}
+
+bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from_right, mn_jval *out) {
+    mn_jlist *l = mn_jlist_new(c, 0);
+    if (!l) return false;
+    *out = mn_j_listval(MN_J_LIST, l);
+    s.markup = false;
+    if (!mn_jcharge(c, s.len / 16)) return false;
+    if (sep && !sep->len) return mn_jfail(c, "empty separator");
+    if (!sep && !(from_right ? rsplit_space(c, l, s, max) : split_space(c, l, s, max))) return false;
+    size_t at = 0, end = s.len, hit;
+    while (sep && (max < 0 || (int64_t)l->n < max)) {
+        hit = from_right ? mn_jrfind(c, s, *sep, end) : mn_jfind(s, *sep, at);
+        if (hit == SIZE_MAX) break;
+        if (!(from_right ? add_piece(c, l, s, hit + sep->len, end) : add_piece(c, l, s, at, hit))) return false;
+        end = hit;
+        at = hit + sep->len;
+    }
+    if (sep && !(from_right ? add_piece(c, l, s, 0, end) : add_piece(c, l, s, at, s.len))) return false;
+    if (from_right) reverse(l);
+    return c->status == MN_OK;
+}
+
+static bool line_break(uint32_t u) { return (u >= 10 && u <= 13) || (u >= 0x1C && u <= 0x1E) || u == 0x85 || u == 0x2028 || u == 0x2029; }
+
+bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
+    mn_jlist *l = mn_jlist_new(c, 0);
+    if (!l) return false;
+    *out = mn_j_listval(MN_J_LIST, l);
+    size_t from = 0, n;
+    uint32_t u;
+    if (!mn_jcharge(c, s.len / 16)) return false;
+    for (size_t at = 0; at < s.len; at += n) {
+        n = mn_jchar(s, at, &u);
+        if (!line_break(u)) continue;
+        if (u == '\r' && at + 1 < s.len && s.ptr[at + 1] == '\n') n = 2;
+        if (!add_piece(c, l, s, from, keep_ends ? at + n : at)) return false;
+        from = at + n;
+    }
+    return from >= s.len || add_piece(c, l, s, from, s.len);
+}
+
+bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
+    for (size_t i = 0; i < s.len; i++) {
+        char ch = s.ptr[i];
+        const char *as = ch == '&' ? "&amp;" : ch == '<' ? "&lt;" : ch == '>' ? "&gt;" : ch == '\'' ? "&#39;" : ch == '"' ? "&#34;" : NULL;
+        if (as ? !mn_jbuf_puts(c, b, as, mn_jstr_mark(s, i)) : !mn_jbuf_put(c, b, mn_jstr_slice(s, i, i + 1))) return false;
+    }
+    return true;
+}
+
+bool mn_jpad(mn_jctx *c, mn_jbuf *b, mn_jstr s, int64_t width, char align, mn_jstr fill) {
+    int64_t pad = width - (int64_t)mn_jchars(s);
+    if (pad < 0) pad = 0;
+    if (pad > (int64_t)MN_J_OUTPUT) return mn_jfail(c, "width %lld is too large", (long long)width);
+    int64_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0;
+    for (int64_t i = 0; i < left; i++)
+        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, fill)) return false;
+    if (!mn_jbuf_put(c, b, s)) return false;
+    for (int64_t i = left; i < pad; i++)
+        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, fill)) return false;
+    return true;
+}
