@@ -1,0 +1,66 @@
+/* test_alloc.c -- memory runs out at the k-th allocation, anywhere from the first to the end of an answer: always an error, or an
+ * answer, never a crash or (under ASan) a leak. Plugins are in it, too: they allocate through the host. */
+#include "base/base.h"
+#include <minerva/minerva.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static int count(void *arg, const char *text, uint64_t n) {
+    (void)text;
+    *(uint64_t *)arg += n;
+    return 0;
+}
+
+/* Everything from runtime to answer; *stage says how far it came. */
+static mn_status whole(const char *device, int *stage, mn_error *err) {
+    mn_runtime *rt = NULL;
+    mn_model *m = NULL;
+    mn_session *s = NULL;
+    uint64_t bytes = 0;
+    mn_session_params p = {.size = sizeof p, .device = device, .n_ctx = 64};
+    mn_sample_params sp = {.size = sizeof sp, .max_new = 4};
+    *stage = 0;
+    mn_status st = mn_runtime_create(NULL, &rt, err);
+    if (!st && ++*stage) st = mn_model_open(rt, NULL, &m, err);
+    if (!st && ++*stage) st = mn_session_create(m, &p, &s, err);
+    if (!st && ++*stage) st = mn_generate(s, "Hi", &sp, count, &bytes, err);
+    if (!st) ++*stage;
+    mn_session_free(s);
+    mn_model_free(m);
+    mn_runtime_free(rt);
+    return st;
+}
+
+static void test_every_allocation(void **state) {
+    static const char *const devices[] = {"reference", "cpu_simd"};
+    (void)state;
+    int seen[5] = {0};
+    mn_log_level(MN_LOG_ERROR);
+    for (size_t d = 0; d < MN_COUNT(devices); d++) {
+        mn_error err = MN_ERROR_INIT;
+        int stage = 0;
+        if (whole(devices[d], &stage, &err) == MN_NO_DEVICE) {
+            printf("skipped: %s is not built\n", devices[d]);
+            continue;
+        }
+        assert_int_equal(stage, 4);
+        int64_t step = 1;
+        for (int64_t k = 1; k < (1 << 22); k += step) {
+            mn_alloc_fail_after(k);
+            mn_status st = whole(devices[d], &stage, &err);
+            mn_alloc_fail_after(-1);
+            seen[stage]++;
+            if (!st && stage == 4) break; /* k lies behind the last allocation */
+            step = k < 400 ? 1 : k / 97 + 1; /* dense where few allocations decide much, thinner in the thousands of the vocabulary */
+        }
+        assert_int_equal(stage, 4);
+    }
+    for (int i = 0; i < 4; i++) assert_true(seen[i] > 0 || i == 3); /* the steps of an answer allocate little */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
