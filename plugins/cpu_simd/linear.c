@@ -4,8 +4,9 @@
 #include <cblas.h>
 #endif
 
-#define FEW_ROWS 3   /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
-#define BLAS_ROWS 64 /* from here on sgemm may take f32 weights outside class exact */
+#define FEW_ROWS 4   /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
+#define SOME_ROWS 48 /* up to here small panels, still in the first cache when they are used */
+#define BLAS_ROWS 64 /* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are as fast */
 
 bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy, int64_t lo, int64_t hi) {
 #ifdef MNC_OPENBLAS
@@ -47,8 +48,9 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x,
         few_rows(k, w, x, ldx, r, y, ldy, lo, hi);
         return;
     }
-    for (int64_t j = lo; j < hi; j += k->panel_rows) {
-        int64_t n = hi - j < k->panel_rows ? hi - j : k->panel_rows;
+    int64_t step = r <= SOME_ROWS && k->few_panel_rows ? k->few_panel_rows : k->panel_rows;
+    for (int64_t j = lo; j < hi; j += step) {
+        int64_t n = hi - j < step ? hi - j : step;
         const uint8_t *rows = (const uint8_t *)w->data + (uint64_t)j * w->row_bytes;
         for (int64_t k0 = 0; k0 < w->cols; k0 += kc) {
             int64_t span = w->cols - k0 < kc ? w->cols - k0 : kc;
@@ -86,7 +88,8 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
         float *y = c->out[i].ptr;
         if (!y) continue;
         mnc_range(w, wt->rows, 16, &lo, &hi);
-        bool done = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT && r >= BLAS_ROWS && mnk_blas_rows(wt, c->in[0].ptr, r, y, wt->rows, lo, hi);
+        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT && r >= BLAS_ROWS && (use->level < MNK_AVX512 || use->level >= MNK_NEON);
+        bool done = blas && mnk_blas_rows(wt, c->in[0].ptr, r, y, wt->rows, lo, hi);
         if (!done) mnk_linear_rows(kern, wt, kern->quantised_x ? c->shared : x, kern->quantised_x ? ldq : 4 * k, r, y, wt->rows, lo, hi, w->scratch);
         if (bias) add_bias(bias, y, r, wt->rows, lo, hi);
     }

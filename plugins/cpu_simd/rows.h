@@ -19,6 +19,7 @@ typedef struct {
     const char *name;
     int32_t quantised_x;  /* x rows are mnk_quant rows (see below), else f32 */
     int64_t panel_rows;   /* weight rows that unpack and gemm take at most */
+    int64_t few_panel_rows; /* better for some tens of x rows; 0 = the same */
     int64_t kc;           /* columns per panel; 0 = all of K */
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[i] . x for MNK_STREAMS rows; rows may be the same. */

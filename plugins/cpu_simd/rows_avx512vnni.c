@@ -129,6 +129,6 @@ INLINE void gemm(const void *panel, int64_t n, int64_t k, const uint8_t *x, int6
         (void)first;                                                                                                           \
         gemm(panel, n, k, x, ldx, r, y, ldy, 1 << shift);                                                                      \
     }                                                                                                                          \
-    const mnk_linear mnk_##type##_a8_avx512vnni = {#type " a8 avx512vnni", 1, ROWS, 0, panel_bytes, dot_##type, unpack_##type, gemm_##type}
+    const mnk_linear mnk_##type##_a8_avx512vnni = {#type " a8 avx512vnni", 1, ROWS, GROUP, 0, panel_bytes, dot_##type, unpack_##type, gemm_##type}
 VNNI_ROW(q8_0, 34, load_q8, 7);
 VNNI_ROW(q4_0, 18, load_q4, 3);
