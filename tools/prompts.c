@@ -1,6 +1,6 @@
 /* prompts.c -- see prompts.h. */
 #include "prompts.h"
-#include <cJSON.h>
+#include <cjson/cJSON.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

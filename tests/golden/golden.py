@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Answers that must not change: golden.py MINERVA CASE [DEVICE [ISA]]
+
+CASE  tokens          prompt ids of the storyteller's golden prompts
+      story           its greedy answers, class exact
+      story-gguf      the same from an F16 GGUF file made of the same weights
+      fixture:NAME    all logits and 24 greedy ids of tests/data/fixtures/NAME
+      quantised       q8_0 and q4_0: logits on cpu_simd against those on reference
+      batch           a prompt alone and in a batch of 20: the same greedy ids
+Paths come from MINERVA_SOURCE_ROOT and MINERVA_TEST_DATA, as the build sets them. Exit code 77: skipped, with the reason."""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+import safetensors
+import storyteller_gguf
+
+ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+DATA = os.environ.get("MINERVA_TEST_DATA", os.path.join(ROOT, "tests", "data"))
+STORYTELLER = os.path.join(ROOT, "models", "storyteller")
+FAILED = []
+
+
+def check(ok, what):
+    print(("ok    " if ok else "FAIL  ") + what)
+    if not ok:
+        FAILED.append(what)
+
+
+def skip(why):
+    print("SKIP  " + why)
+    sys.exit(77)
+
+
+def minerva(*args):
+    p = subprocess.run([MINERVA] + [str(a) for a in args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if p.returncode:
+        sys.exit("FAIL  exit code %d of minerva %s\n%s" % (p.returncode, " ".join(map(str, args))[:300], p.stderr.decode(errors="replace")))
+    return p.stdout.decode()
+
+
+def ids_text(ids):
+    return ",".join(map(str, ids))
+
+
+def greedy(model, ids, n, *more):
+    return json.loads(minerva("run", "-m", model, "--prompt-ids", ids_text(ids), "-n", n, "--temp", 0, "--precision", "exact",
+                              "--device", DEVICE, "--json", *more))
+
+
+def logits(model, ids, device):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "logits.safetensors")
+        minerva("logits", "-m", model, "--prompt-ids", ids_text(ids), "--device", device, "-o", path)
+        assert list(safetensors.read(path, "tokens")[1]) == list(ids)
+        return safetensors.read(path, "logits")
+
+
+def relative_l2(x, golden):
+    return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(x, golden)) / math.fsum(b * b for b in golden))
+
+
+def entries():
+    with open(os.path.join(STORYTELLER, "golden.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def case_tokens():
+    for e in entries():
+        got = json.loads(minerva("tokenize", "-m", STORYTELLER, "-p", e["prompt"], "--no-bos", "--parse-special", "--json"))["ids"]
+        check(got == e["prompt_ids"], "prompt ids of %r" % e["prompt"][-70:])
+
+
+def stories(model):
+    for e in entries():
+        got = greedy(model, e["prompt_ids"], 160)
+        check(got["ids"] == e["greedy_ids"], "greedy ids of %r" % e["prompt"][-70:])
+        check(got["prompt_ids"] == e["prompt_ids"] and got["device"].split(":")[0] == DEVICE, "prompt ids and device as asked")
+        check(got["finish_reason"] == ("stop" if len(e["greedy_ids"]) < 160 or e["greedy_ids"][-1] in (1, 4) else "length"), "finish reason")
+        if "text" in e:
+            check(got["text"] == e["text"], "text")
+
+
+def case_story():
+    stories(STORYTELLER)
+
+
+def case_story_gguf():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "f16.gguf")
+        storyteller_gguf.write(STORYTELLER, path)
+        for e in entries():
+            got = json.loads(minerva("tokenize", "-m", path, "-p", e["prompt"], "--no-bos", "--parse-special", "--json"))["ids"]
+            check(got == e["prompt_ids"], "prompt ids from GGUF")
+        stories(path)
+
+
+def case_fixture(name):
+    model = os.path.join(DATA, "fixtures", name)
+    golden = os.path.join(model, "golden.safetensors")
+    if not os.path.exists(golden):
+        skip(golden + " is not there")
+    limit = 1e-5 if DEVICE == "reference" else 1e-4
+    prompt = list(safetensors.read(golden, "prompt")[1])
+    shape, want = safetensors.read(golden, "logits")
+    got_shape, got = logits(model, prompt, DEVICE)
+    check(got_shape == shape, "shape of the logits: %s, golden %s" % (got_shape, shape))
+    error = relative_l2(got, want)
+    check(error <= limit, "relative L2 error of the logits %.3g, at most %g" % (error, limit))
+    ids = greedy(model, prompt, 24, "--ignore-eos")["ids"]
+    check(ids == list(safetensors.read(golden, "greedy")[1]), "24 greedy ids")
+
+
+def case_quantised():
+    prompt = entries()[0]["prompt_ids"] + entries()[0]["greedy_ids"][:42]
+    for kind in ("q8_0", "q4_0"):
+        model = os.path.join(DATA, "storyteller-%s.gguf" % kind)
+        if not os.path.exists(model):
+            skip(model + " is not there")
+        shape, want = logits(model, prompt, "reference")
+        got_shape, got = logits(model, prompt, "cpu_simd")
+        error = relative_l2(got, want)
+        check(got_shape == shape and error <= 1e-4, "%s: relative L2 error of the logits %.3g, at most 1e-4" % (kind, error))
+
+
+def case_batch():
+    n = 40
+    whole = [e["prompt_ids"] + e["greedy_ids"] for e in entries()]
+    prompts = [e["prompt_ids"] for e in entries()]
+    for i in range(20 - len(prompts)):
+        prompts.append(whole[i % len(whole)][:3 + 11 * i])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "prompts.jsonl")
+        with open(path, "w", encoding="utf-8") as f:
+            for p in prompts:
+                f.write(json.dumps({"prompt_ids": p, "n": n}) + "\n")
+        out = minerva("run", "-m", STORYTELLER, "--prompts", path, "--temp", 0, "--precision", "exact", "--device", DEVICE)
+    batch = [json.loads(line) for line in out.splitlines()]
+    check([b["prompt_ids"] for b in batch] == prompts, "%d objects, in order" % len(prompts))
+    for p, b in zip(prompts, batch):
+        check(greedy(STORYTELLER, p, n)["ids"] == b["ids"], "prompt of %d ids: alone as in the batch" % len(p))
+
+
+def main():
+    global MINERVA, DEVICE
+    MINERVA, case = sys.argv[1:3]
+    DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu_simd"
+    if len(sys.argv) > 4:
+        os.environ["MINERVA_CPU_ISA"] = sys.argv[4]
+    name, _, argument = case.partition(":")
+    {"tokens": case_tokens, "story": case_story, "story-gguf": case_story_gguf, "fixture": lambda: case_fixture(argument),
+     "quantised": case_quantised, "batch": case_batch}[name]()
+    sys.exit("%d failed" % len(FAILED) if FAILED else 0)
+
+
+main()
