@@ -1,0 +1,742 @@
+#!/usr/bin/env python3
+"""The command as scripts and users meet it: cli_test.py MINERVA GROUP. Standard library alone.
+
+Each test is a function test_GROUP_what; a failed check raises. Paths come from the environment that the build sets."""
+import json
+import math
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.environ.get("MINERVA_BUILD_ROOT", "")
+MODEL = os.path.join(ROOT, "models", "storyteller")
+DATA = os.environ.get("MINERVA_TEST_DATA", os.path.join(ROOT, "tests", "data"))
+FIXTURE = os.path.join(DATA, "fixtures", "llama")
+IDS = "0,2,374,3,315,576,413,264,394,455,264,519,293,264,992,958,19,4,2,376,3,315"
+
+
+class Skipped(Exception):
+    pass
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.raw, self.out, self.err = code, out, out.decode(errors="replace"), err.decode(errors="replace")
+
+    def json(self):
+        return json.loads(self.raw.decode("utf-8"))  # strict: what is not UTF-8 fails here
+
+    def lines(self):
+        return [json.loads(line) for line in self.raw.decode("utf-8").splitlines()]
+
+
+def environment(**changes):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_")}
+    env["XDG_DATA_HOME"] = env["XDG_CONFIG_HOME"] = "/nonexistent"
+    env.update({k: v for k, v in changes.items() if v is not None})
+    return env
+
+
+def minerva(*args, env=None, stdin=b"", code=0, timeout=100, exe=None, **more):
+    p = subprocess.run([exe or MINERVA] + [str(a) if not isinstance(a, bytes) else a for a in args], input=stdin, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, env=env or environment(), timeout=timeout, **more)
+    r = Result(p.returncode, p.stdout, p.stderr)
+    assert code is None or r.code == code, "exit code %s, expected %s: minerva %s\n%s" % (r.code, code, args, r.err)
+    return r
+
+
+def run(*args, **more):
+    return minerva("run", "-m", MODEL, *args, **more)
+
+
+def equal(a, b):
+    assert a == b, "%r is not %r" % (a, b)
+
+
+def has(text, *parts):
+    for part in parts:
+        assert part in text, "%r is not in %r" % (part, text)
+
+
+def is_error(r, *parts):
+    """One line that begins with the program's name, nothing on stdout."""
+    equal(r.out, "")
+    has(r.err, "minerva: error: ", *parts)
+
+
+def scratch():
+    return tempfile.TemporaryDirectory()
+
+
+def put(folder, name, data):
+    path = os.path.join(folder, name)
+    with open(path, "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def plugin_files():
+    return {p["id"]: p["path"] for p in minerva("plugins", "--json").json() if p["status"] == "ok"}
+
+
+# ---- usage ----------------------------------------------------------------------------------------------------------
+COMMANDS = ["run", "chat", "bench", "devices", "plugins", "inspect", "tokenize", "logits", "config"]
+
+
+def test_usage_help():
+    has(minerva("--help").out, "Usage: minerva", *COMMANDS)
+    equal(minerva("-h").out, minerva("--help").out)
+    for command in COMMANDS:
+        has(minerva(command, "--help").out, "Usage: minerva " + command)
+    is_error_without_command = minerva(code=2)
+    equal(is_error_without_command.out, "")
+    has(is_error_without_command.err, "Usage: minerva")
+
+
+def test_usage_version():
+    assert re.fullmatch(r"minerva \d+\.\d+\.\d+\n", minerva("--version").out)
+
+
+def test_usage_unknown():
+    is_error(minerva("rnu", code=2), "rnu", "run")
+    is_error(minerva("--frobnicate-everything", code=2), "--frobnicate-everything")
+    is_error(minerva("run", "--tmep", "1", code=2), "--tmep", "--temp")
+    is_error(minerva("run", "--frobnicate-everything", code=2), "--frobnicate-everything")
+    is_error(minerva("run", "operand", code=2), "operand")
+    is_error(minerva("devices", "-n", "1", code=2), "-n")
+
+
+def test_usage_values():
+    for flag, found in [("-n", "0"), ("-n", "x"), ("-n", "1.5"), ("-n", ""), ("-n", "99999999999999999999"), ("-n", " 1"), ("-n", "-2"),
+                        ("--temp", "nan"), ("--temp", "inf"), ("--temp", "-1"), ("--temp", "0x1"), ("--temp", "1,5"), ("--temp", "warm"),
+                        ("-s", "-1"), ("-s", "18446744073709551616"), ("-c", "0"), ("-t", "0"), ("--top-p", "1.1"), ("--min-p", "-0.1"),
+                        ("--top-k", "-1"), ("--precision", "best"), ("--precision", "EXACT"), ("-ctk", "q9"), ("--prompt-ids", "1,,2"),
+                        ("--prompt-ids", ""), ("--prompt-ids", "1,x"), ("--prompt-ids", "1,-2"), ("--prompt-ids", "1,2,"),
+                        ("--prompt-ids", "2147483648")]:
+        r = run(flag, found, code=2)
+        is_error(r, flag, '"%s"' % found, "expected")
+    is_error(run("-p", code=2), "-p")
+    is_error(run("--json=1", code=2), "--json")
+    is_error(run("-p", "a", "--prompt-ids", "1", code=2), "--prompt-ids")
+    is_error(run("-p", "a", "--parse-special", code=2), "--raw")
+    is_error(run("-p", "a", "-ctk", "f16", "-ctv", "f32", code=2), "-ctk")
+    is_error(minerva("logits", "-m", MODEL, "-p", "a", code=2), "-o")
+    is_error(minerva("logits", "-m", MODEL, "-o", "/dev/null", code=2), "-p")
+    is_error(minerva("tokenize", "-m", MODEL, "-p", "a", "--file", "b", code=2), "--file")
+    is_error(minerva("bench", "-m", MODEL, "-p", "0", "-n", "0", code=2), "-p")
+    is_error(minerva("bench", "-m", MODEL, "--json", "--csv", code=2), "--csv")
+
+
+def test_usage_forms():
+    a = run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json").json()
+    b = run("--prompt-ids=" + IDS, "--n-predict=4", "--temp=0", "--json").json()
+    equal(a["ids"], b["ids"])
+    equal(run("--prompt-ids", IDS, "-n", "9", "-n", "4", "--temp", "0", "--json").json()["ids"], a["ids"])  # the last one holds
+
+
+# ---- run ------------------------------------------------------------------------------------------------------------
+def check_answer(a):
+    equal(list(a), ["text", "prompt_ids", "ids", "finish_reason", "device", "timings"])
+    equal(list(a["timings"]), ["load_s", "ttft_s", "prompt_tps", "decode_tps"])
+    assert all(isinstance(i, int) for i in a["prompt_ids"] + a["ids"])
+    assert a["finish_reason"] in ("stop", "length", "interrupted")
+    assert a["timings"]["load_s"] > 0 and a["timings"]["ttft_s"] > 0 and a["timings"]["prompt_tps"] > 0
+    assert len(a["ids"]) < 2 or a["timings"]["decode_tps"] > 0
+
+
+def test_run_json():
+    a = run("--prompt-ids", IDS, "-n", "160", "--temp", "0", "--precision", "exact", "--json").json()
+    check_answer(a)
+    equal(a["prompt_ids"], [int(i) for i in IDS.split(",")])
+    equal(a["finish_reason"], "stop")
+    equal(a["ids"][-1], 4)
+    assert "<|" not in a["text"] and a["text"]
+    b = run("--prompt-ids", IDS, "-n", "5", "--temp", "0", "--precision", "exact", "--json").json()
+    check_answer(b)
+    equal((b["finish_reason"], b["ids"]), ("length", a["ids"][:5]))
+
+
+def test_run_text():
+    a = run("-p", "Tell me a story about a fox and a silver key.", "-n", "160", "--temp", "0", "--precision", "exact", "--json").json()
+    equal(a["prompt_ids"], [int(i) for i in IDS.split(",")])  # the template makes it a user turn
+    r = run("-p", "Tell me a story about a fox and a silver key.", "-n", "160", "--temp", "0", "--precision", "exact")
+    equal(r.out, a["text"] + "\n")
+    has(r.err, "minerva: cpu_simd: ")
+    r = run("-p", "-", "-n", "160", "--temp", "0", "--precision", "exact", stdin=b"Tell me a story about a fox and a silver key.\n")
+    equal(r.out, a["text"] + "\n")
+
+
+def test_run_default_prompt():
+    a = minerva("run", "-n", "3", "--temp", "0", "--json").json()  # no model, no prompt
+    b = run("-p", "Tell me a story.", "-n", "3", "--temp", "0", "--json").json()
+    equal((a["prompt_ids"], a["ids"]), (b["prompt_ids"], b["ids"]))
+
+
+def test_run_raw():
+    plain = run("--raw", "-p", "Once<|eot_id|>", "-n", "1", "--json").json()["prompt_ids"]
+    special = run("--raw", "--parse-special", "-p", "Once<|eot_id|>", "-n", "1", "--json").json()["prompt_ids"]
+    turn = run("-p", "Once<|eot_id|>", "-n", "1", "--json").json()["prompt_ids"]
+    equal((plain[0], special[0], special[-1]), (0, 0, 4))
+    assert 4 not in plain and len(plain) > len(special)
+    equal(turn.count(4), 1)  # the template's own
+
+
+def test_run_seed():
+    args = ("-p", "Tell me a story.", "-n", "40", "--temp", "1.2", "--json")
+    texts = [run(*args, "-s", s).json()["text"] for s in (7, 7, 8)]
+    equal(texts[0], texts[1])
+    assert texts[0] != texts[2]
+    r = run(*args)
+    seed = re.search(r"seed (\d+)", r.err)
+    assert seed, r.err
+    equal(run(*args, "-s", seed.group(1)).json()["text"], r.json()["text"])
+
+
+def test_run_sampling_flags():
+    greedy = run("--prompt-ids", IDS, "-n", "12", "--temp", "0", "--json").json()["ids"]
+    for flags in (("--top-k", "1"), ("--top-p", "0"), ("--min-p", "1")):
+        equal(run("--prompt-ids", IDS, "-n", "12", "--temp", "1", "-s", "1", "--json", *flags).json()["ids"], greedy)
+    assert run("--prompt-ids", IDS, "-n", "60", "--temp", "0", "--repeat-penalty", "5", "--json").json()["ids"][:60] != \
+        run("--prompt-ids", IDS, "-n", "60", "--temp", "0", "--json").json()["ids"]
+
+
+def test_run_ignore_eos():
+    a = run("--prompt-ids", IDS, "-n", "150", "--temp", "0", "--precision", "exact", "--ignore-eos", "--json").json()
+    equal((a["finish_reason"], len(a["ids"])), ("length", 150))
+
+
+def test_run_context():
+    a = run("--prompt-ids", IDS, "-n", "100", "-c", "40", "--temp", "0", "--json").json()
+    equal(a["finish_reason"], "length")
+    assert 40 - 22 <= len(a["ids"]) <= 40 - 22 + 1, len(a["ids"])
+    r = run("--prompt-ids", IDS, "-c", "10", code=1)
+    is_error(r, "22", "10")
+    r = run("--prompt-ids", ",".join(["17"] * 1025), code=1)
+    is_error(r, "1025", "1024")
+
+
+def test_run_bad_prompts():
+    is_error(run("--prompt-ids", "1,2048", code=1), "2048")
+    is_error(run("-p", b"abc\xff\xfe", code=1), "UTF-8")
+    is_error(run("--raw", "-p", "-", stdin=b"\xc3", code=1), "UTF-8")
+    equal(run("--raw", "-p", "", "-n", "2", "--json").json()["prompt_ids"], [0])
+
+
+def test_run_without_tokenizer():
+    if not os.path.exists(FIXTURE):
+        raise Skipped(FIXTURE + " is not there")
+    a = minerva("run", "-m", FIXTURE, "--prompt-ids", "1,2,3", "-n", "4", "--temp", "0", "--ignore-eos", "--json").json()
+    check_answer(a)
+    assert a["text"] is None and len(a["ids"]) == 4
+    r = minerva("run", "-m", FIXTURE, "--prompt-ids", "1,2,3", "-n", "4", "--temp", "0", "--ignore-eos")
+    equal(r.out, " ".join(map(str, a["ids"])) + "\n")
+    is_error(minerva("run", "-m", FIXTURE, "-p", "hello", code=1), "tokeniser", "--prompt-ids")
+
+
+def test_run_missing_model():
+    is_error(minerva("run", "-m", "/nonexistent/model.gguf", "-p", "a", code=1), "/nonexistent/model.gguf")
+    with scratch() as folder:
+        is_error(minerva("run", "-m", folder, "-p", "a", code=1), folder)
+        for name, data in [("a.gguf", b"GGUF"), ("b.gguf", b""), ("c.safetensors", struct.pack("<Q", 1 << 60)), ("d", b"\0" * 100)]:
+            is_error(minerva("run", "-m", put(folder, name, data), "-p", "a", code=1), name)
+
+
+# ---- prompts --------------------------------------------------------------------------------------------------------
+def test_prompts_batch():
+    lines = [{"prompt": "Tell me a story about a fox and a silver key.", "n": 10}, {"prompt_ids": [0, 17, 264], "n": 3},
+             {"prompt": "What color is the sky?"}, {"prompt": "é \"quoted\"\n\U0001f98a", "n": 1}]
+    with scratch() as folder:
+        path = put(folder, "p.jsonl", "\n".join(json.dumps(x) for x in lines) + "\n\n")
+        flags = ("--temp", "0", "--precision", "exact", "-n", "20")
+        got = run("--prompts", path, *flags).lines()
+        equal([a["ids"] for a in run("--prompts", path, *flags, "--json").lines()], [a["ids"] for a in got])
+    equal(len(got), 4)
+    for a in got:
+        check_answer(a)
+    equal([len(a["ids"]) for a in got[:2]], [10, 3])
+    equal(got[1]["prompt_ids"], [0, 17, 264])
+    assert len(got[2]["ids"]) <= 20 and len(got[3]["ids"]) == 1
+    for line, a in zip(lines[:1] + lines[2:], got[:1] + got[2:]):
+        alone = run("-p", line["prompt"], *flags[:-1], line.get("n", 20), "--json").json()
+        equal((alone["prompt_ids"], alone["ids"], alone["text"]), (a["prompt_ids"], a["ids"], a["text"]))
+
+
+def test_prompts_seed():
+    with scratch() as folder:
+        path = put(folder, "p.jsonl", '{"prompt_ids":[%s]}\n{"prompt":"Tell me a story."}\n' % IDS)
+        batch = run("--prompts", path, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact").lines()
+    equal(run("--prompt-ids", IDS, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact", "--json").json()["ids"], batch[0]["ids"])
+
+
+def test_prompts_bad_lines():
+    bad = ['{"prompt":', "[]", "3", '{"prompt":1}', "{}", '{"prompt":"a","prompt_ids":[1]}', '{"prompt":"a","n":0}', '{"prompt":"a","n":1.5}',
+           '{"prompt":"a","n":"1"}', '{"prompt_ids":[]}', '{"prompt_ids":[1,"a"]}', '{"prompt_ids":[-1]}', '{"prompt_ids":[1.5]}',
+           '{"prompt":"a","m":1}', '{"prompt":"a"} x', '{"prompt":"a\\u0000b"}', '{"prompt":"a","prompt":"b"}', '{"prompt_ids":{}}']
+    with scratch() as folder:
+        for line in bad:
+            path = put(folder, "p.jsonl", '{"prompt":"ok"}\n\n' + line + "\n")
+            is_error(run("--prompts", path, code=1), "p.jsonl:3: ")
+        is_error(run("--prompts", put(folder, "q.jsonl", b'{"prompt":"\xff"}\n'), code=1), "UTF-8", "q.jsonl:1")
+        is_error(run("--prompts", put(folder, "empty.jsonl", ""), code=1), "empty.jsonl")
+        is_error(run("--prompts", folder + "/none", code=1), folder + "/none")
+        path = put(folder, "long.jsonl", json.dumps({"prompt_ids": [17] * 1100}) + "\n" + '{"prompt":"a"}\n')
+        is_error(run("--prompts", path, code=1), "1100", "1024")
+
+
+# ---- interrupt ------------------------------------------------------------------------------------------------------
+def interrupted(*args, signals=1):
+    """Starts a long answer, waits for its first bytes, sends SIGINT; (code, out, err, seconds from signal to end)"""
+    p = subprocess.Popen([MINERVA, "run", "-m", MODEL, "-p", "Tell me a story.", "--ignore-eos", "-n", "-1", "--device", "reference"] + list(args),
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    first = b"" if "--json" in args else os.read(p.stdout.fileno(), 1)
+    if not first:
+        time.sleep(0.7)
+    begin = time.monotonic()
+    for _ in range(signals):
+        p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    return Result(p.returncode, first + out, err), time.monotonic() - begin
+
+
+def test_interrupt_text():
+    r, spent = interrupted()
+    equal(r.code, 130)
+    assert len(r.out) > 0 and spent < 20
+
+
+def test_interrupt_json():
+    r, _ = interrupted("--json")
+    equal(r.code, 130)
+    if r.out:  # else the signal came while loading: nothing to keep
+        equal(r.json()["finish_reason"], "interrupted")
+
+
+def test_interrupt_twice():
+    r, spent = interrupted(signals=2)
+    assert r.code in (130, -signal.SIGINT) and spent < 20
+
+
+def test_interrupt_logits():
+    with scratch() as folder:
+        p = subprocess.Popen([MINERVA, "logits", "-m", MODEL, "--prompt-ids", ",".join(["17"] * 1000), "--device", "reference", "-o",
+                              folder + "/l.safetensors"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        for _ in range(200):
+            if os.listdir(folder):
+                break
+            time.sleep(0.02)
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=90)
+        assert p.returncode in (0, 130)
+        equal(os.listdir(folder), ["l.safetensors"] if p.returncode == 0 else [])
+
+
+# ---- output ---------------------------------------------------------------------------------------------------------
+SMALL = [("run", "-m", MODEL, "-p", "Tell me a story.", "-n", "20"), ("run", "-m", MODEL, "-p", "a", "-n", "2", "--json"),
+         ("tokenize", "-m", MODEL, "-p", "a"), ("tokenize", "-m", MODEL, "-p", "a", "--json"), ("devices",), ("devices", "--json"),
+         ("plugins",), ("plugins", "--json"), ("config",), ("config", "--json"), ("inspect", MODEL), ("inspect", MODEL, "--json"),
+         ("--help",), ("run", "--help"), ("--version",), ("bench", "-m", MODEL, "-p", "8", "-n", "2", "-r", "1"),
+         ("bench", "-m", MODEL, "-p", "8", "-n", "2", "-r", "1", "--json"), ("logits", "-m", MODEL, "-p", "a", "-o", "-")]
+
+
+def test_output_full_disk():
+    if not os.path.exists("/dev/full"):
+        raise Skipped("no /dev/full")
+    for args in SMALL:
+        with open("/dev/full", "wb") as full:
+            p = subprocess.run([MINERVA] + list(args), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, env=environment())
+        assert p.returncode == 1, (args, p.returncode, p.stderr)
+        has(p.stderr.decode(), "minerva: error: cannot write to standard output: No space left on device")
+    is_error(minerva("logits", "-m", MODEL, "-p", "a", "-o", "/dev/full", code=1), "cannot write to /dev/full")
+
+
+def test_output_closed_pipe():
+    for args in SMALL:
+        r, w = os.pipe()
+        os.close(r)
+        p = subprocess.run([MINERVA] + list(args), stdin=subprocess.DEVNULL, stdout=w, stderr=subprocess.PIPE, env=environment())
+        os.close(w)
+        assert p.returncode == 1, (args, p.returncode, p.stderr)
+        has(p.stderr.decode(), "minerva: error: cannot write to standard output: Broken pipe")
+
+
+def test_output_closed_midway():
+    p = subprocess.Popen([MINERVA, "run", "-m", MODEL, "-p", "Tell me a story.", "--ignore-eos", "-n", "-1", "--device", "reference"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    assert os.read(p.stdout.fileno(), 1)
+    p.stdout.close()
+    err = p.stderr.read().decode()
+    equal(p.wait(60), 1)
+    has(err, "Broken pipe")
+
+
+def test_output_streams():
+    p = subprocess.Popen([MINERVA, "run", "-m", MODEL, "-p", "Tell me a story.", "--ignore-eos", "-n", "300", "--device", "reference"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment())
+    first = os.read(p.stdout.fileno(), 65536)
+    rest, _ = p.communicate(timeout=90)
+    assert 0 < len(first) < len(rest)
+
+
+# ---- tokenize -------------------------------------------------------------------------------------------------------
+def tokenize(*args, **more):
+    return minerva("tokenize", "-m", MODEL, *args, **more)
+
+
+def test_tokenize_forms():
+    ids = tokenize("-p", "Hello world", "--json").json()
+    equal(list(ids), ["ids"])
+    equal(ids["ids"][0], 0)
+    bare = tokenize("-p", "Hello world", "--json", "--no-bos").json()["ids"]
+    equal(bare, ids["ids"][1:])
+    equal(tokenize("-p", "Hello world").out, " ".join(map(str, ids["ids"])) + "\n")
+    with scratch() as folder:
+        equal(tokenize("--file", put(folder, "t", "Hello world"), "--json").json(), ids)
+        assert tokenize("--file", put(folder, "t", "Hello world\n"), "--json").json() != ids  # its bytes, all of them
+    equal(tokenize("--file", "-", "--json", stdin=b"Hello world").json(), ids)
+    equal(tokenize("-p", "", "--json").json()["ids"], [0])
+    equal(tokenize("-p", "", "--no-bos", "--json").json()["ids"], [])
+    assert tokenize("-p", "-", "--no-bos", "--json", stdin=b"Hello world").json()["ids"] != bare  # a text like any other
+
+
+def test_tokenize_special():
+    equal(tokenize("-p", "<|eot_id|>", "--no-bos", "--parse-special", "--json").json()["ids"], [4])
+    assert 4 not in tokenize("-p", "<|eot_id|>", "--no-bos", "--json").json()["ids"]
+
+
+def test_tokenize_errors():
+    is_error(tokenize("-p", b"\xff", code=1), "UTF-8")
+    is_error(tokenize("--file", "/nonexistent/text", code=1), "/nonexistent/text")
+    is_error(tokenize("--file", "/", code=1), "cannot read /")
+    if os.path.exists(FIXTURE):
+        is_error(minerva("tokenize", "-m", FIXTURE, "-p", "a", code=None), "tokeni")
+
+
+def gguf_string(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def test_tokenize_vocabulary_only():
+    """A GGUF file with a vocabulary and no tensors."""
+    with open(os.path.join(MODEL, "tokenizer.json"), encoding="utf-8") as f:
+        t = json.load(f)
+    special = {a["id"]: a["content"] for a in t["added_tokens"]}
+    ids = dict([(i, s) for s, i in t["model"]["vocab"].items()] + list(special.items()))
+    n = max(ids) + 1
+    merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+
+    def array(key, kind, items):
+        return gguf_string(key) + struct.pack("<IIQ", 9, kind, n if kind == 5 else len(items)) + b"".join(items)
+
+    kv = [gguf_string(k) + struct.pack("<I", 8) + gguf_string(v) for k, v in
+          [("general.architecture", "llama"), ("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "llama-bpe")]]
+    kv += [array("tokenizer.ggml.tokens", 8, [gguf_string(ids.get(i, "[PAD%d]" % i)) for i in range(n)]),
+           array("tokenizer.ggml.token_type", 5, [struct.pack("<i", 3 if i in special else 1) for i in range(n)]),
+           array("tokenizer.ggml.merges", 8, [gguf_string(m) for m in merges]),
+           gguf_string("tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 0)]
+    with scratch() as folder:
+        path = put(folder, "vocab.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, len(kv)) + b"".join(kv))
+        for text in ("Tell me a story.", "", "héllo  12345 \U0001f98a"):
+            equal(minerva("tokenize", "-m", path, "-p", text, "--no-bos", "--json").json(), tokenize("-p", text, "--no-bos", "--json").json())
+        equal(minerva("inspect", path, "--json").json()["tensors"], [])
+        is_error(minerva("run", "-m", path, "-p", "a", code=1), "vocab.gguf")
+
+
+# ---- logits ---------------------------------------------------------------------------------------------------------
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        assert n % 8 == 0
+        return json.loads(f.read(n)), f.read()
+
+
+def test_logits_form():
+    with scratch() as folder:
+        path = folder + "/l.safetensors"
+        equal(minerva("logits", "-m", MODEL, "--prompt-ids", IDS, "-o", path).out, "")
+        equal(os.listdir(folder), ["l.safetensors"])
+        head, data = read_safetensors(path)
+        equal({k: (v["dtype"], v["shape"], v["data_offsets"]) for k, v in head.items()},
+              {"tokens": ("I32", [22], [0, 88]), "logits": ("F32", [22, 2048], [88, 88 + 4 * 22 * 2048])})
+        equal(list(struct.unpack_from("<22i", data)), [int(i) for i in IDS.split(",")])
+        last = struct.unpack_from("<2048f", data, 88 + 4 * 21 * 2048)
+        assert all(map(math.isfinite, last))
+        equal(len(data), 88 + 4 * 22 * 2048)
+        first = run("--prompt-ids", IDS, "-n", "1", "--temp", "0", "--precision", "exact", "--json").json()["ids"]
+        equal([last.index(max(last))], first)
+        equal(minerva("logits", "-m", MODEL, "--prompt-ids", IDS, "-o", "-").raw, open(path, "rb").read())
+        minerva("logits", "-m", MODEL, "-p", "Hello", "-o", path)
+        equal(struct.unpack_from("<1i", read_safetensors(path)[1])[0], 0)
+
+
+def test_logits_failure_leaves_nothing():
+    with scratch() as folder:
+        path = folder + "/l.safetensors"
+        for args, code in ((("--prompt-ids", "1,99999"), 1), (("--prompt-ids", "1,2,3", "-c", "2"), 1), (("--prompt-ids", "1", "--device", "nope"), 3)):
+            minerva("logits", "-m", MODEL, *args, "-o", path, code=code)
+            equal(os.listdir(folder), [])
+        is_error(minerva("logits", "-m", MODEL, "--prompt-ids", "1", "-o", folder + "/none/l", code=1), folder + "/none/l")
+        put(folder, "l.safetensors", "old")
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        minerva("logits", "-m", MODEL, "--prompt-ids", "1,2,3", "-o", path, code=1, preexec_fn=small_files)
+        equal(os.listdir(folder), ["l.safetensors"])
+        equal(open(path).read(), "old")
+
+
+# ---- lists ----------------------------------------------------------------------------------------------------------
+def test_lists_devices():
+    devices = minerva("devices", "--json").json()
+    for d in devices:
+        equal(list(d), ["name", "plugin", "description", "uid", "mem_total", "mem_free", "usable", "reason"])
+        assert isinstance(d["usable"], bool) and isinstance(d["mem_total"], int) and isinstance(d["mem_free"], int)
+    names = {d["name"]: d for d in devices}
+    for name in ("reference", "cpu_simd"):
+        assert names[name]["usable"] and names[name]["plugin"] == name and names[name]["mem_total"] > 0
+    text = minerva("devices").out
+    has(text, "reference", "cpu_simd")
+    equal([line.split()[0] for line in minerva("--list-devices").out.splitlines()], [line.split()[0] for line in text.splitlines()])
+    has(minerva("run", "--list-devices").out, "cpu_simd")
+
+
+def test_lists_plugins():
+    plugins = minerva("plugins", "--json").json()
+    for p in plugins:
+        equal(list(p), ["path", "id", "kind", "abi", "status", "reason"])
+    ok = {p["id"]: p for p in plugins if p["status"] == "ok"}
+    for name, kind in (("reference", "backend"), ("cpu_simd", "backend"), ("gguf", "loader"), ("safetensors", "loader")):
+        equal(ok[name]["kind"], kind)
+        assert os.path.isfile(ok[name]["path"]) and re.fullmatch(r"\d+\.\d+", ok[name]["abi"])
+    has(minerva("plugins").out, "reference", "cpu_simd", "gguf", "safetensors")
+
+
+def test_lists_config():
+    items = {c["key"]: c for c in minerva("config", "--json").json()}
+    for c in items.values():
+        equal(list(c), ["key", "value", "origin"])
+    equal((items["device"]["value"], items["device"]["origin"]), ("auto", "default"))
+    items = {c["key"]: c for c in minerva("config", "--json", env=environment(MINERVA_DEVICE="reference")).json()}
+    equal(items["device"]["value"], "reference")
+    has(items["device"]["origin"], "MINERVA_DEVICE")
+    items = {c["key"]: c for c in minerva("config", "--json", "--device", "cpu", env=environment(MINERVA_DEVICE="reference")).json()}
+    equal((items["device"]["value"], items["device"]["origin"]), ("cpu", "command line"))
+    has(minerva("config").out, "device", "default")
+    with scratch() as folder:
+        os.mkdir(folder + "/minerva")
+        put(folder + "/minerva", "minerva.ini", "device = reference\n")
+        env = environment()
+        env["XDG_CONFIG_HOME"] = folder
+        has(minerva("config", env=env).out, "reference", "minerva.ini")
+
+
+def test_lists_inspect():
+    m = minerva("inspect", MODEL, "--json").json()
+    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors"])
+    equal((m["format"], m["arch"]), ("safetensors", "llama"))
+    assert 5.0e6 < m["params"] < 5.5e6 and m["bytes"] >= 2 * m["params"]
+    for t in m["tensors"]:
+        equal(list(t), ["name", "dtype", "dim"])
+    dims = {t["name"]: (t["dtype"].lower(), t["dim"]) for t in m["tensors"]}
+    equal(dims["token_embd.weight"], ("bf16", [2048, 256]))
+    equal(dims["blk.0.attn_k.weight"][1], [128, 256])
+    equal(m["metadata"]["llama.block_count"], 6)
+    equal(minerva("inspect", "-m", MODEL, "--json").json(), m)
+    has(minerva("inspect", MODEL).out, "token_embd.weight", "llama.block_count")
+    q8 = os.path.join(DATA, "storyteller-q8_0.gguf")
+    if os.path.exists(q8):
+        g = minerva("inspect", q8, "--json").json()
+        equal((g["format"], g["arch"], g["params"]), ("gguf", "llama", m["params"]))
+        equal(len(g["metadata"]["tokenizer.ggml.tokens"]), 2048)
+        assert len(minerva("inspect", q8).out) < 30000
+    is_error(minerva("inspect", "/nonexistent/m", code=1), "/nonexistent/m")
+
+
+# ---- devices --------------------------------------------------------------------------------------------------------
+def test_devices_unknown():
+    for name in ("nope", "cuda:0", "cpu_simd:7", "reference,nope"):
+        is_error(run("-p", "a", "-n", "1", "--device", name, code=3), "reference", "cpu_simd")
+    is_error(run("-p", "a", "-n", "1", env=environment(MINERVA_DEVICE="cuda:0"), code=3), "cuda:0", "reference", "cpu_simd")
+    is_error(minerva("bench", "-m", MODEL, "--device", "nope", code=3), "cpu_simd")
+
+
+def test_devices_named():
+    for asked, got in (("reference", "reference"), ("cpu_simd", "cpu_simd"), ("cpu", "cpu_simd"), ("auto", "cpu_simd"), ("cpu_simd:0", "cpu_simd")):
+        r = run("--prompt-ids", IDS, "-n", "2", "--temp", "0", "--device", asked, "--json")
+        equal(r.json()["device"].split(":")[0], got)
+        has(r.err, "minerva: ", got)
+    r = run("--prompt-ids", IDS, "-n", "2", "--device", "cpu", "--json", env=environment(MINERVA_DEVICE="nope"))
+    equal(r.json()["device"].split(":")[0], "cpu_simd")  # the command line wins
+
+
+def test_devices_threads_precision():
+    for flags in (("-t", "1"), ("-b", "1"), ("--precision", "a16"), ("-ctk", "f16", "-ctv", "f16"), ("-ctk", "f32")):
+        check_answer(run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json", *flags).json())
+    exact = [run("--prompt-ids", IDS, "-n", "30", "--temp", "0", "--precision", "exact", "--json", *flags).json()["ids"]
+             for flags in ((), ("-t", "1"), ("-b", "1"), ("-b", "7"))]
+    assert exact.count(exact[0]) == len(exact)
+
+
+# ---- plugins --------------------------------------------------------------------------------------------------------
+def test_plugins_unknown_file():
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        put(folder, "vendor.so", b"\x7fELF but not really")
+        libc = next((p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6") if os.path.exists(p)), None)
+        if libc:
+            shutil.copy(libc, folder + "/other.so")
+        env = environment(MINERVA_PLUGIN_PATH=folder)
+        listed = {os.path.basename(p["path"]): p for p in minerva("plugins", "--json", env=env).json()}
+        for name in ["vendor.so"] + (["other.so"] if libc else []):
+            assert listed[name]["status"] != "ok" and listed[name]["reason"], listed[name]
+        equal(run("--prompt-ids", IDS, "-n", "2", "--temp", "0", "--json", env=env).json()["device"].split(":")[0], "cpu_simd")
+
+
+def test_plugins_without_cpu_simd():
+    files = plugin_files()
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("reference", "gguf", "safetensors"):
+            shutil.copy(files[name], folder)
+        env = environment(MINERVA_PLUGIN_PATH_ONLY=folder)
+        r = run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json", env=env)
+        equal(r.json()["device"].split(":")[0], "reference")
+        has(r.err, "minerva: warning: reference")
+        os.remove(folder + "/" + os.path.basename(files["reference"]))
+        is_error(run("-p", "a", env=env, code=3))
+        minerva("inspect", MODEL, env=env)
+        os.remove(folder + "/" + os.path.basename(files["safetensors"]))
+        is_error(run("-p", "a", env=env, code=1), MODEL)
+
+
+# ---- bench ----------------------------------------------------------------------------------------------------------
+FIELDS = ["model", "params", "bytes", "device", "threads", "precision", "test", "n_prompt", "n_gen", "depth", "batch", "samples_ts", "avg_ts",
+          "stddev_ts", "load_s", "ttft_s", "peak_rss"]
+
+
+def bench(*args, **more):
+    return minerva("bench", "-m", MODEL, *args, **more)
+
+
+def test_bench_json():
+    tests = bench("-p", "32", "-n", "8", "-d", "0,40", "-b", "1,3", "-r", "3", "--json").lines()
+    equal([(t["test"], t["batch"]) for t in tests], [(name, b) for d in ("", " @ d40") for b in (1, 3) for name in ("pp32" + d, "tg8" + d)])
+    for t in tests:
+        equal(list(t), FIELDS)
+        equal(len(t["samples_ts"]), 3)
+        mean = sum(t["samples_ts"]) / 3
+        assert abs(t["avg_ts"] - mean) < 1e-4 * mean and all(s > 0 for s in t["samples_ts"])
+        deviation = math.sqrt(sum((s - mean) ** 2 for s in t["samples_ts"]) / 2)
+        assert abs(t["stddev_ts"] - deviation) < 1e-3 * mean
+        assert t["load_s"] > 0 and t["ttft_s"] > 0 and t["peak_rss"] > 10 << 20 and t["threads"] > 0
+        assert t["precision"] in ("exact", "a16", "a8") and t["device"].startswith("cpu_simd")
+        equal((t["n_prompt"], t["n_gen"]), (32, 0) if t["test"].startswith("pp") else (0, 8))
+    one = bench("-p", "0", "-n", "4", "-r", "1", "--json", "--precision", "exact").lines()
+    equal([(t["test"], t["stddev_ts"], t["precision"]) for t in one], [("tg4", 0, "exact")])
+    equal([t["test"] for t in bench("-p", "4,8", "-n", "0", "-r", "1", "--json").lines()], ["pp4", "pp8"])
+
+
+def test_bench_tables():
+    r = bench("-p", "16", "-n", "4", "-r", "2")
+    has(r.out, "| model ", "| size ", "| params ", "| device ", "| threads ", "| test ", "t/s ± σ", "pp16", "tg4", "load time", "peak memory", "p50", "p99")
+    rows = bench("-p", "16", "-n", "4", "-r", "2", "--csv").out.splitlines()
+    equal(rows[0].split(","), FIELDS)
+    equal(len(rows), 3)
+
+
+# ---- chat -----------------------------------------------------------------------------------------------------------
+def test_chat_turns():
+    chat = minerva("chat", "-m", MODEL, "--temp", "0", "--precision", "exact", "-n", "60", stdin="What color is the sky?\n\nTell me a story.\n".encode())
+    first = run("-p", "What color is the sky?", "--temp", "0", "--precision", "exact", "-n", "60", "--json").json()
+    assert chat.out.startswith(first["text"] + "\n") and len(chat.out) > len(first["text"]) + 20, chat.out
+    again = minerva("chat", "-m", MODEL, "--temp", "0", "--precision", "exact", "-n", "60", stdin=b"What color is the sky?\n/clear\nWhat color is the sky?\n/exit\nnever\n")
+    equal(again.out, 2 * (first["text"] + "\n"))
+    minerva("chat", "-m", MODEL, "-n", "5", "--system", "You are brief.", stdin=b"a\nb\nc\n")  # answers that are cut, then go on
+    equal(minerva("chat", "-m", MODEL, stdin=b"").out, "")
+    is_error(minerva("chat", "-m", MODEL, stdin=b"\xff\n", code=1), "UTF-8")
+
+
+# ---- install --------------------------------------------------------------------------------------------------------
+STORY = r"""#include <minerva/minerva.h>
+#include <stdio.h>
+static int print(void *arg, const char *text, uint64_t n) { return fwrite(text, 1, n, arg) != n; }
+int main(void) {
+    mn_error err = MN_ERROR; mn_runtime *rt; mn_model *model; mn_session *s; mn_status status;
+    if ((status = mn_runtime_create(NULL, &rt, &err)) || (status = mn_model_open(rt, NULL, &model, &err)) ||
+        (status = mn_session_create(model, NULL, &s, &err)) || (status = mn_generate(s, "Tell me a story.", NULL, print, stdout, &err)))
+        return fprintf(stderr, "%s\n", err.msg), mn_exit_code(status);
+    return mn_session_free(s), mn_model_free(model), mn_runtime_free(rt), 0;
+}
+"""
+
+
+def find_prefix(root):
+    for folder, _, files in os.walk(root):
+        if os.path.basename(folder) == "bin" and "minerva" in files:
+            return os.path.dirname(folder)
+    raise AssertionError("no bin/minerva below " + root)
+
+
+def test_install_moved():
+    meson = os.environ.get("MESON") or shutil.which("meson") or "/usr/bin/meson"
+    if not BUILD or not os.path.exists(meson):
+        raise Skipped("needs the build folder and meson")
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        p = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--destdir", folder + "/first"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        equal((p.returncode, p.stdout if p.returncode else b""), (0, b""))
+        os.mkdir(folder + "/second")
+        prefix = folder + "/second/moved"
+        shutil.move(find_prefix(folder + "/first"), prefix)
+        exe = prefix + "/bin/minerva"
+        r = minerva("run", "-p", "Tell me a story.", "-n", "30", exe=exe, cwd="/")
+        assert len(r.out) > 20, r.out
+        for q in minerva("plugins", "--json", exe=exe, cwd="/").json():
+            equal((q["status"], os.path.commonpath([os.path.realpath(q["path"]), os.path.realpath(prefix)])), ("ok", os.path.realpath(prefix)))
+        check_program(folder, prefix)
+
+
+def check_program(folder, prefix):
+    """Ten lines, built with pkg-config, tell the story."""
+    cc, pkg = shutil.which(os.environ.get("CC", "cc")), shutil.which("pkg-config")
+    found = [os.path.join(at, "minerva.pc") for at, _, files in os.walk(prefix) if "minerva.pc" in files]
+    equal(len(found), 1)
+    if not cc or not pkg:
+        raise Skipped("needs a compiler and pkg-config")
+    env = environment(PKG_CONFIG_PATH=os.path.dirname(found[0]))
+    flags = subprocess.run([pkg, "--define-prefix", "--cflags", "--libs", "minerva"], env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    lib = next(f[2:] for f in flags if f.startswith("-L"))
+    sanitize = ["-fsanitize=address,undefined"] if os.environ.get("MINERVA_TEST_SANITIZE") else []
+    subprocess.run([cc, "-std=c11", "-Wall", put(folder, "story.c", STORY), "-o", folder + "/story", "-Wl,-rpath," + lib] + sanitize + flags, check=True)
+    p = subprocess.run([folder + "/story"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=environment(), timeout=100)
+    assert p.returncode == 0 and len(p.stdout) > 50, (p.returncode, p.stdout, p.stderr)
+
+
+def main():
+    global MINERVA
+    MINERVA, group = os.path.abspath(sys.argv[1]), sys.argv[2]
+    tests = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_" + group)]
+    failed = skipped = 0
+    assert tests, group
+    for name, test in tests:
+        begin, word = time.monotonic(), "ok"
+        try:
+            test()
+        except Skipped as why:
+            word, skipped = "SKIP (%s)" % why, skipped + 1
+        except Exception as e:  # a failed check or a program that hangs: the others still tell something
+            word, failed = "FAIL\n  %s: %s" % (type(e).__name__, str(e)[:3000]), failed + 1
+        print("%s: %s (%.1f s)" % (name, word, time.monotonic() - begin), flush=True)
+    sys.exit(1 if failed else 77 if skipped == len(tests) else 0)
+
+
+main()
