@@ -39,6 +39,10 @@ static bool own_attr(mn_jctx *c, mn_jval v, mn_str name, bool *found, mn_jval *o
         *out = v.u.l->items[v.u.l->pos];
         return *found = true;
     }
+    if (v.type == MN_J_MACRO && mn_str_is(name, "name")) {
+        mn_str of = v.u.macro->node->name;
+        return mn_j_string(c, (mn_jstr){of.ptr, NULL, of.len, 0, false}, out);
+    }
     const mn_jfunc *f = mn_jmethod_find(v, name);
     *found = f != NULL;
     return !f || bound_method(c, v, f, out);

@@ -184,10 +184,7 @@ static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     for (s = mn_jstrip(s, NULL, 1); s.len; s = mn_jstrip(s, NULL, 1)) {
         size_t at = 0, n;
         uint32_t u;
-        if (max >= 0 && (int64_t)l->n >= max) { // the rest, without the space after it
-            s = mn_jstrip(s, NULL, 2);
-            return add_piece(c, l, s, 0, s.len);
-        }
+        if (max >= 0 && (int64_t)l->n >= max) return add_piece(c, l, s, 0, s.len); // the rest as it is
         while (at < s.len && (n = mn_jchar(s, at, &u), !mn_jcode_space(u))) at += n;
         if (!add_piece(c, l, s, 0, at)) return false;
         s = mn_jstr_slice(s, at, s.len);
@@ -199,10 +196,7 @@ static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     for (s = mn_jstrip(s, NULL, 2); s.len; s = mn_jstrip(s, NULL, 2)) {
         size_t at = s.len, n;
         uint32_t u;
-        if (max >= 0 && (int64_t)l->n >= max) {
-            s = mn_jstrip(s, NULL, 1);
-            return add_piece(c, l, s, 0, s.len);
-        }
+        if (max >= 0 && (int64_t)l->n >= max) return add_piece(c, l, s, 0, s.len);
         while (at && (n = mn_jchar_before(s, at, &u), !mn_jcode_space(u))) at -= n;
         if (!add_piece(c, l, s, at, s.len)) return false;
         s = mn_jstr_slice(s, 0, at);

@@ -352,7 +352,7 @@ b {{- n -}} c {{ n -}}
 ===
 {{ (1, 2) }}{{ () }}{{ (1,) }}{{ (1) }}{{ 1, 2 }}{{ [1, 2,] }}{{ {'a': 1,} }}{{ (1, 2,) }}{{ [[], [[]]] }}
 ===
-{{ d['a'] }}{{ d.b }}{{ items_dict.items }}
+{{ d['a'] }}{{ d.b }}{{ items_dict.items is callable }}
 ===
 {{ items_dict['items'] }}{% for k, v in items_dict.items() %}{{ k }}{{ v }}{% endfor %}
 ===
