@@ -2,7 +2,7 @@
 
 usage: jinja_oracle.py JINJA_RENDER
 """
-import glob, json, os, subprocess, sys, time, datetime
+import functools, glob, json, os, subprocess, sys, time, datetime
 
 try:
     import jinja2, jinja2.ext, jinja2.sandbox
@@ -404,9 +404,14 @@ VARS = {"name": "Ann", "n": 3, "yes": True, "none": None, "list": [1, 2, 3, 4, 5
         "messages": [msg("user", " hé "), msg("assistant", "yo"), msg("user", "x\n")], "bos_token": "<s>", "eos_token": "</s>"}
 
 
+@functools.lru_cache(maxsize=4)
+def compiled(source):
+    return env.from_string(source)
+
+
 def oracle(source, variables):
     try:
-        return True, env.from_string(source).render(**variables).encode()
+        return True, compiled(source).render(**variables).encode()
     except Exception as e:  # whatever Python says: it refuses
         return False, f"{type(e).__name__}: {e}".encode()
 
