@@ -48,6 +48,7 @@ void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *o
     out->size = sizeof *out;
     out->temp = (float)(isnan(f->temp) ? within(recommended(a, "general.sampling.temp", 0.7), 0, 100) : f->temp);
     out->top_p = (float)(isnan(f->top_p) ? within(recommended(a, "general.sampling.top_p", 0.95), 0, 1) : f->top_p);
+    if (out->top_p <= 0) out->top_p = 1e-9f; // the library takes 0 for "off"; who types 0 wants the most likely token alone
     out->top_k = (int32_t)(f->top_k < 0 ? within(recommended(a, "general.sampling.top_k", 0), 0, 2147483647.0) : (double)f->top_k);
     out->min_p = (float)f->min_p;
     out->repeat_penalty = (float)f->repeat_penalty;
