@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 static int count(void *arg, const char *text, uint64_t n) {
@@ -12,6 +13,8 @@ static int count(void *arg, const char *text, uint64_t n) {
     *(uint64_t *)arg += n;
     return 0;
 }
+
+static char demo[4096];
 
 /* Everything from runtime to answer; *stage says how far it came. */
 static mn_status whole(const char *device, int *stage, mn_error *err) {
@@ -23,7 +26,7 @@ static mn_status whole(const char *device, int *stage, mn_error *err) {
     mn_sample_params sp = {.size = sizeof sp, .max_new = 4};
     *stage = 0;
     mn_status st = mn_runtime_create(NULL, &rt, err);
-    if (!st && ++*stage) st = mn_model_open(rt, NULL, &m, err);
+    if (!st && ++*stage) st = mn_model_open(rt, demo, &m, err);
     if (!st && ++*stage) st = mn_session_create(m, &p, &s, err);
     if (!st && ++*stage) st = mn_generate(s, "Hi", &sp, count, &bytes, err);
     if (!st) ++*stage;
@@ -61,6 +64,8 @@ static void test_every_allocation(void **state) {
 }
 
 int main(void) {
+    const char *root = getenv("MINERVA_SOURCE_ROOT");
+    snprintf(demo, sizeof demo, "%s/models/storyteller", root ? root : ".");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
