@@ -76,6 +76,18 @@ static char *copy_meta(const mn_model *m, const char *key) {
     return mn_strndup(s.ptr ? s.ptr : "", s.len);
 }
 
+/* The model's name; a file that has none, or only repeats its architecture, is called by its file name. */
+static char *display_name(const mn_model *m) {
+    char *name = copy_meta(m, "general.name");
+    if (name && name[0] && strcmp(name, m->arch)) return name;
+    mn_free(name);
+    mn_str path = mn_str_of(m->canonical->path);
+    while (path.len > 1 && path.ptr[path.len - 1] == '/') path.len--;
+    size_t from = path.len;
+    while (from && path.ptr[from - 1] != '/') from--;
+    return mn_strndup(path.ptr + from, path.len - from);
+}
+
 mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {
     mn_model *m = mn_calloc(1, sizeof *m);
     char *full = m ? find_path(rt, path) : NULL;
@@ -89,7 +101,7 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     if (!st) st = open_text(m, err);
     if (!st) {
         m->arch = copy_meta(m, "general.architecture");
-        m->name = copy_meta(m, "general.name");
+        m->name = m->arch ? display_name(m) : NULL;
         st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);

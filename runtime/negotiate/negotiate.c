@@ -42,7 +42,16 @@ static void list_refusals(const mn_placement *p, const mn_offer *but, mn_text *o
         if (p->offers[i].status && &p->offers[i] != but) mn_text_printf(out, "%s%s %s", out->len ? "; " : "", p->offers[i].record->name, p->offers[i].reason);
 }
 
-static void explain(mn_placement *p, const mn_offer *win, bool named) {
+/* Backends that could not even be loaded: the likely reason for a fallback. */
+static void list_failed_plugins(const mn_registry *reg, mn_text *out) {
+    size_t n;
+    const mn_plugin_record *r = mn_registry_plugins(reg, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(r[i].status, "ok") && strcmp(r[i].status, "shadowed"))
+            mn_text_printf(out, "%s%s (%s): %s", out->len ? "; " : "", r[i].path, r[i].status, r[i].reason);
+}
+
+static void explain(mn_placement *p, const mn_registry *reg, const mn_offer *win, bool named) {
     mn_text why = {0};
     uint32_t others = 0;
     for (uint32_t i = 0; i < p->n_offers; i++) others += &p->offers[i] != win && !p->offers[i].status;
@@ -53,6 +62,7 @@ static void explain(mn_placement *p, const mn_offer *win, bool named) {
     else mn_text_printf(&why, "the fastest of %u usable devices", others + 1);
     mn_text refused = {0};
     list_refusals(p, win, &refused);
+    if (p->fallback) list_failed_plugins(reg, &refused);
     if (refused.len) mn_text_printf(&why, "; not used: %s", refused.ptr);
     mn_text_free(&refused);
     p->why = why.ptr;
@@ -110,7 +120,7 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     if (!p.offers) return mn_fail_memory(err, n * sizeof *p.offers);
     mn_status st = by_list(&p, reg, g, r, &win, &named, err);
     if (!st) {
-        explain(&p, win, named);
+        explain(&p, reg, win, named);
         p.chosen = (uint32_t)(win - p.offers);
         mn_offer_symbols(win, r, p.symbol_max);
         if (!p.why) st = mn_fail_memory(err, 64);
