@@ -154,7 +154,7 @@ static bool add_paths(setting *s, const char *value, const char *origin, int fro
 static mn_status lay(mn_config *cfg, const char *name, const char *value, const char *origin, int from,
                      const char *where, const char *shown, mn_error *err) {
     const mn_config_key *key = key_of(name);
-    if (key && !value_fits(key, value)) return fail_value(where, shown, key, value, err);
+    if (key && from != FROM_DEFAULT && !value_fits(key, value)) return fail_value(where, shown, key, value, err);
     setting *s = setting_of(cfg, name);
     bool done;
     if (!s)
