@@ -39,7 +39,7 @@ class Result:
 
 
 def environment(**changes):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_") and k != "LD_LIBRARY_PATH"}  # the build adds its own
     env["XDG_DATA_HOME"] = env["XDG_CONFIG_HOME"] = "/nonexistent"
     env.update({k: v for k, v in changes.items() if v is not None})
     return env
@@ -714,7 +714,7 @@ def check_program(folder, prefix):
     if not cc or not pkg:
         raise Skipped("needs a compiler and pkg-config")
     env = environment(PKG_CONFIG_PATH=os.path.dirname(found[0]))
-    flags = subprocess.run([pkg, "--define-prefix", "--cflags", "--libs", "minerva"], env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    flags = subprocess.run([pkg, "--define-variable=prefix=" + prefix, "--cflags", "--libs", "minerva"], env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split()
     lib = next(f[2:] for f in flags if f.startswith("-L"))
     sanitize = ["-fsanitize=address,undefined"] if os.environ.get("MINERVA_TEST_SANITIZE") else []
     subprocess.run([cc, "-std=c11", "-Wall", put(folder, "story.c", STORY), "-o", folder + "/story", "-Wl,-rpath," + lib] + sanitize + flags, check=True)
