@@ -1,6 +1,7 @@
 /* bench_linear.c -- not a test: GB/s of weights and GFLOP/s of LINEAR per ISA, type, class and rows, beside a read loop with
  * several streams per thread in the same run. Usage: bench_linear [threads [isa]]. */
 #include "../../plugins/cpu_simd/nodes.h"
+#include "read_streams.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #define K 2048
 #define BIG (384u << 20) /* bytes of weights for one row: beyond any cache */
-enum { STREAMS = 8, REPEATS = 5, MAX_THREADS = 64 };
+enum { REPEATS = 5, MAX_THREADS = 64 };
 
 static double now(void) {
     struct timespec t;
@@ -18,21 +19,6 @@ static double now(void) {
 
 typedef struct { const mnk_linear *kern; mnc_weight w; float *x, *y; uint8_t *xq; int64_t r; bool blas; const uint8_t *mem; uint64_t bytes, sink; } work;
 typedef struct { work *w; uint32_t i, n; void *panel; pthread_barrier_t *at; double *took; } worker;
-
-static uint64_t read_streams(const uint8_t *p, uint64_t bytes) {
-    typedef uint64_t v8 __attribute__((vector_size(64)));
-    v8 sum[STREAMS] = {0};
-    uint64_t part = bytes / STREAMS / 64 * 64;
-    for (uint64_t i = 0; i < part; i += 64)
-        for (int s = 0; s < STREAMS; s++) {
-            v8 v;
-            memcpy(&v, p + (uint64_t)s * part + i, 64);
-            __builtin_prefetch(p + (uint64_t)s * part + i + 1024);
-            sum[s] += v;
-        }
-    for (int s = 1; s < STREAMS; s++) sum[0] += sum[s];
-    return sum[0][0] ^ sum[0][5];
-}
 
 static void once(worker *t) {
     work *w = t->w;
@@ -106,7 +92,7 @@ int main(int argc, char **argv) {
     w.y = malloc(sizeof(float) * 512 * 16384 > BIG / 16 ? sizeof(float) * 512 * 16384 : BIG / 16);
     for (int i = 0; i < 512 * K; i++) w.x[i] = (float)(i % 17 - 8) * 0.1f;
     double limit = BIG / seconds(&w, n) * 1e-9 * 1e9;
-    printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read loop | GFLOP/s |\n|---|---|---|---|---|\n", n, STREAMS, limit * 1e-9);
+    printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read loop | GFLOP/s |\n|---|---|---|---|---|\n", n, READ_STREAMS, limit * 1e-9);
     for (uint32_t i = 0; i < n_rows; i++) {
         if (!rows[i].linear || rows[i].isa > mnk_isa_cap(level, cap) || (argc > 2 && rows[i].isa < cap)) continue;
         for (int j = 0; j < 5; j++) {
