@@ -20,13 +20,6 @@ int utf8_length(const char *s, size_t n) {
     return code < least[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : len;
 }
 
-void format_double(double v, char *dst, size_t n) {
-    for (int digits = 6; digits <= 17; digits++) { // the program never sets LC_NUMERIC: the point is a point
-        snprintf(dst, n, "%.*g", digits, v);
-        if (strtod(dst, NULL) == v) return;
-    }
-}
-
 static void comma(json_out *j) {
     if (j->after_value && j->depth) out_put(j->out, ",", 1);
     j->after_value = 1;
@@ -104,7 +97,10 @@ void json_uint(json_out *j, uint64_t v) {
 
 void json_num(json_out *j, double v) {
     char buf[40] = "null";
-    if (isfinite(v)) format_double(v, buf, sizeof buf);
+    for (int digits = 6; digits <= 17 && isfinite(v); digits++) { // the shortest that reads back as v
+        snprintf(buf, sizeof buf, "%.*g", digits, v);             // the program never sets LC_NUMERIC: the point is a point
+        if (strtod(buf, NULL) == v) break;
+    }
     plain(j, buf);
 }
 

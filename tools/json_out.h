@@ -22,6 +22,4 @@ void json_ids(json_out *j, const int32_t *ids, size_t n);
 
 /* Length 1..4 of the UTF-8 character at s, or 0 if s[0..n) does not begin with one. */
 int utf8_length(const char *s, size_t n);
-/* The shortest decimal that reads back as v, into dst of at least 32 bytes. */
-void format_double(double v, char *dst, size_t n);
 #endif
