@@ -23,20 +23,6 @@ sampling_flags sampling_defaults(void) {
     return f;
 }
 
-/* A number of the model's metadata, or otherwise. */
-static double recommended(const app *a, const char *key, double otherwise) {
-    mn_str k;
-    mn_value v = {sizeof v, 0, 0, 0, {0, 0}, 0, 0};
-    for (uint32_t i = 0; mn_model_meta(a->model, i, &k, &v) == MN_OK; i++) {
-        if (k.len != strlen(key) || memcmp(k.ptr, key, k.len) != 0) continue;
-        if (v.type == MN_VALUE_FLOAT && isfinite(v.f)) return v.f;
-        if (v.type == MN_VALUE_INT) return (double)v.i;
-    }
-    return otherwise;
-}
-
-static double within(double v, double lo, double hi) { return v < lo ? lo : v > hi ? hi : v; }
-
 static uint64_t random_seed(void) {
     uint64_t seed = 0;
     if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = (uint64_t)(seconds() * 1e6);
@@ -46,10 +32,10 @@ static uint64_t random_seed(void) {
 void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *out) {
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
-    out->temp = (float)(isnan(f->temp) ? within(recommended(a, "general.sampling.temp", 0.7), 0, 100) : f->temp);
-    out->top_p = (float)(isnan(f->top_p) ? within(recommended(a, "general.sampling.top_p", 0.95), 0, 1) : f->top_p);
-    if (out->top_p <= 0) out->top_p = 1e-9f; // the library takes 0 for "off"; who types 0 wants the most likely token alone
-    out->top_k = (int32_t)(f->top_k < 0 ? within(recommended(a, "general.sampling.top_k", 0), 0, 2147483647.0) : (double)f->top_k);
+    mn_model_sample_defaults(a->model, out);
+    if (!isnan(f->temp)) out->temp = (float)f->temp;
+    if (!isnan(f->top_p)) out->top_p = f->top_p > 0 ? (float)f->top_p : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
+    if (f->top_k >= 0) out->top_k = (int32_t)f->top_k;
     out->min_p = (float)f->min_p;
     out->repeat_penalty = (float)f->repeat_penalty;
     out->frequency_penalty = (float)f->frequency_penalty;

@@ -126,6 +126,10 @@ typedef struct {
     const int32_t *stop;
 } mn_sample_params;
 
+/* How the model's makers say it should be sampled (generation_config.json, general.sampling.*), else temp 0.7, top_p 0.95, top_k off;
+ * everything else 0. *out is filled up to its size. */
+MN_API void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
+
 /* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the prompt does not fit
  * (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences are in use, or the cache is full. params NULL: greedy. */
 MN_API mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq, mn_error *err);

@@ -23,8 +23,7 @@ struct mn_model {
     char *arch, *name;
     mn_tokenizer *tokenizer;  /* NULL = has none */
     mn_jinja *chat;           /* NULL = has no template */
-    double temp, top_p;       /* defaults of generation_config.json; < 0 = unset */
-    int64_t top_k;
+    mn_sample_params defaults; /* of generation_config.json or metadata */
     int32_t *stop;            /* every id that ends a generation, each once */
     uint32_t n_stop;
     pthread_mutex_t lock;     /* guards graph */

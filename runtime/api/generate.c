@@ -38,11 +38,12 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)
 
 mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params, int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err) {
     const mn_model *m = s->model;
-    mn_sample_params own = {.size = sizeof own, .max_new = 512, .seed = mn_now_ns(), .temp = m->temp >= 0 ? (float)m->temp : 0.7f,
-                            .top_p = m->top_p > 0 ? (float)m->top_p : 0.95f, .top_k = m->top_k > 0 ? (int32_t)m->top_k : 0};
+    mn_sample_params own = m->defaults;
     int32_t *ids = NULL, seq = -1;
     uint32_t n = 0;
     mn_stream *stream = NULL;
+    own.max_new = 512;
+    own.seed = mn_now_ns();
     mn_status st = prompt_ids(m, prompt, &ids, &n, err);
     if (!st) st = mn_stream_create(m, 1, &stream, err);
     if (!st) st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);

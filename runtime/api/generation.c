@@ -48,19 +48,35 @@ static bool stops_without_tokenizer(mn_model *m, const cJSON *generation) {
     return ok;
 }
 
-static double number(const cJSON *json, const char *key) {
+static double clamp(double v, double lo, double hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+/* generation_config.json's key, else metadata's, else otherwise. */
+static double recommended(const mn_model *m, const cJSON *json, const char *key, const char *meta_key, double otherwise) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNumber(v) && v->valuedouble >= 0 ? v->valuedouble : -1;
+    double d = otherwise;
+    if (cJSON_IsNumber(v)) d = v->valuedouble;
+    else mn_meta_f64(&m->canonical->meta, meta_key, &d, NULL);
+    return isfinite(d) ? d : otherwise;
+}
+
+static void read_defaults(mn_model *m, const cJSON *generation) {
+    m->defaults = (mn_sample_params){.size = sizeof m->defaults};
+    m->defaults.temp = (float)clamp(recommended(m, generation, "temperature", "general.sampling.temp", 0.7), 0, 100);
+    m->defaults.top_p = (float)clamp(recommended(m, generation, "top_p", "general.sampling.top_p", 0.95), 0, 1);
+    m->defaults.top_k = (int32_t)clamp(recommended(m, generation, "top_k", "general.sampling.top_k", 0), 0, INT32_MAX);
+}
+
+void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
+    const uint32_t size = out->size;
+    memcpy(out, &m->defaults, MN_MIN((size_t)size, sizeof m->defaults));
+    out->size = size;
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {
     cJSON *generation = side_car(m, "generation_config.json");
     uint32_t n = 0;
     bool ok = true;
-    m->temp = number(generation, "temperature");
-    m->top_p = number(generation, "top_p");
-    double k = number(generation, "top_k");
-    m->top_k = k < 1e9 ? (int64_t)k : -1;
+    read_defaults(m, generation);
     const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
     for (uint32_t i = 0; i < n && ok; i++) ok = add(m, own[i]);
     if (!m->tokenizer) ok = stops_without_tokenizer(m, generation);
