@@ -144,3 +144,15 @@ int read_all(const char *path, char **data, size_t *n) {
     *data = NULL;
     return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s", is_stdin ? "standard input" : path, strerror(e));
 }
+
+int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json, app_print as_table) {
+    app a = {0};
+    out_file out = out_stdout();
+    int code = args_parse(page, argc, argv);
+    if (code == ARGS_OK && (code = app_open_runtime(&a, flags)) == 0) {
+        (flags->json ? as_json : as_table)(&a, &out);
+        code = out_finish(&out, 0);
+    }
+    app_close(&a);
+    return code;
+}

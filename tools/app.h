@@ -80,4 +80,8 @@ int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+/* The body of a subcommand that lists what the runtime knows: parses, opens the runtime, prints in one of two ways. */
+typedef void (*app_print)(const app *a, out_file *out);
+int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json, app_print as_table);
+
 #endif

@@ -39,13 +39,5 @@ int cmd_config(int argc, char **argv) {
     const arg_page page = {"config", "[--json]",
                            "Prints every setting with its origin: the command line wins over MINERVA_* variables, these over\n"
                            "minerva.ini (the user's over the system's), that over the default.", groups, COUNT(groups)};
-    app a = {0};
-    out_file out = out_stdout();
-    int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK && (code = app_open_runtime(&a, &flags)) == 0) {
-        (flags.json ? as_json : as_table)(&a, &out);
-        code = out_finish(&out, 0);
-    }
-    app_close(&a);
-    return code;
+    return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

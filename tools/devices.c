@@ -43,13 +43,5 @@ int cmd_devices(int argc, char **argv) {
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
     const arg_page page = {"devices", "[--json]", "Lists the devices of all plugins, and why one is not usable.", groups, COUNT(groups)};
-    app a = {0};
-    out_file out = out_stdout();
-    int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK && (code = app_open_runtime(&a, &flags)) == 0) {
-        (flags.json ? as_json : as_table)(&a, &out);
-        code = out_finish(&out, 0);
-    }
-    app_close(&a);
-    return code;
+    return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

@@ -49,13 +49,5 @@ int cmd_plugins(int argc, char **argv) {
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
     const arg_page page = {"plugins", "[--json]", "Lists the plugin files that were found, in the order of the search, and why one was refused.",
                            groups, COUNT(groups)};
-    app a = {0};
-    out_file out = out_stdout();
-    int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK && (code = app_open_runtime(&a, &flags)) == 0) {
-        (flags.json ? as_json : as_table)(&a, &out);
-        code = out_finish(&out, 0);
-    }
-    app_close(&a);
-    return code;
+    return app_list(&page, &flags, argc, argv, as_json, as_table);
 }
