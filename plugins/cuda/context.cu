@@ -1,0 +1,155 @@
+/* context.cu -- scratch, bindings, and one captured graph per bucket of symbol values. */
+#include "program.h"
+
+mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+    mn_device *d = p->dev;
+    const uint64_t n = p->graph->n_symbols * sizeof(int64_t);
+    mn_str value;
+    mn_context *c = (mn_context *)cu_new(d, sizeof *c);
+    if (!c) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
+    c->prog = p, c->queue = q;
+    c->direct = d->plugin->host->option(d->plugin->host->self, "graphs", &value) == 1 && value.len == 1 && value.ptr[0] == '0';
+    c->symbol = (int64_t *)cu_new(d, n);
+    c->keys = (int64_t *)cu_new(d, n * CU_MAX_CAPTURED);
+    c->bindings = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
+    mn_status st = c->symbol && c->keys && c->bindings ? MN_OK : cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
+    if (!st) st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
+    if (!st) st = cu_check(cudaMalloc((void **)&c->scratch, p->scratch + 256), err, "scratch");
+    if (!st) st = cu_check(cudaMemsetAsync(c->scratch, 0, p->scratch, q->stream), err, "scratch");
+    if (!st) st = cu_check(cudaStreamCreateWithFlags(&c->capture, cudaStreamNonBlocking), err, "a stream");
+    for (int i = 0; i < CU_MAX_CAPTURED && !st; i++) c->graphs[i].symbol = c->keys + (uint64_t)i * p->graph->n_symbols;
+    if (st) cu_context_free(c);
+    else *out = c;
+    return st;
+}
+
+static void drop_graphs(mn_context *c) {
+    if (c->n_graphs) cudaStreamSynchronize(c->queue->stream);
+    for (uint32_t i = 0; i < c->n_graphs; i++) cudaGraphExecDestroy(c->graphs[i].exec);
+    c->n_graphs = 0;
+}
+
+void cu_context_free(mn_context *c) {
+    if (!c) return;
+    mn_device *d = c->prog->dev;
+    cudaSetDevice(d->index);
+    cudaStreamSynchronize(c->queue->stream);
+    drop_graphs(c);
+    if (c->capture) cudaStreamDestroy(c->capture);
+    if (c->scratch) cudaFree(c->scratch);
+    cu_delete(d, c->symbol);
+    cu_delete(d, c->keys);
+    cu_delete(d, c->bindings);
+    cu_delete(d, c);
+}
+
+/* Every input and state that a node reads, and every output without a place, must be bound; absent outputs of SAMPLE aside. */
+static mn_status check_bound(mn_context *c, mn_error *err) {
+    const mn_program *p = c->prog;
+    const mn_graph *g = p->graph;
+    for (uint32_t i = p->lo; i < p->hi; i++) {
+        const mn_node *n = cu_node(g, i);
+        for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
+            int32_t t = j < n->n_in ? cu_in(g, n, j) : cu_out(g, n, j - n->n_in);
+            if (t < 0 || cu_tensor(g, t)->role == MN_ROLE_WEIGHT || c->bindings[t].buffer) continue;
+            uint32_t root = cu_root(g, t);
+            if (!c->bindings[root].buffer && p->homes[root].place == CU_NOWHERE)
+                return cu_fail(err, MN_INVALID, i, "tensor %d (%.*s) of node %u is not bound", t, (int)cu_tensor(g, t)->name.len, cu_tensor(g, t)->name.ptr, i);
+        }
+    }
+    return MN_OK;
+}
+
+mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride, mn_error *err) {
+    const mn_graph *g = c->prog->graph;
+    CU_TRY(cudaSetDevice(c->prog->dev->index), err, "choosing the device");
+    drop_graphs(c); /* addresses are baked into them */
+    c->bound = false;
+    memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_binding *b = (const mn_binding *)((const char *)bindings + (uint64_t)i * stride);
+        if (b->tensor >= g->n_tensors) return cu_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b->tensor, g->n_tensors);
+        const mn_tensor *t = cu_tensor(g, b->tensor);
+        if (t->role == MN_ROLE_WEIGHT) return cu_fail(err, MN_INVALID, ~0u, "tensor %u is a weight and cannot be bound", b->tensor);
+        if (!b->buffer || b->offset > b->buffer->bytes || b->bytes > b->buffer->bytes - b->offset || b->offset % 4)
+            return cu_fail(err, MN_INVALID, ~0u, "tensor %u: %llu bytes at %llu leave the buffer", b->tensor, (unsigned long long)b->bytes, (unsigned long long)b->offset);
+        c->bindings[b->tensor] = *b;
+    }
+    mn_status st = check_bound(c, err);
+    c->bound = !st;
+    return st;
+}
+
+/* Bound memory against what these symbol values need. Opaque states: slots and KV are checked by their users. */
+static mn_status check_sizes(mn_context *c, mn_error *err) {
+    const mn_graph *g = c->prog->graph;
+    for (uint32_t t = 0; t < g->n_tensors; t++) {
+        const mn_tensor *x = cu_tensor(g, t);
+        if (!c->bindings[t].buffer || !x->n_dim || !x->dtype.block_elems) continue;
+        uint64_t n = 1;
+        for (uint32_t i = 0; i < x->n_dim; i++) {
+            int64_t d = cu_dim(g, c->symbol, x->dim[i]);
+            if (d < 0 || __builtin_mul_overflow(n, (uint64_t)d, &n)) n = ~(uint64_t)0 >> 8;
+        }
+        if (n / x->dtype.block_elems * x->dtype.block_bytes > c->bindings[t].bytes)
+            return cu_fail(err, MN_INVALID, ~0u, "tensor %u is bound to %llu bytes, too few for these symbol values", t, (unsigned long long)c->bindings[t].bytes);
+    }
+    return MN_OK;
+}
+
+static mn_status capture(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
+    cudaGraph_t graph = NULL;
+    CU_TRY(cudaStreamBeginCapture(c->capture, cudaStreamCaptureModeThreadLocal), err, "capturing");
+    mn_status st = cu_launch_units(c, c->symbol, c->capture, err);
+    cudaError_t e = cudaStreamEndCapture(c->capture, &graph);
+    if (!st) st = cu_check(e, err, "capturing");
+    if (!st) st = cu_check(cudaGraphInstantiate(out, graph, 0), err, "a captured graph");
+    if (graph) cudaGraphDestroy(graph);
+    return st;
+}
+
+static mn_status find(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
+    const uint64_t bytes = c->prog->graph->n_symbols * sizeof(int64_t);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < c->n_graphs; i++) {
+        if (!memcmp(c->graphs[i].symbol, c->symbol, bytes)) {
+            c->graphs[i].used = ++c->clock;
+            *out = c->graphs[i].exec;
+            return MN_OK;
+        }
+        if (c->graphs[i].used < c->graphs[at].used) at = i;
+    }
+    cudaGraphExec_t exec = NULL;
+    mn_status st = check_sizes(c, err);
+    if (!st) st = capture(c, &exec, err);
+    if (st) return st;
+    if (c->n_graphs < CU_MAX_CAPTURED) at = c->n_graphs++;
+    else {
+        cudaStreamSynchronize(c->queue->stream);
+        cudaGraphExecDestroy(c->graphs[at].exec);
+    }
+    memcpy(c->graphs[at].symbol, c->symbol, bytes);
+    c->graphs[at].exec = *out = exec;
+    c->graphs[at].used = ++c->clock;
+    return MN_OK;
+}
+
+mn_status cu_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+    const mn_program *p = c->prog;
+    uint32_t bad = 0;
+    if (!c->bound) return cu_fail(err, MN_INVALID, ~0u, "execute before context_bind");
+    if (c->queue->aborted) return cu_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+    if (!cu_symbols(p->graph, values, p->symbol_max, c->symbol, &bad))
+        return cu_fail(err, MN_INVALID, ~0u, "symbol %.24s is %lld; the program was compiled for at most %lld", cu_symbol(p->graph, bad)->name, (long long)values[bad], (long long)p->symbol_max[bad]);
+    CU_TRY(cudaSetDevice(p->dev->index), err, "choosing the device");
+    mn_status st = MN_OK;
+    if (c->direct) {
+        st = check_sizes(c, err);
+        if (!st) st = cu_launch_units(c, c->symbol, c->queue->stream, err);
+    } else {
+        cudaGraphExec_t exec = NULL;
+        st = find(c, &exec, err);
+        if (!st) st = cu_check(cudaGraphLaunch(exec, c->queue->stream), err, "execute");
+    }
+    return st || !event ? st : cu_event_new(p->dev, c->queue->stream, event, err);
+}

@@ -1,0 +1,184 @@
+/* k_attention.cu -- attention over the paged cache. Positions come in splits of fixed length; a split gives (max, sum,
+ * weighted values), and splits are merged in order. A row's result depends on its position alone, not on the batch.
+ * Few rows: one block per head and split, the last to finish merges. Many rows: one block per head walks its splits. */
+#include "kernels.h"
+
+enum { SPLIT_MAX = 1024 };
+
+__device__ __forceinline__ void load4(const float *p, float *f) {
+    float4 v = __ldcg((const float4 *)p);
+    f[0] = v.x, f[1] = v.y, f[2] = v.z, f[3] = v.w;
+}
+template <class KT> __device__ __forceinline__ float dot16(const KT *k, const float *q) { /* 16 bytes of a key */
+    float s = 0;
+    if (sizeof(KT) == 4) {
+        float f[4];
+        load4((const float *)k, f);
+        for (int i = 0; i < 4; i++) s = fmaf(f[i], q[i], s);
+    } else {
+        uint4 v = __ldcg((const uint4 *)k);
+        const __half2 *h = (const __half2 *)&v;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 f = __half22float2(h[i]);
+            s = fmaf(f.x, q[2 * i], s), s = fmaf(f.y, q[2 * i + 1], s);
+        }
+    }
+    return s;
+}
+template <class KT> __device__ __forceinline__ float2 load2(const KT *v) {
+    if (sizeof(KT) == 4) return __ldcg((const float2 *)v);
+    uint32_t u = __ldcg((const uint32_t *)v);
+    return __half22float2(*(const __half2 *)&u);
+}
+
+struct shared_split { float p[SPLIT_MAX], red[4], acc[4][256]; int32_t page[SPLIT_MAX / CU_PAGE_TOKENS]; };
+
+/* Positions [lo, hi) of one head: max, sum and [dv] values; the values end in acc[0]. 128 threads, 4 warps. */
+template <class KT, int ND> __device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int first, int lo, int hi, shared_split &sh, float *m_out, float *sum_out) {
+    const cu_cache &c = a.c;
+    constexpr int E = 16 / sizeof(KT);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunks = c.pk / E;
+    int LP = 1;
+    while (LP < chunks && LP < 32) LP *= 2;
+    const int sub = lane % LP, each = 32 / LP;
+    for (int i = threadIdx.x; i < (hi - first + CU_PAGE_TOKENS - 1) / CU_PAGE_TOKENS; i += 128) {
+        int page = __ldcg(&c.pages[(int64_t)slot * c.P + first / CU_PAGE_TOKENS + i]);
+        sh.page[i] = page >= 0 && page < c.n_pages ? page : -1;
+    }
+    __syncthreads();
+    float m = -INFINITY;
+#pragma unroll 4
+    for (int at = lo + warp * each; at < hi; at += 4 * each) {
+        int p = at + lane / LP;
+        float s = 0;
+        int page = p < hi ? sh.page[(p - first) / CU_PAGE_TOKENS] : -1;
+        if (page >= 0) {
+            const KT *k = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at) + ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pk;
+            for (int j = sub; j < chunks; j += LP) s += dot16(k + j * E, q + j * E);
+        }
+        for (int o = LP / 2; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
+        s *= a.scale;
+        if (a.softcap != 0) s = a.softcap * tanhf(s / a.softcap);
+        if (p < hi && page < 0) s = -INFINITY;
+        if (p < hi) {
+            m = fmaxf(m, s);
+            if (!sub) sh.p[p - first] = s;
+        }
+    }
+    for (int o = 16; o; o >>= 1) m = fmaxf(m, __shfl_xor_sync(~0u, m, o));
+    if (!lane) sh.red[warp] = m;
+    __syncthreads();
+    m = fmaxf(fmaxf(sh.red[0], sh.red[1]), fmaxf(sh.red[2], sh.red[3]));
+    __syncthreads();
+    float sum = 0;
+    for (int p = lo + threadIdx.x; p < hi; p += 128) {
+        float e = m == -INFINITY ? 0 : expf(sh.p[p - first] - m);
+        sh.p[p - first] = e;
+        sum += e;
+    }
+    sum = warp_sum(sum);
+    if (!lane) sh.red[warp] = sum;
+    __syncthreads();
+    sum = sh.red[0] + sh.red[1] + sh.red[2] + sh.red[3];
+    float2 o[ND];
+#pragma unroll
+    for (int d = 0; d < ND; d++) o[d] = make_float2(0, 0);
+#pragma unroll 8
+    for (int p = lo + warp; p < hi; p += 4) {
+        int page = sh.page[(p - first) / CU_PAGE_TOKENS];
+        if (page < 0) continue;
+        float w = sh.p[p - first];
+        const KT *v = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at + c.v_offset) + ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pv;
+#pragma unroll
+        for (int d = 0; d < ND; d++)
+            if (d * 64 + 2 * lane < c.pv) {
+                float2 f = load2(v + d * 64 + 2 * lane);
+                o[d].x = fmaf(w, f.x, o[d].x), o[d].y = fmaf(w, f.y, o[d].y);
+            }
+    }
+#pragma unroll
+    for (int d = 0; d < ND; d++) sh.acc[warp][d * 64 + 2 * lane] = o[d].x, sh.acc[warp][d * 64 + 2 * lane + 1] = o[d].y;
+    __syncthreads();
+    for (int i = threadIdx.x; i < c.dv; i += 128) sh.acc[0][i] = sh.acc[0][i] + sh.acc[1][i] + sh.acc[2][i] + sh.acc[3][i];
+    __syncthreads();
+    *m_out = m, *sum_out = sum;
+}
+
+/* A running merge of splits: each thread holds dims threadIdx.x and +128. */
+struct merge { float m, sum, v[2]; };
+__device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v0, float v1) {
+    float top = fmaxf(r.m, m);
+    if (top == -INFINITY) return;
+    float old = r.m == -INFINITY ? 0 : expf(r.m - top), now = m == -INFINITY ? 0 : expf(m - top);
+    r.m = top;
+    r.sum = r.sum * old + sum * now;
+    r.v[0] = r.v[0] * old + v0 * now, r.v[1] = r.v[1] * old + v1 * now;
+}
+
+template <class KT, int ND> __global__ void __launch_bounds__(128) attend(cu_attend a) {
+    __shared__ shared_split sh;
+    __shared__ float q[256];
+    __shared__ unsigned last;
+    cu_next();
+    cu_wait();
+    const cu_cache &c = a.c;
+    const int h = blockIdx.x, t = blockIdx.y, kvh = h / (a.H / c.Hkv), tid = threadIdx.x;
+    const int64_t out = ((int64_t)t * a.H + h) * c.dv;
+    int pos = __ldcg(&c.row_pos[t]), slot = __ldcg(&c.row_slot[t]);
+    if (pos < 0 || slot < 0 || slot >= c.S || pos >= c.P * CU_PAGE_TOKENS) {
+        if (blockIdx.z == 0)
+            for (int i = tid; i < c.dv; i += 128) put(a.y, out + i, 0, a.y_kind);
+        return;
+    }
+    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0, s0 = begin / a.split, s1 = pos / a.split + 1;
+    const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
+    if (z0 < s0 || z0 >= s1) return;
+    for (int i = tid; i < c.pk; i += 128) q[i] = i < c.dk ? __ldcg(&a.q[((int64_t)t * a.H + h) * c.dk + i]) : 0;
+    __syncthreads();
+    merge r = {-INFINITY, 0, {0, 0}};
+    const bool alone = s1 - s0 == 1;
+    for (int z = z0; z < z1; z++) {
+        float m, sum;
+        int first = z * a.split;
+        split<KT, ND>(a, q, slot, kvh, first, max(first, begin), min(first + a.split, pos + 1), sh, &m, &sum);
+        float v0 = tid < c.dv ? sh.acc[0][tid] : 0, v1 = tid + 128 < c.dv ? sh.acc[0][tid + 128] : 0;
+        if (gridDim.z == 1 || alone) {
+            merge_in(r, m, sum, v0, v1);
+            __syncthreads();
+            continue;
+        }
+        float *to = a.partial + (((int64_t)t * a.H + h) * a.max_splits + z) * (c.dv + 2);
+        if (!tid) __stcg(&to[0], m), __stcg(&to[1], sum);
+        if (tid < c.dv) __stcg(&to[2 + tid], v0);
+        if (tid + 128 < c.dv) __stcg(&to[2 + tid + 128], v1);
+        __threadfence();
+        __syncthreads();
+        if (!tid) last = atomicAdd(&a.arrived[(int64_t)t * a.H + h], 1) == (unsigned)(s1 - s0 - 1);
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        for (int y = s0; y < s1; y++) {
+            const float *from = a.partial + (((int64_t)t * a.H + h) * a.max_splits + y) * (c.dv + 2);
+            merge_in(r, __ldcg(&from[0]), __ldcg(&from[1]), tid < c.dv ? __ldcg(&from[2 + tid]) : 0, tid + 128 < c.dv ? __ldcg(&from[2 + tid + 128]) : 0);
+        }
+        if (!tid) a.arrived[(int64_t)t * a.H + h] = 0;
+    }
+    if (a.sinks) merge_in(r, a.sinks[h], 1, 0, 0);
+    float inv = r.sum > 0 ? 1 / r.sum : 0;
+    if (tid < c.dv) put(a.y, out + tid, r.v[0] * inv, a.y_kind);
+    if (tid + 128 < c.dv) put(a.y, out + tid + 128, r.v[1] * inv, a.y_kind);
+}
+
+template <class KT> static void by_dim(cudaStream_t s, const cu_attend *a, dim3 grid) {
+    if (a->c.pv <= 64) launch(s, attend<KT, 1>, grid, 128, 0, *a);
+    else if (a->c.pv <= 128) launch(s, attend<KT, 2>, grid, 128, 0, *a);
+    else launch(s, attend<KT, 4>, grid, 128, 0, *a);
+}
+
+void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
+    bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
+    dim3 grid(a->H, a->c.T, apart ? a->max_splits : 1);
+    if (a->c.dtype == MN_F32) by_dim<float>(s, a, grid);
+    else by_dim<__half>(s, a, grid);
+}

@@ -1,0 +1,71 @@
+#!/bin/sh
+# gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
+# gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
+#                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
+# PART: kernels golden batch stop devices memcheck bench; default: all. Models for bench come from the environment:
+# TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
+set -u
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+if [ "${1:-}" = pack ]; then
+    build=$2 to=$3
+    mkdir -p "$to/lib" "$to/tools" "$to/runtime/registry" "$to/tests/kernels"
+    cp -L "$build/tools/minerva" "$to/tools/"
+    cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
+    cp "$build/runtime/registry/minerva-build-tree" "$to/runtime/registry/"
+    cp "$build/tests/kernels/test_cuda" "$to/tests/kernels/"
+    for d in plugins loaders; do
+        for f in "$build/$d"/*/*.so; do
+            name=$(basename "$(dirname "$f")")
+            mkdir -p "$to/$d/$name" && cp "$f" "$to/$d/$name/"
+        done
+    done
+    ldd "$to/tools/minerva" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
+        grep -vE 'libminerva|/lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so' | xargs -I{} cp -L {} "$to/lib/"
+    chmod -R go-w "$to"
+    exit 0
+fi
+
+build=$(cd "$1" && pwd) || exit 2
+shift
+[ $# -gt 0 ] || set -- devices kernels golden batch stop memcheck bench
+chmod -R go-w "$build" 2>/dev/null
+export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
+minerva="$build/tools/minerva" story="$here/models/storyteller" failed=0
+step() { # NAME COMMAND...
+    name=$1 from=$(date +%s)
+    shift
+    if "$@"; then echo "PASS  $name ($(($(date +%s) - from)) s)"; else echo "FAIL  $name"; failed=$((failed + 1)); fi
+}
+golden() { python3 "$here/tests/golden/golden.py" "$minerva" "$@"; }
+
+devices() {
+    "$minerva" devices && "$minerva" run -m "$story" -p "Once" -n 4 --temp 0 --device auto 2>&1 &&
+        { "$minerva" run -m "$story" -p "Once" -n 4 --device cuda:99; [ $? -eq 3 ]; }
+}
+memcheck() {
+    compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$story" -p "Once upon a time" -n 12 --temp 0 --device cuda:0 --precision exact &&
+        compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$here/tests/data/storyteller-q8_0.gguf" -p "Once upon a time" -n 12 --temp 0.8 --top-k 40 --device cuda:0
+}
+bench() {
+    [ -n "${TINYLLAMA:-}" ] || { echo "SKIP  bench: TINYLLAMA is not set"; return 0; }
+    "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 512 -n 128 -r 5 && "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 0 -n 128 -b 20 -r 5
+}
+
+for part in "$@"; do
+    case $part in
+    devices) step devices devices ;;
+    kernels) step kernels "$build/tests/kernels/test_cuda" ;;
+    golden)
+        step story golden story cuda
+        for f in llama llama3-rope llama-sharded qwen2 qwen3; do step "fixture $f" golden "fixture:$f" cuda; done ;;
+    batch) step batch golden batch cuda ;;
+    stop) step "late stop" python3 "$here/tests/golden/late_stop.py" "$minerva" cuda:0 ;;
+    memcheck) step memcheck memcheck ;;
+    bench) step bench bench ;;
+    *) echo "unknown part $part"; exit 2 ;;
+    esac
+done
+echo "$failed failed"
+exit $failed
