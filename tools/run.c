@@ -8,7 +8,7 @@ typedef struct { const char *prompt, *prompts; arg_ints ids; int raw, parse_spec
 
 #define F(field) offsetof(run_flags, field)
 static const arg_row prompt_rows[] = {
-    {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL, "the prompt; - or none: standard input, without its last line end"},
+    {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL, "the prompt; - = standard input, without its last line end\n(default: Tell me a story.)"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"--prompts", "F.jsonl", ARG_TEXT, F(prompts), 0, 0, NULL,
      "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per line, in order"},
@@ -40,10 +40,9 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     g->max_new = f->n;
     if (f->ids.given) return prompt_from_ids(g, &f->ids);
     if (!a->info.has_tokenizer && !typed) return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
-    if (!typed && isatty(STDIN_FILENO)) typed = "Tell me a story.";
-    if (!typed || strcmp(typed, "-") == 0) code = read_stdin(&text, &n);
+    if (!typed) typed = "Tell me a story."; /* a pipe that nobody writes to must not stop a script: standard input is read when asked for */
+    if (strcmp(typed, "-") == 0) code = read_stdin(&text, &n);
     else n = strlen(typed);
-    if (code == 0 && !f->prompt && text && n == 0) typed = "Tell me a story.", n = strlen(typed), free(text), text = NULL;
     if (code == 0) code = prompt_from_text(a, g, (mn_str){text ? text : typed, n}, how);
     free(text);
     return code;

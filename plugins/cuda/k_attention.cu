@@ -26,6 +26,14 @@ template <class KT> __device__ __forceinline__ float dot16(const KT *k, const fl
     }
     return s;
 }
+/* the same sums over a key in shared memory */
+template <class KT> __device__ __forceinline__ float dot_near(const KT *k, const float *q) {
+    float s = 0;
+#pragma unroll
+    for (int i = 0; i < 16 / (int)sizeof(KT); i++) s = fmaf((float)k[i], q[i], s);
+    return s;
+}
+__device__ __forceinline__ void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 template <class KT> __device__ __forceinline__ float2 load2(const KT *v) {
     if (sizeof(KT) == 4) return __ldcg((const float2 *)v);
     uint32_t u = __ldcg((const uint32_t *)v);
@@ -35,7 +43,8 @@ template <class KT> __device__ __forceinline__ float2 load2(const KT *v) {
 struct shared_split { float p[SPLIT_MAX], red[4], acc[4][256]; int32_t page[SPLIT_MAX / CU_PAGE_TOKENS]; };
 
 /* Positions [lo, hi) of one head: max, sum and [dv] values; the values end in acc[0]. 128 threads, 4 warps. */
-template <class KT, int ND> __device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int first, int lo, int hi, shared_split &sh, float *m_out, float *sum_out) {
+/* near: the position whose key and value are in shared memory, not in the cache; -1 = none */
+template <class KT, int ND, bool ONE> __device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int first, int lo, int hi, shared_split &sh, int near, const KT *k_near, const KT *v_near, float *m_out, float *sum_out) {
     const cu_cache &c = a.c;
     constexpr int E = 16 / sizeof(KT);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunks = c.pk / E;
@@ -55,7 +64,10 @@ template <class KT, int ND> __device__ void split(const cu_attend &a, const floa
         int page = p < hi ? sh.page[(p - first) / CU_PAGE_TOKENS] : -1;
         if (page >= 0) {
             const KT *k = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at) + ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pk;
-            for (int j = sub; j < chunks; j += LP) s += dot16(k + j * E, q + j * E);
+            if (ONE && p == near)
+                for (int j = sub; j < chunks; j += LP) s += dot_near(k_near + j * E, q + j * E);
+            else
+                for (int j = sub; j < chunks; j += LP) s += dot16(k + j * E, q + j * E);
         }
         for (int o = LP / 2; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
         s *= a.scale;
@@ -93,7 +105,7 @@ template <class KT, int ND> __device__ void split(const cu_attend &a, const floa
 #pragma unroll
         for (int d = 0; d < ND; d++)
             if (d * 64 + 2 * lane < c.pv) {
-                float2 f = load2(v + d * 64 + 2 * lane);
+                float2 f = ONE && p == near ? make_float2((float)v_near[d * 64 + 2 * lane], (float)v_near[d * 64 + 2 * lane + 1]) : load2(v + d * 64 + 2 * lane);
                 o[d].x = fmaf(w, f.x, o[d].x), o[d].y = fmaf(w, f.y, o[d].y);
             }
     }
@@ -116,32 +128,86 @@ __device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v0,
     r.v[0] = r.v[0] * old + v0 * now, r.v[1] = r.v[1] * old + v1 * now;
 }
 
-template <class KT, int ND> __global__ void __launch_bounds__(128) attend(cu_attend a) {
+/* Before the predecessor is over: angles, and the split's keys and values on their way to L2. */
+template <class KT> __device__ __forceinline__ void prepare(const cu_attend &a, int slot, int kvh, int lo, int pos, float *cs, float *sn) {
+    const cu_cache &c = a.c;
+    const int tid = threadIdx.x, hi = min(pos, lo / a.split * a.split + a.split), bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
+    for (int i = tid; i < a.st.q.n_rot / 2; i += 128) angle(pos, a.st.q.freqs[i], a.st.q.mscale, &cs[i], &sn[i]);
+    for (int p = lo + tid; p < hi; p += 128) {
+        int page = __ldcg(&c.pages[(int64_t)slot * c.P + p / CU_PAGE_TOKENS]);
+        if (page < 0 || page >= c.n_pages) continue;
+        const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
+        const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS;
+        for (int b = 0; b < bytes_k; b += 128) prefetch(base + at * bytes_k + b);
+        for (int b = 0; b < bytes_v; b += 128) prefetch(base + c.v_offset + at * bytes_v + b);
+    }
+}
+
+/* One head of a row, turned: to q (padded with zeros) or, rounded to the cache's type, to k. */
+template <class T> __device__ __forceinline__ void turn_head(const cu_rope &r, int h, int padded, const float *cs, const float *sn, T *to) {
+    const float *x = r.x + (int64_t)h * r.D;
+    const int half = r.n_rot / 2;
+    for (int i = threadIdx.x; i < padded; i += 128) {
+        if (i < half) {
+            int i0 = r.adjacent ? 2 * i : i, i1 = r.adjacent ? 2 * i + 1 : i + half;
+            float a = __ldcg(&x[i0]), b = __ldcg(&x[i1]);
+            rotate(a, b, cs[i], sn[i]);
+            to[i0] = (T)a, to[i1] = (T)b;
+        } else if (i >= r.n_rot) to[i] = i < r.D ? (T)__ldcg(&x[i]) : (T)0.0f;
+    }
+}
+
+/* The new key and value: into shared memory, and by one of the heads that share them into the cache. */
+template <class KT> __device__ __forceinline__ void new_row(const cu_attend &a, int pos, int slot, int kvh, bool keep, const float *cs, const float *sn, KT *k, KT *v) {
+    const cu_cache &c = a.c;
+    turn_head(a.st.kr, kvh, c.pk, cs, sn, k);
+    for (int i = threadIdx.x; i < c.pv; i += 128) v[i] = i < c.dv ? (KT)__ldcg(&a.st.v[kvh * c.dv + i]) : (KT)0.0f;
+    __syncthreads();
+    int page = __ldcg(&c.pages[(int64_t)slot * c.P + pos / CU_PAGE_TOKENS]);
+    if (!keep || page < 0 || page >= c.n_pages) return;
+    KT *base = (KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at), *base_v = (KT *)((char *)base + c.v_offset);
+    const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS;
+    for (int i = threadIdx.x; i < c.pk; i += 128) base[at * c.pk + i] = k[i];
+    for (int i = threadIdx.x; i < c.pv; i += 128) base_v[at * c.pv + i] = v[i];
+}
+
+template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) attend(cu_attend a) {
     __shared__ shared_split sh;
-    __shared__ float q[256];
+    __shared__ __align__(16) float q[256];
+    __shared__ __align__(16) KT k_near[ONE ? 256 : 1], v_near[ONE ? 256 : 1];
+    __shared__ float cs[ONE ? 128 : 1], sn[ONE ? 128 : 1];
     __shared__ unsigned last;
     cu_next();
-    cu_wait();
+    const bool early = ONE && a.early;
+    if (!early) cu_wait();
     const cu_cache &c = a.c;
     const int h = blockIdx.x, t = blockIdx.y, kvh = h / (a.H / c.Hkv), tid = threadIdx.x;
     const int64_t out = ((int64_t)t * a.H + h) * c.dv;
     int pos = __ldcg(&c.row_pos[t]), slot = __ldcg(&c.row_slot[t]);
-    if (pos < 0 || slot < 0 || slot >= c.S || pos >= c.P * CU_PAGE_TOKENS) {
+    const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
+    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0, s0 = begin / a.split, s1 = pos / a.split + 1;
+    const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
+    if (ONE && valid && z0 >= s0 && z0 < s1) prepare<KT>(a, slot, kvh, max(z0 * a.split, begin), pos, cs, sn);
+    if (early) cu_wait();
+    if (!valid) {
         if (blockIdx.z == 0)
             for (int i = tid; i < c.dv; i += 128) put(a.y, out + i, 0, a.y_kind);
         return;
     }
-    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0, s0 = begin / a.split, s1 = pos / a.split + 1;
-    const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
     if (z0 < s0 || z0 >= s1) return;
-    for (int i = tid; i < c.pk; i += 128) q[i] = i < c.dk ? __ldcg(&a.q[((int64_t)t * a.H + h) * c.dk + i]) : 0;
+    if (ONE) {
+        __syncthreads();
+        turn_head(a.st.q, h, c.pk, cs, sn, q);
+        if (z1 == s1) new_row<KT>(a, pos, slot, kvh, h % (a.H / c.Hkv) == 0, cs, sn, k_near, v_near);
+    } else
+        for (int i = tid; i < c.pk; i += 128) q[i] = i < c.dk ? __ldcg(&a.q[((int64_t)t * a.H + h) * c.dk + i]) : 0;
     __syncthreads();
     merge r = {-INFINITY, 0, {0, 0}};
     const bool alone = s1 - s0 == 1;
     for (int z = z0; z < z1; z++) {
         float m, sum;
         int first = z * a.split;
-        split<KT, ND>(a, q, slot, kvh, first, max(first, begin), min(first + a.split, pos + 1), sh, &m, &sum);
+        split<KT, ND, ONE>(a, q, slot, kvh, first, max(first, begin), min(first + a.split, pos + 1), sh, ONE ? pos : -1, k_near, v_near, &m, &sum);
         float v0 = tid < c.dv ? sh.acc[0][tid] : 0, v1 = tid + 128 < c.dv ? sh.acc[0][tid + 128] : 0;
         if (gridDim.z == 1 || alone) {
             merge_in(r, m, sum, v0, v1);
@@ -170,15 +236,17 @@ template <class KT, int ND> __global__ void __launch_bounds__(128) attend(cu_att
     if (tid + 128 < c.dv) put(a.y, out + tid + 128, r.v[1] * inv, a.y_kind);
 }
 
-template <class KT> static void by_dim(cudaStream_t s, const cu_attend *a, dim3 grid) {
-    if (a->c.pv <= 64) launch(s, attend<KT, 1>, grid, 128, 0, *a);
-    else if (a->c.pv <= 128) launch(s, attend<KT, 2>, grid, 128, 0, *a);
-    else launch(s, attend<KT, 4>, grid, 128, 0, *a);
+template <class KT, bool ONE> static void by_dim(cudaStream_t s, const cu_attend *a, dim3 grid) {
+    if (a->c.pv <= 64) launch(s, attend<KT, 1, ONE>, grid, 128, 0, *a);
+    else if (a->c.pv <= 128) launch(s, attend<KT, 2, ONE>, grid, 128, 0, *a);
+    else launch(s, attend<KT, 4, ONE>, grid, 128, 0, *a);
 }
 
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
     dim3 grid(a->H, a->c.T, apart ? a->max_splits : 1);
-    if (a->c.dtype == MN_F32) by_dim<float>(s, a, grid);
-    else by_dim<__half>(s, a, grid);
+    if (a->c.dtype == MN_F32 && a->one) by_dim<float, true>(s, a, grid);
+    else if (a->c.dtype == MN_F32) by_dim<float, false>(s, a, grid);
+    else if (a->one) by_dim<__half, true>(s, a, grid);
+    else by_dim<__half, false>(s, a, grid);
 }

@@ -44,22 +44,25 @@ __device__ __forceinline__ int find(const cu_linear &a, int i, int *local) {
     return *local = i, s;
 }
 
-/* x[rows r0 .. r0+R) into shared memory, normalised if asked */
-template <int R> __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, float *red) {
+/* x[rows r0 .. r0+R) into shared memory, normalised if asked. A lane reads V elements in groups of four; group q of every
+ * vector lies together, so that a warp reads without bank conflicts. */
+template <int R, int V> __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, float *red) {
+    const int groups = V / 4, stride = a.ld / V;
     for (int r = 0; r < R; r++) {
         int row = r0 + r;
         if (row < a.rows && a.gather) row = (row = __ldcg(&a.gather[row])) < a.x_rows ? row : -1;
         else if (row >= a.rows) row = -1;
-        const float *x = (const float *)a.x + (int64_t)row * a.K;
-        float ss = 0;
-        for (int i = threadIdx.x; i < a.ld; i += 256) {
-            float v = row >= 0 && i < a.K ? __ldcg(&x[i]) : 0;
-            xs[r * a.ld + i] = v;
-            ss = fmaf(v, v, ss);
-        }
+        float4 *to = (float4 *)(xs + r * a.ld);
+        auto place = [&](int i) { return to + i / 4 % groups * stride + i / V; };
+        float ss = scan_row(row >= 0 ? (const float *)a.x + (int64_t)row * a.K : NULL, a.K, a.ld, [&](int i, float4 v) { *place(i) = v; });
         if (!a.norm) continue;
         float rstd = 1.0f / sqrtf(block_sum256(ss, red) / (float)a.K + a.eps);
-        for (int i = threadIdx.x; i < a.K; i += 256) xs[r * a.ld + i] = xs[r * a.ld + i] * rstd * (a.norm[i] + a.offset);
+        const float4 *nw = (const float4 *)(xs + R * a.ld); /* put there by this thread */
+        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024) {
+            float4 v = *place(i), w = nw[i / 4];
+            v.x = v.x * rstd * (w.x + a.offset), v.y = v.y * rstd * (w.y + a.offset), v.z = v.z * rstd * (w.z + a.offset), v.w = v.w * rstd * (w.w + a.offset);
+            *place(i) = v;
+        }
     }
     __syncthreads();
 }
@@ -98,12 +101,16 @@ template <uint32_t WT, int U, int W, int R, int P> __global__ void __launch_boun
                 if (WT == MN_Q8_0) d[p][WT == MN_Q8_0 ? u : 0] = in ? __half2float(__ldg(scale[p] + v / 2)) : 0;
             }
     };
-    cu_next();
+    if (!a.late) cu_next();
     int block = blockIdx.x;
     point(block);
     fetch(0);
+    if (a.norm)
+        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024)
+            for (int j = i; j < i + 4; j++) xs[R * a.ld + j] = j < a.K ? a.norm[j] : 0;
     cu_wait();
-    load_x<R>(a, r0, xs, red);
+    if (a.late) cu_next();
+    load_x<R, V>(a, r0, xs, red);
     for (;;) {
         float s[P][R];
 #pragma unroll
@@ -120,7 +127,7 @@ template <uint32_t WT, int U, int W, int R, int P> __global__ void __launch_boun
                     float x[V];
 #pragma unroll
                     for (int i = 0; i < V; i += 4) {
-                        float4 f = *(const float4 *)&xs[r * a.ld + v * V + i];
+                        float4 f = ((const float4 *)(xs + r * a.ld))[i / 4 * nv + v];
                         x[i] = f.x, x[i + 1] = f.y, x[i + 2] = f.z, x[i + 3] = f.w;
                     }
 #pragma unroll
@@ -175,7 +182,7 @@ template <uint32_t WT, int U, int W> static void pick(mn_device *d, cudaStream_t
         for (int i = 0; i < 3; i++) cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 2048);
         return;
     }
-    const size_t row = (size_t)a->ld * 4;
+    const size_t row = (size_t)a->ld * 4, one = a->norm ? 2 * row : row;
     const int total = a->epi == CU_EPI_GLU ? 2 * a->total : a->total, G = 8 / W;
     const bool eight = a->rows > 1 && row * 8 <= (size_t)d->smem_max - 2048 && a->epi != CU_EPI_GLU && !a->norm;
     const bool pair = a->epi == CU_EPI_GLU || (!eight && total >= 16384);
@@ -183,8 +190,8 @@ template <uint32_t WT, int U, int W> static void pick(mn_device *d, cudaStream_t
     if (eight) {
         int most = 2 * d->sms;
         launch(s, gemv<WT, U, W, 8, 1>, dim3(blocks < most ? blocks : most, (a->rows + 7) / 8), 256, row * 8, *a);
-    } else if (pair) launch(s, gemv<WT, U, W, 1, 2>, dim3(blocks, a->rows), 256, row, *a);
-    else launch(s, gemv<WT, U, W, 1, 1>, dim3(blocks, a->rows), 256, row, *a);
+    } else if (pair) launch(s, gemv<WT, U, W, 1, 2>, dim3(blocks, a->rows), 256, one, *a);
+    else launch(s, gemv<WT, U, W, 1, 1>, dim3(blocks, a->rows), 256, one, *a);
 }
 
 template <uint32_t WT> static void by_width(mn_device *d, cudaStream_t s, const cu_linear *a, bool set) {
@@ -205,7 +212,7 @@ void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a) {
     else by_width<MN_Q8_0>(d, s, a, false);
 }
 
-bool cu_gemv_fits(const mn_device *d, int64_t K) { return cu_round(K, CU_K_ALIGN) * 4 <= d->smem_max - 2048; }
+bool cu_gemv_fits(const mn_device *d, int64_t K) { return cu_round(K, CU_K_ALIGN) * 8 <= d->smem_max - 2048; }
 
 void cu_kernels_init(mn_device *d) {
     by_width<MN_F32>(d, 0, NULL, true);

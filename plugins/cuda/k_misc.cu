@@ -15,11 +15,7 @@ __global__ void __launch_bounds__(256) rms_rows(const float *x, const int32_t *g
     cu_wait();
     int64_t row = gather ? __ldcg(&gather[blockIdx.x]) : (int64_t)blockIdx.x;
     if (row >= x_rows) row = -1;
-    float ss = 0;
-    for (int i = threadIdx.x; i < D; i += 256) {
-        float v = row >= 0 ? __ldcg(&x[row * D + i]) : 0;
-        ss = fmaf(v, v, ss);
-    }
+    float ss = scan_row(row >= 0 ? x + row * D : NULL, D, D, [](int, float4) {});
     float rstd = 1.0f / sqrtf(block_sum256(ss, red) / (float)D + eps);
     for (int i = threadIdx.x; i < D; i += 256) {
         float v = row >= 0 ? __ldcg(&x[row * D + i]) : 0;
@@ -115,15 +111,10 @@ void cu_embed_run(cudaStream_t s, const cu_embed *e) {
 }
 
 /* ---- rope ---- */
-/* cos and sin of pos * freq: the product and its remainder in double, the rest in float. */
 __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, float mscale) {
-    double t = (double)pos * (double)freq;
-    float s, c;
-    t -= 6.283185307179586477 * rint(t * 0.15915494309189533577);
-    sincosf((float)t, &s, &c);
-    s *= mscale, c *= mscale;
-    float x = a, y = b;
-    a = x * c - y * s, b = x * s + y * c;
+    float c, s;
+    angle(pos, freq, mscale, &c, &s);
+    rotate(a, b, c, s);
 }
 
 /* element pair i of a head, i < D/2 (or a copied pair past n_rot): indices of both */

@@ -30,9 +30,18 @@ __device__ best block_best(best b, best *red) {
 }
 __device__ best arg_max(const float *l, int V, best *red) {
     best b = {-INFINITY, -1};
-    for (int i = threadIdx.x; i < V; i += THREADS) {
+    const int wide = (uintptr_t)l % 16 == 0 ? V / 4 : 0;
+#pragma unroll 8
+    for (int i = threadIdx.x; i < wide; i += THREADS) { /* NaN and -inf never; ids ascend within a thread */
+        float4 v = __ldcg((const float4 *)l + i);
+        if (v.x > b.v) b = best{v.x, 4 * i};
+        if (v.y > b.v) b = best{v.y, 4 * i + 1};
+        if (v.z > b.v) b = best{v.z, 4 * i + 2};
+        if (v.w > b.v) b = best{v.w, 4 * i + 3};
+    }
+    for (int i = 4 * wide + threadIdx.x; i < V; i += THREADS) {
         float v = __ldcg(&l[i]);
-        if (v > b.v) b = best{v, i}; /* NaN and -inf never; ids ascend within a thread */
+        if (v > b.v) b = best{v, i};
     }
     return block_best(b, red);
 }
@@ -187,6 +196,36 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     return tie(l, V, at.key, (unsigned)(j < most ? j : most - 1), h);
 }
 
+/* The n best in order, each found as the best of those behind the last one; n is small. */
+__device__ void write_top(const cu_sample &a, const float *l, int row, best top, hist &h, best *red) {
+    double part = 0;
+    for (int i = threadIdx.x; i < a.V && top.i >= 0; i += THREADS) part += exp((double)l[i] - (double)top.v);
+    double *sums = (double *)h.sum;
+#pragma unroll
+    for (int o = 16; o; o >>= 1) part += __shfl_xor_sync(~0u, part, o);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = part;
+    __syncthreads();
+    part = 0;
+    for (int i = 0; i < 32; i++) part += sums[i];
+    best now = top;
+    for (int k = 0; k < a.n_top; k++) {
+        if (k && now.i >= 0) {
+            best b = {-INFINITY, -1};
+            for (int i = threadIdx.x; i < a.V; i += THREADS) {
+                float v = l[i];
+                if ((v < now.v || (v == now.v && i > now.i)) && v > b.v) b = best{v, i};
+            }
+            __syncthreads();
+            now = block_best(b, red);
+        }
+        if (threadIdx.x) continue;
+        if (a.top_ids) a.top_ids[(int64_t)row * a.n_top + k] = now.i;
+        if (a.top_logprobs) a.top_logprobs[(int64_t)row * a.n_top + k] = now.i < 0 ? -INFINITY : (float)((double)now.v - (double)top.v - log(part));
+    }
+    __syncthreads();
+}
+
 __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     __shared__ hist h;
     __shared__ best red[32];
@@ -217,7 +256,7 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         const bool penal = p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) || p.frequency_penalty != 0 || p.presence_penalty != 0);
         const bool greedy = !(p.temp > 0);
         best top;
-        if (greedy && !b && !penal) top = arg_max(l, a.V, red);
+        if (greedy && !b && !penal && !a.n_top) top = arg_max(l, a.V, red);
         else {
             float *to = a.adjusted + (int64_t)r * a.V;
             for (int i = threadIdx.x; i < a.V; i += THREADS) {
@@ -227,6 +266,7 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
             __syncthreads();
             if (penal) penalise(a, p, to, a.count + (int64_t)r * a.V, a.history + (int64_t)slot * a.C, state.y);
             top = arg_max(to, a.V, red);
+            if (a.n_top) write_top(a, to, r, top, h, red);
             if (!greedy && top.i >= 0) top.i = draw(to, a.V, p, state.y, top, h);
         }
         if (!threadIdx.x) {

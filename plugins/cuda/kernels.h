@@ -17,7 +17,7 @@ struct cu_linear {
     const float *residual;     /* EPI_ADD */
     float eps, offset;
     int n_seg, rows, x_rows, total;    /* x_rows: bound of gather; total: weight rows of all segments, GLU: of one */
-    int K, ld, epi, act, y_kind;
+    int K, ld, epi, act, y_kind, late; /* late: the successor starts once this kernel's input is there: older work is then over */
     cu_seg seg[CU_MAX_SEG];
 };
 void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);     /* any rows, exact; norm only with 1 row */
@@ -41,7 +41,9 @@ struct cu_cache { const int32_t *row_pos, *row_slot, *pages; char *kv; int64_t n
 struct cu_store { cu_cache c; const float *k, *v; cu_rope q, kr; bool rope; };
 void cu_store_run(cudaStream_t s, const cu_store *a);
 
-struct cu_attend { cu_cache c; const float *q, *sinks; void *y; float *partial; unsigned *arrived; int H, split, max_splits, window, y_kind; float scale, softcap; };
+/* one: a single row whose q and k are turned and whose k and v are stored on the way (st); early: what the row's position
+ * and pages say may be read before the predecessor is over */
+struct cu_attend { cu_cache c; const float *q, *sinks; void *y; float *partial; unsigned *arrived; int H, split, max_splits, window, y_kind; float scale, softcap; bool one, early; cu_store st; };
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
@@ -49,7 +51,7 @@ void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, vo
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
 
 struct cu_sample { const float *logits, *bias; const int32_t *out_slot; const mn_slot_params *params; mn_slot *slots; const int32_t *history; int32_t *ids;
-                   float *adjusted; int32_t *count; int O, S, C, V; };
+                   float *adjusted; int32_t *count; int O, S, C, V; int32_t *top_ids; float *top_logprobs; int n_top; };
 void cu_sample_run(cudaStream_t s, const cu_sample *a);
 
 /* ---- device side, shared ---- */
@@ -82,6 +84,37 @@ __device__ __forceinline__ void put(void *y, int64_t i, float v, int kind) {
     if (kind == CU_F32) ((float *)y)[i] = v;
     else if (kind == CU_HALF) ((__half *)y)[i] = to_half(v);
     else ((__nv_bfloat16 *)y)[i] = __float2bfloat16_rn(v);
+}
+/* cos and sin of pos * freq: the product and its remainder in double, the rest in float. */
+__device__ __forceinline__ void angle(int pos, float freq, float mscale, float *c, float *s) {
+    double t = (double)pos * (double)freq;
+    t -= 6.283185307179586477 * rint(t * 0.15915494309189533577);
+    sincosf((float)t, s, c);
+    *s *= mscale, *c *= mscale;
+}
+__device__ __forceinline__ void rotate(float &a, float &b, float c, float s) {
+    float x = a, y = b;
+    a = __fmaf_rn(x, c, -__fmul_rn(y, s)), b = __fmaf_rn(x, s, __fmul_rn(y, c));
+}
+/* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K: zeros), returns this thread's
+ * sum of squares. One order of sums for every caller. */
+template <class F> __device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink) {
+    float ss = 0;
+#pragma unroll 4
+    for (int i = 4 * threadIdx.x; i < ld; i += 1024) {
+        float4 v = make_float4(0, 0, 0, 0);
+        if (x && K % 4 == 0) {
+            if (i < K) v = __ldcg((const float4 *)(x + i));
+        } else if (x) {
+            if (i < K) v.x = __ldcg(x + i);
+            if (i + 1 < K) v.y = __ldcg(x + i + 1);
+            if (i + 2 < K) v.z = __ldcg(x + i + 2);
+            if (i + 3 < K) v.w = __ldcg(x + i + 3);
+        }
+        ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss), ss = fmaf(v.z, v.z, ss), ss = fmaf(v.w, v.w, ss);
+        sink(i, v);
+    }
+    return ss;
 }
 /* sum over a block of 256 threads; red: 8 floats of shared memory */
 __device__ __forceinline__ float block_sum256(float s, float *red) {

@@ -61,12 +61,12 @@ static void linear_part(const run *r, const cu_unit *u, const mn_node *n, cu_lin
     }
 }
 
-static void linear(const run *r, const cu_unit *u) {
+static void linear(const run *r, const cu_unit *u, bool late) {
     const mn_graph *g = r->g;
     const mn_node *n = cu_node(g, u->node), *norm = u->norm >= 0 ? cu_node(g, u->norm) : NULL, *gather = u->gather >= 0 ? cu_node(g, u->gather) : NULL;
     int32_t x = cu_in(g, n, 0), source = gather ? cu_in(g, gather, 0) : norm ? cu_in(g, norm, 0) : x;
     cu_linear a = {};
-    a.rows = (int)dim(r, x, 0);
+    a.rows = (int)dim(r, x, 0), a.late = late;
     if (!a.rows) return;
     const int32_t *rows = gather ? i32(r, cu_in(g, gather, MN_GATHER_ROWS_ROWS)) : NULL;
     int x_kind = CU_F32;
@@ -120,7 +120,7 @@ static void store(const run *r, const cu_unit *u) {
     if (a.c.T) cu_store_run(r->s, &a);
 }
 
-static void attention(const run *r, const cu_unit *u) {
+static void attention(const run *r, const cu_unit *u, const cu_unit *joined, bool early) {
     const mn_graph *g = r->g;
     const mn_node *n = cu_node(g, u->node);
     cu_attend a = {};
@@ -129,6 +129,11 @@ static void attention(const run *r, const cu_unit *u) {
     a.q = f32(r, q), a.sinks = vector(r, cu_in(g, n, MN_ATTENTION_SINKS)), a.y = ptr_of(r, y), a.y_kind = kind_of(r, y), a.H = (int)dim(r, q, 1);
     a.partial = (float *)(r->c->scratch + r->p->partial_at), a.arrived = (unsigned *)(r->c->scratch + r->p->arrived_at), a.split = r->p->split, a.max_splits = r->p->max_splits;
     a.scale = (float)cu_attr_f64(g, n, MN_ATTENTION_ATTR_SCALE), a.softcap = (float)cu_attr_f64(g, n, MN_ATTENTION_ATTR_SOFTCAP), a.window = (int)cu_attr(g, n, MN_ATTENTION_ATTR_WINDOW);
+    if (joined) {
+        const mn_node *st = cu_node(g, joined->node);
+        a.one = true, a.early = early;
+        a.st.v = f32(r, cu_in(g, st, MN_KV_STORE_V)), a.st.q = rope(r, cu_node(g, joined->rope_q)), a.st.kr = rope(r, cu_node(g, joined->rope_k));
+    }
     if (a.c.T) cu_attend_run(r->p->dev, r->s, &a);
 }
 
@@ -150,6 +155,8 @@ static void sample(const run *r, const mn_node *n) {
     cu_sample a = {f32(r, logits), f32(r, cu_in(g, n, MN_SAMPLE_BIAS)), i32(r, cu_in(g, n, MN_SAMPLE_OUT_SLOT)), (const mn_slot_params *)ptr_of(r, cu_in(g, n, MN_SAMPLE_PARAMS)),
                    (mn_slot *)ptr_of(r, cu_in(g, n, MN_SAMPLE_SLOTS)), i32(r, history), (int32_t *)i32(r, cu_out(g, n, 0)), (float *)(r->c->scratch + r->p->adjusted_at),
                    (int32_t *)(r->c->scratch + r->p->count_at), (int)dim(r, logits, 0), (int)dim(r, history, 0), (int)dim(r, history, 1), (int)dim(r, logits, 1)};
+    int32_t ids = cu_out(g, n, MN_SAMPLE_OUT_TOP_IDS), probs = cu_out(g, n, MN_SAMPLE_OUT_TOP_LOGPROBS);
+    a.top_ids = (int32_t *)ptr_of(r, ids), a.top_logprobs = f32(r, probs), a.n_top = (int)(ids >= 0 ? dim(r, ids, 1) : probs >= 0 ? dim(r, probs, 1) : 0);
     if (a.O) cu_sample_run(r->s, &a);
 }
 
@@ -180,7 +187,7 @@ static void single(const run *r, const cu_unit *u) {
     case MN_OP_SAMPLE: return sample(r, n);
     case MN_OP_RMS_NORM:
     case MN_OP_LAYER_NORM: return norm(r, n);
-    case MN_OP_ATTENTION: return attention(r, u);
+    case MN_OP_ATTENTION: return attention(r, u, NULL, false);
     case MN_OP_ROPE: {
         cu_rope o = rope(r, n);
         if (o.T) cu_rope_run(r->s, &o);
@@ -195,12 +202,18 @@ static void single(const run *r, const cu_unit *u) {
     }
 }
 
+static bool joined(const run *r, const cu_unit *u) { return u->joins && dim(r, cu_in(r->g, cu_node(r->g, u->node), MN_KV_STORE_ROW_POS), 0) == 1; }
+
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err) {
     const run r = {c, c->prog, c->prog->graph, symbol, s};
     for (uint32_t i = 0; i < c->prog->n_units; i++) {
         const cu_unit *u = &c->prog->units[i];
-        if (u->kind == CU_UNIT_LINEAR) linear(&r, u);
-        else if (u->kind == CU_UNIT_STORE) store(&r, u);
+        const cu_unit *next = i + 1 < c->prog->n_units ? u + 1 : NULL, *last = i ? u - 1 : NULL;
+        if (u->kind == CU_UNIT_LINEAR) linear(&r, u, next && joined(&r, next));
+        else if (joined(&r, u)) { /* the predecessor of the attention is then the unit before */
+            attention(&r, u + 1, u, last && last->kind == CU_UNIT_LINEAR);
+            i++;
+        } else if (u->kind == CU_UNIT_STORE) store(&r, u);
         else single(&r, u);
         cudaError_t e = cudaPeekAtLastError();
         if (e == cudaSuccess) continue;

@@ -31,10 +31,23 @@ static bool takes(const mn_program *p, uint32_t i) {
            cu_in(g, glu, MN_GLU_UP) == cu_out(g, l, 1) && in_of(g, l, 1)->dtype.id == in_of(g, l, 3)->dtype.id && in_of(g, l, 1)->dim[0] == in_of(g, l, 3)->dim[0];
 }
 
+/* ROPE, ROPE, KV_STORE from node i, then the ATTENTION that alone reads the turned q, over the same cache. */
+static bool joins(const mn_program *p, uint32_t i) {
+    const mn_graph *g = p->graph;
+    const mn_node *q = cu_node(g, i), *k = cu_node(g, i + 1), *s = cu_node(g, i + 2), *a = at(p, i + 3, MN_OP_ATTENTION);
+    if (!a || !private_to(p, cu_out(g, q, 0)) || cu_in(g, a, MN_ATTENTION_Q) != cu_out(g, q, 0)) return false;
+    for (int j = 0; j < 3; j++)
+        if (cu_attr(g, q, j) != cu_attr(g, k, j)) return false;
+    return cu_in(g, q, MN_ROPE_FREQS) == cu_in(g, k, MN_ROPE_FREQS) && cu_in(g, a, MN_ATTENTION_KV) == cu_in(g, s, MN_KV_STORE_KV) &&
+           cu_in(g, a, MN_ATTENTION_PAGES) == cu_in(g, s, MN_KV_STORE_PAGES) && cu_in(g, a, MN_ATTENTION_ROW_POS) == cu_in(g, s, MN_KV_STORE_ROW_POS) &&
+           cu_in(g, a, MN_ATTENTION_ROW_SLOT) == cu_in(g, s, MN_KV_STORE_ROW_SLOT) && cu_attr(g, a, MN_ATTENTION_ATTR_KV_LAYER) == cu_attr(g, s, MN_KV_STORE_ATTR_KV_LAYER) &&
+           cu_attr(g, a, MN_ATTENTION_ATTR_GROUP) == cu_attr(g, s, MN_KV_STORE_ATTR_GROUP) && in_of(g, q, 0)->dim[2] == in_of(g, k, 0)->dim[2];
+}
+
 /* A unit beginning at node i; returns how many nodes it takes. */
 static uint32_t unit_at(mn_program *p, uint32_t i, cu_unit *u) {
     const mn_graph *g = p->graph;
-    *u = cu_unit{CU_UNIT_NODE, i, -1, -1, -1, -1, -1, {}};
+    *u = cu_unit{CU_UNIT_NODE, i, -1, -1, -1, -1, -1, false, {}};
     uint32_t k = i;
     const mn_node *gather = at(p, k, MN_OP_GATHER_ROWS);
     if (gather && at(p, k + 1, MN_OP_RMS_NORM) && private_to(p, cu_out(g, gather, 0)) && cu_in(g, cu_node(g, k + 1), 0) == cu_out(g, gather, 0)) u->gather = (int32_t)k++;
@@ -50,6 +63,7 @@ static uint32_t unit_at(mn_program *p, uint32_t i, cu_unit *u) {
     if (q && kr && store && private_to(p, cu_out(g, kr, 0)) && cu_in(g, store, MN_KV_STORE_K) == cu_out(g, kr, 0) && cu_in(g, store, MN_KV_STORE_ROW_POS) == cu_in(g, kr, MN_ROPE_ROW_POS) &&
         cu_in(g, store, MN_KV_STORE_ROW_POS) == cu_in(g, q, MN_ROPE_ROW_POS)) {
         u->kind = CU_UNIT_STORE, u->node = i + 2, u->rope_q = (int32_t)i, u->rope_k = (int32_t)i + 1;
+        u->joins = joins(p, i);
         return 3;
     }
     if (at(p, i, MN_OP_KV_STORE)) u->kind = CU_UNIT_STORE;
@@ -189,14 +203,16 @@ static mn_status plan(mn_program *p, mn_error *err) {
         cu_unit *u = &p->units[p->n_units++];
         took = unit_at(p, i, u);
         for (uint32_t k = i; k < i + took; k++) live(p, k, (int32_t)p->n_units - 1);
+        if (u->joins) /* the attention may be the one to read q, k and v */
+            for (uint32_t k = i; k < i + took; k++) live(p, k, (int32_t)p->n_units);
         const mn_node *node = cu_node(g, u->node);
         bool store = node->op == MN_OP_KV_STORE;
         if (!store && node->op != MN_OP_ATTENTION) continue;
-        uint32_t group = (uint32_t)cu_attr(g, node, store ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP);
-        int64_t layer = cu_attr(g, node, store ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER);
+        uint32_t group = (uint32_t)cu_attr(g, node, store ? (uint32_t)MN_KV_STORE_ATTR_GROUP : (uint32_t)MN_ATTENTION_ATTR_GROUP);
+        int64_t layer = cu_attr(g, node, store ? (uint32_t)MN_KV_STORE_ATTR_KV_LAYER : (uint32_t)MN_ATTENTION_ATTR_KV_LAYER);
         if ((s = cu_kv_of(g, p->lo, p->hi, group, p->kv_dtype, &u->kv, err))) return s;
         if ((u->kv.layer = cu_kv_rank(g, p->lo, p->hi, group, layer)) < 0) return cu_fail(err, MN_INVALID, u->node, "node %u: no KV_STORE for KV layer %lld", u->node, (long long)layer);
-        int32_t pages = cu_in(g, node, store ? MN_KV_STORE_PAGES : MN_ATTENTION_PAGES);
+        int32_t pages = cu_in(g, node, store ? (uint32_t)MN_KV_STORE_PAGES : (uint32_t)MN_ATTENTION_PAGES);
         if (pages < 0 || cu_tensor(g, pages)->n_dim != 2) return cu_fail(err, MN_INVALID, u->node, "node %u: PAGES is absent", u->node);
     }
     uint32_t *order = (uint32_t *)cu_new(p->dev, g->n_tensors * sizeof *order);

@@ -6,7 +6,8 @@
 
 enum { CU_UNIT_NODE, CU_UNIT_LINEAR, CU_UNIT_STORE };
 /* LINEAR: [gather] [norm] linear [glu | add]; STORE: [rope q, rope k] kv_store. Node indices; -1 = absent. */
-struct cu_unit { int kind; uint32_t node; int32_t gather, norm, epi, rope_q, rope_k; cu_kv kv; };
+/* joins (STORE): the next unit is its ATTENTION and takes it in when there is one row. */
+struct cu_unit { int kind; uint32_t node; int32_t gather, norm, epi, rope_q, rope_k; bool joins; cu_kv kv; };
 struct cu_home { uint64_t place, bytes; int32_t first, last; uint32_t uses; bool produced; uint8_t half; };
 
 /* half: CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several rows it is stored so. */

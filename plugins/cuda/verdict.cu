@@ -4,9 +4,9 @@
 
 static const char *const reasons[] = {
     "", "weight type is not one of f32, f16, bf16, q8_0", "norm weights and biases are f32, f16 or bf16", "an operand must be f32", "operands do not fit together",
-    "heads of at most 256 elements", "rows of weights are too long", "top ids and their probabilities are not computed here", "this operation has no kernel",
+    "heads of at most 256 elements", "rows of weights are too long", "this operation has no kernel",
 };
-enum { OK, TYPE, VECTOR, F32, SHAPE, HEAD, LENGTH, TOPS, NONE };
+enum { OK, TYPE, VECTOR, F32, SHAPE, HEAD, LENGTH, NONE };
 
 static const uint32_t contracts[][2] = {
     {MN_OP_EMBED, 1}, {MN_OP_RMS_NORM, 1}, {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1}, {MN_OP_ROPE, 1}, {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},
@@ -65,7 +65,6 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
     case MN_OP_GLU:
     case MN_OP_ADD:
     case MN_OP_MUL: return cu_in(g, n, 1) >= 0 ? OK : SHAPE;
-    case MN_OP_SAMPLE: return cu_out(g, n, MN_SAMPLE_OUT_TOP_IDS) >= 0 || cu_out(g, n, MN_SAMPLE_OUT_TOP_LOGPROBS) >= 0 ? TOPS : OK;
     default: return OK;
     }
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define BYTES (1ull << 30) /* beyond any cache */
@@ -28,8 +29,9 @@ int main(int argc, char **argv) {
     pthread_t th[MAX_THREADS];
     part w[MAX_THREADS];
     double gbps[64];
-    uint8_t *mem = aligned_alloc(64, BYTES);
+    uint8_t *mem = aligned_alloc(2u << 20, BYTES);
     if (n < 1 || n > MAX_THREADS || runs < 1 || runs > 64 || !mem) return fprintf(stderr, "usage: bench_read [threads [runs]]\n"), 2;
+    madvise(mem, BYTES, MADV_HUGEPAGE); /* as few misses of the address cache as can be: the limit, not the habit */
     memset(mem, 1, BYTES);
     for (int r = 0; r < runs; r++) {
         double t0 = now();

@@ -8,7 +8,8 @@ enum { READ_STREAMS = 8 };
 static inline uint64_t read_streams(const uint8_t *p, uint64_t bytes) {
     typedef uint64_t v8 __attribute__((vector_size(64)));
     v8 sum[READ_STREAMS] = {0};
-    uint64_t part = bytes / READ_STREAMS / 64 * 64;
+    /* an odd number of lines apart: streams a power of two apart would share the sets of every cache */
+    uint64_t part = ((bytes / READ_STREAMS / 64 - 1) | 1) * 64;
     for (uint64_t i = 0; i < part; i += 64)
         for (int s = 0; s < READ_STREAMS; s++) {
             v8 v;
