@@ -21,7 +21,8 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
     {"-c --ctx-size", "N", ARG_INT, F(ctx), 1, 2147483647, NULL,
      "context: positions per sequence\n(default: what the model was trained for, at most 4096)"},
     {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL, "rows computed per step at most (default: 512)"},
-    {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8", "of activations; auto: the device's fastest"},
+    {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8",
+     "of activations; auto: the device's fastest"},
     {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16", "type of the KV cache's keys"},
     {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16", "of its values: the same as the keys'"},
 };
@@ -142,7 +143,8 @@ int read_all(const char *path, char **data, size_t *n) {
     }
     free(*data);
     *data = NULL;
-    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s", is_stdin ? "standard input" : path, strerror(e));
+    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s",
+                    is_stdin ? "standard input" : path, strerror(e));
 }
 
 int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json, app_print as_table) {

@@ -13,7 +13,7 @@
 typedef struct {
     const char *model, *device;
     int64_t threads, ctx, rows;
-    int precision, kv_k, kv_v;  /* indices into the rows' choices */
+    int precision, kv_k, kv_v; /* indices into the rows' choices */
     int list_devices, json;
 } app_flags;
 
@@ -37,7 +37,7 @@ typedef struct {
 
 /* Each 0, or the exit code with the error printed. app_close undoes all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
-int app_open_model(app *a, const app_flags *flags);  /* and the runtime */
+int app_open_model(app *a, const app_flags *flags); /* and the runtime */
 /* params: n_ctx, n_seq, flags as the caller wants them; the rest comes from the flags. Says which device runs it and why. */
 int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
@@ -54,16 +54,20 @@ int read_all(const char *path, char **data, size_t *n);
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ---- */
 void interrupt_watch(mn_session *s); /* NULL: from now on Ctrl-C ends the program at once, with 130 */
 int interrupt_seen(void);
-void interrupt_again(void);          /* forgets the last one (chat) */
+void interrupt_again(void); /* forgets the last one (chat) */
 
 /* ---- progress.c: one line on a terminal for what takes over a second ---- */
 typedef struct progress progress;
-progress *progress_begin(const char *what);                     /* may return NULL: all functions take that */
+progress *progress_begin(const char *what); /* may return NULL: all functions take that */
 void progress_at(progress *p, uint64_t done, uint64_t total);
-void progress_end(progress *p);                                 /* wipes the line */
+void progress_end(progress *p); /* wipes the line */
 
 /* ---- sampling.c ---- */
-typedef struct { double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty; int64_t top_k, last_n; arg_seed seed; } sampling_flags;
+typedef struct {
+    double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+    int64_t top_k, last_n;
+    arg_seed seed;
+} sampling_flags;
 #define SAMPLING_ROWS 9
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);

@@ -111,11 +111,16 @@ const char *closest(const char *typed, const char *const *names, size_t n) {
 
 static void expected(const arg_row *row, char *dst, size_t n) {
     const char *list = row->kind == ARG_INTS ? "whole numbers separated by commas, each " : "a whole number ";
-    if (row->kind == ARG_CHOICE) snprintf(dst, n, "one of %s", row->choices);
-    else if (row->kind == ARG_FLOAT) snprintf(dst, n, "a number from %g to %g", row->lo, row->hi);
-    else if (row->kind == ARG_SEED) snprintf(dst, n, "a whole number from 0 to 18446744073709551615");
-    else if (row->kind == ARG_TEXT) snprintf(dst, n, "%s", row->value);
-    else snprintf(dst, n, "%sfrom %.0f to %.0f", list, row->lo, row->hi);
+    if (row->kind == ARG_CHOICE)
+        snprintf(dst, n, "one of %s", row->choices);
+    else if (row->kind == ARG_FLOAT)
+        snprintf(dst, n, "a number from %g to %g", row->lo, row->hi);
+    else if (row->kind == ARG_SEED)
+        snprintf(dst, n, "a whole number from 0 to 18446744073709551615");
+    else if (row->kind == ARG_TEXT)
+        snprintf(dst, n, "%s", row->value);
+    else
+        snprintf(dst, n, "%sfrom %.0f to %.0f", list, row->lo, row->hi);
 }
 
 static int bad_value(const arg_page *page, const arg_row *row, const char *flag, const char *found) {
@@ -160,7 +165,8 @@ static void help_row(out_file *out, const arg_row *row) {
         left[n++] = *s;
     }
     left[n] = 0;
-    if (row->value && row->kind != ARG_FLAG && row->flags[0] == '-') snprintf(left + n, sizeof left - n, " %s", row->value);
+    if (row->value && row->kind != ARG_FLAG && row->flags[0] == '-')
+        snprintf(left + n, sizeof left - n, " %s", row->value);
     out_printf(out, "  %-26s ", left);
     if (strlen(left) > 26) out_printf(out, "\n  %-26s ", "");
     for (const char *s = row->help; *s; s++) {
@@ -240,8 +246,10 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     char *name = strndup(arg, n);
     const char *value = equals ? equals + 1 : *at + 1 < argc ? argv[++*at] : NULL;
     int code = ARGS_OK;
-    if (!name) code = complain(EXIT_NO_MEMORY, "out of memory");
-    else if (!value || !store(row, field, value)) code = bad_value(page, row, name, value);
+    if (!name)
+        code = complain(EXIT_NO_MEMORY, "out of memory");
+    else if (!value || !store(row, field, value))
+        code = bad_value(page, row, name, value);
     free(name);
     return code;
 }
@@ -258,10 +266,14 @@ int args_parse(const arg_page *page, int argc, char **argv) {
     int n_operands = 0, only_operands = 0, code = ARGS_OK;
     for (int i = 1; i < argc && code == ARGS_OK; i++) {
         const char *arg = argv[i];
-        if (only_operands || arg[0] != '-' || arg[1] == 0) code = parse_operand(page, arg, &n_operands);
-        else if (strcmp(arg, "--") == 0) only_operands = 1;
-        else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) code = help(page);
-        else code = parse_flag(page, argc, argv, &i);
+        if (only_operands || arg[0] != '-' || arg[1] == 0)
+            code = parse_operand(page, arg, &n_operands);
+        else if (strcmp(arg, "--") == 0)
+            only_operands = 1;
+        else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)
+            code = help(page);
+        else
+            code = parse_flag(page, argc, argv, &i);
     }
     return code;
 }

@@ -14,21 +14,37 @@ typedef enum {
     ARG_CHOICE, /* int: index into choices, "a|b|c" */
 } arg_kind;
 
-typedef struct { int64_t *v; size_t n; int given; } arg_ints;
-typedef struct { uint64_t v; int given; } arg_seed;
+typedef struct {
+    int64_t *v;
+    size_t n;
+    int given;
+} arg_ints;
+typedef struct {
+    uint64_t v;
+    int given;
+} arg_seed;
 
 typedef struct {
-    const char *flags;   /* "-n --n-predict": the first is the one messages name; "M" without a dash: an operand */
-    const char *value;   /* what --help calls the value */
+    const char *flags; /* "-n --n-predict": the first is the one messages name; "M" without a dash: an operand */
+    const char *value; /* what --help calls the value */
     arg_kind kind;
-    size_t offset;       /* of the field in the group's struct */
+    size_t offset; /* of the field in the group's struct */
     double lo, hi;
     const char *choices;
-    const char *help;    /* lines end with \n where they should break */
+    const char *help; /* lines end with \n where they should break */
 } arg_row;
 
-typedef struct { const char *title; const arg_row *rows; size_t n; void *values; } arg_group;
-typedef struct { const char *name, *usage, *about; const arg_group *groups; size_t n_groups; } arg_page;
+typedef struct {
+    const char *title;
+    const arg_row *rows;
+    size_t n;
+    void *values;
+} arg_group;
+typedef struct {
+    const char *name, *usage, *about;
+    const arg_group *groups;
+    size_t n_groups;
+} arg_page;
 
 #define ARGS_OK (-1)
 /* Fills the groups' structs, which hold the defaults. ARGS_OK to go on, else the exit code: 0 after --help (on stdout), 2

@@ -4,13 +4,20 @@
 #include <string.h>
 #include <sys/resource.h>
 
-typedef struct { arg_ints prompt, gen, depth, batch; int64_t reps, rows; int csv; } bench_flags;
+typedef struct {
+    arg_ints prompt, gen, depth, batch;
+    int64_t reps, rows;
+    int csv;
+} bench_flags;
 
 #define F(field) offsetof(bench_flags, field)
 static const arg_row rows[] = {
-    {"-p --n-prompt", "N,...", ARG_INTS, F(prompt), 0, 1e6, NULL, "prompt lengths, test ppN; 0: no such test (default: 512)"},
-    {"-n --n-gen", "N,...", ARG_INTS, F(gen), 0, 1e6, NULL, "tokens generated, test tgN; 0: no such test (default: 128)"},
-    {"-d --n-depth", "N,...", ARG_INTS, F(depth), 0, 1e6, NULL, "tokens in the context already, off the clock (default: 0)"},
+    {"-p --n-prompt", "N,...", ARG_INTS, F(prompt), 0, 1e6, NULL,
+     "prompt lengths, test ppN; 0: no such test (default: 512)"},
+    {"-n --n-gen", "N,...", ARG_INTS, F(gen), 0, 1e6, NULL,
+     "tokens generated, test tgN; 0: no such test (default: 128)"},
+    {"-d --n-depth", "N,...", ARG_INTS, F(depth), 0, 1e6, NULL,
+     "tokens in the context already, off the clock (default: 0)"},
     {"-b --batch", "N,...", ARG_INTS, F(batch), 1, 4096, NULL, "sequences at once; rates are their sum (default: 1)"},
     {"-r --repetitions", "N", ARG_INT, F(reps), 1, 10000, NULL, "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL, "rows computed per step at most (default: 512)"},
@@ -75,8 +82,10 @@ static void latency_row(table *times, const bench_test *t, const bench_result *r
     table_cell(times, "%s", test);
     table_cell(times, "%u", t->batch);
     table_cell(times, "%.2f", r->ttft_s * 1e3);
-    if (t->n_gen) table_cell(times, "%.2f", r->p50_s * 1e3), table_cell(times, "%.2f", r->p99_s * 1e3);
-    else table_cell(times, "-"), table_cell(times, "-");
+    if (t->n_gen)
+        table_cell(times, "%.2f", r->p50_s * 1e3), table_cell(times, "%.2f", r->p99_s * 1e3);
+    else
+        table_cell(times, "-"), table_cell(times, "-");
 }
 
 static void csv_row(table *t_out, const app *a, const bench_test *t, const bench_result *r) {
@@ -104,14 +113,23 @@ static void csv_row(table *t_out, const app *a, const bench_test *t, const bench
     table_cell(t_out, "%llu", (unsigned long long)peak_rss());
 }
 
-typedef struct { app *a; const bench_flags *f; int json; out_file out; table rates, times; } report;
+typedef struct {
+    app *a;
+    const bench_flags *f;
+    int json;
+    out_file out;
+    table rates, times;
+} report;
 
 static int run_test(report *r, const bench_test *t) {
     bench_result result;
     int code = bench_measure(r->a, t, (size_t)r->f->reps, &result);
-    if (code == 0 && r->json) print_json(r->a, t, &result, &r->out);
-    else if (code == 0 && r->f->csv) csv_row(&r->rates, r->a, t, &result);
-    else if (code == 0) table_row(&r->rates, r->a, t, &result), latency_row(&r->times, t, &result);
+    if (code == 0 && r->json)
+        print_json(r->a, t, &result, &r->out);
+    else if (code == 0 && r->f->csv)
+        csv_row(&r->rates, r->a, t, &result);
+    else if (code == 0)
+        table_row(&r->rates, r->a, t, &result), latency_row(&r->times, t, &result);
     bench_result_free(&result);
     return code ? code : r->out.error ? EXIT_FAILED : 0;
 }
@@ -143,8 +161,8 @@ static void print_tables(report *r) {
     if (r->f->csv) return;
     out_puts(&r->out, "\n");
     table_print(&r->times, TABLE_MARKDOWN, &r->out);
-    out_printf(&r->out, "\nprecision %s, load time %.3f s, peak memory %s\n", precision_name(r->a->session_info.precision), r->a->load_s,
-               human_bytes(peak_rss(), peak));
+    out_printf(&r->out, "\nprecision %s, load time %.3f s, peak memory %s\n",
+               precision_name(r->a->session_info.precision), r->a->load_s, human_bytes(peak_rss(), peak));
 }
 
 static uint32_t largest(const arg_ints *list) {
@@ -155,16 +173,19 @@ static uint32_t largest(const arg_ints *list) {
 
 static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     static const char *const rate_columns[] = {"model", "size", "params", "device", "threads", "test", "t/s ± σ", NULL};
-    static const char *const time_columns[] = {"test", "sequences", "first token, ms", "per token p50, ms", "p99, ms", NULL};
-    static const char *const csv_columns[] = {"model", "params", "bytes", "device", "threads", "precision", "test", "n_prompt", "n_gen", "depth",
-                                              "batch", "samples_ts", "avg_ts", "stddev_ts", "load_s", "ttft_s", "peak_rss", NULL};
+    static const char *const time_columns[] = {"test",    "sequences", "first token, ms", "per token p50, ms",
+                                               "p99, ms", NULL};
+    static const char *const csv_columns[] = {"model",  "params",    "bytes",  "device", "threads",  "precision",
+                                              "test",   "n_prompt",  "n_gen",  "depth",  "batch",    "samples_ts",
+                                              "avg_ts", "stddev_ts", "load_s", "ttft_s", "peak_rss", NULL};
     report r = {a, f, flags->json, out_stdout(), {0}, {0}};
     uint32_t p = largest(&f->prompt), n = largest(&f->gen);
     mn_session_params params = {0};
     if (flags->json && f->csv) return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
     if (p == 0 && n == 0) return complain(EXIT_USAGE, "-p and -n: found 0 for both, expected a test to run");
     params.n_seq = largest(&f->batch);
-    params.n_ctx = largest(&f->depth) + (p > n ? p : n) + 3; // the draw that ends the filling, the id that begins the test
+    params.n_ctx =
+        largest(&f->depth) + (p > n ? p : n) + 3; // the draw that ends the filling, the id that begins the test
     params.n_batch = (uint32_t)f->rows;
     int code = app_open_model(a, flags);
     if (code == 0) code = app_open_session(a, &params);
@@ -193,9 +214,10 @@ int cmd_bench(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // -b means sequences here, and -c follows from the tests
     };
-    const arg_page page = {"bench", "[-m MODEL] [-p N] [-n N] [-d N] [-b N] [-r N] [flags]",
-                           "Measures prompt (pp) and generation (tg) speed in tokens per second. --json prints one object per test.",
-                           groups, COUNT(groups)};
+    const arg_page page = {
+        "bench", "[-m MODEL] [-p N] [-n N] [-d N] [-b N] [-r N] [flags]",
+        "Measures prompt (pp) and generation (tg) speed in tokens per second. --json prints one object per test.",
+        groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     set_default(&f.prompt, &p), set_default(&f.gen, &n), set_default(&f.depth, &d), set_default(&f.batch, &b);

@@ -4,14 +4,16 @@
 #include "app.h"
 
 /* n_prompt rows or n_gen tokens (the other is 0) on batch sequences that hold depth tokens already. */
-typedef struct { uint32_t n_prompt, n_gen, depth, batch; } bench_test;
+typedef struct {
+    uint32_t n_prompt, n_gen, depth, batch;
+} bench_test;
 
 typedef struct {
-    double *samples;       /* t/s of each repetition, all sequences together */
+    double *samples; /* t/s of each repetition, all sequences together */
     size_t n;
-    double avg, stddev;    /* stddev: of the sample, 0 for one */
-    double ttft_s;         /* median: tokenising, the whole prompt (depth too), the draw */
-    double p50_s, p99_s;   /* time per generated token and sequence; NaN where none was generated */
+    double avg, stddev;  /* stddev: of the sample, 0 for one */
+    double ttft_s;       /* median: tokenising, the whole prompt (depth too), the draw */
+    double p50_s, p99_s; /* time per generated token and sequence; NaN where none was generated */
 } bench_result;
 
 /* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either way. */

@@ -7,10 +7,10 @@
 typedef struct {
     app *a;
     int32_t *ids, *seq;
-    uint32_t n_ids, n_seq;     /* n_ids: as many as the longest prompt; n_seq: begun */
+    uint32_t n_ids, n_seq; /* n_ids: as many as the longest prompt; n_seq: begun */
     mn_token *tokens;
     uint32_t cap;
-    double *gaps, *ttft;       /* between tokens of all repetitions; per repetition */
+    double *gaps, *ttft; /* between tokens of all repetitions; per repetition */
     size_t n_gaps, cap_gaps;
     double begin, first, last; /* of the repetition; last: when tokens came before */
 } bench;
@@ -37,7 +37,8 @@ static int finish_all(bench *b, int timed) {
         if (status != MN_OK) return app_fail(b->a, status);
         double now = seconds();
         if (got && isnan(b->first)) b->first = now;
-        if (timed && got && b->n_gaps < b->cap_gaps) b->gaps[b->n_gaps++] = (now - b->last) * (double)b->n_seq / (double)got;
+        if (timed && got && b->n_gaps < b->cap_gaps)
+            b->gaps[b->n_gaps++] = (now - b->last) * (double)b->n_seq / (double)got;
         b->last = now;
     }
     return 0;
@@ -94,7 +95,8 @@ static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
     int32_t *made = NULL;
     uint32_t n_made = 0;
     double begin = seconds();
-    mn_status status = mn_model_tokenize(a->model, (mn_str){text ? text : "", bytes}, MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
+    mn_status status =
+        mn_model_tokenize(a->model, (mn_str){text ? text : "", bytes}, MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
     double spent = status == MN_OK ? seconds() - begin : 0;
     mn_ids_free(made);
     mn_stream_free(stream);
@@ -140,9 +142,13 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     bench_name(t, name, sizeof name);
     progress *bar = progress_begin(name);
     int code = 0;
-    if (!b.ids || !b.seq || !b.tokens || !b.gaps || !b.ttft || !out->samples) code = complain(EXIT_NO_MEMORY, "out of memory");
+    if (!b.ids || !b.seq || !b.tokens || !b.gaps || !b.ttft || !out->samples)
+        code = complain(EXIT_NO_MEMORY, "out of memory");
     if (code == 0) random_ids(b.ids, b.n_ids, a->info.n_vocab);
-    double tokenize_s = code ? 0 : tokenize_seconds(a, b.ids, t->n_prompt ? t->n_prompt + t->depth < b.n_ids ? t->n_prompt + t->depth : b.n_ids : 1);
+    double tokenize_s =
+        code ? 0
+             : tokenize_seconds(a, b.ids,
+                                t->n_prompt ? t->n_prompt + t->depth < b.n_ids ? t->n_prompt + t->depth : b.n_ids : 1);
     if (code == 0) code = repeat(&b, t, &warm_rate, &warm_ttft);
     b.n_gaps = 0;
     for (; code == 0 && out->n < n_reps; progress_at(bar, out->n, n_reps))

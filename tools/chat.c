@@ -8,12 +8,16 @@
 #include <locale.h>
 #endif
 
-typedef struct { const char *system; int64_t n; } chat_flags;
+typedef struct {
+    const char *system;
+    int64_t n;
+} chat_flags;
 
 #define F(field) offsetof(chat_flags, field)
 static const arg_row rows[] = {
     {"--system", "TEXT", ARG_TEXT, F(system), 0, 0, NULL, "a system message before the first turn"},
-    {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL, "tokens per answer at most; -1: until the context is full (default: 512)"},
+    {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
+     "tokens per answer at most; -1: until the context is full (default: 512)"},
 };
 
 typedef struct {
@@ -56,7 +60,8 @@ static int begin_turn(chat *c) {
     int code = gen_restart(a, &c->g);
     if (code) return code;
     mn_status status = mn_model_chat(a->model, c->messages, c->n, c->n_known, &ids, &n, &a->err);
-    if (status == MN_OK && c->has_seq) status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
+    if (status == MN_OK && c->has_seq)
+        status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
     else if (status == MN_OK) {
         status = mn_seq_create(a->session, ids, n, &c->sample, &c->g.seq, &a->err);
         c->has_seq = status == MN_OK;
@@ -120,7 +125,8 @@ static int command(chat *c, const char *line) {
     if (line[0] == 0) return 1;
     if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return -1;
     if (!strcmp(line, "/clear")) return clear(c), 1;
-    if (!strcmp(line, "/help")) return note("/clear: a new conversation; /exit or Ctrl-D: the end; Ctrl-C: ends an answer"), 1;
+    if (!strcmp(line, "/help"))
+        return note("/clear: a new conversation; /exit or Ctrl-D: the end; Ctrl-C: ends an answer"), 1;
     return 0;
 }
 
@@ -148,7 +154,8 @@ static int start(chat *c, const app_flags *flags, const chat_flags *f, const sam
     mn_session_params params = {0};
     int code = app_open_model(&c->a, flags);
     if (code) return code;
-    if (!c->a.info.has_tokenizer) return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with", c->a.info.path);
+    if (!c->a.info.has_tokenizer)
+        return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with", c->a.info.path);
     if (!c->a.info.has_chat_template)
         return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text", c->a.info.path);
     code = app_open_session(&c->a, &params);
@@ -173,13 +180,15 @@ int cmd_chat(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
     };
-    const arg_page page = {"chat", "[-m MODEL] [flags]", "A conversation: one line of standard input is one turn.", groups, COUNT(groups)};
+    const arg_page page = {"chat", "[-m MODEL] [flags]", "A conversation: one line of standard input is one turn.",
+                           groups, COUNT(groups)};
     chat c = {0};
     int code = args_parse(&page, argc, argv);
 #ifdef HAVE_LIBEDIT
     setlocale(LC_CTYPE, ""); // for the line editor alone; numbers keep their point
 #endif
-    if (code == ARGS_OK && f.n == 0) code = complain(EXIT_USAGE, "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
+    if (code == ARGS_OK && f.n == 0)
+        code = complain(EXIT_USAGE, "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
     if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : start(&c, &flags, &f, &sampling);
     while (c.n) pop(&c);
     free(c.messages);

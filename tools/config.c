@@ -36,8 +36,10 @@ int cmd_config(int argc, char **argv) {
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Settings of the command line", app_device_rows, 2, &flags},
     };
-    const arg_page page = {"config", "[--json]",
-                           "Prints every setting with its origin: the command line wins over MINERVA_* variables, these over\n"
-                           "minerva.ini (the user's over the system's), that over the default.", groups, COUNT(groups)};
+    const arg_page page = {
+        "config", "[--json]",
+        "Prints every setting with its origin: the command line wins over MINERVA_* variables, these over\n"
+        "minerva.ini (the user's over the system's), that over the default.",
+        groups, COUNT(groups)};
     return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

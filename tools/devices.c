@@ -42,6 +42,7 @@ static void as_table(const app *a, out_file *out) {
 int cmd_devices(int argc, char **argv) {
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
-    const arg_page page = {"devices", "[--json]", "Lists the devices of all plugins, and why one is not usable.", groups, COUNT(groups)};
+    const arg_page page = {"devices", "[--json]", "Lists the devices of all plugins, and why one is not usable.",
+                           groups, COUNT(groups)};
     return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

@@ -99,8 +99,10 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
             gen *one = find(g, n, tokens[i].seq);
             if (one) code = take(a, one, &tokens[i], live);
         }
-        if (status == MN_CANCELLED) code = interrupted(a, g, n, live);
-        else if (status != MN_OK) code = app_fail(a, status);
+        if (status == MN_CANCELLED)
+            code = interrupted(a, g, n, live);
+        else if (status != MN_OK)
+            code = app_fail(a, status);
         if (code || got == 0) break;
         if (p) progress_at(p, count_drawn(g, n), total);
     }
@@ -115,8 +117,10 @@ void gen_json(const app *a, const gen *g, json_out *j) {
     static const char *const reason[] = {NULL, "stop", "length", "interrupted"};
     json_open(j, '{');
     json_key(j, "text");
-    if (g->stream) json_str(j, g->text, g->n_text);
-    else json_null(j);
+    if (g->stream)
+        json_str(j, g->text, g->n_text);
+    else
+        json_null(j);
     json_key(j, "prompt_ids");
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");

@@ -8,14 +8,14 @@
 typedef struct {
     int32_t *prompt; /* malloc'ed by whoever fills it */
     uint32_t n_prompt;
-    int64_t max_new;                /* -1: until the context is full */
+    int64_t max_new; /* -1: until the context is full */
     double tokenize_s;
     /* filled by gen_* */
     int32_t seq, finish, *ids;
     size_t n_ids, cap_ids, n_text, cap_text;
     char *text;
-    mn_stream *stream;              /* NULL: the model has no tokeniser */
-    double begin, first, last;      /* seconds(): asked, first and last id */
+    mn_stream *stream;         /* NULL: the model has no tokeniser */
+    double begin, first, last; /* seconds(): asked, first and last id */
 } gen;
 
 /* Begins a sequence; 0 or the exit code. */

@@ -2,8 +2,8 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: kernels golden batch stop devices memcheck bench; default: all. Models for bench come from the environment:
-# TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
+# PART: devices kernels golden batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
+# environment: TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -13,7 +13,9 @@ if [ "${1:-}" = pack ]; then
     cp -L "$build/tools/minerva" "$to/tools/"
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
     cp "$build/runtime/registry/minerva-build-tree" "$to/runtime/registry/"
-    cp "$build/tests/kernels/test_cuda" "$to/tests/kernels/"
+    mkdir -p "$to/tests/unit"
+    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/bench_ahead" "$to/tests/kernels/"
+    cp "$build/tests/unit/test_session" "$to/tests/unit/"
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
             name=$(basename "$(dirname "$f")")
@@ -28,7 +30,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels golden batch stop memcheck bench
+[ $# -gt 0 ] || set -- devices kernels golden batch session memcheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -50,7 +52,8 @@ memcheck() {
 }
 bench() {
     [ -n "${TINYLLAMA:-}" ] || { echo "SKIP  bench: TINYLLAMA is not set"; return 0; }
-    "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 512 -n 128 -r 5 && "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 0 -n 128 -b 20 -r 5
+    "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 512 -n 128 -r 5 && "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 0 -n 128 -b 20 -r 5 &&
+        MINERVA_LOG=debug "$build/tests/kernels/bench_ahead" "$TINYLLAMA" cuda:0 64 1 && MINERVA_LOG=debug "$build/tests/kernels/bench_ahead" "$TINYLLAMA" cuda:0 64 20
 }
 
 for part in "$@"; do
@@ -61,7 +64,7 @@ for part in "$@"; do
         step story golden story cuda
         for f in llama llama3-rope llama-sharded qwen2 qwen3; do step "fixture $f" golden "fixture:$f" cuda; done ;;
     batch) step batch golden batch cuda ;;
-    stop) step "late stop" python3 "$here/tests/golden/late_stop.py" "$minerva" cuda:0 ;;
+    session) step session "$build/tests/unit/test_session" "$story" ;;
     memcheck) step memcheck memcheck ;;
     bench) step bench bench ;;
     *) echo "unknown part $part"; exit 2 ;;

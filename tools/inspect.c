@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct { const char *model; } inspect_flags;
+typedef struct {
+    const char *model;
+} inspect_flags;
 
 static const arg_row rows[] = {
     {"MODEL", "a model", ARG_TEXT, offsetof(inspect_flags, model), 0, 0, NULL, "the same as -m MODEL"},
@@ -159,7 +161,8 @@ int cmd_inspect(int argc, char **argv) {
         {"", app_model_rows, APP_MODEL_ROWS, &flags},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
     };
-    const arg_page page = {"inspect", "[MODEL] [--json]", "Prints a model's metadata and tensors. Weights are not read.", groups, COUNT(groups)};
+    const arg_page page = {"inspect", "[MODEL] [--json]",
+                           "Prints a model's metadata and tensors. Weights are not read.", groups, COUNT(groups)};
     app a = {0};
     out_file out = out_stdout();
     int code = args_parse(&page, argc, argv);

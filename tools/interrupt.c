@@ -18,7 +18,8 @@ static void on_interrupt(int signal_number) {
 void interrupt_watch(mn_session *s) {
     struct sigaction action, old;
     watched = s;
-    if (!s || (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN)) return; // nohup and scripts' background jobs
+    if (!s || (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN))
+        return; // nohup and scripts' background jobs
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);

@@ -49,13 +49,20 @@ static void quoted(out_file *o, const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
         int len = utf8_length(s + i, n - i);
-        if (c == '"' || c == '\\') out_printf(o, "\\%c", c);
-        else if (c == '\n') out_puts(o, "\\n");
-        else if (c == '\t') out_puts(o, "\\t");
-        else if (c == '\r') out_puts(o, "\\r");
-        else if (c < 0x20 || c == 0x7f) out_printf(o, "\\u%04x", c);
-        else if (len) out_put(o, s + i, (size_t)len);
-        else out_puts(o, "\xef\xbf\xbd");
+        if (c == '"' || c == '\\')
+            out_printf(o, "\\%c", c);
+        else if (c == '\n')
+            out_puts(o, "\\n");
+        else if (c == '\t')
+            out_puts(o, "\\t");
+        else if (c == '\r')
+            out_puts(o, "\\r");
+        else if (c < 0x20 || c == 0x7f)
+            out_printf(o, "\\u%04x", c);
+        else if (len)
+            out_put(o, s + i, (size_t)len);
+        else
+            out_puts(o, "\xef\xbf\xbd");
         i += len ? (size_t)len : 1;
     }
     out_put(o, "\"", 1);
@@ -76,8 +83,10 @@ void json_str(json_out *j, const char *bytes, size_t n) {
 }
 
 void json_z(json_out *j, const char *z) {
-    if (z) json_str(j, z, strlen(z));
-    else json_null(j);
+    if (z)
+        json_str(j, z, strlen(z));
+    else
+        json_null(j);
 }
 
 static void plain(json_out *j, const char *z) {
@@ -98,7 +107,7 @@ void json_uint(json_out *j, uint64_t v) {
 void json_num(json_out *j, double v) {
     char buf[40] = "null";
     for (int digits = 6; digits <= 17 && isfinite(v); digits++) { // the shortest that reads back as v
-        snprintf(buf, sizeof buf, "%.*g", digits, v);             // the program never sets LC_NUMERIC: the point is a point
+        snprintf(buf, sizeof buf, "%.*g", digits, v); // the program never sets LC_NUMERIC: the point is a point
         if (strtod(buf, NULL) == v) break;
     }
     plain(j, buf);

@@ -4,7 +4,11 @@
 #include "out.h"
 #include <stdint.h>
 
-typedef struct { out_file *out; uint32_t depth, after_value; char closer[16]; } json_out; /* {out} to begin; at most 16 deep */
+typedef struct {
+    out_file *out;
+    uint32_t depth, after_value;
+    char closer[16];
+} json_out; /* {out} to begin; at most 16 deep */
 
 void json_open(json_out *j, char bracket); /* '{' or '[' */
 void json_close(json_out *j);
@@ -15,7 +19,7 @@ void json_str(json_out *j, const char *bytes, size_t n); /* what is not UTF-8 be
 void json_z(json_out *j, const char *z);                 /* NULL writes null */
 void json_int(json_out *j, int64_t v);
 void json_uint(json_out *j, uint64_t v);
-void json_num(json_out *j, double v);                    /* not finite: null */
+void json_num(json_out *j, double v); /* not finite: null */
 void json_bool(json_out *j, int v);
 void json_null(json_out *j);
 void json_ids(json_out *j, const int32_t *ids, size_t n);

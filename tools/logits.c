@@ -4,25 +4,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { const char *text, *file; arg_ints ids; int no_bos, parse_special; } logits_flags;
+typedef struct {
+    const char *text, *file;
+    arg_ints ids;
+    int no_bos, parse_special;
+} logits_flags;
 
 #define F(field) offsetof(logits_flags, field)
 static const arg_row rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is: no chat template"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"-o --output", "F", ARG_TEXT, F(file), 0, 0, NULL,
-     "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding included); -: standard output"},
+     "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding included); -: "
+     "standard output"},
     {"--no-bos", NULL, ARG_FLAG, F(no_bos), 0, 0, NULL, "add nothing (default: what the tokeniser adds)"},
     {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "special tokens written in the text become ids"},
 };
 
-typedef struct { out_file *out; uint32_t n_ids; uint64_t n_vocab; progress *bar; } sink;
+typedef struct {
+    out_file *out;
+    uint32_t n_ids;
+    uint64_t n_vocab;
+    progress *bar;
+} sink;
 
 static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
     char head[512];
     int len = snprintf(head, sizeof head,
                        "{\"tokens\":{\"dtype\":\"I32\",\"shape\":[%" PRIu64 "],\"data_offsets\":[0,%" PRIu64 "]},"
-                       "\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%" PRIu64 "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
+                       "\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%" PRIu64 "],\"data_offsets\":[%" PRIu64
+                       ",%" PRIu64 "]}}",
                        n, 4 * n, n, n_vocab, 4 * n, 4 * n + 4 * n * n_vocab);
     while (len % 8) head[len++] = ' ';
     const uint64_t bytes = (uint64_t)len;
@@ -48,9 +59,12 @@ static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     out_put(&target.out, (const char *)ids, n * sizeof *ids);
     mn_status status = mn_session_logits(a->session, ids, n, on_rows, &s, &a->err);
     progress_end(s.bar);
-    if (target.out.error) code = 0; // out_commit says it better
-    else if (status == MN_CANCELLED) code = EXIT_INTERRUPTED;
-    else if (status != MN_OK) code = app_fail(a, status);
+    if (target.out.error)
+        code = 0; // out_commit says it better
+    else if (status == MN_CANCELLED)
+        code = EXIT_INTERRUPTED;
+    else if (status != MN_OK)
+        code = app_fail(a, status);
     return out_commit(&target, code);
 }
 
@@ -58,8 +72,10 @@ static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
     uint32_t how = (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
     int32_t *made = NULL;
     mn_status status = MN_OK;
-    if (f->text) status = mn_model_tokenize(a->model, (mn_str){f->text, strlen(f->text)}, how, &made, n, &a->err);
-    else *n = (uint32_t)f->ids.n;
+    if (f->text)
+        status = mn_model_tokenize(a->model, (mn_str){f->text, strlen(f->text)}, how, &made, n, &a->err);
+    else
+        *n = (uint32_t)f->ids.n;
     if (status != MN_OK) return app_fail(a, status);
     *ids = malloc((*n + 1) * sizeof **ids);
     for (uint32_t i = 0; *ids && i < *n; i++) (*ids)[i] = made ? made[i] : (int32_t)f->ids.v[i];
@@ -73,7 +89,8 @@ static int logits(app *a, const app_flags *flags, const logits_flags *f) {
     int32_t *ids = NULL;
     uint32_t n = 0;
     if (!f->text == !f->ids.given) return complain(EXIT_USAGE, "expected one of -p TEXT and --prompt-ids IDS");
-    if (!f->file) return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o logits.safetensors");
+    if (!f->file)
+        return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o logits.safetensors");
     int code = app_open_model(a, flags);
     if (code == 0) code = get_ids(a, f, &ids, &n);
     if (code == 0) code = app_open_session(a, &params);
@@ -92,7 +109,8 @@ int cmd_logits(int argc, char **argv) {
         {"", app_session_rows, 2, &flags}, // -c and -b: the precision is always exact
     };
     const arg_page page = {"logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
-                           "Writes the logits of every position, computed in the precision class exact.", groups, COUNT(groups)};
+                           "Writes the logits of every position, computed in the precision class exact.", groups,
+                           COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : logits(&a, &flags, &f);

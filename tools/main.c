@@ -3,7 +3,11 @@
 #include <signal.h>
 #include <string.h>
 
-typedef struct { const char *name; int (*run)(int argc, char **argv); const char *about; } subcommand;
+typedef struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+} subcommand;
 
 static const subcommand subcommands[] = {
     {"run", cmd_run, "answer one prompt"},
@@ -18,9 +22,13 @@ static const subcommand subcommands[] = {
 };
 
 static int help(out_file out) {
-    out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on what this machine has.\n\nCommands\n");
-    for (size_t i = 0; i < COUNT(subcommands); i++) out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
-    out_puts(&out, "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva --list-devices   the same as minerva devices\n\n"
+    out_puts(
+        &out,
+        "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on what this machine has.\n\nCommands\n");
+    for (size_t i = 0; i < COUNT(subcommands); i++)
+        out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
+    out_puts(&out, "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva "
+                   "--list-devices   the same as minerva devices\n\n"
                    "Exit codes: 0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 interrupted.\n");
     return out_finish(&out, 0);
 }

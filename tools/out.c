@@ -69,8 +69,10 @@ static FILE *open_temp(const char *path, char **temp) {
             errno = e;
         }
     }
-    if (f) *temp = name;
-    else free(name);
+    if (f)
+        *temp = name;
+    else
+        free(name);
     return f;
 }
 

@@ -17,7 +17,11 @@
 #define EXIT_INTERRUPTED 130
 
 /* error: errno of the first write that failed; later writes do nothing. */
-typedef struct { FILE *f; const char *name; int error; } out_file;
+typedef struct {
+    FILE *f;
+    const char *name;
+    int error;
+} out_file;
 
 out_file out_stdout(void);
 void out_put(out_file *o, const char *bytes, size_t n);
@@ -29,9 +33,13 @@ int out_finish(out_file *o, int code);
 
 /* A file that appears under its name only when all of it was written: a temporary beside it, renamed by out_commit. "-" is
  * standard output; devices and pipes are written to as they are. */
-typedef struct { out_file out; const char *path; char *temp; } out_target;
-int out_open(out_target *t, const char *path);      /* 0, or 1 with a message printed */
-int out_commit(out_target *t, int code);            /* code != 0: throws the temporary away; the exit code */
+typedef struct {
+    out_file out;
+    const char *path;
+    char *temp;
+} out_target;
+int out_open(out_target *t, const char *path); /* 0, or 1 with a message printed */
+int out_commit(out_target *t, int code);       /* code != 0: throws the temporary away; the exit code */
 
 /* "minerva: error: ..." on stderr; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);

@@ -8,9 +8,12 @@
 static int keep(app *a, gen *g, mn_status status, int32_t *ids, uint32_t n) {
     int code = 0;
     if (status != MN_OK) return app_fail(a, status);
-    if (n == 0) code = complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
-    else if (!(g->prompt = malloc(n * sizeof *ids))) code = complain(EXIT_NO_MEMORY, "out of memory");
-    else memcpy(g->prompt, ids, n * sizeof *ids);
+    if (n == 0)
+        code = complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
+    else if (!(g->prompt = malloc(n * sizeof *ids)))
+        code = complain(EXIT_NO_MEMORY, "out of memory");
+    else
+        memcpy(g->prompt, ids, n * sizeof *ids);
     g->n_prompt = code ? 0 : n;
     mn_ids_free(ids);
     return code;
@@ -22,12 +25,14 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
     uint32_t n = 0;
     mn_status status;
     if (!a->info.has_tokenizer)
-        return complain(EXIT_FAILED, "%s has no tokeniser: a text cannot be its prompt, --prompt-ids can", a->info.path);
+        return complain(EXIT_FAILED, "%s has no tokeniser: a text cannot be its prompt, --prompt-ids can",
+                        a->info.path);
     double begin = seconds();
     if (flags->raw || !a->info.has_chat_template) {
         uint32_t how = MN_TEXT_ADD_SPECIAL | (flags->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
         status = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
-    } else status = mn_model_chat(a->model, &user, 1, 0, &ids, &n, &a->err);
+    } else
+        status = mn_model_chat(a->model, &user, 1, 0, &ids, &n, &a->err);
     g->tokenize_s = seconds() - begin;
     return keep(a, g, status, ids, n);
 }
@@ -41,7 +46,10 @@ int prompt_from_ids(gen *g, const arg_ints *list) {
 }
 
 /* ---- a file of lines ---- */
-typedef struct { const char *path; size_t number; } place;
+typedef struct {
+    const char *path;
+    size_t number;
+} place;
 
 static int bad_line(place at, const char *why) {
     return complain(EXIT_FAILED, "%s:%zu: %s", strcmp(at.path, "-") == 0 ? "standard input" : at.path, at.number, why);
@@ -49,7 +57,8 @@ static int bad_line(place at, const char *why) {
 
 /* Whole numbers that a double holds and the API takes. */
 static int is_whole(const cJSON *v, double lo, double hi) {
-    return cJSON_IsNumber(v) && v->valuedouble >= lo && v->valuedouble <= hi && v->valuedouble == (double)(int64_t)v->valuedouble;
+    return cJSON_IsNumber(v) && v->valuedouble >= lo && v->valuedouble <= hi &&
+           v->valuedouble == (double)(int64_t)v->valuedouble;
 }
 
 static int line_ids(gen *g, const cJSON *list, place at) {
@@ -58,7 +67,9 @@ static int line_ids(gen *g, const cJSON *list, place at) {
     if (!cJSON_IsArray(list) || n == 0) return bad_line(at, "\"prompt_ids\": expected a list of at least one token id");
     if (!(g->prompt = malloc(n * sizeof *g->prompt))) return complain(EXIT_NO_MEMORY, "out of memory");
     cJSON_ArrayForEach(v, list) {
-        if (!is_whole(v, 0, INT32_MAX)) return bad_line(at, "\"prompt_ids\": found something else than token ids, expected whole numbers from 0 to 2147483647");
+        if (!is_whole(v, 0, INT32_MAX))
+            return bad_line(
+                at, "\"prompt_ids\": found something else than token ids, expected whole numbers from 0 to 2147483647");
         g->prompt[i++] = (int32_t)v->valuedouble;
     }
     g->n_prompt = (uint32_t)n;
@@ -70,13 +81,20 @@ static int line_object(app *a, gen *g, const cJSON *object, const prompt_flags *
     char why[160];
     if (!cJSON_IsObject(object)) return bad_line(at, "expected one JSON object {\"prompt\" or \"prompt_ids\", \"n\"}");
     cJSON_ArrayForEach(v, object) {
-        const cJSON **field = !strcmp(v->string, "prompt") ? &text : !strcmp(v->string, "prompt_ids") ? &ids : !strcmp(v->string, "n") ? &n : NULL;
-        snprintf(why, sizeof why, "\"%.60s\": %s", v->string, field ? "found twice" : "unknown key, expected \"prompt\", \"prompt_ids\" or \"n\"");
+        const cJSON **field = !strcmp(v->string, "prompt")       ? &text
+                              : !strcmp(v->string, "prompt_ids") ? &ids
+                              : !strcmp(v->string, "n")          ? &n
+                                                                 : NULL;
+        snprintf(why, sizeof why, "\"%.60s\": %s", v->string,
+                 field ? "found twice" : "unknown key, expected \"prompt\", \"prompt_ids\" or \"n\"");
         if (!field || *field) return bad_line(at, why);
         *field = v;
     }
-    if (!text == !ids) return bad_line(at, text ? "found \"prompt\" and \"prompt_ids\", expected one of them" : "expected \"prompt\" or \"prompt_ids\"");
-    if (n && !is_whole(n, 1, INT32_MAX) && !is_whole(n, -1, -1)) return bad_line(at, "\"n\": expected a whole number from 1 to 2147483647, or -1");
+    if (!text == !ids)
+        return bad_line(at, text ? "found \"prompt\" and \"prompt_ids\", expected one of them"
+                                 : "expected \"prompt\" or \"prompt_ids\"");
+    if (n && !is_whole(n, 1, INT32_MAX) && !is_whole(n, -1, -1))
+        return bad_line(at, "\"n\": expected a whole number from 1 to 2147483647, or -1");
     if (text && !cJSON_IsString(text)) return bad_line(at, "\"prompt\": expected a string");
     g->max_new = n ? (int64_t)n->valuedouble : flags->max_new;
     if (ids) return line_ids(g, ids, at);
@@ -98,7 +116,8 @@ static int has_nul(const char *line) {
 static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags, place at) {
     if (strlen(line) != n || has_nul(line)) return bad_line(at, "a NUL character cannot be in a prompt");
     cJSON *object = cJSON_ParseWithOpts(line, NULL, 1);
-    int code = object ? line_object(a, g, object, flags, at) : bad_line(at, "not valid JSON, expected one object {\"prompt\" or \"prompt_ids\", \"n\"}");
+    int code = object ? line_object(a, g, object, flags, at)
+                      : bad_line(at, "not valid JSON, expected one object {\"prompt\" or \"prompt_ids\", \"n\"}");
     cJSON_Delete(object);
     return code;
 }
@@ -122,7 +141,8 @@ int prompts_from_file(app *a, const char *path, const prompt_flags *flags, gen *
         at.number++;
         if (stop != line + strspn(line, " \t\r")) {
             gen *g = one_more(out, *n);
-            code = g ? read_line(a, g, line, (size_t)(stop - line), flags, at) : complain(EXIT_NO_MEMORY, "out of memory");
+            code =
+                g ? read_line(a, g, line, (size_t)(stop - line), flags, at) : complain(EXIT_NO_MEMORY, "out of memory");
             *n += g != NULL;
         }
         line = stop + 1;

@@ -3,7 +3,10 @@
 #define MINERVA_PROMPTS_H
 #include "generate.h"
 
-typedef struct { int raw, parse_special; int64_t max_new; } prompt_flags; /* max_new: of a line that has no "n" */
+typedef struct {
+    int raw, parse_special;
+    int64_t max_new;
+} prompt_flags; /* max_new: of a line that has no "n" */
 
 /* Text to g->prompt: a user turn of the model's chat template if it has one and not raw, else the tokeniser's BOS and the
  * text. 0 or the exit code. */

@@ -4,17 +4,25 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct { const char *prompt, *prompts; arg_ints ids; int raw, parse_special, ignore_eos; int64_t n; } run_flags;
+typedef struct {
+    const char *prompt, *prompts;
+    arg_ints ids;
+    int raw, parse_special, ignore_eos;
+    int64_t n;
+} run_flags;
 
 #define F(field) offsetof(run_flags, field)
 static const arg_row prompt_rows[] = {
-    {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL, "the prompt; - = standard input, without its last line end\n(default: Tell me a story.)"},
+    {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL,
+     "the prompt; - = standard input, without its last line end\n(default: Tell me a story.)"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"--prompts", "F.jsonl", ARG_TEXT, F(prompts), 0, 0, NULL,
      "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per line, in order"},
     {"--raw", NULL, ARG_FLAG, F(raw), 0, 0, NULL, "no chat template: the tokeniser's own BOS and the text"},
-    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "with --raw: special tokens written in the text become ids"},
-    {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL, "tokens to generate at most; -1: until the context is full (default: 512)"},
+    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
+     "with --raw: special tokens written in the text become ids"},
+    {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
+     "tokens to generate at most; -1: until the context is full (default: 512)"},
     {"--ignore-eos", NULL, ARG_FLAG, F(ignore_eos), 0, 0, NULL, "end tokens do not end the answer"},
 };
 
@@ -39,10 +47,15 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     int code = 0;
     g->max_new = f->n;
     if (f->ids.given) return prompt_from_ids(g, &f->ids);
-    if (!a->info.has_tokenizer && !typed) return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
-    if (!typed) typed = "Tell me a story."; /* a pipe that nobody writes to must not stop a script: standard input is read when asked for */
-    if (strcmp(typed, "-") == 0) code = read_stdin(&text, &n);
-    else n = strlen(typed);
+    if (!a->info.has_tokenizer && !typed)
+        return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
+    if (!typed)
+        typed =
+            "Tell me a story."; /* a pipe that nobody writes to must not stop a script: standard input is read when asked for */
+    if (strcmp(typed, "-") == 0)
+        code = read_stdin(&text, &n);
+    else
+        n = strlen(typed);
     if (code == 0) code = prompt_from_text(a, g, (mn_str){text ? text : typed, n}, how);
     free(text);
     return code;
@@ -87,7 +100,8 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
     if (live && !g->stream && !out.error) { // no tokeniser: the ids are the answer
         for (size_t i = 0; i < g->n_ids; i++) out_printf(&out, "%s%d", i ? " " : "", g->ids[i]);
         out_put(&out, "\n", g->n_ids > 0);
-    } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' && (code != EXIT_INTERRUPTED || isatty(STDOUT_FILENO)))
+    } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' &&
+               (code != EXIT_INTERRUPTED || isatty(STDOUT_FILENO)))
         out_put(&out, "\n", 1);
     if (live) say_rate(g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
@@ -97,9 +111,12 @@ static int run(app *a, const app_flags *flags, const run_flags *f, const samplin
     const prompt_flags how = {f->raw, f->parse_special, f->n};
     mn_session_params params = {0};
     int code = app_open_model(a, flags);
-    if (code == 0 && f->prompts) code = prompts_from_file(a, f->prompts, &how, g, n);
-    else if (code == 0 && (*g = calloc(1, sizeof **g))) *n = 1, code = one_prompt(a, *g, f, &how);
-    else if (code == 0) code = complain(EXIT_NO_MEMORY, "out of memory");
+    if (code == 0 && f->prompts)
+        code = prompts_from_file(a, f->prompts, &how, g, n);
+    else if (code == 0 && (*g = calloc(1, sizeof **g)))
+        *n = 1, code = one_prompt(a, *g, f, &how);
+    else if (code == 0)
+        code = complain(EXIT_NO_MEMORY, "out of memory");
     if (code) return code;
     params.n_seq = (uint32_t)*n;
     params.n_ctx = batch_context(a, *g, *n);
@@ -121,13 +138,16 @@ int cmd_run(int argc, char **argv) {
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
     };
     const arg_page page = {"run", "[-m MODEL] [-p TEXT] [flags]",
-                           "Answers one prompt (or a file of them). Standard output holds the answer only.", groups, COUNT(groups)};
+                           "Answers one prompt (or a file of them). Standard output holds the answer only.", groups,
+                           COUNT(groups)};
     app a = {0};
     gen *g = NULL;
     size_t n = 0;
     int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK && flags.list_devices) code = cmd_devices(1, argv);
-    else if (code == ARGS_OK && (code = check(&f)) == 0) code = run(&a, &flags, &f, &sampling, &g, &n);
+    if (code == ARGS_OK && flags.list_devices)
+        code = cmd_devices(1, argv);
+    else if (code == ARGS_OK && (code = check(&f)) == 0)
+        code = run(&a, &flags, &f, &sampling, &g, &n);
     for (size_t i = 0; i < n; i++) gen_free(&g[i]);
     free(g);
     args_free_ints(&f.ids);

@@ -7,14 +7,21 @@
 
 #define F(field) offsetof(sampling_flags, field)
 const arg_row sampling_rows[SAMPLING_ROWS] = {
-    {"--temp --temperature", "T", ARG_FLOAT, F(temp), 0, 100, NULL, "temperature; 0 = always the most likely token\n(default: the model's own, else 0.7)"},
-    {"-s --seed", "N", ARG_SEED, F(seed), 0, 0, NULL, "the same seed gives the same answer (default: a random one, shown)"},
-    {"--top-k", "N", ARG_INT, F(top_k), 0, 2147483647, NULL, "keep the N most likely tokens; 0 = off (default: the model's own, else 0)"},
-    {"--top-p", "P", ARG_FLOAT, F(top_p), 0, 1, NULL, "keep the most likely tokens that reach P together\n(default: the model's own, else 0.95; 1 = off)"},
-    {"--min-p", "P", ARG_FLOAT, F(min_p), 0, 1, NULL, "keep tokens at least P times as likely as the best (default: 0 = off)"},
-    {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL, "divides the logits of tokens seen before (default: 1 = off)"},
+    {"--temp --temperature", "T", ARG_FLOAT, F(temp), 0, 100, NULL,
+     "temperature; 0 = always the most likely token\n(default: the model's own, else 0.7)"},
+    {"-s --seed", "N", ARG_SEED, F(seed), 0, 0, NULL,
+     "the same seed gives the same answer (default: a random one, shown)"},
+    {"--top-k", "N", ARG_INT, F(top_k), 0, 2147483647, NULL,
+     "keep the N most likely tokens; 0 = off (default: the model's own, else 0)"},
+    {"--top-p", "P", ARG_FLOAT, F(top_p), 0, 1, NULL,
+     "keep the most likely tokens that reach P together\n(default: the model's own, else 0.95; 1 = off)"},
+    {"--min-p", "P", ARG_FLOAT, F(min_p), 0, 1, NULL,
+     "keep tokens at least P times as likely as the best (default: 0 = off)"},
+    {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL,
+     "divides the logits of tokens seen before (default: 1 = off)"},
     {"--repeat-last-n", "N", ARG_INT, F(last_n), 0, 2147483647, NULL, "how far back penalties look (default: 64)"},
-    {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL, "subtracted per occurrence (default: 0)"},
+    {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL,
+     "subtracted per occurrence (default: 0)"},
     {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL, "subtracted once (default: 0)"},
 };
 
@@ -34,7 +41,9 @@ void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *o
     out->size = sizeof *out;
     mn_model_sample_defaults(a->model, out);
     if (!isnan(f->temp)) out->temp = (float)f->temp;
-    if (!isnan(f->top_p)) out->top_p = f->top_p > 0 ? (float)f->top_p : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
+    if (!isnan(f->top_p))
+        out->top_p =
+            f->top_p > 0 ? (float)f->top_p : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
     if (f->top_k >= 0) out->top_k = (int32_t)f->top_k;
     out->min_p = (float)f->min_p;
     out->repeat_penalty = (float)f->repeat_penalty;

@@ -5,7 +5,12 @@
 #include <stdint.h>
 
 typedef enum { TABLE_PLAIN, TABLE_MARKDOWN, TABLE_CSV } table_style;
-typedef struct { char **cells; size_t n_cols, n, cap; uint64_t right; int failed; } table; /* row 0 is the heading */
+typedef struct {
+    char **cells;
+    size_t n_cols, n, cap;
+    uint64_t right;
+    int failed;
+} table; /* row 0 is the heading */
 
 /* columns: the headings, NULL-terminated; right: bit i set = column i is aligned to the right. */
 void table_begin(table *t, const char *const *columns, uint64_t right);

@@ -4,14 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct { const char *text, *file; int no_bos, parse_special; } tokenize_flags;
+typedef struct {
+    const char *text, *file;
+    int no_bos, parse_special;
+} tokenize_flags;
 
 #define F(field) offsetof(tokenize_flags, field)
 static const arg_row rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is"},
     {"-f --file", "F", ARG_TEXT, F(file), 0, 0, NULL, "a file's bytes, all of them; -: standard input"},
     {"--no-bos", NULL, ARG_FLAG, F(no_bos), 0, 0, NULL, "add nothing (default: what the tokeniser adds)"},
-    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "special tokens written in the text become ids (default: plain text)"},
+    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
+     "special tokens written in the text become ids (default: plain text)"},
 };
 
 static int print(const int32_t *ids, uint32_t n, int json) {

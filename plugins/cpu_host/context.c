@@ -64,7 +64,8 @@ static void choose_active(mn_context *c) {
     }
 }
 
-static mn_status resolve(mn_context *c, const mnc_step *st, int32_t t, bool is_out, bool may_be_absent, mnc_operand *o, mn_error *err) {
+static mn_status resolve(mn_context *c, const mnc_step *st, int32_t t, bool is_out, bool may_be_absent, mnc_operand *o,
+                         mn_error *err) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     memset(o, 0, sizeof *o);
@@ -79,22 +80,30 @@ static mn_status resolve(mn_context *c, const mnc_step *st, int32_t t, bool is_o
     uint32_t root = mnc_root(g, (uint32_t)t);
     const mnc_home *h = &p->homes[root];
     uint64_t elem = mnc_elem_dtype(x) == x->dtype.id ? x->dtype.block_bytes : 4;
-    if (c->bindings[t].buffer) o->ptr = bound_ptr(&c->bindings[t]);
-    else if (c->bindings[root].buffer) o->ptr = bound_ptr(&c->bindings[root]) + (uint64_t)x->offset * elem;
-    else if (h->place != MNC_NO_PLACE) o->ptr = c->scratch + h->place + (root != (uint32_t)t ? (uint64_t)x->offset * elem : 0);
+    if (c->bindings[t].buffer)
+        o->ptr = bound_ptr(&c->bindings[t]);
+    else if (c->bindings[root].buffer)
+        o->ptr = bound_ptr(&c->bindings[root]) + (uint64_t)x->offset * elem;
+    else if (h->place != MNC_NO_PLACE)
+        o->ptr = c->scratch + h->place + (root != (uint32_t)t ? (uint64_t)x->offset * elem : 0);
     else if (!(is_out && may_be_absent))
-        return mnc_fail(err, MN_INVALID, st->node, "%s %.*s of node %u is not bound", is_out ? "output" : "input", MNC_NAME(x), st->node);
+        return mnc_fail(err, MN_INVALID, st->node, "%s %.*s of node %u is not bound", is_out ? "output" : "input",
+                        MNC_NAME(x), st->node);
     return MN_OK;
 }
 
 /* mn_slot and mn_slot_params have no dims of their own: their number is HISTORY's. */
-static mn_status check_state(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in, uint32_t history, uint64_t size, mn_error *err) {
+static mn_status check_state(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in, uint32_t history,
+                             uint64_t size, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     int32_t s = mnc_in(g, n, in), h = mnc_in(g, n, history);
-    if (s < 0 || h < 0 || !mnc_tensor(g, (uint32_t)h)->n_dim) return mnc_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
+    if (s < 0 || h < 0 || !mnc_tensor(g, (uint32_t)h)->n_dim)
+        return mnc_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
     uint64_t want = (uint64_t)mnc_dim(g, c->prog->symbol_max, mnc_tensor(g, (uint32_t)h)->dim[0]) * size;
     if (c->bindings[s].buffer && c->bindings[s].bytes < want)
-        return mnc_fail(err, MN_INVALID, node, "%.*s has %llu bytes, node %u needs %llu", MNC_NAME(mnc_tensor(g, (uint32_t)s)), (unsigned long long)c->bindings[s].bytes, node, (unsigned long long)want);
+        return mnc_fail(err, MN_INVALID, node, "%.*s has %llu bytes, node %u needs %llu",
+                        MNC_NAME(mnc_tensor(g, (uint32_t)s)), (unsigned long long)c->bindings[s].bytes, node,
+                        (unsigned long long)want);
     return MN_OK;
 }
 
@@ -105,13 +114,17 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mn_node *n = mnc_node(g, st->node);
     mnc_call *call = &c->calls[i];
     mn_status s = MN_OK;
-    call->node = n, call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr, call->user = st->op.user, call->kv = st->kv;
+    call->node = n, call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr, call->user = st->op.user,
+    call->kv = st->kv;
     call->shared = c->scratch + p->arena_bytes;
     for (uint32_t j = 0; j < n->n_in && !s; j++) s = resolve(c, st, mnc_in(g, n, j), false, false, &call->in[j], err);
-    for (uint32_t j = 0; j < n->n_out && !s; j++) s = resolve(c, st, mnc_out(g, n, j), true, mnc_out_may_be_absent(n->op, j), &call->out[j], err);
+    for (uint32_t j = 0; j < n->n_out && !s; j++)
+        s = resolve(c, st, mnc_out(g, n, j), true, mnc_out_may_be_absent(n->op, j), &call->out[j], err);
     if (s) return s;
     int32_t lead = mnc_in(g, n, 0);
-    call->max_rows = lead >= 0 && mnc_tensor(g, (uint32_t)lead)->n_dim ? mnc_dim(g, p->symbol_max, mnc_tensor(g, (uint32_t)lead)->dim[0]) : 1;
+    call->max_rows = lead >= 0 && mnc_tensor(g, (uint32_t)lead)->n_dim
+                         ? mnc_dim(g, p->symbol_max, mnc_tensor(g, (uint32_t)lead)->dim[0])
+                         : 1;
     if (n->op == MN_OP_EMBED) s = check_state(c, n, st->node, MN_EMBED_SLOTS, MN_EMBED_HISTORY, sizeof(mn_slot), err);
     if (n->op == MN_OP_SAMPLE) {
         s = check_state(c, n, st->node, MN_SAMPLE_SLOTS, MN_SAMPLE_HISTORY, sizeof(mn_slot), err);
@@ -121,7 +134,8 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     if (!store && n->op != MN_OP_ATTENTION) return s;
     uint32_t ik = store ? MN_KV_STORE_KV : MN_ATTENTION_KV, ip = store ? MN_KV_STORE_PAGES : MN_ATTENTION_PAGES;
     int32_t kv = mnc_in(g, n, ik), pages = mnc_in(g, n, ip);
-    if (kv < 0 || pages < 0 || mnc_tensor(g, (uint32_t)pages)->n_dim != 2) return mnc_fail(err, MN_INVALID, st->node, "node %u: KV or PAGES is absent", st->node);
+    if (kv < 0 || pages < 0 || mnc_tensor(g, (uint32_t)pages)->n_dim != 2)
+        return mnc_fail(err, MN_INVALID, st->node, "node %u: KV or PAGES is absent", st->node);
     call->kv.base = call->in[ik].ptr;
     call->kv.pages = call->in[ip].ptr;
     call->kv.max_pages = mnc_dim(g, p->symbol_max, mnc_tensor(g, (uint32_t)pages)->dim[1]);
@@ -136,12 +150,17 @@ mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)bindings + (uint64_t)i * stride);
-        if (b->tensor >= g->n_tensors) return mnc_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b->tensor, g->n_tensors);
+        if (b->tensor >= g->n_tensors)
+            return mnc_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b->tensor, g->n_tensors);
         const mn_tensor *t = mnc_tensor(g, b->tensor);
-        if (t->role == MN_ROLE_WEIGHT) return mnc_fail(err, MN_INVALID, ~0u, "%.*s is a weight and cannot be bound", MNC_NAME(t));
+        if (t->role == MN_ROLE_WEIGHT)
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s is a weight and cannot be bound", MNC_NAME(t));
         if (!b->buffer || b->offset > b->buffer->bytes || b->bytes > b->buffer->bytes - b->offset)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu leave the buffer", MNC_NAME(t), (unsigned long long)b->bytes, (unsigned long long)b->offset);
-        if ((uintptr_t)(b->buffer->ptr + b->offset) % 4) return mnc_fail(err, MN_INVALID, ~0u, "%.*s: offset %llu is not a multiple of 4", MNC_NAME(t), (unsigned long long)b->offset);
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu leave the buffer", MNC_NAME(t),
+                            (unsigned long long)b->bytes, (unsigned long long)b->offset);
+        if ((uintptr_t)(b->buffer->ptr + b->offset) % 4)
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: offset %llu is not a multiple of 4", MNC_NAME(t),
+                            (unsigned long long)b->offset);
         c->bindings[b->tensor] = *b;
     }
     choose_active(c);
@@ -150,20 +169,24 @@ mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n
     return s;
 }
 
-static mn_status fill_operand(const mn_context *c, uint32_t node, int32_t t, mnc_operand *o, bool is_kv, mn_error *err) {
+static mn_status fill_operand(const mn_context *c, uint32_t node, int32_t t, mnc_operand *o, bool is_kv,
+                              mn_error *err) {
     const mn_graph *g = c->prog->graph;
     if (t < 0) return MN_OK;
     const mn_tensor *x = mnc_tensor(g, (uint32_t)t);
     o->rows = o->cols = 1;
     for (uint32_t i = 0; i < x->n_dim; i++) {
         o->dim[i] = mnc_dim(g, c->symbol, x->dim[i]);
-        if (i) o->cols *= o->dim[i];
-        else o->rows = o->dim[i];
+        if (i)
+            o->cols *= o->dim[i];
+        else
+            o->rows = o->dim[i];
     }
     uint64_t want;
     if (is_kv || !c->bindings[t].buffer || x->role == MN_ROLE_WEIGHT) return MN_OK;
     if (mnc_bytes(g, x, c->symbol, &want) && want <= c->bindings[t].bytes) return MN_OK;
-    return mnc_fail(err, MN_INVALID, node, "%.*s is bound to %llu bytes, too few for these symbol values", MNC_NAME(x), (unsigned long long)c->bindings[t].bytes);
+    return mnc_fail(err, MN_INVALID, node, "%.*s is bound to %llu bytes, too few for these symbol values", MNC_NAME(x),
+                    (unsigned long long)c->bindings[t].bytes);
 }
 
 static mn_status fill_dims(mn_context *c, mn_error *err) {
@@ -174,8 +197,10 @@ static mn_status fill_dims(mn_context *c, mn_error *err) {
         const mn_node *n = call->node;
         uint32_t node = c->prog->steps[c->active[i]].node;
         uint32_t kv = n->op == MN_OP_KV_STORE ? MN_KV_STORE_KV : n->op == MN_OP_ATTENTION ? MN_ATTENTION_KV : ~0u;
-        for (uint32_t j = 0; j < n->n_in && !s; j++) s = fill_operand(c, node, mnc_in(g, n, j), &call->in[j], j == kv, err);
-        for (uint32_t j = 0; j < n->n_out && !s; j++) s = fill_operand(c, node, mnc_out(g, n, j), &call->out[j], false, err);
+        for (uint32_t j = 0; j < n->n_in && !s; j++)
+            s = fill_operand(c, node, mnc_in(g, n, j), &call->in[j], j == kv, err);
+        for (uint32_t j = 0; j < n->n_out && !s; j++)
+            s = fill_operand(c, node, mnc_out(g, n, j), &call->out[j], false, err);
     }
     c->filled = !s;
     return s;
@@ -189,7 +214,8 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     for (uint32_t k = 0; k < c->n_active; k++) {
         p->steps[c->active[k]].op.fn(&c->calls[c->active[k]], &w);
         if (k + 1 == c->n_active) break;
-        if (i == 0 && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed) && atomic_load(&c->stop_at) == ~0u) atomic_store(&c->stop_at, k);
+        if (i == 0 && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed) && atomic_load(&c->stop_at) == ~0u)
+            atomic_store(&c->stop_at, k);
         mnc_barrier(&w);
         if (atomic_load_explicit(&c->stop_at, memory_order_relaxed) <= k) break;
     }
@@ -203,8 +229,8 @@ mn_status mnc_execute(mn_context *c, const int64_t *values, mn_event **event, mn
     if (!c->bound) return mnc_fail(err, MN_INVALID, ~0u, "execute before context_bind");
     if (atomic_load(&c->queue->aborted)) return mnc_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     if (!mnc_symbols(p->graph, values, p->symbol_max, next, &bad))
-        return mnc_fail(err, MN_INVALID, ~0u, "symbol %.24s is %lld; the program was compiled for at most %lld", mnc_symbol(p->graph, bad)->name,
-                        (long long)values[bad], (long long)p->symbol_max[bad]);
+        return mnc_fail(err, MN_INVALID, ~0u, "symbol %.24s is %lld; the program was compiled for at most %lld",
+                        mnc_symbol(p->graph, bad)->name, (long long)values[bad], (long long)p->symbol_max[bad]);
     uint64_t bytes = p->graph->n_symbols * sizeof *next;
     if (!c->filled || memcmp(c->symbol, next, bytes)) {
         memcpy(c->symbol, next, bytes);

@@ -12,19 +12,19 @@
 /* A weight as the ops see it: parts joined if they are contiguous in the file, else copied once into one block. */
 typedef struct {
     mn_dtype dtype;
-    const void *data;      /* row-major blocks; in the mapped file, or the plugin's copy */
-    int64_t rows, cols;    /* [N, K]; a vector has rows 1 */
+    const void *data;   /* row-major blocks; in the mapped file, or the plugin's copy */
+    int64_t rows, cols; /* [N, K]; a vector has rows 1 */
     uint64_t row_bytes;
-    void *repacked;        /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
+    void *repacked; /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
 } mnc_weight;
 
 /* An operand in one execution. absent: ptr == NULL && weight == NULL. */
 typedef struct {
-    void *ptr;                  /* inputs, outputs, states, interiors: dense row-major; f32 for FLOAT, as declared otherwise */
-    const mnc_weight *weight;   /* role weight */
-    int64_t dim[MN_MAX_DIM];    /* with the step's symbol values */
+    void *ptr; /* inputs, outputs, states, interiors: dense row-major; f32 for FLOAT, as declared otherwise */
+    const mnc_weight *weight; /* role weight */
+    int64_t dim[MN_MAX_DIM];  /* with the step's symbol values */
     uint32_t n_dim, dtype;
-    int64_t rows, cols;         /* dim[0] and the product of the rest */
+    int64_t rows, cols; /* dim[0] and the product of the rest */
 } mnc_operand;
 
 /* How the KV pages of one group lie in memory: page p at kv + p * page_bytes; in it, per layer: K [Hkv, page_tokens, Dk]
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t page_bytes, layer_bytes, v_offset; /* of a layer within a page: layer * layer_bytes; V at + v_offset */
     const int32_t *pages;                       /* [n_slots, max_pages] */
     int64_t max_pages;
-    int64_t layer, n_pages;                     /* this node's layer, counted within the segment; pages in the buffer */
+    int64_t layer, n_pages; /* this node's layer, counted within the segment; pages in the buffer */
     uint8_t *base;
 } mnc_kv;
 
@@ -45,23 +45,26 @@ typedef struct {
     mnc_operand in[MNC_MAX_IN], out[MNC_MAX_OUT];
     const uint64_t *attr;
     uint32_t n_attr;
-    mnc_kv kv;               /* KV_STORE and ATTENTION */
-    void *user;              /* from mnc_op.user */
-    void *shared;            /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all workers, this node's during the node */
-    int64_t max_rows;        /* symbol_max of the leading dimension: what scratch was sized for */
+    mnc_kv kv;  /* KV_STORE and ATTENTION */
+    void *user; /* from mnc_op.user */
+    void *
+        shared; /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all workers, this node's during the node */
+    int64_t max_rows; /* symbol_max of the leading dimension: what scratch was sized for */
 } mnc_call;
 
 /* One of n workers inside a step; all run every node's function at the same time; cpu_host puts a barrier between nodes. */
 typedef struct {
     uint32_t i, n;
-    void *scratch;           /* mnc_op.worker_bytes, 64-byte aligned, this worker's own */
+    void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this worker's own */
     struct mnc_team *team;
 } mnc_worker;
-void mnc_barrier(mnc_worker *w);                                        /* all workers must come */
-void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi); /* this worker's share, in multiples of grain */
-int64_t mnc_attr_int(const mnc_call *c, uint32_t i);                    /* missing = 0 */
+void mnc_barrier(mnc_worker *w); /* all workers must come */
+void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo,
+               int64_t *hi);                         /* this worker's share, in multiples of grain */
+int64_t mnc_attr_int(const mnc_call *c, uint32_t i); /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
-static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page) { /* K [Hkv, page_tokens, Dk] of a page, this node's layer */
+static inline uint8_t *mnc_kv_k(const mnc_kv *kv,
+                                int32_t page) { /* K [Hkv, page_tokens, Dk] of a page, this node's layer */
     return kv->base + (uint64_t)page * kv->page_bytes + (uint64_t)kv->layer * kv->layer_bytes;
 }
 static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) { return mnc_kv_k(kv, page) + kv->v_offset; }
@@ -70,7 +73,7 @@ typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
 /* What prepare decides for a node, once per program. */
 typedef struct {
     mnc_fn fn;
-    void *user;              /* static data; not freed */
+    void *user; /* static data; not freed */
     uint64_t worker_bytes, shared_bytes;
 } mnc_op;
 
@@ -78,34 +81,36 @@ typedef struct {
 typedef struct {
     const mn_graph *graph;
     const mn_node *node;
-    uint32_t index;          /* of the node */
-    const int64_t *symbol;   /* [n_symbols] values at hand (maximum or asked for) */
+    uint32_t index;        /* of the node */
+    const int64_t *symbol; /* [n_symbols] values at hand (maximum or asked for) */
     uint32_t precision, kv_dtype, n_workers;
 } mnc_query;
-const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i);  /* NULL = absent */
+const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i); /* NULL = absent */
 const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i);
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i); /* with symbols */
 
 /* The plugin. All functions: any thread, no state but `self`. */
 typedef struct mnc_ops {
     const char *id, *vendor, *version, *build_id, *device_name; /* device_name NULL: the CPU's model name */
-    uint64_t device_flags;   /* added to UNIFIED | WRAPS */
+    uint64_t device_flags;                                      /* added to UNIFIED | WRAPS */
     const uint32_t (*contracts)[2];
     uint32_t n_contracts;
-    mn_status (*init)(const mn_host *host, void **self, mn_error *err);      /* at entry; reads options; no heavy work */
+    mn_status (*init)(const mn_host *host, void **self, mn_error *err); /* at entry; reads options; no heavy work */
     void (*fini)(const mn_host *host, void *self);
-    int32_t (*verdict)(void *self, const mnc_query *q, uint32_t *reason);    /* MN_VERDICT_* */
+    int32_t (*verdict)(void *self, const mnc_query *q, uint32_t *reason); /* MN_VERDICT_* */
     const char *(*reason)(void *self, uint32_t reason);
-    uint32_t (*precision)(void *self, const mn_graph *g);                    /* the class for AUTO */
+    uint32_t (*precision)(void *self, const mn_graph *g); /* the class for AUTO */
     mn_status (*prepare)(void *self, const mnc_query *q, mnc_op *op, mn_error *err);
     /* optional: makes a faster layout of a weight for a precision; NULL or *out == NULL: used as stored */
-    mn_status (*repack)(void *self, const mn_host *host, const mnc_weight *w, uint32_t precision, void **out, mn_error *err);
-    mn_status (*self_test)(void *self, mn_error *err);                       /* optional */
-    double (*gbps)(void *self);                                              /* optional claims */
+    mn_status (*repack)(void *self, const mn_host *host, const mnc_weight *w, uint32_t precision, void **out,
+                        mn_error *err);
+    mn_status (*self_test)(void *self, mn_error *err); /* optional */
+    double (*gbps)(void *self);                        /* optional claims */
 } mnc_ops;
 
 /* The body of minerva_plugin_entry. */
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err);
-mn_status mnc_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+mn_status mnc_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

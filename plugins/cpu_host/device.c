@@ -2,7 +2,11 @@
 #include "mnc.h"
 #include <stdio.h>
 
-mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) { (void)self, (void)err; *n = 1; return MN_OK; }
+mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
+    (void)self, (void)err;
+    *n = 1;
+    return MN_OK;
+}
 
 static mn_status only_one(uint32_t i, mn_error *err) {
     return i ? mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
@@ -33,7 +37,9 @@ mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     return MN_OK;
 }
 
-void mnc_device_close(mn_device *d) { if (d) mnc_delete(d, d); }
+void mnc_device_close(mn_device *d) {
+    if (d) mnc_delete(d, d);
+}
 
 mn_status mnc_self_test(mn_device *d, mn_error *err) {
     mnc_plugin *p = d->plugin;
@@ -54,7 +60,10 @@ mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
-static const void *query(void *self, const char *id) { (void)self; return strcmp(id, MN_BACKEND_ID) ? NULL : &mnc_backend; }
+static const void *query(void *self, const char *id) {
+    (void)self;
+    return strcmp(id, MN_BACKEND_ID) ? NULL : &mnc_backend;
+}
 
 static void shutdown(void *self) {
     mnc_plugin *p = self;
@@ -66,8 +75,10 @@ static void shutdown(void *self) {
 static mn_str str(const char *z) { return (mn_str){z, strlen(z)}; }
 
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
-    if (host->abi >> 16 != MN_ABI_VERSION >> 16 || host->abi != MN_ABI_VERSION || host->size < offsetof(mn_host, query)) {
-        mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u", host->abi >> 16, host->abi & 0xffff, ops->id, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
+    if (host->abi >> 16 != MN_ABI_VERSION >> 16 || host->abi != MN_ABI_VERSION ||
+        host->size < offsetof(mn_host, query)) {
+        mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u", host->abi >> 16,
+                 host->abi & 0xffff, ops->id, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
         return NULL;
     }
     mnc_plugin *p = host->alloc(host->self, sizeof *p, MNC_ALIGN);
@@ -77,7 +88,9 @@ const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_er
     }
     memset(p, 0, sizeof *p);
     p->host = host, p->ops = ops;
-    p->api = (mn_plugin){sizeof p->api, MN_ABI_VERSION, p, str(ops->id), str(ops->vendor), str(ops->version), str(ops->build_id), MN_PLUGIN_UNLOADABLE, query, shutdown};
+    p->api =
+        (mn_plugin){sizeof p->api,      MN_ABI_VERSION,       p,     str(ops->id), str(ops->vendor), str(ops->version),
+                    str(ops->build_id), MN_PLUGIN_UNLOADABLE, query, shutdown};
     if (ops->init && ops->init(host, &p->self, err)) {
         host->release(host->self, p);
         return NULL;
@@ -87,13 +100,39 @@ const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_er
 
 const mn_backend mnc_backend = {
     .size = sizeof(mn_backend),
-    .device_count = mnc_device_count, .device_info = mnc_device_info, .device_open = mnc_device_open, .device_close = mnc_device_close,
-    .self_test = mnc_self_test, .contracts = mnc_contracts, .supports = mnc_supports, .reason = mnc_reason, .estimate = mnc_estimate,
-    .alloc = mnc_alloc, .wrap = mnc_wrap, .buffer_free = mnc_buffer_free, .map = mnc_map,
-    .queue_create = mnc_queue_create, .queue_free = mnc_queue_free, .write = mnc_write, .read = mnc_read, .copy = mnc_copy,
-    .wait = mnc_wait, .queue_wait = mnc_queue_wait, .event_free = mnc_event_free, .abort = mnc_abort,
-    .weights_open = mnc_weights_open, .weights_put = mnc_weights_put, .weights_seal = mnc_weights_seal, .weights_free = mnc_weights_free,
-    .kv_layout = mnc_kv_layout, .kv_copy = mnc_kv_copy,
-    .compile = mnc_compile, .program_free = mnc_program_free, .program_save = mnc_program_save,
-    .context_create = mnc_context_create, .context_bind = mnc_context_bind, .execute = mnc_execute, .context_free = mnc_context_free,
+    .device_count = mnc_device_count,
+    .device_info = mnc_device_info,
+    .device_open = mnc_device_open,
+    .device_close = mnc_device_close,
+    .self_test = mnc_self_test,
+    .contracts = mnc_contracts,
+    .supports = mnc_supports,
+    .reason = mnc_reason,
+    .estimate = mnc_estimate,
+    .alloc = mnc_alloc,
+    .wrap = mnc_wrap,
+    .buffer_free = mnc_buffer_free,
+    .map = mnc_map,
+    .queue_create = mnc_queue_create,
+    .queue_free = mnc_queue_free,
+    .write = mnc_write,
+    .read = mnc_read,
+    .copy = mnc_copy,
+    .wait = mnc_wait,
+    .queue_wait = mnc_queue_wait,
+    .event_free = mnc_event_free,
+    .abort = mnc_abort,
+    .weights_open = mnc_weights_open,
+    .weights_put = mnc_weights_put,
+    .weights_seal = mnc_weights_seal,
+    .weights_free = mnc_weights_free,
+    .kv_layout = mnc_kv_layout,
+    .kv_copy = mnc_kv_copy,
+    .compile = mnc_compile,
+    .program_free = mnc_program_free,
+    .program_save = mnc_program_save,
+    .context_create = mnc_context_create,
+    .context_bind = mnc_context_bind,
+    .execute = mnc_execute,
+    .context_free = mnc_context_free,
 };

@@ -53,6 +53,8 @@ void mnc_barrier(mnc_worker *w) {
         return;
     }
     for (uint32_t spins = 0; atomic_load_explicit(&t->generation, memory_order_acquire) == g; spins++)
-        if (spins < 1000) relax();
-        else sched_yield();
+        if (spins < 1000)
+            relax();
+        else
+            sched_yield();
 }

@@ -29,12 +29,15 @@ static void cpu_name(char *out, size_t cap) {
         at += 1 + strspn(at + 1, " \t");
         at[strcspn(at, "\n")] = 0;
         snprintf(out, cap, "%s", at);
-    } else if (!uname(&u)) snprintf(out, cap, "%.40s CPU", u.machine);
-    else snprintf(out, cap, "CPU");
+    } else if (!uname(&u))
+        snprintf(out, cap, "%.40s CPU", u.machine);
+    else
+        snprintf(out, cap, "CPU");
 }
 
 /* Lowers *total and *left to what one cgroup folder allows; the file cache it could drop counts as free. */
-static void cap_by(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key, uint64_t *total, uint64_t *left) {
+static void cap_by(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key,
+                   uint64_t *total, uint64_t *left) {
     char path[512], buf[4096];
     snprintf(path, sizeof path, "%s/%s", folder, limit_file);
     if (!slurp(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9') return; /* "max" */
@@ -56,7 +59,8 @@ static void memory(uint64_t *total, uint64_t *left) {
         *total = number_after(buf, "MemTotal:") * 1024;
         *left = number_after(buf, "MemAvailable:") * 1024;
     }
-    cap_by("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ", total, left);
+    cap_by("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ", total,
+           left);
     cap_by("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ", total, left);
     char *at = slurp("/proc/self/cgroup", buf, sizeof buf) ? strstr(buf, "0::/") : NULL;
     if (!at || (at != buf && at[-1] != '\n')) return;
@@ -72,8 +76,10 @@ static void memory(uint64_t *total, uint64_t *left) {
 void mnc_facts(mn_device_info *info, const char *device_name) {
     char id[128] = "";
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: the machine's id itself is not for logs */
-    if (device_name) snprintf(info->name, sizeof info->name, "%s", device_name);
-    else cpu_name(info->name, sizeof info->name);
+    if (device_name)
+        snprintf(info->name, sizeof info->name, "%s", device_name);
+    else
+        cpu_name(info->name, sizeof info->name);
     if (!slurp("/etc/machine-id", id, sizeof id)) snprintf(id, sizeof id, "%s", info->name);
     for (const char *c = id; *c; c++) h = (h ^ (uint8_t)*c) * 0x100000001b3u;
     snprintf(info->uid, sizeof info->uid, "cpu-%016llx", (unsigned long long)h);

@@ -14,7 +14,8 @@ bool mnc_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, in
         if (s->base >= 0) {
             if ((uint32_t)s->base >= g->n_symbols) return false;
             int64_t from = (uint32_t)s->base < i ? out[s->base] : given[s->base], v;
-            if (__builtin_mul_overflow(from, s->mul, &v) || __builtin_add_overflow(v, s->add, &v) || v < 0) return false;
+            if (__builtin_mul_overflow(from, s->mul, &v) || __builtin_add_overflow(v, s->add, &v) || v < 0)
+                return false;
             out[i] = v;
             continue;
         }
@@ -50,20 +51,31 @@ uint32_t mnc_root(const mn_graph *g, uint32_t tensor) {
     return tensor;
 }
 
-static const mn_tensor *query_tensor(const mn_graph *g, int32_t t) { return t < 0 || (uint32_t)t >= g->n_tensors ? NULL : mnc_tensor(g, (uint32_t)t); }
-const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) { return query_tensor(q->graph, mnc_in(q->graph, q->node, i)); }
-const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i) { return query_tensor(q->graph, mnc_out(q->graph, q->node, i)); }
-int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) { return i < t->n_dim ? mnc_dim(q->graph, q->symbol, t->dim[i]) : 1; }
+static const mn_tensor *query_tensor(const mn_graph *g, int32_t t) {
+    return t < 0 || (uint32_t)t >= g->n_tensors ? NULL : mnc_tensor(g, (uint32_t)t);
+}
+const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
+    return query_tensor(q->graph, mnc_in(q->graph, q->node, i));
+}
+const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i) {
+    return query_tensor(q->graph, mnc_out(q->graph, q->node, i));
+}
+int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
+    return i < t->n_dim ? mnc_dim(q->graph, q->symbol, t->dim[i]) : 1;
+}
 
 static mn_status check_operands(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = mnc_node(g, i);
     if (n->n_in > MNC_MAX_IN || n->n_out > MNC_MAX_OUT)
-        return mnc_fail(err, MN_UNSUPPORTED, i, "node %u: %u inputs and %u outputs; at most %d and %d", i, n->n_in, n->n_out, MNC_MAX_IN, MNC_MAX_OUT);
-    if ((uint64_t)n->in_off + n->n_in > g->n_operands || (uint64_t)n->out_off + n->n_out > g->n_operands || (uint64_t)n->attr_off + n->n_attr > g->n_attrs)
+        return mnc_fail(err, MN_UNSUPPORTED, i, "node %u: %u inputs and %u outputs; at most %d and %d", i, n->n_in,
+                        n->n_out, MNC_MAX_IN, MNC_MAX_OUT);
+    if ((uint64_t)n->in_off + n->n_in > g->n_operands || (uint64_t)n->out_off + n->n_out > g->n_operands ||
+        (uint64_t)n->attr_off + n->n_attr > g->n_attrs)
         return mnc_fail(err, MN_INVALID, i, "node %u: operands or attributes lie outside the graph's arrays", i);
     for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
         int32_t t = j < n->n_in ? mnc_in(g, n, j) : mnc_out(g, n, j - n->n_in);
-        if (t >= 0 && (uint32_t)t >= g->n_tensors) return mnc_fail(err, MN_INVALID, i, "node %u: operand %u is tensor %d of %u", i, j, t, g->n_tensors);
+        if (t >= 0 && (uint32_t)t >= g->n_tensors)
+            return mnc_fail(err, MN_INVALID, i, "node %u: operand %u is tensor %d of %u", i, j, t, g->n_tensors);
     }
     return MN_OK;
 }
@@ -73,11 +85,14 @@ mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     const mn_graph *g = out->graph;
     if (!g || !out->symbol_max) return mnc_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
-    if (g->size < sizeof *g || g->node_stride < sizeof(mn_node) || g->tensor_stride < sizeof(mn_tensor) || (g->n_symbols && g->symbol_stride < sizeof(mn_symbol)))
+    if (g->size < sizeof *g || g->node_stride < sizeof(mn_node) || g->tensor_stride < sizeof(mn_tensor) ||
+        (g->n_symbols && g->symbol_stride < sizeof(mn_symbol)))
         return mnc_fail(err, MN_INVALID, ~0u, "mn_graph of %u bytes is older than this plugin", g->size);
     if (out->node_lo > out->node_hi || out->node_hi > g->n_nodes)
-        return mnc_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of a graph with %u nodes", out->node_lo, out->node_hi, g->n_nodes);
-    if (out->precision > MN_PRECISION_A8) return mnc_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
+        return mnc_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of a graph with %u nodes", out->node_lo, out->node_hi,
+                        g->n_nodes);
+    if (out->precision > MN_PRECISION_A8)
+        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
     for (uint32_t i = out->node_lo; i < out->node_hi; i++) {
         mn_status s = check_operands(g, i, err);
         if (s) return s;

@@ -2,7 +2,8 @@
 #include "mnc.h"
 
 mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED) return mnc_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
+    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
+        return mnc_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b) return mnc_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, mnc_new(d, bytes), bytes, true};
@@ -43,11 +44,14 @@ mn_status mnc_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     return MN_OK;
 }
 
-void mnc_queue_free(mn_queue *q) { if (q) mnc_delete(q->dev, q); }
+void mnc_queue_free(mn_queue *q) {
+    if (q) mnc_delete(q->dev, q);
+}
 
 static mn_status check(const mn_buffer *b, uint64_t off, uint64_t n, const char *what, mn_error *err) {
     if (off <= b->bytes && n <= b->bytes - off) return MN_OK;
-    return mnc_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu", what, (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
+    return mnc_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu", what,
+                    (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
 }
 
 mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
@@ -57,7 +61,8 @@ mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, ui
     return s;
 }
 
-mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src, uint64_t src_off, uint64_t n, mn_event **ev, mn_error *err) {
+mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src, uint64_t src_off, uint64_t n,
+                   mn_event **ev, mn_error *err) {
     mn_status s = check(src, src_off, n, "copy from", err);
     if (!s) s = check(dst, dst_off, n, "copy to", err);
     if (s) return s;
@@ -66,11 +71,21 @@ mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffe
     return MN_OK;
 }
 
-mn_status mnc_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, uint64_t to_off, uint64_t n, mn_event **ev, mn_error *err) {
+mn_status mnc_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, uint64_t to_off, uint64_t n,
+                   mn_event **ev, mn_error *err) {
     return mnc_copy(q, to, to_off, b, off, n, ev, err);
 }
 
-mn_status mnc_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) { (void)e, (void)timeout_ns, (void)err; return MN_OK; }
-mn_status mnc_queue_wait(mn_queue *q, mn_event *e, mn_error *err) { (void)q, (void)e, (void)err; return MN_OK; }
+mn_status mnc_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
+    (void)e, (void)timeout_ns, (void)err;
+    return MN_OK;
+}
+mn_status mnc_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
+    (void)q, (void)e, (void)err;
+    return MN_OK;
+}
 void mnc_event_free(mn_event *e) { (void)e; }
-mn_status mnc_abort(mn_queue *q) { atomic_store(&q->aborted, true); return MN_OK; }
+mn_status mnc_abort(mn_queue *q) {
+    atomic_store(&q->aborted, true);
+    return MN_OK;
+}

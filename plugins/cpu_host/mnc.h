@@ -16,15 +16,29 @@ typedef struct {
     void *self;
 } mnc_plugin;
 
-struct mn_event { uint32_t unused; };
+struct mn_event {
+    uint32_t unused;
+};
 struct mn_device {
     mnc_plugin *plugin;
     struct mn_event done; /* everything is synchronous: one event, always over, serves all */
 };
-struct mn_buffer { mn_device *dev; uint8_t *ptr; uint64_t bytes; bool owned; };
-struct mn_queue { mn_device *dev; atomic_bool aborted; };
+struct mn_buffer {
+    mn_device *dev;
+    uint8_t *ptr;
+    uint64_t bytes;
+    bool owned;
+};
+struct mn_queue {
+    mn_device *dev;
+    atomic_bool aborted;
+};
 
-typedef struct { mnc_weight w; void *copy; bool wanted, put; } mnc_kept;
+typedef struct {
+    mnc_weight w;
+    void *copy;
+    bool wanted, put;
+} mnc_kept;
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
@@ -34,9 +48,17 @@ struct mn_weights {
 };
 
 /* One node that runs, in order. */
-typedef struct { uint32_t node; mnc_op op; mnc_kv kv; } mnc_step;
+typedef struct {
+    uint32_t node;
+    mnc_op op;
+    mnc_kv kv;
+} mnc_step;
 /* Where a tensor written in the segment lies while nobody binds it. */
-typedef struct { uint64_t place, bytes; int32_t first, last; bool produced, consumed; } mnc_home;
+typedef struct {
+    uint64_t place, bytes;
+    int32_t first, last;
+    bool produced, consumed;
+} mnc_home;
 
 struct mn_program {
     mn_device *dev;
@@ -49,46 +71,62 @@ struct mn_program {
     mnc_home *homes;     /* [n_tensors] */
 };
 
-typedef struct mnc_team { atomic_uint arrived, generation; uint32_t n; } mnc_team;
+typedef struct mnc_team {
+    atomic_uint arrived, generation;
+    uint32_t n;
+} mnc_team;
 
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
     mnc_team team;
-    atomic_uint stop_at;      /* index into active after which all workers leave: queue aborted */
-    int64_t *symbol;          /* [n_symbols] values that the calls are filled for */
+    atomic_uint stop_at; /* index into active after which all workers leave: queue aborted */
+    int64_t *symbol;     /* [n_symbols] values that the calls are filled for */
     bool bound, filled;
-    mn_binding *bindings;     /* [n_tensors]; buffer NULL = not bound */
-    mnc_call *calls;          /* [n_steps] */
-    bool *needed;             /* [n_tensors], while binding */
-    uint32_t *active;         /* [n_steps] calls to run */
+    mn_binding *bindings; /* [n_tensors]; buffer NULL = not bound */
+    mnc_call *calls;      /* [n_steps] */
+    bool *needed;         /* [n_tensors], while binding */
+    uint32_t *active;     /* [n_steps] calls to run */
     uint32_t n_active;
-    uint8_t *scratch;         /* arena, shared, n_workers * worker */
+    uint8_t *scratch; /* arena, shared, n_workers * worker */
     uint64_t scratch_bytes;
 };
 
 /* ---- graph.c: strided access, symbols, sizes ---- */
-static inline const mn_node *mnc_node(const mn_graph *g, uint32_t i) { return (const mn_node *)((const char *)g->nodes + (uint64_t)i * g->node_stride); }
-static inline const mn_tensor *mnc_tensor(const mn_graph *g, uint32_t i) { return (const mn_tensor *)((const char *)g->tensors + (uint64_t)i * g->tensor_stride); }
-static inline const mn_symbol *mnc_symbol(const mn_graph *g, uint32_t i) { return (const mn_symbol *)((const char *)g->symbols + (uint64_t)i * g->symbol_stride); }
+static inline const mn_node *mnc_node(const mn_graph *g, uint32_t i) {
+    return (const mn_node *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
+}
+static inline const mn_tensor *mnc_tensor(const mn_graph *g, uint32_t i) {
+    return (const mn_tensor *)((const char *)g->tensors + (uint64_t)i * g->tensor_stride);
+}
+static inline const mn_symbol *mnc_symbol(const mn_graph *g, uint32_t i) {
+    return (const mn_symbol *)((const char *)g->symbols + (uint64_t)i * g->symbol_stride);
+}
 /* Operand indices of a node, -1 = absent. */
-static inline int32_t mnc_in(const mn_graph *g, const mn_node *n, uint32_t i) { return i < n->n_in ? g->operands[n->in_off + i] : -1; }
-static inline int32_t mnc_out(const mn_graph *g, const mn_node *n, uint32_t i) { return i < n->n_out ? g->operands[n->out_off + i] : -1; }
+static inline int32_t mnc_in(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_in ? g->operands[n->in_off + i] : -1;
+}
+static inline int32_t mnc_out(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_out ? g->operands[n->out_off + i] : -1;
+}
 int64_t mnc_dim(const mn_graph *g, const int64_t *symbol, int64_t dim);
 /* Writes all values, derived ones computed; false = outside [min, max]. *bad is the symbol at fault. */
 bool mnc_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out, uint32_t *bad);
-bool mnc_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uint64_t *bytes); /* dense; false = overflow or broken dims */
-uint32_t mnc_elem_dtype(const mn_tensor *t); /* as ops see it: FLOAT interiors are f32 */
+bool mnc_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol,
+               uint64_t *bytes);                       /* dense; false = overflow or broken dims */
+uint32_t mnc_elem_dtype(const mn_tensor *t);           /* as ops see it: FLOAT interiors are f32 */
 uint32_t mnc_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
 
 /* ---- the parts of the table ---- */
 mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err); /* by size; checks the segment */
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c);
-mn_status mnc_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t kv_dtype, mnc_kv *kv, mn_error *err);
+mn_status mnc_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t kv_dtype, mnc_kv *kv,
+                    mn_error *err);
 uint32_t mnc_kv_dtype(const mn_compile *c, uint32_t precision);
 int64_t mnc_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer);
 mn_status mnc_homes(mn_program *p, mn_error *err); /* plan.c: fills homes and arena_bytes */
-mn_status mnc_plan(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err); /* a program without weights: estimate, compile */
+mn_status mnc_plan(mn_device *d, const mn_compile *c, mn_program **out,
+                   mn_error *err);                   /* a program without weights: estimate, compile */
 bool mnc_out_may_be_absent(uint32_t op, uint32_t i); /* OPTIONAL outputs of ops.def */
 bool mnc_changes_state(uint32_t op);
 void mnc_facts(mn_device_info *info, const char *device_name);
@@ -121,7 +159,8 @@ mn_status mnc_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_ev
 mn_status mnc_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void mnc_weights_free(mn_weights *);
 mn_status mnc_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status mnc_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t, uint32_t, mn_error *);
+mn_status mnc_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t, uint32_t,
+                      mn_error *);
 mn_status mnc_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void mnc_program_free(mn_program *);
 mn_status mnc_program_save(const mn_program *, void *, uint64_t *);

@@ -14,8 +14,10 @@ static mn_status live(mn_program *p, uint32_t node, mn_error *err) {
         int32_t t = out ? mnc_out(g, n, i - n->n_in) : mnc_in(g, n, i);
         if (t < 0 || mnc_tensor(g, (uint32_t)t)->role == MN_ROLE_WEIGHT) continue;
         const mn_tensor *view = mnc_tensor(g, (uint32_t)t);
-        if (view->alias_of >= 0 && (view->role == MN_ROLE_STATE || mnc_tensor(g, mnc_root(g, (uint32_t)t))->role == MN_ROLE_WEIGHT))
-            return mnc_fail(err, MN_UNSUPPORTED, node, "%.*s: views of weights and states are not supported", MNC_NAME(view));
+        if (view->alias_of >= 0 &&
+            (view->role == MN_ROLE_STATE || mnc_tensor(g, mnc_root(g, (uint32_t)t))->role == MN_ROLE_WEIGHT))
+            return mnc_fail(err, MN_UNSUPPORTED, node, "%.*s: views of weights and states are not supported",
+                            MNC_NAME(view));
         int64_t dense = 1;
         for (uint32_t d = view->n_dim; view->alias_of >= 0 && d-- > 0;) {
             int64_t size = mnc_dim(g, p->symbol_max, view->dim[d]);
@@ -26,13 +28,17 @@ static mn_status live(mn_program *p, uint32_t node, mn_error *err) {
         mnc_home *h = &p->homes[mnc_root(g, (uint32_t)t)];
         if (h->first < 0) h->first = at;
         h->last = at;
-        if (!out) h->consumed = true;
-        else if (!mnc_out_may_be_absent(n->op, i - n->n_in)) h->produced = true;
+        if (!out)
+            h->consumed = true;
+        else if (!mnc_out_may_be_absent(n->op, i - n->n_in))
+            h->produced = true;
     }
     return MN_OK;
 }
 
-typedef struct { const mnc_home *homes; } sort_arg;
+typedef struct {
+    const mnc_home *homes;
+} sort_arg;
 static int by_size(const void *a, const void *b, void *arg) {
     const mnc_home *h = ((const sort_arg *)arg)->homes;
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -75,7 +81,8 @@ mn_status mnc_homes(mn_program *p, mn_error *err) {
         mnc_home *h = &p->homes[i];
         const mn_tensor *t = mnc_tensor(g, i);
         if (!h->produced || (t->role != MN_ROLE_INTERIOR && t->role != MN_ROLE_OUTPUT)) continue;
-        if (!mnc_bytes(g, t, p->symbol_max, &h->bytes)) s = mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows or breaks its block", MNC_NAME(t));
+        if (!mnc_bytes(g, t, p->symbol_max, &h->bytes))
+            s = mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows or breaks its block", MNC_NAME(t));
         h->bytes = (h->bytes + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN;
         order[n++] = i;
     }

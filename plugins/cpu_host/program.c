@@ -20,7 +20,8 @@ static mn_status symbols(mn_device *d, const mn_graph *g, const int64_t *at, int
     if (!v) return mnc_fail_memory(err, 2 * (uint64_t)g->n_symbols * sizeof *v, "symbols");
     for (uint32_t i = 0; i < g->n_symbols; i++) max[i] = mnc_symbol(g, i)->max;
     if (!mnc_symbols(g, at ? at : max, NULL, v, &bad)) {
-        mn_status s = mnc_fail(err, MN_INVALID, ~0u, "symbol %.24s: %lld is out of bounds", mnc_symbol(g, bad)->name, (long long)(at ? at : max)[bad]);
+        mn_status s = mnc_fail(err, MN_INVALID, ~0u, "symbol %.24s: %lld is out of bounds", mnc_symbol(g, bad)->name,
+                               (long long)(at ? at : max)[bad]);
         mnc_delete(d, v);
         return s;
     }
@@ -28,14 +29,24 @@ static mn_status symbols(mn_device *d, const mn_graph *g, const int64_t *at, int
     return MN_OK;
 }
 
-mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *verdicts, uint32_t stride, mn_error *err) {
+mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *verdicts, uint32_t stride,
+                       mn_error *err) {
     mnc_plugin *p = d->plugin;
     int64_t *sym = NULL;
-    mn_compile ask = {sizeof ask, MN_PRECISION_AUTO, g, 0, g->n_nodes, symbol_at ? symbol_at : (const int64_t[]){0}, NULL, {0}, 0, 0}, c;
+    mn_compile ask = {sizeof ask, MN_PRECISION_AUTO,
+                      g,          0,
+                      g->n_nodes, symbol_at ? symbol_at : (const int64_t[]){0},
+                      NULL,       {0},
+                      0,          0},
+               c;
     mn_status s = mnc_read_compile(&ask, &c, err);
     if (!s) s = symbols(d, g, symbol_at, &sym, err);
     if (s) return s;
-    mnc_query q = {.graph = g, .symbol = sym, .precision = mnc_precision(d, &c), .kv_dtype = MN_F32, .n_workers = p->host->workers(p->host->self)};
+    mnc_query q = {.graph = g,
+                   .symbol = sym,
+                   .precision = mnc_precision(d, &c),
+                   .kv_dtype = MN_F32,
+                   .n_workers = p->host->workers(p->host->self)};
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         mn_verdict *v = (mn_verdict *)((char *)verdicts + (uint64_t)i * stride);
         *v = (mn_verdict){0};
@@ -50,12 +61,18 @@ mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at
 static mn_status prepare(mn_program *p, mn_error *err) {
     const mn_graph *g = p->graph;
     mnc_plugin *pl = p->dev->plugin;
-    mnc_query q = {.graph = g, .symbol = p->symbol_max, .precision = p->precision, .kv_dtype = p->kv_dtype, .n_workers = p->n_workers};
+    mnc_query q = {.graph = g,
+                   .symbol = p->symbol_max,
+                   .precision = p->precision,
+                   .kv_dtype = p->kv_dtype,
+                   .n_workers = p->n_workers};
     for (uint32_t i = p->lo; i < p->hi; i++) {
         mnc_step *st = &p->steps[p->n_steps++];
         q.node = mnc_node(g, i), q.index = i;
         st->node = i;
-        if (!knows(pl->ops, q.node)) return mnc_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s", i, q.node->op, q.node->contract, pl->ops->id);
+        if (!knows(pl->ops, q.node))
+            return mnc_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s", i, q.node->op,
+                            q.node->contract, pl->ops->id);
         uint32_t reason = 0;
         if (pl->ops->verdict(pl->self, &q, &reason) == MN_VERDICT_NO) {
             const char *why = pl->ops->reason ? pl->ops->reason(pl->self, reason) : NULL;
@@ -67,12 +84,14 @@ static mn_status prepare(mn_program *p, mn_error *err) {
         if (st->op.shared_bytes > p->shared_bytes) p->shared_bytes = st->op.shared_bytes;
         if (q.node->op != MN_OP_KV_STORE && q.node->op != MN_OP_ATTENTION) continue;
         bool store = q.node->op == MN_OP_KV_STORE;
-        uint32_t ig = store ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP, il = store ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER;
+        uint32_t ig = store ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP,
+                 il = store ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER;
         uint32_t group = ig < q.node->n_attr ? (uint32_t)g->attrs[q.node->attr_off + ig] : 0;
         int64_t layer = il < q.node->n_attr ? (int64_t)g->attrs[q.node->attr_off + il] : 0;
         if ((s = mnc_kv_of(g, p->lo, p->hi, group, p->kv_dtype, &st->kv, err))) return s;
         if ((st->kv.layer = mnc_kv_rank(g, p->lo, p->hi, group, layer)) < 0)
-            return mnc_fail(err, MN_INVALID, i, "node %u: no KV_STORE for KV layer %lld of group %u in the segment", i, (long long)layer, group);
+            return mnc_fail(err, MN_INVALID, i, "node %u: no KV_STORE for KV layer %lld of group %u in the segment", i,
+                            (long long)layer, group);
     }
     return MN_OK;
 }
@@ -87,7 +106,12 @@ mn_status mnc_plan(mn_device *d, const mn_compile *in, mn_program **out, mn_erro
     const mn_graph *g = c.graph;
     mn_program *p = mnc_new(d, sizeof *p);
     if (!p) return mnc_fail_memory(err, sizeof *p, "a program");
-    *p = (mn_program){.dev = d, .graph = g, .weights = c.weights, .lo = c.node_lo, .hi = c.node_hi, .precision = mnc_precision(d, &c),
+    *p = (mn_program){.dev = d,
+                      .graph = g,
+                      .weights = c.weights,
+                      .lo = c.node_lo,
+                      .hi = c.node_hi,
+                      .precision = mnc_precision(d, &c),
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers) p->n_workers = 1;
     p->kv_dtype = mnc_kv_dtype(&c, p->precision);
@@ -99,11 +123,13 @@ mn_status mnc_plan(mn_device *d, const mn_compile *in, mn_program **out, mn_erro
         goto fail;
     }
     if (!mnc_symbols(g, c.symbol_max, NULL, p->symbol_max, &bad)) {
-        s = mnc_fail(err, MN_INVALID, ~0u, "symbol_max of %.24s is %lld", mnc_symbol(g, bad)->name, (long long)c.symbol_max[bad]);
+        s = mnc_fail(err, MN_INVALID, ~0u, "symbol_max of %.24s is %lld", mnc_symbol(g, bad)->name,
+                     (long long)c.symbol_max[bad]);
         goto fail;
     }
     if ((s = mnc_homes(p, err)) || (s = prepare(p, err))) goto fail;
-    p->arena_bytes = round_up(p->arena_bytes), p->shared_bytes = round_up(p->shared_bytes), p->worker_bytes = round_up(p->worker_bytes);
+    p->arena_bytes = round_up(p->arena_bytes), p->shared_bytes = round_up(p->shared_bytes),
+    p->worker_bytes = round_up(p->worker_bytes);
     *out = p;
     return MN_OK;
 fail:
@@ -134,10 +160,12 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     double gbps = ops->gbps ? ops->gbps(d->plugin->self) : 0;
     mn_estimate e = {.size = sizeof e, .precision = p->precision};
     e.weights = e.import_peak = ops->repack ? weights : 0;
-    e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes + p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding);
+    e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes + p->n_steps * sizeof(mnc_call) +
+                p->graph->n_tensors * sizeof(mn_binding);
     if (gbps > 0) {
         e.decode_us = (double)weights / gbps * 1e-3;
-        e.prefill_us = e.decode_us * 512 / 16; /* a weight read from memory serves about 16 tokens before compute is the limit */
+        e.prefill_us =
+            e.decode_us * 512 / 16; /* a weight read from memory serves about 16 tokens before compute is the limit */
     }
     mnc_program_free(p);
     e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;
@@ -155,11 +183,14 @@ mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_er
             int32_t t = mnc_in(p->graph, n, j);
             if (t < 0 || mnc_tensor(p->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT) continue;
             if (!p->weights || p->weights->graph != p->graph || !p->weights->kept[t].put)
-                s = mnc_fail(err, MN_INVALID, i, "node %u: weight %.*s is not in the weight set", i, MNC_NAME(mnc_tensor(p->graph, (uint32_t)t)));
+                s = mnc_fail(err, MN_INVALID, i, "node %u: weight %.*s is not in the weight set", i,
+                             MNC_NAME(mnc_tensor(p->graph, (uint32_t)t)));
         }
     }
-    if (s) mnc_program_free(p);
-    else *out = p;
+    if (s)
+        mnc_program_free(p);
+    else
+        *out = p;
     return s;
 }
 
@@ -171,4 +202,7 @@ void mnc_program_free(mn_program *p) {
     mnc_delete(p->dev, p);
 }
 
-mn_status mnc_program_save(const mn_program *p, void *dst, uint64_t *bytes) { (void)p, (void)dst, (void)bytes; return MN_UNSUPPORTED; }
+mn_status mnc_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
+    (void)p, (void)dst, (void)bytes;
+    return MN_UNSUPPORTED;
+}

@@ -19,7 +19,11 @@ void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4
 /* Scratch: logits as adjusted, ids as a heap, counts of the penalties. */
 uint64_t mnc_sample_bytes(int64_t n_vocab) { return n_vocab < 0 ? 0 : (uint64_t)n_vocab * 12; }
 
-typedef struct { const float *logit; int32_t *id; int64_t n, popped; } heap; /* id[0 .. n - popped) heap, behind it the best, last first */
+typedef struct {
+    const float *logit;
+    int32_t *id;
+    int64_t n, popped;
+} heap; /* id[0 .. n - popped) heap, behind it the best, last first */
 
 static inline bool better(const float *l, int32_t a, int32_t b) { return l[a] > l[b] || (l[a] == l[b] && a < b); }
 
@@ -70,12 +74,14 @@ static int32_t best_at(heap *h, int64_t i) {
 }
 
 static bool has_penalties(const mn_slot_params *p) {
-    return p->penalty_last_n != 0 && ((p->repeat_penalty != 0 && p->repeat_penalty != 1) || p->frequency_penalty != 0 || p->presence_penalty != 0);
+    return p->penalty_last_n != 0 && ((p->repeat_penalty != 0 && p->repeat_penalty != 1) || p->frequency_penalty != 0 ||
+                                      p->presence_penalty != 0);
 }
 
 static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     const mn_slot_params *p = s->params;
-    int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx, lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
+    int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx,
+            lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
     memset(count, 0, (size_t)s->n_vocab * sizeof *count);
     for (int64_t i = lo; i < hi; i++)
         if (s->history[i] >= 0 && s->history[i] < s->n_vocab) count[s->history[i]]++;
@@ -121,13 +127,14 @@ static void write_top(const mnc_sample *s, const float *l, int32_t *ids) {
     for (int64_t i = 0; i < s->n_top; i++) {
         int32_t id = i < h.n ? best_at(&h, i) : -1;
         if (s->top_ids) s->top_ids[i] = id;
-        if (s->top_logprobs) s->top_logprobs[i] = id < 0 ? -INFINITY : (float)((double)l[id] - (double)l[first] - log(sum));
+        if (s->top_logprobs)
+            s->top_logprobs[i] = id < 0 ? -INFINITY : (float)((double)l[id] - (double)l[first] - log(sum));
     }
 }
 
 /* How many of the best survive top_p and min_p; *sum becomes their weight at the draw's temperature. */
 static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) {
-    bool by_top = p->top_p > 0 && p->top_p < 1, by_min = p->min_p > 0;
+    bool by_top = p->top_p > 0 && p->top_p<1, by_min = p->min_p> 0;
     int64_t keep = h->n;
     double temp = p->temp;
     if (by_top) {
@@ -190,15 +197,23 @@ void mnc_slot_advance(mn_slot *slot, const mn_slot_params *p, int32_t id) {
 }
 
 static void sample_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
-    const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS], *history = &c->in[MN_SAMPLE_HISTORY], *bias = &c->in[MN_SAMPLE_BIAS];
+    const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS], *history = &c->in[MN_SAMPLE_HISTORY],
+                      *bias = &c->in[MN_SAMPLE_BIAS];
     const mnc_operand *tops = &c->out[MN_SAMPLE_OUT_TOP_IDS], *probs = &c->out[MN_SAMPLE_OUT_TOP_LOGPROBS];
     mn_slot *state = (mn_slot *)c->in[MN_SAMPLE_SLOTS].ptr + slot;
     const mn_slot_params *params = (const mn_slot_params *)c->in[MN_SAMPLE_PARAMS].ptr + slot;
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
     int64_t n_top = tops->ptr ? tops->cols : probs->ptr ? probs->cols : 0;
-    mnc_sample s = {(const float *)logits->ptr + row * logits->cols, bias->ptr ? (const float *)bias->ptr + row * logits->cols : NULL, logits->cols, params,
-                    (const int32_t *)history->ptr + slot * history->cols, history->cols, state->pos,
-                    tops->ptr ? (int32_t *)tops->ptr + row * n_top : NULL, probs->ptr ? (float *)probs->ptr + row * n_top : NULL, n_top};
+    mnc_sample s = {(const float *)logits->ptr + row * logits->cols,
+                    bias->ptr ? (const float *)bias->ptr + row * logits->cols : NULL,
+                    logits->cols,
+                    params,
+                    (const int32_t *)history->ptr + slot * history->cols,
+                    history->cols,
+                    state->pos,
+                    tops->ptr ? (int32_t *)tops->ptr + row * n_top : NULL,
+                    probs->ptr ? (float *)probs->ptr + row * n_top : NULL,
+                    n_top};
     ids[row] = -1;
     if (state->done) return;
     ids[row] = mnc_sample_draw(&s, w->scratch);
@@ -214,6 +229,7 @@ void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
         int32_t slot = out_slot[row];
         if (slot < 0 || slot >= n_slots) {
             if (w->i == 0) ids[row] = -1;
-        } else if ((uint32_t)slot % w->n == w->i) sample_row(c, w, row, slot);
+        } else if ((uint32_t)slot % w->n == w->i)
+            sample_row(c, w, row, slot);
     }
 }

@@ -6,19 +6,19 @@
 
 /* One row that a slot draws from. */
 typedef struct {
-    const float *logits;           /* [n_vocab]; NaN counts as -inf */
-    const float *bias;             /* [n_vocab] or NULL */
+    const float *logits; /* [n_vocab]; NaN counts as -inf */
+    const float *bias;   /* [n_vocab] or NULL */
     int64_t n_vocab;
     const mn_slot_params *params;
-    const int32_t *history;        /* [n_ctx] of this slot, by position */
+    const int32_t *history; /* [n_ctx] of this slot, by position */
     int64_t n_ctx;
-    int32_t pos;                   /* the slot's: tokens stored, and the counter of the draw */
-    int32_t *top_ids;              /* [n_top] or NULL; -1 where there are fewer ids */
-    float *top_logprobs;           /* [n_top] or NULL */
+    int32_t pos;         /* the slot's: tokens stored, and the counter of the draw */
+    int32_t *top_ids;    /* [n_top] or NULL; -1 where there are fewer ids */
+    float *top_logprobs; /* [n_top] or NULL */
     int64_t n_top;
 } mnc_sample;
 
-uint64_t mnc_sample_bytes(int64_t n_vocab);                /* scratch of one call; 0 for a negative vocabulary */
+uint64_t mnc_sample_bytes(int64_t n_vocab);                  /* scratch of one call; 0 for a negative vocabulary */
 int32_t mnc_sample_draw(const mnc_sample *s, void *scratch); /* the id, or -1 = no finite logit */
 /* Writes a drawn id into the slot. -1 (nothing could be drawn) stops it. */
 void mnc_slot_advance(mn_slot *slot, const mn_slot_params *params, int32_t id);

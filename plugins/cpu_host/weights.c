@@ -26,21 +26,28 @@ static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
 
 /* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay within its bytes. */
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
-    if (p->kind != MN_PLANE_DATA) return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u", MNC_NAME(t), p->kind);
+    if (p->kind != MN_PLANE_DATA)
+        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u", MNC_NAME(t), p->kind);
     if (p->dtype != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), p->dtype, t->dtype.id);
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), p->dtype,
+                        t->dtype.id);
     uint64_t last = 0;
     for (uint32_t i = 0; i < t->n_dim; i++) {
         if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]))
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: dim %u of part %u is %lld, the graph expects %lld", MNC_NAME(t), i, index, (long long)p->dim[i], (long long)t->dim[i]);
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: dim %u of part %u is %lld, the graph expects %lld",
+                            MNC_NAME(t), i, index, (long long)p->dim[i], (long long)t->dim[i]);
         uint64_t steps = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]) - 1, span;
         if (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u", MNC_NAME(t), (long long)p->dim[i], t->dtype.block_elems);
-        if (p->stride[i] < 0 || __builtin_mul_overflow(steps, (uint64_t)p->stride[i], &span) || __builtin_add_overflow(last, span, &last))
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: stride %lld of dim %u", MNC_NAME(t), (long long)p->stride[i], i);
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u", MNC_NAME(t),
+                            (long long)p->dim[i], t->dtype.block_elems);
+        if (p->stride[i] < 0 || __builtin_mul_overflow(steps, (uint64_t)p->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: stride %lld of dim %u", MNC_NAME(t), (long long)p->stride[i],
+                            i);
     }
     if (!p->ptr || __builtin_add_overflow(last, (uint64_t)t->dtype.block_bytes, &last) || last > p->bytes)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: part %u has %llu bytes, its strides reach %llu", MNC_NAME(t), index, (unsigned long long)p->bytes, (unsigned long long)last);
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: part %u has %llu bytes, its strides reach %llu", MNC_NAME(t),
+                        index, (unsigned long long)p->bytes, (unsigned long long)last);
     return MN_OK;
 }
 
@@ -50,9 +57,12 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
     if (t->role != MN_ROLE_WEIGHT) return mnc_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNC_NAME(t));
     if (w->kept[s->tensor].put) return mnc_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNC_NAME(t));
     if (s->dtype.id != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), s->dtype.id, t->dtype.id);
-    if (s->n_planes != 1) return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes; this plugin takes one", MNC_NAME(t), s->n_planes);
-    if (!s->n_parts || !s->planes || s->plane_stride < sizeof(mn_plane) || !t->n_dim || t->n_dim > MN_MAX_DIM || !t->dtype.block_elems)
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), s->dtype.id,
+                        t->dtype.id);
+    if (s->n_planes != 1)
+        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes; this plugin takes one", MNC_NAME(t), s->n_planes);
+    if (!s->n_parts || !s->planes || s->plane_stride < sizeof(mn_plane) || !t->n_dim || t->n_dim > MN_MAX_DIM ||
+        !t->dtype.block_elems)
         return mnc_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNC_NAME(t));
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
@@ -60,7 +70,9 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
         if (st) return st;
         if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum)) sum = -1;
     }
-    if (sum != t->dim[0]) return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", MNC_NAME(t), (long long)sum, (long long)t->dim[0]);
+    if (sum != t->dim[0])
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", MNC_NAME(t), (long long)sum,
+                        (long long)t->dim[0]);
     return MN_OK;
 }
 
@@ -124,7 +136,8 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     if (!k->wanted) return MN_OK;
     const mn_tensor *t = mnc_tensor(w->graph, s.tensor);
     uint64_t bytes, stride;
-    if (!mnc_bytes(w->graph, t, NULL, &bytes)) return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNC_NAME(t));
+    if (!mnc_bytes(w->graph, t, NULL, &bytes))
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNC_NAME(t));
     mnc_weight *o = &k->w;
     *o = (mnc_weight){.dtype = t->dtype, .rows = t->n_dim > 1 ? t->dim[0] : 1};
     o->cols = 1;

@@ -6,17 +6,18 @@
 #include <math.h>
 
 #define CHUNK 512
-#define BLOCK_ROWS 32                  /* query rows (row x head) that share a tile of K and V */
-#define SPLIT_BYTES (16u << 20)        /* for partial results of split rows */
+#define BLOCK_ROWS 32           /* query rows (row x head) that share a tile of K and V */
+#define SPLIT_BYTES (16u << 20) /* for partial results of split rows */
 #define SPLIT_ROWS 8
 
 typedef struct {
     const mnc_call *c;
     const mnk_vector *v;
-    const int32_t *pos;                /* [T] */
+    const int32_t *pos;                                      /* [T] */
     int64_t t, h, hkv, g, dk, dv, window, block, max_chunks; /* block: rows per task */
     float scale, cap;
-    float *q, *k, *val, *s, *part, *total; /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
+    float *q, *k, *val, *s, *part,
+        *total; /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
 } attn;
 
 static int64_t per_task(int64_t g) { return g >= BLOCK_ROWS ? 1 : BLOCK_ROWS / g; }
@@ -29,7 +30,8 @@ static int64_t split_rows(uint64_t row_bytes) {
 
 static uint64_t lay_out(attn *a, uint8_t *base) { /* base NULL: the size only */
     uint64_t n = (uint64_t)(a->block * a->g), at = 0;
-    const uint64_t need[6] = {n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv, n * MNK_TILE, n * (uint64_t)(a->dv + 2), n * (uint64_t)(a->dv + 2)};
+    const uint64_t need[6] = {n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv,
+                              n * MNK_TILE,        n * (uint64_t)(a->dv + 2),        n * (uint64_t)(a->dv + 2)};
     float **const to[6] = {&a->q, &a->k, &a->val, &a->s, &a->part, &a->total};
     for (int i = 0; i < 6; i++) {
         if (base) *to[i] = (float *)(void *)(base + at);
@@ -75,7 +77,8 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
             memset(k, 0, (size_t)(n * a->dk) * sizeof(float));
             memset(v, 0, (size_t)(n * a->dv) * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * es, *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * es;
+            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * es,
+                          *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * es;
             if (es == 2) {
                 a->v->unpack_f16(ks, n * a->dk, k);
                 a->v->unpack_f16(vs, n * a->dv, v);
@@ -88,7 +91,9 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
     }
 }
 
-static int64_t first_of(const attn *a, int64_t pos) { return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0; }
+static int64_t first_of(const attn *a, int64_t pos) {
+    return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+}
 
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0, int64_t lo, int64_t hi) {
@@ -103,12 +108,14 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
             float *s = a->s + (r * a->g + g) * MNK_TILE, *st = a->part + (r * a->g + g) * (dv + 2), sum;
             for (int64_t i = 0; i < x; i++) s[i] = -INFINITY;
             for (int64_t i = y; i < MNK_TILE; i++) s[i] = -INFINITY;
-            float m = a->v->softmax(s, a->scale, a->cap, st[0], &sum), by = st[0] == -INFINITY ? 0 : a->v->exp1(st[0] - m);
+            float m = a->v->softmax(s, a->scale, a->cap, st[0], &sum),
+                  by = st[0] == -INFINITY ? 0 : a->v->exp1(st[0] - m);
             a->v->scale(st + 2, dv, by);
             st[0] = m;
             st[1] = st[1] * by + sum;
         }
-        a->v->weigh(a->s + r * a->g * MNK_TILE, MNK_TILE, a->g, a->val, x, y, dv, a->part + r * a->g * (dv + 2) + 2, dv + 2);
+        a->v->weigh(a->s + r * a->g * MNK_TILE, MNK_TILE, a->g, a->val, x, y, dv, a->part + r * a->g * (dv + 2) + 2,
+                    dv + 2);
     }
 }
 
@@ -135,9 +142,13 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
 }
 static void load_q(const attn *a, int64_t r0, int64_t nr, int64_t h) {
     for (int64_t r = 0; r < nr; r++)
-        memcpy(a->q + r * a->g * a->dk, (const float *)a->c->in[MN_ATTENTION_Q].ptr + ((r0 + r) * a->h + h * a->g) * a->dk, (size_t)(a->g * a->dk) * sizeof(float));
+        memcpy(a->q + r * a->g * a->dk,
+               (const float *)a->c->in[MN_ATTENTION_Q].ptr + ((r0 + r) * a->h + h * a->g) * a->dk,
+               (size_t)(a->g * a->dk) * sizeof(float));
 }
-static float *out_of(const attn *a, int64_t r, int64_t head) { return (float *)a->c->out[0].ptr + (r * a->h + head) * a->dv; }
+static float *out_of(const attn *a, int64_t r, int64_t head) {
+    return (float *)a->c->out[0].ptr + (r * a->h + head) * a->dv;
+}
 
 /* All chunks of a block of rows. */
 static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
@@ -150,7 +161,8 @@ static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
         for (int64_t i = 0; i < nr * a->g; i++) merge(a, a->total + i * st, a->part + i * st);
     }
     for (int64_t i = 0; i < nr * a->g; i++)
-        if (a->pos[r0 + i / a->g] >= 0) finish(a, a->total + i * st, h * a->g + i % a->g, out_of(a, r0 + i / a->g, h * a->g + i % a->g));
+        if (a->pos[r0 + i / a->g] >= 0)
+            finish(a, a->total + i * st, h * a->g + i % a->g, out_of(a, r0 + i / a->g, h * a->g + i % a->g));
 }
 
 /* Calls whole for every (block of rows, kv head) of this worker, or only counts them. */
@@ -160,7 +172,8 @@ static int64_t blocks(const attn *a, const mnc_worker *w) {
     for (int64_t i = 0; i < a->c->in[MN_ATTENTION_SEQS].rows; i++, seq += 4)
         for (int64_t r = 0; r < seq[1]; r += a->block)
             for (int64_t h = 0; h < a->hkv; h++, task++)
-                if (w && task % w->n == w->i) whole(a, seq[2], h, seq[0] + r, seq[1] - r < a->block ? seq[1] - r : a->block);
+                if (w && task % w->n == w->i)
+                    whole(a, seq[2], h, seq[0] + r, seq[1] - r < a->block ? seq[1] - r : a->block);
     return task;
 }
 
@@ -177,7 +190,8 @@ static void split(const attn *a, mnc_worker *w) {
                 load_q(a, r, 1, h);
                 chunk(a, slot[r], h, r, 1, ci, lo, hi);
                 for (int64_t g = 0; g < a->g; g++)
-                    memcpy(shared + ((r * a->h + h * a->g + g) * a->max_chunks + ci) * st, a->part + g * st, (size_t)st * sizeof(float));
+                    memcpy(shared + ((r * a->h + h * a->g + g) * a->max_chunks + ci) * st, a->part + g * st,
+                           (size_t)st * sizeof(float));
             }
     }
     mnc_barrier(w);
@@ -193,10 +207,17 @@ static void split(const attn *a, mnc_worker *w) {
 void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_operand *q = &c->in[MN_ATTENTION_Q];
-    attn a = {.c = c, .v = mnk_find(MN_OP_ATTENTION, 0, use->precision, use->level)->vector, .pos = c->in[MN_ATTENTION_ROW_POS].ptr,
-        .t = q->dim[0], .h = q->dim[1], .dk = q->dim[2], .hkv = mnc_attr_int(c, MN_ATTENTION_ATTR_N_HEAD_KV), .dv = mnc_attr_int(c, MN_ATTENTION_ATTR_DIM_V),
-        .window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
-        .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
+    attn a = {.c = c,
+              .v = mnk_find(MN_OP_ATTENTION, 0, use->precision, use->level)->vector,
+              .pos = c->in[MN_ATTENTION_ROW_POS].ptr,
+              .t = q->dim[0],
+              .h = q->dim[1],
+              .dk = q->dim[2],
+              .hkv = mnc_attr_int(c, MN_ATTENTION_ATTR_N_HEAD_KV),
+              .dv = mnc_attr_int(c, MN_ATTENTION_ATTR_DIM_V),
+              .window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW),
+              .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
+              .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv) a.dv = a.dk;
     a.g = a.h / a.hkv, a.block = per_task(a.g);
     a.max_chunks = (int64_t)chunks_of(c->kv.max_pages * 64);
@@ -204,8 +225,11 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     int64_t tasks = blocks(&a, NULL);
     bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
     bool fits = c->kv.page_tokens <= 64; /* what mnk_attention_scratch counted with */
-    if (uneven && fits && a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) * sizeof(float))) split(&a, w);
-    else blocks(&a, w);
+    if (uneven && fits &&
+        a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) * sizeof(float)))
+        split(&a, w);
+    else
+        blocks(&a, w);
 }
 
 void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {

@@ -6,9 +6,12 @@
 #include <sys/auxv.h>
 #endif
 
-static const struct { const char *name; int32_t level; } names[] = {
-    {"generic", MNK_GENERIC}, {"avx2", MNK_AVX2}, {"avx512", MNK_AVX512}, {"avx512vnni", MNK_AVX512VNNI}, {"amx", MNK_AMX},
-    {"neon", MNK_NEON_DOT}, {"neon", MNK_NEON},
+static const struct {
+    const char *name;
+    int32_t level;
+} names[] = {
+    {"generic", MNK_GENERIC}, {"avx2", MNK_AVX2},     {"avx512", MNK_AVX512}, {"avx512vnni", MNK_AVX512VNNI},
+    {"amx", MNK_AMX},         {"neon", MNK_NEON_DOT}, {"neon", MNK_NEON},
 };
 
 int32_t mnk_isa_by_name(const char *name, size_t len) {
@@ -44,7 +47,9 @@ int32_t mnk_cpu_level(void) {
     (void)c;
     if ((saved & 0xe6) != 0xe6 || !all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ)) return MNK_AVX2;
     if (!all(c7, bit_AVX512VNNI)) return MNK_AVX512;
-    return all(d7, 1u << 24 | 1u << 25) && (saved & 0x60000) == 0x60000 ? MNK_AMX : MNK_AVX512VNNI; /* tile, int8; no rows need them yet */
+    return all(d7, 1u << 24 | 1u << 25) && (saved & 0x60000) == 0x60000
+               ? MNK_AMX
+               : MNK_AVX512VNNI; /* tile, int8; no rows need them yet */
 }
 #elif defined(__aarch64__)
 int32_t mnk_cpu_level(void) {

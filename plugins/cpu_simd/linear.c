@@ -4,9 +4,11 @@
 #include <cblas.h>
 #endif
 
-#define FEW_ROWS 4   /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
+#define FEW_ROWS                                                                                                       \
+    4 /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
 #define SOME_ROWS 48 /* up to here small panels, still in the first cache when they are used */
-#define BLAS_ROWS 64 /* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are as fast */
+#define BLAS_ROWS                                                                                                      \
+    64 /* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are as fast */
 
 bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy, int64_t lo, int64_t hi) {
 #ifdef MNC_OPENBLAS
@@ -22,7 +24,8 @@ bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int
 }
 
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */
-static void few_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r, float *y, int64_t ldy, int64_t lo, int64_t hi) {
+static void few_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r, float *y,
+                     int64_t ldy, int64_t lo, int64_t hi) {
     int64_t part = (hi - lo) / MNK_STREAMS, rest = lo + part * MNK_STREAMS;
     const uint8_t *base = w->data, *p[MNK_STREAMS];
     float out[MNK_STREAMS];
@@ -41,7 +44,8 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x,
     }
 }
 
-void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r, float *y, int64_t ldy, int64_t lo, int64_t hi, void *panel) {
+void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r, float *y,
+                     int64_t ldy, int64_t lo, int64_t hi, void *panel) {
     int64_t kc = k->kc ? k->kc : w->cols;
     if (lo >= hi) return;
     if (r <= FEW_ROWS) {
@@ -76,21 +80,27 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const uint8_t *x = c->in[0].ptr;
     bool quantised = false;
     if (r == 0) return;
-    for (uint32_t i = 0; i < c->node->n_out; i++) quantised |= kernel_of(use, c->in[1 + 2 * i].weight->dtype.id)->quantised_x;
+    for (uint32_t i = 0; i < c->node->n_out; i++)
+        quantised |= kernel_of(use, c->in[1 + 2 * i].weight->dtype.id)->quantised_x;
     if (quantised) { /* once for all weights, by all workers */
         mnc_range(w, r, 1, &lo, &hi);
-        for (int64_t i = lo; i < hi; i++) mnk_quantise((const float *)c->in[0].ptr + i * k, k, (uint8_t *)c->shared + i * ldq);
+        for (int64_t i = lo; i < hi; i++)
+            mnk_quantise((const float *)c->in[0].ptr + i * k, k, (uint8_t *)c->shared + i * ldq);
         mnc_barrier(w);
     }
     for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[1 + 2 * i].weight, *bias = 2 + 2 * i < c->node->n_in ? c->in[2 + 2 * i].weight : NULL;
+        const mnc_weight *wt = c->in[1 + 2 * i].weight,
+                         *bias = 2 + 2 * i < c->node->n_in ? c->in[2 + 2 * i].weight : NULL;
         const mnk_linear *kern = kernel_of(use, wt->dtype.id);
         float *y = c->out[i].ptr;
         if (!y) continue;
         mnc_range(w, wt->rows, 16, &lo, &hi);
-        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT && r >= BLAS_ROWS && (use->level < MNK_AVX512 || use->level >= MNK_NEON);
+        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT && r >= BLAS_ROWS &&
+                    (use->level < MNK_AVX512 || use->level >= MNK_NEON);
         bool done = blas && mnk_blas_rows(wt, c->in[0].ptr, r, y, wt->rows, lo, hi);
-        if (!done) mnk_linear_rows(kern, wt, kern->quantised_x ? c->shared : x, kern->quantised_x ? ldq : 4 * k, r, y, wt->rows, lo, hi, w->scratch);
+        if (!done)
+            mnk_linear_rows(kern, wt, kern->quantised_x ? c->shared : x, kern->quantised_x ? ldq : 4 * k, r, y,
+                            wt->rows, lo, hi, w->scratch);
         if (bias) add_bias(bias, y, r, wt->rows, lo, hi);
     }
 }

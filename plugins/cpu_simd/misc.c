@@ -4,10 +4,12 @@
 
 /* Worker 0 resolves ids and advances the slots, in row order; then all look up. */
 static void resolve(const mnc_call *c, int32_t *ids) {
-    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr, *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
+                  *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
     mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
     int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols, vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
+            vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
         int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s; /* from: the slot that gives id and position */
         ids[t] = row_pos[t] = -1;
@@ -40,7 +42,8 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
         }
         for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
             int64_t n = d - k0 < MNK_KC ? d - k0 : MNK_KC;
-            k->unpack((const uint8_t *)wt->data + (uint64_t)ids[t] * wt->row_bytes, wt->row_bytes, 1, k0, n, w->scratch);
+            k->unpack((const uint8_t *)wt->data + (uint64_t)ids[t] * wt->row_bytes, wt->row_bytes, 1, k0, n,
+                      w->scratch);
             memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
         }
         if (by != 0 && by != 1) v->scale(x, d, by);
@@ -72,15 +75,18 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
             cs[i] = (float)(cos(angle) * m);
             cs[half + i] = (float)(sin(angle) * m);
         }
-        for (int64_t j = 0; j < h; j++) turn(c, (const float *)q->ptr + (t * h + j) * d, (float *)c->out[0].ptr + (t * h + j) * d, d, half, cs);
+        for (int64_t j = 0; j < h; j++)
+            turn(c, (const float *)q->ptr + (t * h + j) * d, (float *)c->out[0].ptr + (t * h + j) * d, d, half, cs);
     }
 }
 
 static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off, uint8_t *heads) {
     for (int64_t h = 0; h < kv->n_head_kv; h++, x += d) {
         int64_t at = (h * (int64_t)kv->page_tokens + off) * d;
-        if (kv->dtype == MN_F16) v->pack_f16(x, d, heads + 2 * at);
-        else memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
+        if (kv->dtype == MN_F16)
+            v->pack_f16(x, d, heads + 2 * at);
+        else
+            memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
     }
 }
 
@@ -96,8 +102,10 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         int32_t page = kv->pages[slot[t] * kv->max_pages + pos[t] / (int32_t)kv->page_tokens];
         int64_t off = pos[t] % (int32_t)kv->page_tokens;
         if (page < 0) continue;
-        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k, kv->dim_k, off, mnc_kv_k(kv, page));
-        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v, kv->dim_v, off, mnc_kv_v(kv, page));
+        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k, kv->dim_k, off,
+              mnc_kv_k(kv, page));
+        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v, kv->dim_v, off,
+              mnc_kv_v(kv, page));
     }
 }
 
@@ -107,7 +115,9 @@ void mnk_gather_node(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, c->in[MN_GATHER_ROWS_ROWS].rows, 1, &lo, &hi);
     for (int64_t o = lo; o < hi; o++) {
         float *y = (float *)c->out[0].ptr + o * d;
-        if (rows[o] >= 0 && rows[o] < c->in[0].rows) memcpy(y, (const float *)c->in[0].ptr + rows[o] * d, (size_t)d * sizeof(float));
-        else memset(y, 0, (size_t)d * sizeof(float));
+        if (rows[o] >= 0 && rows[o] < c->in[0].rows)
+            memcpy(y, (const float *)c->in[0].ptr + rows[o] * d, (size_t)d * sizeof(float));
+        else
+            memset(y, 0, (size_t)d * sizeof(float));
     }
 }

@@ -7,20 +7,30 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct { int32_t level; char name[64]; } simd;
+typedef struct {
+    int32_t level;
+    char name[64];
+} simd;
 
 /* mnc_op.user must be static: one entry per class and level. */
-#define USES(p) {{p, MNK_GENERIC}, {p, MNK_AVX2}, {p, MNK_AVX512}, {p, MNK_AVX512VNNI}, {p, MNK_AMX}, {p, MNK_NEON}, {p, MNK_NEON_DOT}}
-static const mnk_use uses[4][7] = {USES(MN_PRECISION_EXACT), USES(MN_PRECISION_EXACT), USES(MN_PRECISION_A16), USES(MN_PRECISION_A8)};
+#define USES(p)                                                                                                        \
+    {                                                                                                                  \
+        {p, MNK_GENERIC}, {p, MNK_AVX2}, {p, MNK_AVX512}, {p, MNK_AVX512VNNI}, {p, MNK_AMX}, {p, MNK_NEON}, {          \
+            p, MNK_NEON_DOT                                                                                            \
+        }                                                                                                              \
+    }
+static const mnk_use uses[4][7] = {USES(MN_PRECISION_EXACT), USES(MN_PRECISION_EXACT), USES(MN_PRECISION_A16),
+                                   USES(MN_PRECISION_A8)};
 static const mnk_use *use_of(const simd *s, uint32_t precision) {
     const mnk_use *u = uses[precision <= MN_PRECISION_A8 ? precision : 1];
     while (u->level != s->level) u++;
     return u;
 }
 
-static const uint32_t contracts[][2] = {{MN_OP_EMBED, 1}, {MN_OP_RMS_NORM, 1}, {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1}, {MN_OP_ROPE, 1},
-    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1}, {MN_OP_GLU, 1}, {MN_OP_ADD, 1}, {MN_OP_MUL, 1}, {MN_OP_SCALE, 1},
-    {MN_OP_SOFTCAP, 1}, {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1}};
+static const uint32_t contracts[][2] = {
+    {MN_OP_EMBED, 1},    {MN_OP_RMS_NORM, 1},  {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
+    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},        {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
+    {MN_OP_MUL, 1},      {MN_OP_SCALE, 1},     {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1}};
 
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
     int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
@@ -28,7 +38,9 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
     if (host->option && host->option(host->self, "isa", &value) && value.len) {
         cap = mnk_isa_by_name(value.ptr, value.len);
         if (cap < 0)
-            return mnc_fail(err, MN_BAD_INPUT, ~0u, "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: generic, avx2, avx512, avx512vnni, amx, neon",
+            return mnc_fail(err, MN_BAD_INPUT, ~0u,
+                            "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: generic, avx2, avx512, "
+                            "avx512vnni, amx, neon",
                             (int)(value.len > 64 ? 64 : value.len), value.ptr);
         level = mnk_isa_cap(level, cap);
     }
@@ -46,10 +58,14 @@ static void fini(const mn_host *host, void *self) { host->release(host->self, se
 enum { REASON_DTYPE = 1, REASON_SHAPE };
 static const char *reason(void *self, uint32_t r) {
     (void)self;
-    return r == REASON_DTYPE ? "cpu_simd has no kernel for this weight type" : r == REASON_SHAPE ? "shape outside of the op's contract" : "";
+    return r == REASON_DTYPE   ? "cpu_simd has no kernel for this weight type"
+           : r == REASON_SHAPE ? "shape outside of the op's contract"
+                               : "";
 }
 
-static bool is_float(const mn_tensor *t) { return t && (t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16); }
+static bool is_float(const mn_tensor *t) {
+    return t && (t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16);
+}
 static int32_t no(uint32_t *out, uint32_t why) {
     *out = why;
     return MN_VERDICT_NO;
@@ -100,15 +116,21 @@ static uint32_t precision(void *self, const mn_graph *g) {
         if (n->op != MN_OP_LINEAR) continue;
         for (uint32_t j = 1; j < n->n_in; j += 2) {
             int32_t t = g->operands[n->in_off + j];
-            const mn_tensor *w = (const mn_tensor *)(const void *)((const char *)g->tensors + (uint64_t)(t < 0 ? 0 : t) * g->tensor_stride);
+            const mn_tensor *w = (const mn_tensor *)(const void *)((const char *)g->tensors +
+                                                                   (uint64_t)(t < 0 ? 0 : t) * g->tensor_stride);
             if (t >= 0 && w->dtype.block_elems > 1) return MN_PRECISION_A8;
         }
     }
     return MN_PRECISION_A16;
 }
 
-static const struct { uint32_t op; mnc_fn fn; } drivers[] = {{MN_OP_EMBED, mnk_embed_node}, {MN_OP_LINEAR, mnk_linear_node}, {MN_OP_ROPE, mnk_rope_node},
-    {MN_OP_KV_STORE, mnk_kv_store_node}, {MN_OP_ATTENTION, mnk_attention_node}, {MN_OP_GATHER_ROWS, mnk_gather_node}, {MN_OP_SAMPLE, mnc_op_sample}};
+static const struct {
+    uint32_t op;
+    mnc_fn fn;
+} drivers[] = {{MN_OP_EMBED, mnk_embed_node},         {MN_OP_LINEAR, mnk_linear_node},
+               {MN_OP_ROPE, mnk_rope_node},           {MN_OP_KV_STORE, mnk_kv_store_node},
+               {MN_OP_ATTENTION, mnk_attention_node}, {MN_OP_GATHER_ROWS, mnk_gather_node},
+               {MN_OP_SAMPLE, mnc_op_sample}};
 
 static mnc_fn vector_fn(const mnk_vector *v, uint32_t op) {
     switch (op) {
@@ -131,11 +153,14 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
         if (drivers[i].op == q->node->op) op->fn = drivers[i].fn;
     if (!op->fn) op->fn = vector_fn(mnk_find(q->node->op, 0, q->precision, s->level)->vector, q->node->op);
-    if (!op->fn) return mnc_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd", q->index, q->node->op);
+    if (!op->fn)
+        return mnc_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd", q->index, q->node->op);
     switch (q->node->op) {
     case MN_OP_LINEAR: mnk_linear_scratch(q, use, op); break;
     case MN_OP_ATTENTION: mnk_attention_scratch(q, op); break;
-    case MN_OP_ROPE: op->worker_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2) * sizeof(float); break;
+    case MN_OP_ROPE:
+        op->worker_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2) * sizeof(float);
+        break;
     case MN_OP_SAMPLE: {
         const mn_tensor *x = mnc_query_in(q, MN_SAMPLE_LOGITS);
         op->worker_bytes = mnc_sample_bytes(mnc_query_dim(q, x, x->n_dim - 1));
@@ -143,7 +168,8 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     }
     case MN_OP_EMBED: {
         const mn_tensor *w = mnc_query_in(q, MN_EMBED_WEIGHT);
-        op->worker_bytes = mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level)->linear->panel_bytes(MNK_KC);
+        op->worker_bytes =
+            mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level)->linear->panel_bytes(MNK_KC);
         op->shared_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0) * sizeof(int32_t);
         break;
     }
@@ -153,9 +179,18 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
 }
 
 static const mnc_ops ops = {
-    .id = "cpu_simd", .vendor = "Minerva", .version = MNK_VERSION, .build_id = MNK_VERSION " " __DATE__ " " __TIME__,
-    .contracts = contracts, .n_contracts = sizeof contracts / sizeof *contracts,
-    .init = init, .fini = fini, .verdict = verdict, .reason = reason, .precision = precision, .prepare = prepare,
+    .id = "cpu_simd",
+    .vendor = "Minerva",
+    .version = MNK_VERSION,
+    .build_id = MNK_VERSION " " __DATE__ " " __TIME__,
+    .contracts = contracts,
+    .n_contracts = sizeof contracts / sizeof *contracts,
+    .init = init,
+    .fini = fini,
+    .verdict = verdict,
+    .reason = reason,
+    .precision = precision,
+    .prepare = prepare,
 };
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mnc_plugin_entry(host, &ops, err); }

@@ -30,14 +30,26 @@ static inline float v_top(VF a) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 static inline VF v_round(VF a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline VF v_pow2(VF n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)); }
+static inline VF v_pow2(VF n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
 static inline VF v_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
-static inline VF v_bf16(const uint8_t *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16)); }
-static inline void v_store_f16(uint8_t *p, VF v) { _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
-static inline VF v_i8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p))); }
-static inline VF v_nibbles(__m256i v) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(v, _mm256_set1_epi32(15)), _mm256_set1_epi32(8))); }
+static inline VF v_bf16(const uint8_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+}
+static inline void v_store_f16(uint8_t *p, VF v) {
+    _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline VF v_i8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+static inline VF v_nibbles(__m256i v) {
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(v, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
+}
 static inline VF v_lo4(const uint8_t *p) { return v_nibbles(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p))); }
-static inline VF v_hi4(const uint8_t *p) { return v_nibbles(_mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), 4)); }
+static inline VF v_hi4(const uint8_t *p) {
+    return v_nibbles(_mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), 4));
+}
 static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 /* maddubs takes unsigned times signed and saturates at 16 bits: 128 * 127 * 2 still fits, so signs move over to x. */
@@ -45,7 +57,9 @@ static inline VF v_dot_i8(__m256i w, __m256i x) {
     __m256i s = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_cvtepi32_ps(_mm256_madd_epi16(s, _mm256_set1_epi16(1)));
 }
-static inline VF v_dot_q8(const uint8_t *w, const int8_t *x) { return v_dot_i8(_mm256_loadu_si256((const void *)w), _mm256_loadu_si256((const void *)x)); }
+static inline VF v_dot_q8(const uint8_t *w, const int8_t *x) {
+    return v_dot_i8(_mm256_loadu_si256((const void *)w), _mm256_loadu_si256((const void *)x));
+}
 static inline VF v_dot_q4(const uint8_t *w, const int8_t *x) {
     __m128i b = _mm_loadu_si128((const void *)w);
     __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);

@@ -16,7 +16,9 @@ static inline VF v_div(VF a, VF b) { return _mm512_div_ps(a, b); }
 static inline VF v_fma(VF a, VF b, VF c) { return _mm512_fmadd_ps(a, b, c); }
 static inline VF v_min(VF a, VF b) { return _mm512_min_ps(a, b); }
 static inline VF v_max(VF a, VF b) { return _mm512_max_ps(a, b); }
-static inline VF v_sel_lt(VF a, VF b, VF x, VF y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
+static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
 static inline VF v_abs(VF a) { return _mm512_abs_ps(a); }
 static inline VF v_copysign(VF a, VF s) { return _mm512_or_ps(v_abs(a), _mm512_and_ps(s, _mm512_set1_ps(-0.0f))); }
 static inline float v_sum(VF a) {
@@ -29,12 +31,25 @@ static inline float v_top(VF a) { return _mm512_reduce_max_ps(a); }
 static inline VF v_round(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline VF v_pow2(VF n) { return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n); }
 static inline VF v_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
-static inline VF v_bf16(const uint8_t *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16)); }
-static inline void v_store_f16(uint8_t *p, VF v) { _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
-static inline VF v_i8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))); }
+static inline VF v_bf16(const uint8_t *p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+}
+static inline void v_store_f16(uint8_t *p, VF v) {
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline VF v_i8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
 /* nibble - 8 by table look-up: one permute instead of mask, subtract and convert */
-static inline __m512 v_nibble_table(void) { return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7); }
-static inline VF v_lo4(const uint8_t *p) { return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), v_nibble_table()); }
-static inline VF v_hi4(const uint8_t *p) { return _mm512_permutexvar_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), 4), v_nibble_table()); }
+static inline __m512 v_nibble_table(void) {
+    return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+static inline VF v_lo4(const uint8_t *p) {
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), v_nibble_table());
+}
+static inline VF v_hi4(const uint8_t *p) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), 4),
+                                 v_nibble_table());
+}
 static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -6,7 +6,11 @@
 #define V_ID(name) name##_generic
 typedef float VF __attribute__((vector_size(16)));
 typedef int32_t VI __attribute__((vector_size(16)));
-static inline VF v_load(const void *p) { VF v; memcpy(&v, p, sizeof v); return v; }
+static inline VF v_load(const void *p) {
+    VF v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 static inline void v_store(void *p, VF v) { memcpy(p, &v, sizeof v); }
 static inline VF v_set1(float x) { return (VF){x, x, x, x}; }
 static inline VF v_add(VF a, VF b) { return a + b; }
@@ -25,16 +29,30 @@ static inline float v_top(VF a) {
     float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
     return x > y ? x : y;
 }
-static inline VF v_round(VF a) { const VF big = v_set1(0x1.8p23f); return (a + big) - big; } /* |a| < 2^22 */
-static inline VF v_pow2(VF n) { return (VF)(((VI)(n + v_set1(0x1.8p23f)) + 127) << 23); }    /* integers, -126..127 */
-static inline VF v_f16(const uint8_t *p) { return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)), mnk_f16(mnk_u16(p + 6))}; }
-static inline VF v_bf16(const uint8_t *p) { return (VF){mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2)), mnk_bf16(mnk_u16(p + 4)), mnk_bf16(mnk_u16(p + 6))}; }
+static inline VF v_round(VF a) {
+    const VF big = v_set1(0x1.8p23f);
+    return (a + big) - big;
+} /* |a| < 2^22 */
+static inline VF v_pow2(VF n) { return (VF)(((VI)(n + v_set1(0x1.8p23f)) + 127) << 23); } /* integers, -126..127 */
+static inline VF v_f16(const uint8_t *p) {
+    return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)), mnk_f16(mnk_u16(p + 6))};
+}
+static inline VF v_bf16(const uint8_t *p) {
+    return (VF){mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2)), mnk_bf16(mnk_u16(p + 4)), mnk_bf16(mnk_u16(p + 6))};
+}
 static inline void v_store_f16(uint8_t *p, VF v) {
-    for (int i = 0; i < 4; i++) { uint16_t h = mnk_to_f16(v[i]); memcpy(p + 2 * i, &h, 2); }
+    for (int i = 0; i < 4; i++) {
+        uint16_t h = mnk_to_f16(v[i]);
+        memcpy(p + 2 * i, &h, 2);
+    }
 }
 static inline VF v_i8(const uint8_t *p) { return (VF){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
-static inline VF v_lo4(const uint8_t *p) { return (VF){(float)((p[0] & 15) - 8), (float)((p[1] & 15) - 8), (float)((p[2] & 15) - 8), (float)((p[3] & 15) - 8)}; }
-static inline VF v_hi4(const uint8_t *p) { return (VF){(float)((p[0] >> 4) - 8), (float)((p[1] >> 4) - 8), (float)((p[2] >> 4) - 8), (float)((p[3] >> 4) - 8)}; }
+static inline VF v_lo4(const uint8_t *p) {
+    return (VF){(float)((p[0] & 15) - 8), (float)((p[1] & 15) - 8), (float)((p[2] & 15) - 8), (float)((p[3] & 15) - 8)};
+}
+static inline VF v_hi4(const uint8_t *p) {
+    return (VF){(float)((p[0] >> 4) - 8), (float)((p[1] >> 4) - 8), (float)((p[2] >> 4) - 8), (float)((p[3] >> 4) - 8)};
+}
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
 /* ---- 8-bit dot products of a block of 32, as partial sums in f32 lanes ---- */

@@ -33,6 +33,11 @@ void cu_context_free(mn_context *c) {
     if (!c) return;
     mn_device *d = c->prog->dev;
     cudaSetDevice(d->index);
+    const mn_queue *q = c->queue;
+    char line[200];
+    int n = snprintf(line, sizeof line, "%llu launches of a step, %.2f us each on the host; %llu reads, %.2f us each; %u graphs", (unsigned long long)c->n_launches,
+                     (double)c->launch_ns / 1e3 / (double)(c->n_launches + !c->n_launches), (unsigned long long)q->n_reads, (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs);
+    d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
     cudaStreamSynchronize(c->queue->stream);
     drop_graphs(c);
     if (c->capture) cudaStreamDestroy(c->capture);
@@ -149,7 +154,10 @@ mn_status cu_execute(mn_context *c, const int64_t *values, mn_event **event, mn_
     } else {
         cudaGraphExec_t exec = NULL;
         st = find(c, &exec, err);
+        const mn_host *h = p->dev->plugin->host;
+        uint64_t from = h->now_ns(h->self);
         if (!st) st = cu_check(cudaGraphLaunch(exec, c->queue->stream), err, "execute");
+        c->launch_ns += h->now_ns(h->self) - from, c->n_launches++;
     }
     return st || !event ? st : cu_event_new(p->dev, c->queue->stream, event, err);
 }

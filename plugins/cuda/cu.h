@@ -33,6 +33,7 @@ struct mn_queue {
     cudaEvent_t used[CU_SEGMENTS];
     bool pending[CU_SEGMENTS];
     uint32_t next;
+    uint64_t read_ns, n_reads; /* host time; logged when the queue ends */
     volatile int aborted;
 };
 

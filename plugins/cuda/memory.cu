@@ -121,7 +121,11 @@ mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer
 
 mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host, uint64_t host_off, uint64_t n, mn_event **event, mn_error *err) {
     if (host->kind != MN_MEM_HOST_PINNED) return cu_fail(err, MN_INVALID, ~0u, "read goes to pinned memory");
-    return cu_copy(q, host, host_off, b, off, n, event, err);
+    const mn_host *h = q->dev->plugin->host;
+    const uint64_t from = h->now_ns(h->self);
+    mn_status st = cu_copy(q, host, host_off, b, off, n, event, err);
+    q->read_ns += h->now_ns(h->self) - from, q->n_reads++;
+    return st;
 }
 
 /* Polls hard at first, since a step is short, then gives the core away. */

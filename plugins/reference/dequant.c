@@ -8,7 +8,8 @@ float ref_f16_to_f32(uint16_t h) {
     if (e == 0) { /* zero or subnormal: m * 2^-24 */
         f = (float)m * 0x1p-24f;
         memcpy(&bits, &f, 4);
-    } else bits = e == 31 ? 0x7f800000u | m << 13 : (e + 112) << 23 | m << 13;
+    } else
+        bits = e == 31 ? 0x7f800000u | m << 13 : (e + 112) << 23 | m << 13;
     bits |= sign;
     memcpy(&f, &bits, 4);
     return f;
@@ -27,10 +28,16 @@ uint16_t ref_f32_to_f16(float f) {
     return (uint16_t)(sign | (e < 113 ? half : half + ((e - 113) << 10)));
 }
 
-static uint16_t u16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return v; }
+static uint16_t u16(const uint8_t *p) {
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
 
 static void f32(const uint8_t *p, int64_t n, float *out) { memcpy(out, p, (size_t)n * 4); }
-static void f16(const uint8_t *p, int64_t n, float *out) { for (int64_t i = 0; i < n; i++) out[i] = ref_f16_to_f32(u16(p + 2 * i)); }
+static void f16(const uint8_t *p, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = ref_f16_to_f32(u16(p + 2 * i));
+}
 static void bf16(const uint8_t *p, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)u16(p + 2 * i) << 16;
@@ -49,7 +56,10 @@ static void q4_0(const uint8_t *p, int64_t n, float *out) {
         }
 }
 
-static const struct { uint32_t dtype; void (*fn)(const uint8_t *, int64_t, float *); } types[] = {
+static const struct {
+    uint32_t dtype;
+    void (*fn)(const uint8_t *, int64_t, float *);
+} types[] = {
     {MN_F32, f32}, {MN_F16, f16}, {MN_BF16, bf16}, {MN_Q8_0, q8_0}, {MN_Q4_0, q4_0},
 };
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -62,5 +72,6 @@ bool ref_has_type(uint32_t dtype) {
 
 void ref_row(const mnc_weight *w, int64_t row, float *out) {
     for (int i = 0; i < N_TYPES; i++)
-        if (types[i].dtype == w->dtype.id) types[i].fn((const uint8_t *)w->data + (uint64_t)row * w->row_bytes, w->cols, out);
+        if (types[i].dtype == w->dtype.id)
+            types[i].fn((const uint8_t *)w->data + (uint64_t)row * w->row_bytes, w->cols, out);
 }

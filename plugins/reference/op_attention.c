@@ -4,7 +4,7 @@
 
 typedef struct {
     const mnc_kv *kv;
-    const float *q;         /* [Dk] */
+    const float *q;                     /* [Dk] */
     int64_t slot, head_kv, first, last; /* positions seen */
     double scale, cap, sink;
     bool has_sink;
@@ -60,7 +60,8 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *sinks = c->in[MN_ATTENTION_SINKS].weight;
     const mnc_kv *kv = &c->kv;
     float *y = c->out[MN_ATTENTION_OUT_Y].ptr; /* [T, H, Dv] */
-    int64_t n_head = q->dim[1], group = n_head / kv->n_head_kv, window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo, hi;
+    int64_t n_head = q->dim[1], group = n_head / kv->n_head_kv, window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo,
+            hi;
     double *p = w->scratch, *acc = p + kv->max_pages * kv->page_tokens;
     mnc_range(w, q->rows * n_head, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
@@ -69,8 +70,16 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
             memset(y + i * kv->dim_v, 0, (size_t)kv->dim_v * sizeof *y);
             continue;
         }
-        view a = {kv, (const float *)q->ptr + i * kv->dim_k, slot, h / group, window > 0 && pos >= window ? pos - window + 1 : 0, pos,
-                  mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE), mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP), 0, sinks != NULL};
+        view a = {kv,
+                  (const float *)q->ptr + i * kv->dim_k,
+                  slot,
+                  h / group,
+                  window > 0 && pos >= window ? pos - window + 1 : 0,
+                  pos,
+                  mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
+                  mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP),
+                  0,
+                  sinks != NULL};
         if (sinks) a.sink = (double)((const float *)sinks->data)[h];
         attend(&a, p, acc, y + i * kv->dim_v);
     }

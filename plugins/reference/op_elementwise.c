@@ -11,7 +11,11 @@ static double act(int64_t kind, double x) {
 }
 
 /* The worker's share of the elements of the first operand. */
-typedef struct { const float *a, *b; float *y; int64_t lo, hi; } share;
+typedef struct {
+    const float *a, *b;
+    float *y;
+    int64_t lo, hi;
+} share;
 static share take(const mnc_call *c, mnc_worker *w) {
     share s = {c->in[0].ptr, c->in[1].ptr, c->out[0].ptr, 0, 0};
     mnc_range(w, c->in[0].rows * c->in[0].cols, 16, &s.lo, &s.hi);
@@ -25,7 +29,8 @@ void ref_act(const mnc_call *c, mnc_worker *w) {
 
 void ref_glu(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)(act(mnc_attr_int(c, MN_GLU_ATTR_KIND), (double)s.a[i]) * (double)s.b[i]);
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = (float)(act(mnc_attr_int(c, MN_GLU_ATTR_KIND), (double)s.a[i]) * (double)s.b[i]);
 }
 
 void ref_add(const mnc_call *c, mnc_worker *w) {

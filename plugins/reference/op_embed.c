@@ -3,10 +3,12 @@
 
 /* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
 static void resolve(const mnc_call *c, int32_t *ids) {
-    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr, *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
+                  *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
     mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
     int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols, n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
+            n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
         int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
         ids[t] = row_pos[t] = -1;

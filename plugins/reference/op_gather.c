@@ -8,7 +8,9 @@ void ref_gather_rows(const mnc_call *c, mnc_worker *w) {
     int64_t lo, hi, d = x->cols;
     mnc_range(w, c->in[MN_GATHER_ROWS_ROWS].rows, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        if (rows[i] < 0 || rows[i] >= x->rows) memset(y + i * d, 0, (size_t)d * sizeof *y);
-        else memcpy(y + i * d, (const float *)x->ptr + rows[i] * d, (size_t)d * sizeof *y);
+        if (rows[i] < 0 || rows[i] >= x->rows)
+            memset(y + i * d, 0, (size_t)d * sizeof *y);
+        else
+            memcpy(y + i * d, (const float *)x->ptr + rows[i] * d, (size_t)d * sizeof *y);
     }
 }

@@ -2,7 +2,8 @@
 #include <string.h>
 
 static void put(const mnc_kv *kv, uint8_t *to, const float *from, int64_t n) {
-    if (kv->dtype == MN_F32) memcpy(to, from, (size_t)n * 4);
+    if (kv->dtype == MN_F32)
+        memcpy(to, from, (size_t)n * 4);
     else
         for (int64_t i = 0; i < n; i++) {
             uint16_t h = ref_f32_to_f16(from[i]);

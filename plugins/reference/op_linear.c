@@ -24,7 +24,8 @@ void ref_linear(const mnc_call *c, mnc_worker *w) {
         mnc_range(w, m->rows, 1, &lo, &hi);
         for (int64_t n = lo; n < hi; n++) {
             ref_row(m, n, row);
-            for (int64_t r = 0; r < n_rows; r++) y[r * m->rows + n] = (float)(dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
+            for (int64_t r = 0; r < n_rows; r++)
+                y[r * m->rows + n] = (float)(dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
         }
     }
 }

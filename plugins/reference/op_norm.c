@@ -14,7 +14,8 @@ void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
         double sum = 0;
         for (int64_t i = 0; i < d; i++) sum += (double)in[r * d + i] * (double)in[r * d + i];
         double scale = 1 / sqrt(sum / (double)d + eps);
-        for (int64_t i = 0; i < d; i++) out[r * d + i] = (float)((double)in[r * d + i] * scale * ((double)weight[i] + offset));
+        for (int64_t i = 0; i < d; i++)
+            out[r * d + i] = (float)((double)in[r * d + i] * scale * ((double)weight[i] + offset));
     }
 }
 
@@ -35,6 +36,7 @@ void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
         for (int64_t i = 0; i < d; i++) var += ((double)in[r * d + i] - mean) * ((double)in[r * d + i] - mean);
         double scale = 1 / sqrt(var / (double)d + eps);
         for (int64_t i = 0; i < d; i++)
-            out[r * d + i] = (float)(((double)in[r * d + i] - mean) * scale * (double)weight[i] + (b ? (double)bias[i] : 0));
+            out[r * d + i] =
+                (float)(((double)in[r * d + i] - mean) * scale * (double)weight[i] + (b ? (double)bias[i] : 0));
     }
 }

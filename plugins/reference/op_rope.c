@@ -18,7 +18,8 @@ void ref_rope(const mnc_call *c, mnc_worker *w) {
         double pos = row_pos[r / n_head] < 0 ? 0 : row_pos[r / n_head];
         for (int64_t i = 0; i < n_rot / 2; i++) {
             int64_t i0 = adjacent ? 2 * i : i, i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
-            double t = pos * (double)freqs[i], co = cos(t) * mscale, si = sin(t) * mscale, u = (double)a[i0], v = (double)a[i1];
+            double t = pos * (double)freqs[i], co = cos(t) * mscale, si = sin(t) * mscale, u = (double)a[i0],
+                   v = (double)a[i1];
             y[i0] = (float)(u * co - v * si);
             y[i1] = (float)(u * si + v * co);
         }

@@ -7,7 +7,10 @@
 
 enum { REASON_TYPE = 1, REASON_VECTOR, REASON_F32, REASON_SHAPE };
 static const char *const reasons[] = {
-    "", "weight type is not one of f32, f16, bf16, q8_0, q4_0", "norm weights and biases are f32, f16 or bf16", "an operand must be f32",
+    "",
+    "weight type is not one of f32, f16, bf16, q8_0, q4_0",
+    "norm weights and biases are f32, f16 or bf16",
+    "an operand must be f32",
     "operands do not fit together",
 };
 
@@ -21,8 +24,12 @@ static uint64_t first_dim(const mnc_query *q, uint32_t in) {
 }
 
 /* ---- scratch of the ops that need some ---- */
-static void size_embed(const mnc_query *q, mnc_op *op) { op->shared_bytes = first_dim(q, MN_EMBED_SRC) * sizeof(int32_t); }
-static void size_norm(const mnc_query *q, mnc_op *op) { op->worker_bytes = 2 * last_dim(q, MN_RMS_NORM_X) * sizeof(float); }
+static void size_embed(const mnc_query *q, mnc_op *op) {
+    op->shared_bytes = first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
+}
+static void size_norm(const mnc_query *q, mnc_op *op) {
+    op->worker_bytes = 2 * last_dim(q, MN_RMS_NORM_X) * sizeof(float);
+}
 static void size_linear(const mnc_query *q, mnc_op *op) {
     for (uint32_t i = MN_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
         uint64_t bytes = (first_dim(q, i) + last_dim(q, i)) * sizeof(float);
@@ -34,9 +41,15 @@ static void size_attention(const mnc_query *q, mnc_op *op) {
     uint64_t dim_v = y && y->n_dim == 3 ? (uint64_t)mnc_query_dim(q, y, 2) : 0;
     op->worker_bytes = (last_dim(q, MN_ATTENTION_PAGES) * 64 + dim_v) * sizeof(double);
 }
-static void size_sample(const mnc_query *q, mnc_op *op) { op->worker_bytes = mnc_sample_bytes((int64_t)last_dim(q, MN_SAMPLE_LOGITS)); }
+static void size_sample(const mnc_query *q, mnc_op *op) {
+    op->worker_bytes = mnc_sample_bytes((int64_t)last_dim(q, MN_SAMPLE_LOGITS));
+}
 
-static const struct { uint32_t op; mnc_fn fn; void (*size)(const mnc_query *, mnc_op *); } table[] = {
+static const struct {
+    uint32_t op;
+    mnc_fn fn;
+    void (*size)(const mnc_query *, mnc_op *);
+} table[] = {
     {MN_OP_EMBED, ref_embed, size_embed},
     {MN_OP_RMS_NORM, ref_rms_norm, size_norm},
     {MN_OP_LAYER_NORM, ref_layer_norm, size_norm},
@@ -55,12 +68,15 @@ static const struct { uint32_t op; mnc_fn fn; void (*size)(const mnc_query *, mn
 };
 enum { N_OPS = sizeof table / sizeof table[0] };
 static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1}, {MN_OP_RMS_NORM, 1}, {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1}, {MN_OP_ROPE, 1}, {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},
-    {MN_OP_GLU, 1}, {MN_OP_ADD, 1}, {MN_OP_MUL, 1}, {MN_OP_SCALE, 1}, {MN_OP_SOFTCAP, 1}, {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
+    {MN_OP_EMBED, 1},    {MN_OP_RMS_NORM, 1},  {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
+    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},        {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
+    {MN_OP_MUL, 1},      {MN_OP_SCALE, 1},     {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
 };
 
 /* ---- verdicts ---- */
-static bool is_vector_type(const mn_tensor *t) { return t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16; }
+static bool is_vector_type(const mn_tensor *t) {
+    return t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16;
+}
 
 static uint32_t judge_weight(const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
@@ -83,7 +99,10 @@ static bool shapes_fit(const mnc_query *q) {
     if (!x || !n->n_out || !n->n_in) return n->op == MN_OP_KV_STORE && x;
     if (n->op == MN_OP_ROPE) return x->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
     if (n->op == MN_OP_ATTENTION) {
-        int64_t h = x->n_dim == 3 ? mnc_query_dim(q, x, 1) : 0, kv = n->n_attr > MN_ATTENTION_ATTR_N_HEAD_KV ? (int64_t)q->graph->attrs[n->attr_off + MN_ATTENTION_ATTR_N_HEAD_KV] : 0;
+        int64_t h = x->n_dim == 3 ? mnc_query_dim(q, x, 1) : 0,
+                kv = n->n_attr > MN_ATTENTION_ATTR_N_HEAD_KV
+                         ? (int64_t)q->graph->attrs[n->attr_off + MN_ATTENTION_ATTR_N_HEAD_KV]
+                         : 0;
         return h > 0 && kv > 0 && h % kv == 0;
     }
     if (n->op == MN_OP_LINEAR) return n->n_in >= 1 + 2 * n->n_out - 1;
@@ -103,7 +122,10 @@ static const char *reason_text(void *self, uint32_t reason) {
     return reason < sizeof reasons / sizeof reasons[0] ? reasons[reason] : NULL;
 }
 
-static uint32_t precision(void *self, const mn_graph *g) { (void)self, (void)g; return MN_PRECISION_EXACT; }
+static uint32_t precision(void *self, const mn_graph *g) {
+    (void)self, (void)g;
+    return MN_PRECISION_EXACT;
+}
 
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     (void)self;
@@ -129,10 +151,18 @@ static mn_status self_test(void *self, mn_error *err) {
 }
 
 static const mnc_ops ops = {
-    .id = "reference", .vendor = "Minerva", .version = MN_PLUGIN_VERSION, .build_id = MN_PLUGIN_VERSION " " __DATE__ " " __TIME__,
+    .id = "reference",
+    .vendor = "Minerva",
+    .version = MN_PLUGIN_VERSION,
+    .build_id = MN_PLUGIN_VERSION " " __DATE__ " " __TIME__,
     .device_flags = MN_DEVICE_ORACLE | MN_DEVICE_DETERMINISTIC,
-    .contracts = contracts, .n_contracts = sizeof contracts / sizeof contracts[0],
-    .verdict = verdict, .reason = reason_text, .precision = precision, .prepare = prepare, .self_test = self_test,
+    .contracts = contracts,
+    .n_contracts = sizeof contracts / sizeof contracts[0],
+    .verdict = verdict,
+    .reason = reason_text,
+    .precision = precision,
+    .prepare = prepare,
+    .self_test = self_test,
 };
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mnc_plugin_entry(host, &ops, err); }

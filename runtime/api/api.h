@@ -21,13 +21,13 @@ struct mn_model {
     mn_runtime *rt;
     mn_canonical *canonical;
     char *arch, *name;
-    mn_tokenizer *tokenizer;  /* NULL = has none */
-    mn_jinja *chat;           /* NULL = has no template */
+    mn_tokenizer *tokenizer;   /* NULL = has none */
+    mn_jinja *chat;            /* NULL = has no template */
     mn_sample_params defaults; /* of generation_config.json or metadata */
-    int32_t *stop;            /* every id that ends a generation, each once */
+    int32_t *stop;             /* every id that ends a generation, each once */
     uint32_t n_stop;
-    pthread_mutex_t lock;     /* guards graph */
-    mn_model_graph *graph;    /* built by the first session */
+    pthread_mutex_t lock;  /* guards graph */
+    mn_model_graph *graph; /* built by the first session */
 };
 
 /* The graph, built at the first call; lives as long as the model. */

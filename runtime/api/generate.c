@@ -13,7 +13,8 @@ static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint
     return text.len && print(arg, text.ptr, text.len) ? mn_fail(err, MN_CANCELLED, "stopped by the caller") : MN_OK;
 }
 
-static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
+static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)(void *, const char *, uint64_t),
+                     void *arg, mn_error *err) {
     mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);
     mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->n_seq * sizeof *tokens);
     bool done = false;
@@ -36,7 +37,8 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)
     return st;
 }
 
-mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params, int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err) {
+mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
+                      int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err) {
     const mn_model *m = s->model;
     mn_sample_params own = m->defaults;
     int32_t *ids = NULL, seq = -1;

@@ -30,8 +30,7 @@ static bool add(mn_model *m, double id) {
 static bool add_json(mn_model *m, const cJSON *json) {
     const cJSON *eos = cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"), *one;
     bool ok = !cJSON_IsNumber(eos) || add(m, eos->valuedouble);
-    if (cJSON_IsArray(eos))
-        cJSON_ArrayForEach(one, eos) ok = ok && (!cJSON_IsNumber(one) || add(m, one->valuedouble));
+    if (cJSON_IsArray(eos)) cJSON_ArrayForEach(one, eos) ok = ok && (!cJSON_IsNumber(one) || add(m, one->valuedouble));
     return ok;
 }
 
@@ -44,18 +43,22 @@ static bool stops_without_tokenizer(mn_model *m, const cJSON *generation) {
         ok = add_json(m, config);
         cJSON_Delete(config);
     }
-    if (ok && mn_meta_i64(&m->canonical->meta, "tokenizer.ggml.eos_token_id", 0, INT32_MAX, &eos, NULL) == MN_OK) ok = add(m, (double)eos);
+    if (ok && mn_meta_i64(&m->canonical->meta, "tokenizer.ggml.eos_token_id", 0, INT32_MAX, &eos, NULL) == MN_OK)
+        ok = add(m, (double)eos);
     return ok;
 }
 
 static double clamp(double v, double lo, double hi) { return v < lo ? lo : v > hi ? hi : v; }
 
 /* generation_config.json's key, else metadata's, else otherwise. */
-static double recommended(const mn_model *m, const cJSON *json, const char *key, const char *meta_key, double otherwise) {
+static double recommended(const mn_model *m, const cJSON *json, const char *key, const char *meta_key,
+                          double otherwise) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
     double d = otherwise;
-    if (cJSON_IsNumber(v)) d = v->valuedouble;
-    else mn_meta_f64(&m->canonical->meta, meta_key, &d, NULL);
+    if (cJSON_IsNumber(v))
+        d = v->valuedouble;
+    else
+        mn_meta_f64(&m->canonical->meta, meta_key, &d, NULL);
     return isfinite(d) ? d : otherwise;
 }
 

@@ -8,7 +8,8 @@
 static char *demo_path(void) {
     char *lib = mn_path_of_object((const void *)(uintptr_t)&mn_version), *path = NULL;
     char *mark = lib ? mn_path_join(lib, "registry/minerva-build-tree") : NULL;
-    if (mark && mn_path_exists(mark)) path = mn_strndup(MN_SOURCE_MODELS "/storyteller", strlen(MN_SOURCE_MODELS "/storyteller"));
+    if (mark && mn_path_exists(mark))
+        path = mn_strndup(MN_SOURCE_MODELS "/storyteller", strlen(MN_SOURCE_MODELS "/storyteller"));
     else if (lib) {
         for (const char *c = MN_LIBDIR "/"; *c; c++) { /* up to the prefix */
             char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
@@ -60,12 +61,14 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     if (!st) {
         mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, &m->chat, &why);
-        if (st == MN_OUT_OF_MEMORY) mn_fail(err, st, "%s", why.msg);
+        if (st == MN_OUT_OF_MEMORY)
+            mn_fail(err, st, "%s", why.msg);
         else if (st) {
             mn_log(MN_LOG_WARN, "%s: the chat template cannot be used: %s", m->canonical->path, why.msg);
             st = MN_OK;
         }
-    } else if (st == MN_END) st = MN_OK;
+    } else if (st == MN_END)
+        st = MN_OK;
     mn_text_free(&source);
     return st;
 }
@@ -105,8 +108,10 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
         st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);
-    if (st) mn_model_free(m);
-    else *out = m;
+    if (st)
+        mn_model_free(m);
+    else
+        *out = m;
     return st;
 }
 
@@ -138,10 +143,21 @@ void mn_model_get_info(const mn_model *m, mn_model_info *out) {
     int64_t ctx = 0;
     snprintf(key, sizeof key, "%.64s.context_length", m->arch);
     mn_meta_i64(&c->meta, key, 0, INT64_MAX, &ctx, NULL);
-    int64_t vocab = embd && embd->info.n_dim == 2 ? embd->info.dim[0] : m->tokenizer ? mn_tokenizer_n_vocab(m->tokenizer) : 0;
-    mn_model_info info = {.size = sizeof info, .n_tensors = (uint32_t)c->n_tensors, .path = c->path, .format = c->format, .arch = m->arch, .name = m->name,
-                          .n_params = c->n_params, .n_bytes = c->n_bytes, .n_vocab = vocab, .n_ctx_train = ctx,
-                          .has_tokenizer = m->tokenizer != NULL, .has_chat_template = m->chat != NULL};
+    int64_t vocab = embd && embd->info.n_dim == 2 ? embd->info.dim[0]
+                    : m->tokenizer                ? mn_tokenizer_n_vocab(m->tokenizer)
+                                                  : 0;
+    mn_model_info info = {.size = sizeof info,
+                          .n_tensors = (uint32_t)c->n_tensors,
+                          .path = c->path,
+                          .format = c->format,
+                          .arch = m->arch,
+                          .name = m->name,
+                          .n_params = c->n_params,
+                          .n_bytes = c->n_bytes,
+                          .n_vocab = vocab,
+                          .n_ctx_train = ctx,
+                          .has_tokenizer = m->tokenizer != NULL,
+                          .has_chat_template = m->chat != NULL};
     const uint32_t cap = out->size ? out->size : (uint32_t)sizeof info;
     memcpy(out, &info, MN_MIN((size_t)cap, sizeof info));
 }
@@ -156,7 +172,11 @@ mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *va
 mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
     if (i >= m->canonical->n_tensors) return MN_END;
     const mn_model_tensor_entry *e = &m->canonical->tensors[i];
-    *out = (mn_tensor_item){.name = e->info.name, .native = e->info.native, .dtype = mn_dtype_name(e->info.dtype.id), .n_dim = e->info.n_dim, .bytes = e->bytes};
+    *out = (mn_tensor_item){.name = e->info.name,
+                            .native = e->info.native,
+                            .dtype = mn_dtype_name(e->info.dtype.id),
+                            .n_dim = e->info.n_dim,
+                            .bytes = e->bytes};
     memcpy(out->dim, e->info.dim, sizeof out->dim);
     return MN_OK;
 }

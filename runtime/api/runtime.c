@@ -19,7 +19,8 @@ static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_erro
     const uint32_t n = p ? p->n_settings : 0;
     mn_config_override *o = mn_calloc(n ? n : 1, sizeof *o);
     if (!o) return mn_fail_memory(err, n * sizeof *o);
-    for (uint32_t i = 0; i < n; i++) o[i] = (mn_config_override){p->settings[i].key, p->settings[i].value, p->settings[i].key};
+    for (uint32_t i = 0; i < n; i++)
+        o[i] = (mn_config_override){p->settings[i].key, p->settings[i].value, p->settings[i].key};
     mn_status st = mn_config_load(o, n, &rt->config, err);
     mn_free(o);
     return st;
@@ -34,8 +35,10 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
         st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
     }
     if (!st) st = mn_registry_create(rt->config, rt->pool, &rt->registry, err);
-    if (st) mn_runtime_free(rt);
-    else *out = rt;
+    if (st)
+        mn_runtime_free(rt);
+    else
+        *out = rt;
     return st;
 }
 
@@ -55,7 +58,8 @@ mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *ou
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
     if (i >= n) return MN_END;
-    *out = (mn_plugin_item){r[i].path, r[i].id.ptr ? r[i].id.ptr : "", r[i].kind, r[i].status, r[i].reason ? r[i].reason : "", r[i].abi, 0};
+    *out = (mn_plugin_item){
+        r[i].path, r[i].id.ptr ? r[i].id.ptr : "", r[i].kind, r[i].status, r[i].reason ? r[i].reason : "", r[i].abi, 0};
     return MN_OK;
 }
 
@@ -66,8 +70,17 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
     d += i;
     mn_device_info now = {.size = sizeof now};
     uint64_t free_bytes = d->info.mem_free;
-    if (d->usable && !d->plugin->backend->device_info(d->plugin->plugin->self, d->index, &now, NULL)) free_bytes = now.mem_free;
-    *out = (mn_device_item){d->name, d->plugin->id.ptr ? d->plugin->id.ptr : "", d->info.name, d->info.uid, d->reason, d->info.mem_total, free_bytes, d->usable, 0};
+    if (d->usable && !d->plugin->backend->device_info(d->plugin->plugin->self, d->index, &now, NULL))
+        free_bytes = now.mem_free;
+    *out = (mn_device_item){d->name,
+                            d->plugin->id.ptr ? d->plugin->id.ptr : "",
+                            d->info.name,
+                            d->info.uid,
+                            d->reason,
+                            d->info.mem_total,
+                            free_bytes,
+                            d->usable,
+                            0};
     return MN_OK;
 }
 

@@ -5,10 +5,13 @@
 #include <time.h>
 
 static mn_status need_tokenizer(const mn_model *m, mn_error *err) {
-    return m->tokenizer ? MN_OK : mn_fail(err, MN_UNSUPPORTED, "%s: the model has no tokeniser; give token ids", m->canonical->path);
+    return m->tokenizer
+               ? MN_OK
+               : mn_fail(err, MN_UNSUPPORTED, "%s: the model has no tokeniser; give token ids", m->canonical->path);
 }
 
-static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err) {
+static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags, int32_t **ids,
+                        uint32_t *n, mn_error *err) {
     size_t count = 0;
     mn_status st = mn_tokenizer_encode(m->tokenizer, text, plain, flags, ids, &count, err);
     if (!st && count > INT32_MAX) {
@@ -20,24 +23,29 @@ static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, ui
 }
 
 mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err) {
-    uint32_t f = (flags & MN_TEXT_ADD_SPECIAL ? MN_TOKENIZE_ADD_SPECIAL : 0) | (flags & MN_TEXT_PARSE_SPECIAL ? MN_TOKENIZE_PARSE_SPECIAL : 0);
+    uint32_t f = (flags & MN_TEXT_ADD_SPECIAL ? MN_TOKENIZE_ADD_SPECIAL : 0) |
+                 (flags & MN_TEXT_PARSE_SPECIAL ? MN_TOKENIZE_PARSE_SPECIAL : 0);
     mn_status st = need_tokenizer(m, err);
     return st ? st : encode(m, text, NULL, f, ids, n, err);
 }
 
-static mn_str piece(const mn_model *m, int32_t id) { return id < 0 ? mn_str_of("") : mn_tokenizer_piece(m->tokenizer, id); }
+static mn_str piece(const mn_model *m, int32_t id) {
+    return id < 0 ? mn_str_of("") : mn_tokenizer_piece(m->tokenizer, id);
+}
 
-static mn_status render(const mn_model *m, const mn_message *messages, uint32_t n, bool answer, mn_text *out, mn_text *marks, mn_error *err) {
+static mn_status render(const mn_model *m, const mn_message *messages, uint32_t n, bool answer, mn_text *out,
+                        mn_text *marks, mn_error *err) {
     mn_chat_message *copy = mn_calloc(n ? n : 1, sizeof *copy);
     if (!copy) return mn_fail_memory(err, n * sizeof *copy);
     for (uint32_t i = 0; i < n; i++) copy[i] = (mn_chat_message){messages[i].role, messages[i].content};
-    mn_status st = mn_chat_render(m->chat, copy, n, answer, piece(m, mn_tokenizer_bos(m->tokenizer)), piece(m, mn_tokenizer_eos(m->tokenizer)),
-                                  (int64_t)time(NULL), out, marks, err);
+    mn_status st = mn_chat_render(m->chat, copy, n, answer, piece(m, mn_tokenizer_bos(m->tokenizer)),
+                                  piece(m, mn_tokenizer_eos(m->tokenizer)), (int64_t)time(NULL), out, marks, err);
     mn_free(copy);
     return st ? mn_fail_in(err, st, "chat template") : MN_OK;
 }
 
-mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err) {
+mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known,
+                        int32_t **ids, uint32_t *n, mn_error *err) {
     mn_text all = {0}, marks = {0}, known = {0};
     mn_status st = need_tokenizer(m, err);
     if (!st && !m->chat) st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
@@ -68,7 +76,10 @@ int mn_model_is_stop(const mn_model *m, int32_t id) {
 }
 
 /* ---- streams ---- */
-struct mn_stream { mn_detokenizer *d; mn_text text; };
+struct mn_stream {
+    mn_detokenizer *d;
+    mn_text text;
+};
 
 mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err) {
     mn_status st = need_tokenizer(m, err);
@@ -76,8 +87,10 @@ mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, m
     mn_stream *s = mn_calloc(1, sizeof *s);
     if (!s) return mn_fail_memory(err, sizeof *s);
     st = mn_detokenizer_create(m->tokenizer, continuing ? MN_DETOKENIZE_CONTINUE : 0, &s->d, err);
-    if (st) mn_free(s);
-    else *out = s;
+    if (st)
+        mn_free(s);
+    else
+        *out = s;
     return st;
 }
 

@@ -25,14 +25,18 @@ mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const cha
 /* Puts "prefix: " in front of a filled error's message; returns err's status (status if err is NULL). */
 mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_memory(mn_error *err, uint64_t bytes); /* "out of memory: N bytes" */
-#define MN_ERROR_INIT {sizeof(mn_error), 0, 0, ~0u, 0, {0}}
+#define MN_ERROR_INIT                                                                                                  \
+    {                                                                                                                  \
+        sizeof(mn_error), 0, 0, ~0u, 0, { 0 }                                                                          \
+    }
 
 /* ---- alloc.c: malloc with overflow checks and injected failures ---- */
-void *mn_alloc(size_t n, size_t size);             /* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a pointer */
+void *mn_alloc(size_t n,
+               size_t size); /* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a pointer */
 void *mn_calloc(size_t n, size_t size);
 void *mn_realloc(void *ptr, size_t n, size_t size); /* old stays valid on NULL */
 void *mn_alloc_aligned(size_t bytes, size_t align);
-void mn_free(void *ptr);                           /* all of the above; NULL is fine */
+void mn_free(void *ptr); /* all of the above; NULL is fine */
 char *mn_strndup(const char *s, size_t n);
 /* Tests: the k-th allocation from now (1 = the next one) fails, and all after it; < 0 = none. */
 void mn_alloc_fail_after(int64_t k);
@@ -40,24 +44,34 @@ void mn_alloc_fail_after(int64_t k);
 bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size);
 
 /* Bump allocator: everything is freed at once. Not thread-safe. */
-typedef struct mn_arena { struct mn_arena_block *head; } mn_arena;
-void *mn_arena_alloc(mn_arena *a, size_t n, size_t size); /* zeroed, 16-byte aligned; NULL = out of memory */
+typedef struct mn_arena {
+    struct mn_arena_block *head;
+} mn_arena;
+void *mn_arena_alloc(mn_arena *a, size_t n, size_t size);     /* zeroed, 16-byte aligned; NULL = out of memory */
 char *mn_arena_strndup(mn_arena *a, const char *s, size_t n); /* NUL-terminated */
 void mn_arena_free(mn_arena *a);
 
 /* ---- str.c ---- */
-static inline mn_str mn_str_of(const char *z) { mn_str s = {z, 0}; while (z && z[s.len]) s.len++; return s; }
+static inline mn_str mn_str_of(const char *z) {
+    mn_str s = {z, 0};
+    while (z && z[s.len]) s.len++;
+    return s;
+}
 bool mn_str_eq(mn_str a, mn_str b);
 bool mn_str_is(mn_str a, const char *z);
 bool mn_str_ends(mn_str a, const char *z);
 #define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : "" /* for "%.*s" in messages */
 
 /* A growing byte string. {0} is empty. After a failed append `failed` is set and later appends do nothing: check once. */
-typedef struct { char *ptr; size_t len, cap; bool failed; } mn_text;
+typedef struct {
+    char *ptr;
+    size_t len, cap;
+    bool failed;
+} mn_text;
 void mn_text_put(mn_text *t, const char *bytes, size_t n); /* keeps a NUL after the end */
 void mn_text_puts(mn_text *t, const char *z);
 void mn_text_printf(mn_text *t, const char *fmt, ...) MN_PRINTF(2, 3);
-void mn_text_json(mn_text *t, mn_str s);                   /* "quoted and escaped"; invalid UTF-8 becomes U+FFFD */
+void mn_text_json(mn_text *t, mn_str s); /* "quoted and escaped"; invalid UTF-8 becomes U+FFFD */
 void mn_text_free(mn_text *t);
 
 /* ---- utf8.c ---- */
@@ -72,21 +86,24 @@ size_t mn_utf8_complete(const char *s, size_t n);
 /* ---- number.c ---- */
 bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
-bool mn_parse_i64(mn_str s, int64_t *out);              /* the whole of s, decimal */
-bool mn_parse_f64(mn_str s, double *out);               /* independent of the locale */
+bool mn_parse_i64(mn_str s, int64_t *out); /* the whole of s, decimal */
+bool mn_parse_f64(mn_str s, double *out);  /* independent of the locale */
 float mn_f16_to_f32(uint16_t h);
-uint16_t mn_f32_to_f16(float f);                        /* nearest even */
+uint16_t mn_f32_to_f16(float f); /* nearest even */
 float mn_bf16_to_f32(uint16_t h);
 
 /* ---- dtype.c: plugin.h's table ---- */
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
-bool mn_dtype_by_name(mn_str name, mn_dtype *out);      /* case-insensitive: "q8_0" */
-const char *mn_dtype_name(uint32_t id);                 /* lower case; "?" if unknown */
+bool mn_dtype_by_name(mn_str name, mn_dtype *out); /* case-insensitive: "q8_0" */
+const char *mn_dtype_name(uint32_t id);            /* lower case; "?" if unknown */
 /* Bytes of n_elements of the type; false = not a multiple of the block, or overflow. */
 bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes);
 
 /* ---- file.c ---- */
-typedef struct { const uint8_t *ptr; uint64_t bytes; } mn_map; /* an empty file has ptr != NULL, bytes 0 */
+typedef struct {
+    const uint8_t *ptr;
+    uint64_t bytes;
+} mn_map;                                                            /* an empty file has ptr != NULL, bytes 0 */
 mn_status mn_map_file(const char *path, mn_map *out, mn_error *err); /* read-only, shared; regular files alone */
 void mn_unmap(mn_map *map);
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
@@ -102,7 +119,8 @@ char *mn_path_of_object(const void *address);
 
 /* ---- log.c ---- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);
-void mn_log_to(mn_log_fn fn, void *arg);  /* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
+void mn_log_to(mn_log_fn fn,
+               void *arg); /* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
 void mn_log_level(int32_t highest_shown); /* MN_LOG_*; default MN_LOG_WARN */
 void mn_log(int32_t level, const char *fmt, ...) MN_PRINTF(2, 3);
 
@@ -114,7 +132,8 @@ uint64_t mn_hash(const void *data, size_t n, uint64_t seed); /* for tables and d
 
 /* ---- pool.c: the process's CPU threads ---- */
 typedef struct mn_pool mn_pool;
-mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err); /* 0 = as many as the process may use: affinity, cgroup quota */
+mn_status mn_pool_create(uint32_t n_threads, mn_pool **out,
+                         mn_error *err); /* 0 = as many as the process may use: affinity, cgroup quota */
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);
 /* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep. MN_INVALID: n is more

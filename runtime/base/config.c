@@ -27,8 +27,8 @@ static const mn_config_key keys[] = {
      "folders searched for plugins before the usual ones"},
     {"plugin_path_only", "MINERVA_PLUGIN_PATH_ONLY", MN_CONFIG_PATHS, "", 0, 0, NULL, false,
      "folders searched for plugins instead of all others"},
-    {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0, "generic|avx2|avx512|avx512vnni|amx|neon", false,
-     "best instruction set that cpu_simd may use"},
+    {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0, "generic|avx2|avx512|avx512vnni|amx|neon",
+     false, "best instruction set that cpu_simd may use"},
 };
 
 /* The stronger source is the larger number. */

@@ -10,7 +10,8 @@ static void project(mn_model_graph *g, int i, int32_t x, int32_t qkv[3]) {
     const int32_t w[3] = {mn_g_weight(g, "blk.%d.attn_q.weight", i, false, 2, q, h->n_embd),
                           mn_g_weight(g, "blk.%d.attn_k.weight", i, false, 2, k, h->n_embd),
                           mn_g_weight(g, "blk.%d.attn_v.weight", i, false, 2, v, h->n_embd)};
-    const int32_t b[3] = {mn_g_weight(g, "blk.%d.attn_q.bias", i, true, 1, q, 0), mn_g_weight(g, "blk.%d.attn_k.bias", i, true, 1, k, 0),
+    const int32_t b[3] = {mn_g_weight(g, "blk.%d.attn_q.bias", i, true, 1, q, 0),
+                          mn_g_weight(g, "blk.%d.attn_k.bias", i, true, 1, k, 0),
                           mn_g_weight(g, "blk.%d.attn_v.bias", i, true, 1, v, 0)};
     mn_g_linear(g, i, x, 3, w, b, (int64_t[]){h->head_dim_k, h->head_dim_k, h->head_dim_v}, qkv);
     const int32_t q_norm = mn_g_weight(g, "blk.%d.attn_q_norm.weight", i, true, 1, h->head_dim_k, 0);
@@ -39,7 +40,8 @@ static int32_t mlp(mn_model_graph *g, int i, int32_t x) {
     x = mn_g_rms_norm(g, i, x, mn_g_weight(g, "blk.%d.ffn_norm.weight", i, false, 1, h->n_embd, 0));
     const int32_t w[2] = {mn_g_weight(g, "blk.%d.ffn_gate.weight", i, false, 2, h->n_ff, h->n_embd),
                           mn_g_weight(g, "blk.%d.ffn_up.weight", i, false, 2, h->n_ff, h->n_embd)};
-    const int32_t b[2] = {mn_g_weight(g, "blk.%d.ffn_gate.bias", i, true, 1, h->n_ff, 0), mn_g_weight(g, "blk.%d.ffn_up.bias", i, true, 1, h->n_ff, 0)};
+    const int32_t b[2] = {mn_g_weight(g, "blk.%d.ffn_gate.bias", i, true, 1, h->n_ff, 0),
+                          mn_g_weight(g, "blk.%d.ffn_up.bias", i, true, 1, h->n_ff, 0)};
     mn_g_linear(g, i, x, 2, w, b, NULL, gate_up);
     x = mn_g_glu(g, i, gate_up[0], gate_up[1]);
     const int32_t down = mn_g_weight(g, "blk.%d.ffn_down.weight", i, false, 2, h->n_embd, h->n_ff);

@@ -10,11 +10,13 @@ static bool fail(mn_model_graph *g, mn_status st) {
 
 static bool no_memory(mn_model_graph *g) { return fail(g, mn_fail_memory(g->err, 64)); }
 
-static int32_t add_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim) {
+static int32_t add_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype, uint32_t n_dim,
+                          const int64_t *dim) {
     if (g->status) return -1;
     mn_tensor t = {.role = role, .n_dim = n_dim, .alias_of = -1};
     char *copy = mn_arena_strndup(&g->arena, name, strlen(name));
-    if (!copy || !mn_grow((void **)&g->abi.tensors, &g->cap_tensors, g->abi.n_tensors + 1u, sizeof t)) return no_memory(g), -1;
+    if (!copy || !mn_grow((void **)&g->abi.tensors, &g->cap_tensors, g->abi.n_tensors + 1u, sizeof t))
+        return no_memory(g), -1;
     t.name = mn_str_of(copy);
     mn_dtype_by_id(dtype, &t.dtype);
     for (uint32_t i = 0; i < n_dim; i++) t.dim[i] = dim[i];
@@ -44,10 +46,11 @@ static uint64_t f64(double d) {
     return bits;
 }
 
-static void add_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out,
-                     const uint64_t *attr, uint32_t n_attr) {
+static void add_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in, const int32_t *out,
+                     uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     if (g->status) return;
-    mn_node n = {.op = op, .contract = mn_op_find(op)->contract, .n_in = n_in, .n_out = n_out, .n_attr = n_attr, .layer = layer};
+    mn_node n = {
+        .op = op, .contract = mn_op_find(op)->contract, .n_in = n_in, .n_out = n_out, .n_attr = n_attr, .layer = layer};
     n.in_off = g->abi.n_operands;
     if (!push_operands(g, in, n_in)) return;
     n.out_off = g->abi.n_operands;
@@ -66,7 +69,8 @@ static void add_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *i
 #define ATTRS(...) (const uint64_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((uint64_t[]){__VA_ARGS__}))
 #define NO_ATTRS NULL, 0
 
-static int32_t add_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim, const int64_t *dim, mn_graph_weight w) {
+static int32_t add_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
+                          mn_graph_weight w) {
     w.tensor = add_tensor(g, name, MN_ROLE_WEIGHT, dtype, n_dim, dim);
     if (w.tensor < 0) return -1;
     if (!mn_grow((void **)&g->weights, &g->cap_weights, g->n_weights + 1u, sizeof w)) return no_memory(g), -1;
@@ -80,12 +84,15 @@ static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry
     return -1;
 }
 
-int32_t mn_g_weight(mn_model_graph *g, const char *name, int layer, bool optional, uint32_t n_dim, int64_t dim0, int64_t dim1) {
+int32_t mn_g_weight(mn_model_graph *g, const char *name, int layer, bool optional, uint32_t n_dim, int64_t dim0,
+                    int64_t dim1) {
     char full[128];
     if (g->status) return -1;
     const char *mark = strstr(name, "%d");
-    if (mark) snprintf(full, sizeof full, "%.*s%d%s", (int)(mark - name), name, layer, mark + 2);
-    else snprintf(full, sizeof full, "%s", name);
+    if (mark)
+        snprintf(full, sizeof full, "%.*s%d%s", (int)(mark - name), name, layer, mark + 2);
+    else
+        snprintf(full, sizeof full, "%s", name);
     const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
     if (!e) {
         if (!optional) fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing", g->model->path, full));
@@ -100,8 +107,8 @@ int32_t mn_g_weight(mn_model_graph *g, const char *name, int layer, bool optiona
         for (uint32_t i = 0; i < t->n_dim; i++) mn_text_printf(&dims, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
         char second[32] = "";
         if (n_dim > 1) snprintf(second, sizeof second, ", %lld", (long long)dim1);
-        fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %.*s has the shape [%s]; the hyper-parameters say [%lld%s]", g->model->path,
-                        MN_STR_ARG(t->native), dims.ptr ? dims.ptr : "", (long long)dim0, second));
+        fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %.*s has the shape [%s]; the hyper-parameters say [%lld%s]",
+                        g->model->path, MN_STR_ARG(t->native), dims.ptr ? dims.ptr : "", (long long)dim0, second));
         mn_text_free(&dims);
         return -1;
     }
@@ -113,7 +120,8 @@ int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale) {
     mn_graph_io *io = &g->io;
     int32_t x = interior(g, "embd", -1, MN_DIM(MN_SYM_TOKENS), g->hp.n_embd, 0);
     g->row_pos = add_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, (int64_t[]){MN_DIM(MN_SYM_TOKENS)});
-    add_node(g, MN_OP_EMBED, -1, LIST(io->src, io->pos, io->row_slot, table, io->slots, io->history), LIST(x, g->row_pos), ATTRS(f64(scale)));
+    add_node(g, MN_OP_EMBED, -1, LIST(io->src, io->pos, io->row_slot, table, io->slots, io->history),
+             LIST(x, g->row_pos), ATTRS(f64(scale)));
     return x;
 }
 
@@ -129,7 +137,8 @@ int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight) {
     return y;
 }
 
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b, const int64_t *head_dim, int32_t *y) {
+void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+                 const int64_t *head_dim, int32_t *y) {
     enum { MAX = 8 };
     int32_t in[1 + 2 * MAX] = {x};
     for (uint32_t i = 0; i < n; i++) {
@@ -157,7 +166,8 @@ int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32
     int32_t y = interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), h->n_head, h->head_dim_v);
     add_node(g, MN_OP_KV_STORE, layer, LIST(k, v, g->row_pos, io->row_slot, io->pages, io->kv), NULL, 0, ATTRS(at, 0));
     add_node(g, MN_OP_ATTENTION, layer, LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, -1), LIST(y),
-             ATTRS(f64(1.0 / __builtin_sqrt((double)h->head_dim_k)), (uint64_t)h->window, 0, at, 0, (uint64_t)h->n_head_kv, (uint64_t)h->head_dim_v));
+             ATTRS(f64(1.0 / __builtin_sqrt((double)h->head_dim_k)), (uint64_t)h->window, 0, at, 0,
+                   (uint64_t)h->n_head_kv, (uint64_t)h->head_dim_v));
     return y;
 }
 
@@ -182,19 +192,32 @@ void mn_g_output(mn_model_graph *g, int32_t x, int32_t norm, int32_t table, int3
     io->logits = add_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, (int64_t[]){outputs, g->hp.n_vocab});
     add_node(g, MN_OP_LINEAR, -1, LIST(y, table, bias), LIST(io->logits), NO_ATTRS);
     io->ids = add_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &outputs);
-    add_node(g, MN_OP_SAMPLE, -1, LIST(io->logits, io->out_slot, io->params, io->slots, io->history, -1), LIST(io->ids, -1, -1), NO_ATTRS);
+    add_node(g, MN_OP_SAMPLE, -1, LIST(io->logits, io->out_slot, io->params, io->slots, io->history, -1),
+             LIST(io->ids, -1, -1), NO_ATTRS);
 }
 
 /* ---- before and after the architecture's own part ---- */
 static void set_symbols(mn_model_graph *g) {
-    static const struct { const char *name; uint32_t kind; int64_t min, typical; } rows[MN_SYM_COUNT] = {
+    static const struct {
+        const char *name;
+        uint32_t kind;
+        int64_t min, typical;
+    } rows[MN_SYM_COUNT] = {
         [MN_SYM_TOKENS] = {"n_tokens", MN_SYMBOL_SHAPE, 1, 1}, [MN_SYM_OUTPUTS] = {"n_outputs", MN_SYMBOL_SHAPE, 0, 1},
         [MN_SYM_SEQS] = {"n_seqs", MN_SYMBOL_SHAPE, 1, 1},     [MN_SYM_SLOTS] = {"n_slots", MN_SYMBOL_BOUND, 1, 1},
         [MN_SYM_PAGES] = {"n_pages", MN_SYMBOL_BOUND, 1, 32},  [MN_SYM_CTX] = {"n_ctx", MN_SYMBOL_BOUND, 1, 2048}};
     mn_symbol *s = mn_arena_alloc(&g->arena, MN_SYM_COUNT, sizeof *s);
-    if (!s) { no_memory(g); return; }
+    if (!s) {
+        no_memory(g);
+        return;
+    }
     for (int i = 0; i < MN_SYM_COUNT; i++) {
-        s[i] = (mn_symbol){.min = rows[i].min, .max = INT32_MAX, .typical = rows[i].typical, .kind = rows[i].kind, .base = -1, .mul = 1};
+        s[i] = (mn_symbol){.min = rows[i].min,
+                           .max = INT32_MAX,
+                           .typical = rows[i].typical,
+                           .kind = rows[i].kind,
+                           .base = -1,
+                           .mul = 1};
         snprintf(s[i].name, sizeof s[i].name, "%s", rows[i].name);
     }
     g->abi.symbols = s;
@@ -202,7 +225,8 @@ static void set_symbols(mn_model_graph *g) {
 }
 
 static void add_io(mn_model_graph *g) {
-    const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS), Q = MN_DIM(MN_SYM_SEQS), S = MN_DIM(MN_SYM_SLOTS);
+    const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS), Q = MN_DIM(MN_SYM_SEQS),
+                  S = MN_DIM(MN_SYM_SLOTS);
     const int64_t P = MN_DIM(MN_SYM_PAGES), C = MN_DIM(MN_SYM_CTX);
     const int64_t slot = (int64_t)(sizeof(mn_slot) / 4), params = (int64_t)(sizeof(mn_slot_params) / 4);
     mn_graph_io *io = &g->io;
@@ -223,11 +247,16 @@ static void add_freqs(mn_model_graph *g) {
     const mn_model_tensor_entry *factors = mn_canonical_tensor(g->model, "rope_freqs.weight");
     int64_t n = g->hp.n_rot / 2;
     if (factors && (factors->info.dtype.id != MN_F32 || factors->info.n_dim != 1 || factors->info.dim[0] != n)) {
-        fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor rope_freqs.weight is not F32 [%lld]", g->model->path, (long long)n));
+        fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor rope_freqs.weight is not F32 [%lld]", g->model->path,
+                        (long long)n));
         return;
     }
-    float *copy = mn_arena_alloc(&g->arena, (size_t)n, sizeof *copy), *freqs = mn_arena_alloc(&g->arena, (size_t)n, sizeof *freqs);
-    if (!copy || !freqs) { no_memory(g); return; }
+    float *copy = mn_arena_alloc(&g->arena, (size_t)n, sizeof *copy),
+          *freqs = mn_arena_alloc(&g->arena, (size_t)n, sizeof *freqs);
+    if (!copy || !freqs) {
+        no_memory(g);
+        return;
+    }
     if (factors) memcpy(copy, factors->info.planes->ptr, (size_t)n * sizeof *copy); /* the file may be unaligned */
     mn_rope_freqs(&g->hp, factors ? copy : NULL, freqs, &g->rope_mscale);
     g->freqs = add_weight(g, "rope.freqs", MN_F32, 1, &n, (mn_graph_weight){-1, NULL, freqs});
@@ -258,7 +287,8 @@ static mn_status finish(mn_model_graph *g) {
 static mn_status unknown_arch(const mn_canonical *m, const char *arch, mn_error *err) {
     mn_text known = {0};
     mn_arch_list(&known);
-    mn_status st = mn_fail(err, MN_UNSUPPORTED, "%s: general.architecture is \"%s\"; known: %s", m->path, arch, known.ptr ? known.ptr : "");
+    mn_status st = mn_fail(err, MN_UNSUPPORTED, "%s: general.architecture is \"%s\"; known: %s", m->path, arch,
+                           known.ptr ? known.ptr : "");
     mn_text_free(&known);
     return st;
 }
@@ -266,7 +296,8 @@ static mn_status unknown_arch(const mn_canonical *m, const char *arch, mn_error 
 mn_status mn_model_graph_build(const mn_canonical *m, mn_model_graph **out, mn_error *err) {
     mn_str name;
     char arch_name[64] = "";
-    if (mn_meta_str(&m->meta, "general.architecture", &name, NULL) == MN_OK && name.len < sizeof arch_name) memcpy(arch_name, name.ptr, name.len);
+    if (mn_meta_str(&m->meta, "general.architecture", &name, NULL) == MN_OK && name.len < sizeof arch_name)
+        memcpy(arch_name, name.ptr, name.len);
     const mn_arch *arch = mn_arch_find(arch_name);
     if (arch_name[0] && !arch) return unknown_arch(m, arch_name, err);
     mn_model_graph *g = mn_calloc(1, sizeof *g);
@@ -283,8 +314,10 @@ mn_status mn_model_graph_build(const mn_canonical *m, mn_model_graph **out, mn_e
     if (!g->status) arch->build(g);
     mn_status st = finish(g);
     g->err = NULL;
-    if (st) mn_model_graph_free(g);
-    else *out = g;
+    if (st)
+        mn_model_graph_free(g);
+    else
+        *out = g;
     return st;
 }
 

@@ -27,10 +27,14 @@ typedef struct {
 } mn_graph_io;
 
 /* Where a weight of the graph comes from: the model's tensor, or memory that the graph owns. */
-typedef struct { int32_t tensor; const mn_model_tensor_entry *source; const void *constant; } mn_graph_weight;
+typedef struct {
+    int32_t tensor;
+    const mn_model_tensor_entry *source;
+    const void *constant;
+} mn_graph_weight;
 
 typedef struct {
-    mn_graph abi;              /* what plugins see; arrays owned here */
+    mn_graph abi; /* what plugins see; arrays owned here */
     mn_graph_io io;
     mn_graph_weight *weights;
     uint32_t n_weights;
@@ -39,13 +43,16 @@ typedef struct {
     /* while building */
     const mn_canonical *model;
     mn_error *err;
-    mn_status status;          /* the first failure; later appends do nothing */
+    mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
     int32_t row_pos, freqs;
     double rope_mscale;
 } mn_model_graph;
 
-typedef struct { const char *arch; mn_status (*build)(mn_model_graph *g); } mn_arch;
+typedef struct {
+    const char *arch;
+    mn_status (*build)(mn_model_graph *g);
+} mn_arch;
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
@@ -55,11 +62,13 @@ void mn_model_graph_free(mn_model_graph *g);
 
 /* ---- for arch_*.c. All return tensor indices; after a failure they return -1 and g->status says why. ---------------- */
 /* The model's tensor of this name with exactly these dims; "%d" in name is the layer. Optional: -1 if the model has none. */
-int32_t mn_g_weight(mn_model_graph *g, const char *name, int layer, bool optional, uint32_t n_dim, int64_t dim0, int64_t dim1);
+int32_t mn_g_weight(mn_model_graph *g, const char *name, int layer, bool optional, uint32_t n_dim, int64_t dim0,
+                    int64_t dim1);
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale);
 int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight);
 /* y[i] = x W_i^T + b_i for n weights of [rows_i, K]; head_dim[i] > 0 splits the rows into heads: [T, rows / head_dim, head_dim]. */
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b, const int64_t *head_dim, int32_t *y);
+void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+                 const int64_t *head_dim, int32_t *y);
 int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x);
 /* KV_STORE and ATTENTION of one layer, KV group 0. */
 int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v);
@@ -69,7 +78,10 @@ int32_t mn_g_add(mn_model_graph *g, int layer, int32_t a, int32_t b);
 void mn_g_output(mn_model_graph *g, int32_t x, int32_t norm, int32_t table, int32_t bias);
 
 /* ---- ops.c: the table of ops.def ---- */
-typedef struct { const char *name; uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_attr; } mn_op_info;
+typedef struct {
+    const char *name;
+    uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_attr;
+} mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
 /* Operand counts, indices, roles, definition before use, shapes that an op's contract ties together. */
 mn_status mn_graph_check(const mn_graph *g, mn_error *err);

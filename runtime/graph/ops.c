@@ -4,7 +4,12 @@
 
 enum { REQUIRED, OPTIONAL, REPEATED };
 enum { OP, IN, OUT, ATTR, TEXT };
-typedef struct { int kind; uint32_t id, contract; int need; const char *name; } row;
+typedef struct {
+    int kind;
+    uint32_t id, contract;
+    int need;
+    const char *name;
+} row;
 static const row rows[] = {
 #define MN_OP(n, i, c, s) {OP, i, c, 0, #n},
 #define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o},
@@ -16,7 +21,11 @@ static const row rows[] = {
 
 enum { N_OPS = 32 };
 static void count(mn_op_info *op, const row *r) {
-    if (r->kind == OP) { op->name = r->name; op->id = r->id; op->contract = r->contract; }
+    if (r->kind == OP) {
+        op->name = r->name;
+        op->id = r->id;
+        op->contract = r->contract;
+    }
     if (r->kind == IN && r->need == REPEATED) op->n_in_repeated++;
     if (r->kind == IN) op->n_in++;
     if (r->kind == IN && r->need == REQUIRED) op->n_in_required = op->n_in;
@@ -52,8 +61,11 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     if (op.n_in_repeated) {
         uint32_t fixed = op.n_in - op.n_in_repeated, groups = n->n_out;
         ok = ok && groups >= 1 && n->n_in == fixed + groups * op.n_in_repeated;
-    } else ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
-    if (!ok) return mn_fail_node(err, MN_INVALID, i, "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op", i, op.name, n->n_in, n->n_out, n->n_attr);
+    } else
+        ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
+    if (!ok)
+        return mn_fail_node(err, MN_INVALID, i, "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op",
+                            i, op.name, n->n_in, n->n_out, n->n_attr);
     return MN_OK;
 }
 
@@ -69,8 +81,12 @@ static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written,
         if (t < 0) continue;
         uint32_t role = g->tensors[t].role;
         bool made = role == MN_ROLE_INTERIOR || role == MN_ROLE_OUTPUT;
-        if (is_in && made && !written[t]) return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written", i, op.name, MN_STR_ARG(g->tensors[t].name));
-        if (!is_in && (!made || written[t])) return mn_fail_node(err, MN_INVALID, i, "node %u (%s) writes %.*s, which is not its to write", i, op.name, MN_STR_ARG(g->tensors[t].name));
+        if (is_in && made && !written[t])
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written", i, op.name,
+                                MN_STR_ARG(g->tensors[t].name));
+        if (!is_in && (!made || written[t]))
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) writes %.*s, which is not its to write", i, op.name,
+                                MN_STR_ARG(g->tensors[t].name));
         if (!is_in) written[t] = 1;
     }
     return MN_OK;
@@ -86,9 +102,11 @@ static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     const mn_tensor *x = &g->tensors[g->operands[n->in_off]];
     for (uint32_t j = 0; j < n->n_out; j++) {
-        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]], *y = &g->tensors[g->operands[n->out_off + j]];
+        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]],
+                        *y = &g->tensors[g->operands[n->out_off + j]];
         if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) || x->dim[0] != y->dim[0])
-            return mn_fail_node(err, MN_INVALID, i, "node %u (LINEAR): %.*s does not fit its input and output", i, MN_STR_ARG(w->name));
+            return mn_fail_node(err, MN_INVALID, i, "node %u (LINEAR): %.*s does not fit its input and output", i,
+                                MN_STR_ARG(w->name));
     }
     return MN_OK;
 }

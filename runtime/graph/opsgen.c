@@ -4,7 +4,11 @@
 #include <string.h>
 
 enum kind { OP, IN, OUT, ATTR, TEXT };
-typedef struct { enum kind kind; const char *op, *name, *type, *shape, *need, *doc; int id, contract; } row;
+typedef struct {
+    enum kind kind;
+    const char *op, *name, *type, *shape, *need, *doc;
+    int id, contract;
+} row;
 static const row rows[] = {
 #define MN_OP(n, i, c, s) {OP, #n, 0, 0, 0, 0, s, i, c},
 #define MN_IN(n, o, t, s, need, d) {IN, #n, #o, #t, s, #need, d, 0, 0},
@@ -20,7 +24,10 @@ static int is(const row *r, const char *op, enum kind k) { return r->kind == k &
 static void list(const char *op, enum kind k, const char *middle) {
     int n = 0;
     for (int i = 0; i < N; i++)
-        if (is(&rows[i], op, k)) { printf("%sMN_%s_%s%s = %d", n ? ", " : "enum { ", op, middle, rows[i].name, n); n++; }
+        if (is(&rows[i], op, k)) {
+            printf("%sMN_%s_%s%s = %d", n ? ", " : "enum { ", op, middle, rows[i].name, n);
+            n++;
+        }
     if (n) printf(" };\n");
 }
 
@@ -38,9 +45,12 @@ static void table(const char *op, enum kind k, const char *title) {
     for (int i = 0; i < N; i++) {
         if (!is(&rows[i], op, k)) continue;
         if (!n) printf("\n%s\n\n", title);
-        if (k == ATTR) printf("%d. `%s` (%s) %s\n", n, rows[i].name, rows[i].type, rows[i].doc);
-        else printf("%d. `%s` %s %s%s%s%s\n", n, rows[i].name, rows[i].type, rows[i].shape, strcmp(rows[i].need, "REQUIRED") ? " " : "",
-                    strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "", *rows[i].doc ? "" : "");
+        if (k == ATTR)
+            printf("%d. `%s` (%s) %s\n", n, rows[i].name, rows[i].type, rows[i].doc);
+        else
+            printf("%d. `%s` %s %s%s%s%s\n", n, rows[i].name, rows[i].type, rows[i].shape,
+                   strcmp(rows[i].need, "REQUIRED") ? " " : "", strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "",
+                   *rows[i].doc ? "" : "");
         if (k != ATTR && *rows[i].doc) printf("   -- %s\n", rows[i].doc);
         n++;
     }
@@ -48,8 +58,10 @@ static void table(const char *op, enum kind k, const char *title) {
 
 static void docs(void) {
     printf("# Operations\n\nMade from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
-           "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. FLOAT is f32 at segment boundaries;\n"
-           "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding or belong to a done slot: their outputs\n"
+           "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. FLOAT is f32 at "
+           "segment boundaries;\n"
+           "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding or belong to a "
+           "done slot: their outputs\n"
            "are undefined and they touch no state. REPEATED operands come in groups, one more output each.\n\n"
            "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 3e-2.\n");
     for (int i = 0; i < N; i++) {
@@ -61,7 +73,8 @@ static void docs(void) {
         for (int j = 0; j < N; j++)
             if (is(&rows[j], rows[i].op, TEXT)) printf("\n%s\n", rows[j].doc);
     }
-    printf("\n## MOE_ROUTE (16), MOE_LINEAR (17), MOE_COMBINE (18)\n\nReserved: ids without a contract; every plugin says no.\n");
+    printf("\n## MOE_ROUTE (16), MOE_LINEAR (17), MOE_COMBINE (18)\n\nReserved: ids without a contract; every plugin "
+           "says no.\n");
 }
 
 int main(int argc, char **argv) {

@@ -5,7 +5,8 @@
 
 enum { MAX_TENSORS = 1 << 20, MAX_META = 1 << 20 };
 
-static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, const mn_loader_ref **out, mn_error *err) {
+static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, const mn_loader_ref **out,
+                               mn_error *err) {
     mn_text said = {0};
     uint32_t best = 0;
     *out = NULL;
@@ -13,10 +14,12 @@ static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, ui
         mn_guess g = {.size = sizeof g};
         if (loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n, sizeof(mn_file), &g)) continue;
         g.format[sizeof g.format - 1] = g.why[sizeof g.why - 1] = 0;
-        mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id), g.why[0] ? g.why : "not its format");
+        mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
+                       g.why[0] ? g.why : "not its format");
         if (g.confidence <= best) {
             if (best && g.confidence == best)
-                mn_log(MN_LOG_WARN, "%s: %.*s and %.*s both claim it; the first is used", m->path, MN_STR_ARG((*out)->id), MN_STR_ARG(loaders[i].id));
+                mn_log(MN_LOG_WARN, "%s: %.*s and %.*s both claim it; the first is used", m->path,
+                       MN_STR_ARG((*out)->id), MN_STR_ARG(loaders[i].id));
             continue;
         }
         best = g.confidence;
@@ -25,9 +28,12 @@ static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, ui
         m->format = mn_strndup(g.format, strlen(g.format));
     }
     mn_status st = MN_OK;
-    if (!n) st = mn_fail(err, MN_UNSUPPORTED, "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
-    else if (!*out) st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path, said.ptr ? said.ptr : "");
-    else if (!m->format) st = mn_fail_memory(err, 32);
+    if (!n)
+        st = mn_fail(err, MN_UNSUPPORTED, "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
+    else if (!*out)
+        st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path, said.ptr ? said.ptr : "");
+    else if (!m->format)
+        st = mn_fail_memory(err, 32);
     mn_text_free(&said);
     return st;
 }
@@ -39,7 +45,8 @@ static mn_status read_meta(mn_canonical *m, mn_error *err) {
         mn_status st = m->loader->meta_at(m->parsed, i, &e.key, &e.native, &e.value);
         if (st == MN_END) return MN_OK;
         if (st || i >= MAX_META) return mn_fail(err, MN_BAD_FILE, "%s: metadata entry %u cannot be read", m->path, i);
-        if (!mn_grow((void **)&m->meta.entries, &cap, i + 1u, sizeof e)) return mn_fail_memory(err, (i + 1u) * sizeof e);
+        if (!mn_grow((void **)&m->meta.entries, &cap, i + 1u, sizeof e))
+            return mn_fail_memory(err, (i + 1u) * sizeof e);
         m->meta.entries[m->meta.n++] = e;
     }
 }
@@ -74,17 +81,23 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     const mn_tensor_info *t = &e->info;
     e->n_elements = 1;
     e->bytes = 0;
-    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes || t->plane_stride < sizeof(mn_plane))
-        return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete", m->path, MN_STR_ARG(t->name));
+    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes ||
+        t->plane_stride < sizeof(mn_plane))
+        return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete", m->path,
+                       MN_STR_ARG(t->name));
     for (uint32_t d = 0; d < t->n_dim; d++)
-        if (t->dim[d] <= 0 || !mn_mul_u64(e->n_elements, (uint64_t)t->dim[d], &e->n_elements) || e->n_elements > INT64_MAX / 16)
-            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path, MN_STR_ARG(t->native), d, (long long)t->dim[d]);
+        if (t->dim[d] <= 0 || !mn_mul_u64(e->n_elements, (uint64_t)t->dim[d], &e->n_elements) ||
+            e->n_elements > INT64_MAX / 16)
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path, MN_STR_ARG(t->native), d,
+                           (long long)t->dim[d]);
     for (uint32_t i = 0; i < t->n_parts * t->n_planes; i++) {
         const mn_plane *p = (const mn_plane *)((const uint8_t *)t->planes + (size_t)i * t->plane_stride);
         mn_dtype dt;
         uint64_t extent;
-        if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) || extent > p->bytes || !file_of(m, p->ptr, p->bytes))
-            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file", m->path, MN_STR_ARG(t->native));
+        if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) || extent > p->bytes ||
+            !file_of(m, p->ptr, p->bytes))
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file", m->path,
+                           MN_STR_ARG(t->native));
         e->bytes += p->bytes;
     }
     return MN_OK;
@@ -124,7 +137,8 @@ static mn_status sort_names(mn_canonical *m, mn_error *err) {
     for (size_t i = 1; i < m->n_tensors; i++) {
         const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info, *b = &m->tensors[m->by_name[i]].info;
         if (mn_str_eq(a->name, b->name))
-            return mn_fail(err, MN_BAD_FILE, "%s: tensors %.*s and %.*s are both %.*s", m->path, MN_STR_ARG(a->native), MN_STR_ARG(b->native), MN_STR_ARG(a->name));
+            return mn_fail(err, MN_BAD_FILE, "%s: tensors %.*s and %.*s are both %.*s", m->path, MN_STR_ARG(a->native),
+                           MN_STR_ARG(b->native), MN_STR_ARG(a->name));
     }
     return MN_OK;
 }
@@ -136,13 +150,16 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
         size_t mid = (lo + hi) / 2;
         int c = compare(m->tensors[m->by_name[mid]].info.name, key);
         if (!c) return &m->tensors[m->by_name[mid]];
-        if (c < 0) lo = mid + 1;
-        else hi = mid;
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return NULL;
 }
 
-mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out, mn_error *err) {
+mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out,
+                            mn_error *err) {
     const mn_loader_ref *ref = NULL;
     mn_canonical *m = mn_calloc(1, sizeof *m);
     if (!m) return mn_fail_memory(err, sizeof *m);
@@ -157,8 +174,10 @@ mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint
     if (!st) st = read_meta(m, err);
     if (!st) st = read_tensors(m, err);
     if (!st) st = sort_names(m, err);
-    if (st) mn_canonical_close(m);
-    else *out = m;
+    if (st)
+        mn_canonical_close(m);
+    else
+        *out = m;
     return st;
 }
 

@@ -26,7 +26,10 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, m
     char *path = copy ? mn_path_join(dir, name) : NULL;
     mn_status st = path ? mn_map_file(path, &set->maps[set->n], err) : mn_fail_memory(err, strlen(name) + 1);
     mn_free(path);
-    if (st) { mn_free(copy); return st; }
+    if (st) {
+        mn_free(copy);
+        return st;
+    }
     set->names[set->n] = copy;
     set->files[set->n] = (mn_file){mn_str_of(copy), set->maps[set->n].ptr, set->maps[set->n].bytes};
     set->n++;
@@ -69,8 +72,10 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
         const char *name = list[i]->d_name;
         if (!st && (wanted(name) || (given && !strcmp(name, given))) && belongs(given, name)) {
             char *path = mn_path_join(dir, name);
-            if (!path) st = mn_fail_memory(err, strlen(name));
-            else if (!mn_path_is_dir(path)) st = add_file(set, dir, name, err);
+            if (!path)
+                st = mn_fail_memory(err, strlen(name));
+            else if (!mn_path_is_dir(path))
+                st = add_file(set, dir, name, err);
             mn_free(path);
         }
         free(list[i]); /* scandir's own */
@@ -85,18 +90,23 @@ mn_status mn_file_set_open(const char *path, mn_file_set *out, mn_error *err) {
     if (!mn_path_exists(path)) return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
     if (mn_path_is_dir(path)) {
         st = add_folder(&set, path, NULL, err);
-        if (!st && !set.n) st = mn_fail(err, MN_BAD_FILE, "%s: the folder holds no model files (.gguf, .safetensors, .json)", path);
+        if (!st && !set.n)
+            st = mn_fail(err, MN_BAD_FILE, "%s: the folder holds no model files (.gguf, .safetensors, .json)", path);
     } else {
         const char *slash = strrchr(path, '/');
         char *dir = slash ? mn_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mn_strndup(".", 1);
         const char *name = slash ? slash + 1 : path;
         bool alone = mn_str_ends(mn_str_of(name), ".gguf") && !shard_stem(name);
-        if (!dir) st = mn_fail_memory(err, strlen(path));
-        else st = alone ? add_file(&set, dir, name, err) : add_folder(&set, dir, name, err);
+        if (!dir)
+            st = mn_fail_memory(err, strlen(path));
+        else
+            st = alone ? add_file(&set, dir, name, err) : add_folder(&set, dir, name, err);
         mn_free(dir);
     }
-    if (st) mn_file_set_close(&set);
-    else *out = set;
+    if (st)
+        mn_file_set_close(&set);
+    else
+        *out = set;
     return st;
 }
 

@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct { const mn_canonical *m; const char *arch; mn_error *err; } reader;
+typedef struct {
+    const mn_canonical *m;
+    const char *arch;
+    mn_error *err;
+} reader;
 
 static mn_status name_file(const reader *r, mn_status st) { return mn_fail_in(r->err, st, "%s", r->m->path); }
 
@@ -26,20 +30,26 @@ static mn_status real(const reader *r, const char *key, double lo, double hi, do
     if (st) return name_file(r, st);
     if (!(v >= lo && v <= hi)) {
         const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-        return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path, MN_STR_ARG(e->native), v, lo, hi);
+        return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path, MN_STR_ARG(e->native),
+                       v, lo, hi);
     }
     *out = v;
     return MN_OK;
 }
 
-static mn_status word(const reader *r, const char *key, const char *const *words, const uint32_t *values, size_t n, uint32_t *out) {
+static mn_status word(const reader *r, const char *key, const char *const *words, const uint32_t *values, size_t n,
+                      uint32_t *out) {
     mn_str s;
     mn_status st = mn_meta_str(&r->m->meta, key, &s, r->err);
     if (st == MN_END) return MN_OK;
     if (st) return name_file(r, st);
     mn_text known = {0};
     for (size_t i = 0; i < n; i++) {
-        if (mn_str_is(s, words[i])) { *out = values[i]; mn_text_free(&known); return MN_OK; }
+        if (mn_str_is(s, words[i])) {
+            *out = values[i];
+            mn_text_free(&known);
+            return MN_OK;
+        }
         mn_text_printf(&known, "%s%s", i ? ", " : "", words[i]);
     }
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
@@ -62,11 +72,14 @@ static mn_status read_shape(const reader *r, mn_hparams *h) {
     if (!st) st = integer(r, "attention.key_length", 1, 65536, true, &h->head_dim_k);
     if (st) return st;
     if (h->n_head % h->n_head_kv)
-        return mn_fail(r->err, MN_BAD_FILE, "%s: %s.attention.head_count %lld is not a multiple of %s.attention.head_count_kv %lld", r->m->path,
-                       r->arch, (long long)h->n_head, r->arch, (long long)h->n_head_kv);
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.attention.head_count %lld is not a multiple of %s.attention.head_count_kv %lld",
+                       r->m->path, r->arch, (long long)h->n_head, r->arch, (long long)h->n_head_kv);
     if (!h->head_dim_k) {
         if (h->n_embd % h->n_head)
-            return mn_fail(r->err, MN_BAD_FILE, "%s: %s.embedding_length %lld is not a multiple of %s.attention.head_count %lld, and there is no %s.attention.key_length",
+            return mn_fail(r->err, MN_BAD_FILE,
+                           "%s: %s.embedding_length %lld is not a multiple of %s.attention.head_count %lld, and there "
+                           "is no %s.attention.key_length",
                            r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)h->n_head, r->arch);
         h->head_dim_k = h->n_embd / h->n_head;
     }
@@ -75,14 +88,16 @@ static mn_status read_shape(const reader *r, mn_hparams *h) {
     h->n_rot = h->head_dim_k;
     if (!st) st = integer(r, "rope.dimension_count", 2, 65536, true, &h->n_rot);
     if (!st && (h->n_rot > h->head_dim_k || h->n_rot % 2))
-        st = mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.dimension_count is %lld; expected an even number of at most the head size %lld", r->m->path,
-                     r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
+        st = mn_fail(r->err, MN_BAD_FILE,
+                     "%s: %s.rope.dimension_count is %lld; expected an even number of at most the head size %lld",
+                     r->m->path, r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
     return st;
 }
 
 static mn_status read_rope(const reader *r, mn_hparams *h) {
     static const char *const kinds[] = {"none", "linear", "llama3", "yarn"};
-    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE, MN_ROPE_SCALING_LINEAR, MN_ROPE_SCALING_LLAMA3, MN_ROPE_SCALING_YARN};
+    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE, MN_ROPE_SCALING_LINEAR, MN_ROPE_SCALING_LLAMA3,
+                                        MN_ROPE_SCALING_YARN};
     static const char *const pairs[] = {"halves", "adjacent"};
     static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
     char key[128];
@@ -104,10 +119,11 @@ static mn_status read_rope(const reader *r, mn_hparams *h) {
     if (!st) st = real(r, "rope.scaling.beta_slow", 1e-6, 1e6, &h->rope_beta_slow);
     if (!st) st = integer(r, "rope.scaling.original_context_length", 1, INT32_MAX, true, &h->rope_orig_ctx);
     if (!st && h->rope_scaling >= MN_ROPE_SCALING_LLAMA3 && !h->rope_orig_ctx)
-        st = mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.rope.scaling.original_context_length", r->m->path, r->arch);
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.rope.scaling.original_context_length", r->m->path,
+                     r->arch);
     if (!st && h->rope_scaling == MN_ROPE_SCALING_LLAMA3 && !(h->rope_high_freq > h->rope_low_freq))
-        st = mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g", r->m->path, r->arch,
-                     h->rope_high_freq, h->rope_low_freq);
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
+                     r->m->path, r->arch, h->rope_high_freq, h->rope_low_freq);
     return st;
 }
 
@@ -117,14 +133,16 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
     if (st == MN_END) return mn_fail(err, MN_BAD_FILE, "%s: missing key general.architecture", m->path);
     if (st) return mn_fail_in(err, st, "%s", m->path);
     if (!arch.len || arch.len >= sizeof h->arch)
-        return mn_fail(err, MN_BAD_FILE, "%s: general.architecture is \"%.*s\"; expected a short name", m->path, MN_STR_ARG(arch));
+        return mn_fail(err, MN_BAD_FILE, "%s: general.architecture is \"%.*s\"; expected a short name", m->path,
+                       MN_STR_ARG(arch));
     memcpy(h->arch, arch.ptr, arch.len);
     return MN_OK;
 }
 
 mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err) {
     static const char *const acts[] = {"silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"};
-    static const uint32_t act_ids[] = {MN_ACT_SILU, MN_ACT_SILU, MN_ACT_GELU_ERF, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
+    static const uint32_t act_ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF,
+                                       MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
     mn_hparams h = {.norm_eps = 1e-5};
     mn_status st = read_arch(m, &h, err);
     reader r = {m, h.arch, err};
@@ -136,9 +154,11 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     if (!st) st = mn_meta_f64(&m->meta, "minerva.norm.offset", &h.norm_offset, err);
     if (st && st != MN_END) return st;
     const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight");
-    if (!embd || embd->info.n_dim != 2) return mn_fail(err, MN_BAD_FILE, "%s: tensor token_embd.weight is missing or not a matrix", m->path);
+    if (!embd || embd->info.n_dim != 2)
+        return mn_fail(err, MN_BAD_FILE, "%s: tensor token_embd.weight is missing or not a matrix", m->path);
     h.n_vocab = embd->info.dim[0];
-    if (h.n_vocab > INT32_MAX) return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path, (long long)h.n_vocab);
+    if (h.n_vocab > INT32_MAX)
+        return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path, (long long)h.n_vocab);
     bool tied = false, told = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &tied, NULL) == MN_OK;
     h.tied = told ? tied : !mn_canonical_tensor(m, "output.weight");
     *out = h;
@@ -160,7 +180,8 @@ static double yarn_pair(const mn_hparams *h, double turns) {
 }
 
 static double yarn_scale(const mn_hparams *h, int64_t i, double freq) {
-    double lo = MN_MAX(floor(yarn_pair(h, h->rope_beta_fast)), 0), hi = MN_MIN(ceil(yarn_pair(h, h->rope_beta_slow)), (double)h->n_rot - 1);
+    double lo = MN_MAX(floor(yarn_pair(h, h->rope_beta_fast)), 0),
+           hi = MN_MIN(ceil(yarn_pair(h, h->rope_beta_slow)), (double)h->n_rot - 1);
     double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
     ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
     return freq / h->rope_factor * ramp + freq * (1 - ramp);
@@ -177,5 +198,7 @@ void mn_rope_freqs(const mn_hparams *h, const float *freq_factors, float *freqs,
     }
     *mscale = 1;
     if (h->rope_scaling == MN_ROPE_SCALING_YARN)
-        *mscale = h->rope_attn_factor > 0 ? h->rope_attn_factor : h->rope_factor > 1 ? 0.1 * log(h->rope_factor) + 1 : 1;
+        *mscale = h->rope_attn_factor > 0 ? h->rope_attn_factor
+                  : h->rope_factor > 1    ? 0.1 * log(h->rope_factor) + 1
+                                          : 1;
 }

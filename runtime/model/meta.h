@@ -4,8 +4,14 @@
 #define MN_META_H
 #include "base/base.h"
 
-typedef struct { mn_str key, native; mn_value value; } mn_meta_entry; /* native: the file's own key, for messages */
-typedef struct { mn_meta_entry *entries; size_t n; } mn_meta;
+typedef struct {
+    mn_str key, native;
+    mn_value value;
+} mn_meta_entry; /* native: the file's own key, for messages */
+typedef struct {
+    mn_meta_entry *entries;
+    size_t n;
+} mn_meta;
 
 const mn_meta_entry *mn_meta_find(const mn_meta *meta, const char *key); /* NULL = absent */
 
@@ -17,6 +23,7 @@ mn_status mn_meta_f64(const mn_meta *meta, const char *key, double *out, mn_erro
 mn_status mn_meta_bool(const mn_meta *meta, const char *key, bool *out, mn_error *err);
 mn_status mn_meta_str(const mn_meta *meta, const char *key, mn_str *out, mn_error *err);
 /* The array's elements, of exactly this element type (MN_VALUE_INT, ...). */
-mn_status mn_meta_array(const mn_meta *meta, const char *key, uint32_t element_type, const void **out, uint64_t *n, mn_error *err);
+mn_status mn_meta_array(const mn_meta *meta, const char *key, uint32_t element_type, const void **out, uint64_t *n,
+                        mn_error *err);
 
 #endif

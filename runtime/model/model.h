@@ -8,13 +8,18 @@
 #include "model/meta.h"
 
 /* The files of one model: what the path names and, for a folder or a shard, its siblings and side-cars. */
-typedef struct { mn_file *files; mn_map *maps; char **names; uint32_t n; } mn_file_set;
+typedef struct {
+    mn_file *files;
+    mn_map *maps;
+    char **names;
+    uint32_t n;
+} mn_file_set;
 mn_status mn_file_set_open(const char *path, mn_file_set *out, mn_error *err); /* error: names the path */
 void mn_file_set_close(mn_file_set *set);
 
 typedef struct {
-    mn_tensor_info info;   /* name, dims, dtype, planes as the loader gave them */
-    uint64_t bytes;        /* of all planes */
+    mn_tensor_info info; /* name, dims, dtype, planes as the loader gave them */
+    uint64_t bytes;      /* of all planes */
     uint64_t n_elements;
 } mn_model_tensor_entry;
 
@@ -26,14 +31,19 @@ typedef struct mn_canonical {
     mn_meta meta;
     mn_model_tensor_entry *tensors;
     size_t n_tensors;
-    uint32_t *by_name;     /* indices sorted by name */
+    uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
 } mn_canonical;
 
-typedef struct { const mn_loader *loader; void *self; mn_str id; } mn_loader_ref;
+typedef struct {
+    const mn_loader *loader;
+    void *self;
+    mn_str id;
+} mn_loader_ref;
 /* Maps the files, asks every loader for its guess, opens with the best, checks every plane against its file. Errors name the
  * path; if no loader claims it the message lists the loaders and what each said. */
-mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out, mn_error *err);
+mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out,
+                            mn_error *err);
 void mn_canonical_close(mn_canonical *m);
 const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const char *name); /* NULL = absent */
 
@@ -45,13 +55,13 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim_k, head_dim_v, n_vocab, n_ctx_train;
-    int64_t n_rot, window;          /* window 0 = full attention */
+    int64_t n_rot, window; /* window 0 = full attention */
     double norm_eps, norm_offset, rope_theta;
-    uint32_t rope_pairing, act;     /* MN_ROPE_*, MN_ACT_* */
-    uint32_t rope_scaling;          /* MN_ROPE_SCALING_* */
+    uint32_t rope_pairing, act; /* MN_ROPE_*, MN_ACT_* */
+    uint32_t rope_scaling;      /* MN_ROPE_SCALING_* */
     double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_beta_fast, rope_beta_slow;
     int64_t rope_orig_ctx;
-    bool tied;                      /* the output matrix is the embedding table */
+    bool tied; /* the output matrix is the embedding table */
 } mn_hparams;
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected. n_vocab: rows of the embedding. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err);

@@ -7,13 +7,16 @@ static bool is_cpu(const mn_device_record *d) { return d->usable && d->info.kind
 
 static mn_status no_such_device(const mn_device_record *all, size_t n, mn_str name, mn_error *err) {
     mn_text list = {0};
-    for (size_t i = 0; i < n; i++) mn_text_printf(&list, "%s%s%s", i ? ", " : "", all[i].name, all[i].usable ? "" : " (not usable)");
-    mn_status st = mn_fail(err, MN_NO_DEVICE, "there is no device \"%.*s\"; there are: %s", MN_STR_ARG(name), list.len ? list.ptr : "none");
+    for (size_t i = 0; i < n; i++)
+        mn_text_printf(&list, "%s%s%s", i ? ", " : "", all[i].name, all[i].usable ? "" : " (not usable)");
+    mn_status st = mn_fail(err, MN_NO_DEVICE, "there is no device \"%.*s\"; there are: %s", MN_STR_ARG(name),
+                           list.len ? list.ptr : "none");
     mn_text_free(&list);
     return st;
 }
 
-static mn_offer *ask(mn_placement *p, mn_registry *reg, const mn_device_record *d, const mn_model_graph *g, const mn_request *r) {
+static mn_offer *ask(mn_placement *p, mn_registry *reg, const mn_device_record *d, const mn_model_graph *g,
+                     const mn_request *r) {
     for (uint32_t i = 0; i < p->n_offers; i++)
         if (p->offers[i].record == d) return &p->offers[i];
     mn_offer *o = &p->offers[p->n_offers++];
@@ -39,7 +42,8 @@ static mn_offer *best(mn_placement *p, mn_registry *reg, const mn_model_graph *g
 
 static void list_refusals(const mn_placement *p, const mn_offer *but, mn_text *out) {
     for (uint32_t i = 0; i < p->n_offers; i++)
-        if (p->offers[i].status && &p->offers[i] != but) mn_text_printf(out, "%s%s %s", out->len ? "; " : "", p->offers[i].record->name, p->offers[i].reason);
+        if (p->offers[i].status && &p->offers[i] != but)
+            mn_text_printf(out, "%s%s: %s", out->len ? "; " : "", p->offers[i].record->name, p->offers[i].reason);
 }
 
 /* Backends that could not even be loaded: the likely reason for a fallback. */
@@ -56,10 +60,14 @@ static void explain(mn_placement *p, const mn_registry *reg, const mn_offer *win
     uint32_t others = 0;
     for (uint32_t i = 0; i < p->n_offers; i++) others += &p->offers[i] != win && !p->offers[i].status;
     p->fallback = !named && is_oracle(win->record);
-    if (named) mn_text_puts(&why, "named by the user");
-    else if (p->fallback) mn_text_puts(&why, "nothing faster is there (this is the slow reference)");
-    else if (!others) mn_text_puts(&why, "the only usable device");
-    else mn_text_printf(&why, "the fastest of %u usable devices", others + 1);
+    if (named)
+        mn_text_puts(&why, "named by the user");
+    else if (p->fallback)
+        mn_text_puts(&why, "nothing faster is there (this is the slow reference)");
+    else if (!others)
+        mn_text_puts(&why, "the only usable device");
+    else
+        mn_text_printf(&why, "the fastest of %u usable devices", others + 1);
     mn_text refused = {0};
     list_refusals(p, win, &refused);
     if (p->fallback) list_failed_plugins(reg, &refused);
@@ -71,7 +79,8 @@ static void explain(mn_placement *p, const mn_registry *reg, const mn_offer *win
 static mn_status nothing(const mn_placement *p, mn_error *err) {
     mn_text list = {0};
     bool memory = p->n_offers > 0;
-    for (uint32_t i = 0; i < p->n_offers; i++) memory = memory && (MN_STATUS_CLASS(p->offers[i].status) == MN_CLASS_SMALLER || is_oracle(p->offers[i].record));
+    for (uint32_t i = 0; i < p->n_offers; i++)
+        memory = memory && (MN_STATUS_CLASS(p->offers[i].status) == MN_CLASS_SMALLER || is_oracle(p->offers[i].record));
     list_refusals(p, NULL, &list);
     mn_status st = mn_fail(err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE, "no device can run the model: %s",
                            list.len ? list.ptr : "no backend plugin is installed (see `minerva plugins`)");
@@ -80,7 +89,8 @@ static mn_status nothing(const mn_placement *p, mn_error *err) {
 }
 
 /* Goes through the user's list; the first entry that can run the graph wins. */
-static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph *g, const mn_request *r, mn_offer **win, bool *named, mn_error *err) {
+static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph *g, const mn_request *r,
+                         mn_offer **win, bool *named, mn_error *err) {
     size_t n, entries = 0;
     const mn_device_record *all = mn_registry_devices(reg, &n);
     mn_text missing = {0};
@@ -96,21 +106,28 @@ static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph
         const mn_device_record *d = mn_registry_device(reg, name);
         if (d) {
             mn_offer *o = ask(p, reg, d, g, r);
-            if (!o->status) { *win = o; *named = true; }
+            if (!o->status) {
+                *win = o;
+                *named = true;
+            }
             continue;
         }
         if (!first_missing.ptr) first_missing = name;
         mn_text_printf(&missing, "%s%.*s (no such device)", missing.len ? "; " : "", MN_STR_ARG(name));
     }
     mn_status st = MN_OK;
-    if (!*win && first_missing.ptr) st = no_such_device(all, n, first_missing, err);
-    else if (!*win) st = nothing(p, err);
-    else if (missing.len && p->n_offers) mn_log(MN_LOG_WARN, "device list %s: not used: %s", r->devices, missing.ptr);
+    if (!*win && first_missing.ptr)
+        st = no_such_device(all, n, first_missing, err);
+    else if (!*win)
+        st = nothing(p, err);
+    else if (missing.len && p->n_offers)
+        mn_log(MN_LOG_WARN, "device list %s: not used: %s", r->devices, missing.ptr);
     mn_text_free(&missing);
     return st;
 }
 
-mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *r, mn_placement *out, mn_error *err) {
+mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *r, mn_placement *out,
+                       mn_error *err) {
     mn_placement p = {0};
     mn_offer *win = NULL;
     bool named = false;
@@ -125,8 +142,10 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
         mn_offer_symbols(win, r, p.symbol_max);
         if (!p.why) st = mn_fail_memory(err, 64);
     }
-    if (st) mn_placement_free(&p);
-    else *out = p;
+    if (st)
+        mn_placement_free(&p);
+    else
+        *out = p;
     return st;
 }
 

@@ -37,8 +37,9 @@ static mn_status refuse_node(mn_offer *o, const mn_backend *b, const mn_graph *g
     if (reason) b->reason(o->record->plugin->plugin->self, reason, why, sizeof why);
     why[sizeof why - 1] = 0;
     const mn_op_info *op = mn_op_find(n->op);
-    return refuse(o, MN_UNSUPPORTED, "cannot run %s%s%s%s%.*s%s%s%s", op ? op->name : "an unknown op", *type ? " with " : "", type, *type ? " weights (" : "",
-                  len, weight, *type ? ")" : "", *why ? ": " : "", why);
+    return refuse(o, MN_UNSUPPORTED, "cannot run %s%s%s%s%.*s%s%s%s", op ? op->name : "an unknown op",
+                  *type ? " with " : "", type, *type ? " weights (" : "", len, weight, *type ? ")" : "",
+                  *why ? ": " : "", why);
 }
 
 static bool knows_contract(const mn_backend *b, void *self, const mn_node *n) {
@@ -57,7 +58,8 @@ static mn_status ask_verdicts(mn_offer *o, const mn_backend *b, const mn_model_g
     if (!v) return refuse(o, MN_OUT_OF_MEMORY, "out of memory");
     for (uint32_t i = 0; i < g->abi.n_nodes && !o->status; i++)
         if (!knows_contract(b, self, &g->abi.nodes[i])) refuse_node(o, b, &g->abi, i, 0);
-    if (!o->status && b->supports(o->device, &g->abi, symbols, v, sizeof *v, &err)) refuse(o, err.status ? err.status : MN_UNSUPPORTED, "%s", err.msg);
+    if (!o->status && b->supports(o->device, &g->abi, symbols, v, sizeof *v, &err))
+        refuse(o, err.status ? err.status : MN_UNSUPPORTED, "%s", err.msg);
     for (uint32_t i = 0; i < g->abi.n_nodes && !o->status; i++)
         if (v[i].verdict == MN_VERDICT_NO) refuse_node(o, b, &g->abi, i, v[i].reason);
     mn_free(v);
@@ -79,26 +81,40 @@ static mn_status ask_memory(mn_offer *o, const mn_backend *b, mn_compile *c, con
     o->estimate.size = sizeof o->estimate;
     if (b->estimate(o->device, c, &o->estimate, &err)) return refuse(o, err.status, "%s", err.msg);
     const mn_estimate *e = &o->estimate;
-    if (!mn_mul_u64((uint64_t)o->n_pages * r->n_seq, o->kv.page_bytes, &o->kv_bytes) || !mn_add_u64(e->weights, o->kv_bytes, &o->need) ||
-        !mn_add_u64(o->need, e->scratch, &o->need))
+    if (!mn_mul_u64((uint64_t)o->n_pages * r->n_seq, o->kv.page_bytes, &o->kv_bytes) ||
+        !mn_add_u64(e->weights, o->kv_bytes, &o->need) || !mn_add_u64(o->need, e->scratch, &o->need))
         return refuse(o, MN_OUT_OF_MEMORY, "needs more memory than can be counted");
     uint64_t free_bytes = o->record->info.mem_free;
     if (free_bytes && o->need > free_bytes)
-        return refuse(o, MN_OUT_OF_MEMORY, "needs %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch %.2f), has %.2f GiB free; a smaller -c would need less",
-                      (double)o->need / 0x1p30, (double)e->weights / 0x1p30, (double)o->kv_bytes / 0x1p30, r->n_seq, r->n_ctx, (double)e->scratch / 0x1p30,
-                      (double)free_bytes / 0x1p30);
+        return refuse(o, MN_OUT_OF_MEMORY,
+                      "needs %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch %.2f), has %.2f GiB "
+                      "free; a smaller -c would need less",
+                      (double)o->need / 0x1p30, (double)e->weights / 0x1p30, (double)o->kv_bytes / 0x1p30, r->n_seq,
+                      r->n_ctx, (double)e->scratch / 0x1p30, (double)free_bytes / 0x1p30);
     return MN_OK;
 }
 
-void mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g, const mn_request *r, mn_offer *o) {
+void mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g, const mn_request *r,
+                  mn_offer *o) {
     int64_t symbols[MN_SYM_COUNT];
     mn_error err = MN_ERROR_INIT;
     *o = (mn_offer){.record = rec};
-    if (!rec->usable) { refuse(o, MN_NO_DEVICE, "%s", rec->reason); return; }
+    if (!rec->usable) {
+        refuse(o, MN_NO_DEVICE, "%s", rec->reason);
+        return;
+    }
     const mn_backend *b = rec->plugin->backend;
-    if (mn_registry_device_open(reg, rec, &o->device, &err)) { refuse(o, err.status, "%s", err.msg); return; }
+    if (mn_registry_device_open(reg, rec, &o->device, &err)) {
+        refuse(o, err.status, "%s", err.msg);
+        return;
+    }
     set_symbols(r, 0, symbols);
-    mn_compile c = {.size = sizeof c, .precision = r->precision, .graph = &g->abi, .node_hi = g->abi.n_nodes, .symbol_max = symbols, .kv_dtype = r->kv_dtype};
+    mn_compile c = {.size = sizeof c,
+                    .precision = r->precision,
+                    .graph = &g->abi,
+                    .node_hi = g->abi.n_nodes,
+                    .symbol_max = symbols,
+                    .kv_dtype = r->kv_dtype};
     if (ask_verdicts(o, b, g, symbols) || ask_memory(o, b, &c, r, symbols)) return;
     /* 128 drawn ids after a prompt of 512: what users feel. Without an estimate, the stated bandwidth stands in. */
     double decode = o->estimate.decode_us, prefill = o->estimate.prefill_us, bytes = 0;
@@ -108,4 +124,6 @@ void mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_
     o->score = (128 * decode + prefill) / 640;
 }
 
-void mn_offer_symbols(const mn_offer *o, const mn_request *r, int64_t *symbols) { set_symbols(r, o->kv.page_tokens, symbols); }
+void mn_offer_symbols(const mn_offer *o, const mn_request *r, int64_t *symbols) {
+    set_symbols(r, o->kv.page_tokens, symbols);
+}

@@ -30,7 +30,11 @@ static mn_status buffer(mn_engine *e, uint64_t bytes, uint32_t kind, mn_buffer *
 static mn_status allocate(mn_engine *e, mn_error *err) {
     const int64_t *s = e->symbol_max;
     const uint64_t n_slots = (uint64_t)s[MN_SYM_SLOTS], ids = (uint64_t)s[MN_SYM_OUTPUTS] * 4;
-    const struct { mn_buffer **to; uint64_t bytes; uint32_t kind; } want[] = {
+    const struct {
+        mn_buffer **to;
+        uint64_t bytes;
+        uint32_t kind;
+    } want[] = {
         {&e->inputs, (uint64_t)e->in.total * 4, MN_MEM_DEVICE},
         {&e->slots, n_slots * sizeof(mn_slot), MN_MEM_DEVICE},
         {&e->history, n_slots * (uint64_t)s[MN_SYM_CTX] * 4, MN_MEM_DEVICE},
@@ -41,7 +45,9 @@ static mn_status allocate(mn_engine *e, mn_error *err) {
     };
     for (size_t i = 0; i < MN_COUNT(want); i++) {
         mn_status st = buffer(e, want[i].bytes, want[i].kind, want[i].to, err);
-        if (st) return mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)want[i].bytes, want[i].kind == MN_MEM_DEVICE ? "device" : "pinned");
+        if (st)
+            return mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)want[i].bytes,
+                              want[i].kind == MN_MEM_DEVICE ? "device" : "pinned");
     }
     return e->backend->map(e->ids_host, (void **)&e->ids_map, err);
 }
@@ -49,7 +55,8 @@ static mn_status allocate(mn_engine *e, mn_error *err) {
 static mn_status bind(mn_engine *e, mn_error *err) {
     const mn_graph_io *io = &e->graph->io;
     const int64_t *s = e->symbol_max;
-    const uint64_t T = (uint64_t)s[MN_SYM_TOKENS] * 4, O = (uint64_t)s[MN_SYM_OUTPUTS] * 4, S = (uint64_t)s[MN_SYM_SLOTS];
+    const uint64_t T = (uint64_t)s[MN_SYM_TOKENS] * 4, O = (uint64_t)s[MN_SYM_OUTPUTS] * 4,
+                   S = (uint64_t)s[MN_SYM_SLOTS];
     const mn_input_layout *l = &e->in;
     mn_binding b[16] = {
         {(uint32_t)io->src, 0, e->inputs, l->src * 4ull, T},
@@ -71,8 +78,12 @@ static mn_status bind(mn_engine *e, mn_error *err) {
 }
 
 static mn_status compile(mn_engine *e, mn_error *err) {
-    mn_compile c = {.size = sizeof c, .precision = e->precision, .graph = &e->graph->abi, .node_hi = e->graph->abi.n_nodes,
-                    .symbol_max = e->symbol_max, .kv_dtype = e->kv_dtype};
+    mn_compile c = {.size = sizeof c,
+                    .precision = e->precision,
+                    .graph = &e->graph->abi,
+                    .node_hi = e->graph->abi.n_nodes,
+                    .symbol_max = e->symbol_max,
+                    .kv_dtype = e->kv_dtype};
     mn_status st = mn_weights_import(e->backend, e->device, e->queue, &c, e->graph, &e->weights, &e->kept_how, err);
     c.weights = e->weights;
     if (!st) st = e->backend->compile(e->device, &c, &e->program, err);
@@ -80,7 +91,8 @@ static mn_status compile(mn_engine *e, mn_error *err) {
     return st;
 }
 
-mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring, mn_engine **out, mn_error *err) {
+mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring, mn_engine **out,
+                           mn_error *err) {
     const mn_offer *o = &p->offers[p->chosen];
     mn_engine *e = mn_calloc(1, sizeof *e);
     if (!e) return mn_fail_memory(err, sizeof *e);
@@ -105,14 +117,16 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     if (st) {
         mn_fail_in(err, st, "%s", o->record->name);
         mn_engine_free(e);
-    } else *out = e;
+    } else
+        *out = e;
     return st;
 }
 
 void mn_engine_free(mn_engine *e) {
     if (!e) return;
     const mn_backend *b = e->backend;
-    mn_buffer *all[] = {e->inputs, e->slots, e->history, e->params, e->pages_kv, e->ids, e->ids_host, e->logits, e->logits_host};
+    mn_buffer *all[] = {e->inputs, e->slots,    e->history, e->params,     e->pages_kv,
+                        e->ids,    e->ids_host, e->logits,  e->logits_host};
     if (e->context) b->context_free(e->context);
     if (e->program) b->program_free(e->program);
     if (e->weights) b->weights_free(e->weights);
@@ -122,7 +136,8 @@ void mn_engine_free(mn_engine *e) {
     mn_free(e);
 }
 
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT], uint32_t at, mn_event **event, mn_error *err) {
+mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
+                           mn_event **event, mn_error *err) {
     const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4, row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_event *done = NULL;
     mn_status st = inputs ? e->backend->write(e->queue, e->inputs, 0, inputs, (uint64_t)e->in.total * 4, err) : MN_OK;
@@ -141,15 +156,19 @@ mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn
     return st;
 }
 
-const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) { return e->ids_map + (uint64_t)at * (uint64_t)e->symbol_max[MN_SYM_OUTPUTS]; }
+const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
+    return e->ids_map + (uint64_t)at * (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
+}
 
-mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state, const mn_slot_params *params, mn_error *err) {
+mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state, const mn_slot_params *params,
+                               mn_error *err) {
     mn_status st = e->backend->write(e->queue, e->slots, slot * sizeof *state, state, sizeof *state, err);
     return st ? st : e->backend->write(e->queue, e->params, slot * sizeof *params, params, sizeof *params, err);
 }
 
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n, mn_error *err) {
-    return e->backend->write(e->queue, e->history, (uint64_t)slot * (uint64_t)e->symbol_max[MN_SYM_CTX] * 4, ids, n * 4ull, err);
+    return e->backend->write(e->queue, e->history, (uint64_t)slot * (uint64_t)e->symbol_max[MN_SYM_CTX] * 4, ids,
+                             n * 4ull, err);
 }
 
 mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err) {

@@ -16,9 +16,15 @@ static void describe_constant(const mn_tensor *t, const void *data, mn_plane *pl
     plane->bytes = (uint64_t)stride;
 }
 
-static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g, const mn_graph_weight *w, mn_event **event, mn_error *err) {
+static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g,
+                     const mn_graph_weight *w, mn_event **event, mn_error *err) {
     mn_plane plane;
-    mn_weight_src src = {.size = sizeof src, .tensor = (uint32_t)w->tensor, .n_parts = 1, .n_planes = 1, .plane_stride = sizeof plane, .planes = &plane,
+    mn_weight_src src = {.size = sizeof src,
+                         .tensor = (uint32_t)w->tensor,
+                         .n_parts = 1,
+                         .n_planes = 1,
+                         .plane_stride = sizeof plane,
+                         .planes = &plane,
                          .dtype = g->abi.tensors[w->tensor].dtype};
     if (w->source) {
         const mn_tensor_info *t = &w->source->info;
@@ -27,7 +33,8 @@ static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn
         src.plane_stride = t->plane_stride;
         src.planes = t->planes;
         src.dtype = t->dtype;
-    } else describe_constant(&g->abi.tensors[w->tensor], w->constant, &plane);
+    } else
+        describe_constant(&g->abi.tensors[w->tensor], w->constant, &plane);
     return b->weights_put(set, q, &src, event, err);
 }
 
@@ -41,8 +48,8 @@ static mn_status settle(const mn_backend *b, mn_event **event, mn_error *err) {
     return st;
 }
 
-mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, const mn_compile *c, const mn_model_graph *g, mn_weights **out,
-                            uint32_t *kept_how, mn_error *err) {
+mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, const mn_compile *c,
+                            const mn_model_graph *g, mn_weights **out, uint32_t *kept_how, mn_error *err) {
     mn_event *events[IN_FLIGHT] = {0};
     mn_weights *set = NULL;
     mn_status st = b->weights_open(d, c, &set, err);
@@ -55,7 +62,9 @@ mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, cons
         if (!st) st = s;
     }
     if (!st) st = b->weights_seal(set, q, kept_how, err);
-    if (st && set) b->weights_free(set);
-    else *out = set;
+    if (st && set)
+        b->weights_free(set);
+    else
+        *out = set;
     return st;
 }

@@ -8,7 +8,8 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     const mn_input_layout *l = &s->engine->in;
     int64_t symbols[MN_SYM_COUNT];
     mn_event *done = NULL;
-    if (!mn_pages_reserve(s, seq, q->n_enqueued + n)) return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
     memset(s->packed + l->src, 0, (l->pages - l->src) * sizeof *s->packed);
     memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
     memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
@@ -30,7 +31,8 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     return st;
 }
 
-mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows, void *arg, mn_error *err) {
+mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows, void *arg,
+                            mn_error *err) {
     int32_t seq = -1;
     const uint32_t block = MN_MIN(s->n_outputs, s->n_batch);
     if (s->enqueued != s->completed) return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
@@ -43,7 +45,8 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         const float *logits = NULL;
         st = run_rows(s, (uint32_t)seq, m, err);
         if (!st) st = mn_engine_logits(s->engine, m, &logits, err);
-        if (!st && (st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits))) mn_fail(err, st, "writing logits was given up");
+        if (!st && (st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits)))
+            mn_fail(err, st, "writing logits was given up");
     }
     mn_status unbound = mn_engine_want_logits(s->engine, false, st ? NULL : err);
     mn_seq_free(s, seq);

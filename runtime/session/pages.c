@@ -1,7 +1,9 @@
 /* pages.c -- the page table of the KV cache: reserve, share, give back. */
 #include "session/session.h"
 
-static int32_t *row(const mn_session *s, uint32_t seq) { return s->packed + s->engine->in.pages + (size_t)seq * s->engine->n_pages; }
+static int32_t *row(const mn_session *s, uint32_t seq) {
+    return s->packed + s->engine->in.pages + (size_t)seq * s->engine->n_pages;
+}
 
 bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions) {
     mn_sequence *q = &s->seqs[seq];
@@ -29,8 +31,10 @@ void mn_pages_drop(mn_session *s, uint32_t seq) {
 void mn_pages_settle(mn_session *s) {
     uint32_t keep = 0;
     for (uint32_t i = 0; i < s->n_limbo; i++) {
-        if (s->limbo[i].after <= s->completed) s->free_pages[s->n_free++] = s->limbo[i].page;
-        else s->limbo[keep++] = s->limbo[i];
+        if (s->limbo[i].after <= s->completed)
+            s->free_pages[s->n_free++] = s->limbo[i].page;
+        else
+            s->limbo[keep++] = s->limbo[i];
     }
     s->n_limbo = keep;
 }

@@ -3,7 +3,8 @@
 #include <string.h>
 
 static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_error *err) {
-    if (seq < 0 || (uint32_t)seq >= s->n_seq || !s->seqs[seq].used) return mn_fail(err, MN_INVALID, "there is no sequence %d", seq);
+    if (seq < 0 || (uint32_t)seq >= s->n_seq || !s->seqs[seq].used)
+        return mn_fail(err, MN_INVALID, "there is no sequence %d", seq);
     if (finished && s->seqs[seq].running) return mn_fail(err, MN_INVALID, "sequence %d is still running", seq);
     return MN_OK;
 }
@@ -12,11 +13,13 @@ static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, 
     const int64_t n_vocab = s->graph->hp.n_vocab;
     if (!n) return mn_fail(err, MN_BAD_INPUT, "the prompt is empty: no token to begin with");
     if (n > s->n_ctx || before > s->n_ctx - n)
-        return mn_fail(err, MN_BAD_INPUT, "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)", before + n,
+        return mn_fail(err, MN_BAD_INPUT,
+                       "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)", before + n,
                        before ? " with what came before" : "", s->n_ctx, (long long)s->graph->hp.n_ctx_train);
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= n_vocab)
-            return mn_fail(err, MN_BAD_INPUT, "token id %d at place %u is outside the vocabulary of %lld", ids[i], i, (long long)n_vocab);
+            return mn_fail(err, MN_BAD_INPUT, "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
+                           (long long)n_vocab);
     return MN_OK;
 }
 
@@ -33,8 +36,15 @@ static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_
     mn_sample_params p = {0};
     if (!in) in = &greedy;
     memcpy(&p, in, MN_MIN((size_t)in->size, sizeof p));
-    *out = (mn_slot_params){.seed = p.seed, .temp = p.temp, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p, .repeat_penalty = p.repeat_penalty,
-                            .frequency_penalty = p.frequency_penalty, .presence_penalty = p.presence_penalty, .penalty_last_n = p.penalty_last_n};
+    *out = (mn_slot_params){.seed = p.seed,
+                            .temp = p.temp,
+                            .top_k = p.top_k,
+                            .top_p = p.top_p,
+                            .min_p = p.min_p,
+                            .repeat_penalty = p.repeat_penalty,
+                            .frequency_penalty = p.frequency_penalty,
+                            .presence_penalty = p.presence_penalty,
+                            .penalty_last_n = p.penalty_last_n};
     mn_status st = MN_OK;
     const mn_model *m = s->model;
     for (uint32_t i = 0; i < m->n_stop && !p.ignore_stop && !st; i++)
@@ -74,7 +84,8 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
     return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use", s->n_seq);
 }
 
-mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq, mn_error *err) {
+mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq,
+                        mn_error *err) {
     int32_t i = 0;
     mn_status st = check_ids(s, ids, n, 0, err);
     if (!st) st = claim(s, &i, err);
@@ -82,12 +93,15 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_
     memcpy(s->seqs[i].tokens, ids, n * sizeof *ids);
     s->seqs[i].n_tokens = n;
     st = begin(s, (uint32_t)i, params, err);
-    if (st) mn_seq_free(s, i);
-    else *seq = i;
+    if (st)
+        mn_seq_free(s, i);
+    else
+        *seq = i;
     return st;
 }
 
-mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n, const mn_sample_params *params, mn_error *err) {
+mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n, const mn_sample_params *params,
+                        mn_error *err) {
     mn_status st = check_seq(s, seq, true, err);
     if (!st) st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
     if (st) return st;
@@ -110,8 +124,10 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     to->n_enqueued = from->n_enqueued;
     st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, from->n_enqueued, err);
     if (!st) st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, from->n_enqueued, err);
-    if (st) mn_seq_free(s, i);
-    else *out = i;
+    if (st)
+        mn_seq_free(s, i);
+    else
+        *out = i;
     return st;
 }
 
@@ -123,4 +139,6 @@ void mn_seq_free(mn_session *s, int32_t seq) {
     q->epoch++;
 }
 
-uint32_t mn_seq_length(const mn_session *s, int32_t seq) { return check_seq(s, seq, false, NULL) ? 0 : s->seqs[seq].n_tokens; }
+uint32_t mn_seq_length(const mn_session *s, int32_t seq) {
+    return check_seq(s, seq, false, NULL) ? 0 : s->seqs[seq].n_tokens;
+}

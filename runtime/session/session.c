@@ -18,7 +18,8 @@ static mn_status set_sizes(mn_session *s, const mn_session_params *p, mn_error *
     if (s->n_ctx > 1u << 24 || s->n_batch > 1u << 16)
         return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range", s->n_ctx, s->n_batch);
     if (trained && s->n_ctx > trained)
-        mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", s->n_ctx, (long long)trained);
+        mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", s->n_ctx,
+               (long long)trained);
     return MN_OK;
 }
 
@@ -33,8 +34,10 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     s->packed = mn_calloc(total, sizeof *s->packed);
     s->sent = mn_calloc(total, sizeof *s->sent);
     bool ok = s->seqs && s->page_refs && s->free_pages && s->limbo && s->ring && s->packed && s->sent;
-    for (uint32_t i = 0; ok && i < s->n_seq; i++) ok = (s->seqs[i].tokens = mn_alloc(s->n_ctx + 1u, sizeof(int32_t))) != NULL;
-    for (uint32_t i = 0; ok && i < s->ring_size; i++) ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_step_out))) != NULL;
+    for (uint32_t i = 0; ok && i < s->n_seq; i++)
+        ok = (s->seqs[i].tokens = mn_alloc(s->n_ctx + 1u, sizeof(int32_t))) != NULL;
+    for (uint32_t i = 0; ok && i < s->ring_size; i++)
+        ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_step_out))) != NULL;
     if (!ok) return mn_fail_memory(err, (uint64_t)n_pages * 16 + total * 8ull);
     for (uint32_t i = 0; i < n_pages; i++) s->free_pages[s->n_free++] = (int32_t)(n_pages - 1 - i);
     return MN_OK;
@@ -50,8 +53,13 @@ static uint32_t configured_precision(const mn_config *cfg) {
 
 static mn_status place(mn_session *s, const mn_session_params *p, mn_error *err) {
     const mn_config *cfg = s->model->rt->config;
-    mn_request r = {.devices = p->device ? p->device : mn_config_get_str(cfg, "device"), .precision = p->precision ? p->precision : configured_precision(cfg), .kv_dtype = p->kv_dtype,
-                    .n_ctx = s->n_ctx, .n_seq = s->n_seq, .n_batch = s->n_batch, .n_outputs = s->n_outputs};
+    mn_request r = {.devices = p->device ? p->device : mn_config_get_str(cfg, "device"),
+                    .precision = p->precision ? p->precision : configured_precision(cfg),
+                    .kv_dtype = p->kv_dtype,
+                    .n_ctx = s->n_ctx,
+                    .n_seq = s->n_seq,
+                    .n_batch = s->n_batch,
+                    .n_outputs = s->n_outputs};
     if (!r.devices || !*r.devices) r.devices = "auto";
     mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &r, &s->placement, err);
     if (st) return st;
@@ -76,8 +84,10 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     if (!st) st = place(s, &p, err);
     if (!st) st = allocate(s, err);
     s->stats.load_s = (double)(mn_now_ns() - t0) * 1e-9;
-    if (st) mn_session_free(s);
-    else *out = s;
+    if (st)
+        mn_session_free(s);
+    else
+        *out = s;
     return st;
 }
 
@@ -102,9 +112,19 @@ void mn_session_free(mn_session *s) {
 
 void mn_session_get_info(const mn_session *s, mn_session_info *out) {
     const mn_engine *e = s->engine;
-    mn_session_info info = {.size = sizeof info, .precision = e->precision, .device = s->device, .description = s->description, .why = s->placement.why,
-                            .n_ctx = s->n_ctx, .n_seq = s->n_seq, .n_batch = s->n_batch, .threads = mn_pool_workers(s->model->rt->pool),
-                            .weight_bytes = e->weight_bytes, .kv_bytes = e->kv_bytes, .scratch_bytes = e->scratch_bytes, .fallback = s->placement.fallback};
+    mn_session_info info = {.size = sizeof info,
+                            .precision = e->precision,
+                            .device = s->device,
+                            .description = s->description,
+                            .why = s->placement.why,
+                            .n_ctx = s->n_ctx,
+                            .n_seq = s->n_seq,
+                            .n_batch = s->n_batch,
+                            .threads = mn_pool_workers(s->model->rt->pool),
+                            .weight_bytes = e->weight_bytes,
+                            .kv_bytes = e->kv_bytes,
+                            .scratch_bytes = e->scratch_bytes,
+                            .fallback = s->placement.fallback};
     uint32_t cap = out->size ? out->size : (uint32_t)sizeof info;
     memcpy(out, &info, MN_MIN((size_t)cap, sizeof info));
 }
@@ -120,7 +140,9 @@ void mn_session_cancel(mn_session *s) { atomic_store(&s->cancelled, 1); }
 
 mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n, mn_error *err) {
     *n = 0;
-    if (cap < s->n_seq) return mn_fail(err, MN_INVALID, "mn_session_step: room for %u tokens, the session has %u sequences", cap, s->n_seq);
+    if (cap < s->n_seq)
+        return mn_fail(err, MN_INVALID, "mn_session_step: room for %u tokens, the session has %u sequences", cap,
+                       s->n_seq);
     for (;;) {
         if (atomic_exchange(&s->cancelled, 0)) return mn_fail(err, MN_CANCELLED, "cancelled");
         bool more = true;

@@ -2,7 +2,11 @@
 #include "session/session.h"
 #include <string.h>
 
-typedef struct { mn_session *s; mn_step *step; uint32_t n_rows, n_seqs, n_out; } builder;
+typedef struct {
+    mn_session *s;
+    mn_step *step;
+    uint32_t n_rows, n_seqs, n_out;
+} builder;
 
 static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
     mn_session *s = b->s;
@@ -78,7 +82,8 @@ static mn_status submit(builder *b, mn_error *err) {
     b->step->number = s->enqueued;
     b->step->n_out = b->n_out;
     b->step->start_ns = mn_now_ns();
-    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols, (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
+    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols, (uint32_t)(s->enqueued % s->ring_size),
+                                    &b->step->event, err);
     if (st) return st;
     if (!same) memcpy(s->sent, s->packed, bytes);
     s->sent_valid = true;
@@ -117,8 +122,10 @@ static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
     q->tokens[q->n_tokens++] = id;
     q->n_drawn++;
     *out = (mn_token){o.seq, id, MN_FINISH_NONE, 0};
-    if (is_stop(q, id)) out->finish = MN_FINISH_STOP;
-    else if (q->n_drawn >= q->limit) out->finish = MN_FINISH_LENGTH;
+    if (is_stop(q, id))
+        out->finish = MN_FINISH_STOP;
+    else if (q->n_drawn >= q->limit)
+        out->finish = MN_FINISH_LENGTH;
     if (out->finish) {
         q->running = false;
         q->n_enqueued = q->n_tokens - 1; /* the last one drawn was never stored, nor anything after it */
@@ -133,8 +140,10 @@ static void account(mn_session *s, const mn_step *step) {
     s->last_complete_ns = now;
     s->stats.n_steps++;
     s->stats.n_prompt += step->n_prompt_rows;
-    if (step->n_prompt_rows) s->stats.prompt_s += dt;
-    else s->stats.decode_s += dt;
+    if (step->n_prompt_rows)
+        s->stats.prompt_s += dt;
+    else
+        s->stats.decode_s += dt;
 }
 
 static mn_status wait_oldest(mn_session *s, mn_step *step, bool may_cancel, mn_error *err) {
@@ -161,7 +170,8 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
         const mn_step_out o = step->outs[i];
         const mn_sequence *q = &s->seqs[o.seq];
         if (ids[i] < 0 && q->used && q->running && q->epoch == o.epoch)
-            return mn_fail(err, MN_BAD_FILE, "%s: the model gives no finite logit (position %u)", s->model->canonical->path, q->n_tokens);
+            return mn_fail(err, MN_BAD_FILE, "%s: the model gives no finite logit (position %u)",
+                           s->model->canonical->path, q->n_tokens);
         mn_token token;
         if (take(s, o, ids[i], &token) && out) out[(*n)++] = token;
     }

@@ -20,7 +20,8 @@ static const char *named_default(const cJSON *list) {
     const char *found = NULL;
     for (const cJSON *i = list->child; i; i = i->next) {
         const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(i, "name"));
-        if (name && !strcmp(name, "default")) found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(i, "template"));
+        if (name && !strcmp(name, "default"))
+            found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(i, "template"));
     }
     return found;
 }
@@ -31,14 +32,18 @@ static mn_status from_config(const mn_file *file, mn_text *source, mn_error *err
     const cJSON *entry = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
     const char *text = cJSON_IsArray(entry) ? named_default(entry) : cJSON_GetStringValue(entry);
     mn_status status = MN_END;
-    if (text) status = put_source(source, mn_str_of(text), err);
+    if (text)
+        status = put_source(source, mn_str_of(text), err);
     else if (entry && !cJSON_IsNull(entry))
-        status = mn_fail(err, MN_BAD_FILE, "%.*s: chat_template is neither a string nor a list with a template named \"default\"", MN_STR_ARG(file->name));
+        status = mn_fail(err, MN_BAD_FILE,
+                         "%.*s: chat_template is neither a string nor a list with a template named \"default\"",
+                         MN_STR_ARG(file->name));
     cJSON_Delete(json);
     return status;
 }
 
-mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint32_t n_files, mn_text *source, mn_error *err) {
+mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint32_t n_files, mn_text *source,
+                                mn_error *err) {
     mn_str text;
     if (meta) {
         mn_status status = mn_meta_str(meta, "tokenizer.chat_template", &text, err);
@@ -53,7 +58,12 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
 
 /* ---- rendering ---- */
 
-typedef struct { const mn_chat_message *messages; uint32_t n; bool add_generation_prompt; mn_str bos, eos; } chat_vars;
+typedef struct {
+    const mn_chat_message *messages;
+    uint32_t n;
+    bool add_generation_prompt;
+    mn_str bos, eos;
+} chat_vars;
 
 static bool known_role(mn_str role) {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
@@ -80,15 +90,18 @@ static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
         const mn_chat_message *m = &from->messages[i];
         mn_jdict *d = mn_jdict_new(c);
         if (!d || !set_str(c, d, "role", m->role, !known_role(m->role)) || !set_str(c, d, "content", m->content, 1) ||
-            !mn_jlist_add(c, messages, mn_j_dictval(d))) return false;
+            !mn_jlist_add(c, messages, mn_j_dictval(d)))
+            return false;
     }
     return set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages)) && set(c, vars, "tools", mn_j_of(MN_J_NONE)) &&
-           set(c, vars, "documents", mn_j_of(MN_J_NONE)) && set(c, vars, "add_generation_prompt", mn_j_bool(from->add_generation_prompt)) &&
-           (!from->bos.ptr || set_str(c, vars, "bos_token", from->bos, 0)) && (!from->eos.ptr || set_str(c, vars, "eos_token", from->eos, 0));
+           set(c, vars, "documents", mn_j_of(MN_J_NONE)) &&
+           set(c, vars, "add_generation_prompt", mn_j_bool(from->add_generation_prompt)) &&
+           (!from->bos.ptr || set_str(c, vars, "bos_token", from->bos, 0)) &&
+           (!from->eos.ptr || set_str(c, vars, "eos_token", from->eos, 0));
 }
 
-mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat_message *messages, uint32_t n, bool add_generation_prompt, mn_str bos,
-                         mn_str eos, int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
+mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat_message *messages, uint32_t n, bool add_generation_prompt,
+                         mn_str bos, mn_str eos, int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
     chat_vars from = {messages, n, add_generation_prompt, bos, eos};
     return mn_jinja_render_with(tmpl, fill_chat, &from, now, out, marks, err);
 }

@@ -3,7 +3,10 @@
 #include "text/jinja_eval.h"
 #include <string.h>
 
-struct mn_jinja { mn_arena arena; mn_jnode *body; };
+struct mn_jinja {
+    mn_arena arena;
+    mn_jnode *body;
+};
 
 mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err) {
     mn_jctx c = {.err = err};
@@ -42,18 +45,23 @@ static mn_status hand_out(mn_jctx *c, mn_text *out, mn_text *marks) {
     return mn_fail_memory(c->err, c->out->len);
 }
 
-mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *arg, int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
+mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *arg, int64_t now, mn_text *out,
+                               mn_text *marks, mn_error *err) {
     mn_jbuf text = {0};
     mn_jctx c = {.err = err, .now = now, .out = &text, .input = mn_j_of(MN_J_UNDEF)};
     mn_jflow flow = MN_FLOW_NEXT;
     mn_jdict *vars = mn_jdict_new(&c);
-    bool ok = vars && fill(&c, vars, arg) && (c.scope = mn_jscope_new(&c, NULL)) && set_vars(&c, vars) && mn_jexec(&c, t->body, &flow);
+    bool ok = vars && fill(&c, vars, arg) && (c.scope = mn_jscope_new(&c, NULL)) && set_vars(&c, vars) &&
+              mn_jexec(&c, t->body, &flow);
     mn_status status = ok ? hand_out(&c, out, marks) : c.status;
     mn_arena_free(&c.arena);
     return status;
 }
 
-typedef struct { const cJSON *vars; const char *const *trusted; } json_vars;
+typedef struct {
+    const cJSON *vars;
+    const char *const *trusted;
+} json_vars;
 
 static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const json_vars *from = arg;
@@ -63,12 +71,15 @@ static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
         for (const char *const *name = from->trusted; name && *name; name++)
             if (i->string && !strcmp(*name, i->string)) mark = 0;
         mn_jval key, v;
-        if (!mn_j_literal(c, i->string ? i->string : "", &key) || !mn_jfrom_json(c, i, mark, &v) || !mn_jdict_set(c, vars, key, v)) return false;
+        if (!mn_j_literal(c, i->string ? i->string : "", &key) || !mn_jfrom_json(c, i, mark, &v) ||
+            !mn_jdict_set(c, vars, key, v))
+            return false;
     }
     return true;
 }
 
-mn_status mn_jinja_render(const mn_jinja *t, const cJSON *vars, const char *const *trusted, int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
+mn_status mn_jinja_render(const mn_jinja *t, const cJSON *vars, const char *const *trusted, int64_t now, mn_text *out,
+                          mn_text *marks, mn_error *err) {
     json_vars from = {vars, trusted};
     return mn_jinja_render_with(t, fill_json, &from, now, out, marks, err);
 }

@@ -22,7 +22,7 @@ void mn_jinja_free(mn_jinja *tmpl); /* NULL is fine */
  * are template text, all others are user data. now: Unix time for strftime_now (local time zone).
  * out: the text, appended; marks: one byte per byte of it, appended (may be NULL). Both unchanged on error. Any thread.
  * raise_exception gives MN_BAD_INPUT with the template's message. */
-mn_status mn_jinja_render(const mn_jinja *tmpl, const cJSON *vars, const char *const *trusted, int64_t now, mn_text *out,
-                          mn_text *marks, mn_error *err);
+mn_status mn_jinja_render(const mn_jinja *tmpl, const cJSON *vars, const char *const *trusted, int64_t now,
+                          mn_text *out, mn_text *marks, mn_error *err);
 
 #endif

@@ -31,7 +31,8 @@ static bool own_attr(mn_jctx *c, mn_jval v, mn_str name, bool *found, mn_jval *o
         if (!mn_jloop_attr(c, v, name, found, out)) return false;
         if (*found) return true;
     }
-    if (v.type == MN_J_TUPLE && v.u.l->name && v.u.l->n == 2 && (mn_str_is(name, "grouper") || mn_str_is(name, "list"))) {
+    if (v.type == MN_J_TUPLE && v.u.l->name && v.u.l->n == 2 &&
+        (mn_str_is(name, "grouper") || mn_str_is(name, "list"))) {
         *out = v.u.l->items[mn_str_is(name, "list")];
         return *found = true;
     }
@@ -94,7 +95,8 @@ bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out) {
 
 static bool slice_part(mn_jctx *c, mn_jval v, int64_t otherwise, int64_t *out) {
     if (v.type == MN_J_NONE) return *out = otherwise, true;
-    if (!mn_j_is_int(v)) return mn_jneed_defined(c, v) && mn_jfail(c, "slice parts must be integers, not %s", mn_jtype_name(v));
+    if (!mn_j_is_int(v))
+        return mn_jneed_defined(c, v) && mn_jfail(c, "slice parts must be integers, not %s", mn_jtype_name(v));
     *out = mn_j_as_int(v);
     return true;
 }
@@ -108,7 +110,8 @@ static int64_t clamp(int64_t i, int64_t n, int64_t step) {
 static bool slice_str(mn_jctx *c, mn_jstr s, int64_t from, int64_t to, int64_t step, int64_t n, mn_jval *out) {
     uint32_t u;
     if (step == 1) {
-        size_t a = mn_joffset(s, (size_t)from), b = to > from ? a + mn_joffset(mn_jstr_slice(s, a, s.len), (size_t)(to - from)) : a;
+        size_t a = mn_joffset(s, (size_t)from),
+               b = to > from ? a + mn_joffset(mn_jstr_slice(s, a, s.len), (size_t)(to - from)) : a;
         return mn_j_string(c, mn_jstr_slice(s, a, b), out);
     }
     size_t *at = mn_jalloc(c, (size_t)n + 1, sizeof *at); // offsets of all characters
@@ -129,7 +132,9 @@ bool mn_jslice(mn_jctx *c, mn_jval v, const mn_jval part[3], mn_jval *out) {
         return mn_jfail(c, "'%s' object cannot be sliced", mn_jtype_name(v));
     if (!mn_jlength(c, v, &n) || !slice_part(c, part[2], 1, &step)) return false;
     if (step == 0) return mn_jfail(c, "slice step cannot be zero");
-    if (!slice_part(c, part[0], step < 0 ? INT64_MAX : 0, &from) || !slice_part(c, part[1], step < 0 ? INT64_MIN : INT64_MAX, &to)) return false;
+    if (!slice_part(c, part[0], step < 0 ? INT64_MAX : 0, &from) ||
+        !slice_part(c, part[1], step < 0 ? INT64_MIN : INT64_MAX, &to))
+        return false;
     from = clamp(from, n, step);
     to = to == INT64_MIN && step < 0 ? -1 : clamp(to, n, step);
     if (v.type == MN_J_STR) return slice_str(c, *v.u.s, from, to, step, n, out);
@@ -171,11 +176,13 @@ bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *arg
         size_t i = 0;
         mn_str key = mn_jstr_bytes(args->kw[k].key.u.s);
         while (i < n && !(names[i].len == key.len && !memcmp(names[i].ptr, key.ptr, key.len))) i++;
-        if (i == n || bound[i].type != MN_J_MISSING) return mn_jfail(c, "%s: unexpected argument '%.*s'", f->name, MN_STR_ARG(key));
+        if (i == n || bound[i].type != MN_J_MISSING)
+            return mn_jfail(c, "%s: unexpected argument '%.*s'", f->name, MN_STR_ARG(key));
         bound[i] = args->kw[k].value;
     }
     for (size_t i = 0; i < required; i++)
-        if (bound[i].type == MN_J_MISSING) return mn_jfail(c, "%s: argument '%.*s' is missing", f->name, MN_STR_ARG(names[i]));
+        if (bound[i].type == MN_J_MISSING)
+            return mn_jfail(c, "%s: argument '%.*s' is missing", f->name, MN_STR_ARG(names[i]));
     return f->fn(c, self, bound, args, out);
 }
 
@@ -211,8 +218,10 @@ bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out) {
         mn_jval key, from = *out;
         int64_t index;
         mn_str piece = {rest.ptr, len};
-        if (len && piece.ptr[0] >= '0' && piece.ptr[0] <= '9' && mn_parse_i64(piece, &index)) key = mn_j_int(index);
-        else if (!mn_j_string(c, mn_jstr_slice(rest, 0, len), &key)) return false;
+        if (len && piece.ptr[0] >= '0' && piece.ptr[0] <= '9' && mn_parse_i64(piece, &index))
+            key = mn_j_int(index);
+        else if (!mn_j_string(c, mn_jstr_slice(rest, 0, len), &key))
+            return false;
         if (!mn_jitem(c, from, key, out)) return false;
         if (!dot) return true;
         rest = mn_jstr_slice(rest, len + 1, rest.len);
@@ -221,13 +230,15 @@ bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out) {
 
 bool mn_jarg_int(mn_jctx *c, const char *what, mn_jval v, int64_t otherwise, int64_t *out) {
     if (v.type == MN_J_MISSING) return *out = otherwise, true;
-    if (!mn_j_is_int(v)) return mn_jneed_defined(c, v) && mn_jfail(c, "%s must be an integer, not %s", what, mn_jtype_name(v));
+    if (!mn_j_is_int(v))
+        return mn_jneed_defined(c, v) && mn_jfail(c, "%s must be an integer, not %s", what, mn_jtype_name(v));
     *out = mn_j_as_int(v);
     return true;
 }
 
 bool mn_jarg_str(mn_jctx *c, const char *what, mn_jval v, mn_jstr *out) {
-    if (v.type != MN_J_STR) return mn_jneed_defined(c, v) && mn_jfail(c, "%s must be a string, not %s", what, mn_jtype_name(v));
+    if (v.type != MN_J_STR)
+        return mn_jneed_defined(c, v) && mn_jfail(c, "%s must be a string, not %s", what, mn_jtype_name(v));
     *out = *v.u.s;
     return true;
 }

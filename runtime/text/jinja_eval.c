@@ -32,7 +32,8 @@ static bool eval_dict(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     if (!d) return false;
     for (size_t i = 0; i + 1 < n->items.n; i += 2) {
         mn_jval k, v;
-        if (!mn_jeval(c, n->items.items[i], &k) || !mn_jeval(c, n->items.items[i + 1], &v) || !mn_jdict_set(c, d, k, v)) return false;
+        if (!mn_jeval(c, n->items.items[i], &k) || !mn_jeval(c, n->items.items[i + 1], &v) || !mn_jdict_set(c, d, k, v))
+            return false;
     }
     *out = mn_j_dictval(d);
     return true;
@@ -138,8 +139,13 @@ static bool compare_one(mn_jctx *c, const mn_jnode *operand, mn_jval a, mn_jval 
     default: break;
     }
     if (!mn_jcompare(c, a, b, &order)) return false;
-    if (order == 2) *yes = false;
-    else *yes = operand->op == MN_T_LT ? order < 0 : operand->op == MN_T_LE ? order <= 0 : operand->op == MN_T_GT ? order > 0 : order >= 0;
+    if (order == 2)
+        *yes = false;
+    else
+        *yes = operand->op == MN_T_LT   ? order < 0
+               : operand->op == MN_T_LE ? order <= 0
+               : operand->op == MN_T_GT ? order > 0
+                                        : order >= 0;
     return true;
 }
 
@@ -178,7 +184,8 @@ static bool eval_arith(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     if (!mn_jeval(c, n->a, &a)) return false;
     if (n->kind == MN_N_BINARY) return mn_jeval(c, n->b, &b) && mn_jbinary(c, n->op, a, b, out);
     if (n->kind == MN_N_NEG) return mn_jnegate(c, a, out);
-    if (!mn_j_is_number(a)) return mn_jneed_defined(c, a) && mn_jfail(c, "bad operand of unary +: '%s'", mn_jtype_name(a));
+    if (!mn_j_is_number(a))
+        return mn_jneed_defined(c, a) && mn_jfail(c, "bad operand of unary +: '%s'", mn_jtype_name(a));
     *out = a.type == MN_J_BOOL ? mn_j_int(a.u.b) : a;
     return true;
 }
@@ -198,7 +205,8 @@ static bool eval_node(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v;
     switch (n->kind) {
     case MN_N_NAME: return eval_name(c, n, out);
-    case MN_N_LIST: case MN_N_TUPLE: return eval_items(c, n, out);
+    case MN_N_LIST:
+    case MN_N_TUPLE: return eval_items(c, n, out);
     case MN_N_DICT: return eval_dict(c, n, out);
     case MN_N_ATTR: return mn_jeval(c, n->a, &v) && mn_jattr(c, v, n->name, out);
     case MN_N_ITEM: return eval_item(c, n, out);
@@ -206,10 +214,15 @@ static bool eval_node(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     case MN_N_CALL_BLOCK: return eval_call_block(c, n, out);
     case MN_N_FILTER: return eval_filter(c, n, out);
     case MN_N_TEST: return eval_test(c, n, out);
-    case MN_N_NEG: case MN_N_POS: case MN_N_BINARY: return eval_arith(c, n, out);
+    case MN_N_NEG:
+    case MN_N_POS:
+    case MN_N_BINARY: return eval_arith(c, n, out);
     case MN_N_CONCAT: return eval_concat(c, n, out);
     case MN_N_COMPARE: return eval_compare(c, n, out);
-    case MN_N_AND: case MN_N_OR: case MN_N_NOT: case MN_N_COND: return eval_logic(c, n, out);
+    case MN_N_AND:
+    case MN_N_OR:
+    case MN_N_NOT:
+    case MN_N_COND: return eval_logic(c, n, out);
     default: return mn_jfail(c, "a slice is not a value");
     }
 }

@@ -3,7 +3,10 @@
 #define MN_JINJA_EVAL_H
 #include "text/jinja_ast.h"
 
-typedef struct { mn_str name; mn_jval value; } mn_jvar;
+typedef struct {
+    mn_str name;
+    mn_jval value;
+} mn_jvar;
 typedef struct mn_jscope {
     struct mn_jscope *parent;
     mn_jvar *vars;
@@ -11,7 +14,10 @@ typedef struct mn_jscope {
     bool captured; /* a macro keeps it: it must not be used again */
 } mn_jscope;
 
-struct mn_jmacro { const mn_jnode *node; mn_jscope *scope; };
+struct mn_jmacro {
+    const mn_jnode *node;
+    mn_jscope *scope;
+};
 
 /* A filter, test, method or global. params: "old new ?count" binds arguments to arg[] (MISSING where an optional one was not
  * given); NULL: takes `all` as it comes. self: the filtered or tested value, the method's object. */
@@ -20,13 +26,16 @@ typedef struct mn_jfunc {
     const char *name, *params;
     bool (*fn)(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out);
 } mn_jfunc;
-struct mn_jmethod { mn_jval self; const mn_jfunc *func; };
+struct mn_jmethod {
+    mn_jval self;
+    const mn_jfunc *func;
+};
 
 typedef struct mn_jloop {
     const mn_jnode *node;
     mn_jscope *scope; /* around the loop */
     mn_jlist *items;
-    size_t at;        /* next of items */
+    size_t at;                               /* next of items */
     mn_jval current, before, after, changed; /* after: MISSING unless looked at early */
     int64_t index0, length, depth0;          /* length: -1 until asked */
     bool decided;                            /* items are those that passed the condition */
@@ -48,8 +57,8 @@ bool mn_jexec_for(mn_jctx *c, const mn_jnode *n);
 bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *out);
 bool mn_jloop_attr(mn_jctx *c, mn_jval loop, mn_str name, bool *found, mn_jval *out);
 /* jinja_access.c */
-bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out); /* v.name */
-bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out); /* v[key] */
+bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out);            /* v.name */
+bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out);            /* v[key] */
 bool mn_jslice(mn_jctx *c, mn_jval v, const mn_jval part[3], mn_jval *out); /* NONE = left out */
 bool mn_jcall(mn_jctx *c, mn_jval f, const mn_jargs *args, mn_jval *out);
 bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out);

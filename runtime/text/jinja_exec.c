@@ -117,7 +117,8 @@ static bool exec_node(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     case MN_N_IF: return exec_if(c, n, flow);
     case MN_N_FOR: return mn_jexec_for(c, n);
     case MN_N_SET: return mn_jeval(c, n->b, &v) && mn_jassign(c, n->a, v);
-    case MN_N_SET_BLOCK: case MN_N_FILTER_BLOCK: return exec_captured(c, n);
+    case MN_N_SET_BLOCK:
+    case MN_N_FILTER_BLOCK: return exec_captured(c, n);
     case MN_N_MACRO: return exec_macro(c, n);
     case MN_N_WITH: return exec_with(c, n, flow);
     case MN_N_BREAK: *flow = MN_FLOW_BREAK; return true;
@@ -156,7 +157,8 @@ static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, boo
     for (size_t i = 0; i < n->items.n; i++) {
         const mn_jnode *param = n->items.items[i];
         mn_jval v;
-        if (i < args->n_pos) v = args->pos[i];
+        if (i < args->n_pos)
+            v = args->pos[i];
         else if (!take_keyword(args, taken, param->name, &v)) {
             if (param->a ? !mn_jeval(c, param->a, &v) : !mn_j_undefined(c, param->name, &v)) return false;
         }
@@ -169,7 +171,8 @@ static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, boo
 static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
     mn_jval v;
     if (n->uses_caller && !has_param(n, "caller")) {
-        if (!take_keyword(args, taken, mn_str_of("caller"), &v) && !mn_j_undefined(c, mn_str_of("caller"), &v)) return false;
+        if (!take_keyword(args, taken, mn_str_of("caller"), &v) && !mn_j_undefined(c, mn_str_of("caller"), &v))
+            return false;
         if (!mn_jscope_set(c, c->scope, mn_str_of("caller"), v)) return false;
     }
     mn_jdict *d = mn_jdict_new(c);
@@ -178,15 +181,18 @@ static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool 
     for (size_t i = 0; i < args->n_kw; i++) {
         if (taken[i]) continue;
         if (!n->uses_kwargs)
-            return mn_jfail(c, "macro '%.*s' takes no keyword argument '%.*s'", MN_STR_ARG(n->name), MN_STR_ARG(mn_jstr_bytes(args->kw[i].key.u.s)));
+            return mn_jfail(c, "macro '%.*s' takes no keyword argument '%.*s'", MN_STR_ARG(n->name),
+                            MN_STR_ARG(mn_jstr_bytes(args->kw[i].key.u.s)));
         if (!mn_jdict_set(c, d, args->kw[i].key, args->kw[i].value)) return false;
     }
     if (args->n_pos > n->items.n && !n->uses_varargs)
         return mn_jfail(c, "macro '%.*s' takes not more than %zu arguments", MN_STR_ARG(n->name), n->items.n);
     for (size_t i = n->items.n; i < args->n_pos; i++)
         if (!mn_jlist_add(c, l, args->pos[i])) return false;
-    if (n->uses_kwargs && !has_param(n, "kwargs") && !mn_jscope_set(c, c->scope, mn_str_of("kwargs"), mn_j_dictval(d))) return false;
-    return !n->uses_varargs || has_param(n, "varargs") || mn_jscope_set(c, c->scope, mn_str_of("varargs"), mn_j_listval(MN_J_TUPLE, l));
+    if (n->uses_kwargs && !has_param(n, "kwargs") && !mn_jscope_set(c, c->scope, mn_str_of("kwargs"), mn_j_dictval(d)))
+        return false;
+    return !n->uses_varargs || has_param(n, "varargs") ||
+           mn_jscope_set(c, c->scope, mn_str_of("varargs"), mn_j_listval(MN_J_TUPLE, l));
 }
 
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out) {

@@ -7,8 +7,10 @@ static mn_jnode *parse_unary(mn_jparser *p, bool filters);
 static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n);
 
 static mn_jnode *unexpected(mn_jparser *p) {
-    if (p->t->type == MN_T_NAME || p->t->type == MN_T_STRING) mn_jfail(p->c, "unexpected '%.*s'", MN_STR_ARG(p->t->text));
-    else mn_jfail(p->c, "unexpected '%s', expected an expression", mn_jtoken_name(p->t->type));
+    if (p->t->type == MN_T_NAME || p->t->type == MN_T_STRING)
+        mn_jfail(p->c, "unexpected '%.*s'", MN_STR_ARG(p->t->text));
+    else
+        mn_jfail(p->c, "unexpected '%s', expected an expression", mn_jtoken_name(p->t->type));
     return NULL;
 }
 
@@ -75,7 +77,8 @@ static mn_jnode *parse_dict(mn_jparser *p) {
         if (n->items.n && !mn_jexpect(p, MN_T_COMMA)) return NULL;
         if (p->t->type == MN_T_RBRACE) break;
         if (!mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)) || !mn_jexpect(p, MN_T_COLON) ||
-            !mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true))) return NULL;
+            !mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)))
+            return NULL;
     }
     return n && mn_jexpect(p, MN_T_RBRACE) ? n : NULL;
 }
@@ -90,7 +93,8 @@ static mn_jnode *parse_primary(mn_jparser *p) {
     switch (p->t->type) {
     case MN_T_NAME: return parse_name(p);
     case MN_T_STRING: return parse_string(p);
-    case MN_T_INT: case MN_T_FLOAT: return parse_number(p);
+    case MN_T_INT:
+    case MN_T_FLOAT: return parse_number(p);
     case MN_T_LBRACKET: return parse_list(p);
     case MN_T_LBRACE: return parse_dict(p);
     case MN_T_LPAREN: break;
@@ -98,13 +102,16 @@ static mn_jnode *parse_primary(mn_jparser *p) {
     }
     p->t++;
     mn_jnode *n;
-    if (p->t->type == MN_T_RPAREN) n = mn_jnode_new(p, MN_N_TUPLE);
-    else n = mn_jparse_tuple(p, true, false, NULL);
+    if (p->t->type == MN_T_RPAREN)
+        n = mn_jnode_new(p, MN_N_TUPLE);
+    else
+        n = mn_jparse_tuple(p, true, false, NULL);
     return n && mn_jexpect(p, MN_T_RPAREN) ? n : NULL;
 }
 
 static bool at_tuple_end(const mn_jparser *p, const char *end_name) {
-    return p->t->type == MN_T_VAR_END || p->t->type == MN_T_BLOCK_END || p->t->type == MN_T_RPAREN || (end_name && mn_jat_name(p, end_name));
+    return p->t->type == MN_T_VAR_END || p->t->type == MN_T_BLOCK_END || p->t->type == MN_T_RPAREN ||
+           (end_name && mn_jat_name(p, end_name));
 }
 
 mn_jnode *mn_jparse_tuple(mn_jparser *p, bool with_cond, bool simple, const char *end_name) {
@@ -207,10 +214,14 @@ static mn_jnode *parse_dot(mn_jparser *p, mn_jnode *on) {
 
 static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n) {
     while (n) {
-        if (p->t->type == MN_T_DOT) n = parse_dot(p, n);
-        else if (p->t->type == MN_T_LBRACKET) n = parse_index(p, n);
-        else if (p->t->type == MN_T_LPAREN) n = parse_call(p, n);
-        else break;
+        if (p->t->type == MN_T_DOT)
+            n = parse_dot(p, n);
+        else if (p->t->type == MN_T_LBRACKET)
+            n = parse_index(p, n);
+        else if (p->t->type == MN_T_LPAREN)
+            n = parse_call(p, n);
+        else
+            break;
     }
     return n;
 }
@@ -233,7 +244,11 @@ mn_jnode *mn_jparse_filters(mn_jparser *p, mn_jnode *on, bool first_inline) {
 static bool starts_test_arg(const mn_jparser *p) {
     switch (p->t->type) {
     case MN_T_NAME: return !mn_jat_name(p, "else") && !mn_jat_name(p, "or") && !mn_jat_name(p, "and");
-    case MN_T_STRING: case MN_T_INT: case MN_T_FLOAT: case MN_T_LBRACKET: case MN_T_LBRACE: return true;
+    case MN_T_STRING:
+    case MN_T_INT:
+    case MN_T_FLOAT:
+    case MN_T_LBRACKET:
+    case MN_T_LBRACE: return true;
     default: return false;
     }
 }
@@ -255,16 +270,20 @@ static mn_jnode *parse_test(mn_jparser *p, mn_jnode *on) {
     }
     if (!negated) return n;
     mn_jnode *not = mn_jnode_new(p, MN_N_NOT);
-    if (not) not->a = n;
-    return not;
+    if (not ) not ->a = n;
+    return not ;
 }
 
 static mn_jnode *parse_filter_expr(mn_jparser *p, mn_jnode *n) {
     while (n) {
-        if (p->t->type == MN_T_PIPE) n = mn_jparse_filters(p, n, false);
-        else if (mn_jat_name(p, "is")) n = parse_test(p, n);
-        else if (p->t->type == MN_T_LPAREN) n = parse_call(p, n);
-        else break;
+        if (p->t->type == MN_T_PIPE)
+            n = mn_jparse_filters(p, n, false);
+        else if (mn_jat_name(p, "is"))
+            n = parse_test(p, n);
+        else if (p->t->type == MN_T_LPAREN)
+            n = parse_call(p, n);
+        else
+            break;
     }
     return n;
 }
@@ -278,7 +297,8 @@ static mn_jnode *parse_unary(mn_jparser *p, bool filters) {
         n = mn_jnode_new(p, p->t->type == MN_T_SUB ? MN_N_NEG : MN_N_POS);
         p->t++;
         if (n && !(n->a = parse_unary(p, false))) n = NULL;
-    } else n = parse_primary(p);
+    } else
+        n = parse_primary(p);
     n = parse_postfix(p, n);
     mn_jleave(p->c);
     return filters ? parse_filter_expr(p, n) : n;
@@ -288,13 +308,17 @@ static mn_jnode *parse_binary(mn_jparser *p, int level) { // 0: + -, 1: ~, 2: * 
     mn_jnode *left = level == 3 ? parse_unary(p, true) : parse_binary(p, level + 1);
     for (;;) {
         mn_jtoken_type t = p->t->type;
-        bool mine = level == 0 ? t == MN_T_ADD || t == MN_T_SUB : level == 1 ? t == MN_T_TILDE
-                  : level == 2 ? t == MN_T_MUL || t == MN_T_DIV || t == MN_T_FLOORDIV || t == MN_T_MOD : t == MN_T_POW;
+        bool mine = level == 0   ? t == MN_T_ADD || t == MN_T_SUB
+                    : level == 1 ? t == MN_T_TILDE
+                    : level == 2 ? t == MN_T_MUL || t == MN_T_DIV || t == MN_T_FLOORDIV || t == MN_T_MOD
+                                 : t == MN_T_POW;
         if (!left || !mine) return left;
         p->t++;
         mn_jnode *right = level == 3 ? parse_unary(p, true) : parse_binary(p, level + 1);
-        if (level != 1) left = node2(p, MN_N_BINARY, (int)t, left, right);
-        else if (left->kind == MN_N_CONCAT && left->flag) left = mn_jnodes_add(p, &left->items, right) ? left : NULL;
+        if (level != 1)
+            left = node2(p, MN_N_BINARY, (int)t, left, right);
+        else if (left->kind == MN_N_CONCAT && left->flag)
+            left = mn_jnodes_add(p, &left->items, right) ? left : NULL;
         else {
             mn_jnode *n = mn_jnode_new(p, MN_N_CONCAT);
             if (!n || !mn_jnodes_add(p, &n->items, left) || !mn_jnodes_add(p, &n->items, right)) return NULL;

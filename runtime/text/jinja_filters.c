@@ -12,15 +12,28 @@ static bool cased(mn_jctx *c, mn_jval self, mn_jcase how, mn_jval *out) {
     mn_jstr s;
     return mn_jstr_of(c, self, &s) && mn_jcase_of(c, s, how, out);
 }
-static bool f_upper(ARGS) { (void)arg, (void)all; return cased(c, self, MN_J_UPPER, out); }
-static bool f_lower(ARGS) { (void)arg, (void)all; return cased(c, self, MN_J_LOWER, out); }
-static bool f_title(ARGS) { (void)arg, (void)all; return cased(c, self, MN_J_TITLE_FILTER, out); }
-static bool f_capitalize(ARGS) { (void)arg, (void)all; return cased(c, self, MN_J_CAPITAL, out); }
+static bool f_upper(ARGS) {
+    (void)arg, (void)all;
+    return cased(c, self, MN_J_UPPER, out);
+}
+static bool f_lower(ARGS) {
+    (void)arg, (void)all;
+    return cased(c, self, MN_J_LOWER, out);
+}
+static bool f_title(ARGS) {
+    (void)arg, (void)all;
+    return cased(c, self, MN_J_TITLE_FILTER, out);
+}
+static bool f_capitalize(ARGS) {
+    (void)arg, (void)all;
+    return cased(c, self, MN_J_CAPITAL, out);
+}
 
 static bool f_trim(ARGS) {
     mn_jstr s;
     mn_jval text;
-    return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) && mn_jstr_method_find(mn_str_of("strip"))->fn(c, text, arg, all, out);
+    return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) &&
+           mn_jstr_method_find(mn_str_of("strip"))->fn(c, text, arg, all, out);
 }
 
 static bool f_string(ARGS) {
@@ -47,15 +60,18 @@ static bool escape(mn_jctx *c, mn_jval self, bool again, mn_jval *out) {
     s.markup = true;
     return mn_j_string(c, s, out);
 }
-static bool f_escape(ARGS) { (void)arg, (void)all; return escape(c, self, false, out); }
+static bool f_escape(ARGS) {
+    (void)arg, (void)all;
+    return escape(c, self, false, out);
+}
 
 static bool f_replace(ARGS) {
     (void)all;
     mn_jstr s, old, with;
     int64_t count;
     mn_jval n = arg[2].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[2];
-    return mn_jstr_of(c, self, &s) && mn_jstr_of(c, arg[0], &old) && mn_jstr_of(c, arg[1], &with) && mn_jarg_int(c, "count", n, -1, &count) &&
-           mn_jreplace(c, s, old, with, count, out);
+    return mn_jstr_of(c, self, &s) && mn_jstr_of(c, arg[0], &old) && mn_jstr_of(c, arg[1], &with) &&
+           mn_jarg_int(c, "count", n, -1, &count) && mn_jreplace(c, s, old, with, count, out);
 }
 
 static bool f_default(ARGS) {
@@ -93,12 +109,15 @@ static bool f_indent(ARGS) {
     mn_jval lines;
     int64_t width;
     if (!mn_jarg_str(c, "indent", self, &s)) return false;
-    if (arg[0].type == MN_J_STR) by = *arg[0].u.s;
+    if (arg[0].type == MN_J_STR)
+        by = *arg[0].u.s;
     else {
         if (!mn_jarg_int(c, "width", arg[0], 4, &width) || !mn_jbuf_fill(c, &spaces, ' ', width)) return false;
         by = mn_jbuf_str(&spaces);
     }
-    if (!mn_jbuf_put(c, &text, s) || !mn_jbuf_puts(c, &text, "\n", 0) || !mn_jsplitlines(c, mn_jbuf_str(&text), false, &lines)) return false;
+    if (!mn_jbuf_put(c, &text, s) || !mn_jbuf_puts(c, &text, "\n", 0) ||
+        !mn_jsplitlines(c, mn_jbuf_str(&text), false, &lines))
+        return false;
     bool first = mn_jtruth(arg[1]), blank = mn_jtruth(arg[2]);
     for (size_t i = 0; i < lines.u.l->n; i++) {
         mn_jstr line = *lines.u.l->items[i].u.s;
@@ -114,11 +133,14 @@ static bool f_truncate(ARGS) {
     mn_jstr s, end = {"...", NULL, 3, 0, false};
     int64_t length, leeway;
     mn_jval lee = arg[3].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[3];
-    if (!mn_jarg_str(c, "truncate", self, &s) || !mn_jarg_int(c, "length", arg[0], 255, &length) || !mn_jarg_int(c, "leeway", lee, 5, &leeway)) return false;
+    if (!mn_jarg_str(c, "truncate", self, &s) || !mn_jarg_int(c, "length", arg[0], 255, &length) ||
+        !mn_jarg_int(c, "leeway", lee, 5, &leeway))
+        return false;
     if (arg[2].type != MN_J_MISSING && !mn_jarg_str(c, "end", arg[2], &end)) return false;
     int64_t tail = (int64_t)mn_jchars(end);
     if (length < tail || leeway < 0) return mn_jfail(c, "truncate: length or leeway too small");
-    if (length > (int64_t)MN_J_OUTPUT || leeway > (int64_t)MN_J_OUTPUT || (int64_t)mn_jchars(s) <= length + leeway) return *out = self, true;
+    if (length > (int64_t)MN_J_OUTPUT || leeway > (int64_t)MN_J_OUTPUT || (int64_t)mn_jchars(s) <= length + leeway)
+        return *out = self, true;
     mn_jbuf b = {0};
     mn_jstr cut = mn_jstr_slice(s, 0, mn_joffset(s, (size_t)(length - tail))), space = {" ", NULL, 1, 0, false};
     size_t at = mn_jtruth(arg[1]) ? SIZE_MAX : mn_jrfind(c, cut, space, cut.len);
@@ -145,14 +167,16 @@ static bool f_wordcount(ARGS) {
 static bool f_center(ARGS) {
     mn_jstr s;
     mn_jval text, width[2] = {arg[0].type == MN_J_MISSING ? mn_j_int(80) : arg[0], mn_j_of(MN_J_MISSING)};
-    return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) && mn_jstr_method_find(mn_str_of("center"))->fn(c, text, width, all, out);
+    return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) &&
+           mn_jstr_method_find(mn_str_of("center"))->fn(c, text, width, all, out);
 }
 
 /* ---- numbers ---- */
 
 static bool f_abs(ARGS) {
     (void)arg, (void)all;
-    if (!mn_j_is_number(self)) return mn_jneed_defined(c, self) && mn_jfail(c, "abs: a number is required, not %s", mn_jtype_name(self));
+    if (!mn_j_is_number(self))
+        return mn_jneed_defined(c, self) && mn_jfail(c, "abs: a number is required, not %s", mn_jtype_name(self));
     if (self.type == MN_J_FLOAT) return *out = mn_j_float(fabs(self.u.f)), true;
     int64_t i = mn_j_as_int(self);
     return i < 0 ? mn_jnegate(c, self, out) : (*out = mn_j_int(i), true);
@@ -175,7 +199,8 @@ static bool clean_number(mn_jstr s, char out[64]) {
 static bool text_float(const char *text, double *f) {
     size_t sign = text[0] == '+' || text[0] == '-';
     if (strspn(text + sign, "0123456789.eE+-") != strlen(text + sign)) {
-        bool nan = !strcasecmp(text + sign, "nan"), inf = !strcasecmp(text + sign, "inf") || !strcasecmp(text + sign, "infinity");
+        bool nan = !strcasecmp(text + sign, "nan"),
+             inf = !strcasecmp(text + sign, "inf") || !strcasecmp(text + sign, "infinity");
         *f = nan ? NAN : text[0] == '-' ? -INFINITY : INFINITY;
         return nan || inf;
     }
@@ -190,7 +215,8 @@ static bool text_int(const char *text, int64_t base, int64_t *i) {
     if (kind && digits[0] == '0' && (digits[1] | 32) == kind) digits += 2;
     char *end;
     unsigned long long u = strtoull(digits, &end, (int)base);
-    if (end == digits || *end || digits[0] == '-' || digits[0] == '+' || digits[0] == ' ' || u > INT64_MAX) return false;
+    if (end == digits || *end || digits[0] == '-' || digits[0] == '+' || digits[0] == ' ' || u > INT64_MAX)
+        return false;
     *i = text[0] == '-' ? -(int64_t)u : (int64_t)u;
     return true;
 }
@@ -204,10 +230,14 @@ static bool f_int(ARGS) {
     if (!mn_jarg_int(c, "base", arg[1], 10, &base) || !mn_jneed_defined(c, self)) return false;
     if (base < 2 || base > 36) base = 10;
     if (mn_j_is_int(self)) return *out = mn_j_int(mn_j_as_int(self)), true;
-    if (self.type == MN_J_FLOAT) f = self.u.f;
-    else if (self.type != MN_J_STR || !clean_number(*self.u.s, text)) return true;
-    else if (text_int(text, base, &i)) return *out = mn_j_int(i), true;
-    else if (!text_float(text, &f)) return true;
+    if (self.type == MN_J_FLOAT)
+        f = self.u.f;
+    else if (self.type != MN_J_STR || !clean_number(*self.u.s, text))
+        return true;
+    else if (text_int(text, base, &i))
+        return *out = mn_j_int(i), true;
+    else if (!text_float(text, &f))
+        return true;
     if (isnan(f)) return true;
     if (fabs(f) >= 9.2e18) return mn_jfail(c, "int: the number does not fit in 64 bits");
     return *out = mn_j_int((int64_t)f), true;
@@ -219,8 +249,10 @@ static bool f_float(ARGS) {
     double f;
     *out = arg[0].type == MN_J_MISSING ? mn_j_float(0) : arg[0];
     if (!mn_jneed_defined(c, self)) return false;
-    if (mn_j_is_number(self)) *out = mn_j_float(mn_j_as_float(self));
-    else if (self.type == MN_J_STR && clean_number(*self.u.s, text) && text_float(text, &f)) *out = mn_j_float(f);
+    if (mn_j_is_number(self))
+        *out = mn_j_float(mn_j_as_float(self));
+    else if (self.type == MN_J_STR && clean_number(*self.u.s, text) && text_float(text, &f))
+        *out = mn_j_float(f);
     return true;
 }
 
@@ -228,14 +260,18 @@ static bool f_round(ARGS) {
     (void)all;
     int64_t digits;
     mn_jstr how = {"common", NULL, 6, 0, false};
-    if (!mn_j_is_number(self)) return mn_jneed_defined(c, self) && mn_jfail(c, "round: a number is required, not %s", mn_jtype_name(self));
-    if (!mn_jarg_int(c, "precision", arg[0], 0, &digits) || (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "method", arg[1], &how))) return false;
+    if (!mn_j_is_number(self))
+        return mn_jneed_defined(c, self) && mn_jfail(c, "round: a number is required, not %s", mn_jtype_name(self));
+    if (!mn_jarg_int(c, "precision", arg[0], 0, &digits) ||
+        (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "method", arg[1], &how)))
+        return false;
     mn_str name = mn_jstr_bytes(&how);
     double f = mn_j_as_float(self);
     if (mn_str_is(name, "common")) {
         if (mn_j_is_int(self) && digits >= 0) return *out = mn_j_int(mn_j_as_int(self)), true;
         char text[700];
-        if (digits < 0) f = digits < -300 ? 0 : nearbyint(f / pow(10, (double)-digits)) * pow(10, (double)-digits);
+        if (digits < 0)
+            f = digits < -300 ? 0 : nearbyint(f / pow(10, (double)-digits)) * pow(10, (double)-digits);
         else if (isfinite(f) && digits < 300) { // the decimal nearest to the exact value, as Python does
             snprintf(text, sizeof text, "%.*f", (int)digits, f);
             if (!mn_parse_f64(mn_str_of(text), &f)) return mn_jfail(c, "round: out of range");
@@ -243,7 +279,8 @@ static bool f_round(ARGS) {
         *out = mn_j_is_int(self) ? mn_j_int((int64_t)MN_MAX(MN_MIN(f, 9e18), -9e18)) : mn_j_float(f);
         return true;
     }
-    if (!mn_str_is(name, "ceil") && !mn_str_is(name, "floor")) return mn_jfail(c, "round: method must be common, ceil or floor");
+    if (!mn_str_is(name, "ceil") && !mn_str_is(name, "floor"))
+        return mn_jfail(c, "round: method must be common, ceil or floor");
     double scale = pow(10, (double)digits);
     if (!isfinite(scale) || scale == 0 || !isfinite(f * scale)) return mn_jfail(c, "round: out of range");
     *out = mn_j_float((mn_str_is(name, "ceil") ? ceil(f * scale) : floor(f * scale)) / scale);
@@ -251,12 +288,30 @@ static bool f_round(ARGS) {
 }
 
 static const mn_jfunc filters[] = {
-    {"abs", "", f_abs}, {"capitalize", "", f_capitalize}, {"center", "?width", f_center}, {"count", "", f_length}, {"length", "", f_length},
-    {"d", "?default_value ?boolean", f_default}, {"default", "?default_value ?boolean", f_default}, {"e", "", f_escape}, {"escape", "", f_escape},
-    {"float", "?default", f_float}, {"format", NULL, f_format}, {"indent", "?width ?first ?blank", f_indent}, {"int", "?default ?base", f_int},
-    {"lower", "", f_lower}, {"replace", "old new ?count", f_replace}, {"round", "?precision ?method", f_round}, {"safe", "", f_safe},
-    {"string", "", f_string}, {"title", "", f_title}, {"tojson", "?ensure_ascii ?indent ?separators ?sort_keys", mn_jtojson},
-    {"trim", "?chars", f_trim}, {"truncate", "?length ?killwords ?end ?leeway", f_truncate}, {"upper", "", f_upper}, {"wordcount", "", f_wordcount},
+    {"abs", "", f_abs},
+    {"capitalize", "", f_capitalize},
+    {"center", "?width", f_center},
+    {"count", "", f_length},
+    {"length", "", f_length},
+    {"d", "?default_value ?boolean", f_default},
+    {"default", "?default_value ?boolean", f_default},
+    {"e", "", f_escape},
+    {"escape", "", f_escape},
+    {"float", "?default", f_float},
+    {"format", NULL, f_format},
+    {"indent", "?width ?first ?blank", f_indent},
+    {"int", "?default ?base", f_int},
+    {"lower", "", f_lower},
+    {"replace", "old new ?count", f_replace},
+    {"round", "?precision ?method", f_round},
+    {"safe", "", f_safe},
+    {"string", "", f_string},
+    {"title", "", f_title},
+    {"tojson", "?ensure_ascii ?indent ?separators ?sort_keys", mn_jtojson},
+    {"trim", "?chars", f_trim},
+    {"truncate", "?length ?killwords ?end ?leeway", f_truncate},
+    {"upper", "", f_upper},
+    {"wordcount", "", f_wordcount},
 };
 
 const mn_jfunc *mn_jfilter_find(mn_str name) {

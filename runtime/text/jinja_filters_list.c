@@ -13,7 +13,9 @@ static bool sort_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitive
     return case_sensitive || out->type != MN_J_STR || mn_jcase_of(c, *out->u.s, MN_J_LOWER, out);
 }
 
-typedef struct { mn_jval key, item; } keyed;
+typedef struct {
+    mn_jval key, item;
+} keyed;
 
 /* Stable; reverse keeps equal items in their order, as Python's sorted. */
 static bool merge_sort(mn_jctx *c, keyed *a, size_t n, bool reverse) {
@@ -24,7 +26,8 @@ static bool merge_sort(mn_jctx *c, keyed *a, size_t n, bool reverse) {
             size_t mid = MN_MIN(lo + width, n), hi = MN_MIN(lo + 2 * width, n), i = lo, j = mid;
             for (size_t k = lo; k < hi; k++) {
                 int order = 0;
-                if (i < mid && j < hi && (!mn_jcharge(c, 1) || !mn_jcompare(c, from[j].key, from[i].key, &order))) return false;
+                if (i < mid && j < hi && (!mn_jcharge(c, 1) || !mn_jcompare(c, from[j].key, from[i].key, &order)))
+                    return false;
                 bool right = i >= mid || (j < hi && (reverse ? order == 1 : order < 0));
                 to[k] = right ? from[j++] : from[i++];
             }
@@ -41,7 +44,8 @@ static bool merge_sort(mn_jctx *c, keyed *a, size_t n, bool reverse) {
 static bool multi_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitive, mn_jval *out) {
     mn_jval paths, key;
     mn_jstr comma = {",", NULL, 1, 0, false};
-    if (path.type != MN_J_STR || mn_jfind(*path.u.s, comma, 0) == SIZE_MAX) return sort_key(c, item, path, case_sensitive, out);
+    if (path.type != MN_J_STR || mn_jfind(*path.u.s, comma, 0) == SIZE_MAX)
+        return sort_key(c, item, path, case_sensitive, out);
     mn_jlist *l = mn_jlist_new(c, 0);
     if (!l || !mn_jsplit(c, *path.u.s, &comma, -1, false, &paths)) return false;
     for (size_t i = 0; i < paths.u.l->n; i++)
@@ -90,9 +94,11 @@ static bool f_dictsort(ARGS) { // case_sensitive by reverse
         mn_jstr by;
         if (!mn_jarg_str(c, "by", arg[1], &by)) return false;
         by_value = mn_str_is(mn_jstr_bytes(&by), "value");
-        if (!by_value && !mn_str_is(mn_jstr_bytes(&by), "key")) return mn_jfail(c, "dictsort: by must be 'key' or 'value'");
+        if (!by_value && !mn_str_is(mn_jstr_bytes(&by), "key"))
+            return mn_jfail(c, "dictsort: by must be 'key' or 'value'");
     }
-    if (self.type != MN_J_DICT) return mn_jneed_defined(c, self) && mn_jfail(c, "dictsort: a dict is required, not %s", mn_jtype_name(self));
+    if (self.type != MN_J_DICT)
+        return mn_jneed_defined(c, self) && mn_jfail(c, "dictsort: a dict is required, not %s", mn_jtype_name(self));
     return mn_jinvoke(c, mn_jmethod_find(self, mn_str_of("items")), self, &none, &items) &&
            sorted(c, items, mn_j_int(by_value), mn_jtruth(arg[0]), mn_jtruth(arg[2]), &a, &n) && as_list(c, a, n, out);
 }
@@ -123,7 +129,8 @@ static bool f_groupby(ARGS) { // attribute default case_sensitive
         }
         pair->name = "group";
         if (!mn_jlist_add(c, pair, name) || !mn_jlist_add(c, pair, mn_j_listval(MN_J_LIST, items)) ||
-            !mn_jlist_add(c, groups, mn_j_listval(MN_J_TUPLE, pair))) return false;
+            !mn_jlist_add(c, groups, mn_j_listval(MN_J_TUPLE, pair)))
+            return false;
     }
     *out = mn_j_listval(MN_J_LIST, groups);
     return true;
@@ -144,8 +151,14 @@ static bool extreme(mn_jctx *c, mn_jval self, const mn_jval *arg, int sign, mn_j
     }
     return true;
 }
-static bool f_min(ARGS) { (void)all; return extreme(c, self, arg, -1, out); }
-static bool f_max(ARGS) { (void)all; return extreme(c, self, arg, 1, out); }
+static bool f_min(ARGS) {
+    (void)all;
+    return extreme(c, self, arg, -1, out);
+}
+static bool f_max(ARGS) {
+    (void)all;
+    return extreme(c, self, arg, 1, out);
+}
 
 static bool f_unique(ARGS) { // case_sensitive attribute
     (void)all;
@@ -155,7 +168,8 @@ static bool f_unique(ARGS) { // case_sensitive attribute
     if (!kept || !seen || !mn_jiterate(c, self, &l)) return false;
     for (size_t i = 0; i < l->n; i++) {
         size_t before = seen->n;
-        if (!sort_key(c, l->items[i], arg[1], mn_jtruth(arg[0]), &key) || !mn_jdict_set(c, seen, key, key)) return false;
+        if (!sort_key(c, l->items[i], arg[1], mn_jtruth(arg[0]), &key) || !mn_jdict_set(c, seen, key, key))
+            return false;
         if (seen->n > before && !mn_jlist_add(c, kept, l->items[i])) return false;
     }
     *out = mn_j_listval(MN_J_ITER, kept);
@@ -181,7 +195,8 @@ static bool f_join(ARGS) { // d attribute
     mn_jval v;
     if (!mn_jiterate(c, self, &l) || (arg[0].type != MN_J_MISSING && !mn_jstr_of(c, arg[0], &sep))) return false;
     for (size_t i = 0; i < l->n; i++)
-        if ((i && !mn_jbuf_put(c, &b, sep)) || !mn_jpath(c, l->items[i], arg[1], &v) || !mn_jput(c, &b, v)) return false;
+        if ((i && !mn_jbuf_put(c, &b, sep)) || !mn_jpath(c, l->items[i], arg[1], &v) || !mn_jput(c, &b, v))
+            return false;
     return mn_jbuf_value(c, &b, out);
 }
 
@@ -191,8 +206,10 @@ static bool f_first(ARGS) {
     if (self.type == MN_J_ITER) { // takes one
         mn_jlist *it = self.u.l;
         if (it->pos < it->n) return *out = it->items[it->pos++], true;
-    } else if (!mn_jiterate(c, self, &l)) return false;
-    else if (l->n) return *out = l->items[0], true;
+    } else if (!mn_jiterate(c, self, &l))
+        return false;
+    else if (l->n)
+        return *out = l->items[0], true;
     return mn_j_undefined(c, mn_str_of("the first item of an empty sequence"), out);
 }
 static bool f_last(ARGS) {
@@ -200,7 +217,8 @@ static bool f_last(ARGS) {
     mn_jlist *l;
     if (self.type == MN_J_ITER) return mn_jfail(c, "last: a generator has no last item; use list first");
     if (!mn_jiterate(c, self, &l)) return false;
-    return l->n ? (*out = l->items[l->n - 1], true) : mn_j_undefined(c, mn_str_of("the last item of an empty sequence"), out);
+    return l->n ? (*out = l->items[l->n - 1], true)
+                : mn_j_undefined(c, mn_str_of("the last item of an empty sequence"), out);
 }
 
 static bool f_list(ARGS) {
@@ -239,7 +257,8 @@ static bool f_attr(ARGS) { // as v.name, but keys of a dict do not count
     (void)all;
     mn_jstr name;
     if (!mn_jarg_str(c, "attr", arg[0], &name) || !mn_jneed_defined(c, self)) return false;
-    if (self.type == MN_J_DICT && !mn_jmethod_find(self, mn_jstr_bytes(&name))) return mn_j_undefined(c, mn_jstr_bytes(&name), out);
+    if (self.type == MN_J_DICT && !mn_jmethod_find(self, mn_jstr_bytes(&name)))
+        return mn_j_undefined(c, mn_jstr_bytes(&name), out);
     return mn_jattr(c, self, mn_jstr_bytes(&name), out);
 }
 
@@ -306,9 +325,11 @@ static bool f_map(ARGS) {
     if (all->n_pos) {
         mn_jstr name;
         if (!mn_jarg_str(c, "map", all->pos[0], &name)) return false;
-        if (!(f = mn_jfilter_find(mn_jstr_bytes(&name)))) return mn_jfail(c, "no filter named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
+        if (!(f = mn_jfilter_find(mn_jstr_bytes(&name))))
+            return mn_jfail(c, "no filter named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
         rest = (mn_jargs){all->pos + 1, all->n_pos - 1, all->kw, all->n_kw};
-    } else if (!path) return mn_jfail(c, "map requires a filter argument");
+    } else if (!path)
+        return mn_jfail(c, "map requires a filter argument");
     if (!mapped || !mn_jiterate(c, self, &l) || !mn_jenter(c)) return false;
     for (size_t i = 0; i < l->n; i++) {
         if (!(f ? mn_jinvoke(c, f, l->items[i], &rest, &v) : mn_jpath(c, l->items[i], *path, &v))) return false;
@@ -334,7 +355,8 @@ static bool choose(mn_jctx *c, mn_jval self, const mn_jargs *all, bool by_attr, 
         mn_jstr name;
         if (!mn_jarg_str(c, "test", *rest.pos++, &name)) return false;
         rest.n_pos--;
-        if (!(test = mn_jtest_find(mn_jstr_bytes(&name)))) return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
+        if (!(test = mn_jtest_find(mn_jstr_bytes(&name))))
+            return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
     }
     if (!kept || !mn_jiterate(c, self, &l)) return false;
     for (size_t i = 0; i < l->n; i++) {
@@ -346,18 +368,45 @@ static bool choose(mn_jctx *c, mn_jval self, const mn_jargs *all, bool by_attr, 
     *out = mn_j_listval(MN_J_ITER, kept);
     return true;
 }
-static bool f_select(ARGS) { (void)arg; return choose(c, self, all, false, true, out); }
-static bool f_reject(ARGS) { (void)arg; return choose(c, self, all, false, false, out); }
-static bool f_selectattr(ARGS) { (void)arg; return choose(c, self, all, true, true, out); }
-static bool f_rejectattr(ARGS) { (void)arg; return choose(c, self, all, true, false, out); }
+static bool f_select(ARGS) {
+    (void)arg;
+    return choose(c, self, all, false, true, out);
+}
+static bool f_reject(ARGS) {
+    (void)arg;
+    return choose(c, self, all, false, false, out);
+}
+static bool f_selectattr(ARGS) {
+    (void)arg;
+    return choose(c, self, all, true, true, out);
+}
+static bool f_rejectattr(ARGS) {
+    (void)arg;
+    return choose(c, self, all, true, false, out);
+}
 
 static const mn_jfunc filters[] = {
-    {"attr", "name", f_attr}, {"batch", "linecount ?fill_with", f_batch}, {"dictsort", "?case_sensitive ?by ?reverse", f_dictsort},
-    {"first", "", f_first}, {"groupby", "attribute ?default ?case_sensitive", f_groupby}, {"items", "", f_items}, {"join", "?d ?attribute", f_join},
-    {"last", "", f_last}, {"list", "", f_list}, {"map", NULL, f_map}, {"max", "?case_sensitive ?attribute", f_max},
-    {"min", "?case_sensitive ?attribute", f_min}, {"reject", NULL, f_reject}, {"rejectattr", NULL, f_rejectattr}, {"reverse", "", f_reverse},
-    {"select", NULL, f_select}, {"selectattr", NULL, f_selectattr}, {"slice", "slices ?fill_with", f_slice},
-    {"sort", "?reverse ?case_sensitive ?attribute", f_sort}, {"sum", "?attribute ?start", f_sum}, {"unique", "?case_sensitive ?attribute", f_unique},
+    {"attr", "name", f_attr},
+    {"batch", "linecount ?fill_with", f_batch},
+    {"dictsort", "?case_sensitive ?by ?reverse", f_dictsort},
+    {"first", "", f_first},
+    {"groupby", "attribute ?default ?case_sensitive", f_groupby},
+    {"items", "", f_items},
+    {"join", "?d ?attribute", f_join},
+    {"last", "", f_last},
+    {"list", "", f_list},
+    {"map", NULL, f_map},
+    {"max", "?case_sensitive ?attribute", f_max},
+    {"min", "?case_sensitive ?attribute", f_min},
+    {"reject", NULL, f_reject},
+    {"rejectattr", NULL, f_rejectattr},
+    {"reverse", "", f_reverse},
+    {"select", NULL, f_select},
+    {"selectattr", NULL, f_selectattr},
+    {"slice", "slices ?fill_with", f_slice},
+    {"sort", "?reverse ?case_sensitive ?attribute", f_sort},
+    {"sum", "?attribute ?start", f_sum},
+    {"unique", "?case_sensitive ?attribute", f_unique},
 };
 
 const mn_jfunc *mn_jlist_filter_find(mn_str name) { return mn_jfunc_in(filters, MN_COUNT(filters), name); }

@@ -31,7 +31,8 @@ static void group_thousands(char *text, size_t size) {
 static void binary_digits(uint64_t u, char *out) {
     char tmp[65];
     int n = 0;
-    do tmp[n++] = (char)('0' + (u & 1)); while (u >>= 1);
+    do tmp[n++] = (char)('0' + (u & 1));
+    while (u >>= 1);
     while (n) *out++ = tmp[--n];
     *out = 0;
 }
@@ -40,14 +41,27 @@ static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t 
     char digits[700];
     bool negative = false;
     if (strchr("dioxXbu", s->type)) {
-        if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18)) return mn_jfail(c, "integer does not fit in 64 bits");
+        if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
+            return mn_jfail(c, "integer does not fit in 64 bits");
         int64_t i = v.type == MN_J_FLOAT ? (int64_t)v.u.f : mn_j_as_int(v);
         uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
         negative = i < 0;
         char plain[70];
-        if (s->type == 'b') binary_digits(u, plain);
-        else snprintf(plain, sizeof plain, s->type == 'x' ? "%llx" : s->type == 'X' ? "%llX" : s->type == 'o' ? "%llo" : "%llu", (unsigned long long)u);
-        const char *prefix = !s->alt ? "" : s->type == 'x' ? "0x" : s->type == 'X' ? "0X" : s->type == 'o' ? "0o" : s->type == 'b' ? "0b" : "";
+        if (s->type == 'b')
+            binary_digits(u, plain);
+        else
+            snprintf(plain, sizeof plain,
+                     s->type == 'x'   ? "%llx"
+                     : s->type == 'X' ? "%llX"
+                     : s->type == 'o' ? "%llo"
+                                      : "%llu",
+                     (unsigned long long)u);
+        const char *prefix = !s->alt          ? ""
+                             : s->type == 'x' ? "0x"
+                             : s->type == 'X' ? "0X"
+                             : s->type == 'o' ? "0o"
+                             : s->type == 'b' ? "0b"
+                                              : "";
         snprintf(digits, sizeof digits, "%s%s", prefix, plain);
     } else {
         double f = mn_j_as_float(v);
@@ -69,18 +83,25 @@ static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     if (!number_text(c, s, v, text, sizeof text)) return false;
     size_t sign = strspn(text, "-+ "), len = strlen(text);
     if (!s->zero || s->align == '<' || s->width <= (int64_t)len)
-        return mn_jpad(c, b, (mn_jstr){text, NULL, len, 0, false}, s->width, s->align ? s->align : '>', (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
-    return mn_jbuf_bytes(c, b, text, sign, 0) && mn_jbuf_fill(c, b, '0', s->width - (int64_t)len) && mn_jbuf_puts(c, b, text + sign, 0);
+        return mn_jpad(c, b, (mn_jstr){text, NULL, len, 0, false}, s->width, s->align ? s->align : '>',
+                       (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
+    return mn_jbuf_bytes(c, b, text, sign, 0) && mn_jbuf_fill(c, b, '0', s->width - (int64_t)len) &&
+           mn_jbuf_puts(c, b, text + sign, 0);
 }
 
 static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     if (s->precision >= 0) text = mn_jstr_slice(text, 0, mn_joffset(text, (size_t)s->precision));
-    return mn_jpad(c, b, text, s->width, s->align ? s->align : align, (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
+    return mn_jpad(c, b, text, s->width, s->align ? s->align : align,
+                   (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
 }
 
 /* ---- % ---- */
 
-typedef struct { mn_jval args; size_t next; bool used_mapping; } percent_args;
+typedef struct {
+    mn_jval args;
+    size_t next;
+    bool used_mapping;
+} percent_args;
 
 static bool next_arg(mn_jctx *c, percent_args *a, mn_jval *out) {
     size_t n = a->args.type == MN_J_TUPLE ? a->args.u.l->n : 1;
@@ -103,19 +124,23 @@ static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jv
 
 static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
     mn_jbuf text = {0};
-    if (s->type == 'r' || s->type == 'a') return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
+    if (s->type == 'r' || s->type == 'a')
+        return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
     if (s->type == 's') {
         mn_jstr str;
         return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
     }
     if (s->type == 'c') {
         if (v.type == MN_J_STR && mn_jchars(*v.u.s) == 1) return put_text(c, b, s, *v.u.s, '>');
-        if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF) return mn_jfail(c, "%%c requires a character");
+        if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF)
+            return mn_jfail(c, "%%c requires a character");
         return mn_jbuf_code(c, &text, (uint32_t)mn_j_as_int(v), 0) && put_text(c, b, s, mn_jbuf_str(&text), '>');
     }
-    if (!s->type || !strchr("diuoxXeEfFgG", s->type)) return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
+    if (!s->type || !strchr("diuoxXeEfFgG", s->type))
+        return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
     if (!mn_j_is_number(v) || (v.type == MN_J_FLOAT && strchr("oxX", s->type)))
-        return mn_jneed_defined(c, v) && mn_jfail(c, "%%%c format: a number is required, not %s", s->type, mn_jtype_name(v));
+        return mn_jneed_defined(c, v) &&
+               mn_jfail(c, "%%%c format: a number is required, not %s", s->type, mn_jtype_name(v));
     return put_number(c, b, s, v);
 }
 
@@ -150,7 +175,9 @@ bool mn_jpercent(mn_jctx *c, mn_jstr f, mn_jval args, mn_jval *out) {
         at = to + 1;
         if (p && !percent_one(c, &b, f, &at, &a)) return false;
     }
-    bool all = args.type == MN_J_TUPLE ? a.next >= args.u.l->n : a.next || args.type == MN_J_DICT || args.type == MN_J_LIST || args.type == MN_J_UNDEF;
+    bool all = args.type == MN_J_TUPLE
+                   ? a.next >= args.u.l->n
+                   : a.next || args.type == MN_J_DICT || args.type == MN_J_LIST || args.type == MN_J_UNDEF;
     if (!all && !a.used_mapping) return mn_jfail(c, "not all arguments converted during string formatting");
     return mn_jbuf_value(c, &b, out);
 }
@@ -167,7 +194,8 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
         s->fill[n] = 0;
         s->align = f.ptr[n];
         at = n + 1;
-    } else if (f.len && f.ptr[0] && strchr("<>^", f.ptr[0])) s->align = f.ptr[at++];
+    } else if (f.len && f.ptr[0] && strchr("<>^", f.ptr[0]))
+        s->align = f.ptr[at++];
     if (at < f.len && f.ptr[at] && strchr("+- ", f.ptr[at])) s->sign = f.ptr[at++];
     if (at < f.len && f.ptr[at] == '#') s->alt = true, at++;
     if (at < f.len && f.ptr[at] == '0') s->zero = !s->align, at++;
@@ -189,7 +217,8 @@ static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jst
         return mn_jstr_of(c, v, &str) && put_text(c, b, &s, str, mn_j_is_number(v) ? '>' : '<');
     }
     if (!s.type) s.type = v.type == MN_J_FLOAT ? 'g' : 'd';
-    if (!strchr(v.type == MN_J_FLOAT ? "eEfFgG%" : "dboxXeEfFgG%", s.type)) return mn_jfail(c, "unknown format code '%c'", s.type);
+    if (!strchr(v.type == MN_J_FLOAT ? "eEfFgG%" : "dboxXeEfFgG%", s.type))
+        return mn_jfail(c, "unknown format code '%c'", s.type);
     return put_number(c, b, &s, v);
 }
 
@@ -199,8 +228,10 @@ static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, size_t *
     while (len < name.len && name.ptr[len] != '.' && name.ptr[len] != '[') len++;
     mn_str head = {name.ptr, len};
     int64_t index = -1;
-    if (!len) index = (int64_t)(*auto_next)++;
-    else if (!mn_parse_i64(head, &index)) index = -1;
+    if (!len)
+        index = (int64_t)(*auto_next)++;
+    else if (!mn_parse_i64(head, &index))
+        index = -1;
     bool found = index >= 0 && (uint64_t)index < args->n_pos;
     if (found) *out = args->pos[index];
     for (size_t i = 0; !found && index < 0 && i < args->n_kw; i++)
@@ -212,8 +243,10 @@ static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, size_t *
         while (len < name.len && (dot ? name.ptr[len] != '.' && name.ptr[len] != '[' : name.ptr[len] != ']')) len++;
         mn_jval key, v = *out;
         mn_str piece = {name.ptr + from, len - from};
-        if (!dot && mn_parse_i64(piece, &index)) key = mn_j_int(index);
-        else if (!mn_j_string(c, mn_jstr_slice(name, from, len), &key)) return false;
+        if (!dot && mn_parse_i64(piece, &index))
+            key = mn_j_int(index);
+        else if (!mn_j_string(c, mn_jstr_slice(name, from, len), &key))
+            return false;
         if (!(dot ? mn_jattr(c, v, piece, out) : mn_jitem(c, v, key, out))) return false;
         if (!dot) len++;
     }

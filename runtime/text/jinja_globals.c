@@ -8,7 +8,9 @@
 static bool g_range(ARGS) {
     (void)self, (void)all;
     int64_t a, b, from, to, step;
-    if (!mn_jarg_int(c, "range", arg[0], 0, &a) || !mn_jarg_int(c, "range", arg[1], 0, &b) || !mn_jarg_int(c, "range", arg[2], 1, &step)) return false;
+    if (!mn_jarg_int(c, "range", arg[0], 0, &a) || !mn_jarg_int(c, "range", arg[1], 0, &b) ||
+        !mn_jarg_int(c, "range", arg[2], 1, &step))
+        return false;
     bool one = arg[1].type == MN_J_MISSING;
     from = one ? 0 : a;
     to = one ? a : b;
@@ -101,7 +103,12 @@ static bool g_strftime(ARGS) {
 }
 
 static const mn_jfunc globals[] = {
-    {"range", "start ?stop ?step", g_range}, {"dict", NULL, g_dict}, {"namespace", NULL, g_namespace}, {"cycler", NULL, g_cycler},
-    {"joiner", "?sep", g_joiner}, {"raise_exception", "message", g_raise}, {"strftime_now", "format", g_strftime},
+    {"range", "start ?stop ?step", g_range},
+    {"dict", NULL, g_dict},
+    {"namespace", NULL, g_namespace},
+    {"cycler", NULL, g_cycler},
+    {"joiner", "?sep", g_joiner},
+    {"raise_exception", "message", g_raise},
+    {"strftime_now", "format", g_strftime},
 };
 const mn_jfunc *mn_jglobal_find(mn_str name) { return mn_jfunc_in(globals, MN_COUNT(globals), name); }

@@ -18,10 +18,14 @@ static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
     char esc[16];
     const char *known = u && u < 128 ? strchr(from, (int)u) : NULL;
-    if (known) snprintf(esc, sizeof esc, "\\%c", to[known - from]);
-    else if (u < 0x20 || (w->ascii && u > 0x7E && u < 0x10000)) snprintf(esc, sizeof esc, "\\u%04x", u);
-    else if (w->ascii && u >= 0x10000 && u < 0x110000) snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((u - 0x10000) >> 10), 0xDC00 + (u & 0x3FF));
-    else return mn_jbuf_code(c, b, u, mark);
+    if (known)
+        snprintf(esc, sizeof esc, "\\%c", to[known - from]);
+    else if (u < 0x20 || (w->ascii && u > 0x7E && u < 0x10000))
+        snprintf(esc, sizeof esc, "\\u%04x", u);
+    else if (w->ascii && u >= 0x10000 && u < 0x110000)
+        snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((u - 0x10000) >> 10), 0xDC00 + (u & 0x3FF));
+    else
+        return mn_jbuf_code(c, b, u, mark);
     return mn_jbuf_puts(c, b, esc, mark);
 }
 
@@ -47,14 +51,17 @@ static bool put_list(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jlist *l) {
     if (!l->n) return mn_jbuf_puts(c, b, "[]", 0);
     w->level++;
     for (size_t i = 0; i < l->n; i++)
-        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "[", 0)) || !put_newline(c, b, w) || !put_dump(c, b, w, l->items[i])) return false;
+        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "[", 0)) || !put_newline(c, b, w) ||
+            !put_dump(c, b, w, l->items[i]))
+            return false;
     w->level--;
     return put_newline(c, b, w) && mn_jbuf_puts(c, b, "]", 0);
 }
 
 static bool put_key(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval key) {
     if (key.type == MN_J_STR) return put_string(c, b, w, *key.u.s);
-    if (!mn_j_is_number(key) && key.type != MN_J_NONE) return mn_jfail(c, "tojson: keys must be strings or numbers, not %s", mn_jtype_name(key));
+    if (!mn_j_is_number(key) && key.type != MN_J_NONE)
+        return mn_jfail(c, "tojson: keys must be strings or numbers, not %s", mn_jtype_name(key));
     return mn_jbuf_puts(c, b, "\"", 0) && put_dump(c, b, w, key) && mn_jbuf_puts(c, b, "\"", 0);
 }
 
@@ -87,8 +94,9 @@ static bool put_dict(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jdict *d) {
     w->level++;
     for (size_t i = 0; i < d->n; i++) {
         const mn_jpair *pair = &d->items[order ? order[i] : i];
-        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "{", 0)) || !put_newline(c, b, w) || !put_key(c, b, w, pair->key) ||
-            !mn_jbuf_put(c, b, w->key) || !put_dump(c, b, w, pair->value)) return false;
+        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "{", 0)) || !put_newline(c, b, w) ||
+            !put_key(c, b, w, pair->key) || !mn_jbuf_put(c, b, w->key) || !put_dump(c, b, w, pair->value))
+            return false;
     }
     w->level--;
     return put_newline(c, b, w) && mn_jbuf_puts(c, b, "}", 0);
@@ -100,10 +108,13 @@ static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v) {
     case MN_J_BOOL: return mn_jbuf_puts(c, b, v.u.b ? "true" : "false", 0);
     case MN_J_INT: return mn_jput_repr(c, b, v);
     case MN_J_FLOAT:
-        if (isnan(v.u.f) || isinf(v.u.f)) return mn_jbuf_puts(c, b, isnan(v.u.f) ? "NaN" : v.u.f < 0 ? "-Infinity" : "Infinity", 0);
+        if (isnan(v.u.f) || isinf(v.u.f))
+            return mn_jbuf_puts(c, b, isnan(v.u.f) ? "NaN" : v.u.f < 0 ? "-Infinity" : "Infinity", 0);
         return mn_jput_repr(c, b, v);
     case MN_J_STR: return put_string(c, b, w, *v.u.s);
-    case MN_J_LIST: case MN_J_TUPLE: case MN_J_DICT: break;
+    case MN_J_LIST:
+    case MN_J_TUPLE:
+    case MN_J_DICT: break;
     default: return mn_jfail(c, "tojson: object of type %s has no JSON form", mn_jtype_name(v));
     }
     if (!mn_jenter(c)) return false;
@@ -127,13 +138,18 @@ static bool set_indent(mn_jctx *c, writer *w, mn_jval indent) {
 bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out) {
     (void)all; // arg: ensure_ascii indent separators sort_keys
     mn_jbuf b = {0};
-    writer w = {.ascii = mn_jtruth(arg[0]), .sort = mn_jtruth(arg[3]), .indent = {"", NULL, 0, 0, false}, .item = {", ", NULL, 2, 0, false}, .key = {": ", NULL, 2, 0, false}};
+    writer w = {.ascii = mn_jtruth(arg[0]),
+                .sort = mn_jtruth(arg[3]),
+                .indent = {"", NULL, 0, 0, false},
+                .item = {", ", NULL, 2, 0, false},
+                .key = {": ", NULL, 2, 0, false}};
     if (!set_indent(c, &w, arg[1])) return false;
     if (arg[2].type != MN_J_MISSING && arg[2].type != MN_J_NONE) {
         mn_jlist *l;
         if (!mn_jiterate(c, arg[2], &l)) return false;
         if (l->n != 2) return mn_jfail(c, "tojson: separators must be a pair");
-        if (!mn_jarg_str(c, "separators", l->items[0], &w.item) || !mn_jarg_str(c, "separators", l->items[1], &w.key)) return false;
+        if (!mn_jarg_str(c, "separators", l->items[0], &w.item) || !mn_jarg_str(c, "separators", l->items[1], &w.key))
+            return false;
     }
     return put_dump(c, &b, &w, self) && mn_jbuf_value(c, &b, out);
 }
@@ -163,7 +179,8 @@ static bool from_children(mn_jctx *c, const cJSON *json, uint8_t mark, mn_jval *
 /* Strings point into json: it must outlive the context. */
 bool mn_jfrom_json(mn_jctx *c, const cJSON *json, uint8_t mark, mn_jval *out) {
     if (!mn_jcharge(c, 1)) return false;
-    if (cJSON_IsString(json)) return mn_j_string(c, (mn_jstr){json->valuestring, NULL, strlen(json->valuestring), mark, false}, out);
+    if (cJSON_IsString(json))
+        return mn_j_string(c, (mn_jstr){json->valuestring, NULL, strlen(json->valuestring), mark, false}, out);
     if (cJSON_IsNumber(json)) {
         double f = json->valuedouble;
         *out = fabs(f) <= 9007199254740992.0 && floor(f) == f ? mn_j_int((int64_t)f) : mn_j_float(f);

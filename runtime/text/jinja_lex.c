@@ -6,17 +6,51 @@
 
 typedef struct {
     mn_jctx *c;
-    mn_jstr s;         // newlines normalised
+    mn_jstr s;          // newlines normalised
     size_t at, counted; // lines are counted up to `counted`
-    bool line_start;   // the last match ended with a newline
+    bool line_start;    // the last match ended with a newline
     mn_jtoken *tokens;
     size_t n, cap;
-    mn_jbuf open;      // brackets waiting for their partner
+    mn_jbuf open; // brackets waiting for their partner
 } lexer;
 
 const char *mn_jtoken_name(mn_jtoken_type type) {
-    static const char *const names[] = {"end of template", "template text", "{{", "}}", "{%", "%}", "name", "string", "integer", "float",
-        "+", "-", "/", "//", "*", "%", "**", "~", "[", "]", "(", ")", "{", "}", "==", "!=", ">", ">=", "<", "<=", "=", ".", ":", "|", ",", ";"};
+    static const char *const names[] = {"end of template",
+                                        "template text",
+                                        "{{",
+                                        "}}",
+                                        "{%",
+                                        "%}",
+                                        "name",
+                                        "string",
+                                        "integer",
+                                        "float",
+                                        "+",
+                                        "-",
+                                        "/",
+                                        "//",
+                                        "*",
+                                        "%",
+                                        "**",
+                                        "~",
+                                        "[",
+                                        "]",
+                                        "(",
+                                        ")",
+                                        "{",
+                                        "}",
+                                        "==",
+                                        "!=",
+                                        ">",
+                                        ">=",
+                                        "<",
+                                        "<=",
+                                        "=",
+                                        ".",
+                                        ":",
+                                        "|",
+                                        ",",
+                                        ";"};
     return names[type];
 }
 
@@ -81,7 +115,8 @@ static void moved(lexer *x, size_t to) {
 /* Text [from, to) in front of a tag with this sign. */
 static bool add_data(lexer *x, size_t from, size_t to, char sign, bool variable) {
     size_t end = to;
-    if (sign == '-') end = from + mn_jstrip(mn_jstr_slice(x->s, from, to), NULL, 2).len;
+    if (sign == '-')
+        end = from + mn_jstrip(mn_jstr_slice(x->s, from, to), NULL, 2).len;
     else if (sign != '+' && !variable) {
         size_t line = to;
         while (line > from && x->s.ptr[line - 1] != '\n') line--;
@@ -117,7 +152,10 @@ static bool lex_raw(lexer *x, size_t after) {
 
 static bool is_digit(char ch) { return ch >= '0' && ch <= '9'; }
 static int digit_of(char ch) {
-    return is_digit(ch) ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : 99;
+    return is_digit(ch)             ? ch - '0'
+           : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+           : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+                                    : 99;
 }
 static bool is_name(char ch) { return is_digit(ch) || (ch | 32) - 'a' + 0u < 26u || ch == '_' || (uint8_t)ch >= 0x80; }
 
@@ -147,15 +185,18 @@ static bool lex_int(lexer *x) {
     char kind = (char)(peek(x, at + 1) | 32);
     if (peek(x, at) == '0' && (kind == 'x' || kind == 'o' || kind == 'b')) {
         base = kind == 'x' ? 16 : kind == 'o' ? 8 : 2;
-        if (digit_of(peek(x, at + 2)) < base) at += 2;
-        else base = 10;
+        if (digit_of(peek(x, at + 2)) < base)
+            at += 2;
+        else
+            base = 10;
     }
     bool zero = base == 10 && peek(x, at) == '0'; // 0 and 00 are numbers, 01 is 0 and then 1
     int64_t value = 0;
     for (; digit_of(peek(x, at)) < base || (peek(x, at) == '_' && digit_of(peek(x, at + 1)) < base); at++) {
         if (peek(x, at) == '_') continue;
         if (zero && peek(x, at) != '0') break;
-        if (__builtin_mul_overflow(value, (int64_t)base, &value) || __builtin_add_overflow(value, (int64_t)digit_of(peek(x, at)), &value))
+        if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
+            __builtin_add_overflow(value, (int64_t)digit_of(peek(x, at)), &value))
             return mn_jfail(x->c, "integer does not fit in 64 bits");
     }
     mn_jtoken *t = add(x, MN_T_INT, x->at, at);
@@ -176,7 +217,8 @@ static bool lex_number(lexer *x) {
             if (peek(x, e) == '+' || peek(x, e) == '-') e++;
             if (is_digit(peek(x, e))) end = digits_end(x, e);
         }
-        if (memchr(x->s.ptr + x->at, '.', end - x->at) || memchr(x->s.ptr + x->at, 'e', end - x->at) || memchr(x->s.ptr + x->at, 'E', end - x->at))
+        if (memchr(x->s.ptr + x->at, '.', end - x->at) || memchr(x->s.ptr + x->at, 'e', end - x->at) ||
+            memchr(x->s.ptr + x->at, 'E', end - x->at))
             return lex_float(x, end);
     }
     return lex_int(x);
@@ -195,9 +237,12 @@ static size_t number_escape(const char *p, size_t n, uint32_t *code, bool *bad) 
     *code = 0;
     for (size_t i = 0; i < want; i++, used++) {
         int d = used < n ? digit_of(p[used]) : 99;
-        if (d < base) *code = *code * (uint32_t)base + (uint32_t)d;
-        else if (base == 8) break;
-        else return *bad = true, used;
+        if (d < base)
+            *code = *code * (uint32_t)base + (uint32_t)d;
+        else if (base == 8)
+            break;
+        else
+            return *bad = true, used;
     }
     *bad = *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000);
     return used;
@@ -219,8 +264,9 @@ static bool unescape(lexer *x, const char *p, size_t n, mn_str *out) {
         bool bad = false;
         size_t used = number_escape(p + i + 1, n - i - 1, &code, &bad);
         if (bad || p[i + 1] == 'N') return mn_jfail(x->c, "bad escape \\%c in a string", p[i + 1]);
-        bool ok = used ? mn_jbuf_code(x->c, &b, code, 0) : !known ? mn_jbuf_bytes(x->c, &b, p + i, 2, 0)
-                : p[i + 1] == '\n' || mn_jbuf_bytes(x->c, &b, &to[known - from], 1, 0);
+        bool ok = used     ? mn_jbuf_code(x->c, &b, code, 0)
+                  : !known ? mn_jbuf_bytes(x->c, &b, p + i, 2, 0)
+                           : p[i + 1] == '\n' || mn_jbuf_bytes(x->c, &b, &to[known - from], 1, 0);
         if (!ok) return false;
         i += 1 + (used ? used : 1);
     }
@@ -245,7 +291,8 @@ static bool balance(lexer *x, mn_jtoken_type type) {
     if (type != MN_T_RPAREN && type != MN_T_RBRACKET && type != MN_T_RBRACE) return true;
     const char *got = mn_jtoken_name(type);
     if (!x->open.len) return mn_jfail(x->c, "unexpected '%s'", got);
-    if (x->open.ptr[--x->open.len] != got[0]) return mn_jfail(x->c, "unexpected '%s', expected '%c'", got, x->open.ptr[x->open.len]);
+    if (x->open.ptr[--x->open.len] != got[0])
+        return mn_jfail(x->c, "unexpected '%s', expected '%c'", got, x->open.ptr[x->open.len]);
     return true;
 }
 
@@ -276,8 +323,10 @@ static bool lex_tag(lexer *x, bool block) {
     x->open.len = 0;
     while (x->at < x->s.len) {
         size_t end = 0;
-        if (!x->open.len && block) end = close_at(x, x->at, "%}");
-        else if (!x->open.len) end = looks(x, x->at, "-}}") ? skip_space(x, x->at + 3) : looks(x, x->at, "}}") ? x->at + 2 : 0;
+        if (!x->open.len && block)
+            end = close_at(x, x->at, "%}");
+        else if (!x->open.len)
+            end = looks(x, x->at, "-}}") ? skip_space(x, x->at + 3) : looks(x, x->at, "}}") ? x->at + 2 : 0;
         if (end) {
             if (!add(x, block ? MN_T_BLOCK_END : MN_T_VAR_END, x->at, end)) return false;
             moved(x, end);
@@ -289,7 +338,10 @@ static bool lex_tag(lexer *x, bool block) {
             continue;
         }
         char ch = x->s.ptr[x->at];
-        bool ok = is_digit(ch) ? lex_number(x) : is_name(ch) ? lex_name(x) : ch == '"' || ch == '\'' ? lex_string(x) : lex_operator(x);
+        bool ok = is_digit(ch)              ? lex_number(x)
+                  : is_name(ch)             ? lex_name(x)
+                  : ch == '"' || ch == '\'' ? lex_string(x)
+                                            : lex_operator(x);
         if (!ok) return false;
     }
     return true; // the parser meets the end of the template

@@ -132,7 +132,12 @@ static bool number_attr(mn_jctx *c, mn_jloop *loop, mn_str name, mn_jval *out) {
     size_t which = 0;
     while (which < MN_COUNT(names) && !mn_str_is(name, names[which])) which++;
     if (which >= MN_COUNT(names) || (which >= 4 && !loop_length(c, loop))) return false;
-    int64_t values[] = {loop->index0 + 1, loop->index0, loop->depth0 + 1, loop->depth0, loop->length, loop->length - loop->index0,
+    int64_t values[] = {loop->index0 + 1,
+                        loop->index0,
+                        loop->depth0 + 1,
+                        loop->depth0,
+                        loop->length,
+                        loop->length - loop->index0,
                         loop->length - loop->index0 - 1};
     *out = mn_j_int(values[which]);
     return true;
@@ -144,7 +149,8 @@ bool mn_jloop_attr(mn_jctx *c, mn_jval self, mn_str name, bool *found, mn_jval *
     if (number_attr(c, loop, name, out)) return true;
     if (c->status != MN_OK) return false;
     bool first = mn_str_is(name, "first"), last = mn_str_is(name, "last"), next = mn_str_is(name, "nextitem");
-    if (first) *out = mn_j_bool(loop->index0 == 0);
+    if (first)
+        *out = mn_j_bool(loop->index0 == 0);
     else if (last || next) {
         if (!look_ahead(c, loop)) return false;
         bool none = loop->after.type == MN_J_MISSING;
@@ -153,6 +159,7 @@ bool mn_jloop_attr(mn_jctx *c, mn_jval self, mn_str name, bool *found, mn_jval *
     } else if (mn_str_is(name, "previtem")) {
         if (loop->index0 == 0) return mn_j_undefined(c, mn_str_of("loop.previtem"), out);
         *out = loop->before;
-    } else *found = false;
+    } else
+        *found = false;
     return true;
 }

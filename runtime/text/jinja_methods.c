@@ -14,20 +14,39 @@ static bool strip(mn_jctx *c, mn_jval self, mn_jval chars, int sides, mn_jval *o
     if (!mn_jcharge(c, (self.u.s->len / 64 + 1) * (given ? set.len / 4 + 1 : 1))) return false;
     return mn_j_string(c, mn_jstrip(*self.u.s, given ? &set : NULL, sides), out);
 }
-static bool m_strip(ARGS) { (void)all; return strip(c, self, arg[0], 3, out); }
-static bool m_lstrip(ARGS) { (void)all; return strip(c, self, arg[0], 1, out); }
-static bool m_rstrip(ARGS) { (void)all; return strip(c, self, arg[0], 2, out); }
+static bool m_strip(ARGS) {
+    (void)all;
+    return strip(c, self, arg[0], 3, out);
+}
+static bool m_lstrip(ARGS) {
+    (void)all;
+    return strip(c, self, arg[0], 1, out);
+}
+static bool m_rstrip(ARGS) {
+    (void)all;
+    return strip(c, self, arg[0], 2, out);
+}
 
 static bool split(mn_jctx *c, mn_jval self, const mn_jval *arg, bool right, mn_jval *out) {
     mn_jstr sep;
     int64_t max;
     bool given = arg[0].type != MN_J_MISSING && arg[0].type != MN_J_NONE;
-    if ((given && !mn_jarg_str(c, "separator", arg[0], &sep)) || !mn_jarg_int(c, "maxsplit", arg[1], -1, &max)) return false;
+    if ((given && !mn_jarg_str(c, "separator", arg[0], &sep)) || !mn_jarg_int(c, "maxsplit", arg[1], -1, &max))
+        return false;
     return mn_jsplit(c, *self.u.s, given ? &sep : NULL, max, right, out);
 }
-static bool m_split(ARGS) { (void)all; return split(c, self, arg, false, out); }
-static bool m_rsplit(ARGS) { (void)all; return split(c, self, arg, true, out); }
-static bool m_splitlines(ARGS) { (void)all; return mn_jsplitlines(c, *self.u.s, mn_jtruth(arg[0]), out); }
+static bool m_split(ARGS) {
+    (void)all;
+    return split(c, self, arg, false, out);
+}
+static bool m_rsplit(ARGS) {
+    (void)all;
+    return split(c, self, arg, true, out);
+}
+static bool m_splitlines(ARGS) {
+    (void)all;
+    return mn_jsplitlines(c, *self.u.s, mn_jtruth(arg[0]), out);
+}
 
 static bool affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
     if (with.type == MN_J_TUPLE) {
@@ -44,30 +63,60 @@ static bool affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
     return true;
 }
 static bool with_bool(bool ok, bool yes, mn_jval *out) { return *out = mn_j_bool(yes), ok; }
-static bool m_startswith(ARGS) { (void)all; bool yes = false; bool ok = affix(c, *self.u.s, arg[0], false, &yes); return with_bool(ok, yes, out); }
-static bool m_endswith(ARGS) { (void)all; bool yes = false; bool ok = affix(c, *self.u.s, arg[0], true, &yes); return with_bool(ok, yes, out); }
+static bool m_startswith(ARGS) {
+    (void)all;
+    bool yes = false;
+    bool ok = affix(c, *self.u.s, arg[0], false, &yes);
+    return with_bool(ok, yes, out);
+}
+static bool m_endswith(ARGS) {
+    (void)all;
+    bool yes = false;
+    bool ok = affix(c, *self.u.s, arg[0], true, &yes);
+    return with_bool(ok, yes, out);
+}
 
-static bool m_upper(ARGS) { UNUSED_ARGS; return mn_jcase_of(c, *self.u.s, MN_J_UPPER, out); }
-static bool m_lower(ARGS) { UNUSED_ARGS; return mn_jcase_of(c, *self.u.s, MN_J_LOWER, out); }
-static bool m_title(ARGS) { UNUSED_ARGS; return mn_jcase_of(c, *self.u.s, MN_J_TITLE_METHOD, out); }
-static bool m_capitalize(ARGS) { UNUSED_ARGS; return mn_jcase_of(c, *self.u.s, MN_J_CAPITAL, out); }
-static bool m_swapcase(ARGS) { UNUSED_ARGS; return mn_jcase_of(c, *self.u.s, MN_J_SWAP, out); }
+static bool m_upper(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_UPPER, out);
+}
+static bool m_lower(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_LOWER, out);
+}
+static bool m_title(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_TITLE_METHOD, out);
+}
+static bool m_capitalize(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_CAPITAL, out);
+}
+static bool m_swapcase(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_SWAP, out);
+}
 
 static bool m_replace(ARGS) {
     (void)all;
     mn_jstr old, with;
     int64_t count;
-    return mn_jarg_str(c, "replace", arg[0], &old) && mn_jarg_str(c, "replace", arg[1], &with) && mn_jarg_int(c, "count", arg[2], -1, &count) &&
-           mn_jreplace(c, *self.u.s, old, with, count, out);
+    return mn_jarg_str(c, "replace", arg[0], &old) && mn_jarg_str(c, "replace", arg[1], &with) &&
+           mn_jarg_int(c, "count", arg[2], -1, &count) && mn_jreplace(c, *self.u.s, old, with, count, out);
 }
 
-static bool m_format(ARGS) { (void)arg; return mn_jformat(c, *self.u.s, all, out); }
+static bool m_format(ARGS) {
+    (void)arg;
+    return mn_jformat(c, *self.u.s, all, out);
+}
 
 /* The part of self between the character positions arg[1] and arg[2]; *base: characters before it. */
 static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
     int64_t n = (int64_t)mn_jchars(s), from, to;
-    mn_jval a = arg[1].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[1], b = arg[2].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[2];
-    if (!mn_jcharge(c, s.len / 16) || !mn_jarg_int(c, "start", a, 0, &from) || !mn_jarg_int(c, "end", b, n, &to)) return false;
+    mn_jval a = arg[1].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[1],
+            b = arg[2].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[2];
+    if (!mn_jcharge(c, s.len / 16) || !mn_jarg_int(c, "start", a, 0, &from) || !mn_jarg_int(c, "end", b, n, &to))
+        return false;
     if (from < 0) from = from < -n ? 0 : from + n;
     if (to < 0) to = to < -n ? 0 : to + n;
     to = MN_MIN(to, n);
@@ -87,18 +136,32 @@ static bool find(mn_jctx *c, mn_jval self, const mn_jval *arg, bool last, bool m
     *out = mn_j_int(at == SIZE_MAX ? -1 : base + (int64_t)mn_jchars(mn_jstr_slice(part, 0, at)));
     return c->status == MN_OK;
 }
-static bool m_find(ARGS) { (void)all; return find(c, self, arg, false, false, out); }
-static bool m_rfind(ARGS) { (void)all; return find(c, self, arg, true, false, out); }
-static bool m_index(ARGS) { (void)all; return find(c, self, arg, false, true, out); }
-static bool m_rindex(ARGS) { (void)all; return find(c, self, arg, true, true, out); }
+static bool m_find(ARGS) {
+    (void)all;
+    return find(c, self, arg, false, false, out);
+}
+static bool m_rfind(ARGS) {
+    (void)all;
+    return find(c, self, arg, true, false, out);
+}
+static bool m_index(ARGS) {
+    (void)all;
+    return find(c, self, arg, false, true, out);
+}
+static bool m_rindex(ARGS) {
+    (void)all;
+    return find(c, self, arg, true, true, out);
+}
 
 static bool m_count(ARGS) {
     (void)all;
     mn_jstr what, part = *self.u.s;
     int64_t base, n = 0;
     if (!mn_jarg_str(c, "count", arg[0], &what) || !window(c, *self.u.s, arg, &part, &base)) return false;
-    if (!what.len) n = base < 0 ? 0 : (int64_t)mn_jchars(part) + 1;
-    else for (size_t at = 0; base >= 0 && (at = mn_jfind(part, what, at)) != SIZE_MAX; at += what.len) n++;
+    if (!what.len)
+        n = base < 0 ? 0 : (int64_t)mn_jchars(part) + 1;
+    else
+        for (size_t at = 0; base >= 0 && (at = mn_jfind(part, what, at)) != SIZE_MAX; at += what.len) n++;
     *out = mn_j_int(n);
     return true;
 }
@@ -110,7 +173,9 @@ static bool m_join(ARGS) {
     mn_jstr piece;
     if (!mn_jiterate(c, arg[0], &l)) return false;
     for (size_t i = 0; i < l->n; i++)
-        if (!mn_jarg_str(c, "join", l->items[i], &piece) || (i && !mn_jbuf_put(c, &b, *self.u.s)) || !mn_jbuf_put(c, &b, piece)) return false;
+        if (!mn_jarg_str(c, "join", l->items[i], &piece) || (i && !mn_jbuf_put(c, &b, *self.u.s)) ||
+            !mn_jbuf_put(c, &b, piece))
+            return false;
     return mn_jbuf_value(c, &b, out);
 }
 
@@ -127,28 +192,59 @@ static bool all_chars(mn_jctx *c, mn_jval self, bool (*pass)(uint32_t), bool (*f
     return *out = mn_j_bool(any && yes), true;
 }
 static bool alnum(uint32_t u) { return mn_jcode_alpha(u) || mn_jcode_digit(u); }
-static bool m_isdigit(ARGS) { UNUSED_ARGS; return all_chars(c, self, mn_jcode_digit, NULL, out); }
-static bool m_isalpha(ARGS) { UNUSED_ARGS; return all_chars(c, self, mn_jcode_alpha, NULL, out); }
-static bool m_isalnum(ARGS) { UNUSED_ARGS; return all_chars(c, self, alnum, NULL, out); }
-static bool m_isspace(ARGS) { UNUSED_ARGS; return all_chars(c, self, mn_jcode_space, NULL, out); }
-static bool m_isupper(ARGS) { UNUSED_ARGS; return all_chars(c, self, mn_jcode_upper, mn_jcode_lower, out); }
-static bool m_islower(ARGS) { UNUSED_ARGS; return all_chars(c, self, mn_jcode_lower, mn_jcode_upper, out); }
+static bool m_isdigit(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_digit, NULL, out);
+}
+static bool m_isalpha(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_alpha, NULL, out);
+}
+static bool m_isalnum(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, alnum, NULL, out);
+}
+static bool m_isspace(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_space, NULL, out);
+}
+static bool m_isupper(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_upper, mn_jcode_lower, out);
+}
+static bool m_islower(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_lower, mn_jcode_upper, out);
+}
 
 static bool pad(mn_jctx *c, mn_jval self, const mn_jval *arg, char align, mn_jval *out) {
     mn_jbuf b = {0};
     mn_jstr fill = {" ", NULL, 1, 0, false};
     int64_t width;
-    if (!mn_jarg_int(c, "width", arg[0], 0, &width) || (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "fill", arg[1], &fill))) return false;
+    if (!mn_jarg_int(c, "width", arg[0], 0, &width) ||
+        (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "fill", arg[1], &fill)))
+        return false;
     if (mn_jchars(fill) != 1) return mn_jfail(c, "the fill character must be one character");
     if (align == '^') { // Python puts the odd one left when both the margin and the width are odd
-        int64_t n = (int64_t)mn_jchars(*self.u.s), margin = width > n ? width - n : 0, left = margin / 2 + (margin & width & 1);
-        return mn_jpad(c, &b, *self.u.s, n + left, '>', fill) && mn_jpad(c, &b, (mn_jstr){"", NULL, 0, 0, false}, margin - left, '<', fill) && mn_jbuf_value(c, &b, out);
+        int64_t n = (int64_t)mn_jchars(*self.u.s), margin = width > n ? width - n : 0,
+                left = margin / 2 + (margin & width & 1);
+        return mn_jpad(c, &b, *self.u.s, n + left, '>', fill) &&
+               mn_jpad(c, &b, (mn_jstr){"", NULL, 0, 0, false}, margin - left, '<', fill) && mn_jbuf_value(c, &b, out);
     }
     return mn_jpad(c, &b, *self.u.s, width, align, fill) && mn_jbuf_value(c, &b, out);
 }
-static bool m_center(ARGS) { (void)all; return pad(c, self, arg, '^', out); }
-static bool m_ljust(ARGS) { (void)all; return pad(c, self, arg, '<', out); }
-static bool m_rjust(ARGS) { (void)all; return pad(c, self, arg, '>', out); }
+static bool m_center(ARGS) {
+    (void)all;
+    return pad(c, self, arg, '^', out);
+}
+static bool m_ljust(ARGS) {
+    (void)all;
+    return pad(c, self, arg, '<', out);
+}
+static bool m_rjust(ARGS) {
+    (void)all;
+    return pad(c, self, arg, '>', out);
+}
 
 static bool m_zfill(ARGS) {
     (void)all;
@@ -168,8 +264,14 @@ static bool remove_affix(mn_jctx *c, mn_jval self, mn_jval with, bool end, mn_jv
     if (!yes) return *out = self, true;
     return mn_j_string(c, end ? mn_jstr_slice(s, 0, s.len - w.len) : mn_jstr_slice(s, w.len, s.len), out);
 }
-static bool m_removeprefix(ARGS) { (void)all; return remove_affix(c, self, arg[0], false, out); }
-static bool m_removesuffix(ARGS) { (void)all; return remove_affix(c, self, arg[0], true, out); }
+static bool m_removeprefix(ARGS) {
+    (void)all;
+    return remove_affix(c, self, arg[0], false, out);
+}
+static bool m_removesuffix(ARGS) {
+    (void)all;
+    return remove_affix(c, self, arg[0], true, out);
+}
 
 static bool partition(mn_jctx *c, mn_jval self, mn_jval by, bool last, mn_jval *out) {
     mn_jstr sep, s = *self.u.s;
@@ -185,8 +287,14 @@ static bool partition(mn_jctx *c, mn_jval self, mn_jval by, bool last, mn_jval *
     *out = mn_j_listval(MN_J_TUPLE, l);
     return l && c->status == MN_OK;
 }
-static bool m_partition(ARGS) { (void)all; return partition(c, self, arg[0], false, out); }
-static bool m_rpartition(ARGS) { (void)all; return partition(c, self, arg[0], true, out); }
+static bool m_partition(ARGS) {
+    (void)all;
+    return partition(c, self, arg[0], false, out);
+}
+static bool m_rpartition(ARGS) {
+    (void)all;
+    return partition(c, self, arg[0], true, out);
+}
 
 /* ---- dicts ---- */
 
@@ -208,9 +316,18 @@ static bool view(mn_jctx *c, mn_jval self, int what, mn_jval *out) { // 0 keys, 
     *out = mn_j_listval(MN_J_VIEW, l);
     return true;
 }
-static bool m_keys(ARGS) { UNUSED_ARGS; return view(c, self, 0, out); }
-static bool m_values(ARGS) { UNUSED_ARGS; return view(c, self, 1, out); }
-static bool m_items(ARGS) { UNUSED_ARGS; return view(c, self, 2, out); }
+static bool m_keys(ARGS) {
+    UNUSED_ARGS;
+    return view(c, self, 0, out);
+}
+static bool m_values(ARGS) {
+    UNUSED_ARGS;
+    return view(c, self, 1, out);
+}
+static bool m_items(ARGS) {
+    UNUSED_ARGS;
+    return view(c, self, 2, out);
+}
 
 static bool m_get(ARGS) {
     (void)all;
@@ -219,7 +336,11 @@ static bool m_get(ARGS) {
     return c->status == MN_OK;
 }
 
-static bool m_copy(ARGS) { UNUSED_ARGS; (void)c; return *out = self, true; } // values do not change
+static bool m_copy(ARGS) {
+    UNUSED_ARGS;
+    (void)c;
+    return *out = self, true;
+} // values do not change
 
 /* ---- lists ---- */
 
@@ -233,7 +354,11 @@ static bool list_count(mn_jctx *c, mn_jval self, mn_jval item, bool first, int64
     }
     return true;
 }
-static bool m_list_count(ARGS) { (void)all; int64_t n; return list_count(c, self, arg[0], false, &n) && (*out = mn_j_int(n), true); }
+static bool m_list_count(ARGS) {
+    (void)all;
+    int64_t n;
+    return list_count(c, self, arg[0], false, &n) && (*out = mn_j_int(n), true);
+}
 static bool m_list_index(ARGS) {
     (void)all;
     int64_t n;
@@ -264,31 +389,67 @@ static bool m_changed(ARGS) {
 }
 
 static bool m_next(ARGS) {
-    UNUSED_ARGS; (void)c;
+    UNUSED_ARGS;
+    (void)c;
     mn_jlist *l = self.u.l;
     *out = l->items[l->pos];
     l->pos = (l->pos + 1) % l->n;
     return true;
 }
-static bool m_reset(ARGS) { UNUSED_ARGS; (void)c; self.u.l->pos = 0; return *out = mn_j_of(MN_J_NONE), true; }
+static bool m_reset(ARGS) {
+    UNUSED_ARGS;
+    (void)c;
+    self.u.l->pos = 0;
+    return *out = mn_j_of(MN_J_NONE), true;
+}
 
 static const mn_jfunc str_methods[] = {
-    {"strip", "?chars", m_strip}, {"lstrip", "?chars", m_lstrip}, {"rstrip", "?chars", m_rstrip},
-    {"split", "?sep ?maxsplit", m_split}, {"rsplit", "?sep ?maxsplit", m_rsplit}, {"splitlines", "?keepends", m_splitlines},
-    {"startswith", "prefix", m_startswith}, {"endswith", "suffix", m_endswith},
-    {"upper", "", m_upper}, {"lower", "", m_lower}, {"title", "", m_title}, {"capitalize", "", m_capitalize},
-    {"swapcase", "", m_swapcase}, {"casefold", "", m_lower},
-    {"replace", "old new ?count", m_replace}, {"format", NULL, m_format},
-    {"find", "sub ?start ?end", m_find}, {"rfind", "sub ?start ?end", m_rfind}, {"index", "sub ?start ?end", m_index},
-    {"rindex", "sub ?start ?end", m_rindex}, {"count", "sub ?start ?end", m_count}, {"join", "iterable", m_join},
-    {"isdigit", "", m_isdigit}, {"isdecimal", "", m_isdigit}, {"isnumeric", "", m_isdigit}, {"isalpha", "", m_isalpha},
-    {"isalnum", "", m_isalnum}, {"isspace", "", m_isspace}, {"isupper", "", m_isupper}, {"islower", "", m_islower},
-    {"center", "width ?fill", m_center}, {"ljust", "width ?fill", m_ljust}, {"rjust", "width ?fill", m_rjust}, {"zfill", "width", m_zfill},
-    {"removeprefix", "prefix", m_removeprefix}, {"removesuffix", "suffix", m_removesuffix},
-    {"partition", "sep", m_partition}, {"rpartition", "sep", m_rpartition},
+    {"strip", "?chars", m_strip},
+    {"lstrip", "?chars", m_lstrip},
+    {"rstrip", "?chars", m_rstrip},
+    {"split", "?sep ?maxsplit", m_split},
+    {"rsplit", "?sep ?maxsplit", m_rsplit},
+    {"splitlines", "?keepends", m_splitlines},
+    {"startswith", "prefix", m_startswith},
+    {"endswith", "suffix", m_endswith},
+    {"upper", "", m_upper},
+    {"lower", "", m_lower},
+    {"title", "", m_title},
+    {"capitalize", "", m_capitalize},
+    {"swapcase", "", m_swapcase},
+    {"casefold", "", m_lower},
+    {"replace", "old new ?count", m_replace},
+    {"format", NULL, m_format},
+    {"find", "sub ?start ?end", m_find},
+    {"rfind", "sub ?start ?end", m_rfind},
+    {"index", "sub ?start ?end", m_index},
+    {"rindex", "sub ?start ?end", m_rindex},
+    {"count", "sub ?start ?end", m_count},
+    {"join", "iterable", m_join},
+    {"isdigit", "", m_isdigit},
+    {"isdecimal", "", m_isdigit},
+    {"isnumeric", "", m_isdigit},
+    {"isalpha", "", m_isalpha},
+    {"isalnum", "", m_isalnum},
+    {"isspace", "", m_isspace},
+    {"isupper", "", m_isupper},
+    {"islower", "", m_islower},
+    {"center", "width ?fill", m_center},
+    {"ljust", "width ?fill", m_ljust},
+    {"rjust", "width ?fill", m_rjust},
+    {"zfill", "width", m_zfill},
+    {"removeprefix", "prefix", m_removeprefix},
+    {"removesuffix", "suffix", m_removesuffix},
+    {"partition", "sep", m_partition},
+    {"rpartition", "sep", m_rpartition},
 };
-static const mn_jfunc dict_methods[] = {{"items", "", m_items}, {"keys", "", m_keys}, {"values", "", m_values}, {"get", "key ?default", m_get}, {"copy", "", m_copy}};
-static const mn_jfunc list_methods[] = {{"count", "value", m_list_count}, {"index", "value", m_list_index}, {"copy", "", m_copy}};
+static const mn_jfunc dict_methods[] = {{"items", "", m_items},
+                                        {"keys", "", m_keys},
+                                        {"values", "", m_values},
+                                        {"get", "key ?default", m_get},
+                                        {"copy", "", m_copy}};
+static const mn_jfunc list_methods[] = {
+    {"count", "value", m_list_count}, {"index", "value", m_list_index}, {"copy", "", m_copy}};
 static const mn_jfunc loop_methods[] = {{"cycle", NULL, m_cycle}, {"changed", NULL, m_changed}};
 static const mn_jfunc cycler_methods[] = {{"next", "", m_next}, {"reset", "", m_reset}};
 

@@ -5,7 +5,8 @@
 
 static bool bad_operands(mn_jctx *c, int op, mn_jval a, mn_jval b) {
     if (!mn_jneed_defined(c, a) || !mn_jneed_defined(c, b)) return false;
-    return mn_jfail(c, "unsupported operands for %s: '%s' and '%s'", mn_jtoken_name((mn_jtoken_type)op), mn_jtype_name(a), mn_jtype_name(b));
+    return mn_jfail(c, "unsupported operands for %s: '%s' and '%s'", mn_jtoken_name((mn_jtoken_type)op),
+                    mn_jtype_name(a), mn_jtype_name(b));
 }
 
 static bool overflow(mn_jctx *c) { return mn_jfail(c, "integer does not fit in 64 bits"); }
@@ -29,16 +30,25 @@ static bool int_op(mn_jctx *c, int op, int64_t a, int64_t b, mn_jval *out) {
     int64_t r = 0;
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && !b) return mn_jfail(c, "division by zero");
     switch (op) {
-    case MN_T_ADD: if (__builtin_add_overflow(a, b, &r)) return overflow(c); break;
-    case MN_T_SUB: if (__builtin_sub_overflow(a, b, &r)) return overflow(c); break;
-    case MN_T_MUL: if (__builtin_mul_overflow(a, b, &r)) return overflow(c); break;
+    case MN_T_ADD:
+        if (__builtin_add_overflow(a, b, &r)) return overflow(c);
+        break;
+    case MN_T_SUB:
+        if (__builtin_sub_overflow(a, b, &r)) return overflow(c);
+        break;
+    case MN_T_MUL:
+        if (__builtin_mul_overflow(a, b, &r)) return overflow(c);
+        break;
     case MN_T_POW: return int_power(c, a, b, out);
     case MN_T_DIV: *out = mn_j_float((double)a / (double)b); return true;
     case MN_T_FLOORDIV:
         if (b == -1) return int_op(c, MN_T_MUL, a, -1, out);
         r = a / b - (a % b != 0 && (a < 0) != (b < 0));
         break;
-    default: r = b == -1 ? 0 : a % b; if (r && (r < 0) != (b < 0)) r += b; break;
+    default:
+        r = b == -1 ? 0 : a % b;
+        if (r && (r < 0) != (b < 0)) r += b;
+        break;
     }
     *out = mn_j_int(r);
     return true;
@@ -52,9 +62,15 @@ static double float_mod(double a, double b) {
 
 static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && b == 0) return mn_jfail(c, "division by zero");
-    if (op == MN_T_POW && ((a == 0 && b < 0) || (a < 0 && floor(b) != b))) return mn_jfail(c, "power outside the real numbers");
-    double r = op == MN_T_ADD ? a + b : op == MN_T_SUB ? a - b : op == MN_T_MUL ? a * b : op == MN_T_DIV ? a / b
-             : op == MN_T_POW ? pow(a, b) : op == MN_T_MOD ? float_mod(a, b) : floor((a - float_mod(a, b)) / b + 0.5);
+    if (op == MN_T_POW && ((a == 0 && b < 0) || (a < 0 && floor(b) != b)))
+        return mn_jfail(c, "power outside the real numbers");
+    double r = op == MN_T_ADD   ? a + b
+               : op == MN_T_SUB ? a - b
+               : op == MN_T_MUL ? a * b
+               : op == MN_T_DIV ? a / b
+               : op == MN_T_POW ? pow(a, b)
+               : op == MN_T_MOD ? float_mod(a, b)
+                                : floor((a - float_mod(a, b)) / b + 0.5);
     *out = mn_j_float(r);
     return true;
 }
@@ -100,11 +116,13 @@ static bool repeatable(mn_jval v) { return v.type == MN_J_STR || v.type == MN_J_
 
 bool mn_jbinary(mn_jctx *c, int op, mn_jval a, mn_jval b, mn_jval *out) {
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
-        if (a.type == MN_J_FLOAT || b.type == MN_J_FLOAT) return float_op(c, op, mn_j_as_float(a), mn_j_as_float(b), out);
+        if (a.type == MN_J_FLOAT || b.type == MN_J_FLOAT)
+            return float_op(c, op, mn_j_as_float(a), mn_j_as_float(b), out);
         return int_op(c, op, mn_j_as_int(a), mn_j_as_int(b), out);
     }
     if (op == MN_T_ADD && a.type == MN_J_STR && b.type == MN_J_STR) return add_strings(c, *a.u.s, *b.u.s, out);
-    if (op == MN_T_ADD && a.type == b.type && (a.type == MN_J_LIST || a.type == MN_J_TUPLE)) return add_lists(c, a, b, out);
+    if (op == MN_T_ADD && a.type == b.type && (a.type == MN_J_LIST || a.type == MN_J_TUPLE))
+        return add_lists(c, a, b, out);
     if (op == MN_T_MOD && a.type == MN_J_STR) return mn_jpercent(c, *a.u.s, b, out);
     if (op == MN_T_MUL && repeatable(a) && mn_j_is_int(b)) return repeat(c, a, mn_j_as_int(b), out);
     if (op == MN_T_MUL && repeatable(b) && mn_j_is_int(a)) return repeat(c, b, mn_j_as_int(a), out);

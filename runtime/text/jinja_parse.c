@@ -27,14 +27,17 @@ bool mn_jnodes_add(mn_jparser *p, mn_jnodes *l, mn_jnode *n) {
 bool mn_jexpect(mn_jparser *p, mn_jtoken_type type) {
     p->c->line = p->t->line;
     if (p->t->type != type) {
-        if (p->t->type == MN_T_NAME) return mn_jfail(p->c, "expected '%s', got '%.*s'", mn_jtoken_name(type), MN_STR_ARG(p->t->text));
+        if (p->t->type == MN_T_NAME)
+            return mn_jfail(p->c, "expected '%s', got '%.*s'", mn_jtoken_name(type), MN_STR_ARG(p->t->text));
         return mn_jfail(p->c, "expected '%s', got '%s'", mn_jtoken_name(type), mn_jtoken_name(p->t->type));
     }
     p->t++;
     return true;
 }
 
-bool mn_jat_name(const mn_jparser *p, const char *name) { return p->t->type == MN_T_NAME && mn_str_is(p->t->text, name); }
+bool mn_jat_name(const mn_jparser *p, const char *name) {
+    return p->t->type == MN_T_NAME && mn_str_is(p->t->text, name);
+}
 
 bool mn_jskip_name(mn_jparser *p, const char *name) {
     if (!mn_jat_name(p, name)) return false;
@@ -43,7 +46,6 @@ bool mn_jskip_name(mn_jparser *p, const char *name) {
 }
 
 static mn_jnode *parse_body(mn_jparser *p, const char *const *ends);
-
 
 static mn_jnode *block_body(mn_jparser *p, const char *const *ends) {
     if (p->t->type == MN_T_COLON) p->t++;
@@ -109,7 +111,9 @@ static mn_jnode *parse_if(mn_jparser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
     mn_jnode *n = mn_jnode_new(p, MN_N_IF);
     while (n) {
-        if (!mn_jnodes_add(p, &n->items, mn_jparse_tuple(p, false, false, NULL)) || !mn_jnodes_add(p, &n->items, block_body(p, ends))) return NULL;
+        if (!mn_jnodes_add(p, &n->items, mn_jparse_tuple(p, false, false, NULL)) ||
+            !mn_jnodes_add(p, &n->items, block_body(p, ends)))
+            return NULL;
         if (mn_jskip_name(p, "elif")) continue;
         bool has_else = mn_jat_name(p, "else");
         p->t++;
@@ -133,7 +137,8 @@ static bool parse_signature(mn_jparser *p, mn_jnode *n) {
             p->t++;
             defaults = true;
             if (!(arg->a = mn_jparse_expr(p, true))) return false;
-        } else if (defaults) return mn_jfail(p->c, "a parameter without default follows one with a default");
+        } else if (defaults)
+            return mn_jfail(p->c, "a parameter without default follows one with a default");
         if (!mn_jnodes_add(p, &n->items, arg)) return false;
     }
     p->t++;
@@ -187,15 +192,17 @@ static mn_jnode *parse_with(mn_jparser *p) {
     while (n && p->t->type != MN_T_BLOCK_END) {
         if (n->kw.n && !mn_jexpect(p, MN_T_COMMA)) return NULL;
         mn_jnode *set = mn_jnode_new(p, MN_N_SET);
-        if (!set || !(set->a = parse_target(p, NULL, false)) || !mn_jexpect(p, MN_T_ASSIGN) || !(set->b = mn_jparse_expr(p, true)) ||
-            !mn_jnodes_add(p, &n->kw, set)) return NULL;
+        if (!set || !(set->a = parse_target(p, NULL, false)) || !mn_jexpect(p, MN_T_ASSIGN) ||
+            !(set->b = mn_jparse_expr(p, true)) || !mn_jnodes_add(p, &n->kw, set))
+            return NULL;
     }
     if (!n || !(n->body = block_body(p, ends))) return NULL;
     p->t++;
     return n;
 }
 
-static mn_jnode *parse_generation(mn_jparser *p) { // marks the assistant's text for training: the body is all there is to it
+static mn_jnode *
+parse_generation(mn_jparser *p) { // marks the assistant's text for training: the body is all there is to it
     static const char *const ends[] = {"endgeneration", NULL};
     mn_jnode *n = mn_jnode_new(p, MN_N_WITH);
     if (!n || !(n->body = block_body(p, ends))) return NULL;
@@ -220,10 +227,16 @@ static mn_jnode *parse_break(mn_jparser *p) {
 }
 
 static mn_jnode *parse_statement(mn_jparser *p) {
-    static const struct { const char *word; mn_jnode *(*parse)(mn_jparser *); } table[] = {
-        {"if", parse_if}, {"for", parse_for}, {"set", parse_set}, {"macro", parse_macro}, {"call", parse_call_block},
-        {"filter", parse_filter_block}, {"with", parse_with}, {"generation", parse_generation}, {"print", parse_print},
-        {"break", parse_break}, {"continue", parse_break},
+    static const struct {
+        const char *word;
+        mn_jnode *(*parse)(mn_jparser *);
+    } table[] = {
+        {"if", parse_if},           {"for", parse_for},
+        {"set", parse_set},         {"macro", parse_macro},
+        {"call", parse_call_block}, {"filter", parse_filter_block},
+        {"with", parse_with},       {"generation", parse_generation},
+        {"print", parse_print},     {"break", parse_break},
+        {"continue", parse_break},
     };
     mn_str word = p->t->text;
     if (!mn_jexpect(p, MN_T_NAME)) return NULL;
@@ -265,8 +278,10 @@ static mn_jnode *parse_body(mn_jparser *p, const char *const *ends) {
             if (ends) return mn_jfail(p->c, "unexpected end of template, expected '%s'", ends[0]), NULL;
             break;
         }
-        if (p->t->type == MN_T_DATA) n = data_node(p);
-        else if (p->t->type == MN_T_VAR_BEGIN) n = print_node(p);
+        if (p->t->type == MN_T_DATA)
+            n = data_node(p);
+        else if (p->t->type == MN_T_VAR_BEGIN)
+            n = print_node(p);
         else {
             p->t++; // {%
             if (at_end(p, ends)) break;

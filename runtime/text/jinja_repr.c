@@ -25,18 +25,27 @@ void mn_jfloat_repr(double f, char out[40]) {
     while (n > 1 && digits[n - 1] == '0') n--;
     digits[n] = 0;
     const char *sign = signbit(f) ? "-" : "";
-    if (exp < -4 || exp >= 16) snprintf(out, 40, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1, exp < 0 ? '-' : '+', abs(exp));
-    else if (exp < 0) snprintf(out, 40, "%s0.%.*s%s", sign, -exp - 1, "0000", digits);
-    else if (n <= exp + 1) snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "0000000000000000");
-    else snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
+    if (exp < -4 || exp >= 16)
+        snprintf(out, 40, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1, exp < 0 ? '-' : '+',
+                 abs(exp));
+    else if (exp < 0)
+        snprintf(out, 40, "%s0.%.*s%s", sign, -exp - 1, "0000", digits);
+    else if (n <= exp + 1)
+        snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "0000000000000000");
+    else
+        snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
 }
 
 static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t mark) {
     char esc[16];
-    if (u == (uint32_t)quote || u == '\\') snprintf(esc, sizeof esc, "\\%c", (char)u);
-    else if (u == '\n' || u == '\r' || u == '\t') snprintf(esc, sizeof esc, "\\%c", u == '\n' ? 'n' : u == '\r' ? 'r' : 't');
-    else if (u >= MN_J_BAD_BYTE || mn_jcode_print(u)) return mn_jbuf_code(c, b, u, mark);
-    else snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
+    if (u == (uint32_t)quote || u == '\\')
+        snprintf(esc, sizeof esc, "\\%c", (char)u);
+    else if (u == '\n' || u == '\r' || u == '\t')
+        snprintf(esc, sizeof esc, "\\%c", u == '\n' ? 'n' : u == '\r' ? 'r' : 't');
+    else if (u >= MN_J_BAD_BYTE || mn_jcode_print(u))
+        return mn_jbuf_code(c, b, u, mark);
+    else
+        snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
     return mn_jbuf_puts(c, b, esc, mark);
 }
 
@@ -62,15 +71,18 @@ static bool repr_items(mn_jctx *c, mn_jbuf *b, const mn_jlist *l, const char *op
 static bool repr_dict(mn_jctx *c, mn_jbuf *b, const mn_jdict *d) {
     if (!mn_jbuf_puts(c, b, "{", 0)) return false;
     for (size_t i = 0; i < d->n; i++)
-        if ((i && !mn_jbuf_puts(c, b, ", ", 0)) || !mn_jput_repr(c, b, d->items[i].key) || !mn_jbuf_puts(c, b, ": ", 0) ||
-            !mn_jput_repr(c, b, d->items[i].value)) return false;
+        if ((i && !mn_jbuf_puts(c, b, ", ", 0)) || !mn_jput_repr(c, b, d->items[i].key) ||
+            !mn_jbuf_puts(c, b, ": ", 0) || !mn_jput_repr(c, b, d->items[i].value))
+            return false;
     return mn_jbuf_puts(c, b, "}", 0);
 }
 
 static bool repr_range(mn_jctx *c, mn_jbuf *b, const int64_t r[3]) {
     char text[100];
-    if (r[2] == 1) snprintf(text, sizeof text, "range(%lld, %lld)", (long long)r[0], (long long)r[1]);
-    else snprintf(text, sizeof text, "range(%lld, %lld, %lld)", (long long)r[0], (long long)r[1], (long long)r[2]);
+    if (r[2] == 1)
+        snprintf(text, sizeof text, "range(%lld, %lld)", (long long)r[0], (long long)r[1]);
+    else
+        snprintf(text, sizeof text, "range(%lld, %lld, %lld)", (long long)r[0], (long long)r[1], (long long)r[2]);
     return mn_jbuf_puts(c, b, text, 0);
 }
 
@@ -81,7 +93,8 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     case MN_J_VIEW: return mn_jbuf_puts(c, b, v.u.l->name, 0) && repr_items(c, b, v.u.l, "([", "])");
     case MN_J_RANGE: return repr_range(c, b, v.u.l->range);
     case MN_J_DICT: return repr_dict(c, b, v.u.d);
-    case MN_J_NAMESPACE: return mn_jbuf_puts(c, b, "<Namespace ", 0) && repr_dict(c, b, v.u.d) && mn_jbuf_puts(c, b, ">", 0);
+    case MN_J_NAMESPACE:
+        return mn_jbuf_puts(c, b, "<Namespace ", 0) && repr_dict(c, b, v.u.d) && mn_jbuf_puts(c, b, ">", 0);
     default: return mn_jbuf_puts(c, b, "<", 0) && mn_jbuf_puts(c, b, mn_jtype_name(v), 0) && mn_jbuf_puts(c, b, ">", 0);
     }
 }
@@ -90,7 +103,8 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     char text[40];
     switch (v.type) {
     case MN_J_STR: return repr_str(c, b, *v.u.s);
-    case MN_J_MISSING: case MN_J_UNDEF: return mn_jbuf_puts(c, b, "Undefined", 0);
+    case MN_J_MISSING:
+    case MN_J_UNDEF: return mn_jbuf_puts(c, b, "Undefined", 0);
     case MN_J_NONE: return mn_jbuf_puts(c, b, "None", 0);
     case MN_J_BOOL: return mn_jbuf_puts(c, b, v.u.b ? "True" : "False", 0);
     case MN_J_INT: snprintf(text, sizeof text, "%lld", (long long)v.u.i); return mn_jbuf_puts(c, b, text, 0);

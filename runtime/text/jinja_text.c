@@ -57,16 +57,23 @@ size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
 }
 
 bool mn_jcode_space(uint32_t u) {
-    return (u >= 9 && u <= 13) || (u >= 0x1C && u <= 0x20) || u == 0x85 || u == 0xA0 || u == 0x1680 || (u >= 0x2000 && u <= 0x200A) ||
-           u == 0x2028 || u == 0x2029 || u == 0x202F || u == 0x205F || u == 0x3000;
+    return (u >= 9 && u <= 13) || (u >= 0x1C && u <= 0x20) || u == 0x85 || u == 0xA0 || u == 0x1680 ||
+           (u >= 0x2000 && u <= 0x200A) || u == 0x2028 || u == 0x2029 || u == 0x202F || u == 0x205F || u == 0x3000;
 }
 
-static utf8proc_category_t category(uint32_t u) { return u < 0x110000 ? utf8proc_category((utf8proc_int32_t)u) : UTF8PROC_CATEGORY_CN; }
+static utf8proc_category_t category(uint32_t u) {
+    return u < 0x110000 ? utf8proc_category((utf8proc_int32_t)u) : UTF8PROC_CATEGORY_CN;
+}
 
 bool mn_jcode_print(uint32_t u) {
     switch (category(u)) {
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
     case UTF8PROC_CATEGORY_ZS: return u == ' ';
     default: return true;
     }
@@ -101,16 +108,27 @@ mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides) {
 
 /* ---- letter case: the common ones of Unicode's SpecialCasing where a character becomes several ---- */
 
-static const struct { uint32_t code; const char *upper, *title; } specials[] = {
-    {0xDF, "SS", "Ss"},     {0x149, "\xCA\xBCN", "\xCA\xBCN"}, {0x1F0, "J\xCC\x8C", "J\xCC\x8C"}, {0xFB00, "FF", "Ff"},
-    {0xFB01, "FI", "Fi"},   {0xFB02, "FL", "Fl"},              {0xFB03, "FFI", "Ffi"},            {0xFB04, "FFL", "Ffl"},
-    {0xFB05, "ST", "St"},   {0xFB06, "ST", "St"},
+static const struct {
+    uint32_t code;
+    const char *upper, *title;
+} specials[] = {
+    {0xDF, "SS", "Ss"},
+    {0x149, "\xCA\xBCN", "\xCA\xBCN"},
+    {0x1F0, "J\xCC\x8C", "J\xCC\x8C"},
+    {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},
+    {0xFB02, "FL", "Fl"},
+    {0xFB03, "FFI", "Ffi"},
+    {0xFB04, "FFL", "Ffl"},
+    {0xFB05, "ST", "St"},
+    {0xFB06, "ST", "St"},
 };
 
 static bool put_upper(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark, bool title) {
     for (size_t i = 0; i < MN_COUNT(specials); i++)
         if (specials[i].code == u) return mn_jbuf_puts(c, b, title ? specials[i].title : specials[i].upper, mark);
-    if (u < 0x110000) u = (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)u) : utf8proc_toupper((utf8proc_int32_t)u));
+    if (u < 0x110000)
+        u = (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)u) : utf8proc_toupper((utf8proc_int32_t)u));
     return mn_jbuf_code(c, b, u, mark);
 }
 
@@ -134,7 +152,9 @@ static bool put_lower(mn_jctx *c, mn_jbuf *b, mn_jstr s, size_t at, size_t n, ui
     return mn_jbuf_code(c, b, u < 0x110000 ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)u) : u, mark);
 }
 
-static bool title_break(uint32_t u) { return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u); }
+static bool title_break(uint32_t u) {
+    return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u);
+}
 
 bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
     mn_jbuf b = {0};
@@ -146,8 +166,10 @@ bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
         uint8_t mark = mn_jstr_mark(s, at);
         bool raise = how == MN_J_UPPER || (how == MN_J_SWAP ? mn_jcode_lower(u) : how != MN_J_LOWER && start);
         bool title = how == MN_J_CAPITAL || how == MN_J_TITLE_METHOD;
-        if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) { if (!mn_jbuf_code(c, &b, u, mark)) return false; }
-        else if (raise ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u)) return false;
+        if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) {
+            if (!mn_jbuf_code(c, &b, u, mark)) return false;
+        } else if (raise ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u))
+            return false;
         start = how == MN_J_TITLE_METHOD ? !cased(u) : how == MN_J_TITLE_FILTER && title_break(u);
     }
     return mn_jbuf_value(c, &b, out);
@@ -163,7 +185,8 @@ bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count
     while (count != 0) {
         size_t hit = mn_jfind(s, old, at);
         if (hit == SIZE_MAX) break;
-        if (!mn_jbuf_put(c, &b, mn_jstr_slice(s, at, hit)) || !mn_jbuf_put(c, &b, with) || !mn_jcharge(c, 1)) return false;
+        if (!mn_jbuf_put(c, &b, mn_jstr_slice(s, at, hit)) || !mn_jbuf_put(c, &b, with) || !mn_jcharge(c, 1))
+            return false;
         at = hit + old.len;
         if (count > 0) count--;
         if (old.len) continue;
@@ -233,7 +256,9 @@ bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from
     return c->status == MN_OK;
 }
 
-static bool line_break(uint32_t u) { return (u >= 10 && u <= 13) || (u >= 0x1C && u <= 0x1E) || u == 0x85 || u == 0x2028 || u == 0x2029; }
+static bool line_break(uint32_t u) {
+    return (u >= 10 && u <= 13) || (u >= 0x1C && u <= 0x1E) || u == 0x85 || u == 0x2028 || u == 0x2029;
+}
 
 bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
     mn_jlist *l = mn_jlist_new(c, 0);
@@ -255,8 +280,14 @@ bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
 bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     for (size_t i = 0; i < s.len; i++) {
         char ch = s.ptr[i];
-        const char *as = ch == '&' ? "&amp;" : ch == '<' ? "&lt;" : ch == '>' ? "&gt;" : ch == '\'' ? "&#39;" : ch == '"' ? "&#34;" : NULL;
-        if (as ? !mn_jbuf_puts(c, b, as, mn_jstr_mark(s, i)) : !mn_jbuf_put(c, b, mn_jstr_slice(s, i, i + 1))) return false;
+        const char *as = ch == '&'    ? "&amp;"
+                         : ch == '<'  ? "&lt;"
+                         : ch == '>'  ? "&gt;"
+                         : ch == '\'' ? "&#39;"
+                         : ch == '"'  ? "&#34;"
+                                      : NULL;
+        if (as ? !mn_jbuf_puts(c, b, as, mn_jstr_mark(s, i)) : !mn_jbuf_put(c, b, mn_jstr_slice(s, i, i + 1)))
+            return false;
     }
     return true;
 }

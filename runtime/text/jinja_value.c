@@ -108,7 +108,9 @@ bool mn_jbuf_bytes(mn_jctx *c, mn_jbuf *b, const char *p, size_t n, uint8_t mark
     return true;
 }
 
-bool mn_jbuf_puts(mn_jctx *c, mn_jbuf *b, const char *z, uint8_t mark) { return mn_jbuf_bytes(c, b, z, strlen(z), mark); }
+bool mn_jbuf_puts(mn_jctx *c, mn_jbuf *b, const char *z, uint8_t mark) {
+    return mn_jbuf_bytes(c, b, z, strlen(z), mark);
+}
 
 bool mn_jbuf_fill(mn_jctx *c, mn_jbuf *b, char byte, int64_t n) {
     if (n <= 0) return true;
@@ -161,7 +163,8 @@ mn_jdict *mn_jdict_new(mn_jctx *c) { return mn_jalloc(c, 1, sizeof(mn_jdict)); }
 
 mn_jval *mn_jdict_name(const mn_jdict *d, mn_str name) {
     for (size_t i = 0; i < d->n; i++)
-        if (d->items[i].key.type == MN_J_STR && mn_str_eq(mn_jstr_bytes(d->items[i].key.u.s), name)) return &d->items[i].value;
+        if (d->items[i].key.type == MN_J_STR && mn_str_eq(mn_jstr_bytes(d->items[i].key.u.s), name))
+            return &d->items[i].value;
     return NULL;
 }
 
@@ -209,19 +212,26 @@ bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value) {
 /* ---- questions ---- */
 
 const char *mn_jtype_name(mn_jval v) {
-    static const char *const names[] = {"missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "range",
-                                        "dict view", "generator", "dict", "Namespace", "Macro", "function", "method", "LoopContext", "Cycler", "Joiner"};
+    static const char *const names[] = {"missing",   "Undefined", "NoneType",    "bool",      "int",
+                                        "float",     "str",       "list",        "tuple",     "range",
+                                        "dict view", "generator", "dict",        "Namespace", "Macro",
+                                        "function",  "method",    "LoopContext", "Cycler",    "Joiner"};
     return v.type == MN_J_VIEW ? v.u.l->name : names[v.type];
 }
 
 bool mn_jtruth(mn_jval v) {
     switch (v.type) {
-    case MN_J_MISSING: case MN_J_UNDEF: case MN_J_NONE: return false;
+    case MN_J_MISSING:
+    case MN_J_UNDEF:
+    case MN_J_NONE: return false;
     case MN_J_BOOL: return v.u.b;
     case MN_J_INT: return v.u.i != 0;
     case MN_J_FLOAT: return v.u.f != 0;
     case MN_J_STR: return v.u.s->len > 0;
-    case MN_J_LIST: case MN_J_TUPLE: case MN_J_RANGE: case MN_J_VIEW: return v.u.l->n > 0;
+    case MN_J_LIST:
+    case MN_J_TUPLE:
+    case MN_J_RANGE:
+    case MN_J_VIEW: return v.u.l->n > 0;
     case MN_J_DICT: return v.u.d->n > 0;
     default: return true;
     }
@@ -247,7 +257,8 @@ static bool equal_dicts(mn_jctx *c, const mn_jdict *a, const mn_jdict *b, bool *
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
     *equal = false;
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
-        *equal = a.type == MN_J_FLOAT || b.type == MN_J_FLOAT ? mn_j_as_float(a) == mn_j_as_float(b) : mn_j_as_int(a) == mn_j_as_int(b);
+        *equal = a.type == MN_J_FLOAT || b.type == MN_J_FLOAT ? mn_j_as_float(a) == mn_j_as_float(b)
+                                                              : mn_j_as_int(a) == mn_j_as_int(b);
         return true;
     }
     if (a.type != b.type) return true;
@@ -311,7 +322,9 @@ bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
     *found = false;
     if (in.type == MN_J_STR) {
-        if (item.type != MN_J_STR) return mn_jneed_defined(c, item) && mn_jfail(c, "'in <string>' needs a string, not %s", mn_jtype_name(item));
+        if (item.type != MN_J_STR)
+            return mn_jneed_defined(c, item) &&
+                   mn_jfail(c, "'in <string>' needs a string, not %s", mn_jtype_name(item));
         *found = mn_jfind(*in.u.s, *item.u.s, 0) != SIZE_MAX;
         return mn_jcharge(c, in.u.s->len / 64);
     }
@@ -330,7 +343,10 @@ bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n) {
     switch (v.type) {
     case MN_J_UNDEF: *n = 0; return true;
     case MN_J_STR: *n = (int64_t)mn_jchars(*v.u.s); return mn_jcharge(c, v.u.s->len / 64);
-    case MN_J_LIST: case MN_J_TUPLE: case MN_J_RANGE: case MN_J_VIEW: *n = (int64_t)v.u.l->n; return true;
+    case MN_J_LIST:
+    case MN_J_TUPLE:
+    case MN_J_RANGE:
+    case MN_J_VIEW: *n = (int64_t)v.u.l->n; return true;
     case MN_J_DICT: *n = (int64_t)v.u.d->n; return true;
     default: return mn_jfail(c, "object of type '%s' has no length", mn_jtype_name(v));
     }

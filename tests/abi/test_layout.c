@@ -1,3 +1,4 @@
+/* clang-format off: a table, one line per fact */
 /* test_layout.c -- sizes, offsets and values of plugin.h, frozen on 64-bit machines. A line here never changes; new fields
  * and values get new lines. What fails to compile is a broken ABI. */
 #include <minerva/plugin.h>

@@ -6,10 +6,14 @@
 #include <string.h>
 
 static void *fuzz_alloc(void *self, uint64_t n, uint64_t align) {
-    (void)self; (void)align;
+    (void)self;
+    (void)align;
     return n > (uint64_t)1 << 28 ? NULL : malloc(n ? (size_t)n : 1);
 }
-static void fuzz_release(void *self, void *p) { (void)self; free(p); }
+static void fuzz_release(void *self, void *p) {
+    (void)self;
+    free(p);
+}
 
 static void fuzz_value(const mn_value *v) {
     volatile uint64_t sum = 0;
@@ -31,7 +35,11 @@ static int fuzz_inside(const mn_file *files, uint32_t n, const mn_plane *p) {
 }
 
 static void fuzz_model(const mn_file *files, uint32_t n) {
-    static mn_host host = {.size = sizeof host, .abi = MN_ABI_VERSION, .abi_min = MN_ABI_VERSION, .alloc = fuzz_alloc, .release = fuzz_release};
+    static mn_host host = {.size = sizeof host,
+                           .abi = MN_ABI_VERSION,
+                           .abi_min = MN_ABI_VERSION,
+                           .alloc = fuzz_alloc,
+                           .release = fuzz_release};
     mn_error err = {.size = sizeof err};
     mn_guess guess = {.size = sizeof guess};
     mn_parsed *m = NULL;
@@ -46,7 +54,8 @@ static void fuzz_model(const mn_file *files, uint32_t n) {
         for (uint32_t i = 0; loader->tensor_at(m, i, &t) == MN_OK; i++)
             if (!fuzz_inside(files, n, t.planes)) abort();
         loader->close(m);
-    } else if (!err.msg[0]) abort();
+    } else if (!err.msg[0])
+        abort();
     plugin->shutdown(plugin->self);
 }
 #endif

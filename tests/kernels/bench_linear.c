@@ -17,8 +17,23 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef struct { const mnk_linear *kern; mnc_weight w; float *x, *y; uint8_t *xq; int64_t r; bool blas; const uint8_t *mem; uint64_t bytes, sink; } work;
-typedef struct { work *w; uint32_t i, n; void *panel; pthread_barrier_t *at; double *took; } worker;
+typedef struct {
+    const mnk_linear *kern;
+    mnc_weight w;
+    float *x, *y;
+    uint8_t *xq;
+    int64_t r;
+    bool blas;
+    const uint8_t *mem;
+    uint64_t bytes, sink;
+} work;
+typedef struct {
+    work *w;
+    uint32_t i, n;
+    void *panel;
+    pthread_barrier_t *at;
+    double *took;
+} worker;
 
 static void once(worker *t) {
     work *w = t->w;
@@ -27,16 +42,19 @@ static void once(worker *t) {
         __atomic_add_fetch(&w->sink, read_streams(w->mem + t->i * part, part), __ATOMIC_RELAXED);
         return;
     }
-    int64_t units = w->w.rows / 16, lo = units * t->i / t->n * 16, hi = units * (t->i + 1) / t->n * 16, ldq = mnk_quant_bytes(K);
+    int64_t units = w->w.rows / 16, lo = units * t->i / t->n * 16, hi = units * (t->i + 1) / t->n * 16,
+            ldq = mnk_quant_bytes(K);
     if (w->blas) {
         mnk_blas_rows(&w->w, w->x, w->r, w->y, w->w.rows, lo, hi);
         return;
     }
     if (w->kern->quantised_x) {
-        for (int64_t i = w->r * t->i / t->n; i < w->r * (t->i + 1) / t->n; i++) mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
+        for (int64_t i = w->r * t->i / t->n; i < w->r * (t->i + 1) / t->n; i++)
+            mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
         pthread_barrier_wait(t->at);
     }
-    mnk_linear_rows(w->kern, &w->w, w->kern->quantised_x ? w->xq : (const uint8_t *)w->x, w->kern->quantised_x ? ldq : 4 * K, w->r, w->y, w->w.rows, lo, hi, t->panel);
+    mnk_linear_rows(w->kern, &w->w, w->kern->quantised_x ? w->xq : (const uint8_t *)w->x,
+                    w->kern->quantised_x ? ldq : 4 * K, w->r, w->y, w->w.rows, lo, hi, t->panel);
 }
 static void *thread_main(void *p) {
     worker *t = p;
@@ -70,8 +88,10 @@ static double seconds(work *w, uint32_t n) { /* median */
 }
 
 static void line(const char *name, work *w, uint32_t n, double limit) {
-    double s = seconds(w, n), bytes = (double)w->w.row_bytes * (double)w->w.rows, flop = 2.0 * K * (double)w->w.rows * (double)w->r;
-    printf("| %-22s | %4lld | %6.1f | %3.0f %% | %7.1f |\n", name, (long long)w->r, bytes / s * 1e-9, 100 * bytes / s / limit, flop / s * 1e-9);
+    double s = seconds(w, n), bytes = (double)w->w.row_bytes * (double)w->w.rows,
+           flop = 2.0 * K * (double)w->w.rows * (double)w->r;
+    printf("| %-22s | %4lld | %6.1f | %3.0f %% | %7.1f |\n", name, (long long)w->r, bytes / s * 1e-9,
+           100 * bytes / s / limit, flop / s * 1e-9);
     fflush(stdout);
 }
 
@@ -92,13 +112,20 @@ int main(int argc, char **argv) {
     w.y = malloc(sizeof(float) * 512 * 16384 > BIG / 16 ? sizeof(float) * 512 * 16384 : BIG / 16);
     for (int i = 0; i < 512 * K; i++) w.x[i] = (float)(i % 17 - 8) * 0.1f;
     double limit = BIG / seconds(&w, n) * 1e-9 * 1e9;
-    printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read loop | GFLOP/s |\n|---|---|---|---|---|\n", n, READ_STREAMS, limit * 1e-9);
+    printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read "
+           "loop | GFLOP/s |\n|---|---|---|---|---|\n",
+           n, READ_STREAMS, limit * 1e-9);
     for (uint32_t i = 0; i < n_rows; i++) {
         if (!rows[i].linear || rows[i].isa > mnk_isa_cap(level, cap) || (argc > 2 && rows[i].isa < cap)) continue;
         for (int j = 0; j < 5; j++) {
             uint32_t t = rows[i].dtype;
             w.kern = rows[i].linear, w.blas = false, w.r = rows_of[j];
-            w.w.dtype = (mn_dtype){t, t == MN_Q8_0 || t == MN_Q4_0 ? 32 : 1, t == MN_F32 ? 4 : t == MN_Q8_0 ? 34 : t == MN_Q4_0 ? 18 : 2, 1};
+            w.w.dtype = (mn_dtype){t, t == MN_Q8_0 || t == MN_Q4_0 ? 32 : 1,
+                                   t == MN_F32    ? 4
+                                   : t == MN_Q8_0 ? 34
+                                   : t == MN_Q4_0 ? 18
+                                                  : 2,
+                                   1};
             w.w.data = mem, w.w.cols = K, w.w.row_bytes = (uint64_t)K / w.w.dtype.block_elems * w.w.dtype.block_bytes;
             w.w.rows = w.r < 20 ? (int64_t)(BIG / w.w.row_bytes / 16 * 16) : w.r == 20 ? 32000 : 5632;
             if (w.r == 512 && rows[i].isa == MNK_GENERIC) w.w.rows = 1024;

@@ -8,7 +8,10 @@
 
 #define BYTES (1ull << 30) /* beyond any cache */
 enum { MAX_THREADS = 64 };
-typedef struct { const uint8_t *mem; uint64_t bytes, sum; } part;
+typedef struct {
+    const uint8_t *mem;
+    uint64_t bytes, sum;
+} part;
 
 static double now(void) {
     struct timespec t;
@@ -30,7 +33,8 @@ int main(int argc, char **argv) {
     part w[MAX_THREADS];
     double gbps[64];
     uint8_t *mem = aligned_alloc(2u << 20, BYTES);
-    if (n < 1 || n > MAX_THREADS || runs < 1 || runs > 64 || !mem) return fprintf(stderr, "usage: bench_read [threads [runs]]\n"), 2;
+    if (n < 1 || n > MAX_THREADS || runs < 1 || runs > 64 || !mem)
+        return fprintf(stderr, "usage: bench_read [threads [runs]]\n"), 2;
     madvise(mem, BYTES, MADV_HUGEPAGE); /* as few misses of the address cache as can be: the limit, not the habit */
     memset(mem, 1, BYTES);
     for (int r = 0; r < runs; r++) {

@@ -12,8 +12,10 @@ bool h_open(h_plugin *p, const char *name) {
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     const char *root = getenv("MINERVA_BUILD_ROOT");
     memset(p, 0, sizeof *p);
-    if (strchr(name, '/')) snprintf(path, sizeof path, "%s", name);
-    else snprintf(path, sizeof path, "%s/plugins/%s/%s.so", root ? root : ".", name, name);
+    if (strchr(name, '/'))
+        snprintf(path, sizeof path, "%s", name);
+    else
+        snprintf(path, sizeof path, "%s/plugins/%s/%s.so", root ? root : ".", name, name);
     if (access(path, R_OK)) return false;
     if (!(p->so = dlopen(path, RTLD_NOW | RTLD_LOCAL))) fail_msg("%s: %s", path, dlerror());
     mn_entry_fn entry;
@@ -40,7 +42,9 @@ void h_close(h_plugin *p) {
 h_case *h_new(void) {
     h_case *c = calloc(1, sizeof *c);
     assert_non_null(c);
-    c->g = (mn_graph){sizeof c->g, 0, 0, 0, sizeof(mn_node), sizeof(mn_tensor), sizeof(mn_symbol), 0, c->n, c->t, c->sym, c->operands, c->attrs, 0, {0}};
+    c->g = (mn_graph){sizeof c->g,       0, 0,    0,    sizeof(mn_node), sizeof(mn_tensor),
+                      sizeof(mn_symbol), 0, c->n, c->t, c->sym,          c->operands,
+                      c->attrs,          0, {0}};
     c->kv = -1;
     return c;
 }
@@ -51,20 +55,25 @@ void h_free(h_case *c) {
 }
 
 static mn_dtype type_of(uint32_t id) {
-#define ROW(name, i, elems, bytes, planes) if (id == (i)) return (mn_dtype){i, elems, bytes, planes};
+#define ROW(name, i, elems, bytes, planes)                                                                             \
+    if (id == (i)) return (mn_dtype){i, elems, bytes, planes};
     MN_DTYPES(ROW)
 #undef ROW
     return (mn_dtype){0, 1, 1, 1};
 }
 
-uint64_t h_dtype_bytes(uint32_t dtype, int64_t n) { return (uint64_t)n / type_of(dtype).block_elems * type_of(dtype).block_bytes; }
+uint64_t h_dtype_bytes(uint32_t dtype, int64_t n) {
+    return (uint64_t)n / type_of(dtype).block_elems * type_of(dtype).block_bytes;
+}
 
-int32_t h_tensor(h_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim, const void *data, const char *name) {
+int32_t h_tensor(h_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim, const void *data,
+                 const char *name) {
     int32_t i = (int32_t)c->g.n_tensors++;
     assert_true(i < H_MAX_TENSORS);
     mn_tensor *t = &c->t[i];
     int64_t n = 1;
-    *t = (mn_tensor){.dtype = type_of(dtype), .n_dim = n_dim, .role = role, .alias_of = -1, .name = {name, strlen(name)}};
+    *t = (mn_tensor){
+        .dtype = type_of(dtype), .n_dim = n_dim, .role = role, .alias_of = -1, .name = {name, strlen(name)}};
     for (uint32_t d = 0; d < n_dim; d++) {
         t->dim[d] = dim[d];
         n *= dim[d] < 0 ? c->sym[~dim[d]].max : dim[d];
@@ -76,11 +85,14 @@ int32_t h_tensor(h_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const
     return i;
 }
 
-int32_t h_vec(h_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data, const char *name) { return h_tensor(c, role, dtype, 1, &d0, data, name); }
+int32_t h_vec(h_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data, const char *name) {
+    return h_tensor(c, role, dtype, 1, &d0, data, name);
+}
 int32_t h_mat(h_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, const void *data, const char *name) {
     return h_tensor(c, role, dtype, 2, (const int64_t[]){d0, d1}, data, name);
 }
-int32_t h_cube(h_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2, const void *data, const char *name) {
+int32_t h_cube(h_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2, const void *data,
+               const char *name) {
     return h_tensor(c, role, dtype, 3, (const int64_t[]){d0, d1, d2}, data, name);
 }
 
@@ -99,10 +111,12 @@ uint64_t h_f64(double v) {
     return bits;
 }
 
-void h_node(h_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
+void h_node(h_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out,
+            const uint64_t *attr, uint32_t n_attr) {
     mn_graph *g = &c->g;
     assert_true(g->n_nodes < H_MAX_NODES && g->n_operands + n_in + n_out <= 256 && g->n_attrs + n_attr <= 128);
-    c->n[g->n_nodes++] = (mn_node){op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr, 0, 0};
+    c->n[g->n_nodes++] =
+        (mn_node){op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr, 0, 0};
     if (n_in) memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
     if (n_out) memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
     if (n_attr) memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
@@ -253,9 +267,11 @@ static void quantise_block(uint32_t dtype, const float *x, uint8_t *out) {
     uint16_t d = to_f16(max / (dtype == MN_Q8_0 ? 127 : 7));
     float inv = from_f16(d) > 0 ? 1 / from_f16(d) : 0;
     memcpy(out, &d, 2);
-    for (int i = 0; dtype == MN_Q8_0 && i < 32; i++) out[2 + i] = (uint8_t)(int8_t)fmaxf(-127, fminf(127, nearbyintf(x[i] * inv)));
+    for (int i = 0; dtype == MN_Q8_0 && i < 32; i++)
+        out[2 + i] = (uint8_t)(int8_t)fmaxf(-127, fminf(127, nearbyintf(x[i] * inv)));
     for (int i = 0; dtype == MN_Q4_0 && i < 16; i++) {
-        int lo = (int)fmaxf(-8, fminf(7, nearbyintf(x[i] * inv))) + 8, hi = (int)fmaxf(-8, fminf(7, nearbyintf(x[16 + i] * inv))) + 8;
+        int lo = (int)fmaxf(-8, fminf(7, nearbyintf(x[i] * inv))) + 8,
+            hi = (int)fmaxf(-8, fminf(7, nearbyintf(x[16 + i] * inv))) + 8;
         out[2 + i] = (uint8_t)(lo | hi << 4);
     }
 }
@@ -266,10 +282,14 @@ void h_quantise(uint32_t dtype, const float *x, int64_t n, void *out) {
         uint16_t h = to_f16(x[i]);
         uint32_t bits;
         memcpy(&bits, &x[i], 4);
-        if (dtype == MN_F32) memcpy(o + 4 * i, &x[i], 4);
-        else if (dtype == MN_F16) memcpy(o + 2 * i, &h, 2);
-        else if (dtype == MN_BF16) h = (uint16_t)(bits >> 16), memcpy(o + 2 * i, &h, 2);
-        else if (i % 32 == 0) quantise_block(dtype, x + i, o + h_dtype_bytes(dtype, i));
+        if (dtype == MN_F32)
+            memcpy(o + 4 * i, &x[i], 4);
+        else if (dtype == MN_F16)
+            memcpy(o + 2 * i, &h, 2);
+        else if (dtype == MN_BF16)
+            h = (uint16_t)(bits >> 16), memcpy(o + 2 * i, &h, 2);
+        else if (i % 32 == 0)
+            quantise_block(dtype, x + i, o + h_dtype_bytes(dtype, i));
     }
 }
 
@@ -277,13 +297,21 @@ void h_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
     const uint8_t *p = x;
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
-        if (dtype == MN_F32) { memcpy(&out[i], p + 4 * i, 4); continue; }
+        if (dtype == MN_F32) {
+            memcpy(&out[i], p + 4 * i, 4);
+            continue;
+        }
         const uint8_t *b = dtype == MN_Q8_0 ? p + i / 32 * 34 : dtype == MN_Q4_0 ? p + i / 32 * 18 : p + 2 * i;
         memcpy(&h, b, 2);
         int j = (int)(i % 32);
-        if (dtype == MN_F16) out[i] = from_f16(h);
-        else if (dtype == MN_BF16) out[i] = ldexpf((float)((h & 127) | (h & 0x7f80 ? 128 : 0)), ((h >> 7 & 255) ? (h >> 7 & 255) : 1) - 134) * (h & 0x8000 ? -1.0f : 1.0f);
-        else if (dtype == MN_Q8_0) out[i] = from_f16(h) * (float)(int8_t)b[2 + j];
-        else out[i] = from_f16(h) * (float)((j < 16 ? b[2 + j] & 15 : b[2 + j - 16] >> 4) - 8);
+        if (dtype == MN_F16)
+            out[i] = from_f16(h);
+        else if (dtype == MN_BF16)
+            out[i] = ldexpf((float)((h & 127) | (h & 0x7f80 ? 128 : 0)), ((h >> 7 & 255) ? (h >> 7 & 255) : 1) - 134) *
+                     (h & 0x8000 ? -1.0f : 1.0f);
+        else if (dtype == MN_Q8_0)
+            out[i] = from_f16(h) * (float)(int8_t)b[2 + j];
+        else
+            out[i] = from_f16(h) * (float)((j < 16 ? b[2 + j] & 15 : b[2 + j - 16] >> 4) - 8);
     }
 }

@@ -26,7 +26,8 @@ static void *give(void *self, uint64_t bytes, uint64_t align) {
     void *p = NULL;
     (void)self;
     if (atomic_load(&fail_in) >= 0 && (atomic_load(&fail_in) == 0 || atomic_fetch_sub(&fail_in, 1) == 0)) return NULL;
-    if (bytes > (uint64_t)1 << 36 || posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes ? bytes : 1)) return NULL;
+    if (bytes > (uint64_t)1 << 36 || posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes ? bytes : 1))
+        return NULL;
     memset(p, 0xa5, bytes);
     atomic_fetch_add(&live, 1);
     return p;
@@ -38,7 +39,11 @@ static void take_back(void *self, void *p) {
     free(p);
 }
 
-typedef struct { void (*fn)(void *, uint32_t, uint32_t); void *arg; uint32_t i, n; } task;
+typedef struct {
+    void (*fn)(void *, uint32_t, uint32_t);
+    void *arg;
+    uint32_t i, n;
+} task;
 static void *run_task(void *p) {
     task *t = p;
     t->fn(t->arg, t->i, t->n);
@@ -58,8 +63,14 @@ static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, u
     return MN_OK;
 }
 
-static uint32_t workers(void *self) { (void)self; return n_workers; }
-static int32_t progress(void *self, float done, mn_str what) { (void)self, (void)done, (void)what; return 0; }
+static uint32_t workers(void *self) {
+    (void)self;
+    return n_workers;
+}
+static int32_t progress(void *self, float done, mn_str what) {
+    (void)self, (void)done, (void)what;
+    return 0;
+}
 static uint64_t now_ns(void *self) {
     struct timespec t;
     (void)self;
@@ -72,6 +83,10 @@ static int32_t option(void *self, const char *key, mn_str *value) {
     *value = (mn_str){option_value, strlen(option_value)};
     return 1;
 }
-static const void *query(void *self, const char *id) { (void)self, (void)id; return NULL; }
+static const void *query(void *self, const char *id) {
+    (void)self, (void)id;
+    return NULL;
+}
 
-const mn_host h_host = {sizeof(mn_host), MN_ABI_VERSION, MN_ABI_VERSION, 0, NULL, log_line, give, take_back, parallel, workers, progress, now_ns, option, query};
+const mn_host h_host = {sizeof(mn_host), MN_ABI_VERSION, MN_ABI_VERSION, 0,        NULL,   log_line, give,
+                        take_back,       parallel,       workers,        progress, now_ns, option,   query};

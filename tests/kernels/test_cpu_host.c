@@ -8,8 +8,15 @@
 #include <string.h>
 
 static h_plugin p;
-static int setup(void **state) { (void)state; return h_open(&p, "reference") ? 0 : -1; }
-static int teardown(void **state) { (void)state; h_close(&p); return 0; }
+static int setup(void **state) {
+    (void)state;
+    return h_open(&p, "reference") ? 0 : -1;
+}
+static int teardown(void **state) {
+    (void)state;
+    h_close(&p);
+    return 0;
+}
 #define ERR(e) mn_error e = {sizeof e, 0, 0, ~0u, 0, {0}}
 
 /* x -> (linear, add, norm) x 3 -> y, with n_tokens as symbol 0 */
@@ -25,8 +32,13 @@ static h_case *chain(void) {
     int32_t at = h_mat(c, MN_ROLE_INPUT, MN_F32, ~0, D, x, "x");
     for (int l = 0; l < LAYERS; l++) {
         for (int i = 0; i < D * D; i++) w[i] = h_rand(&seed);
-        int32_t m = h_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w, l == 0 ? "w0" : l == 1 ? "w1" : "w2"), n = h_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
-        int32_t a = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"), b = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
+        int32_t m = h_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
+                          l == 0   ? "w0"
+                          : l == 1 ? "w1"
+                                   : "w2"),
+                n = h_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
+        int32_t a = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"),
+                b = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
         int32_t y = h_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D, NULL, "y");
         h_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
         h_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
@@ -37,7 +49,9 @@ static h_case *chain(void) {
 }
 
 static const int64_t t_max[1] = {T_MAX};
-static mn_compile ask(h_case *c) { return (mn_compile){sizeof(mn_compile), MN_PRECISION_EXACT, &c->g, 0, c->g.n_nodes, t_max, NULL, {0}, MN_F32, 0}; }
+static mn_compile ask(h_case *c) {
+    return (mn_compile){sizeof(mn_compile), MN_PRECISION_EXACT, &c->g, 0, c->g.n_nodes, t_max, NULL, {0}, MN_F32, 0};
+}
 
 static mn_weight_src source(h_case *c, uint32_t t, mn_plane *plane) {
     *plane = (mn_plane){c->data[t], c->bytes[t], MN_PLANE_DATA, c->t[t].dtype.id, {0}, {0}};
@@ -75,7 +89,8 @@ static void test_segments_and_symbols(void **state) {
     assert_int_equal(p.be->wrap(p.dev, c->data[x], c->bytes[x], &bx, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &bm, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &by, &err), MN_OK);
-    mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]}, {(uint32_t)mid, 0, bm, 0, c->bytes[x]}}, second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
+    mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]}, {(uint32_t)mid, 0, bm, 0, c->bytes[x]}},
+               second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
     mn_program *prog[2];
     mn_context *ctx[2];
     for (int i = 0; i < 2; i++) {
@@ -92,7 +107,8 @@ static void test_segments_and_symbols(void **state) {
         assert_memory_equal(got, whole, (size_t)n * D * 4);
         if (n < T_MAX) assert_true(got[n * D] == 0);
     }
-    for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1) assert_int_equal(p.be->execute(ctx[0], &n, NULL, &err), MN_INVALID);
+    for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1)
+        assert_int_equal(p.be->execute(ctx[0], &n, NULL, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "n_tokens"));
     /* an input that nobody bound; a buffer too small; a binding past its buffer's end */
     assert_int_equal(p.be->context_bind(ctx[1], second + 1, 1, sizeof(mn_binding), &err), MN_INVALID);
@@ -213,7 +229,8 @@ static void test_weight_layouts(void **state) {
         assert_int_equal(p.be->context_bind(ctx, b, 2, sizeof b[0], &err), MN_OK);
         assert_int_equal(p.be->execute(ctx, c->value, NULL, &err), MN_OK);
         assert_memory_equal(y, c->result[2], sizeof y);
-        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights), p.be->buffer_free(bx), p.be->buffer_free(by);
+        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights), p.be->buffer_free(bx),
+            p.be->buffer_free(by);
     }
     h_free(c);
 }
@@ -222,8 +239,10 @@ static void test_weight_layouts(void **state) {
 static void test_kv(void **state) {
     (void)state;
     h_case *c = h_new();
-    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"), i = h_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"), pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = h_kv(c, MN_F32, 1);
-    for (uint64_t l = 0; l < 4; l++) h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1}, 2);
+    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"), i = h_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"),
+            pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = h_kv(c, MN_F32, 1);
+    for (uint64_t l = 0; l < 4; l++)
+        h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1}, 2);
     mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, 0};
     mn_kv_layout l = {.size = sizeof l};
     ERR(err);
@@ -282,7 +301,8 @@ static void test_device(void **state) {
     assert_int_equal(p.be->device_info(p.api->self, 0, &a, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 0, &b, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
-    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] && !strcmp(a.uid, b.uid) && a.flags & MN_DEVICE_ORACLE);
+    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] && !strcmp(a.uid, b.uid) &&
+                a.flags & MN_DEVICE_ORACLE);
     assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
     mn_host old = h_host;
     mn_entry_fn entry;
@@ -322,8 +342,14 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments_and_symbols), cmocka_unit_test(test_estimate), cmocka_unit_test(test_weight_errors), cmocka_unit_test(test_weight_layouts),
-        cmocka_unit_test(test_kv), cmocka_unit_test(test_verdicts), cmocka_unit_test(test_device), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_segments_and_symbols),
+        cmocka_unit_test(test_estimate),
+        cmocka_unit_test(test_weight_errors),
+        cmocka_unit_test(test_weight_layouts),
+        cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

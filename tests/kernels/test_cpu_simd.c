@@ -13,7 +13,9 @@ static bool is_block(uint32_t t) { return t == MN_Q8_0 || t == MN_Q4_0; }
 static void near(uint32_t op, uint32_t type, h_shape s, uint32_t precision, double most, const char *cap) {
     double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
     if (e < 0) skip();
-    if (e > most) print_message("op %u type %u class %u cap %s rows %d k %d n %d variant %d: %g\n", op, type, precision, cap, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, e);
+    if (e > most)
+        print_message("op %u type %u class %u cap %s rows %d k %d n %d variant %d: %g\n", op, type, precision, cap,
+                      (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, e);
     assert_true(e <= most);
 }
 
@@ -26,19 +28,28 @@ static void linear(void **state) {
             for (int r = 0; r < 4; r++)
                 for (int k = 0; k < 2; k++)
                     for (int n = 0; n < 2; n++) {
-                        h_shape s = {.rows = rows[r], .k = is_block(types[t]) ? ks[k] : odd[k], .n = ns[n], .variant = n ? 2 : 0};
-                        near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4, caps[c]); /* one output may cancel */
-                        if (n) near(MN_OP_LINEAR, types[t], s, is_block(types[t]) ? MN_PRECISION_A8 : MN_PRECISION_A16, is_block(types[t]) ? 3e-2 : 5e-3, caps[c]);
+                        h_shape s = {.rows = rows[r],
+                                     .k = is_block(types[t]) ? ks[k] : odd[k],
+                                     .n = ns[n],
+                                     .variant = n ? 2 : 0};
+                        near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4,
+                             caps[c]); /* one output may cancel */
+                        if (n)
+                            near(MN_OP_LINEAR, types[t], s, is_block(types[t]) ? MN_PRECISION_A8 : MN_PRECISION_A16,
+                                 is_block(types[t]) ? 3e-2 : 5e-3, caps[c]);
                     }
-        near(MN_OP_LINEAR, MN_F32, (h_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3, caps[c]); /* OpenBLAS, if built in */
+        near(MN_OP_LINEAR, MN_F32, (h_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3,
+             caps[c]); /* OpenBLAS, if built in */
     }
     h_host_option(NULL, NULL);
 }
 
 static void attention(void **state) {
-    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0}, {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70}, {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+                                     {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+                                     {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+                                     {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+                                     {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
@@ -68,14 +79,23 @@ static void small_ops(void **state) {
                 near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             }
         for (int r = 0; r < 3; r++) {
-            h_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = 700 + r, .n = 300, .n_head = 3, .dim = 64, .past = 5000};
+            h_shape s = {.rows = r == 0   ? 1
+                                 : r == 1 ? 7
+                                          : 33,
+                         .k = 700 + r,
+                         .n = 300,
+                         .n_head = 3,
+                         .dim = 64,
+                         .past = 5000};
             for (s.variant = 0; s.variant < 4; s.variant++) {
                 near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 if (s.variant < 2) near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             }
-            static const uint32_t plain[] = {MN_OP_ADD, MN_OP_MUL, MN_OP_SCALE, MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
-            for (s.variant = 0; s.variant < 6; s.variant++) near(plain[s.variant], 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
+                                             MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
+            for (s.variant = 0; s.variant < 6; s.variant++)
+                near(plain[s.variant], 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
         }
     }
     h_host_option(NULL, NULL);
@@ -87,7 +107,8 @@ static void batch_invariance(void **state) {
     for (size_t cap = 0; cap < sizeof caps / sizeof *caps; cap++)
         for (int t = 0; t < 5; t++) {
             const int64_t n = 37, k = 1056, many = 33;
-            float *x = malloc(sizeof *x * (size_t)(many * k)), *w = malloc(sizeof *w * (size_t)(n * k)), *all = malloc(sizeof *all * (size_t)(many * n));
+            float *x = malloc(sizeof *x * (size_t)(many * k)), *w = malloc(sizeof *w * (size_t)(n * k)),
+                  *all = malloc(sizeof *all * (size_t)(many * n));
             void *q = calloc(1, h_dtype_bytes(types[t], n * k) + 64);
             uint64_t seed = 7;
             for (int64_t i = 0; i < many * k; i++) x[i] = h_rand(&seed);
@@ -98,7 +119,9 @@ static void batch_invariance(void **state) {
                 h_plugin p;
                 if (!h_open(&p, "cpu_simd")) skip();
                 h_case *c = h_new();
-                int32_t xt = h_mat(c, MN_ROLE_INPUT, MN_F32, r, k, x, "x"), wt = h_mat(c, MN_ROLE_WEIGHT, types[t], n, k, q, "w"), y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, r, n, NULL, "y");
+                int32_t xt = h_mat(c, MN_ROLE_INPUT, MN_F32, r, k, x, "x"),
+                        wt = h_mat(c, MN_ROLE_WEIGHT, types[t], n, k, q, "w"),
+                        y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, r, n, NULL, "y");
                 h_node(c, MN_OP_LINEAR, (const int32_t[]){xt, wt, -1}, 3, &y, 1, NULL, 0);
                 h_run(&p, c, MN_PRECISION_EXACT);
                 if (r == many) memcpy(all, c->result[y], sizeof *all * (size_t)(many * n));
@@ -110,7 +133,6 @@ static void batch_invariance(void **state) {
         }
     h_host_option(NULL, NULL);
 }
-
 
 static void bad_isa(void **state) {
     h_plugin p;
@@ -130,6 +152,8 @@ static void bad_isa(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(attention), cmocka_unit_test(small_ops), cmocka_unit_test(batch_invariance), cmocka_unit_test(bad_isa)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(attention),
+                                       cmocka_unit_test(small_ops), cmocka_unit_test(batch_invariance),
+                                       cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

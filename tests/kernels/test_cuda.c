@@ -10,8 +10,9 @@ static void near(uint32_t op, uint32_t type, h_shape s, uint32_t precision, doub
     double e = h_compare("cuda", "reference", op, type, &s, precision);
     if (e < 0) skip();
     if (!(e <= most))
-        print_message("op %u type %u class %u rows %d k %d n %d variant %d heads %d/%d dim %d past %d: %g\n", op, type, precision, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant,
-                      (int)s.n_head, (int)s.n_head_kv, (int)s.dim, (int)s.past, e);
+        print_message("op %u type %u class %u rows %d k %d n %d variant %d heads %d/%d dim %d past %d: %g\n", op, type,
+                      precision, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, (int)s.n_head, (int)s.n_head_kv,
+                      (int)s.dim, (int)s.past, e);
     assert_true(e <= most);
 }
 
@@ -22,18 +23,27 @@ static void linear(void **state) {
         for (int r = 0; r < 5; r++)
             for (int k = 0; k < 3; k++)
                 for (int n = 0; n < 2; n++) {
-                    h_shape s = {.rows = rows[r], .k = types[t] == MN_Q8_0 ? ks[k] : r % 2 ? odd[k] : ks[k], .n = ns[n], .variant = n ? 2 : 0};
+                    h_shape s = {.rows = rows[r],
+                                 .k = types[t] == MN_Q8_0 ? ks[k]
+                                      : r % 2             ? odd[k]
+                                                          : ks[k],
+                                 .n = ns[n],
+                                 .variant = n ? 2 : 0};
                     near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4); /* one output may cancel */
                     if (n) near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
-    near(MN_OP_LINEAR, MN_F16, (h_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT, 1e-5); /* two rows a warp */
+    near(MN_OP_LINEAR, MN_F16, (h_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
+         1e-5); /* two rows a warp */
 }
 
 static void attention(void **state) {
-    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0}, {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70}, {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-        {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0}, {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
-        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+                                     {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+                                     {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+                                     {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+                                     {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0},
+                                     {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
+                                     {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 8; v++) {
@@ -57,13 +67,21 @@ static void small_ops(void **state) {
             near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
         }
     for (int r = 0; r < 3; r++) {
-        h_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = 700 + r, .n = 300, .n_head = 3, .dim = 64, .past = 5000};
+        h_shape s = {.rows = r == 0   ? 1
+                             : r == 1 ? 7
+                                      : 33,
+                     .k = 700 + r,
+                     .n = 300,
+                     .n_head = 3,
+                     .dim = 64,
+                     .past = 5000};
         for (s.variant = 0; s.variant < 4; s.variant++) {
             near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5);
             near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5);
             if (s.variant < 2) near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5);
         }
-        static const uint32_t plain[] = {MN_OP_ADD, MN_OP_MUL, MN_OP_SCALE, MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
+        static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
+                                         MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
         for (s.variant = 0; s.variant < 6; s.variant++) near(plain[s.variant], 0, s, MN_PRECISION_EXACT, 1e-5);
     }
 }
@@ -79,8 +97,12 @@ static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, ui
     for (int i = 0; i < 64; i++) history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
     mn_slot state = {3, 40, 5, 0};
     h_case *c = h_new();
-    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"), h_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"), h_state(c, params, sizeof *params, 1, "params"),
-                     h_state(c, &state, sizeof state, 1, "slots"), h_mat(c, MN_ROLE_STATE, MN_I32, 1, 64, history, "history"), -1};
+    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
+                     h_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"),
+                     h_state(c, params, sizeof *params, 1, "params"),
+                     h_state(c, &state, sizeof state, 1, "slots"),
+                     h_mat(c, MN_ROLE_STATE, MN_I32, 1, 64, history, "history"),
+                     -1};
     int32_t out[3] = {h_vec(c, MN_ROLE_OUTPUT, MN_I32, 1, NULL, "ids"), -1, -1};
     h_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
     h_run(&p, c, MN_PRECISION_EXACT);
@@ -95,17 +117,32 @@ static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, ui
 }
 
 static void sampling(void **state) {
-    static const struct { float temp; int32_t k; float top_p, min_p, repeat, frequency; int32_t last_n; } t[] = {
-        {0, 0, 0, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0}, {0.7f, 40, 0, 0, 0, 0, 0}, {1.3f, 0, 0.9f, 0, 0, 0, 0}, {1, 0, 0, 0.05f, 0, 0, 0}, {0.8f, 40, 0.95f, 0.05f, 1.1f, 0, 20},
-        {0, 0, 0, 0, 1.3f, 0.5f, -1}, {1, 1, 0, 0, 0, 0, 0}, {2, 0, 0.5f, 0, 1.2f, 0.1f, 64}, {0.3f, 7, 0.999f, 0.001f, 0, 0.2f, 10}};
+    static const struct {
+        float temp;
+        int32_t k;
+        float top_p, min_p, repeat, frequency;
+        int32_t last_n;
+    } t[] = {{0, 0, 0, 0, 0, 0, 0},           {1, 0, 0, 0, 0, 0, 0},
+             {0.7f, 40, 0, 0, 0, 0, 0},       {1.3f, 0, 0.9f, 0, 0, 0, 0},
+             {1, 0, 0, 0.05f, 0, 0, 0},       {0.8f, 40, 0.95f, 0.05f, 1.1f, 0, 20},
+             {0, 0, 0, 0, 1.3f, 0.5f, -1},    {1, 1, 0, 0, 0, 0, 0},
+             {2, 0, 0.5f, 0, 1.2f, 0.1f, 64}, {0.3f, 7, 0.999f, 0.001f, 0, 0.2f, 10}};
     (void)state;
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
-            mn_slot_params p = {.seed = seed * 77, .temp = t[i].temp, .top_k = t[i].k, .top_p = t[i].top_p, .min_p = t[i].min_p, .repeat_penalty = t[i].repeat, .frequency_penalty = t[i].frequency,
+            mn_slot_params p = {.seed = seed * 77,
+                                .temp = t[i].temp,
+                                .top_k = t[i].k,
+                                .top_p = t[i].top_p,
+                                .min_p = t[i].min_p,
+                                .repeat_penalty = t[i].repeat,
+                                .frequency_penalty = t[i].frequency,
                                 .penalty_last_n = t[i].last_n};
             int V = seed == 1 ? 300 : seed == 2 ? 5003 : 32000;
-            int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3), want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
-            if (got != want) print_message("sampling case %d seed %d: %d, reference %d\n", (int)i, (int)seed, got, want);
+            int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3),
+                    want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
+            if (got != want)
+                print_message("sampling case %d seed %d: %d, reference %d\n", (int)i, (int)seed, got, want);
             assert_int_equal(got, want);
         }
 }
@@ -115,7 +152,8 @@ static void batch_invariance(void **state) {
     (void)state;
     for (int t = 0; t < 4; t++) {
         const int64_t n = 37, k = 1056, many = 33;
-        float *x = malloc(sizeof *x * (size_t)(many * k)), *w = malloc(sizeof *w * (size_t)(n * k)), *all = malloc(sizeof *all * (size_t)(many * n));
+        float *x = malloc(sizeof *x * (size_t)(many * k)), *w = malloc(sizeof *w * (size_t)(n * k)),
+              *all = malloc(sizeof *all * (size_t)(many * n));
         void *q = calloc(1, h_dtype_bytes(types[t], n * k) + 64);
         uint64_t seed = 7;
         for (int64_t i = 0; i < many * k; i++) x[i] = h_rand(&seed);
@@ -125,7 +163,9 @@ static void batch_invariance(void **state) {
             h_plugin p;
             if (!h_open(&p, "cuda")) skip();
             h_case *c = h_new();
-            int32_t xt = h_mat(c, MN_ROLE_INPUT, MN_F32, r, k, x, "x"), wt = h_mat(c, MN_ROLE_WEIGHT, types[t], n, k, q, "w"), y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, r, n, NULL, "y");
+            int32_t xt = h_mat(c, MN_ROLE_INPUT, MN_F32, r, k, x, "x"),
+                    wt = h_mat(c, MN_ROLE_WEIGHT, types[t], n, k, q, "w"),
+                    y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, r, n, NULL, "y");
             h_node(c, MN_OP_LINEAR, (const int32_t[]){xt, wt, -1}, 3, &y, 1, NULL, 0);
             h_run(&p, c, MN_PRECISION_EXACT);
             if (r == many) memcpy(all, c->result[y], sizeof *all * (size_t)(many * n));
@@ -138,6 +178,8 @@ static void batch_invariance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(small_ops), cmocka_unit_test(linear), cmocka_unit_test(attention), cmocka_unit_test(sampling), cmocka_unit_test(batch_invariance)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(small_ops), cmocka_unit_test(linear),
+                                       cmocka_unit_test(attention), cmocka_unit_test(sampling),
+                                       cmocka_unit_test(batch_invariance)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,15 @@
 #include <string.h>
 
 static h_plugin ref;
-static int setup(void **state) { (void)state; return h_open(&ref, "reference") ? 0 : -1; }
-static int teardown(void **state) { (void)state; h_close(&ref); return h_host_live() ? -1 : 0; }
+static int setup(void **state) {
+    (void)state;
+    return h_open(&ref, "reference") ? 0 : -1;
+}
+static int teardown(void **state) {
+    (void)state;
+    h_close(&ref);
+    return h_host_live() ? -1 : 0;
+}
 
 static void check(const h_case *c, int32_t t, const float *want, int64_t n) {
     double e = h_rel_l2(c->result[t], want, n);
@@ -31,7 +38,9 @@ static void test_linear(void **state) {
                 for (int64_t r = 0; r < 5; r++)
                     for (int64_t o = 0; o < n; o++) {
                         float bias = 0;
-                        if (b >= 0) h_dequantise(c->t[b].dtype.id, (char *)c->data[b] + h_dtype_bytes(c->t[b].dtype.id, o), 1, &bias);
+                        if (b >= 0)
+                            h_dequantise(c->t[b].dtype.id, (char *)c->data[b] + h_dtype_bytes(c->t[b].dtype.id, o), 1,
+                                         &bias);
                         double sum = (double)bias;
                         for (int64_t j = 0; j < 96; j++) sum += (double)x[r * 96 + j] * (double)wf[o * 96 + j];
                         want[r * n + o] = (float)sum;
@@ -53,10 +62,13 @@ static void test_norms(void **state) {
         h_dequantise(MN_BF16, c->data[2], 40, w), h_dequantise(MN_BF16, c->data[3], 40, b);
         for (int r = 0; r < 6; r++) {
             double s1 = 0, s2 = 0;
-            for (int i = 0; i < 40; i++) s1 += (double)x[r * 40 + i], s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
+            for (int i = 0; i < 40; i++)
+                s1 += (double)x[r * 40 + i], s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
             double mean = op == MN_OP_RMS_NORM ? 0 : s1 / 40, var = s2 / 40 - mean * mean;
             for (int i = 0; i < 40; i++)
-                want[r * 40 + i] = (float)(((double)x[r * 40 + i] - mean) / sqrt(var + 1e-5) * ((double)w[i] + (op == MN_OP_RMS_NORM ? 1 : 0)) + (op == MN_OP_RMS_NORM ? 0 : (double)b[i]));
+                want[r * 40 + i] = (float)(((double)x[r * 40 + i] - mean) / sqrt(var + 1e-5) *
+                                               ((double)w[i] + (op == MN_OP_RMS_NORM ? 1 : 0)) +
+                                           (op == MN_OP_RMS_NORM ? 0 : (double)b[i]));
         }
         check(c, 1, want, 240);
         h_free(c);
@@ -72,7 +84,9 @@ static void test_rope(void **state) {
         int32_t pos[3] = {0, 5, 4001};
         uint64_t seed = 3;
         for (int i = 0; i < 48; i++) x[i] = h_rand(&seed);
-        int32_t in[3] = {h_cube(c, MN_ROLE_INPUT, MN_F32, 3, 2, 8, x, "x"), h_vec(c, MN_ROLE_INPUT, MN_I32, 3, pos, "pos"), h_vec(c, MN_ROLE_WEIGHT, MN_F32, 3, freqs, "freqs")};
+        int32_t in[3] = {h_cube(c, MN_ROLE_INPUT, MN_F32, 3, 2, 8, x, "x"),
+                         h_vec(c, MN_ROLE_INPUT, MN_I32, 3, pos, "pos"),
+                         h_vec(c, MN_ROLE_WEIGHT, MN_F32, 3, freqs, "freqs")};
         int32_t y = h_cube(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, 8, NULL, "y");
         h_node(c, MN_OP_ROPE, in, 3, &y, 1, (const uint64_t[]){pairing, 6, h_f64(0.5)}, 3);
         h_run(&ref, c, MN_PRECISION_EXACT);
@@ -80,7 +94,8 @@ static void test_rope(void **state) {
         for (int r = 0; r < 6; r++)
             for (int i = 0; i < 3; i++) {
                 int a = r * 8 + (pairing ? 2 * i : i), b = pairing ? a + 1 : a + 3;
-                double len = hypot((double)x[a], (double)x[b]) * 0.5, angle = atan2((double)x[b], (double)x[a]) + pos[r / 2] * (double)freqs[i];
+                double len = hypot((double)x[a], (double)x[b]) * 0.5,
+                       angle = atan2((double)x[b], (double)x[a]) + pos[r / 2] * (double)freqs[i];
                 want[a] = (float)(len * cos(angle)), want[b] = (float)(len * sin(angle));
             }
         check(c, y, want, 48);
@@ -107,11 +122,14 @@ static void naive_attention(const h_case *c, const h_shape *s, float *want, bool
             for (int64_t i = 0; i <= p; i++) {
                 if ((s->variant & 1) && i <= p - 17) continue;
                 long double l = 0;
-                for (int64_t j = 0; j < d; j++) l += (long double)q[(t * s->n_head + h) * d + j] * (long double)kr[((base + i) * s->n_head_kv + hk) * d + j];
+                for (int64_t j = 0; j < d; j++)
+                    l += (long double)q[(t * s->n_head + h) * d + j] *
+                         (long double)kr[((base + i) * s->n_head_kv + hk) * d + j];
                 l /= sqrtl((long double)d);
                 if (s->variant & 2) l = 1.5L * tanhl(l / 1.5L);
                 sum += expl(l);
-                for (int64_t j = 0; j < d; j++) acc[j] += expl(l) * (long double)vr[((base + i) * s->n_head_kv + hk) * d + j];
+                for (int64_t j = 0; j < d; j++)
+                    acc[j] += expl(l) * (long double)vr[((base + i) * s->n_head_kv + hk) * d + j];
             }
             for (int64_t j = 0; j < d; j++) want[(t * s->n_head + h) * d + j] = (float)(acc[j] / sum);
         }
@@ -122,7 +140,14 @@ static void test_attention(void **state) {
     (void)state;
     for (int64_t variant = 0; variant < 8; variant++)
         for (int f16 = 0; f16 < 2; f16++) {
-            h_shape s = {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = variant == 5 ? 0 : 130, .n_seqs = 1 + variant % 3, .variant = variant, .kv_dtype = f16 ? MN_F16 : MN_F32};
+            h_shape s = {.rows = 6,
+                         .n_head = 4,
+                         .n_head_kv = 2,
+                         .dim = 16,
+                         .past = variant == 5 ? 0 : 130,
+                         .n_seqs = 1 + variant % 3,
+                         .variant = variant,
+                         .kv_dtype = f16 ? MN_F16 : MN_F32};
             h_case *c = h_random_case(MN_OP_ATTENTION, MN_F32, &s, (uint64_t)variant);
             float want[6 * 4 * 16];
             h_run(&ref, c, MN_PRECISION_EXACT);
@@ -138,7 +163,8 @@ static void test_kv_store_skips(void **state) {
     h_case *c = h_new();
     float kv[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
     int32_t pos[4] = {0, -1, 1, 2}, slot[4] = {0, 0, -1, 0}, pages[2] = {1, -1};
-    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"), p = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"), s = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
+    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"), p = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"),
+            s = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
     int32_t pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"), b = h_kv(c, MN_F32, 2);
     h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0, (const uint64_t[]){0, 0}, 2);
     h_run(&ref, c, MN_PRECISION_EXACT);
@@ -167,8 +193,12 @@ static void test_elementwise(void **state) {
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (int i = 0; i < 111; i++) {
                 double x = (double)a[i], y = (double)b[i];
-                want[i] = (float)(op == MN_OP_ACT ? act(kind, x) : op == MN_OP_GLU ? act(kind, x) * y : op == MN_OP_ADD ? x + y : op == MN_OP_MUL ? x * y
-                                  : op == MN_OP_SCALE ? 1.75 * x : 1.75 * (1 - 2 / (exp(2 * x / 1.75) + 1)));
+                want[i] = (float)(op == MN_OP_ACT     ? act(kind, x)
+                                  : op == MN_OP_GLU   ? act(kind, x) * y
+                                  : op == MN_OP_ADD   ? x + y
+                                  : op == MN_OP_MUL   ? x * y
+                                  : op == MN_OP_SCALE ? 1.75 * x
+                                                      : 1.75 * (1 - 2 / (exp(2 * x / 1.75) + 1)));
             }
             check(c, 2, want, 111);
             h_free(c);
@@ -180,7 +210,8 @@ static void test_gather(void **state) {
     h_case *c = h_new();
     float x[6] = {1, 2, 3, 4, 5, 6}, want[4] = {5, 6, 1, 2};
     int32_t rows[3] = {2, 0, -1};
-    int32_t in[2] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 3, 2, x, "x"), h_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")}, y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
+    int32_t in[2] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 3, 2, x, "x"), h_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")},
+            y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
     h_node(c, MN_OP_GATHER_ROWS, in, 2, &y, 1, NULL, 0);
     h_run(&ref, c, MN_PRECISION_EXACT);
     check(c, y, want, 4);
@@ -194,9 +225,12 @@ static void test_embed(void **state) {
     /* rows: two of a prompt, padding, slot 1 goes on, slot 2 is done, a literal row of the done slot, an id outside */
     int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99}, pos[7] = {4, 5, -1, -1, -1, 7, 6}, slot[7] = {0, 0, -1, 1, 2, 2, 0};
     mn_slot slots[3] = {{0, 4, 0, 0}, {0, 2, 5, 0}, {1, 6, 5, MN_SLOT_STOPPED}};
-    int32_t in[6] = {h_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"), h_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"), h_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"),
-                     h_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"), h_state(c, slots, sizeof slots, 3, "slots"), h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
-    int32_t out[2] = {h_mat(c, MN_ROLE_OUTPUT, MN_F32, 7, 2, NULL, "x"), h_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
+    int32_t in[6] = {
+        h_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),   h_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
+        h_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"), h_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"),
+        h_state(c, slots, sizeof slots, 3, "slots"),      h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
+    int32_t out[2] = {h_mat(c, MN_ROLE_OUTPUT, MN_F32, 7, 2, NULL, "x"),
+                      h_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
     h_node(c, MN_OP_EMBED, in, 6, out, 2, (const uint64_t[]){h_f64(2)}, 1);
     h_run(&ref, c, MN_PRECISION_EXACT);
     const int32_t *rp = c->result[out[1]], *h = c->result[in[5]], expect[7] = {4, 5, -1, 2, -1, 7, 6};
@@ -224,7 +258,8 @@ static void test_philox(void **state) { /* the known answers of the Random123 di
     assert_true(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c && out[3] == 0x9b00dbd8);
     mnc_philox((const uint32_t[]){~0u, ~0u}, (const uint32_t[]){~0u, ~0u, ~0u, ~0u}, out);
     assert_true(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 && out[3] == 0x6d5451fd);
-    mnc_philox((const uint32_t[]){0xa4093822, 0x299f31d0}, (const uint32_t[]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, out);
+    mnc_philox((const uint32_t[]){0xa4093822, 0x299f31d0},
+               (const uint32_t[]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, out);
     assert_true(out[0] == 0xd16cfe09 && out[1] == 0x94fdcceb && out[2] == 0x5001e420 && out[3] == 0x24126ea1);
 }
 
@@ -242,13 +277,13 @@ static void test_penalties(void **state) {
     const float l[4] = {-1, 4, 3, 2};
     const int32_t history[64] = {3, 1, 1, 2};
     mn_slot_params p = {.repeat_penalty = 2, .penalty_last_n = -1};
-    assert_int_equal(draw(l, 4, p, 3, history), 2);                   /* 4 / 2 = 2 once, though there are two: 3 wins */
+    assert_int_equal(draw(l, 4, p, 3, history), 2); /* 4 / 2 = 2 once, though there are two: 3 wins */
     p.penalty_last_n = 0;
     assert_int_equal(draw(l, 4, p, 3, history), 1);
     p.penalty_last_n = 1, p.repeat_penalty = 1.5f;
-    assert_int_equal(draw(l, 4, p, 4, history), 1);                   /* only the newest, id 2 */
+    assert_int_equal(draw(l, 4, p, 4, history), 1); /* only the newest, id 2 */
     p = (mn_slot_params){.frequency_penalty = 0.6f, .penalty_last_n = -1};
-    assert_int_equal(draw(l, 4, p, 3, history), 2);                   /* 4 - 2 * 0.6 = 2.8 */
+    assert_int_equal(draw(l, 4, p, 3, history), 2); /* 4 - 2 * 0.6 = 2.8 */
     p = (mn_slot_params){.presence_penalty = 0.6f, .penalty_last_n = -1};
     assert_int_equal(draw(l, 4, p, 3, history), 1);
     p = (mn_slot_params){.repeat_penalty = 100, .penalty_last_n = -1}; /* negative logits are multiplied */
@@ -293,7 +328,10 @@ static void test_draw_by_sorting(void **state) {
         float l[64];
         int32_t id[64], n = 64;
         for (int i = 0; i < 64; i++) l[i] = roundf(h_rand(&seed) * 20) / 4, id[i] = i; /* many ties */
-        mn_slot_params p = {.seed = (uint64_t)round << 30, .temp = 0.3f + fabsf(h_rand(&seed)), .top_k = round % 3 ? round % 70 : 0, .top_p = round % 2 ? fabsf(h_rand(&seed)) : 0,
+        mn_slot_params p = {.seed = (uint64_t)round << 30,
+                            .temp = 0.3f + fabsf(h_rand(&seed)),
+                            .top_k = round % 3 ? round % 70 : 0,
+                            .top_p = round % 2 ? fabsf(h_rand(&seed)) : 0,
                             .min_p = round % 5 == 0 ? fabsf(h_rand(&seed)) : 0};
         qsort_r(id, 64, sizeof *id, cmp_logit, l);
         if (p.top_k > 0 && p.top_k < n) n = p.top_k;
@@ -304,7 +342,8 @@ static void test_draw_by_sorting(void **state) {
         while (n > 1 && exp((double)l[id[n - 1]] - (double)l[id[0]]) < (double)p.min_p) n--;
         for (int i = 0; i < n; i++) sum += exp(((double)l[id[i]] - (double)l[id[0]]) / (double)p.temp);
         uint32_t x[4];
-        mnc_philox((const uint32_t[]){(uint32_t)p.seed, (uint32_t)(p.seed >> 32)}, (const uint32_t[]){(uint32_t)round, 0, 0, 0}, x);
+        mnc_philox((const uint32_t[]){(uint32_t)p.seed, (uint32_t)(p.seed >> 32)},
+                   (const uint32_t[]){(uint32_t)round, 0, 0, 0}, x);
         double goal = (x[0] >> 8) * 0x1p-24 * sum;
         int32_t want = -1;
         run = 0;
@@ -321,9 +360,15 @@ static h_case *sample_case(bool with_top) {
     int32_t out_slot[4] = {0, 1, -1, 2};
     mn_slot slots[3] = {{0, 3, 0, 0}, {0, 3, 0, MN_SLOT_STOPPED}, {0, 3, 1, 0}};
     mn_slot_params params[3] = {{.n_stop = 2, .stop = {7, 2}}, {0}, {.max_new = 2}};
-    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, logits, "logits"), h_vec(c, MN_ROLE_INPUT, MN_I32, 4, out_slot, "out_slot"), h_state(c, params, sizeof params, 3, "params"),
-                     h_state(c, slots, sizeof slots, 3, "slots"), h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history"), h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, bias, "bias")};
-    int32_t out[3] = {h_vec(c, MN_ROLE_OUTPUT, MN_I32, 4, NULL, "ids"), h_mat(c, MN_ROLE_OUTPUT, MN_I32, 4, 2, NULL, "top"), h_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, NULL, "lp")};
+    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, logits, "logits"),
+                     h_vec(c, MN_ROLE_INPUT, MN_I32, 4, out_slot, "out_slot"),
+                     h_state(c, params, sizeof params, 3, "params"),
+                     h_state(c, slots, sizeof slots, 3, "slots"),
+                     h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history"),
+                     h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, bias, "bias")};
+    int32_t out[3] = {h_vec(c, MN_ROLE_OUTPUT, MN_I32, 4, NULL, "ids"),
+                      h_mat(c, MN_ROLE_OUTPUT, MN_I32, 4, 2, NULL, "top"),
+                      h_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, NULL, "lp")};
     h_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
     for (int i = 0; i < 3; i++) c->unbound[out[i]] = !with_top;
     return c;
@@ -353,7 +398,10 @@ static void test_sample_op(void **state) {
 /* The number of workers changes no bit. */
 static void test_workers(void **state) {
     (void)state;
-    h_shape shapes[] = {{.rows = 7, .k = 64, .n = 13, .variant = 1}, {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 8, .past = 70}, {.rows = 9, .n = 60}, {.rows = 5, .k = 33}};
+    h_shape shapes[] = {{.rows = 7, .k = 64, .n = 13, .variant = 1},
+                        {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 8, .past = 70},
+                        {.rows = 9, .n = 60},
+                        {.rows = 5, .k = 33}};
     uint32_t ops[] = {MN_OP_LINEAR, MN_OP_ATTENTION, MN_OP_SAMPLE, MN_OP_RMS_NORM};
     for (int i = 0; i < 4; i++) {
         h_case *c[2];
@@ -366,7 +414,8 @@ static void test_workers(void **state) {
             h_close(&p);
         }
         h_host_workers(3);
-        for (uint32_t t = 0; t < c[0]->g.n_tensors; t++) assert_memory_equal(c[0]->result[t], c[1]->result[t], c[0]->bytes[t]);
+        for (uint32_t t = 0; t < c[0]->g.n_tensors; t++)
+            assert_memory_equal(c[0]->result[t], c[1]->result[t], c[0]->bytes[t]);
         h_free(c[0]), h_free(c[1]);
     }
 }
@@ -383,9 +432,22 @@ static void test_compare(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear), cmocka_unit_test(test_norms), cmocka_unit_test(test_rope), cmocka_unit_test(test_attention), cmocka_unit_test(test_kv_store_skips),
-        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_gather), cmocka_unit_test(test_embed), cmocka_unit_test(test_philox), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters), cmocka_unit_test(test_draw_by_sorting), cmocka_unit_test(test_sample_op), cmocka_unit_test(test_workers), cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_kv_store_skips),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_draw_by_sorting),
+        cmocka_unit_test(test_sample_op),
+        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_compare),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

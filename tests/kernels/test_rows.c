@@ -16,8 +16,12 @@ static void check(bool ok, const char *what, const char *row, int64_t k, int64_t
 }
 
 /* ---- the helpers of cpu_host, over threads of this program ---- */
-struct mnc_team { pthread_barrier_t at; };
-void mnc_barrier(mnc_worker *w) { if (w->n > 1) pthread_barrier_wait(&w->team->at); }
+struct mnc_team {
+    pthread_barrier_t at;
+};
+void mnc_barrier(mnc_worker *w) {
+    if (w->n > 1) pthread_barrier_wait(&w->team->at);
+}
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     int64_t units = (total + grain - 1) / grain;
     *lo = units * w->i / w->n * grain, *hi = units * (w->i + 1) / w->n * grain;
@@ -30,10 +34,20 @@ double mnc_attr_f64(const mnc_call *c, uint32_t i) {
     if (i < c->n_attr) memcpy(&d, &c->attr[i], 8);
     return d;
 }
-const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) { (void)q, (void)i; return NULL; }
-int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) { (void)q, (void)t, (void)i; return 0; }
+const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
+    (void)q, (void)i;
+    return NULL;
+}
+int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
+    (void)q, (void)t, (void)i;
+    return 0;
+}
 
-typedef struct { mnc_fn fn; const mnc_call *c; mnc_worker w; } job;
+typedef struct {
+    mnc_fn fn;
+    const mnc_call *c;
+    mnc_worker w;
+} job;
 static void *job_main(void *p) {
     job *j = p;
     j->fn(j->c, &j->w);
@@ -84,14 +98,20 @@ static void fill(uint32_t type, uint8_t *p, double *value, int64_t n) {
     for (int64_t i = 0; i < n; i += block_elems(type), p += block_bytes(type), value += block_elems(type)) {
         float f = uniform();
         uint16_t h = mnk_to_f16(type == MN_F16 ? f : 0.01f * f);
-        if (type == MN_F32) memcpy(p, &f, 4), *value = f;
-        else if (type == MN_F16) memcpy(p, &h, 2), *value = f16_value(h);
-        else if (type == MN_BF16) h = (uint16_t)(mnk_f32_bits(f) >> 16), memcpy(p, &h, 2), *value = mnk_bf16(h);
+        if (type == MN_F32)
+            memcpy(p, &f, 4), *value = f;
+        else if (type == MN_F16)
+            memcpy(p, &h, 2), *value = f16_value(h);
+        else if (type == MN_BF16)
+            h = (uint16_t)(mnk_f32_bits(f) >> 16), memcpy(p, &h, 2), *value = mnk_bf16(h);
         else {
             memcpy(p, &h, 2);
-            for (int j = 0; j < (type == MN_Q8_0 ? 32 : 16); j++) p[2 + j] = next_u32() % 8 ? (uint8_t)next_u32() : j & 1 ? 0x80 : 0xff;
+            for (int j = 0; j < (type == MN_Q8_0 ? 32 : 16); j++)
+                p[2 + j] = next_u32() % 8 ? (uint8_t)next_u32() : j & 1 ? 0x80 : 0xff;
             for (int j = 0; j < 32; j++)
-                value[j] = f16_value(h) * (type == MN_Q8_0 ? (int8_t)p[2 + j] : j < 16 ? (p[2 + j] & 15) - 8 : (p[2 + j - 16] >> 4) - 8);
+                value[j] = f16_value(h) * (type == MN_Q8_0 ? (int8_t)p[2 + j]
+                                           : j < 16        ? (p[2 + j] & 15) - 8
+                                                           : (p[2 + j - 16] >> 4) - 8);
         }
     }
 }
@@ -101,9 +121,12 @@ static void linear_case(const mnk_row *row, int64_t k, int64_t n, int64_t r) {
     const mnk_linear *kern = row->linear;
     uint64_t rb = (uint64_t)k / block_elems(row->dtype) * block_bytes(row->dtype);
     int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-    uint8_t *w0 = malloc(rb * (uint64_t)n + 2), *w = w0 + (row->dtype == MN_F32 ? 0 : 2), *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
-    double *wv = malloc(sizeof *wv * (size_t)(k * n)), *xv = malloc(sizeof *xv * (size_t)(k * r)), *want = calloc((size_t)(n * r), sizeof *want);
-    float *x = malloc(sizeof *x * (size_t)(k * r)), *y = malloc(sizeof *y * (size_t)(n * r)), *one = malloc(sizeof *one * (size_t)n);
+    uint8_t *w0 = malloc(rb * (uint64_t)n + 2), *w = w0 + (row->dtype == MN_F32 ? 0 : 2),
+            *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
+    double *wv = malloc(sizeof *wv * (size_t)(k * n)), *xv = malloc(sizeof *xv * (size_t)(k * r)),
+           *want = calloc((size_t)(n * r), sizeof *want);
+    float *x = malloc(sizeof *x * (size_t)(k * r)), *y = malloc(sizeof *y * (size_t)(n * r)),
+          *one = malloc(sizeof *one * (size_t)n);
     uint64_t pb = kern->panel_bytes(k) / 64 * 64 + 64;
     void *panel = aligned_alloc(64, pb);
     fill(row->dtype, w, wv, k * n);
@@ -111,27 +134,36 @@ static void linear_case(const mnk_row *row, int64_t k, int64_t n, int64_t r) {
     if (kern->quantised_x)
         for (int64_t i = 0; i < r; i++) {
             mnk_quantise(x + i * k, k, xq + i * ldx);
-            for (int64_t j = 0; j < k; j++) xv[i * k + j] = (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
+            for (int64_t j = 0; j < k; j++)
+                xv[i * k + j] = (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
         }
-    else memcpy(xq, x, (size_t)(r * ldx));
+    else
+        memcpy(xq, x, (size_t)(r * ldx));
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t c = 0; c < k; c++) want[i * n + j] += xv[i * k + c] * wv[j * k + c];
-    mnc_weight wt = {.dtype = {row->dtype, block_elems(row->dtype), block_bytes(row->dtype), 1}, .data = w, .rows = n, .cols = k, .row_bytes = rb};
+    mnc_weight wt = {.dtype = {row->dtype, block_elems(row->dtype), block_bytes(row->dtype), 1},
+                     .data = w,
+                     .rows = n,
+                     .cols = k,
+                     .row_bytes = rb};
     memset(y, 0xff, sizeof *y * (size_t)(n * r));
     memset(panel, 0xff, pb);
     mnk_linear_rows(kern, &wt, xq, ldx, r, y, n, 0, n, panel);
-    double e = rel_l2(y, want, n * r) * norm(want, n * r), by = norm(xv, k * r) * norm(wv, k * n) / sqrt((double)k); /* a single output may cancel */
+    double e = rel_l2(y, want, n * r) * norm(want, n * r),
+           by = norm(xv, k * r) * norm(wv, k * n) / sqrt((double)k); /* a single output may cancel */
     check(e < 2e-6 * by, "error", kern->name, k, n, r, e / by);
-    for (int64_t i = 0; i < r; i += r > 1 ? r - 1 : 1) { /* first and last row alone */
+    for (int64_t i = 0; i<r; i += r> 1 ? r - 1 : 1) { /* first and last row alone */
         memset(panel, 0xff, pb);
         mnk_linear_rows(kern, &wt, xq + i * ldx, ldx, 1, one, n, 0, n, panel);
-        if (!kern->quantised_x) check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k, n, r, (double)i);
+        if (!kern->quantised_x)
+            check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k, n, r, (double)i);
     }
     free(w0), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one), free(panel);
 }
 static void linear_row(const mnk_row *row) {
-    static const int64_t blocks[] = {32, 96, 288, 1056, 2080}, floats[] = {1, 7, 33, 64, 1030, 2083}, ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
+    static const int64_t blocks[] = {32, 96, 288, 1056, 2080}, floats[] = {1, 7, 33, 64, 1030, 2083},
+                         ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
     bool b = block_elems(row->dtype) > 1;
     for (size_t i = 0; i < (b ? 5 : 6); i++)
         for (int j = 0; j < 5; j += 1 + quick)
@@ -143,9 +175,13 @@ static void halves(const mnk_vector *v) {
     uint8_t *h = malloc(2 * 65536 + 1);
     float *f = malloc(65536 * sizeof *f);
     int bad = 0;
-    for (uint32_t i = 0; i < 65536; i++) { uint16_t u = (uint16_t)i; memcpy(h + 1 + 2 * i, &u, 2); }
+    for (uint32_t i = 0; i < 65536; i++) {
+        uint16_t u = (uint16_t)i;
+        memcpy(h + 1 + 2 * i, &u, 2);
+    }
     v->unpack_f16(h + 1, 65536, f);
-    for (uint32_t i = 0; i < 65536; i++) bad += !(f[i] == f16_value((uint16_t)i) || (isnan(f[i]) && isnan(f16_value((uint16_t)i))));
+    for (uint32_t i = 0; i < 65536; i++)
+        bad += !(f[i] == f16_value((uint16_t)i) || (isnan(f[i]) && isnan(f16_value((uint16_t)i))));
     check(bad == 0, "f16 to f32", v->name, 0, 0, 0, bad);
     for (int i = 0; i < 65536; i++) f[i] = uniform() * ldexpf(1, (int)(next_u32() % 44) - 27);
     v->pack_f16(f, 65535, h);
@@ -153,7 +189,8 @@ static void halves(const mnk_vector *v) {
     for (int i = 0; i < 65535; i++) { /* nearest: no neighbour is nearer */
         uint16_t u = mnk_u16(h + 2 * i);
         double e = fabs(f16_value(u) - f[i]);
-        bad += (u & 0x7fff) < 0x7c00 && (fabs(f16_value((uint16_t)(u + 1)) - f[i]) < e || ((u & 0x7fff) && fabs(f16_value((uint16_t)(u - 1)) - f[i]) < e));
+        bad += (u & 0x7fff) < 0x7c00 && (fabs(f16_value((uint16_t)(u + 1)) - f[i]) < e ||
+                                         ((u & 0x7fff) && fabs(f16_value((uint16_t)(u - 1)) - f[i]) < e));
     }
     check(bad == 0, "f32 to f16", v->name, 0, 0, 0, bad);
     free(h), free(f);
@@ -165,7 +202,8 @@ static void exps(const mnk_vector *v) {
         worst = fmax(worst, fabs((double)v->exp1(x) / exp(x) - 1));
     }
     check(worst < 2.4e-7, "exp", v->name, 0, 0, 0, worst);
-    check(v->exp1(0) == 1 && v->exp1(-INFINITY) == 0 && isnan(v->exp1(NAN)), "exp at 0, -inf, NaN", v->name, 0, 0, 0, v->exp1(-INFINITY));
+    check(v->exp1(0) == 1 && v->exp1(-INFINITY) == 0 && isnan(v->exp1(NAN)), "exp at 0, -inf, NaN", v->name, 0, 0, 0,
+          v->exp1(-INFINITY));
 }
 static double act_of(double x, int64_t kind) {
     switch (kind) {
@@ -175,11 +213,16 @@ static double act_of(double x, int64_t kind) {
     default: return x > 0 ? x : 0;
     }
 }
-static uint64_t bits(double d) { uint64_t u; memcpy(&u, &d, 8); return u; }
+static uint64_t bits(double d) {
+    uint64_t u;
+    memcpy(&u, &d, 8);
+    return u;
+}
 
 static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     int64_t n = r * d;
-    float *a = malloc(sizeof *a * (size_t)n), *b = malloc(sizeof *b * (size_t)n), *y = malloc(sizeof *y * (size_t)n), *g = malloc(sizeof *g * (size_t)d);
+    float *a = malloc(sizeof *a * (size_t)n), *b = malloc(sizeof *b * (size_t)n), *y = malloc(sizeof *y * (size_t)n),
+          *g = malloc(sizeof *g * (size_t)d);
     double *want = malloc(sizeof *want * (size_t)n);
     mn_node node = {.n_in = 3, .n_out = 1};
     mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = g, .rows = 1, .cols = d};
@@ -190,10 +233,10 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     c.in[0] = (mnc_operand){.ptr = a, .dim = {r, d}, .n_dim = 2, .rows = r, .cols = d};
     c.in[1] = c.in[0], c.in[1].ptr = b;
     c.out[0] = c.in[0], c.out[0].ptr = y;
-#define EACH(fn, what, tol, expr)                                                          \
-    memset(y, 0xff, sizeof *y * (size_t)n);                                                \
-    run(fn, &c, 2);                                                                        \
-    for (int64_t i = 0; i < n; i++) want[i] = expr;                                        \
+#define EACH(fn, what, tol, expr)                                                                                      \
+    memset(y, 0xff, sizeof *y *(size_t)n);                                                                             \
+    run(fn, &c, 2);                                                                                                    \
+    for (int64_t i = 0; i < n; i++) want[i] = expr;                                                                    \
     check(rel_l2(y, want, n) < tol, what, v->name, d, 0, r, rel_l2(y, want, n))
     for (uint64_t kind = 0; kind < 4; kind++) {
         attr[0] = kind;
@@ -209,31 +252,56 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     c.in[1] = (mnc_operand){.weight = &wg}, c.in[2] = c.in[1];
     attr[0] = bits(1e-5), attr[1] = bits(1);
     double *ms = calloc((size_t)r, sizeof *ms), *mean = calloc((size_t)r, sizeof *mean);
-    for (int64_t i = 0; i < n; i++) ms[i / d] += (double)a[i] * a[i] / (double)d, mean[i / d] += (double)a[i] / (double)d;
+    for (int64_t i = 0; i < n; i++)
+        ms[i / d] += (double)a[i] * a[i] / (double)d, mean[i / d] += (double)a[i] / (double)d;
     EACH(v->rms_norm, "rms_norm", 1e-6, a[i] / sqrt(ms[i / d] + 1e-5) * ((double)g[i % d] + 1));
-    EACH(v->layer_norm, "layer_norm", 5e-6, (a[i] - mean[i / d]) / sqrt(ms[i / d] - mean[i / d] * mean[i / d] + 1e-5) * g[i % d] + g[i % d]);
+    EACH(v->layer_norm, "layer_norm", 5e-6,
+         (a[i] - mean[i / d]) / sqrt(ms[i / d] - mean[i / d] * mean[i / d] + 1e-5) * g[i % d] + g[i % d]);
     free(a), free(b), free(y), free(g), free(want), free(ms), free(mean);
 }
 
 /* ---- ATTENTION with KV_STORE ---- */
-typedef struct { int64_t h, hkv, dk, dv, window; double cap; bool sinks; uint32_t kv; const char *name; int32_t level; } shape;
+typedef struct {
+    int64_t h, hkv, dk, dv, window;
+    double cap;
+    bool sinks;
+    uint32_t kv;
+    const char *name;
+    int32_t level;
+} shape;
 #define SLOTS 3
 #define PAGES 12
 #define PAGE 64
-typedef struct { float *q, *k, *v, *y, *sink; uint8_t *kv; int32_t *pos, *slot, *seqs, *pages; int64_t t; } att;
+typedef struct {
+    float *q, *k, *v, *y, *sink;
+    uint8_t *kv;
+    int32_t *pos, *slot, *seqs, *pages;
+    int64_t t;
+} att;
 
 /* Runs a step over the given slots' whole sequences (len[slot] tokens), or only their last row. */
 static void attend(const shape *s, att *a, const int64_t *len, bool last_only, uint32_t workers) {
     static mnk_use use;
     mn_node node = {.n_in = 7, .n_out = 1};
     uint64_t page_bytes = (uint64_t)(s->hkv * PAGE * (s->dk + s->dv)) * (s->kv == MN_F16 ? 2 : 4);
-    uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap), 0, 0, (uint64_t)s->hkv, (uint64_t)s->dv}, none[2] = {0, 0};
+    uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap), 0, 0, (uint64_t)s->hkv, (uint64_t)s->dv},
+             none[2] = {0, 0};
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
     use = (mnk_use){MN_PRECISION_EXACT, s->level};
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 7, .user = &use};
-    c.kv = (mnc_kv){.dtype = s->kv, .page_tokens = PAGE, .n_layers = 1, .n_head_kv = s->hkv, .dim_k = s->dk, .dim_v = s->dv, .page_bytes = page_bytes,
-        .layer_bytes = page_bytes, .v_offset = (uint64_t)(s->hkv * PAGE * s->dk) * (s->kv == MN_F16 ? 2 : 4), .pages = a->pages, .max_pages = PAGES,
-        .n_pages = SLOTS * PAGES, .base = a->kv};
+    c.kv = (mnc_kv){.dtype = s->kv,
+                    .page_tokens = PAGE,
+                    .n_layers = 1,
+                    .n_head_kv = s->hkv,
+                    .dim_k = s->dk,
+                    .dim_v = s->dv,
+                    .page_bytes = page_bytes,
+                    .layer_bytes = page_bytes,
+                    .v_offset = (uint64_t)(s->hkv * PAGE * s->dk) * (s->kv == MN_F16 ? 2 : 4),
+                    .pages = a->pages,
+                    .max_pages = PAGES,
+                    .n_pages = SLOTS * PAGES,
+                    .base = a->kv};
     int64_t t = 0, from = 0, row = 0;
     memset(a->seqs, 0, SLOTS * 4 * sizeof *a->seqs);
     float *q = malloc(sizeof *q * (size_t)(a->t * s->h * s->dk));
@@ -256,8 +324,10 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
         mnc_call st = c;
         st.attr = none, st.n_attr = 2;
         memset(a->kv, 0xff, SLOTS * PAGES * page_bytes);
-        st.in[MN_KV_STORE_K] = (mnc_operand){.ptr = a->k, .rows = t}, st.in[MN_KV_STORE_V] = (mnc_operand){.ptr = a->v, .rows = t};
-        st.in[MN_KV_STORE_ROW_POS] = c.in[MN_ATTENTION_ROW_POS], st.in[MN_KV_STORE_ROW_SLOT] = c.in[MN_ATTENTION_ROW_SLOT];
+        st.in[MN_KV_STORE_K] = (mnc_operand){.ptr = a->k, .rows = t},
+        st.in[MN_KV_STORE_V] = (mnc_operand){.ptr = a->v, .rows = t};
+        st.in[MN_KV_STORE_ROW_POS] = c.in[MN_ATTENTION_ROW_POS],
+        st.in[MN_KV_STORE_ROW_SLOT] = c.in[MN_ATTENTION_ROW_SLOT];
         run(mnk_kv_store_node, &st, workers);
     }
     memset(a->y, 0xff, sizeof *a->y * (size_t)(t * s->h * s->dv));
@@ -271,10 +341,13 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
         for (int64_t p = 0; p < len[i]; p++)
             for (int64_t h = 0; h < s->h; h++) {
                 int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
-                double logit[PAGES * PAGE], top = s->sinks ? a->sink[h] : -INFINITY, sum = 0, *y = want + ((from + p) * s->h + h) * s->dv;
+                double logit[PAGES * PAGE], top = s->sinks ? a->sink[h] : -INFINITY, sum = 0,
+                                            *y = want + ((from + p) * s->h + h) * s->dv;
                 for (int64_t j = lo; j <= p; j++) {
                     double l = 0;
-                    for (int64_t d = 0; d < s->dk; d++) l += (double)a->q[((from + p) * s->h + h) * s->dk + d] * kv_value(s, a->k[((from + j) * s->hkv + h / g) * s->dk + d]);
+                    for (int64_t d = 0; d < s->dk; d++)
+                        l += (double)a->q[((from + p) * s->h + h) * s->dk + d] *
+                             kv_value(s, a->k[((from + j) * s->hkv + h / g) * s->dk + d]);
                     l *= 0.3;
                     logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
                     top = fmax(top, logit[j]);
@@ -284,7 +357,8 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
                 for (int64_t j = lo; j <= p; j++) {
                     double e = exp(logit[j] - top);
                     sum += e;
-                    for (int64_t d = 0; d < s->dv; d++) y[d] += e * kv_value(s, a->v[((from + j) * s->hkv + h / g) * s->dv + d]);
+                    for (int64_t d = 0; d < s->dv; d++)
+                        y[d] += e * kv_value(s, a->v[((from + j) * s->hkv + h / g) * s->dv + d]);
                 }
                 for (int64_t d = 0; d < s->dv; d++) y[d] /= sum;
             }
@@ -292,10 +366,13 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
 static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     int64_t t = len[0] + len[1] + len[2], row = 0;
     att a = {.t = t};
-    size_t nq = (size_t)(t * s->h * s->dk), nk = (size_t)(t * s->hkv * s->dk), nv = (size_t)(t * s->hkv * s->dv), ny = (size_t)(t * s->h * s->dv);
-    a.q = malloc(4 * nq), a.k = malloc(4 * nk), a.v = malloc(4 * nv), a.y = malloc(4 * ny), a.sink = malloc(4 * (size_t)s->h);
+    size_t nq = (size_t)(t * s->h * s->dk), nk = (size_t)(t * s->hkv * s->dk), nv = (size_t)(t * s->hkv * s->dv),
+           ny = (size_t)(t * s->h * s->dv);
+    a.q = malloc(4 * nq), a.k = malloc(4 * nk), a.v = malloc(4 * nv), a.y = malloc(4 * ny),
+    a.sink = malloc(4 * (size_t)s->h);
     a.kv = malloc((size_t)(SLOTS * PAGES * PAGE * s->hkv * (s->dk + s->dv)) * 4);
-    a.pos = malloc(4 * (size_t)t), a.slot = malloc(4 * (size_t)t), a.seqs = malloc(SLOTS * 16), a.pages = malloc(SLOTS * PAGES * 4);
+    a.pos = malloc(4 * (size_t)t), a.slot = malloc(4 * (size_t)t), a.seqs = malloc(SLOTS * 16),
+    a.pages = malloc(SLOTS * PAGES * 4);
     double *want = malloc(sizeof *want * ny);
     float *all = malloc(4 * ny);
     for (size_t i = 0; i < nq; i++) a.q[i] = 2 * uniform();
@@ -319,15 +396,20 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
             a.q = q, row = 0;
             for (int i = 0; i < SLOTS; i++) {
                 row += len[i];
-                if (l[i]) check(!memcmp(a.y + (size_t)y++ * hv, all + (size_t)(row - 1) * hv, 4 * hv), "attention's bits depend on the step", s->name, s->dk, s->h, workers, only);
+                if (l[i])
+                    check(!memcmp(a.y + (size_t)y++ * hv, all + (size_t)(row - 1) * hv, 4 * hv),
+                          "attention's bits depend on the step", s->name, s->dk, s->h, workers, only);
             }
         }
-    free(a.q), free(a.k), free(a.v), free(a.y), free(a.sink), free(a.kv), free(a.pos), free(a.slot), free(a.seqs), free(a.pages), free(want), free(all);
+    free(a.q), free(a.k), free(a.v), free(a.y), free(a.sink), free(a.kv), free(a.pos), free(a.slot), free(a.seqs),
+        free(a.pages), free(want), free(all);
 }
 static void attention(int32_t level, const char *name) {
     static const int64_t len[][SLOTS] = {{1, 5, 70}, {130, 1, 1}, {3, 600, 64}}; /* the last crosses a chunk */
-    static const shape shapes[] = {{8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0}, {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0}, {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},
-        {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0}, {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0}};
+    static const shape shapes[] = {
+        {8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0},   {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0},
+        {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},   {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0},
+        {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int j = 0; j < (quick && i ? 1 : 3); j++) {
             shape s = shapes[i];
@@ -337,17 +419,23 @@ static void attention(int32_t level, const char *name) {
 }
 
 static void caps(void) {
-    static const int32_t levels[] = {MNK_GENERIC, MNK_AVX2, MNK_AVX512, MNK_AVX512VNNI, MNK_AMX, MNK_NEON, MNK_NEON_DOT};
+    static const int32_t levels[] = {MNK_GENERIC, MNK_AVX2, MNK_AVX512,  MNK_AVX512VNNI,
+                                     MNK_AMX,     MNK_NEON, MNK_NEON_DOT};
     static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
     for (int l = 0; l < 7; l++)
         for (int t = 0; t < 5; t++)
             for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8; p++) {
                 const mnk_row *r = mnk_find(MN_OP_LINEAR, types[t], p, levels[l]);
-                bool ok = r && r->isa <= levels[l] && (r->isa == MNK_GENERIC || (r->isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
-                check(ok && r->linear->quantised_x == (p == MN_PRECISION_A8 && block_elems(types[t]) > 1), "choice", mnk_isa_name(levels[l]), types[t], p, 0, 0);
+                bool ok = r && r->isa <= levels[l] &&
+                          (r->isa == MNK_GENERIC || (r->isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
+                check(ok && r->linear->quantised_x == (p == MN_PRECISION_A8 && block_elems(types[t]) > 1), "choice",
+                      mnk_isa_name(levels[l]), types[t], p, 0, 0);
             }
-    check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC && mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC, "cap of another family", "", 0, 0, 0, 0);
-    check(mnk_isa_cap(MNK_AVX512, MNK_AMX) == MNK_AVX512 && mnk_isa_cap(MNK_AMX, MNK_AVX2) == MNK_AVX2, "cap", "", 0, 0, 0, 0);
+    check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC &&
+              mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC,
+          "cap of another family", "", 0, 0, 0, 0);
+    check(mnk_isa_cap(MNK_AVX512, MNK_AMX) == MNK_AVX512 && mnk_isa_cap(MNK_AMX, MNK_AVX2) == MNK_AVX2, "cap", "", 0, 0,
+          0, 0);
     check(mnk_isa_by_name("avx512", 6) == MNK_AVX512 && mnk_isa_by_name("avx", 3) < 0, "names", "", 0, 0, 0, 0);
 }
 
@@ -358,7 +446,8 @@ int main(int argc, char **argv) {
     int32_t level = mnk_cpu_level();
     caps();
     for (uint32_t i = 0; i < n; i++) {
-        if (rows[i].isa > level || (quick && rows[i].isa == MNK_GENERIC)) continue; /* those are tested where it is fast */
+        if (rows[i].isa > level || (quick && rows[i].isa == MNK_GENERIC))
+            continue; /* those are tested where it is fast */
         if (rows[i].linear) {
             linear_row(&rows[i]);
             continue;

@@ -24,7 +24,11 @@ static void host_release(void *self, void *p) {
     free(p);
 }
 
-static mn_host host = {.size = sizeof host, .abi = MN_ABI_VERSION, .abi_min = MN_ABI_VERSION, .alloc = host_alloc, .release = host_release};
+static mn_host host = {.size = sizeof host,
+                       .abi = MN_ABI_VERSION,
+                       .abi_min = MN_ABI_VERSION,
+                       .alloc = host_alloc,
+                       .release = host_release};
 
 test_plugin test_load(const char *relative_path) {
     char path[4096];
@@ -132,9 +136,12 @@ static void check_value(const mn_value *v) {
         for (uint64_t i = 0; i < v->s.len; i++) sum += (uint64_t)v->s.ptr[i];
     if (!(v->type & MN_VALUE_ARRAY)) return;
     for (uint64_t i = 0; i < v->n; i++) {
-        if (of == MN_VALUE_BOOL) assert_true(((const uint8_t *)v->array)[i] <= 1);
-        else if (of != MN_VALUE_STR) sum += ((const uint64_t *)v->array)[i];
-        else if (((const mn_str *)v->array)[i].len) sum += (uint64_t)((const mn_str *)v->array)[i].ptr[((const mn_str *)v->array)[i].len - 1];
+        if (of == MN_VALUE_BOOL)
+            assert_true(((const uint8_t *)v->array)[i] <= 1);
+        else if (of != MN_VALUE_STR)
+            sum += ((const uint64_t *)v->array)[i];
+        else if (((const mn_str *)v->array)[i].len)
+            sum += (uint64_t)((const mn_str *)v->array)[i].ptr[((const mn_str *)v->array)[i].len - 1];
     }
 }
 
@@ -171,7 +178,8 @@ void test_refuse(test_plugin p, const test_files *f, mn_status status, const cha
     mn_status got = test_open(p, f, &m, &err);
     if (got == MN_OK) fail_msg("opened, expected an error about %s", text ? text : "something");
     if ((text && !strstr(err.msg, text)) || (text2 && !strstr(err.msg, text2)) || got != status)
-        fail_msg("status %x, message: %s; expected status %x, '%s' and '%s'", (unsigned)got, err.msg, (unsigned)status, text ? text : "", text2 ? text2 : "");
+        fail_msg("status %x, message: %s; expected status %x, '%s' and '%s'", (unsigned)got, err.msg, (unsigned)status,
+                 text ? text : "", text2 ? text2 : "");
     assert_int_equal(test_live, before);
 }
 
@@ -206,7 +214,10 @@ static bool find_value(test_plugin p, mn_parsed *m, const char *key, mn_str *nat
     mn_str k, own;
     *v = (mn_value){.size = sizeof *v};
     for (uint32_t i = 0; p.loader->meta_at(m, i, &k, &own, v) == MN_OK; i++) {
-        if (test_is(k, key)) { if (native) *native = own; return true; }
+        if (test_is(k, key)) {
+            if (native) *native = own;
+            return true;
+        }
         *v = (mn_value){.size = sizeof *v};
     }
     return false;

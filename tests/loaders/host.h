@@ -9,14 +9,20 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-extern int64_t test_fail_after;   /* the k-th allocation from now on fails, and all after it; -1 = none */
-extern int64_t test_live;         /* allocations not yet released */
+extern int64_t test_fail_after; /* the k-th allocation from now on fails, and all after it; -1 = none */
+extern int64_t test_live;       /* allocations not yet released */
 
-typedef struct { const mn_plugin *plugin; const mn_loader *loader; } test_plugin;
+typedef struct {
+    const mn_plugin *plugin;
+    const mn_loader *loader;
+} test_plugin;
 test_plugin test_load(const char *relative_path); /* below the build root; fails the test if anything is wrong */
 
 /* A set of files in exact-size memory, so that a byte too far is seen. */
-typedef struct { mn_file file[16]; uint32_t n; } test_files;
+typedef struct {
+    mn_file file[16];
+    uint32_t n;
+} test_files;
 void test_add(test_files *f, const char *name, const void *bytes, size_t n);
 void test_add_text(test_files *f, const char *name, const char *text);
 void test_add_path(test_files *f, const char *name, const char *root_env, const char *relative_path);
@@ -41,7 +47,10 @@ bool test_is(mn_str s, const char *z);
 uint32_t test_random(uint64_t *state);
 
 /* Growing bytes for building files. */
-typedef struct { unsigned char *ptr; size_t len, cap; } bytes;
+typedef struct {
+    unsigned char *ptr;
+    size_t len, cap;
+} bytes;
 void put(bytes *b, const void *src, size_t n);
 void put_int(bytes *b, uint64_t v, int n); /* little-endian, n bytes */
 #endif

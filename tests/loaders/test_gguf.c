@@ -7,20 +7,42 @@
 static test_plugin gguf;
 
 /* ---- building files ---- */
-static void put_str(bytes *b, const char *s) { put_int(b, strlen(s), 8); put(b, s, strlen(s)); }
-static void kv_str(bytes *b, const char *key, const char *v) { put_str(b, key); put_int(b, 8, 4); put_str(b, v); }
-static void kv_u32(bytes *b, const char *key, uint32_t v) { put_str(b, key); put_int(b, 4, 4); put_int(b, v, 4); }
-static void head(bytes *b, uint32_t version, uint64_t n_tensors, uint64_t n_kv) {
-    put(b, "GGUF", 4); put_int(b, version, 4); put_int(b, n_tensors, 8); put_int(b, n_kv, 8);
+static void put_str(bytes *b, const char *s) {
+    put_int(b, strlen(s), 8);
+    put(b, s, strlen(s));
 }
-static void tensor(bytes *b, const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
-    put_str(b, name); put_int(b, n_dim, 4); put_int(b, d0, 8);
+static void kv_str(bytes *b, const char *key, const char *v) {
+    put_str(b, key);
+    put_int(b, 8, 4);
+    put_str(b, v);
+}
+static void kv_u32(bytes *b, const char *key, uint32_t v) {
+    put_str(b, key);
+    put_int(b, 4, 4);
+    put_int(b, v, 4);
+}
+static void head(bytes *b, uint32_t version, uint64_t n_tensors, uint64_t n_kv) {
+    put(b, "GGUF", 4);
+    put_int(b, version, 4);
+    put_int(b, n_tensors, 8);
+    put_int(b, n_kv, 8);
+}
+static void tensor(bytes *b, const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1, uint32_t type,
+                   uint64_t offset) {
+    put_str(b, name);
+    put_int(b, n_dim, 4);
+    put_int(b, d0, 8);
     if (n_dim > 1) put_int(b, d1, 8);
     for (uint32_t i = 2; i < n_dim && i < 8; i++) put_int(b, 1, 8);
-    put_int(b, type, 4); put_int(b, offset, 8);
+    put_int(b, type, 4);
+    put_int(b, offset, 8);
 }
-static void pad(bytes *b, size_t align) { while (b->len % align) put_int(b, 0, 1); }
-static void fill(bytes *b, size_t n) { while (n--) put_int(b, 7, 1); }
+static void pad(bytes *b, size_t align) {
+    while (b->len % align) put_int(b, 0, 1);
+}
+static void fill(bytes *b, size_t n) {
+    while (n--) put_int(b, 7, 1);
+}
 
 /* Every metadata type, two tensors: f32 [3, 4] and q8_0 [2, 32]. header: its length. */
 static bytes small(size_t *header) {
@@ -32,13 +54,33 @@ static bytes small(size_t *header) {
         char key[32];
         if (type == 8 || type == 9) continue;
         snprintf(key, sizeof key, "k%u", type);
-        put_str(&b, key); put_int(&b, type, 4); put_int(&b, 1, size[type]);
+        put_str(&b, key);
+        put_int(&b, type, 4);
+        put_int(&b, 1, size[type]);
     }
-    put_str(&b, "a.int"); put_int(&b, 9, 4); put_int(&b, 5, 4); put_int(&b, 3, 8);
-    put_int(&b, 1, 4); put_int(&b, (uint64_t)-2, 4); put_int(&b, 3, 4);
-    put_str(&b, "a.f32"); put_int(&b, 9, 4); put_int(&b, 6, 4); put_int(&b, 1, 8); put_int(&b, 0x3FC00000, 4);
-    put_str(&b, "a.str"); put_int(&b, 9, 4); put_int(&b, 8, 4); put_int(&b, 2, 8); put_str(&b, "ab"); put_str(&b, "");
-    put_str(&b, "a.bool"); put_int(&b, 9, 4); put_int(&b, 7, 4); put_int(&b, 2, 8); put_int(&b, 1, 2);
+    put_str(&b, "a.int");
+    put_int(&b, 9, 4);
+    put_int(&b, 5, 4);
+    put_int(&b, 3, 8);
+    put_int(&b, 1, 4);
+    put_int(&b, (uint64_t)-2, 4);
+    put_int(&b, 3, 4);
+    put_str(&b, "a.f32");
+    put_int(&b, 9, 4);
+    put_int(&b, 6, 4);
+    put_int(&b, 1, 8);
+    put_int(&b, 0x3FC00000, 4);
+    put_str(&b, "a.str");
+    put_int(&b, 9, 4);
+    put_int(&b, 8, 4);
+    put_int(&b, 2, 8);
+    put_str(&b, "ab");
+    put_str(&b, "");
+    put_str(&b, "a.bool");
+    put_int(&b, 9, 4);
+    put_int(&b, 7, 4);
+    put_int(&b, 2, 8);
+    put_int(&b, 1, 2);
     kv_u32(&b, "general.alignment", 32);
     tensor(&b, "one", 2, 4, 3, 0, 0);
     tensor(&b, "two", 2, 32, 2, 8, 64);
@@ -70,7 +112,8 @@ static void good_small(void **state) {
     assert_true(t.n_dim == 2 && t.dim[0] == 3 && t.dim[1] == 4 && t.dtype.id == MN_F32);
     assert_true(t.planes->stride[0] == 16 && t.planes->stride[1] == 4);
     assert_true(test_tensor(gguf, m, "two", &t));
-    assert_true(t.dtype.id == MN_Q8_0 && t.planes->stride[0] == 34 && t.planes->stride[1] == 34 && t.planes->bytes == 68);
+    assert_true(t.dtype.id == MN_Q8_0 && t.planes->stride[0] == 34 && t.planes->stride[1] == 34 &&
+                t.planes->bytes == 68);
     mn_value v = test_value(gguf, m, "a.int", NULL);
     assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_INT) && v.n == 3 && ((const int64_t *)v.array)[1] == -2);
     v = test_value(gguf, m, "a.f32", NULL);
@@ -80,7 +123,10 @@ static void good_small(void **state) {
     v = test_value(gguf, m, "minerva.rope.pairing", NULL);
     assert_true(v.type == MN_VALUE_STR && test_is(v.s, "adjacent"));
     /* R4: an older host's smaller struct is not written past its end */
-    struct { uint32_t size, type; uint64_t guard; } little = {8, 0, 77};
+    struct {
+        uint32_t size, type;
+        uint64_t guard;
+    } little = {8, 0, 77};
     assert_int_equal(gguf.loader->meta_at(m, 0, NULL, NULL, (mn_value *)(void *)&little), MN_OK);
     assert_true(little.guard == 77 && little.type == MN_VALUE_STR);
     gguf.loader->close(m);
@@ -91,7 +137,10 @@ static void good_small(void **state) {
 
 static void good_storyteller(void **state) {
     (void)state;
-    static const struct { const char *file; uint32_t dtype; } list[] = {{"storyteller-q4_0.gguf", MN_Q4_0}, {"storyteller-q8_0.gguf", MN_Q8_0}};
+    static const struct {
+        const char *file;
+        uint32_t dtype;
+    } list[] = {{"storyteller-q4_0.gguf", MN_Q4_0}, {"storyteller-q8_0.gguf", MN_Q8_0}};
     for (int i = 0; i < 2; i++) {
         test_files f = {0};
         mn_parsed *m;
@@ -135,10 +184,12 @@ static void good_types(void **state) {
     (void)state;
 #define ROW(name, id, elems, size, planes) {id, elems, size},
     static const struct { uint32_t id, elems, size; } abi[] = {MN_DTYPES(ROW)};
-    static const struct { uint32_t ggml, id; } list[] = {
-        {0, MN_F32}, {1, MN_F16}, {2, MN_Q4_0}, {3, MN_Q4_1}, {6, MN_Q5_0}, {7, MN_Q5_1}, {8, MN_Q8_0}, {9, MN_Q8_1}, {10, MN_Q2_K}, {11, MN_Q3_K},
-        {12, MN_Q4_K}, {13, MN_Q5_K}, {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL}, {23, MN_IQ4_XS}, {24, MN_I8}, {25, MN_I16}, {26, MN_I32},
-        {27, MN_I64}, {28, MN_F64}, {30, MN_BF16}, {39, MN_MXFP4}};
+    static const struct {
+        uint32_t ggml, id;
+    } list[] = {{0, MN_F32},   {1, MN_F16},   {2, MN_Q4_0},    {3, MN_Q4_1},    {6, MN_Q5_0},  {7, MN_Q5_1},
+                {8, MN_Q8_0},  {9, MN_Q8_1},  {10, MN_Q2_K},   {11, MN_Q3_K},   {12, MN_Q4_K}, {13, MN_Q5_K},
+                {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL}, {23, MN_IQ4_XS}, {24, MN_I8},   {25, MN_I16},
+                {26, MN_I32},  {27, MN_I64},  {28, MN_F64},    {30, MN_BF16},   {39, MN_MXFP4}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         size_t k = 0;
         while (abi[k].id != list[i].id) k++;
@@ -154,7 +205,8 @@ static void good_types(void **state) {
         mn_tensor_info t;
         test_add(&f, "m.gguf", b.ptr, b.len);
         if (test_open(gguf, &f, &m, &err)) fail_msg("%s", err.msg);
-        assert_true(test_tensor(gguf, m, "t", &t) && t.dtype.id == list[i].id && t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
+        assert_true(test_tensor(gguf, m, "t", &t) && t.dtype.id == list[i].id &&
+                    t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
         gguf.loader->close(m);
         test_clear(&f);
         b.len--;
@@ -167,7 +219,9 @@ static bytes split(uint32_t no, uint32_t count, uint32_t total, const char *name
     bytes b = {0};
     head(&b, 3, 1, 4);
     kv_str(&b, "general.architecture", "llama");
-    kv_u32(&b, "split.no", no); kv_u32(&b, "split.count", count); kv_u32(&b, "split.tensors.count", total);
+    kv_u32(&b, "split.no", no);
+    kv_u32(&b, "split.count", count);
+    kv_u32(&b, "split.tensors.count", total);
     tensor(&b, name, 1, 8, 0, 0, 0);
     pad(&b, 32);
     fill(&b, 32);
@@ -225,39 +279,119 @@ static void bad_header(void **state) {
     (void)state;
     bytes b = {0};
     refuse(b, MN_BAD_FILE, "m.gguf", "truncated");
-    b = small(NULL); memcpy(b.ptr, "GGML", 4); refuse(b, MN_BAD_FILE, "not a GGUF file", NULL);
-    b = (bytes){0}; head(&b, 1, 0, 0); refuse(b, MN_UNSUPPORTED, "version 1", "2 or 3");
-    b = (bytes){0}; head(&b, 4, 0, 0); refuse(b, MN_UNSUPPORTED, "version 4", NULL);
-    b = (bytes){0}; head(&b, 0, 0, 0); refuse(b, MN_UNSUPPORTED, "version 0", NULL);
-    b = (bytes){0}; head(&b, 0x03000000, 0, 0); refuse(b, MN_UNSUPPORTED, "big-endian", NULL);
-    b = (bytes){0}; head(&b, 3, UINT64_MAX, 0); refuse(b, MN_BAD_FILE, "tensors do not fit", NULL);
-    b = (bytes){0}; head(&b, 3, 0, UINT64_MAX); refuse(b, MN_BAD_FILE, "metadata pairs do not fit", NULL);
-    b = (bytes){0}; head(&b, 3, 0, 0); refuse(b, MN_BAD_FILE, "general.architecture", "missing");
-    b = (bytes){0}; head(&b, 3, 0, 1); kv_u32(&b, "general.architecture", 3); refuse(b, MN_BAD_FILE, "general.architecture", "not a string");
+    b = small(NULL);
+    memcpy(b.ptr, "GGML", 4);
+    refuse(b, MN_BAD_FILE, "not a GGUF file", NULL);
+    b = (bytes){0};
+    head(&b, 1, 0, 0);
+    refuse(b, MN_UNSUPPORTED, "version 1", "2 or 3");
+    b = (bytes){0};
+    head(&b, 4, 0, 0);
+    refuse(b, MN_UNSUPPORTED, "version 4", NULL);
+    b = (bytes){0};
+    head(&b, 0, 0, 0);
+    refuse(b, MN_UNSUPPORTED, "version 0", NULL);
+    b = (bytes){0};
+    head(&b, 0x03000000, 0, 0);
+    refuse(b, MN_UNSUPPORTED, "big-endian", NULL);
+    b = (bytes){0};
+    head(&b, 3, UINT64_MAX, 0);
+    refuse(b, MN_BAD_FILE, "tensors do not fit", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, UINT64_MAX);
+    refuse(b, MN_BAD_FILE, "metadata pairs do not fit", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 0);
+    refuse(b, MN_BAD_FILE, "general.architecture", "missing");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    kv_u32(&b, "general.architecture", 3);
+    refuse(b, MN_BAD_FILE, "general.architecture", "not a string");
 }
 
 static void bad_meta(void **state) {
     (void)state;
     bytes b = {0};
-    head(&b, 3, 0, 2); kv_str(&b, "same.key", "x"); kv_u32(&b, "same.key", 3); refuse(b, MN_BAD_FILE, "same.key", "twice");
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, ""); put_int(&b, 4, 4); put_int(&b, 4, 4); refuse(b, MN_BAD_FILE, "metadata key of 0 bytes", NULL);
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 13, 4); fill(&b, 9); refuse(b, MN_BAD_FILE, "unknown type 13", "'k'");
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 9, 4); put_int(&b, 9, 4); put_int(&b, 1, 8); fill(&b, 30); refuse(b, MN_UNSUPPORTED, "array of arrays", "'k'");
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 9, 4); put_int(&b, 99, 4); put_int(&b, 1, 8); refuse(b, MN_BAD_FILE, "unknown type 99", NULL);
+    head(&b, 3, 0, 2);
+    kv_str(&b, "same.key", "x");
+    kv_u32(&b, "same.key", 3);
+    refuse(b, MN_BAD_FILE, "same.key", "twice");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "");
+    put_int(&b, 4, 4);
+    put_int(&b, 4, 4);
+    refuse(b, MN_BAD_FILE, "metadata key of 0 bytes", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 13, 4);
+    fill(&b, 9);
+    refuse(b, MN_BAD_FILE, "unknown type 13", "'k'");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 9, 4);
+    put_int(&b, 9, 4);
+    put_int(&b, 1, 8);
+    fill(&b, 30);
+    refuse(b, MN_UNSUPPORTED, "array of arrays", "'k'");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 9, 4);
+    put_int(&b, 99, 4);
+    put_int(&b, 1, 8);
+    refuse(b, MN_BAD_FILE, "unknown type 99", NULL);
     for (uint32_t type = 0; type < 13; type++) {
         if (type == 9) continue;
-        b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "huge"); put_int(&b, 9, 4); put_int(&b, type, 4); put_int(&b, UINT64_MAX / 2, 8); refuse(b, MN_BAD_FILE, "huge", "does not fit");
+        b = (bytes){0};
+        head(&b, 3, 0, 1);
+        put_str(&b, "huge");
+        put_int(&b, 9, 4);
+        put_int(&b, type, 4);
+        put_int(&b, UINT64_MAX / 2, 8);
+        refuse(b, MN_BAD_FILE, "huge", "does not fit");
     }
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 7, 4); put_int(&b, 2, 1); refuse(b, MN_BAD_FILE, "bool", "'k'");
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 10, 4); put_int(&b, UINT64_MAX, 8); refuse(b, MN_BAD_FILE, "2^63-1", "'k'");
-    b = (bytes){0}; head(&b, 3, 0, 1); kv_str(&b, "k", "\xff\xfe"); refuse(b, MN_BAD_FILE, "UTF-8", NULL);
-    b = (bytes){0}; head(&b, 3, 0, 1); kv_str(&b, "\xc0\x80", "x"); refuse(b, MN_BAD_FILE, "UTF-8", NULL);
-    b = (bytes){0}; head(&b, 3, 0, 1); put_str(&b, "k"); put_int(&b, 8, 4); put_int(&b, UINT64_MAX - 3, 8); fill(&b, 9); refuse(b, MN_BAD_FILE, "truncated", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 7, 4);
+    put_int(&b, 2, 1);
+    refuse(b, MN_BAD_FILE, "bool", "'k'");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 10, 4);
+    put_int(&b, UINT64_MAX, 8);
+    refuse(b, MN_BAD_FILE, "2^63-1", "'k'");
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    kv_str(&b, "k", "\xff\xfe");
+    refuse(b, MN_BAD_FILE, "UTF-8", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    kv_str(&b, "\xc0\x80", "x");
+    refuse(b, MN_BAD_FILE, "UTF-8", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 1);
+    put_str(&b, "k");
+    put_int(&b, 8, 4);
+    put_int(&b, UINT64_MAX - 3, 8);
+    fill(&b, 9);
+    refuse(b, MN_BAD_FILE, "truncated", NULL);
     static const uint32_t alignments[] = {0, 3, 48, 0x80000000u, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
-        b = (bytes){0}; head(&b, 3, 0, 1); kv_u32(&b, "general.alignment", alignments[i]); refuse(b, MN_BAD_FILE, "general.alignment", NULL);
+        b = (bytes){0};
+        head(&b, 3, 0, 1);
+        kv_u32(&b, "general.alignment", alignments[i]);
+        refuse(b, MN_BAD_FILE, "general.alignment", NULL);
     }
-    b = (bytes){0}; head(&b, 3, 0, 2); kv_str(&b, "general.architecture", "llama"); kv_str(&b, "minerva.rope.pairing", "x"); refuse(b, MN_BAD_FILE, "minerva.rope.pairing", NULL);
+    b = (bytes){0};
+    head(&b, 3, 0, 2);
+    kv_str(&b, "general.architecture", "llama");
+    kv_str(&b, "minerva.rope.pairing", "x");
+    refuse(b, MN_BAD_FILE, "minerva.rope.pairing", NULL);
 }
 
 /* One tensor described so, then 64 bytes of data. */
@@ -294,13 +428,25 @@ static void bad_tensors(void **state) {
     for (int i = 0; i < 8; i++) refuse(one("t", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type", "'t'");
     refuse(one("", 2, 4, 4, 0, 0), MN_BAD_FILE, "tensor name of 0 bytes", NULL);
     bytes b = {0};
-    head(&b, 3, 2, 1); kv_str(&b, "general.architecture", "llama");
-    tensor(&b, "same", 1, 8, 0, 0, 0); tensor(&b, "same", 1, 8, 0, 0, 32); pad(&b, 32); fill(&b, 64);
+    head(&b, 3, 2, 1);
+    kv_str(&b, "general.architecture", "llama");
+    tensor(&b, "same", 1, 8, 0, 0, 0);
+    tensor(&b, "same", 1, 8, 0, 0, 32);
+    pad(&b, 32);
+    fill(&b, 64);
     refuse(b, MN_BAD_FILE, "'same'", "twice");
-    b = (bytes){0}; head(&b, 3, 2, 1); kv_str(&b, "general.architecture", "llama");
-    tensor(&b, "a", 1, 9, 0, 0, 0); tensor(&b, "b", 1, 8, 0, 0, 32); pad(&b, 32); fill(&b, 64);
+    b = (bytes){0};
+    head(&b, 3, 2, 1);
+    kv_str(&b, "general.architecture", "llama");
+    tensor(&b, "a", 1, 9, 0, 0, 0);
+    tensor(&b, "b", 1, 8, 0, 0, 32);
+    pad(&b, 32);
+    fill(&b, 64);
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
-    b = (bytes){0}; head(&b, 3, 1, 2); kv_str(&b, "general.architecture", "llama"); kv_u32(&b, "general.alignment", 1);
+    b = (bytes){0};
+    head(&b, 3, 1, 2);
+    kv_str(&b, "general.architecture", "llama");
+    kv_u32(&b, "general.alignment", 1);
     tensor(&b, "odd", 1, 4, 0, 0, 0);
     if (b.len % 4 == 0) b.ptr[b.len - 8] = 1; /* the offset: off the grid of 4 either way */
     fill(&b, 64);
@@ -325,7 +471,12 @@ static void every_boundary(void **state) {
     (void)state;
     size_t header;
     bytes b = small(&header);
-    static const uint64_t values[] = {0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, INT64_MAX, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 31};
+    static const uint64_t values[] = {0,          1,
+                                      0x7F,       0x80,
+                                      0xFF,       0x7FFFFFFF,
+                                      0x80000000, 0xFFFFFFFF,
+                                      INT64_MAX,  (uint64_t)1 << 63,
+                                      UINT64_MAX, UINT64_MAX - 31};
     for (size_t at = 0; at < header; at++)
         for (size_t w = 1; w <= 8; w *= 2)
             for (size_t k = 0; k < sizeof values / sizeof *values && at + w <= header; k++) {
@@ -347,7 +498,8 @@ static void random_damage(void **state) {
         test_files f = {0};
         size_t n = test_random(&seed) % 8 ? b.len : test_random(&seed) % b.len;
         test_add(&f, "m.gguf", b.ptr, n);
-        for (uint32_t k = 1 + test_random(&seed) % 6; k-- && n;) ((unsigned char *)f.file[0].map)[test_random(&seed) % n] = (unsigned char)test_random(&seed);
+        for (uint32_t k = 1 + test_random(&seed) % 6; k-- && n;)
+            ((unsigned char *)f.file[0].map)[test_random(&seed) % n] = (unsigned char)test_random(&seed);
         test_survive(gguf, &f);
         test_clear(&f);
     }
@@ -384,9 +536,10 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_small), cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only), cmocka_unit_test(good_types), cmocka_unit_test(splits),
-        cmocka_unit_test(bad_header), cmocka_unit_test(bad_meta), cmocka_unit_test(bad_tensors), cmocka_unit_test(every_truncation),
-        cmocka_unit_test(every_boundary), cmocka_unit_test(random_damage), cmocka_unit_test(arguments),
+        cmocka_unit_test(good_small),     cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only),
+        cmocka_unit_test(good_types),     cmocka_unit_test(splits),           cmocka_unit_test(bad_header),
+        cmocka_unit_test(bad_meta),       cmocka_unit_test(bad_tensors),      cmocka_unit_test(every_truncation),
+        cmocka_unit_test(every_boundary), cmocka_unit_test(random_damage),    cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -8,10 +8,12 @@
 
 static test_plugin st;
 
-#define HEAD "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}," \
-             "\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,4],\"data_offsets\":[16,32]}}   "
-#define CONFIG_BASE "\"max_position_embeddings\":64,\"hidden_size\":8,\"num_hidden_layers\":2,\"intermediate_size\":16," \
-                    "\"vocab_size\":10,\"rms_norm_eps\":1e-5"
+#define HEAD                                                                                                           \
+    "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"                                \
+    "\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,4],\"data_offsets\":[16,32]}}   "
+#define CONFIG_BASE                                                                                                    \
+    "\"max_position_embeddings\":64,\"hidden_size\":8,\"num_hidden_layers\":2,\"intermediate_size\":16,"               \
+    "\"vocab_size\":10,\"rms_norm_eps\":1e-5"
 #define LLAMA "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
 #define CONFIG "{" LLAMA "\"num_attention_heads\":4," CONFIG_BASE "}"
 
@@ -67,10 +69,15 @@ static mn_parsed *open_config(test_files *f, const char *config) {
     return opened(f);
 }
 
-static void shut(test_files *f, mn_parsed *m) { st.loader->close(m); test_clear(f); }
+static void shut(test_files *f, mn_parsed *m) {
+    st.loader->close(m);
+    test_clear(f);
+}
 static int64_t int_of(mn_parsed *m, const char *key) { return test_value(st, m, key, NULL).i; }
 static double float_of(mn_parsed *m, const char *key) { return test_value(st, m, key, NULL).f; }
-static bool str_is(mn_parsed *m, const char *key, const char *want) { return test_is(test_value(st, m, key, NULL).s, want); }
+static bool str_is(mn_parsed *m, const char *key, const char *want) {
+    return test_is(test_value(st, m, key, NULL).s, want);
+}
 
 /* ---- good ---- */
 static test_files fixture(const char *root, const char *dir, int n, const char *const *names) {
@@ -87,9 +94,15 @@ static const char *const plain[] = {"config.json", "model.safetensors", "golden.
 
 static void good_fixtures(void **state) {
     (void)state;
-    static const struct { const char *dir, *arch; uint32_t dtype, n_tensors; int64_t head_dim; } list[] = {
-        {"fixtures/llama", "llama", MN_F32, 21, 16}, {"fixtures/llama3-rope", "llama", MN_BF16, 20, 32},
-        {"fixtures/qwen2", "qwen2", MN_F32, 26, 16}, {"fixtures/qwen3", "qwen3", MN_F32, 25, 32},
+    static const struct {
+        const char *dir, *arch;
+        uint32_t dtype, n_tensors;
+        int64_t head_dim;
+    } list[] = {
+        {"fixtures/llama", "llama", MN_F32, 21, 16},
+        {"fixtures/llama3-rope", "llama", MN_BF16, 20, 32},
+        {"fixtures/qwen2", "qwen2", MN_F32, 26, 16},
+        {"fixtures/qwen3", "qwen3", MN_F32, 25, 32},
     };
     for (int i = 0; i < 4; i++) {
         test_files f = fixture("MINERVA_TEST_DATA", list[i].dir, 3, plain);
@@ -128,15 +141,19 @@ static void good_storyteller(void **state) {
 
 static void names_and_ties(void **state) {
     (void)state;
-    const char *header = "{\"__metadata__\":{\"format\":\"pt\"},\"layers.12.self_attn.q_proj.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                         "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
-                         "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[8,12]},"
-                         "\"model.layers.01.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}}";
+    const char *header =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"layers.12.self_attn.q_proj.bias\":{\"dtype\":\"F32\",\"shape\":[1],"
+        "\"data_offsets\":[0,4]},"
+        "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
+        "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[8,12]},"
+        "\"model.layers.01.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}}";
     for (int tied = 0; tied < 2; tied++) {
         test_files f = {0};
         mn_tensor_info t;
         add_weights(&f, "model.safetensors", header, 16);
-        test_add_text(&f, "config.json", tied ? "{" LLAMA "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE "}" : CONFIG);
+        test_add_text(&f, "config.json",
+                      tied ? "{" LLAMA "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE "}"
+                           : CONFIG);
         mn_parsed *m = opened(&f);
         assert_true(test_tensor(st, m, "blk.12.attn_q.bias", &t));
         assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t) && t.n_dim == 1 && t.dim[0] == 1);
@@ -168,23 +185,32 @@ static void config_rope(void **state) {
     (void)state;
     test_files f;
     mn_str native;
-    mn_parsed *m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.freq_base") == 5e5 && float_of(m, "llama.rope.scaling.factor") == 2 && str_is(m, "llama.rope.scaling.type", "linear"));
+    mn_parsed *m = open_config(
+        &f,
+        "{" LLAMA
+        "\"num_attention_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}," CONFIG_BASE
+        "}");
+    assert_true(float_of(m, "llama.rope.freq_base") == 5e5 && float_of(m, "llama.rope.scaling.factor") == 2 &&
+                str_is(m, "llama.rope.scaling.type", "linear"));
     test_value(st, m, "llama.rope.scaling.factor", &native);
     assert_true(test_is(native, "rope_scaling.factor"));
     shut(&f, m);
-    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
+    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_"
+                                  "theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
                         "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
     assert_true(float_of(m, "llama.rope.freq_base") == 7e5 && float_of(m, "llama.rope.scaling.high_freq_factor") == 4);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 32);
     shut(&f, m);
-    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
+    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+                                  "\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
                         "\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1.5}}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30 && float_of(m, "llama.rope.scaling.attn_factor") == 1.5);
+    assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30 &&
+                float_of(m, "llama.rope.scaling.attn_factor") == 1.5);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 64);
     shut(&f, m);
-    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":16,"
-                        "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[2]}," CONFIG_BASE "}");
+    m = open_config(
+        &f, "{" LLAMA "\"num_attention_heads\":2,\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":16,"
+            "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[2]}," CONFIG_BASE "}");
     mn_value v = test_value(st, m, "llama.rope.scaling.long_factor", NULL);
     assert_true(v.n == 1 && ((const double *)v.array)[0] == 2 && int_of(m, "llama.rope.dimension_count") == 2);
     assert_true(str_is(m, "llama.rope.scaling.type", "longrope"));
@@ -193,7 +219,11 @@ static void config_rope(void **state) {
 
 static void config_bad_rope(void **state) {
     (void)state;
-    static const struct { const char *members; mn_status status; const char *text, *text2; } list[] = {
+    static const struct {
+        const char *members;
+        mn_status status;
+        const char *text, *text2;
+    } list[] = {
         {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", MN_UNSUPPORTED, "dynamic", "known"},
         {"\"rope_scaling\":3", MN_BAD_FILE, "rope_scaling", "3"},
         {"\"rope_scaling\":{\"rope_type\":7}", MN_BAD_FILE, "rope_scaling.rope_type", "7"},
@@ -203,13 +233,22 @@ static void config_bad_rope(void **state) {
         {"\"rope_theta\":0", MN_BAD_FILE, "rope_theta", "0"},
         {"\"rope_theta\":1e999", MN_BAD_FILE, "rope_theta", NULL},
         {"\"rope_theta\":5,\"rope_parameters\":{\"rope_theta\":6}", MN_BAD_FILE, "rope_theta", "same"},
-        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}", MN_UNSUPPORTED, "rope_parameters", "unsupported"},
-        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":32}", MN_BAD_FILE, "low_freq_factor", NULL},
-        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}", MN_BAD_FILE, "original_max_position_embeddings", "missing"},
-        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":false}", MN_UNSUPPORTED, "truncate", NULL},
+        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}", MN_UNSUPPORTED, "rope_parameters",
+         "unsupported"},
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":32}",
+         MN_BAD_FILE, "low_freq_factor", NULL},
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
+         MN_BAD_FILE, "original_max_position_embeddings", "missing"},
+        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":false}", MN_UNSUPPORTED, "truncate",
+         NULL},
         {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1}", MN_UNSUPPORTED, "mscale", NULL},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1],\"long_factor\":[1,2]}", MN_BAD_FILE, "short_factor", "expected 2"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1,0]}", MN_BAD_FILE, "short_factor", NULL},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1],"
+         "\"long_factor\":[1,2]}",
+         MN_BAD_FILE, "short_factor", "expected 2"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1,0]"
+         "}",
+         MN_BAD_FILE, "short_factor", NULL},
         {"\"partial_rotary_factor\":0.3", MN_BAD_FILE, "partial_rotary_factor", "even"},
         {"\"partial_rotary_factor\":2", MN_BAD_FILE, "partial_rotary_factor", "2"},
     };
@@ -222,23 +261,39 @@ static void config_bad_rope(void **state) {
 
 static void config_windows(void **state) {
     (void)state;
-    static const struct { const char *family, *class_name, *members; int64_t window; mn_status status; } list[] = {
+    static const struct {
+        const char *family, *class_name, *members;
+        int64_t window;
+        mn_status status;
+    } list[] = {
         {"mistral", "MistralForCausalLM", "\"sliding_window\":16", 16, MN_OK},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":null", 0, MN_OK},
         {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16", 0, MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":2", 0, MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":0", 16, MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":1", 0, MN_UNSUPPORTED},
-        {"qwen3", "Qwen3ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]", 16, MN_OK},
-        {"qwen3", "Qwen3ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\"]", 0, MN_BAD_FILE},
+        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":2", 0,
+         MN_OK},
+        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":0", 16,
+         MN_OK},
+        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":1", 0,
+         MN_UNSUPPORTED},
+        {"qwen3", "Qwen3ForCausalLM",
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"sliding_"
+         "attention\"]",
+         16, MN_OK},
+        {"qwen3", "Qwen3ForCausalLM",
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\"]", 0, MN_BAD_FILE},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":0", 0, MN_BAD_FILE},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":2.5", 0, MN_BAD_FILE},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char config[2048], key[64];
-        snprintf(config, sizeof config, "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%s," CONFIG_BASE "}", list[i].family, list[i].class_name, list[i].members);
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%s," CONFIG_BASE "}",
+                 list[i].family, list[i].class_name, list[i].members);
         snprintf(key, sizeof key, "%s.attention.sliding_window", list[i].family[0] == 'm' ? "llama" : list[i].family);
-        if (list[i].status) { refuse_config(config, list[i].status, "config.json", NULL); continue; }
+        if (list[i].status) {
+            refuse_config(config, list[i].status, "config.json", NULL);
+            continue;
+        }
         test_files f;
         mn_parsed *m = open_config(&f, config);
         assert_int_equal(test_has_key(st, m, key) ? int_of(m, key) : 0, list[i].window);
@@ -257,18 +312,24 @@ static void config_bad(void **state) {
     refuse_config("{}", MN_BAD_FILE, "model_type", "missing");
     refuse_config("{\"model_type\":7}", MN_BAD_FILE, "model_type", "7");
     refuse_config("{\"model_type\":\"gpt9\"}", MN_UNSUPPORTED, "gpt9", "known: llama");
-    refuse_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForVision\"]}", MN_UNSUPPORTED, "LlamaForVision", "known: llama");
+    refuse_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForVision\"]}", MN_UNSUPPORTED, "LlamaForVision",
+                  "known: llama");
     refuse_config("{\"model_type\":\"llama\",\"architectures\":\"x\"}", MN_BAD_FILE, "architectures", NULL);
-    refuse_config("{\"model_type\":\"llama\",\"quantization\":{\"bits\":4,\"group_size\":64}}", MN_UNSUPPORTED, "MLX", "4 bits");
-    refuse_config("{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}", MN_UNSUPPORTED, "gptq", "quantization_config");
+    refuse_config("{\"model_type\":\"llama\",\"quantization\":{\"bits\":4,\"group_size\":64}}", MN_UNSUPPORTED, "MLX",
+                  "4 bits");
+    refuse_config("{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}", MN_UNSUPPORTED,
+                  "gptq", "quantization_config");
     refuse_with("\"num_attention_heads\":4,\"vocab_size\":3", MN_BAD_FILE, "vocab_size", "twice");
     refuse_with("\"num_attention_heads\":3", MN_BAD_FILE, "hidden_size", "num_attention_heads");
-    refuse_with("\"num_attention_heads\":4,\"num_key_value_heads\":3", MN_BAD_FILE, "num_attention_heads", "num_key_value_heads");
+    refuse_with("\"num_attention_heads\":4,\"num_key_value_heads\":3", MN_BAD_FILE, "num_attention_heads",
+                "num_key_value_heads");
     refuse_with("\"x\":1", MN_BAD_FILE, "num_attention_heads", "missing");
     refuse_with("\"num_attention_heads\":4,\"head_dim\":3", MN_BAD_FILE, "head_dim", "even");
     refuse_with("\"num_attention_heads\":4,\"hidden_act\":3", MN_BAD_FILE, "hidden_act", "3");
-    refuse_with("\"num_attention_heads\":4,\"tie_word_embeddings\":1", MN_BAD_FILE, "tie_word_embeddings", "true or false");
-    static const char *const bad[] = {"0", "-4", "1.5", "1e30", "1e999", "\"4\"", "true", "[4]", "{}", "9223372036854775808"};
+    refuse_with("\"num_attention_heads\":4,\"tie_word_embeddings\":1", MN_BAD_FILE, "tie_word_embeddings",
+                "true or false");
+    static const char *const bad[] = {"0",     "-4",   "1.5", "1e30", "1e999",
+                                      "\"4\"", "true", "[4]", "{}",   "9223372036854775808"};
     static const char *const keys[] = {"num_attention_heads", "num_key_value_heads", "head_dim"};
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -276,8 +337,10 @@ static void config_bad(void **state) {
             snprintf(members, sizeof members, "%s\"%s\":%s", k ? "\"num_attention_heads\":4," : "", keys[k], bad[i]);
             refuse_with(members, MN_BAD_FILE, keys[k], "config.json");
         }
-    static const char *const required[] = {"max_position_embeddings", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "rms_norm_eps"};
-    for (size_t k = 0; k < sizeof required / sizeof *required; k++) { /* each required key renamed, then each wrong value */
+    static const char *const required[] = {"max_position_embeddings", "hidden_size", "num_hidden_layers",
+                                           "intermediate_size",       "vocab_size",  "rms_norm_eps"};
+    for (size_t k = 0; k < sizeof required / sizeof *required;
+         k++) { /* each required key renamed, then each wrong value */
         char config[2048];
         strcpy(config, CONFIG);
         char *at = strstr(config, required[k]);
@@ -298,7 +361,12 @@ static void config_bad(void **state) {
 
 static void header_bad(void **state) {
     (void)state;
-    static const struct { const char *header; size_t n; mn_status status; const char *text, *text2; } list[] = {
+    static const struct {
+        const char *header;
+        size_t n;
+        mn_status status;
+        const char *text, *text2;
+    } list[] = {
         {ENTRY("\"U32\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "U32", "'t'"},
         {ENTRY("3", "[4]", "[0,16]"), 16, MN_BAD_FILE, "dtype", "'t'"},
         {ENTRY("\"F32\"", "4", "[0,16]"), 16, MN_BAD_FILE, "shape", "'t'"},
@@ -323,8 +391,10 @@ static void header_bad(void **state) {
         {ENTRY("\"F32\"", "[4]", "[0,16]"), 20, MN_BAD_FILE, "cover 16", "20"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4]}}", 16, MN_BAD_FILE, "data_offsets", "missing"},
         {"{\"t\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "dtype", "missing"},
-        {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "dtype", "twice"},
-        {"{\"t\":{\"dtype\":\"F32\",\"color\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "color", "unknown"},
+        {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE,
+         "dtype", "twice"},
+        {"{\"t\":{\"dtype\":\"F32\",\"color\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "color",
+         "unknown"},
         {"{\"t\":[]}", 0, MN_BAD_FILE, "'t'", "object"},
         {"{\"\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "name is empty", NULL},
         {"{\"__metadata__\":3}", 0, MN_BAD_FILE, "__metadata__", NULL},
@@ -332,19 +402,37 @@ static void header_bad(void **state) {
         {"{]", 0, MN_BAD_FILE, "not valid JSON", NULL},
         {"{}{}", 0, MN_BAD_FILE, "after the end", NULL},
         {"{\"\xff\":1}", 0, MN_BAD_FILE, "UTF-8", NULL},
-        {"{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, MN_BAD_FILE, "'t'", "twice"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 4, MN_BAD_FILE, "overlap", "'b'"},
-        {"{\"norm.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"model.norm.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, MN_BAD_FILE, "output_norm.weight", "both"},
+        {"{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
+         "offsets\":[1,2]}}",
+         2, MN_BAD_FILE, "'t'", "twice"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[1,3]}}",
+         4, MN_BAD_FILE, "overlap", "'b'"},
+        {"{\"norm.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"model.norm.weight\":{\"dtype\":"
+         "\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+         2, MN_BAD_FILE, "output_norm.weight", "both"},
     };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) refuse_header(list[i].header, list[i].n, list[i].status, list[i].text, list[i].text2);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        refuse_header(list[i].header, list[i].n, list[i].status, list[i].text, list[i].text2);
 }
 
 static void header_length(void **state) {
     (void)state;
-    static const uint64_t values[] = {0, 1, 7, 100000000, 100000001, 0x7FFFFFFF, 0xFFFFFFFF, INT64_MAX, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t values[] = {0,
+                                      1,
+                                      7,
+                                      100000000,
+                                      100000001,
+                                      0x7FFFFFFF,
+                                      0xFFFFFFFF,
+                                      INT64_MAX,
+                                      (uint64_t)1 << 63,
+                                      UINT64_MAX,
+                                      UINT64_MAX - 7};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         test_files f = folder(CONFIG);
-        for (int k = 0; k < 8; k++) ((unsigned char *)test_file(&f, "model.safetensors")->map)[k] = (unsigned char)(values[i] >> 8 * k);
+        for (int k = 0; k < 8; k++)
+            ((unsigned char *)test_file(&f, "model.safetensors")->map)[k] = (unsigned char)(values[i] >> 8 * k);
         test_refuse(st, &f, MN_BAD_FILE, "model.safetensors", NULL);
         test_clear(&f);
     }
@@ -361,7 +449,8 @@ static void deep_nesting(void **state) {
 /* A text that ends in a comma at the very end of a map: nothing behind it may be read. */
 static void end_of_map(void **state) {
     (void)state;
-    static const char *const texts[] = {"{\"1\":1,", "{\"1\":[1,", "{\"1\":", "{\"", "{\"a\\", "{\"a\\u00", "{\"1\":-", "{\"1\":t", "{"};
+    static const char *const texts[] = {"{\"1\":1,", "{\"1\":[1,", "{\"1\":",  "{\"", "{\"a\\",
+                                        "{\"a\\u00", "{\"1\":-",   "{\"1\":t", "{"};
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(map != MAP_FAILED);
@@ -381,24 +470,36 @@ static void end_of_map(void **state) {
 /* Folders that other loaders or later versions read: a clear refusal. Needs the shared fixtures. */
 static void other_fixtures(void **state) {
     (void)state;
-    static const struct { const char *dir; mn_status status; const char *text, *text2; } list[] = {
-        {"llama-mlx4", MN_UNSUPPORTED, "MLX", "4 bits"},     {"gpt-oss-mxfp4", MN_UNSUPPORTED, "mxfp4", "quantization_config"},
-        {"gpt-oss", MN_UNSUPPORTED, "gpt_oss", "known: llama"}, {"mixtral", MN_UNSUPPORTED, "mixtral", "known: llama"},
-        {"phi2", MN_UNSUPPORTED, "'phi'", "known: llama"},     {"mistral-window", MN_OK, NULL, NULL},
+    static const struct {
+        const char *dir;
+        mn_status status;
+        const char *text, *text2;
+    } list[] = {
+        {"llama-mlx4", MN_UNSUPPORTED, "MLX", "4 bits"},
+        {"gpt-oss-mxfp4", MN_UNSUPPORTED, "mxfp4", "quantization_config"},
+        {"gpt-oss", MN_UNSUPPORTED, "gpt_oss", "known: llama"},
+        {"mixtral", MN_UNSUPPORTED, "mixtral", "known: llama"},
+        {"phi2", MN_UNSUPPORTED, "'phi'", "known: llama"},
+        {"mistral-window", MN_OK, NULL, NULL},
     };
     char root[4096], path[4200];
     const char *given = getenv("MINERVA_SHARED"), *source = getenv("MINERVA_SOURCE_ROOT");
     snprintf(root, sizeof root, "%s%s", given ? given : source ? source : ".", given ? "" : "/../shared");
     snprintf(path, sizeof path, "%s/fixtures/phi2/config.json", root);
-    if (access(path, R_OK)) { printf("skipped: no shared fixtures\n"); skip(); }
+    if (access(path, R_OK)) {
+        printf("skipped: no shared fixtures\n");
+        skip();
+    }
     setenv("TEST_SHARED_ROOT", root, 1);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(path, sizeof path, "fixtures/%s", list[i].dir);
         test_files f = fixture("TEST_SHARED_ROOT", path, 2, plain);
-        if (list[i].status) test_refuse(st, &f, list[i].status, list[i].text, list[i].text2);
+        if (list[i].status)
+            test_refuse(st, &f, list[i].status, list[i].text, list[i].text2);
         else {
             mn_parsed *m = opened(&f);
-            assert_true(int_of(m, "llama.attention.sliding_window") == 16 && str_is(m, "general.architecture", "llama"));
+            assert_true(int_of(m, "llama.attention.sliding_window") == 16 &&
+                        str_is(m, "general.architecture", "llama"));
             st.loader->close(m);
         }
         test_clear(&f);
@@ -407,14 +508,16 @@ static void other_fixtures(void **state) {
 
 /* ---- shards ---- */
 #define SHARD(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"
-static const char *const sharded[] = {"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+static const char *const sharded[] = {"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                                      "model-00002-of-00002.safetensors"};
 
 static void shards(void **state) {
     (void)state;
     test_files f = fixture("MINERVA_TEST_DATA", "fixtures/llama-sharded", 4, sharded);
     mn_tensor_info t;
     mn_parsed *m = opened(&f);
-    assert_true(test_tensor(st, m, "output.weight", &t) && test_tensor(st, m, "token_embd.weight", &t) && t.dtype.id == MN_F16);
+    assert_true(test_tensor(st, m, "output.weight", &t) && test_tensor(st, m, "token_embd.weight", &t) &&
+                t.dtype.id == MN_F16);
     assert_true(test_tensor(st, m, "blk.0.attn_q.bias", &t));
     st.loader->close(m);
     test_every_allocation(st, &f);
@@ -447,9 +550,12 @@ static void bad_index(void **state) {
     refuse_index("{\"weight_map\":[]}", "weight_map", "array");
     refuse_index("{\"weight_map\":{\"a\":3}}", "'a'", "file name");
     refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}", "'a'", "twice");
-    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"../model-2.safetensors\"}}", "../model-2.safetensors is missing", "1 tensors");
-    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"c\":\"model-2.safetensors\"}}", "model-2.safetensors", "'c' is missing");
-    refuse_index("{\"weight_map\":{\"b\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}", "model-1.safetensors", "'b' is missing");
+    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"../model-2.safetensors\"}}",
+                 "../model-2.safetensors is missing", "1 tensors");
+    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"c\":\"model-2.safetensors\"}}",
+                 "model-2.safetensors", "'c' is missing");
+    refuse_index("{\"weight_map\":{\"b\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}",
+                 "model-1.safetensors", "'b' is missing");
     refuse_index("{\"weight_map\":", "index.json", "JSON");
     test_files f = {0};
     test_add_text(&f, "config.json", CONFIG);
@@ -497,7 +603,8 @@ static void damage(uint64_t *seed, mn_file *f) {
     unsigned char *map = (unsigned char *)f->map;
     for (uint32_t k = 1 + test_random(seed) % 4; k--;) {
         uint32_t r = test_random(seed);
-        map[test_random(seed) % f->bytes] = r % 3 ? (unsigned char)alphabet[r / 3 % (sizeof alphabet - 1)] : (unsigned char)(r >> 8);
+        map[test_random(seed) % f->bytes] =
+            r % 3 ? (unsigned char)alphabet[r / 3 % (sizeof alphabet - 1)] : (unsigned char)(r >> 8);
     }
 }
 
@@ -505,10 +612,13 @@ static void random_damage(void **state) {
     (void)state;
     uint64_t seed = 2;
     for (int i = 0; i < 20000; i++) {
-        test_files f = folder("{" LLAMA "\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
+        test_files f = folder("{" LLAMA "\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"llama3\","
+                                        "\"rope_theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
                               "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
         add_weights(&f, "model-00002-of-00002.safetensors", SHARD("b"), 1);
-        test_add_text(&f, "model.safetensors.index.json", "{\"weight_map\":{\"model.norm.weight\":\"model.safetensors\",\"b\":\"model-00002-of-00002.safetensors\"}}");
+        test_add_text(&f, "model.safetensors.index.json",
+                      "{\"weight_map\":{\"model.norm.weight\":\"model.safetensors\",\"b\":\"model-00002-of-00002."
+                      "safetensors\"}}");
         damage(&seed, &f.file[i % 4]);
         test_survive(st, &f);
         test_clear(&f);
@@ -547,10 +657,12 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_fixtures), cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties), cmocka_unit_test(config_defaults),
-        cmocka_unit_test(config_rope), cmocka_unit_test(config_bad_rope), cmocka_unit_test(config_windows), cmocka_unit_test(config_bad),
-        cmocka_unit_test(header_bad), cmocka_unit_test(header_length), cmocka_unit_test(deep_nesting), cmocka_unit_test(end_of_map), cmocka_unit_test(other_fixtures), cmocka_unit_test(shards),
-        cmocka_unit_test(bad_index), cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage), cmocka_unit_test(arguments),
+        cmocka_unit_test(good_fixtures),    cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties),
+        cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),      cmocka_unit_test(config_bad_rope),
+        cmocka_unit_test(config_windows),   cmocka_unit_test(config_bad),       cmocka_unit_test(header_bad),
+        cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),     cmocka_unit_test(end_of_map),
+        cmocka_unit_test(other_fixtures),   cmocka_unit_test(shards),           cmocka_unit_test(bad_index),
+        cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),    cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -30,7 +30,8 @@ static int answer_all(void) {
         if (render((mn_str){text, n}, vars, now, &out, &err) == MN_OK) {
             printf("ok %zu\n", out.len);
             if (out.len) fwrite(out.ptr, 1, out.len, stdout);
-        } else printf("error %zu\n%s", strlen(err.msg), err.msg);
+        } else
+            printf("error %zu\n%s", strlen(err.msg), err.msg);
         fflush(stdout);
         mn_text_free(&out);
         free(text);
@@ -49,8 +50,10 @@ int main(int argc, char **argv) {
     mn_status status = mn_read_file(argv[1], 1 << 26, &text, &n, &err);
     if (status == MN_OK) status = mn_read_file(argv[2], 1 << 26, &vars, &m, &err);
     if (status == MN_OK) status = render((mn_str){text, n}, vars, argc > 3 ? atoll(argv[3]) : 0, &out, &err);
-    if (status == MN_OK) fwrite(out.ptr ? out.ptr : "", 1, out.len, stdout);
-    else fprintf(stderr, "%s\n", err.msg);
+    if (status == MN_OK)
+        fwrite(out.ptr ? out.ptr : "", 1, out.len, stdout);
+    else
+        fprintf(stderr, "%s\n", err.msg);
     mn_text_free(&out);
     mn_free(text);
     mn_free(vars);

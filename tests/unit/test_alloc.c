@@ -56,7 +56,11 @@ static void test_every_allocation(void **state) {
             mn_alloc_fail_after(-1);
             seen[stage]++;
             if (!st && stage == 4) break; /* k lies behind the last allocation */
-            step = k < 400 ? 1 : k / 97 + 1; /* dense where few allocations decide much, thinner in the thousands of the vocabulary */
+            step =
+                k < 400
+                    ? 1
+                    : k / 97 +
+                          1; /* dense where few allocations decide much, thinner in the thousands of the vocabulary */
         }
         assert_int_equal(stage, 4);
     }

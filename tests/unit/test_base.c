@@ -176,7 +176,7 @@ static void dtypes(void **state) {
     assert_false(mn_dtype_by_id(999, &t));
     assert_string_equal(mn_dtype_name(MN_BF16), "bf16");
     assert_string_equal(mn_dtype_name(999), "?");
-#define SAME(type_name, number, elems, bytes, planes)                                                                 \
+#define SAME(type_name, number, elems, bytes, planes)                                                                  \
     assert_true(mn_dtype_by_name(mn_str_of(#type_name), &t) && t.id == number &&                                       \
                 !strcasecmp(mn_dtype_name(number), #type_name));
     MN_DTYPES(SAME)

@@ -14,16 +14,21 @@ static void check_found(const mn_meta *meta, const mn_file *files, uint32_t n, c
     if (want) {
         assert_int_equal(status, MN_OK);
         assert_string_equal(source.ptr, want);
-    } else assert_int_equal(status, MN_END);
+    } else
+        assert_int_equal(status, MN_END);
     mn_text_free(&source);
 }
 
 static void finding(void **state) {
     (void)state;
-    mn_file both[] = {file("tokenizer_config.json", "{\"chat_template\": \"config\"}"), file("chat_template.jinja", "side")};
-    mn_file named = file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}, {\"name\": \"default\", \"template\": \"d\"}]}");
+    mn_file both[] = {file("tokenizer_config.json", "{\"chat_template\": \"config\"}"),
+                      file("chat_template.jinja", "side")};
+    mn_file named = file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}, "
+                                                  "{\"name\": \"default\", \"template\": \"d\"}]}");
     mn_file none = file("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
-    mn_meta_entry entry = {mn_str_of("tokenizer.chat_template"), mn_str_of("tokenizer.chat_template"), {sizeof(mn_value), MN_VALUE_STR, 0, 0, mn_str_of("meta"), NULL, 0}};
+    mn_meta_entry entry = {mn_str_of("tokenizer.chat_template"),
+                           mn_str_of("tokenizer.chat_template"),
+                           {sizeof(mn_value), MN_VALUE_STR, 0, 0, mn_str_of("meta"), NULL, 0}};
     mn_meta meta = {&entry, 1}, empty = {NULL, 0};
     check_found(&meta, both, 2, "meta");
     check_found(&empty, both, 2, "side");
@@ -35,7 +40,9 @@ static void finding(void **state) {
 
 static void bad_config(void **state) {
     (void)state;
-    static const char *const texts[] = {"{", "", "{\"chat_template\": 3}", "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}]}", "{\"chat_template\": [1]}"};
+    static const char *const texts[] = {"{", "", "{\"chat_template\": 3}",
+                                        "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}]}",
+                                        "{\"chat_template\": [1]}"};
     for (size_t i = 0; i < MN_COUNT(texts); i++) {
         mn_file f = file("tokenizer_config.json", texts[i]);
         mn_text source = {0};
@@ -46,7 +53,8 @@ static void bad_config(void **state) {
     }
 }
 
-static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, mn_text *out, mn_text *marks, mn_error *err) {
+static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, mn_text *out, mn_text *marks,
+                      mn_error *err) {
     mn_jinja *t = NULL;
     assert_int_equal(mn_jinja_parse(mn_str_of(source), &t, err), MN_OK);
     mn_status status = mn_chat_render(t, m, n, true, mn_str_of("<s>"), mn_str_of("</s>"), 0, out, marks, err);
@@ -54,7 +62,9 @@ static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, 
     return status;
 }
 
-#define TEMPLATE "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+#define TEMPLATE                                                                                                       \
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{{ eos_token }}{% endfor %}{% if "    \
+    "add_generation_prompt %}<|assistant|>{% endif %}"
 
 static void users_text_is_marked(void **state) {
     (void)state;
@@ -94,7 +104,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finding), cmocka_unit_test(bad_config), cmocka_unit_test(users_text_is_marked),
-                                       cmocka_unit_test(zero_bytes_stay), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finding), cmocka_unit_test(bad_config),
+                                       cmocka_unit_test(users_text_is_marked), cmocka_unit_test(zero_bytes_stay),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

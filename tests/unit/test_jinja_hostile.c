@@ -7,15 +7,21 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define VARS "{\"messages\": [{\"role\": \"user\", \"content\": \"hé <|x|>\"}, {\"role\": \"assistant\", \"content\": \"b\", \"l\": [1, 2.5, null, true]}], \"n\": 5}"
+#define VARS                                                                                                           \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"hé <|x|>\"}, {\"role\": \"assistant\", \"content\": \"b\", " \
+    "\"l\": [1, 2.5, null, true]}], \"n\": 5}"
 
 static const char *const feature_template =
     "{%- macro f(a, b=2) -%}<{{ a }}{{ b }}{{ kwargs }}{{ caller() if caller }}>{%- endmacro -%}\n"
     "{% set ns = namespace(x=0) %}{% for m in messages if m.role recursive %}{{ loop.index }}{% set ns.x = ns.x + 1 %}"
-    "{{ m['content'] | trim | upper | replace('B', 'c') }}{{ m | tojson(indent=2) }}{% if loop.last %}{% break %}{% endif %}{% else %}-{% endfor %}"
-    "{% call f(1, c=3) %}x{% endcall %}{% filter title %}ab cd{% endfilter %}{% set t %}q{{ n }}{% endset %}{{ t ~ ns.x }}"
-    "{{ '%s %5.1f' % (n, 2.5) }}{{ '{:>5} {!r}'.format('a', 'b') }}{{ [3, 1, 2] | sort | join(',') }}{{ messages | map(attribute='role') | list }}"
-    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | groupby('role') | length }}{{ 1 < 2 <= 2 and n is odd }}\n";
+    "{{ m['content'] | trim | upper | replace('B', 'c') }}{{ m | tojson(indent=2) }}{% if loop.last %}{% break %}{% "
+    "endif %}{% else %}-{% endfor %}"
+    "{% call f(1, c=3) %}x{% endcall %}{% filter title %}ab cd{% endfilter %}{% set t %}q{{ n }}{% endset %}{{ t ~ "
+    "ns.x }}"
+    "{{ '%s %5.1f' % (n, 2.5) }}{{ '{:>5} {!r}'.format('a', 'b') }}{{ [3, 1, 2] | sort | join(',') }}{{ messages | "
+    "map(attribute='role') | list }}"
+    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | groupby('role') | length }}{{ 1 < 2 <= 2 and n is "
+    "odd }}\n";
 
 static mn_status render(mn_str source, const cJSON *vars, mn_text *out, mn_error *err) {
     mn_jinja *t = NULL;
@@ -39,11 +45,32 @@ static void must_fail(const char *what, mn_str source, const cJSON *vars) {
 }
 
 static void deep_nesting(void **state) {
-    static const struct { const char *before, *piece, *after; } shapes[] = {
-        {"{{ ", "(", ""}, {"{{ ", "[", ""}, {"{{ ", "{1:", ""}, {"{{ ", "-", "1 }}"}, {"{{ ", "not ", "1 }}"}, {"{{ 1", "+1", " }}"}, {"{{ x", "|list", " }}"},
-        {"{{ x", ".a", " }}"}, {"", "{% if 1 %}", ""}, {"", "{% for a in b %}", ""}, {"{{ ", "a(", ""}, {"{{ 1", " if 1 else 1", " }}"}, {"{{ a", "[a", ""},
-        {"{{ 1", " and 1", " }}"}, {"{% set ", "(", ""}, {"{% for ", "(", ""}, {"{{ x is a", "(x is a", ""}, {"", "{% macro m() %}", ""},
-        {"", "{% call m() %}", ""}, {"", "{% set a %}", ""}, {"{{ 1", "**1", " }}"}, {"{{ x", "[0]", " }}"}, {"{{ x", "()", " }}"},
+    static const struct {
+        const char *before, *piece, *after;
+    } shapes[] = {
+        {"{{ ", "(", ""},
+        {"{{ ", "[", ""},
+        {"{{ ", "{1:", ""},
+        {"{{ ", "-", "1 }}"},
+        {"{{ ", "not ", "1 }}"},
+        {"{{ 1", "+1", " }}"},
+        {"{{ x", "|list", " }}"},
+        {"{{ x", ".a", " }}"},
+        {"", "{% if 1 %}", ""},
+        {"", "{% for a in b %}", ""},
+        {"{{ ", "a(", ""},
+        {"{{ 1", " if 1 else 1", " }}"},
+        {"{{ a", "[a", ""},
+        {"{{ 1", " and 1", " }}"},
+        {"{% set ", "(", ""},
+        {"{% for ", "(", ""},
+        {"{{ x is a", "(x is a", ""},
+        {"", "{% macro m() %}", ""},
+        {"", "{% call m() %}", ""},
+        {"", "{% set a %}", ""},
+        {"{{ 1", "**1", " }}"},
+        {"{{ x", "[0]", " }}"},
+        {"{{ x", "()", " }}"},
     };
     (void)state;
     for (size_t i = 0; i < MN_COUNT(shapes); i++) {
@@ -61,25 +88,48 @@ static void endless(void **state) {
         "{% for i in range(1000000000) %}x{% endfor %}",
         "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}",
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-        "{{ 'x' * 1000000000 }}", "{{ [1] * 1000000000 }}", "{{ 'x'|center(1000000000) }}", "{{ '%999999999d' % 1 }}", "{{ '{:>999999999}'.format(1) }}",
+        "{{ 'x' * 1000000000 }}",
+        "{{ [1] * 1000000000 }}",
+        "{{ 'x'|center(1000000000) }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '{:>999999999}'.format(1) }}",
         "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}",
         "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s|tojson }}",
-        "{% set a = namespace(s=[1]) %}{% set b = namespace(s=[1]) %}{% for i in range(60) %}{% set a.s = [a.s, a.s] %}{% set b.s = [b.s, b.s] %}{% endfor %}{{ a.s == b.s }}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+        "ns.s|tojson }}",
+        "{% set a = namespace(s=[1]) %}{% set b = namespace(s=[1]) %}{% for i in range(60) %}{% set a.s = [a.s, a.s] "
+        "%}{% set b.s = [b.s, b.s] %}{% endfor %}{{ a.s == b.s }}",
         "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
         "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = (ns.s,) %}{% endfor %}{{ {ns.s: 1} }}",
         "{% set ns = namespace() %}{% set ns.s = ns %}{{ ns }}",
-        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro m(a=m()) %}{% endmacro %}{{ m() }}",
-        "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% if s.rsplit('a' * 500000 ~ 'b') == 1 %}{% endif %}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% set t = ('b' * 1000000) ~ 'a' %}{% for i in range(99999) %}{% set x = s.strip(t) %}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|length %}{% set y = s in s ~ 'b' %}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|wordcount %}{% set y = s == s %}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s[-1] }}{% set y = s.isdigit() or s.find('b') or s.count('a') %}{% endfor %}",
-        "{{ 9**99999999 }}", "{{ 2**-1 < 'a' }}", "{{ 1|round(999999999999) < 'x' }}", "{{ 'x'|indent(999999999) }}", "{{ [1]|batch(999999999, 1)|list }}",
-        "{{ [1]|slice(999999999)|list }}", "{{ d|tojson(indent=99999999999) }}", "{{ [[1]]|tojson(indent=99999999) }}", "{{ 'aaa'|replace('', 'x' * 30000000) }}",
-        "{{ -9223372036854775807 - 2 }}", "{{ (-9223372036854775807 - 1) // -1 }}", "{{ strftime_now('%9999999d' * 200) }}",
-        "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{% macro m(a=m()) %}{% endmacro %}{{ m() }}",
+        "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% if s.rsplit('a' * 500000 ~ 'b') == 1 %}{% endif %}{% "
+        "endfor %}",
+        "{% set s = 'a' * 1000000 %}{% set t = ('b' * 1000000) ~ 'a' %}{% for i in range(99999) %}{% set x = "
+        "s.strip(t) %}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|length %}{% set y = s in s ~ 'b' %}{% "
+        "endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|wordcount %}{% set y = s == s %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s[-1] }}{% set y = s.isdigit() or s.find('b') or "
+        "s.count('a') %}{% endfor %}",
+        "{{ 9**99999999 }}",
+        "{{ 2**-1 < 'a' }}",
+        "{{ 1|round(999999999999) < 'x' }}",
+        "{{ 'x'|indent(999999999) }}",
+        "{{ [1]|batch(999999999, 1)|list }}",
+        "{{ [1]|slice(999999999)|list }}",
+        "{{ d|tojson(indent=99999999999) }}",
+        "{{ [[1]]|tojson(indent=99999999) }}",
+        "{{ 'aaa'|replace('', 'x' * 30000000) }}",
+        "{{ -9223372036854775807 - 2 }}",
+        "{{ (-9223372036854775807 - 1) // -1 }}",
+        "{{ strftime_now('%9999999d' * 200) }}",
+        "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor "
+        "%}",
     };
     (void)state;
     for (size_t i = 0; i < MN_COUNT(sources); i++) must_fail(sources[i], mn_str_of(sources[i]), NULL);
@@ -105,12 +155,15 @@ static void prefixes(void **state) {
 static uint32_t next_random(uint32_t *s) { return *s ^= *s << 13, *s ^= *s >> 17, *s ^= *s << 5; }
 
 static void mutate(char *p, size_t n, uint32_t *seed) {
-    static const char *const bits[] = {"{{", "}}", "{%", "%}", "{#", "-", "|", "'", "\\", "(", ")", "[", "]", ":", "**", "\xff", "\xc3", "0", "e", ".", "\n", "%", "is", "in "};
+    static const char *const bits[] = {"{{", "}}", "{%", "%}",   "{#",   "-", "|", "'", "\\", "(", ")",  "[",
+                                       "]",  ":",  "**", "\xff", "\xc3", "0", "e", ".", "\n", "%", "is", "in "};
     for (uint32_t k = next_random(seed) % 4 + 1; k; k--) {
         size_t at = next_random(seed) % n;
         const char *bit = bits[next_random(seed) % MN_COUNT(bits)];
-        if (next_random(seed) % 3 == 0) p[at] = p[next_random(seed) % n];
-        else memcpy(p + at, bit, MN_MIN(strlen(bit), n - at));
+        if (next_random(seed) % 3 == 0)
+            p[at] = p[next_random(seed) % n];
+        else
+            memcpy(p + at, bit, MN_MIN(strlen(bit), n - at));
     }
 }
 
@@ -132,16 +185,21 @@ static void mutations(void **state) {
     (void)state;
     cJSON *vars = cJSON_Parse(VARS);
     fuzz(mn_str_of(feature_template), 6000, vars);
-    static const char *const names[] = {"openai-gpt-oss-120b", "mistralai-Mistral-Nemo-Instruct-2407", "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct"};
+    static const char *const names[] = {"openai-gpt-oss-120b", "mistralai-Mistral-Nemo-Instruct-2407",
+                                        "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct"};
     const char *shared = getenv("MINERVA_SHARED"), *root = getenv("MINERVA_SOURCE_ROOT");
     for (size_t i = 0; i < MN_COUNT(names); i++) {
         mn_text path = {0};
         char *text = NULL;
         uint64_t n;
-        if (shared) mn_text_printf(&path, "%s/templates/%s.jinja", shared, names[i]);
-        else mn_text_printf(&path, "%s/../shared/templates/%s.jinja", root ? root : ".", names[i]);
-        if (mn_read_file(path.ptr, 1 << 20, &text, &n, NULL) == MN_OK) fuzz((mn_str){text, n}, 500, vars);
-        else printf("skipped: no %s\n", path.ptr);
+        if (shared)
+            mn_text_printf(&path, "%s/templates/%s.jinja", shared, names[i]);
+        else
+            mn_text_printf(&path, "%s/../shared/templates/%s.jinja", root ? root : ".", names[i]);
+        if (mn_read_file(path.ptr, 1 << 20, &text, &n, NULL) == MN_OK)
+            fuzz((mn_str){text, n}, 500, vars);
+        else
+            printf("skipped: no %s\n", path.ptr);
         mn_free(text);
         mn_text_free(&path);
     }
@@ -168,7 +226,8 @@ static void allocation_failures(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deep_nesting), cmocka_unit_test(endless), cmocka_unit_test(prefixes),
-                                       cmocka_unit_test(mutations), cmocka_unit_test(allocation_failures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deep_nesting), cmocka_unit_test(endless),
+                                       cmocka_unit_test(prefixes), cmocka_unit_test(mutations),
+                                       cmocka_unit_test(allocation_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* test_session.c -- sessions through minerva.h: batches, run-ahead, late stops, extend, fork, pages, errors. The demo model on
- * every CPU plugin that was built. */
+ * every CPU plugin that was built, and the first NVIDIA GPU. */
 #include <minerva/minerva.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -15,17 +15,33 @@ static mn_runtime *rt;
 static mn_model *model;
 static const char *device;
 
-#define OK(call) do { mn_error e_ = MN_ERROR; mn_status s_ = (call); if (s_) fail_msg("%s: %x", #call, (unsigned)s_); (void)e_; } while (0)
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        mn_error e_ = MN_ERROR;                                                                                        \
+        mn_status s_ = (call);                                                                                         \
+        if (s_) fail_msg("%s: %x", #call, (unsigned)s_);                                                               \
+        (void)e_;                                                                                                      \
+    } while (0)
 
 static mn_session *session(uint32_t n_seq, uint32_t n_ctx, uint32_t n_batch, uint32_t ahead) {
     mn_error err = MN_ERROR;
     mn_session *s = NULL;
-    mn_session_params p = {.size = sizeof p, .device = device, .precision = MN_PRECISION_EXACT, .n_seq = n_seq, .n_ctx = n_ctx, .n_batch = n_batch, .run_ahead = ahead};
+    mn_session_params p = {.size = sizeof p,
+                           .device = device,
+                           .precision = MN_PRECISION_EXACT,
+                           .n_seq = n_seq,
+                           .n_ctx = n_ctx,
+                           .n_batch = n_batch,
+                           .run_ahead = ahead};
     if (mn_session_create(model, &p, &s, &err)) fail_msg("%s", err.msg);
     return s;
 }
 
-typedef struct { int32_t ids[MAX_NEW + 8]; uint32_t n; int32_t finish; } answer;
+typedef struct {
+    int32_t ids[MAX_NEW + 8];
+    uint32_t n;
+    int32_t finish;
+} answer;
 
 /* Runs all sequences to their ends. by_seq[seq] says where a sequence's ids go. */
 static void run(mn_session *s, uint32_t n_seq, answer **by_seq) {
@@ -89,7 +105,14 @@ static void test_batch_like_alone(void **state) {
 
 static void test_seeds(void **state) {
     (void)state;
-    mn_sample_params p = {.size = sizeof p, .max_new = 20, .temp = 1, .top_k = 50, .top_p = 0.9f, .repeat_penalty = 1.1f, .penalty_last_n = -1, .seed = 7};
+    mn_sample_params p = {.size = sizeof p,
+                          .max_new = 20,
+                          .temp = 1,
+                          .top_k = 50,
+                          .top_p = 0.9f,
+                          .repeat_penalty = 1.1f,
+                          .penalty_last_n = -1,
+                          .seed = 7};
     answer a = alone(3, &p, 0, 1), b = alone(3, &p, 0, 1), c = alone(3, &p, 5, 16);
     same(&a, &b);
     same(&a, &c);
@@ -160,7 +183,8 @@ static void test_fork(void **state) {
     (void)state;
     int32_t ids[256], seq, twin, a_more[2] = {50, 60}, b_more[2] = {70, 80};
     answer first = {0}, a = {0}, b = {0}, lone = {0}, *by_seq[MAX_SEQ] = {0};
-    mn_sample_params p = {.size = sizeof p, .max_new = 12, .ignore_stop = 1, .repeat_penalty = 1.3f, .penalty_last_n = -1};
+    mn_sample_params p = {
+        .size = sizeof p, .max_new = 12, .ignore_stop = 1, .repeat_penalty = 1.3f, .penalty_last_n = -1};
     uint32_t n = prompt(11, ids); /* ends inside a page */
     mn_session *s = session(3, 256, 0, 1);
     OK(mn_seq_create(s, ids, n, &p, &seq, NULL));
@@ -264,7 +288,10 @@ static void test_cancel(void **state) {
     mn_session_free(s);
 }
 
-typedef struct { uint32_t rows; int32_t arg_max; } seen;
+typedef struct {
+    uint32_t rows;
+    int32_t arg_max;
+} seen;
 static mn_status see(void *arg, uint32_t first, uint32_t n, uint32_t n_vocab, const float *rows) {
     seen *s = arg;
     assert_int_equal(first, s->rows);
@@ -305,23 +332,35 @@ static void test_generate(void **state) {
     mn_session_free(s);
 }
 
-int main(void) {
-    static const char *const devices[] = {"reference", "cpu_simd"};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_like_alone), cmocka_unit_test(test_seeds), cmocka_unit_test(test_run_ahead), cmocka_unit_test(test_late_stop),
-        cmocka_unit_test(test_extend_like_whole), cmocka_unit_test(test_fork), cmocka_unit_test(test_reuse), cmocka_unit_test(test_context_full),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_cancel), cmocka_unit_test(test_logits), cmocka_unit_test(test_generate)};
+int main(int argc, char **argv) { /* argv[1]: the demo model, where the build's own path does not hold */
+    static const char *const devices[] = {"reference", "cpu_simd", "cuda:0"};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch_like_alone),
+                                       cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_late_stop),
+                                       cmocka_unit_test(test_extend_like_whole),
+                                       cmocka_unit_test(test_fork),
+                                       cmocka_unit_test(test_reuse),
+                                       cmocka_unit_test(test_context_full),
+                                       cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_cancel),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_generate)};
     mn_error err = MN_ERROR;
     int bad = 0;
-    if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, NULL, &model, &err)) {
+    if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         mn_device_item d;
         bool there = false;
-        for (uint32_t k = 0; !there && !mn_runtime_device(rt, k, &d); k++) there = !strcmp(d.name, devices[i]) && d.usable;
-        if (!there) { printf("skipped: %s is not built\n", devices[i]); continue; }
+        for (uint32_t k = 0; !there && !mn_runtime_device(rt, k, &d); k++)
+            there = !strcmp(d.name, devices[i]) && d.usable;
+        if (!there) {
+            printf("skipped: %s is not built\n", devices[i]);
+            continue;
+        }
         device = devices[i];
         bad += cmocka_run_group_tests_name(device, tests, NULL, NULL);
     }
