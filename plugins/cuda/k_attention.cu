@@ -43,6 +43,14 @@ template <class KT> __device__ __forceinline__ float2 load2(const KT *v) {
 struct shared_split { float p[SPLIT_MAX], red[4], acc[4][256]; int32_t page[SPLIT_MAX / CU_PAGE_TOKENS]; };
 
 /* Positions [lo, hi) of one head: max, sum and [dv] values; the values end in acc[0]. 128 threads, 4 warps. */
+/* Pages of positions [first, hi); -1 where there is none. */
+__device__ __forceinline__ void load_pages(const cu_cache &c, int slot, int first, int hi, int32_t *to) {
+    for (int i = threadIdx.x; i < (hi - first + CU_PAGE_TOKENS - 1) / CU_PAGE_TOKENS; i += 128) {
+        int page = __ldcg(&c.pages[(int64_t)slot * c.P + first / CU_PAGE_TOKENS + i]);
+        to[i] = page >= 0 && page < c.n_pages ? page : -1;
+    }
+}
+
 /* near: the position whose key and value are in shared memory, not in the cache; -1 = none */
 template <class KT, int ND, bool ONE> __device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int first, int lo, int hi, shared_split &sh, int near, const KT *k_near, const KT *v_near, float *m_out, float *sum_out) {
     const cu_cache &c = a.c;
@@ -51,11 +59,10 @@ template <class KT, int ND, bool ONE> __device__ void split(const cu_attend &a, 
     int LP = 1;
     while (LP < chunks && LP < 32) LP *= 2;
     const int sub = lane % LP, each = 32 / LP;
-    for (int i = threadIdx.x; i < (hi - first + CU_PAGE_TOKENS - 1) / CU_PAGE_TOKENS; i += 128) {
-        int page = __ldcg(&c.pages[(int64_t)slot * c.P + first / CU_PAGE_TOKENS + i]);
-        sh.page[i] = page >= 0 && page < c.n_pages ? page : -1;
+    if (!ONE) {
+        load_pages(c, slot, first, hi, sh.page);
+        __syncthreads();
     }
-    __syncthreads();
     float m = -INFINITY;
 #pragma unroll 4
     for (int at = lo + warp * each; at < hi; at += 4 * each) {
@@ -129,13 +136,15 @@ __device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v0,
 }
 
 /* Before the predecessor is over: angles, and the split's keys and values on their way to L2. */
-template <class KT> __device__ __forceinline__ void prepare(const cu_attend &a, int slot, int kvh, int lo, int pos, float *cs, float *sn) {
+template <class KT> __device__ __forceinline__ void prepare(const cu_attend &a, int slot, int kvh, int lo, int pos, int32_t *pages, float *cs, float *sn) {
     const cu_cache &c = a.c;
-    const int tid = threadIdx.x, hi = min(pos, lo / a.split * a.split + a.split), bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
+    const int tid = threadIdx.x, first = lo / a.split * a.split, hi = min(pos + 1, first + a.split), bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
+    load_pages(c, slot, first, hi, pages);
     for (int i = tid; i < a.st.q.n_rot / 2; i += 128) angle(pos, a.st.q.freqs[i], a.st.q.mscale, &cs[i], &sn[i]);
+    __syncthreads();
     for (int p = lo + tid; p < hi; p += 128) {
-        int page = __ldcg(&c.pages[(int64_t)slot * c.P + p / CU_PAGE_TOKENS]);
-        if (page < 0 || page >= c.n_pages) continue;
+        int page = pages[(p - first) / CU_PAGE_TOKENS];
+        if (page < 0) continue;
         const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
         const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS;
         for (int b = 0; b < bytes_k; b += 128) prefetch(base + at * bytes_k + b);
@@ -158,13 +167,12 @@ template <class T> __device__ __forceinline__ void turn_head(const cu_rope &r, i
 }
 
 /* The new key and value: into shared memory, and by one of the heads that share them into the cache. */
-template <class KT> __device__ __forceinline__ void new_row(const cu_attend &a, int pos, int slot, int kvh, bool keep, const float *cs, const float *sn, KT *k, KT *v) {
+template <class KT> __device__ __forceinline__ void new_row(const cu_attend &a, int pos, int page, int kvh, bool keep, const float *cs, const float *sn, KT *k, KT *v) {
     const cu_cache &c = a.c;
     turn_head(a.st.kr, kvh, c.pk, cs, sn, k);
     for (int i = threadIdx.x; i < c.pv; i += 128) v[i] = i < c.dv ? (KT)__ldcg(&a.st.v[kvh * c.dv + i]) : (KT)0.0f;
     __syncthreads();
-    int page = __ldcg(&c.pages[(int64_t)slot * c.P + pos / CU_PAGE_TOKENS]);
-    if (!keep || page < 0 || page >= c.n_pages) return;
+    if (!keep || page < 0) return;
     KT *base = (KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at), *base_v = (KT *)((char *)base + c.v_offset);
     const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS;
     for (int i = threadIdx.x; i < c.pk; i += 128) base[at * c.pk + i] = k[i];
@@ -187,7 +195,7 @@ template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) att
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
     const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0, s0 = begin / a.split, s1 = pos / a.split + 1;
     const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
-    if (ONE && valid && z0 >= s0 && z0 < s1) prepare<KT>(a, slot, kvh, max(z0 * a.split, begin), pos, cs, sn);
+    if (ONE && valid && z0 >= s0 && z0 < s1) prepare<KT>(a, slot, kvh, max(z0 * a.split, begin), pos, sh.page, cs, sn);
     if (early) cu_wait();
     if (!valid) {
         if (blockIdx.z == 0)
@@ -196,9 +204,8 @@ template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) att
     }
     if (z0 < s0 || z0 >= s1) return;
     if (ONE) {
-        __syncthreads();
         turn_head(a.st.q, h, c.pk, cs, sn, q);
-        if (z1 == s1) new_row<KT>(a, pos, slot, kvh, h % (a.H / c.Hkv) == 0, cs, sn, k_near, v_near);
+        if (z1 == s1) new_row<KT>(a, pos, sh.page[(pos - (s1 - 1) * a.split) / CU_PAGE_TOKENS], kvh, h % (a.H / c.Hkv) == 0, cs, sn, k_near, v_near);
     } else
         for (int i = tid; i < c.pk; i += 128) q[i] = i < c.dk ? __ldcg(&a.q[((int64_t)t * a.H + h) * c.dk + i]) : 0;
     __syncthreads();

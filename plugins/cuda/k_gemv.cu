@@ -67,117 +67,117 @@ template <int R, int V> __device__ __forceinline__ void load_x(const cu_linear &
     __syncthreads();
 }
 
-/* W warps share a row of weights, each lane reads U vectors of it at a time; a warp has P rows. */
-template <uint32_t WT, int U, int W, int R, int P> __global__ void __launch_bounds__(256) gemv(cu_linear a) {
-    constexpr int V = vec<WT>::n, G = 8 / W;
+/* W warps share a row of weights, each lane reads U vectors of it at a time; a warp has P rows. A block goes on to the
+ * next rows with x still in shared memory, and fetches their weights before it works on the present ones. */
+template <uint32_t WT, int U, int W, int R, int P> __global__ void __launch_bounds__(256, 2) gemv(cu_linear a) {
+    constexpr int V = vec<WT>::n, G = 8 / W, Q = WT == MN_Q8_0 ? U : 1;
     extern __shared__ __align__(16) float xs[];
     __shared__ float red[8], part_sum[8][P * R];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % W, nv = a.ld / V, r0 = blockIdx.y * R;
     const int total = a.epi == CU_EPI_GLU ? 2 * a.total : a.total, per = G * P;
-    uint4 w[P][U];
-    float d[P][WT == MN_Q8_0 ? U : 1];
-    const char *base[P];
-    const __half *scale[P];
-    int seg[P], local[P];
-    bool live[P];
-    auto point = [&](int block) {
+    struct weights { uint4 w[P][U]; __half d[P][Q]; } now, next;
+    auto fetch = [&](int block, int at, weights &to) {
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int i = block * per + warp / W * P + p;
-            live[p] = i < total;
-            seg[p] = find(a, live[p] ? i : 0, &local[p]);
-            base[p] = (const char *)a.seg[seg[p]].w + (int64_t)local[p] * nv * 16;
-            if (WT == MN_Q8_0) scale[p] = a.seg[seg[p]].scale + (int64_t)local[p] * (a.ld / 32);
-        }
-    };
-    auto fetch = [&](int at) {
-#pragma unroll
-        for (int p = 0; p < P; p++)
+            int i = block * per + warp / W * P + p, local;
+            const bool live = i < total;
+            const cu_seg &g = a.seg[find(a, live ? i : 0, &local)];
+            const uint4 *row = (const uint4 *)g.w + (int64_t)local * nv;
+            const __half *scale = g.scale + (int64_t)local * (a.ld / 32);
 #pragma unroll
             for (int u = 0; u < U; u++) {
                 int v = ((at + u) * W + part) * 32 + lane;
-                bool in = live[p] && v < nv;
-                w[p][u] = in ? __ldcs((const uint4 *)base[p] + v) : make_uint4(0, 0, 0, 0);
-                if (WT == MN_Q8_0) d[p][WT == MN_Q8_0 ? u : 0] = in ? __half2float(__ldg(scale[p] + v / 2)) : 0;
+                bool in = live && v < nv;
+                to.w[p][u] = in ? __ldcs(row + v) : make_uint4(0, 0, 0, 0);
+                if (WT == MN_Q8_0) to.d[p][WT == MN_Q8_0 ? u : 0] = in ? __ldg(scale + v / 2) : __half(0.0f);
             }
+        }
+    };
+    auto finish = [&](int block, float (&s)[P][R]) {
+#pragma unroll
+        for (int p = 0; p < P; p++)
+#pragma unroll
+            for (int r = 0; r < R; r++) s[p][r] = warp_sum(s[p][r]);
+        if (W > 1) {
+            __syncthreads();
+            if (!lane)
+#pragma unroll
+                for (int p = 0; p < P; p++)
+#pragma unroll
+                    for (int r = 0; r < R; r++) part_sum[warp][p * R + r] = s[p][r];
+            __syncthreads();
+            if (part == 0)
+#pragma unroll
+                for (int p = 0; p < P; p++)
+#pragma unroll
+                    for (int r = 0; r < R; r++)
+                        for (int k = 1; k < W; k++) s[p][r] += part_sum[warp + k][p * R + r];
+        }
+        if (lane || part) return;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int i = block * per + warp / W * P + p, local;
+            if (i >= total) continue;
+            const cu_seg &g = a.seg[find(a, i, &local)];
+            const float b = g.bias ? g.bias[local] : 0;
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                if (r0 + r >= a.rows) continue;
+                float v = s[p][r] + b;
+                int64_t at = (int64_t)(r0 + r) * g.rows + local;
+                if (P == 2 && a.epi == CU_EPI_GLU) {
+                    if (p == 0) a.seg[0].y[at] = cu_act(a.act, v) * (s[P - 1][r] + (a.seg[1].bias ? a.seg[1].bias[local] : 0));
+                } else g.y[at] = a.epi == CU_EPI_ADD ? __ldcg(&a.residual[at]) + v : v;
+            }
+        }
     };
     if (!a.late) cu_next();
-    int block = blockIdx.x;
-    point(block);
-    fetch(0);
+    int block = blockIdx.x, at = 0;
+    fetch(block, 0, now);
     if (a.norm)
         for (int i = 4 * threadIdx.x; i < a.ld; i += 1024)
             for (int j = i; j < i + 4; j++) xs[R * a.ld + j] = j < a.K ? a.norm[j] : 0;
     cu_wait();
     if (a.late) cu_next();
     load_x<R, V>(a, r0, xs, red);
+    float s[P][R] = {};
     for (;;) {
-        float s[P][R];
+        int block_next = block, at_next = at + U;
+        const bool end = at_next * W * 32 >= nv;
+        if (end) at_next = 0, block_next += gridDim.x;
+        const bool more = block_next * per < total;
+        if (more) fetch(block_next, at_next, next);
 #pragma unroll
-        for (int p = 0; p < P; p++)
+        for (int u = 0; u < U; u++) {
+            int v = ((at + u) * W + part) * 32 + lane;
+            if (v >= nv) continue;
 #pragma unroll
-            for (int r = 0; r < R; r++) s[p][r] = 0;
-        for (int at = 0;;) {
+            for (int r = 0; r < R; r++) {
+                float x[V];
 #pragma unroll
-            for (int u = 0; u < U; u++) {
-                int v = ((at + u) * W + part) * 32 + lane;
-                if (v >= nv) continue;
-#pragma unroll
-                for (int r = 0; r < R; r++) {
-                    float x[V];
-#pragma unroll
-                    for (int i = 0; i < V; i += 4) {
-                        float4 f = ((const float4 *)(xs + r * a.ld))[i / 4 * nv + v];
-                        x[i] = f.x, x[i + 1] = f.y, x[i + 2] = f.z, x[i + 3] = f.w;
-                    }
-#pragma unroll
-                    for (int p = 0; p < P; p++) s[p][r] = dot<WT>(w[p][u], WT == MN_Q8_0 ? d[p][u] : 0, x, s[p][r]);
+                for (int i = 0; i < V; i += 4) {
+                    float4 f = ((const float4 *)(xs + r * a.ld))[i / 4 * nv + v];
+                    x[i] = f.x, x[i + 1] = f.y, x[i + 2] = f.z, x[i + 3] = f.w;
                 }
+#pragma unroll
+                for (int p = 0; p < P; p++) s[p][r] = dot<WT>(now.w[p][u], WT == MN_Q8_0 ? __half2float(now.d[p][WT == MN_Q8_0 ? u : 0]) : 0, x, s[p][r]);
             }
-            at += U;
-            if (at * W * 32 >= nv) break;
-            fetch(at);
         }
+        if (end) {
+            finish(block, s);
 #pragma unroll
-        for (int p = 0; p < P; p++)
+            for (int p = 0; p < P; p++)
 #pragma unroll
-            for (int r = 0; r < R; r++) s[p][r] = warp_sum(s[p][r]);
-        if (W > 1) {
-            if (!lane)
-                for (int p = 0; p < P; p++)
-                    for (int r = 0; r < R; r++) part_sum[warp][p * R + r] = s[p][r];
-            __syncthreads();
-            if (part == 0)
-                for (int p = 0; p < P; p++)
-                    for (int r = 0; r < R; r++)
-                        for (int k = 1; k < W; k++) s[p][r] += part_sum[warp + k][p * R + r];
-            __syncthreads();
+                for (int r = 0; r < R; r++) s[p][r] = 0;
         }
-        if (!lane && !part)
-#pragma unroll
-            for (int p = 0; p < P; p++) {
-                if (!live[p]) continue;
-                const cu_seg &g = a.seg[seg[p]];
-                const float b = g.bias ? g.bias[local[p]] : 0;
-#pragma unroll
-                for (int r = 0; r < R; r++) {
-                    if (r0 + r >= a.rows) continue;
-                    float v = s[p][r] + b;
-                    int64_t at = (int64_t)(r0 + r) * g.rows + local[p];
-                    if (P == 2 && a.epi == CU_EPI_GLU) {
-                        if (p == 0) a.seg[0].y[at] = cu_act(a.act, v) * (s[P - 1][r] + (a.seg[1].bias ? a.seg[1].bias[local[p]] : 0));
-                    } else g.y[at] = a.epi == CU_EPI_ADD ? __ldcg(&a.residual[at]) + v : v;
-                }
-            }
-        block += gridDim.x;
-        if (block * per >= total) break;
-        point(block);
-        fetch(0);
+        if (!more) break;
+        now = next, block = block_next, at = at_next;
     }
 }
 
+/* U does not change the order of sums, W does: pairs of rows may read half as far ahead. */
 template <uint32_t WT, int U, int W> static void pick(mn_device *d, cudaStream_t s, const cu_linear *a, bool set) {
-    const void *all[] = {(const void *)gemv<WT, U, W, 1, 1>, (const void *)gemv<WT, U, W, 1, 2>, (const void *)gemv<WT, U, W, 8, 1>};
+    const void *all[] = {(const void *)gemv<WT, U, W, 1, 1>, (const void *)gemv<WT, U / 2, W, 1, 2>, (const void *)gemv<WT, U, W, 8, 1>};
     if (set) {
         for (int i = 0; i < 3; i++) cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 2048);
         return;
@@ -187,21 +187,21 @@ template <uint32_t WT, int U, int W> static void pick(mn_device *d, cudaStream_t
     const bool eight = a->rows > 1 && row * 8 <= (size_t)d->smem_max - 2048 && a->epi != CU_EPI_GLU && !a->norm;
     const bool pair = a->epi == CU_EPI_GLU || (!eight && total >= 16384);
     const int per = pair ? 2 * G : G, blocks = (total + per - 1) / per;
+    const int most = 2 * d->sms, grid = blocks < most ? blocks : most;
     if (eight) {
-        int most = 2 * d->sms;
-        launch(s, gemv<WT, U, W, 8, 1>, dim3(blocks < most ? blocks : most, (a->rows + 7) / 8), 256, row * 8, *a);
-    } else if (pair) launch(s, gemv<WT, U, W, 1, 2>, dim3(blocks, a->rows), 256, one, *a);
-    else launch(s, gemv<WT, U, W, 1, 1>, dim3(blocks, a->rows), 256, one, *a);
+        launch(s, gemv<WT, U, W, 8, 1>, dim3(grid, (a->rows + 7) / 8), 256, row * 8, *a);
+    } else if (pair) launch(s, gemv<WT, U / 2, W, 1, 2>, dim3(grid, a->rows), 256, one, *a);
+    else launch(s, gemv<WT, U, W, 1, 1>, dim3(grid, a->rows), 256, one, *a);
 }
 
 template <uint32_t WT> static void by_width(mn_device *d, cudaStream_t s, const cu_linear *a, bool set) {
     if (set) {
-        pick<WT, 8, 1>(d, s, a, true), pick<WT, 11, 2>(d, s, a, true), pick<WT, 8, 4>(d, s, a, true);
+        pick<WT, 8, 1>(d, s, a, true), pick<WT, 6, 2>(d, s, a, true), pick<WT, 8, 4>(d, s, a, true);
         return;
     }
     int per_lane = (a->ld / vec<WT>::n + 31) / 32;
     if (per_lane <= 8) pick<WT, 8, 1>(d, s, a, false);
-    else if (per_lane <= 22) pick<WT, 11, 2>(d, s, a, false);
+    else if (per_lane <= 22) pick<WT, 6, 2>(d, s, a, false);
     else pick<WT, 8, 4>(d, s, a, false);
 }
 
