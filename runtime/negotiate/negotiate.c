@@ -5,12 +5,19 @@
 static bool is_oracle(const mn_device_record *d) { return d->info.flags & MN_DEVICE_ORACLE; }
 static bool is_cpu(const mn_device_record *d) { return d->usable && d->info.kind == MN_DEVICE_CPU; }
 
-static mn_status no_such_device(const mn_device_record *all, size_t n, mn_str name, mn_error *err) {
-    mn_text list = {0};
+static void list_devices(mn_registry *reg, mn_text *out) {
+    size_t n;
+    const mn_device_record *all = mn_registry_devices(reg, &n);
     for (size_t i = 0; i < n; i++)
-        mn_text_printf(&list, "%s%s%s", i ? ", " : "", all[i].name, all[i].usable ? "" : " (not usable)");
+        mn_text_printf(out, "%s%s%s", i ? ", " : "", all[i].name, all[i].usable ? "" : " (not usable)");
+    if (!n) mn_text_puts(out, "none");
+}
+
+static mn_status no_such_device(mn_registry *reg, mn_str name, mn_error *err) {
+    mn_text list = {0};
+    list_devices(reg, &list);
     mn_status st = mn_fail(err, MN_NO_DEVICE, "there is no device \"%.*s\"; there are: %s", MN_STR_ARG(name),
-                           list.len ? list.ptr : "none");
+                           list.ptr ? list.ptr : "");
     mn_text_free(&list);
     return st;
 }
@@ -76,28 +83,29 @@ static void explain(mn_placement *p, const mn_registry *reg, const mn_offer *win
     p->why = why.ptr;
 }
 
-static mn_status nothing(const mn_placement *p, mn_error *err) {
-    mn_text list = {0};
+static mn_status nothing(const mn_placement *p, mn_registry *reg, mn_error *err) {
+    mn_text refused = {0}, devices = {0};
     bool memory = p->n_offers > 0;
     for (uint32_t i = 0; i < p->n_offers; i++)
         memory = memory && (MN_STATUS_CLASS(p->offers[i].status) == MN_CLASS_SMALLER || is_oracle(p->offers[i].record));
-    list_refusals(p, NULL, &list);
-    mn_status st = mn_fail(err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE, "no device can run the model: %s",
-                           list.len ? list.ptr : "no backend plugin is installed (see `minerva plugins`)");
-    mn_text_free(&list);
+    list_refusals(p, NULL, &refused);
+    list_devices(reg, &devices);
+    mn_status st =
+        mn_fail(err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE, "no device can run the model: %s; there are: %s",
+                refused.len ? refused.ptr : "no backend plugin is installed (see `minerva plugins`)",
+                devices.ptr ? devices.ptr : "");
+    mn_text_free(&refused);
+    mn_text_free(&devices);
     return st;
 }
 
 /* Goes through the user's list; the first entry that can run the graph wins. */
 static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph *g, const mn_request *r,
                          mn_offer **win, bool *named, mn_error *err) {
-    size_t n, entries = 0;
-    const mn_device_record *all = mn_registry_devices(reg, &n);
     mn_text missing = {0};
     mn_str first_missing = {0};
     for (const char *s = r->devices; s && !*win; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL) {
         mn_str name = {s, strcspn(s, ",")};
-        entries++;
         if (mn_str_is(name, "auto") || mn_str_is(name, "cpu")) {
             *win = best(p, reg, g, r, mn_str_is(name, "cpu"));
             *named = false;
@@ -117,9 +125,9 @@ static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph
     }
     mn_status st = MN_OK;
     if (!*win && first_missing.ptr)
-        st = no_such_device(all, n, first_missing, err);
+        st = no_such_device(reg, first_missing, err);
     else if (!*win)
-        st = nothing(p, err);
+        st = nothing(p, reg, err);
     else if (missing.len && p->n_offers)
         mn_log(MN_LOG_WARN, "device list %s: not used: %s", r->devices, missing.ptr);
     mn_text_free(&missing);
