@@ -65,6 +65,29 @@ static mn_status check_bound(mn_context *c, mn_error *err) {
     return MN_OK;
 }
 
+/* mn_slot and mn_slot_params have no dims of their own: their number is HISTORY's. */
+static mn_status check_state(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in, uint32_t history, uint64_t size, mn_error *err) {
+    const mn_graph *g = c->prog->graph;
+    int32_t s = cu_in(g, n, in), h = cu_in(g, n, history);
+    if (s < 0 || h < 0 || cu_tensor(g, h)->n_dim != 2) return cu_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
+    const uint64_t want = (uint64_t)cu_dim(g, c->prog->symbol_max, cu_tensor(g, h)->dim[0]) * size;
+    if (c->bindings[s].buffer && c->bindings[s].bytes < want)
+        return cu_fail(err, MN_INVALID, node, "tensor %d has %llu bytes, node %u needs %llu", s, (unsigned long long)c->bindings[s].bytes, node, (unsigned long long)want);
+    return MN_OK;
+}
+
+static mn_status check_states(const mn_context *c, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = c->prog->lo; i < c->prog->hi && !st; i++) {
+        const mn_node *n = cu_node(c->prog->graph, i);
+        if (n->op == MN_OP_EMBED) st = check_state(c, n, i, MN_EMBED_SLOTS, MN_EMBED_HISTORY, sizeof(mn_slot), err);
+        if (n->op != MN_OP_SAMPLE) continue;
+        st = check_state(c, n, i, MN_SAMPLE_SLOTS, MN_SAMPLE_HISTORY, sizeof(mn_slot), err);
+        if (!st) st = check_state(c, n, i, MN_SAMPLE_PARAMS, MN_SAMPLE_HISTORY, sizeof(mn_slot_params), err);
+    }
+    return st;
+}
+
 mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     CU_TRY(cudaSetDevice(c->prog->dev->index), err, "choosing the device");
@@ -81,6 +104,7 @@ mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
         c->bindings[b->tensor] = *b;
     }
     mn_status st = check_bound(c, err);
+    if (!st) st = check_states(c, err);
     c->bound = !st;
     return st;
 }

@@ -34,10 +34,15 @@ template <class KT> __device__ __forceinline__ float dot_near(const KT *k, const
     return s;
 }
 __device__ __forceinline__ void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-template <class KT> __device__ __forceinline__ float2 load2(const KT *v) {
-    if (sizeof(KT) == 4) return __ldcg((const float2 *)v);
-    uint32_t u = __ldcg((const uint32_t *)v);
-    return __half22float2(*(const __half2 *)&u);
+__device__ __forceinline__ void load16(const float *v, float *f) { load4(v, f); }
+__device__ __forceinline__ void load16(const __half *v, float *f) {
+    uint4 u = __ldcg((const uint4 *)v);
+    const __half2 *h = (const __half2 *)&u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 x = __half22float2(h[i]);
+        f[2 * i] = x.x, f[2 * i + 1] = x.y;
+    }
 }
 
 struct shared_split { float p[SPLIT_MAX], red[4], acc[4][256]; int32_t page[SPLIT_MAX / CU_PAGE_TOKENS]; };
@@ -100,24 +105,41 @@ template <class KT, int ND, bool ONE> __device__ void split(const cu_attend &a, 
     if (!lane) sh.red[warp] = sum;
     __syncthreads();
     sum = sh.red[0] + sh.red[1] + sh.red[2] + sh.red[3];
-    float2 o[ND];
-#pragma unroll
-    for (int d = 0; d < ND; d++) o[d] = make_float2(0, 0);
-#pragma unroll 8
-    for (int p = lo + warp; p < hi; p += 4) {
+    /* values: LV lanes share a position, 16 bytes each; then the positions of a warp meet */
+    constexpr int NC = (ND * 64 / E + 31) / 32;
+    const int chunks_v = c.pv / E;
+    int LV = 1;
+    while (LV < chunks_v && LV < 32) LV *= 2;
+    float o[NC][E] = {};
+#pragma unroll 4
+    for (int p = lo + warp * (32 / LV) + lane / LV; p < hi; p += 4 * (32 / LV)) {
         int page = sh.page[(p - first) / CU_PAGE_TOKENS];
         if (page < 0) continue;
-        float w = sh.p[p - first];
+        const float w = sh.p[p - first];
         const KT *v = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at + c.v_offset) + ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pv;
 #pragma unroll
-        for (int d = 0; d < ND; d++)
-            if (d * 64 + 2 * lane < c.pv) {
-                float2 f = ONE && p == near ? make_float2((float)v_near[d * 64 + 2 * lane], (float)v_near[d * 64 + 2 * lane + 1]) : load2(v + d * 64 + 2 * lane);
-                o[d].x = fmaf(w, f.x, o[d].x), o[d].y = fmaf(w, f.y, o[d].y);
-            }
-    }
+        for (int n = 0; n < NC; n++) {
+            const int chunk = lane % LV + 32 * n;
+            if (chunk >= chunks_v) continue;
+            float f[E];
+            if (ONE && p == near)
+                for (int e = 0; e < E; e++) f[e] = (float)v_near[chunk * E + e];
+            else load16(v + chunk * E, f);
 #pragma unroll
-    for (int d = 0; d < ND; d++) sh.acc[warp][d * 64 + 2 * lane] = o[d].x, sh.acc[warp][d * 64 + 2 * lane + 1] = o[d].y;
+            for (int e = 0; e < E; e++) o[n][e] = fmaf(w, f[e], o[n][e]);
+        }
+    }
+    __syncwarp();
+    for (int off = LV; off < 32; off *= 2)
+#pragma unroll
+        for (int n = 0; n < NC; n++)
+#pragma unroll
+            for (int e = 0; e < E; e++) o[n][e] += __shfl_xor_sync(~0u, o[n][e], off);
+#pragma unroll
+    for (int n = 0; n < NC; n++)
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            if (lane < LV && lane + 32 * n < chunks_v) sh.acc[warp][(lane + 32 * n) * E + e] = o[n][e];
     __syncthreads();
     for (int i = threadIdx.x; i < c.dv; i += 128) sh.acc[0][i] = sh.acc[0][i] + sh.acc[1][i] + sh.acc[2][i] + sh.acc[3][i];
     __syncthreads();

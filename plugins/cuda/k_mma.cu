@@ -46,12 +46,8 @@ template <bool BF, int NT> __global__ void __launch_bounds__(256, 2) mma_rows(cu
     cu_next();
     fetch(warp);
     cu_wait();
-    const uint4 *x[NT];
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        int r = r0 + n * 8 + g;
-        x[n] = r < a.rows ? (const uint4 *)a.x + (int64_t)r * (a.ld / 8) + t : NULL;
-    }
+    const uint4 *x0 = (const uint4 *)a.x + (int64_t)(r0 + g) * (a.ld / 8) + t;
+    const int left = a.rows - r0 - g, step = a.ld; /* rows 8 apart are a.ld vectors apart */
     for (int u0 = warp; u0 < units; u0 += 8 * B) {
         uint4 v[B][2][2];
 #pragma unroll
@@ -63,18 +59,23 @@ template <bool BF, int NT> __global__ void __launch_bounds__(256, 2) mma_rows(cu
         for (int b = 0; b < B; b++) {
             int u = u0 + b * 8;
             if (u >= units) break;
-            uint4 y[2][NT];
+            constexpr int A = NT > 4 ? 1 : 2; /* halves of the unit read at a time */
 #pragma unroll
-            for (int q = 0; q < 2; q++)
+            for (int q0 = 0; q0 < 2; q0 += A) {
+                uint4 y[A][NT];
 #pragma unroll
-                for (int n = 0; n < NT; n++) y[q][n] = x[n] ? __ldcg(x[n] + u * 8 + q * 4) : zero;
+                for (int q = 0; q < A; q++)
 #pragma unroll
-            for (int q = 0; q < 2; q++)
+                    for (int n = 0; n < NT; n++) y[q][n] = n * 8 < left ? __ldcg(x0 + n * step + u * 8 + (q0 + q) * 4) : zero;
 #pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    mma<BF>(c[n], v[b][q][0].x, v[b][q][1].x, v[b][q][0].y, v[b][q][1].y, y[q][n].x, y[q][n].y);
-                    mma<BF>(c[n], v[b][q][0].z, v[b][q][1].z, v[b][q][0].w, v[b][q][1].w, y[q][n].z, y[q][n].w);
-                }
+                for (int q = 0; q < A; q++)
+#pragma unroll
+                    for (int n = 0; n < NT; n++) {
+                        const uint4 *a = v[b][q0 + q];
+                        mma<BF>(c[n], a[0].x, a[1].x, a[0].y, a[1].y, y[q][n].x, y[q][n].y);
+                        mma<BF>(c[n], a[0].z, a[1].z, a[0].w, a[1].w, y[q][n].z, y[q][n].w);
+                    }
+            }
         }
     }
 #pragma unroll
@@ -109,6 +110,7 @@ template <bool BF> static void by_rows(cudaStream_t s, const cu_linear *a) {
     const int m = (a->total + (a->epi == CU_EPI_GLU ? 7 : 15)) / (a->epi == CU_EPI_GLU ? 8 : 16);
     if (a->rows <= 8) launch(s, mma_rows<BF, 1>, dim3(1, m), 256, 0, *a);
     else if (a->rows <= 16) launch(s, mma_rows<BF, 2>, dim3(1, m), 256, 0, *a);
+    else if (a->rows > 64) launch(s, mma_rows<BF, 8>, dim3((a->rows + 63) / 64, m), 256, 0, *a);
     else launch(s, mma_rows<BF, 4>, dim3((a->rows + 31) / 32, m), 256, 0, *a);
 }
 

@@ -83,17 +83,17 @@ static void explain(mn_placement *p, const mn_registry *reg, const mn_offer *win
     p->why = why.ptr;
 }
 
-static mn_status nothing(const mn_placement *p, mn_registry *reg, mn_error *err) {
+static mn_status nothing(const mn_placement *p, mn_registry *reg, const char *asked, mn_error *err) {
     mn_text refused = {0}, devices = {0};
     bool memory = p->n_offers > 0;
     for (uint32_t i = 0; i < p->n_offers; i++)
         memory = memory && (MN_STATUS_CLASS(p->offers[i].status) == MN_CLASS_SMALLER || is_oracle(p->offers[i].record));
     list_refusals(p, NULL, &refused);
     list_devices(reg, &devices);
-    mn_status st =
-        mn_fail(err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE, "no device can run the model: %s; there are: %s",
-                refused.len ? refused.ptr : "no backend plugin is installed (see `minerva plugins`)",
-                devices.ptr ? devices.ptr : "");
+    mn_status st = mn_fail(err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
+                           "device %s: nothing can run the model: %s; there are: %s", asked,
+                           refused.len ? refused.ptr : "no backend plugin is installed (see `minerva plugins`)",
+                           devices.ptr ? devices.ptr : "");
     mn_text_free(&refused);
     mn_text_free(&devices);
     return st;
@@ -127,7 +127,7 @@ static mn_status by_list(mn_placement *p, mn_registry *reg, const mn_model_graph
     if (!*win && first_missing.ptr)
         st = no_such_device(reg, first_missing, err);
     else if (!*win)
-        st = nothing(p, reg, err);
+        st = nothing(p, reg, r->devices, err);
     else if (missing.len && p->n_offers)
         mn_log(MN_LOG_WARN, "device list %s: not used: %s", r->devices, missing.ptr);
     mn_text_free(&missing);
