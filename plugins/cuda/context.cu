@@ -34,9 +34,10 @@ void cu_context_free(mn_context *c) {
     mn_device *d = c->prog->dev;
     cudaSetDevice(d->index);
     const mn_queue *q = c->queue;
-    char line[200];
-    int n = snprintf(line, sizeof line, "%llu launches of a step, %.2f us each on the host; %llu reads, %.2f us each; %u graphs", (unsigned long long)c->n_launches,
-                     (double)c->launch_ns / 1e3 / (double)(c->n_launches + !c->n_launches), (unsigned long long)q->n_reads, (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs);
+    char line[256];
+    int n = snprintf(line, sizeof line, "%llu launches of a step, %.2f us each on the host; %llu reads, %.2f us each; %u graphs captured in %.2f ms", (unsigned long long)c->n_launches,
+                     (double)c->launch_ns / 1e3 / (double)(c->n_launches + !c->n_launches), (unsigned long long)q->n_reads, (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs,
+                     (double)c->capture_ns / 1e6);
     d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
     cudaStreamSynchronize(c->queue->stream);
     drop_graphs(c);
@@ -149,8 +150,11 @@ static mn_status find(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
         if (c->graphs[i].used < c->graphs[at].used) at = i;
     }
     cudaGraphExec_t exec = NULL;
+    const mn_host *h = c->prog->dev->plugin->host;
+    const uint64_t from = h->now_ns(h->self);
     mn_status st = check_sizes(c, err);
     if (!st) st = capture(c, &exec, err);
+    c->capture_ns += h->now_ns(h->self) - from;
     if (st) return st;
     if (c->n_graphs < CU_MAX_CAPTURED) at = c->n_graphs++;
     else {

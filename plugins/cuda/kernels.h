@@ -133,7 +133,10 @@ template <class... A, class... B> static void launch(cudaStream_t s, void (*k)(A
     cudaLaunchAttribute at = {};
     c.gridDim = grid, c.blockDim = dim3(block), c.dynamicSmemBytes = smem, c.stream = s;
     at.id = cudaLaunchAttributeProgrammaticStreamSerialization, at.val.programmaticStreamSerializationAllowed = 1;
-    c.attrs = &at, c.numAttrs = 1;
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    c.attrs = &at, c.numAttrs = major >= 9;
     cudaLaunchKernelEx(&c, k, A(b)...);
 }
 #endif

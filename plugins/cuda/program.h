@@ -36,7 +36,7 @@ struct mn_context {
     cudaStream_t capture;
     cu_captured graphs[CU_MAX_CAPTURED];
     uint32_t n_graphs;
-    uint64_t clock, launch_ns, n_launches; /* host time, without captures */
+    uint64_t clock, launch_ns, n_launches, capture_ns; /* host time */
     bool bound, direct;      /* direct: launch without graphs, an option for finding faults */
 };
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
