@@ -161,6 +161,7 @@ typedef struct {
     double load_s;             /* mn_session_create: weights imported, cache allocated */
     uint64_t n_prompt, n_drawn, n_steps;
     double prompt_s, decode_s; /* time in steps that held prompt rows; in steps of drawn tokens only */
+    double host_s;             /* time spent building and enqueuing steps; on a synchronous device that includes their work */
 } mn_session_stats;
 MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 

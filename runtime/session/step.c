@@ -94,6 +94,7 @@ static mn_status submit(builder *b, mn_error *err) {
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     *enqueued = false;
     if (s->enqueued - s->completed >= s->ring_size) return MN_OK;
+    const uint64_t begin_ns = mn_now_ns();
     mn_step *step = &s->ring[s->enqueued % s->ring_size];
     builder b = {.s = s, .step = step};
     step->event = NULL;
@@ -105,6 +106,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
         if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal) feed_prompt(&b, i);
     if (!b.n_rows) return MN_OK;
     mn_status st = submit(&b, err);
+    s->stats.host_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
     *enqueued = !st;
     return st;
 }
