@@ -108,7 +108,9 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     mn_sequence *q = &s->seqs[seq];
     memcpy(q->tokens + q->n_tokens, ids, n * sizeof *ids);
     q->n_tokens += n;
-    return begin(s, (uint32_t)seq, params, err);
+    st = begin(s, (uint32_t)seq, params, err);
+    if (st) q->n_tokens -= n; /* as it was: the caller may try again */
+    return st;
 }
 
 mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {

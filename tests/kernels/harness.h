@@ -92,4 +92,7 @@ h_case *h_random_case(uint32_t op, uint32_t dtype, const h_shape *s, uint64_t se
 double h_compare(const char *name, const char *against, uint32_t op, uint32_t dtype, const h_shape *s,
                  uint32_t precision);
 
+/* LINEAR in class exact: are 33, 16, 8 ... 1 rows of one input the same bits? 1 yes, 0 no, -1 the plugin is not usable here. */
+int h_batch_invariant(const char *plugin, uint32_t dtype);
+
 #endif

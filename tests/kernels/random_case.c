@@ -234,3 +234,32 @@ double h_compare(const char *name, const char *against, uint32_t op, uint32_t dt
     h_close(&p);
     return worst;
 }
+
+int h_batch_invariant(const char *plugin, uint32_t dtype) {
+    enum { N = 37, K = 1056, MANY = 33 };
+    float *x = malloc(sizeof *x * MANY * K), *w = malloc(sizeof *w * N * K), *all = malloc(sizeof *all * MANY * N);
+    void *q = calloc(1, h_dtype_bytes(dtype, N * K) + 64);
+    uint64_t seed = 7;
+    int same = 1;
+    for (int i = 0; i < MANY * K; i++) x[i] = h_rand(&seed);
+    for (int i = 0; i < N * K; i++) w[i] = h_rand(&seed);
+    h_quantise(dtype, w, N * K, q);
+    for (int64_t r = MANY; r >= 1 && same == 1; r /= 2) {
+        h_plugin p;
+        if (!h_open(&p, plugin)) {
+            same = -1;
+            break;
+        }
+        h_case *c = h_new();
+        int32_t xt = h_mat(c, MN_ROLE_INPUT, MN_F32, r, K, x, "x"), wt = h_mat(c, MN_ROLE_WEIGHT, dtype, N, K, q, "w"),
+                y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, r, N, NULL, "y");
+        h_node(c, MN_OP_LINEAR, (const int32_t[]){xt, wt, -1}, 3, &y, 1, NULL, 0);
+        h_run(&p, c, MN_PRECISION_EXACT);
+        if (r == MANY) memcpy(all, c->result[y], sizeof *all * MANY * N);
+        same = !memcmp(all, c->result[y], sizeof *all * (size_t)(r * N));
+        h_free(c);
+        h_close(&p);
+    }
+    free(x), free(w), free(all), free(q);
+    return same;
+}
