@@ -1,4 +1,4 @@
-/* plugin.h -- the Minerva plugin ABI, version 0.1. C11 and C++17; needs no other Minerva header.
+/* plugin.h -- the Minerva plugin ABI, version 0.8. C11 and C++17; needs no other Minerva header.
  *
  * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend (devices that
  * execute graphs), a loader (a parser of one model format), or both, as function tables that the host asks for by name.
@@ -28,7 +28,10 @@ extern "C" {
 #endif
 
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
-#define MN_ABI_VERSION MN_ABI(0, 1) /* 0.1: the first */
+/* 0.8: the candidate for 0.9, the freeze. One line per version from there on. */
+#define MN_ABI_VERSION MN_ABI(0, 8)
+/* The oldest other side that this version understands: itself below 0.9, then all minors of its major (R9). */
+#define MN_ABI_OLDEST (MN_ABI_VERSION < MN_ABI(0, 9) ? MN_ABI_VERSION : MN_ABI_VERSION >> 16 ? MN_ABI_VERSION & ~0xFFFFu : MN_ABI(0, 9))
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
 
@@ -50,7 +53,7 @@ typedef int32_t mn_status;
 #define MN_CLASS_REFUSE 1u    /* place the work elsewhere */
 #define MN_CLASS_SMALLER 2u   /* retry with less: out of memory */
 #define MN_CLASS_TRANSIENT 3u /* retry as it is */
-#define MN_CLASS_LOST 4u      /* the device is gone: quarantine it */
+#define MN_CLASS_LOST 4u      /* the device is gone until the process ends: quarantine it; *_free and *_close still work */
 #define MN_CLASS_CALLER 5u    /* a bug of the caller */
 #define MN_CLASS_CANCELLED 6u
 #define MN_CLASS_INPUT 7u     /* the user's file, text or setting is at fault: say so */
@@ -124,20 +127,42 @@ typedef const mn_plugin *(*mn_entry_fn)(const mn_host *host, mn_error *err);
 #define MN_ENTRY_NAME "minerva_plugin_entry"
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err);
 
+/* What the host reads from the file before it opens it: an ELF note. A plugin says, once, at file scope:
+ *   MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma")
+ * isa: instruction sets that the whole file needs, by the compiler's names for __builtin_cpu_supports (x86) or of hwcaps
+ * (Arm), separated by spaces; "" for one that runs on every processor of its machine or chooses for itself. */
+#define MN_KIND_BACKEND 1u
+#define MN_KIND_LOADER 2u
+typedef struct { uint32_t n_name, n_desc, type; char name[8]; uint32_t size, abi, abi_oldest, kinds; char id[64], isa[64]; } mn_note; /* size: from itself on */
+#define MN_PLUGIN_NOTE(id, kinds, isa)                                                                               \
+    static const mn_note minerva_note __attribute__((section(".note.minerva"), used, aligned(4))) = {                \
+        8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, MN_ABI_VERSION, MN_ABI_OLDEST, kinds, id, isa};
+
 /* ---- data types -------------------------------------------------------------------------------------------------
  * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes, planes). Ids are permanent.
  * Blocks run along the last dimension, whose length is a multiple of the block. Block layouts are those of the GGUF
  * specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q; Q4_0 = {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i],
- * element 16+i the high one, x = d*(nibble-8). Two planes: MXFP4 may be stored as data and scales apart. */
+ * element 16+i the high one, x = d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others
+ * hold one value per block:
+ *   MXFP4_SPLIT  DATA: element 2i is the low nibble of byte i, 2i+1 the high one; SCALE: U8, E8M0 (gpt-oss, MLX)
+ *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits [i*b, (i+1)*b); SCALE, BIAS: F16, BF16
+ *                or F32; x = scale * q + bias
+ *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N]; stride 0 = one for all; x = scale * f8
+ *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows */
 #define MN_DTYPES(X)                                                                                                 \
     X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                                     \
     X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)                     \
-    X(F8_E4M3, 10, 1, 1, 1) X(F8_E5M2, 11, 1, 1, 1)                                                                  \
+    X(F8_E4M3, 10, 1, 1, 1) X(F8_E5M2, 11, 1, 1, 1) X(F8_E4M3_128, 12, 128, 128, 2)                                  \
     X(Q4_0, 20, 32, 18, 1) X(Q4_1, 21, 32, 20, 1) X(Q5_0, 22, 32, 22, 1) X(Q5_1, 23, 32, 24, 1)                      \
     X(Q8_0, 24, 32, 34, 1) X(Q8_1, 25, 32, 36, 1)                                                                    \
     X(Q2_K, 30, 256, 84, 1) X(Q3_K, 31, 256, 110, 1) X(Q4_K, 32, 256, 144, 1) X(Q5_K, 33, 256, 176, 1)               \
     X(Q6_K, 34, 256, 210, 1) X(Q8_K, 35, 256, 292, 1)                                                                \
-    X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1) X(MXFP4, 42, 32, 17, 1)
+    X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1) X(MXFP4, 42, 32, 17, 1) X(MXFP4_SPLIT, 43, 32, 16, 2)    \
+    X(MLX2_32, 50, 32, 8, 3) X(MLX2_64, 51, 64, 16, 3) X(MLX2_128, 52, 128, 32, 3)                                   \
+    X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                                  \
+    X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                                  \
+    X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                                  \
+    X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
 enum { MN_DTYPES(MN_DTYPE_CONST_) MN_DTYPE_NONE = 0 }; /* constants only; the type itself does not cross */
 typedef struct { uint32_t id, block_elems, block_bytes, n_planes; } mn_dtype;
@@ -153,13 +178,12 @@ typedef struct { uint32_t id, block_elems, block_bytes, n_planes; } mn_dtype;
 #define MN_DEVICE_ASYNC 2u         /* execute returns before the work is done: the host runs ahead */
 #define MN_DEVICE_WRAPS 4u         /* wrap() takes host memory without a copy */
 #define MN_DEVICE_PEER 8u          /* copy() reaches other devices of this plugin */
-#define MN_DEVICE_DETERMINISTIC 16u /* the same inputs give the same bits, whatever else is in the batch */
 #define MN_DEVICE_ORACLE 32u       /* right rather than fast: chosen only by name or when nothing else is there */
 
 typedef struct {
     uint32_t size, kind;
     char name[64], uid[64], driver[64], mem_pool[64];   /* uid: PCI address or UUID; one mem_pool = memory counted once */
-    uint64_t mem_total, mem_free, max_alloc, align, flags; /* bytes; align: of buffers */
+    uint64_t mem_total, mem_free, max_alloc, align, flags; /* bytes; mem_free 0 = only device_memory can tell; align: of buffers */
     double mem_gbps, fp16_tflops, int8_tops, launch_us, h2d_gbps; /* claims; 0 = unknown */
 } mn_device_info;
 
@@ -216,13 +240,13 @@ typedef struct {
 #define MN_OP_SOFTCAP 13u
 #define MN_OP_GATHER_ROWS 14u
 #define MN_OP_SAMPLE 15u
-#define MN_OP_MOE_ROUTE 16u   /* reserved: contract not yet written */
-#define MN_OP_MOE_LINEAR 17u  /* reserved */
-#define MN_OP_MOE_COMBINE 18u /* reserved */
+#define MN_OP_MOE_ROUTE 16u
+#define MN_OP_MOE_LINEAR 17u
+#define MN_OP_MOE_COMBINE 18u
 
 /* Positions of operands (MN_op_NAME), outputs (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and
  * BIAS: weight i is operand 1 + 2*i, its output is i. OPS-BEGIN */
-enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3, MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5 };
+enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3, MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
 enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
 enum { MN_EMBED_ATTR_SCALE = 0 };
 enum { MN_RMS_NORM_X = 0, MN_RMS_NORM_WEIGHT = 1 };
@@ -246,7 +270,7 @@ enum { MN_ACT_OUT_Y = 0 };
 enum { MN_ACT_ATTR_KIND = 0 };
 enum { MN_GLU_GATE = 0, MN_GLU_UP = 1 };
 enum { MN_GLU_OUT_Y = 0 };
-enum { MN_GLU_ATTR_KIND = 0 };
+enum { MN_GLU_ATTR_KIND = 0, MN_GLU_ATTR_ALPHA = 1, MN_GLU_ATTR_LIMIT = 2, MN_GLU_ATTR_UP_OFFSET = 3 };
 enum { MN_ADD_A = 0, MN_ADD_B = 1 };
 enum { MN_ADD_OUT_Y = 0 };
 enum { MN_MUL_A = 0, MN_MUL_B = 1 };
@@ -261,6 +285,13 @@ enum { MN_GATHER_ROWS_X = 0, MN_GATHER_ROWS_ROWS = 1 };
 enum { MN_GATHER_ROWS_OUT_Y = 0 };
 enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3, MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5 };
 enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2 };
+enum { MN_MOE_ROUTE_LOGITS = 0, MN_MOE_ROUTE_BIAS = 1 };
+enum { MN_MOE_ROUTE_OUT_EXPERTS = 0, MN_MOE_ROUTE_OUT_WEIGHTS = 1 };
+enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2 };
+enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2, MN_MOE_LINEAR_BIAS = 3 };
+enum { MN_MOE_LINEAR_OUT_Y = 0 };
+enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1 };
+enum { MN_MOE_COMBINE_OUT_Y = 0 };
 /* OPS-END */
 
 /* Values of attributes. */
@@ -270,6 +301,9 @@ enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPR
 #define MN_ACT_GELU_ERF 1u
 #define MN_ACT_GELU_TANH 2u
 #define MN_ACT_RELU 3u
+#define MN_ROUTE_SOFTMAX 0u      /* softmax over all experts, then the k largest */
+#define MN_ROUTE_TOPK_SOFTMAX 1u /* the k largest, then softmax over these */
+#define MN_ROUTE_SIGMOID 2u      /* sigmoid of each, then the k largest */
 
 /* ---- the decode loop on the device: what lives per slot ------------------------------------------------------------
  * A slot is one sequence of a session. Its state lives in device memory, so that a step which continues it can be
@@ -284,7 +318,7 @@ typedef struct {
     int32_t done;    /* MN_SLOT_*; a done slot stores no KV and draws -1 */
 } mn_slot;
 
-#define MN_MAX_STOP 16
+#define MN_MAX_STOP 32
 /* How SAMPLE draws for a slot; written by the host when a sequence begins. Zero means off for every filter. */
 typedef struct {
     uint64_t seed;
@@ -313,11 +347,13 @@ typedef struct { int32_t verdict; uint32_t reason; float est_us; uint32_t pad; }
 #define MN_PRECISION_A8 3u    /* activations may be rounded to 8 bits for matrix units, KV f16 */
 
 /* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and weights_open, where
- * weights and cache are not read. */
+ * weights and cache are not read.
+ * A segment is a run of nodes [node_lo, node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse)
+ * is a boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32, whatever its role. */
 typedef struct {
     uint32_t size, precision;           /* MN_PRECISION_* */
     const mn_graph *graph;
-    uint32_t node_lo, node_hi;          /* a contiguous segment [lo, hi); its boundary tensors are dense, row-major */
+    uint32_t node_lo, node_hi;
     const int64_t *symbol_max;          /* [n_symbols] */
     mn_weights *weights;                /* shared by all programs of the device */
     mn_str cache;                       /* what program_save gave earlier, or empty */
@@ -325,10 +361,13 @@ typedef struct {
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
+#define MN_ESTIMATE_DETERMINISTIC 1u /* in this class a row's results have the same bits, whatever else is in the step */
 typedef struct {
-    uint32_t size, precision;           /* the class that it would use (for AUTO: its fastest for these weights) */
+    uint32_t size, precision;           /* the class that it would use: the one asked for or a finer one; for AUTO its fastest for these weights */
     uint64_t weights, scratch, host_pinned, import_peak; /* bytes, upper bounds; weights used in place count 0 */
     double decode_us, prefill_us;       /* one token of one sequence; 512 tokens. 0 = unknown */
+    uint32_t row_grain, flags;          /* row_grain: SHAPE symbols are rounded up to powers of two below it, to its multiples from it on; 0 =
+                                         * powers of two throughout, 1 = not rounded. flags: MN_ESTIMATE_* */
 } mn_estimate;
 
 /* A page holds the keys and values of page_tokens tokens for all layers of one KV group in the segment. Contents are
@@ -367,9 +406,10 @@ typedef struct {
     uint32_t size, flags;
     /* discovery; called first in the probing process */
     mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
-    mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);       /* may be asked again: mem_free */
+    mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);       /* cheap: holds no memory of the device afterwards */
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
+    mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *); /* optional: now */
     mn_status (*self_test)(mn_device *, mn_error *);                                       /* a small kernel and a copy back */
     /* negotiation: pure, no device work */
     mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n); /* the plugin's table, for its lifetime */
@@ -389,7 +429,7 @@ typedef struct {
     mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);                        /* 0 polls; always bounded; MN_TIMEOUT = not yet */
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
-    mn_status (*abort)(mn_queue *);                                                        /* any thread; then only free */
+    mn_status (*abort)(mn_queue *);                                                        /* optional; any thread; what runs may finish, what waits is dropped; then only free */
     /* weights: opened for a graph segment, so that the plugin may fuse, interleave and shard; streamed; sealed.
      * Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until weights_free. */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
@@ -405,7 +445,8 @@ typedef struct {
     mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);             /* dst NULL: size query; may be MN_UNSUPPORTED */
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
     mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride, mn_error *); /* replaces all bindings */
-    mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null, mn_error *); /* allocates nothing; bad values: MN_INVALID */
+    mn_status (*context_prepare)(mn_context *, const int64_t *symbol_values, mn_error *);   /* optional; bound: whatever a first execute with these values would have to make */
+    mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null, mn_error *); /* allocates nothing for prepared values; bad values: MN_INVALID */
     void (*context_free)(mn_context *);
 } mn_backend; /* "mn.backend/1"; optional beside it: "mn.group/1" (several devices as one), "mn.profile/1", "mn.kv-export/1" */
 

@@ -27,10 +27,10 @@ extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, 
 
 const mn_backend cu_backend = {
     sizeof(mn_backend), 0,
-    cu_device_count, cu_device_info, cu_device_open, cu_device_close, cu_self_test,
+    cu_device_count, cu_device_info, cu_device_open, cu_device_close, NULL, cu_self_test,
     cu_contracts, cu_supports, cu_reason, cu_estimate,
     cu_alloc, cu_wrap, cu_buffer_free, cu_map, cu_queue_create, cu_queue_free, cu_write, cu_read, cu_copy, cu_wait_event, cu_queue_wait, cu_event_free, cu_abort,
     cu_weights_open, cu_weights_put, cu_weights_seal, cu_weights_free,
     cu_kv_layout, cu_kv_copy,
-    cu_compile, cu_program_free, cu_program_save, cu_context_create, cu_context_bind, cu_execute, cu_context_free,
+    cu_compile, cu_program_free, cu_program_save, cu_context_create, cu_context_bind, NULL, cu_execute, cu_context_free,
 };

@@ -62,7 +62,11 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
         if (x->n_dim != 3 || y->n_dim != 3 || kv <= 0 || x->dim[1] <= 0 || x->dim[1] % kv) return SHAPE;
         return x->dim[2] > 256 || y->dim[2] > 256 ? HEAD : OK;
     }
+    case MN_OP_EMBED: return cu_in(g, n, MN_EMBED_POS_WEIGHT) >= 0 ? NONE : OK;
     case MN_OP_GLU:
+        for (uint32_t i = MN_GLU_ATTR_ALPHA; i <= MN_GLU_ATTR_UP_OFFSET; i++)
+            if (cu_attr(g, n, i)) return NONE;
+        return cu_in(g, n, 1) >= 0 ? OK : SHAPE;
     case MN_OP_ADD:
     case MN_OP_MUL: return cu_in(g, n, 1) >= 0 ? OK : SHAPE;
     default: return OK;

@@ -40,6 +40,7 @@ const char *mn_dtype_name(uint32_t id) {
     case MN_U8: return "u8";
     case MN_F8_E4M3: return "f8_e4m3";
     case MN_F8_E5M2: return "f8_e5m2";
+    case MN_F8_E4M3_128: return "f8_e4m3_128";
     case MN_Q4_0: return "q4_0";
     case MN_Q4_1: return "q4_1";
     case MN_Q5_0: return "q5_0";
@@ -55,6 +56,22 @@ const char *mn_dtype_name(uint32_t id) {
     case MN_IQ4_NL: return "iq4_nl";
     case MN_IQ4_XS: return "iq4_xs";
     case MN_MXFP4: return "mxfp4";
+    case MN_MXFP4_SPLIT: return "mxfp4_split";
+    case MN_MLX2_32: return "mlx2_32";
+    case MN_MLX2_64: return "mlx2_64";
+    case MN_MLX2_128: return "mlx2_128";
+    case MN_MLX3_32: return "mlx3_32";
+    case MN_MLX3_64: return "mlx3_64";
+    case MN_MLX3_128: return "mlx3_128";
+    case MN_MLX4_32: return "mlx4_32";
+    case MN_MLX4_64: return "mlx4_64";
+    case MN_MLX4_128: return "mlx4_128";
+    case MN_MLX6_32: return "mlx6_32";
+    case MN_MLX6_64: return "mlx6_64";
+    case MN_MLX6_128: return "mlx6_128";
+    case MN_MLX8_32: return "mlx8_32";
+    case MN_MLX8_64: return "mlx8_64";
+    case MN_MLX8_128: return "mlx8_128";
     default: return "?";
     }
 }

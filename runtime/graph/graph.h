@@ -80,7 +80,7 @@ void mn_g_output(mn_model_graph *g, int32_t x, int32_t norm, int32_t table, int3
 /* ---- ops.c: the table of ops.def ---- */
 typedef struct {
     const char *name;
-    uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_attr;
+    uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_out_required, n_attr;
 } mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
 /* Operand counts, indices, roles, definition before use, shapes that an op's contract ties together. */

@@ -30,6 +30,7 @@ static void count(mn_op_info *op, const row *r) {
     if (r->kind == IN) op->n_in++;
     if (r->kind == IN && r->need == REQUIRED) op->n_in_required = op->n_in;
     if (r->kind == OUT) op->n_out++;
+    if (r->kind == OUT && r->need == REQUIRED) op->n_out_required = op->n_out;
     if (r->kind == ATTR) op->n_attr++;
 }
 
@@ -69,13 +70,19 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+/* Of a repeated group (a weight and its bias) the first is required. */
+static bool in_required(const mn_op_info *op, uint32_t j) {
+    const uint32_t fixed = op->n_in - op->n_in_repeated;
+    return op->n_in_repeated && j >= fixed ? (j - fixed) % op->n_in_repeated == 0 : j < op->n_in_required;
+}
+
 /* Required operands present, indices in range, interior tensors written before they are read. */
 static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     mn_op_info op = op_shape(n->op);
     for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
         int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-        bool is_in = j < n->n_in, required = is_in ? j < op.n_in_required || (op.n_in_repeated && j % 2) : j == n->n_in;
+        bool is_in = j < n->n_in, required = is_in ? in_required(&op, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
         if (t >= (int32_t)g->n_tensors || (t < 0 && required))
             return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i, op.name, j, t);
         if (t < 0) continue;

@@ -73,8 +73,6 @@ static void docs(void) {
         for (int j = 0; j < N; j++)
             if (is(&rows[j], rows[i].op, TEXT)) printf("\n%s\n", rows[j].doc);
     }
-    printf("\n## MOE_ROUTE (16), MOE_LINEAR (17), MOE_COMBINE (18)\n\nReserved: ids without a contract; every plugin "
-           "says no.\n");
 }
 
 int main(int argc, char **argv) {

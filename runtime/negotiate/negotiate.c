@@ -148,7 +148,9 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
         explain(&p, reg, win, named);
         p.chosen = (uint32_t)(win - p.offers);
         mn_offer_symbols(win, r, p.symbol_max);
-        if (!p.why) st = mn_fail_memory(err, 64);
+        p.segments = mn_calloc(1, sizeof *p.segments);
+        if (p.segments) p.segments[p.n_segments++] = (mn_segment){0, g->abi.n_nodes, p.chosen};
+        if (!p.why || !p.segments) st = mn_fail_memory(err, 64);
     }
     if (st)
         mn_placement_free(&p);
@@ -158,6 +160,8 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
 }
 
 void mn_placement_free(mn_placement *p) {
+    for (uint32_t i = 0; i < p->n_offers; i++) mn_free(p->offers[i].verdicts);
+    mn_free(p->segments);
     mn_free(p->offers);
     mn_free(p->why);
     *p = (mn_placement){0};

@@ -384,3 +384,11 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
     return mn_fail(err, status, "device %s cannot be opened: %s", rec->name,
                    why.msg[0] ? why.msg : "the plugin gave no reason");
 }
+
+void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
+    pthread_mutex_lock(&reg->lock);
+    mn_device_record *d = &reg->devices[rec - reg->devices];
+    snprintf(d->reason, sizeof d->reason, "lost: %s", why);
+    d->usable = false;
+    pthread_mutex_unlock(&reg->lock);
+}

@@ -61,6 +61,10 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
 /* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The error names the device. */
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err);
 
+/* Takes a lost device out of every later choice of this process: unusable from now on, with the reason. What still runs on it is
+ * not touched; the caller frees it. Any thread. */
+void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
+
 /* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens. fn is called from
  * any thread; set it while no plugin works. */
 typedef int32_t (*mn_progress_fn)(void *arg, float done, mn_str what);
