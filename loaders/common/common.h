@@ -12,6 +12,8 @@
 #define MN_PRINTF(fmt, args)
 #endif
 #define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be smaller or larger than ours. */
+#define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 /* For "%.*s": names from files may be long, messages are short. */
 #define MN_STR_ARG(s) (int)((s).len > 120 ? 120 : (s).len), (s).len ? (s).ptr : ""
 

@@ -24,9 +24,9 @@ const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_
         mn_fail(err, MN_INVALID, "%s: the host offers no alloc and release", id);
         return NULL;
     }
-    if (host->abi != MN_ABI_VERSION) {
+    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
         mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id, host->abi >> 16,
-                host->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+                host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
         return NULL;
     }
     loader_self *s = host->alloc(host->self, sizeof *s, 16);

@@ -50,7 +50,7 @@ mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     va_end(args);
     scrub(own.msg);
     memcpy(err, &own, own.size);
-    if (own.size < sizeof own && own.size > offsetof(mn_error, msg)) ((char *)err)[own.size - 1] = 0;
+    if (own.size > offsetof(mn_error, msg) && own.size < MN_UP_TO(mn_error, msg)) ((char *)err)[own.size - 1] = 0;
     return status;
 }
 

@@ -5,7 +5,7 @@
 static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
     (void)self;
     mn_guess g = {.size = sizeof g, .format = "gguf", .why = "no GGUF file"};
-    if ((n && !files) || stride < sizeof(mn_file)) return MN_INVALID;
+    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes)) return MN_INVALID;
     for (uint32_t i = 0; i < n && g.confidence < 100; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
         if (gguf_has_magic(f))
@@ -18,7 +18,7 @@ static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint
 
 static mn_status loader_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
                              mn_error *err) {
-    if ((n && !files) || stride < sizeof(mn_file) || !out)
+    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes) || !out)
         return mn_fail(err, MN_INVALID, "gguf: open needs files, their stride and a place for the model");
     *out = NULL;
     return gguf_open(mn_loader_host(self), files, n, stride, out, err);

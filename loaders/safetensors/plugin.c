@@ -5,7 +5,7 @@
 static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
     (void)self;
     mn_guess g = {.size = sizeof g, .format = "safetensors", .why = "no model*.safetensors"};
-    if ((n && !files) || stride < sizeof(mn_file)) return MN_INVALID;
+    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes)) return MN_INVALID;
     if (model_is_ours(files, n, stride))
         g.confidence = 90, strcpy(g.why, "model*.safetensors, or the index of its shards");
     return mn_out(out, &g);
@@ -13,7 +13,7 @@ static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint
 
 static mn_status loader_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
                              mn_error *err) {
-    if ((n && !files) || stride < sizeof(mn_file) || !out)
+    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes) || !out)
         return mn_fail(err, MN_INVALID, "safetensors: open needs files, their stride and a place for the model");
     *out = NULL;
     return model_open(mn_loader_host(self), files, n, stride, out, err);

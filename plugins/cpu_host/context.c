@@ -148,6 +148,8 @@ mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n
     mn_status s = MN_OK;
     c->bound = c->filled = false;
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
+    if (n && stride < MNC_UP_TO(mn_binding, bytes))
+        return mnc_fail(err, MN_INVALID, ~0u, "bindings of %u bytes lack fields of the first release", stride);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)bindings + (uint64_t)i * stride);
         if (b->tensor >= g->n_tensors)
@@ -161,7 +163,7 @@ mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n
         if ((uintptr_t)(b->buffer->ptr + b->offset) % 4)
             return mnc_fail(err, MN_INVALID, ~0u, "%.*s: offset %llu is not a multiple of 4", MNC_NAME(t),
                             (unsigned long long)b->offset);
-        c->bindings[b->tensor] = *b;
+        memcpy(&c->bindings[b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
     }
     choose_active(c);
     for (uint32_t i = 0; i < c->n_active && !s; i++) s = fill_call(c, c->active[i], err);

@@ -75,10 +75,14 @@ static void shutdown(void *self) {
 static mn_str str(const char *z) { return (mn_str){z, strlen(z)}; }
 
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
-    if (host->abi >> 16 != MN_ABI_VERSION >> 16 || host->abi != MN_ABI_VERSION ||
-        host->size < offsetof(mn_host, query)) {
+    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
         mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u", host->abi >> 16,
-                 host->abi & 0xffff, ops->id, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
+                 host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
+        return NULL;
+    }
+    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) || !MN_HAS(mn_host, host, parallel) ||
+        !MN_HAS(mn_host, host, workers)) {
+        mnc_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers", ops->id);
         return NULL;
     }
     mnc_plugin *p = host->alloc(host->self, sizeof *p, MNC_ALIGN);

@@ -14,7 +14,7 @@ mn_status mnc_fail(mn_error *err, mn_status status, uint32_t node, const char *f
     uint32_t n = err->size && err->size < sizeof e ? err->size : (uint32_t)sizeof e;
     e.size = n;
     memcpy(err, &e, n);
-    if (n > offsetof(mn_error, msg)) ((char *)err)[n - 1] = 0;
+    if (n > offsetof(mn_error, msg) && n < MNC_UP_TO(mn_error, msg)) ((char *)err)[n - 1] = 0;
     return status;
 }
 

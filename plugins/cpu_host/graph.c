@@ -85,9 +85,9 @@ mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     const mn_graph *g = out->graph;
     if (!g || !out->symbol_max) return mnc_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
-    if (g->size < sizeof *g || g->node_stride < sizeof(mn_node) || g->tensor_stride < sizeof(mn_tensor) ||
-        (g->n_symbols && g->symbol_stride < sizeof(mn_symbol)))
-        return mnc_fail(err, MN_INVALID, ~0u, "mn_graph of %u bytes is older than this plugin", g->size);
+    if (g->size < MNC_UP_TO(mn_graph, n_attrs) || g->node_stride < MNC_UP_TO(mn_node, n_attr) ||
+        g->tensor_stride < MNC_UP_TO(mn_tensor, name) || (g->n_symbols && g->symbol_stride < MNC_UP_TO(mn_symbol, add)))
+        return mnc_fail(err, MN_INVALID, ~0u, "mn_graph of %u bytes lacks fields of the first release", g->size);
     if (out->node_lo > out->node_hi || out->node_hi > g->n_nodes)
         return mnc_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of a graph with %u nodes", out->node_lo, out->node_hi,
                         g->n_nodes);

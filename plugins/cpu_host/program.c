@@ -48,10 +48,10 @@ mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at
                    .kv_dtype = MN_F32,
                    .n_workers = p->host->workers(p->host->self)};
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        mn_verdict *v = (mn_verdict *)((char *)verdicts + (uint64_t)i * stride);
-        *v = (mn_verdict){0};
+        mn_verdict v = {0};
         q.node = mnc_node(g, i), q.index = i;
-        if (knows(p->ops, q.node)) v->verdict = p->ops->verdict(p->self, &q, &v->reason);
+        if (knows(p->ops, q.node)) v.verdict = p->ops->verdict(p->self, &q, &v.reason);
+        memcpy((char *)verdicts + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
     }
     mnc_delete(d, sym);
     return MN_OK;

@@ -61,8 +61,8 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
                         t->dtype.id);
     if (s->n_planes != 1)
         return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes; this plugin takes one", MNC_NAME(t), s->n_planes);
-    if (!s->n_parts || !s->planes || s->plane_stride < sizeof(mn_plane) || !t->n_dim || t->n_dim > MN_MAX_DIM ||
-        !t->dtype.block_elems)
+    if (!s->n_parts || !s->planes || s->plane_stride < MNC_UP_TO(mn_plane, stride) || !t->n_dim ||
+        t->n_dim > MN_MAX_DIM || !t->dtype.block_elems)
         return mnc_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNC_NAME(t));
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {

@@ -16,6 +16,8 @@
 #define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MN_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MN_MAX(a, b) ((a) > (b) ? (a) : (b))
+/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be smaller or larger than ours. */
+#define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 
 /* ---- error.c ---- */
 /* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status. Long messages are cut at

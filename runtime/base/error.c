@@ -6,7 +6,7 @@
 /* How many bytes of msg the owner of err has: its size may be of an older or newer struct. */
 static size_t msg_cap(const mn_error *err) {
     size_t size = err->size ? err->size : sizeof *err, at = offsetof(mn_error, msg);
-    return size > sizeof *err ? sizeof err->msg : size > at ? size - at : 0;
+    return size > at ? MN_MIN(size - at, sizeof err->msg) : 0;
 }
 
 static void set_msg(mn_error *err, const char *text, size_t len) {

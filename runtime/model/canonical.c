@@ -82,7 +82,7 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     e->n_elements = 1;
     e->bytes = 0;
     if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes ||
-        t->plane_stride < sizeof(mn_plane))
+        t->plane_stride < MN_UP_TO(mn_plane, stride))
         return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete", m->path,
                        MN_STR_ARG(t->name));
     for (uint32_t d = 0; d < t->n_dim; d++)

@@ -62,7 +62,7 @@ void mn_plugin_host_init(mn_plugin_host *host, mn_registry *reg, const char *pat
     host->table = (mn_host){
         .size = sizeof(mn_host),
         .abi = MN_ABI_VERSION,
-        .abi_min = MN_ABI_VERSION, /* below 0.9 nothing else */
+        .abi_min = MN_ABI_OLDEST,
         .self = host,
         .log = host_log,
         .alloc = host_alloc,
