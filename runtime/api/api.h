@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "graph/graph.h"
 #include "model/model.h"
+#include "negotiate/negotiate.h"
 #include "registry/registry.h"
 #include "text/jinja.h"
 #include "text/tokenizer.h"
@@ -32,6 +33,10 @@ struct mn_model {
 
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
+/* request.c: what a session with these parameters asks of the devices. Shared by sessions and explanations. NULL params: the
+ * defaults. r->devices points into params or the configuration. */
+mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,
+                          mn_error *err);
 /* generation.c: defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
 mn_status mn_generation_read(mn_model *m, mn_error *err);
 #endif

@@ -2,12 +2,16 @@
  *
  * Every candidate makes an offer: verdict per node, memory upper bound, estimated time by rates that the host measured. One device runs
  * the whole graph if one is enough; else contiguous segments of nodes over several. KV_STORE and ATTENTION of a layer stay on one
- * device, and so do EMBED and SAMPLE (they share the slots). The record explains itself: mn_placement_explain. */
+ * device, and so do EMBED and SAMPLE (they share the slots). The record explains itself: mn_placement_explain. docs/negotiation.md
+ * has the rules. What a plugin states is read as bounded claims, never believed to be consistent. */
 #ifndef MN_NEGOTIATE_H
 #define MN_NEGOTIATE_H
 #include "base/base.h"
 #include "graph/graph.h"
 #include "registry/registry.h"
+
+#define MN_REQUEST_EXPLAIN                                                                                             \
+    1u /* every device is asked and measured, and *out is filled even if nothing can run the graph */
 
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {
@@ -15,26 +19,68 @@ typedef struct {
     uint32_t precision;  /* MN_PRECISION_* */
     uint32_t kv_dtype;   /* MN_DTYPE_NONE = by the class */
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
+    uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
+    uint32_t flags;   /* MN_REQUEST_* */
 } mn_request;
+
+/* What one device was seen to do, or claims. */
+#define MN_MAX_RATES 8
+typedef struct {
+    uint32_t dtype, pad;
+    double decode_gbps;    /* weight bytes per second of a LINEAR with one row */
+    double prefill_tflops; /* of a LINEAR with 512 rows */
+} mn_type_rate;
+typedef struct {
+    const char *source; /* "measured", "cached", "claimed", "" = not asked for */
+    char note[200];     /* why it is only a claim */
+    mn_type_rate type[MN_MAX_RATES];
+    uint32_t n_types;
+    double node_us, step_us;   /* launch: of each node; of each segment of a step */
+    double copy_us, copy_gbps; /* between host and device: of a small row; of many */
+    double measured_ms;        /* time that measuring took now; 0 = none */
+} mn_rates;
+
+/* How a split that auto tried would have been: this device's nodes, another's for the rest. */
+typedef struct {
+    bool tried;
+    double score, copy_us, share; /* as mn_offer.score; share: of the weight bytes read per token */
+    uint32_t n_segments, n_copies;
+    char reason[200]; /* why it was not taken; "" = it was */
+} mn_trial;
 
 typedef struct {
     const mn_device_record *record;
     mn_device *device; /* the registry's; NULL if it could not be opened */
-    mn_status status;  /* MN_OK: it can; else the class says why not */
+    mn_status status;  /* MN_OK: it can alone; else the class says why not */
     char reason[400];  /* of the refusal */
     uint32_t precision, kv_dtype;
-    mn_estimate estimate;
+    mn_estimate estimate; /* of the whole graph, as the other three: if it can run all nodes */
     mn_kv_layout kv;
     uint32_t n_pages;        /* per slot */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */
-    const char *stage;       /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
-    mn_verdict *verdicts;    /* [n_nodes] what the device said; NULL = it was not asked */
+    const char *stage; /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
+    mn_verdict *verdicts; /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
+    uint8_t *can;         /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
+    uint32_t n_can;
+    bool asked;          /* part of the choice: named by the user, or under auto */
+    uint64_t free_bytes; /* of its memory now; 0 = it does not say */
+    double share;        /* of the weight bytes read per token that the placement gives it */
+    const char *outcome; /* one word: docs/negotiation.md */
+    mn_rates rates;
+    mn_trial trial;
 } mn_offer;
 
 /* Nodes [node_lo, node_hi) run on the device of offers[offer]. */
 typedef struct {
     uint32_t node_lo, node_hi, offer;
+    uint32_t n_pages;             /* per slot, by the page size of kv; 0 = no KV here */
+    mn_estimate estimate;         /* of the segment */
+    mn_kv_layout kv;              /* of group 0 in the segment */
+    uint64_t kv_bytes;            /* n_pages * n_seq * kv.page_bytes */
+    uint64_t boundary_bytes;      /* tensors that cross its ends, at symbol_max */
+    uint64_t need;                /* all of the above, upper bound */
+    double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
 } mn_segment;
 
 typedef struct {
@@ -44,12 +90,21 @@ typedef struct {
     uint32_t n_segments;       /* 0 = no way was found */
     char *why;                 /* one sentence on the choice */
     bool fallback;
-    int64_t symbol_max[MN_SYM_COUNT]; /* MN_SYM_PAGES: with the page size of the chosen offer */
+    int64_t
+        symbol_max[MN_SYM_COUNT]; /* MN_SYM_PAGES: the most that any segment needs; each segment has its own n_pages */
+    uint32_t n_copies;            /* of tensors over segment boundaries, per step */
+    double copy_us, score;        /* of these copies within the score; of the whole, as mn_offer.score */
 } mn_placement;
 
 /* MN_NO_DEVICE: a name that does not exist (lists those that do), or nothing named can run the graph (says why for each).
- * MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed for what). *out is freed by the caller. */
+ * MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed for what). *out is freed by the caller; on an error it is
+ * empty, except with MN_REQUEST_EXPLAIN. */
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req, mn_placement *out,
                        mn_error *err);
 void mn_placement_free(mn_placement *p);
+
+/* The record as JSON, appended to out: candidates (plugin files and devices, each with its steps and outcome), the placement, the
+ * error (NULL or its status MN_OK: none). One object's members, without the braces. docs/negotiation.md names the fields. */
+void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g, const mn_request *req,
+                          const mn_error *error, mn_text *out);
 #endif

@@ -2,26 +2,7 @@
 #include "session/session.h"
 #include <string.h>
 
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096, MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
-
-static mn_status set_sizes(mn_session *s, const mn_session_params *p, mn_error *err) {
-    const int64_t trained = s->graph->hp.n_ctx_train;
-    const mn_config *cfg = s->model->rt->config;
-    uint32_t ctx = p->n_ctx ? p->n_ctx : (uint32_t)mn_config_get_int(cfg, "context");
-    uint32_t batch = p->n_batch ? p->n_batch : (uint32_t)mn_config_get_int(cfg, "batch");
-    bool logits = p->flags & MN_SESSION_NO_SAMPLING;
-    s->n_ctx = ctx ? ctx : trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
-    s->n_seq = p->n_seq ? p->n_seq : 1;
-    s->n_batch = MN_MAX(batch ? batch : logits ? LOGITS_BATCH : DEFAULT_BATCH, s->n_seq);
-    s->n_outputs = logits ? s->n_batch : s->n_seq;
-    if (s->n_seq > MAX_SEQ) return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", s->n_seq, MAX_SEQ);
-    if (s->n_ctx > 1u << 24 || s->n_batch > 1u << 16)
-        return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range", s->n_ctx, s->n_batch);
-    if (trained && s->n_ctx > trained)
-        mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", s->n_ctx,
-               (long long)trained);
-    return MN_OK;
-}
+enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
 static mn_status allocate(mn_session *s, mn_error *err) {
     const uint32_t n_pages = s->engine->n_pages * s->n_seq, total = s->engine->in.total;
@@ -43,25 +24,12 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     return MN_OK;
 }
 
-static uint32_t configured_precision(const mn_config *cfg) {
-    static const char *const names[] = {"auto", "exact", "a16", "a8"};
-    const char *set = mn_config_get_str(cfg, "precision");
-    for (uint32_t i = 0; i < MN_COUNT(names); i++)
-        if (!strcmp(names[i], set)) return i;
-    return MN_PRECISION_AUTO;
-}
-
 static mn_status place(mn_session *s, const mn_session_params *p, mn_error *err) {
-    const mn_config *cfg = s->model->rt->config;
-    mn_request r = {.devices = p->device ? p->device : mn_config_get_str(cfg, "device"),
-                    .precision = p->precision ? p->precision : configured_precision(cfg),
-                    .kv_dtype = p->kv_dtype,
-                    .n_ctx = s->n_ctx,
-                    .n_seq = s->n_seq,
-                    .n_batch = s->n_batch,
-                    .n_outputs = s->n_outputs};
-    if (!r.devices || !*r.devices) r.devices = "auto";
-    mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &r, &s->placement, err);
+    mn_request r;
+    mn_status st = mn_request_make(s->model, s->graph, p, &r, err);
+    if (st) return st;
+    s->n_ctx = r.n_ctx, s->n_seq = r.n_seq, s->n_batch = r.n_batch, s->n_outputs = r.n_outputs;
+    st = mn_negotiate(s->model->rt->registry, s->graph, &r, &s->placement, err);
     if (st) return st;
     const mn_device_record *d = s->placement.offers[s->placement.chosen].record;
     bool async = d->info.flags & MN_DEVICE_ASYNC;
@@ -80,7 +48,6 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     if (!s) return mn_fail_memory(err, sizeof *s);
     s->model = m;
     mn_status st = mn_model_graph_of(m, &s->graph, err);
-    if (!st) st = set_sizes(s, &p, err);
     if (!st) st = place(s, &p, err);
     if (!st) st = allocate(s, err);
     s->stats.load_s = (double)(mn_now_ns() - t0) * 1e-9;

@@ -1,0 +1,44 @@
+/* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model, then defaults. */
+#include "api/api.h"
+#include <string.h>
+
+enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
+
+static mn_status set_sizes(const mn_config *cfg, int64_t trained, const mn_session_params *p, mn_request *r,
+                           mn_error *err) {
+    uint32_t ctx = p->n_ctx ? p->n_ctx : (uint32_t)mn_config_get_int(cfg, "context");
+    uint32_t batch = p->n_batch ? p->n_batch : (uint32_t)mn_config_get_int(cfg, "batch");
+    bool logits = p->flags & MN_SESSION_NO_SAMPLING;
+    r->n_ctx = ctx ? ctx : trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    r->n_seq = p->n_seq ? p->n_seq : 1;
+    r->n_batch = MN_MAX(batch ? batch : logits ? LOGITS_BATCH : DEFAULT_BATCH, r->n_seq);
+    r->n_outputs = logits ? r->n_batch : r->n_seq;
+    if (r->n_seq > MAX_SEQ) return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", r->n_seq, MAX_SEQ);
+    if (r->n_ctx > 1u << 24 || r->n_batch > 1u << 16)
+        return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range", r->n_ctx, r->n_batch);
+    if (trained && r->n_ctx > trained)
+        mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", r->n_ctx,
+               (long long)trained);
+    return MN_OK;
+}
+
+static uint32_t configured_precision(const mn_config *cfg) {
+    static const char *const names[] = {"auto", "exact", "a16", "a8"};
+    const char *set = mn_config_get_str(cfg, "precision");
+    for (uint32_t i = 0; i < MN_COUNT(names); i++)
+        if (!strcmp(names[i], set)) return i;
+    return MN_PRECISION_AUTO;
+}
+
+mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,
+                          mn_error *err) {
+    const mn_config *cfg = m->rt->config;
+    mn_session_params p = {.size = sizeof p};
+    if (params) memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
+    *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),
+                      .precision = p.precision ? p.precision : configured_precision(cfg),
+                      .kv_dtype = p.kv_dtype,
+                      .threads = mn_pool_workers(m->rt->pool)};
+    if (!r->devices || !*r->devices) r->devices = "auto";
+    return set_sizes(cfg, g->hp.n_ctx_train, &p, r, err);
+}
