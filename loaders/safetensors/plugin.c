@@ -26,6 +26,8 @@ static const mn_loader table = {.size = sizeof table,
                                 .tensor_at = mn_parsed_tensor_at,
                                 .close = mn_parsed_free};
 
+MN_PLUGIN_NOTE("safetensors", MN_KIND_LOADER, "")
+
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return mn_loader_plugin(host, "safetensors", &table, err);
 }

@@ -193,4 +193,6 @@ static const mnc_ops ops = {
     .prepare = prepare,
 };
 
+MN_PLUGIN_NOTE("cpu_simd", MN_KIND_BACKEND, "")
+
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mnc_plugin_entry(host, &ops, err); }

@@ -115,6 +115,21 @@ static bool take_id(mn_plugin_record *rec) {
     return true;
 }
 
+static bool copy_text(char **at, mn_str text) {
+    uint64_t n = text.ptr ? MN_MIN(text.len, (uint64_t)255) : 0;
+    char *copy = mn_strndup(n ? text.ptr : "", n && n < text.len ? mn_utf8_complete(text.ptr, n) : n);
+    if (!copy) return false;
+    mn_free(*at);
+    *at = copy;
+    return true;
+}
+
+static bool take_texts(mn_plugin_record *rec) {
+    const mn_plugin *p = rec->plugin;
+    return copy_text(&rec->vendor, p->vendor) && copy_text(&rec->version, p->version) &&
+           copy_text(&rec->build_id, p->build_id);
+}
+
 /* ---- opening ---- */
 
 /* The place for a look from another process, with a time limit: what follows runs foreign code in this one. */
@@ -161,7 +176,7 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const char *real, mn_error *err)
     bool enough_memory = true;
     mn_entry_fn entry = probe(rec, real) ? open_entry(rec, real, &enough_memory) : NULL;
     if (entry) enough_memory = enter(rec, entry);
-    if (enough_memory && rec->plugin) enough_memory = take_id(rec);
+    if (enough_memory && rec->plugin) enough_memory = take_id(rec) && take_texts(rec);
     if (enough_memory && rec->plugin && !*rec->status) enough_memory = find_tables(rec);
     if (!enough_memory || *rec->status) mn_plugin_unload(rec);
     if (!enough_memory) return mn_fail_memory(err, 0);

@@ -35,9 +35,11 @@ static mn_plugin_record *add_record(mn_registry *reg, const char *path) {
     mn_plugin_record *rec = &reg->records[reg->n_records++];
     *rec = (mn_plugin_record){.kind = "", .status = ""};
     rec->path = mn_strndup(path, strlen(path));
-    rec->reason = mn_strndup("", 0);
+    char **const texts[] = {&rec->reason, &rec->vendor, &rec->version, &rec->build_id};
+    bool done = rec->path != NULL;
+    for (size_t i = 0; i < MN_COUNT(texts); i++) done = (*texts[i] = mn_strndup("", 0)) && done;
     rec->host = mn_calloc(1, sizeof *rec->host);
-    if (!rec->path || !rec->reason || !rec->host) return NULL; /* freed with the registry */
+    if (!done || !rec->host) return NULL; /* freed with the registry */
     mn_plugin_host_init(rec->host, reg, path);
     return rec;
 }
@@ -54,6 +56,9 @@ static void free_record(mn_plugin_record *rec) {
     mn_free(rec->path);
     mn_free((void *)(uintptr_t)rec->id.ptr);
     mn_free(rec->reason);
+    mn_free(rec->vendor);
+    mn_free(rec->version);
+    mn_free(rec->build_id);
     mn_free(rec->host);
 }
 
@@ -291,6 +296,7 @@ static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *pl
     mn_device_record *dev = &reg->devices[reg->n_devices++];
     memset(dev, 0, sizeof *dev);
     dev->plugin = plugin;
+    dev->reason = "";
     snprintf(dev->name, sizeof dev->name, "%s", plugin->id.ptr);
     return dev;
 }
@@ -298,8 +304,8 @@ static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *pl
 static void set_reason(mn_device_record *dev, mn_error *why, const char *otherwise) {
     why->msg[sizeof why->msg - 1] = 0;
     size_t n = strlen(why->msg);
-    if (n >= sizeof dev->reason) why->msg[mn_utf8_complete(why->msg, sizeof dev->reason - 1)] = 0;
-    snprintf(dev->reason, sizeof dev->reason, "%.399s", n ? why->msg : otherwise);
+    if (n >= sizeof dev->text) why->msg[mn_utf8_complete(why->msg, sizeof dev->text - 1)] = 0;
+    snprintf(dev->text, sizeof dev->text, "%.399s", n ? why->msg : otherwise);
 }
 
 static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
@@ -344,6 +350,8 @@ static bool list_devices(mn_registry *reg) {
     reg->n_devices = 0; /* of an attempt that ran out of memory */
     for (size_t i = 0; i < reg->n_records; i++)
         if (reg->records[i].backend && !ask_plugin(reg, &reg->records[i])) return reg->n_devices = 0, false;
+    for (size_t i = 0; i < reg->n_devices; i++) /* the array may have moved while it grew */
+        reg->devices[i].reason = reg->devices[i].usable ? "" : reg->devices[i].text;
     reg->open = mn_calloc(reg->n_devices, sizeof *reg->open);
     if (!reg->open) return reg->n_devices = 0, false;
     return true;
@@ -385,10 +393,21 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
                    why.msg[0] ? why.msg : "the plugin gave no reason");
 }
 
+mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec) {
+    pthread_mutex_lock(&reg->lock);
+    mn_device *device = reg->open[rec - reg->devices];
+    pthread_mutex_unlock(&reg->lock);
+    return device;
+}
+
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
     pthread_mutex_lock(&reg->lock);
     mn_device_record *d = &reg->devices[rec - reg->devices];
-    snprintf(d->reason, sizeof d->reason, "lost: %s", why);
-    d->usable = false;
+    if (d->usable) { /* so nobody reads text yet */
+        int n = snprintf(d->text, sizeof d->text, "lost: %s", why);
+        if (n >= (int)sizeof d->text) d->text[mn_utf8_complete(d->text, sizeof d->text - 1)] = 0;
+        d->reason = d->text;
+        d->usable = false;
+    }
     pthread_mutex_unlock(&reg->lock);
 }

@@ -3,7 +3,8 @@
  * Folders, in this order; the first file of a plugin id wins: MINERVA_PLUGIN_PATH and `plugin_path` of minerva.ini, the
  * user's $XDG_DATA_HOME/minerva/plugins, then <folder of libminerva>/minerva/plugins, or the build's own where that is
  * a build tree. With MINERVA_PLUGIN_PATH_ONLY those alone. Never the current directory: a relative path is refused.
- * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. */
+ * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. A file is looked at first (who may
+ * write it, its ELF header and notes), then opened in another process (minerva-probe) with a time limit, then here. */
 #ifndef MN_REGISTRY_H
 #define MN_REGISTRY_H
 #include "base/base.h"
@@ -11,14 +12,29 @@
 
 typedef struct mn_registry mn_registry;
 
+/* What became of a file. "ok": its tables may be used.
+ *   "refused"       not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU lacks
+ *   "incompatible"  for another ABI: by its note (then not opened), or by what its entry says
+ *   "failed"        could not be opened, gave a reason not to run, or broke the contract
+ *   "crashed"       the probing process ended before its report was complete: "crashed: SIGSEGV while listing devices"
+ *   "hung"          the probing process was not done in time: "hung for 10 s while running its constructors"
+ *   "shadowed"      good, but another file with the same id comes first
+ * A device that fails its self-test in the probe is an unusable device of a plugin that is ok. */
 typedef struct {
     char *path;
-    mn_str id;        /* empty until the plugin could be asked; outlives the plugin */
-    const char *kind; /* "backend", "loader", "backend+loader", "" */
-    uint32_t abi;     /* MN_ABI(major, minor) it was built for; 0 = not asked */
-    const char *
-        status; /* "ok", "refused" (not opened: unsafe or no plugin for this machine), "failed", "shadowed", "incompatible" */
-    char *reason;              /* a sentence; "" when ok */
+    mn_str id;                         /* empty until the note or the plugin told it; outlives the plugin */
+    const char *kind;                  /* "backend", "loader", "backend+loader", "" */
+    uint32_t abi;                      /* MN_ABI(major, minor) it was built for; 0 = unknown */
+    const char *status;                /* see above */
+    char *reason;                      /* a sentence; "" when ok */
+    char *vendor, *version, *build_id; /* copies; "" when unknown */
+    bool has_note;                     /* .note.minerva, which says: */
+    uint32_t note_abi, note_abi_oldest;
+    struct {
+        bool done, ok, cached; /* done: asked, now or (cached) at an earlier start */
+        uint32_t ms, entry_ms; /* the whole probe; its entry alone */
+        char text[160];        /* "ok in 12 ms", "remembered: ok in 12 ms"; "" = not done */
+    } probe;
     const mn_plugin *plugin;   /* these four: NULL unless ok */
     const mn_backend *backend; /* NULL also = has none */
     const mn_loader *loader;
@@ -38,9 +54,10 @@ typedef struct {
     char name[96]; /* "cuda:0"; "cpu_simd" for the one device of a CPU plugin */
     const mn_plugin_record *plugin;
     uint32_t index;
-    mn_device_info info; /* zero if the plugin could not tell */
-    bool usable;
-    char reason[400]; /* why it is not usable */
+    mn_device_info info;        /* zero if the plugin could not tell */
+    _Atomic bool usable;        /* may become false at any time (quarantine), never true again */
+    const char *_Atomic reason; /* why it is not usable, set before usable falls; "" when usable */
+    char text[400];             /* what reason points to; not for readers */
 } mn_device_record;
 
 /* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory, nothing else. */
@@ -61,8 +78,11 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
 /* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The error names the device. */
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err);
 
-/* Takes a lost device out of every later choice of this process: unusable from now on, with the reason. What still runs on it is
- * not touched; the caller frees it. Any thread. */
+/* The device if somebody opened it, else NULL. */
+mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec);
+
+/* Takes a lost device out of every later choice of this process: unusable from now on, with the reason; the first reason
+ * stays. What still runs on it is not touched; the caller frees it. Any thread, also while others read the record. */
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
 
 /* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens. fn is called from
