@@ -6,7 +6,9 @@
 #include <string.h>
 
 #define MNC_ALIGN 64u
+#ifndef MNC_PAGE_TOKENS /* a test's stub has others */
 #define MNC_PAGE_TOKENS 64u
+#endif
 #define MNC_NO_PLACE UINT64_MAX
 /* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be smaller or larger than ours. */
 #define MNC_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
