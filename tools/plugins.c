@@ -1,5 +1,6 @@
 /* plugins.c -- minerva plugins: every file that was looked at, and what became of it. */
 #include "app.h"
+#include "check/check.h"
 #include <string.h>
 
 static const char *abi_text(uint32_t abi, char dst[32]) {
@@ -45,6 +46,7 @@ static void as_table(const app *a, out_file *out) {
 }
 
 int cmd_plugins(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "check")) return cmd_plugins_check(argc - 1, argv + 1);
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
     const arg_page page = {
