@@ -722,10 +722,11 @@ def check_program(folder, prefix):
     assert p.returncode == 0 and len(p.stdout) > 50, (p.returncode, p.stdout, p.stderr)
 
 
-def main():
+def main(functions):
+    """functions: globals() of the module whose tests these are."""
     global MINERVA
     MINERVA, group = os.path.abspath(sys.argv[1]), sys.argv[2]
-    tests = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_" + group)]
+    tests = [(name, f) for name, f in sorted(functions.items()) if name.startswith("test_" + group)]
     failed = skipped = 0
     assert tests, group
     for name, test in tests:
@@ -740,4 +741,5 @@ def main():
     sys.exit(1 if failed else 77 if skipped == len(tests) else 0)
 
 
-main()
+if __name__ == "__main__":
+    main(globals())
