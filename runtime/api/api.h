@@ -27,12 +27,14 @@ struct mn_model {
     mn_sample_params defaults; /* of generation_config.json or metadata */
     int32_t *stop;             /* every id that ends a generation, each once */
     uint32_t n_stop;
-    pthread_mutex_t lock;  /* guards graph */
-    mn_model_graph *graph; /* built by the first session */
+    pthread_mutex_t lock;      /* guards graphs */
+    mn_model_graph *graphs[2]; /* built by the first session; [1]: for contexts that need other constants (longrope) */
 };
 
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
+/* The same for sequences of n_ctx positions: another one where the model keeps constants apart for long contexts. */
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out, mn_error *err);
 /* request.c: what a session with these parameters asks of the devices. Shared by sessions and explanations. NULL params: the
  * defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,

@@ -117,7 +117,8 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
 
 void mn_model_free(mn_model *m) {
     if (!m) return;
-    mn_model_graph_free(m->graph);
+    mn_model_graph_free(m->graphs[0]);
+    mn_model_graph_free(m->graphs[1]);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
     mn_canonical_close(m->canonical);
@@ -128,12 +129,18 @@ void mn_model_free(mn_model *m) {
     mn_free(m);
 }
 
-mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out, mn_error *err) {
     pthread_mutex_lock(&m->lock);
-    mn_status st = m->graph ? MN_OK : mn_model_graph_build(m->canonical, &m->graph, err);
-    *out = m->graph;
+    mn_status st = m->graphs[0] ? MN_OK : mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
+    const int i = !st && n_ctx && mn_model_graph_differs(m->graphs[0], n_ctx);
+    if (!st && !m->graphs[i]) st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
+    *out = st ? NULL : m->graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;
+}
+
+mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
+    return mn_model_graph_for(m, 0, out, err);
 }
 
 void mn_model_get_info(const mn_model *m, mn_model_info *out) {

@@ -118,6 +118,20 @@ static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+static mn_status check_moe_linear(const mn_graph *g, uint32_t i, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    const mn_tensor *x = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_X]];
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const mn_tensor *w = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_WEIGHT + 2 * j]],
+                        *y = &g->tensors[g->operands[n->out_off + j]];
+        if (w->n_dim != 3 || y->n_dim != 3 || w->dim[2] != x->dim[x->n_dim - 1] || w->dim[1] != y->dim[2] ||
+            x->dim[0] != y->dim[0] || (x->n_dim == 3 && x->dim[1] != y->dim[1]))
+            return mn_fail_node(err, MN_INVALID, i, "node %u (MOE_LINEAR): %.*s does not fit its input and output", i,
+                                MN_STR_ARG(w->name));
+    }
+    return MN_OK;
+}
+
 mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
     uint8_t *written = mn_calloc(g->n_tensors ? g->n_tensors : 1, 1);
     if (!written) return mn_fail_memory(err, g->n_tensors);
@@ -126,6 +140,7 @@ mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
         st = check_counts(g, i, err);
         if (!st) st = check_operands(g, i, written, err);
         if (!st && g->nodes[i].op == MN_OP_LINEAR) st = check_linear(g, i, err);
+        if (!st && g->nodes[i].op == MN_OP_MOE_LINEAR) st = check_moe_linear(g, i, err);
     }
     mn_free(written);
     return st;

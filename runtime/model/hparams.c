@@ -1,130 +1,33 @@
 /* hparams.c -- hyper-parameters out of metadata: typed, in range, free of contradictions. */
-#include "model/model.h"
-#include <math.h>
-#include <stdio.h>
+#include "model/hparams_read.h"
 #include <string.h>
 
+/* What an architecture fixes and its files leave out. Zero: nothing fixed. */
 typedef struct {
-    const mn_canonical *m;
     const char *arch;
-    mn_error *err;
-} reader;
+    uint32_t act;
+    int64_t window_period;  /* of p layers the last sees everything */
+    int64_t no_rope_period; /* every p-th layer has no rotation */
+    double rope_theta_swa;  /* base of window layers */
+    bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
+    bool route_normalise;
+} arch_facts;
+static const arch_facts facts[] = {
+    {.arch = "gemma", .act = MN_ACT_GELU_TANH},
+    {.arch = "gemma2", .act = MN_ACT_GELU_TANH, .window_period = 2},
+    {.arch = "gemma3", .act = MN_ACT_GELU_TANH, .window_period = 6, .rope_theta_swa = 10000},
+    {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true},
+    {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
+    {.arch = "llama", .route_normalise = true}, /* Mixtral */
+    {.arch = "phi2", .act = MN_ACT_GELU_TANH},
+    {.arch = "qwen3moe", .route_normalise = true},
+    {.arch = "smollm3", .no_rope_period = 4},
+};
 
-static mn_status name_file(const reader *r, mn_status st) { return mn_fail_in(r->err, st, "%s", r->m->path); }
-
-/* {arch}.key as an integer in [lo, hi]; absent: *out stays if optional, else an error that names the key. */
-static mn_status integer(const reader *r, const char *key, int64_t lo, int64_t hi, bool optional, int64_t *out) {
-    char full[128];
-    snprintf(full, sizeof full, "%s.%s", r->arch, key);
-    mn_status st = mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err);
-    if (st == MN_END) return optional ? MN_OK : mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s", r->m->path, full);
-    return st ? name_file(r, st) : MN_OK;
-}
-
-static mn_status real(const reader *r, const char *key, double lo, double hi, double *out) {
-    char full[128];
-    double v;
-    snprintf(full, sizeof full, "%s.%s", r->arch, key);
-    mn_status st = mn_meta_f64(&r->m->meta, full, &v, r->err);
-    if (st == MN_END) return MN_OK;
-    if (st) return name_file(r, st);
-    if (!(v >= lo && v <= hi)) {
-        const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-        return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path, MN_STR_ARG(e->native),
-                       v, lo, hi);
-    }
-    *out = v;
-    return MN_OK;
-}
-
-static mn_status word(const reader *r, const char *key, const char *const *words, const uint32_t *values, size_t n,
-                      uint32_t *out) {
-    mn_str s;
-    mn_status st = mn_meta_str(&r->m->meta, key, &s, r->err);
-    if (st == MN_END) return MN_OK;
-    if (st) return name_file(r, st);
-    mn_text known = {0};
-    for (size_t i = 0; i < n; i++) {
-        if (mn_str_is(s, words[i])) {
-            *out = values[i];
-            mn_text_free(&known);
-            return MN_OK;
-        }
-        mn_text_printf(&known, "%s%s", i ? ", " : "", words[i]);
-    }
-    const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
-    st = mn_fail(r->err, MN_UNSUPPORTED, "%s: key %.*s is \"%.*s\"; known: %s", r->m->path,
-                 MN_STR_ARG(e->native.len ? e->native : e->key), MN_STR_ARG(s), known.ptr ? known.ptr : "");
-    mn_text_free(&known);
-    return st;
-}
-
-static mn_status read_shape(const reader *r, mn_hparams *h) {
-    enum { BIG = 1 << 24 };
-    mn_status st = integer(r, "block_count", 1, 4096, false, &h->n_layer);
-    if (!st) st = integer(r, "embedding_length", 1, BIG, false, &h->n_embd);
-    if (!st) st = integer(r, "feed_forward_length", 1, BIG, false, &h->n_ff);
-    if (!st) st = integer(r, "attention.head_count", 1, 65536, false, &h->n_head);
-    h->n_head_kv = h->n_head;
-    if (!st) st = integer(r, "attention.head_count_kv", 1, 65536, true, &h->n_head_kv);
-    if (!st) st = integer(r, "context_length", 1, INT32_MAX, true, &h->n_ctx_train);
-    if (!st) st = integer(r, "attention.sliding_window", 0, INT32_MAX, true, &h->window);
-    if (!st) st = integer(r, "attention.key_length", 1, 65536, true, &h->head_dim_k);
-    if (st) return st;
-    if (h->n_head % h->n_head_kv)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: %s.attention.head_count %lld is not a multiple of %s.attention.head_count_kv %lld",
-                       r->m->path, r->arch, (long long)h->n_head, r->arch, (long long)h->n_head_kv);
-    if (!h->head_dim_k) {
-        if (h->n_embd % h->n_head)
-            return mn_fail(r->err, MN_BAD_FILE,
-                           "%s: %s.embedding_length %lld is not a multiple of %s.attention.head_count %lld, and there "
-                           "is no %s.attention.key_length",
-                           r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)h->n_head, r->arch);
-        h->head_dim_k = h->n_embd / h->n_head;
-    }
-    h->head_dim_v = h->head_dim_k;
-    st = integer(r, "attention.value_length", 1, 65536, true, &h->head_dim_v);
-    h->n_rot = h->head_dim_k;
-    if (!st) st = integer(r, "rope.dimension_count", 2, 65536, true, &h->n_rot);
-    if (!st && (h->n_rot > h->head_dim_k || h->n_rot % 2))
-        st = mn_fail(r->err, MN_BAD_FILE,
-                     "%s: %s.rope.dimension_count is %lld; expected an even number of at most the head size %lld",
-                     r->m->path, r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
-    return st;
-}
-
-static mn_status read_rope(const reader *r, mn_hparams *h) {
-    static const char *const kinds[] = {"none", "linear", "llama3", "yarn"};
-    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE, MN_ROPE_SCALING_LINEAR, MN_ROPE_SCALING_LLAMA3,
-                                        MN_ROPE_SCALING_YARN};
-    static const char *const pairs[] = {"halves", "adjacent"};
-    static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
-    char key[128];
-    snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
-    h->rope_theta = 10000;
-    h->rope_factor = h->rope_low_freq = 1;
-    h->rope_high_freq = 4;
-    h->rope_beta_fast = 32;
-    h->rope_beta_slow = 1;
-    h->rope_orig_ctx = h->n_ctx_train;
-    mn_status st = word(r, key, kinds, kind_ids, MN_COUNT(kinds), &h->rope_scaling);
-    if (!st) st = word(r, "minerva.rope.pairing", pairs, pair_ids, MN_COUNT(pairs), &h->rope_pairing);
-    if (!st) st = real(r, "rope.freq_base", 1, 1e12, &h->rope_theta);
-    if (!st) st = real(r, "rope.scaling.factor", 1e-6, 1e6, &h->rope_factor);
-    if (!st) st = real(r, "rope.scaling.low_freq_factor", 1e-6, 1e6, &h->rope_low_freq);
-    if (!st) st = real(r, "rope.scaling.high_freq_factor", 1e-6, 1e6, &h->rope_high_freq);
-    if (!st) st = real(r, "rope.scaling.attn_factor", 0, 1e6, &h->rope_attn_factor);
-    if (!st) st = real(r, "rope.scaling.beta_fast", 1e-6, 1e6, &h->rope_beta_fast);
-    if (!st) st = real(r, "rope.scaling.beta_slow", 1e-6, 1e6, &h->rope_beta_slow);
-    if (!st) st = integer(r, "rope.scaling.original_context_length", 1, INT32_MAX, true, &h->rope_orig_ctx);
-    if (!st && h->rope_scaling >= MN_ROPE_SCALING_LLAMA3 && !h->rope_orig_ctx)
-        st = mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.rope.scaling.original_context_length", r->m->path,
-                     r->arch);
-    if (!st && h->rope_scaling == MN_ROPE_SCALING_LLAMA3 && !(h->rope_high_freq > h->rope_low_freq))
-        st = mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
-                     r->m->path, r->arch, h->rope_high_freq, h->rope_low_freq);
-    return st;
+static arch_facts facts_of(const char *arch) {
+    for (size_t i = 0; i < MN_COUNT(facts); i++)
+        if (!strcmp(facts[i].arch, arch)) return facts[i];
+    return (arch_facts){0};
 }
 
 static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) {
@@ -139,66 +42,130 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
     return MN_OK;
 }
 
-mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err) {
-    static const char *const acts[] = {"silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"};
-    static const uint32_t act_ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF,
-                                       MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
-    mn_hparams h = {.norm_eps = 1e-5};
-    mn_status st = read_arch(m, &h, err);
-    reader r = {m, h.arch, err};
-    if (!st) st = read_shape(&r, &h);
-    if (!st) st = read_rope(&r, &h);
-    if (!st) st = real(&r, "attention.layer_norm_epsilon", 0, 1, &h.norm_eps);
-    if (!st) st = real(&r, "attention.layer_norm_rms_epsilon", 0, 1, &h.norm_eps);
-    if (!st) st = word(&r, "minerva.hidden_act", acts, act_ids, MN_COUNT(acts), &h.act);
-    if (!st) st = mn_meta_f64(&m->meta, "minerva.norm.offset", &h.norm_offset, err);
-    if (st && st != MN_END) return st;
+static mn_status read_heads(const mn_hp_reader *r, mn_hparams *h) {
+    mn_status st = mn_hp_need_int(r, "attention.head_count", 1, 65536, &h->n_head);
+    h->n_head_kv = h->n_head;
+    if (!st) st = mn_hp_int(r, "attention.head_count_kv", 1, 65536, &h->n_head_kv);
+    if (!st) st = mn_hp_int(r, "attention.key_length", 1, 65536, &h->head_dim_k);
+    if (st) return st;
+    if (h->n_head % h->n_head_kv)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.attention.head_count %lld is not a multiple of %s.attention.head_count_kv %lld",
+                       r->m->path, r->arch, (long long)h->n_head, r->arch, (long long)h->n_head_kv);
+    if (!h->head_dim_k) {
+        if (h->n_embd % h->n_head)
+            return mn_fail(r->err, MN_BAD_FILE,
+                           "%s: %s.embedding_length %lld is not a multiple of %s.attention.head_count %lld, and there "
+                           "is no %s.attention.key_length",
+                           r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)h->n_head, r->arch);
+        h->head_dim_k = h->n_embd / h->n_head;
+    }
+    h->head_dim_v = h->head_dim_k;
+    return mn_hp_int(r, "attention.value_length", 1, 65536, &h->head_dim_v);
+}
+
+static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
+    enum { BIG = 1 << 24 };
+    mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
+    if (!st) st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
+    if (!st) st = mn_hp_int(r, "expert_feed_forward_length", 1, BIG, &h->n_ff_expert);
+    h->n_ff = h->n_ff_expert; /* a model of experts alone may leave it out */
+    if (!st) st = (h->n_ff ? mn_hp_int : mn_hp_need_int)(r, "feed_forward_length", 1, BIG, &h->n_ff);
+    if (!h->n_ff_expert) h->n_ff_expert = h->n_ff;
+    if (!st) st = mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
+    return st ? st : read_heads(r, h);
+}
+
+static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+    bool told = false;
+    mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &h->window);
+    if (!st && h->window) st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, h->slides, &told);
+    for (int64_t i = 0; !st && h->window && !told && i < h->n_layer; i++)
+        if (!f->window_period || i % f->window_period < f->window_period - 1)
+            h->slides[i / 8] = (uint8_t)(h->slides[i / 8] | 1u << (i % 8));
+    return st;
+}
+
+static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+    static const uint32_t kinds[] = {0, MN_ROUTE_SOFTMAX, MN_ROUTE_SIGMOID, MN_ROUTE_TOPK_SOFTMAX};
+    int64_t gating = 0;
+    mn_status st = mn_hp_int(r, "expert_count", 0, 65536, &h->n_expert);
+    if (st || !h->n_expert) return st;
+    st = mn_hp_need_int(r, "expert_used_count", 1, h->n_expert, &h->n_expert_used);
+    h->route_normalise = f->route_normalise;
+    if (!strcmp(h->arch, "gpt-oss")) h->route = MN_ROUTE_TOPK_SOFTMAX;
+    if (!st) st = mn_hp_int(r, "expert_gating_func", 0, 3, &gating);
+    if (!st && gating) h->route = kinds[gating];
+    if (!st) st = mn_hp_bool(r, "expert_weights_norm", &h->route_normalise);
+    if (!st) st = mn_hp_real(r, "expert_weights_scale", 0, 1e6, &h->route_scale);
+    return st;
+}
+
+static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
+    static const struct {
+        const char *key;
+        double lo;
+        size_t at;
+    } rows[] = {
+        {"embedding_scale", 0, offsetof(mn_hparams, embd_scale)},
+        {"residual_scale", 0, offsetof(mn_hparams, residual_scale)},
+        {"attention.scale", 0, offsetof(mn_hparams, attn_scale)},
+        {"attn_logit_softcapping", 0, offsetof(mn_hparams, attn_softcap)},
+        {"logit_scale", 0, offsetof(mn_hparams, logit_scale)},
+        {"final_logit_softcapping", 0, offsetof(mn_hparams, logit_softcap)},
+        {"attention.layer_norm_epsilon", 0, offsetof(mn_hparams, norm_eps)},
+        {"attention.layer_norm_rms_epsilon", 0, offsetof(mn_hparams, norm_eps)},
+    };
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
+        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)((char *)h + rows[i].at));
+    return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
+}
+
+static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
+    static const char *const acts[] = {"silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"};
+    static const uint32_t ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF, MN_ACT_GELU_TANH,
+                                   MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
+    mn_status st = mn_hp_word(r, "minerva.hidden_act", acts, ids, MN_COUNT(acts), &h->act);
+    if (st) return st;
+    st = mn_meta_f64(&r->m->meta, "minerva.norm.offset", &h->norm_offset, r->err);
+    return st == MN_END ? MN_OK : st;
+}
+
+static mn_status read_vocab(const mn_canonical *m, mn_hparams *h, mn_error *err) {
     const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight");
     if (!embd || embd->info.n_dim != 2)
         return mn_fail(err, MN_BAD_FILE, "%s: tensor token_embd.weight is missing or not a matrix", m->path);
-    h.n_vocab = embd->info.dim[0];
-    if (h.n_vocab > INT32_MAX)
-        return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path, (long long)h.n_vocab);
+    h->n_vocab = embd->info.dim[0];
+    if (h->n_vocab > INT32_MAX)
+        return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path, (long long)h->n_vocab);
     bool tied = false, told = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &tied, NULL) == MN_OK;
-    h.tied = told ? tied : !mn_canonical_tensor(m, "output.weight");
-    *out = h;
+    h->tied = told ? tied : !mn_canonical_tensor(m, "output.weight");
     return MN_OK;
 }
 
-/* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
-static double llama3_scale(const mn_hparams *h, double freq) {
-    double wavelength = 2 * M_PI / freq, orig = (double)h->rope_orig_ctx;
-    if (wavelength < orig / h->rope_high_freq) return freq;
-    if (wavelength > orig / h->rope_low_freq) return freq / h->rope_factor;
-    double smooth = (orig / wavelength - h->rope_low_freq) / (h->rope_high_freq - h->rope_low_freq);
-    return (1 - smooth) * freq / h->rope_factor + smooth * freq;
-}
-
-/* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than beta_slow interpolated. */
-static double yarn_pair(const mn_hparams *h, double turns) {
-    return (double)h->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) / (2 * log(h->rope_theta));
-}
-
-static double yarn_scale(const mn_hparams *h, int64_t i, double freq) {
-    double lo = MN_MAX(floor(yarn_pair(h, h->rope_beta_fast)), 0),
-           hi = MN_MIN(ceil(yarn_pair(h, h->rope_beta_slow)), (double)h->n_rot - 1);
-    double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
-    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
-    return freq / h->rope_factor * ramp + freq * (1 - ramp);
-}
-
-void mn_rope_freqs(const mn_hparams *h, const float *freq_factors, float *freqs, double *mscale) {
-    for (int64_t i = 0; i < h->n_rot / 2; i++) {
-        double f = pow(h->rope_theta, -2.0 * (double)i / (double)h->n_rot);
-        if (freq_factors) f /= freq_factors[i];
-        if (h->rope_scaling == MN_ROPE_SCALING_LINEAR) f /= h->rope_factor;
-        if (h->rope_scaling == MN_ROPE_SCALING_LLAMA3) f = llama3_scale(h, f);
-        if (h->rope_scaling == MN_ROPE_SCALING_YARN) f = yarn_scale(h, i, f);
-        freqs[i] = (float)f;
-    }
-    *mscale = 1;
-    if (h->rope_scaling == MN_ROPE_SCALING_YARN)
-        *mscale = h->rope_attn_factor > 0 ? h->rope_attn_factor
-                  : h->rope_factor > 1    ? 0.1 * log(h->rope_factor) + 1
-                                          : 1;
+mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err) {
+    mn_hparams h = {.norm_eps = 1e-5};
+    mn_status st = read_arch(m, &h, err);
+    if (st) return st;
+    const arch_facts f = facts_of(h.arch);
+    const mn_hp_reader r = {m, h.arch, err};
+    h.act = f.act;
+    h.yarn_truncate = !f.yarn_whole;
+    h.rope_theta_swa = f.rope_theta_swa;
+    st = read_shape(&r, &h);
+    if (!st) st = read_window(&r, &f, &h);
+    if (!st) st = read_experts(&r, &f, &h);
+    if (!st) st = read_scales(&r, &h);
+    if (!st) st = read_act(&r, &h);
+    if (!st) st = mn_rope_read(&r, &h);
+    for (int64_t i = 0; f.no_rope_period && i < h.n_layer; i++)
+        if ((i + 1) % f.no_rope_period == 0) h.no_rope[i / 8] = (uint8_t)(h.no_rope[i / 8] | 1u << (i % 8));
+    bool told = false;
+    uint8_t none[MN_MAX_LAYER / 8] = {0};
+    if (!st) st = mn_hp_layers(&r, "rope.no_rope_layers", h.n_layer, none, &told);
+    if (told) memcpy(h.no_rope, none, sizeof none);
+    if (!st) st = read_vocab(m, &h, err);
+    if (!st) *out = h;
+    return st;
 }

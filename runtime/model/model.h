@@ -52,21 +52,38 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 #define MN_ROPE_SCALING_LINEAR 1
 #define MN_ROPE_SCALING_LLAMA3 2
 #define MN_ROPE_SCALING_YARN 3
+#define MN_ROPE_SCALING_LONGROPE 4
+#define MN_MAX_LAYER 1024
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim_k, head_dim_v, n_vocab, n_ctx_train;
-    int64_t n_rot, window; /* window 0 = full attention */
-    double norm_eps, norm_offset, rope_theta;
-    uint32_t rope_pairing, act; /* MN_ROPE_*, MN_ACT_* */
-    uint32_t rope_scaling;      /* MN_ROPE_SCALING_* */
-    double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_beta_fast, rope_beta_slow;
-    int64_t rope_orig_ctx;
+    int64_t n_rot, window; /* window 0 = full attention everywhere */
+    double norm_eps, norm_offset;
+    uint32_t act;                                                                            /* MN_ACT_* */
+    double embd_scale, residual_scale, attn_scale, attn_softcap, logit_scale, logit_softcap; /* 0 = not used */
+    bool parallel_residual;
     bool tied; /* the output matrix is the embedding table */
+    /* rotary embedding; *_swa: of window layers, where they differ */
+    uint32_t rope_pairing, rope_scaling; /* MN_ROPE_*, MN_ROPE_SCALING_* */
+    double rope_theta, rope_theta_swa;
+    double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_beta_fast, rope_beta_slow;
+    bool yarn_truncate; /* its ramp begins and ends at whole pairs */
+    int64_t rope_orig_ctx;
+    /* experts; n_expert 0 = none */
+    int64_t n_expert, n_expert_used, n_ff_expert;
+    uint32_t route; /* MN_ROUTE_* */
+    bool route_normalise;
+    double route_scale;
+    uint8_t slides[MN_MAX_LAYER / 8],
+        no_rope[MN_MAX_LAYER / 8]; /* a bit per layer: attends to the window; has no rotation */
 } mn_hparams;
+static inline bool mn_layer_bit(const uint8_t *bits, int64_t layer) { return bits[layer / 8] >> (layer % 8) & 1; }
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected. n_vocab: rows of the embedding. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err);
-/* Angles per position of each rotated pair [n_rot/2], scaling applied. freq_factors: rope_freqs.weight, or NULL.
- * Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code; yarn: Peng et al. 2023. mscale: for sin and cos. */
-void mn_rope_freqs(const mn_hparams *hp, const float *freq_factors, float *freqs, double *mscale);
+/* Angles per position of each rotated pair [n_rot/2], scaling applied. factors: what the frequencies are divided by (rope_freqs.weight,
+ * or longrope's set), or NULL. local: of window layers with a base of their own, which no scaling touches (Gemma 3).
+ * Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code; yarn: Peng et al. 2023; longrope: Ding et al. 2024.
+ * mscale: for sin and cos. */
+void mn_rope_freqs(const mn_hparams *hp, const float *factors, bool local, float *freqs, double *mscale);
 
 #endif

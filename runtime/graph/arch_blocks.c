@@ -1,0 +1,126 @@
+/* arch_blocks.c -- blocks that several families share. */
+#include "graph/arch.h"
+#include <stdio.h>
+
+enum { NAME = 64 };
+
+static const char *named(char full[NAME], const char *stem, const char *ending) {
+    snprintf(full, NAME, "%s%s", stem, ending);
+    return full;
+}
+
+int32_t mn_b_rms(mn_model_graph *g, int layer, int32_t x, const char *stem) {
+    char name[NAME];
+    return mn_g_rms_norm(g, layer, x, mn_g_vector(g, named(name, stem, ".weight"), layer, false, g->hp.n_embd));
+}
+
+int32_t mn_b_layer_norm(mn_model_graph *g, int layer, int32_t x, const char *stem) {
+    char name[NAME];
+    int32_t w = mn_g_vector(g, named(name, stem, ".weight"), layer, false, g->hp.n_embd);
+    return mn_g_layer_norm(g, layer, x, w, mn_g_vector(g, named(name, stem, ".bias"), layer, true, g->hp.n_embd));
+}
+
+int32_t mn_b_linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows, int64_t cols) {
+    char name[NAME];
+    int32_t y;
+    const int32_t w = mn_g_matrix(g, named(name, stem, ".weight"), layer, false, rows, cols);
+    const int32_t b = mn_g_vector(g, named(name, stem, ".bias"), layer, true, rows);
+    mn_g_linear(g, layer, x, 1, &w, &b, NULL, &y);
+    return y;
+}
+
+void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
+    static const char *const apart[3] = {"blk.%d.attn_q", "blk.%d.attn_k", "blk.%d.attn_v"};
+    const mn_hparams *h = &g->hp;
+    const int64_t rows[3] = {h->n_head * h->head_dim_k, h->n_head_kv * h->head_dim_k, h->n_head_kv * h->head_dim_v};
+    const int64_t total = rows[0] + rows[1] + rows[2];
+    const bool fused = mn_g_has(g, "blk.%d.attn_qkv.weight", layer);
+    int32_t w[3], b[3];
+    char name[NAME];
+    for (int64_t i = 0, lo = 0; i < 3; lo += rows[i++]) {
+        const mn_row_part part = {total, lo, rows[i]};
+        w[i] = fused ? mn_g_part_matrix(g, "blk.%d.attn_qkv.weight", layer, false, part, h->n_embd)
+                     : mn_g_matrix(g, named(name, apart[i], ".weight"), layer, false, rows[i], h->n_embd);
+        b[i] = fused ? mn_g_part_vector(g, "blk.%d.attn_qkv.bias", layer, true, part)
+                     : mn_g_vector(g, named(name, apart[i], ".bias"), layer, true, rows[i]);
+    }
+    mn_g_linear(g, layer, x, 3, w, b, (int64_t[]){h->head_dim_k, h->head_dim_k, h->head_dim_v}, qkv);
+}
+
+int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
+    const mn_hparams *h = &g->hp;
+    const int32_t q = mn_g_rope(g, layer, qkv[0]), k = mn_g_rope(g, layer, qkv[1]);
+    const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, h->n_head);
+    return mn_b_linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output", h->n_embd,
+                       h->n_head * h->head_dim_v);
+}
+
+int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
+    int32_t qkv[3];
+    mn_b_qkv(g, layer, x, qkv);
+    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, true, g->hp.head_dim_k);
+    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, true, g->hp.head_dim_k);
+    if (q_norm >= 0) qkv[0] = mn_g_rms_norm(g, layer, qkv[0], q_norm);
+    if (k_norm >= 0) qkv[1] = mn_g_rms_norm(g, layer, qkv[1], k_norm);
+    return mn_b_attend(g, layer, qkv);
+}
+
+int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
+    const mn_hparams *h = &g->hp;
+    int32_t w[2], b[2], y[2];
+    if (mn_g_has(g, "blk.%d.ffn_gate.weight", layer)) {
+        w[0] = mn_g_matrix(g, "blk.%d.ffn_gate.weight", layer, false, h->n_ff, h->n_embd);
+        w[1] = mn_g_matrix(g, "blk.%d.ffn_up.weight", layer, false, h->n_ff, h->n_embd);
+        b[0] = mn_g_vector(g, "blk.%d.ffn_gate.bias", layer, true, h->n_ff);
+        b[1] = mn_g_vector(g, "blk.%d.ffn_up.bias", layer, true, h->n_ff);
+    } else
+        for (int i = 0; i < 2; i++) { /* Phi-3: gate, then up */
+            const mn_row_part part = {2 * h->n_ff, i * h->n_ff, h->n_ff};
+            w[i] = mn_g_part_matrix(g, "blk.%d.ffn_up.weight", layer, false, part, h->n_embd);
+            b[i] = mn_g_part_vector(g, "blk.%d.ffn_up.bias", layer, true, part);
+        }
+    mn_g_linear(g, layer, x, 2, w, b, NULL, y);
+    return mn_b_linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down", h->n_embd,
+                       h->n_ff);
+}
+
+int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x) {
+    const mn_hparams *h = &g->hp;
+    x = mn_g_act(g, layer, mn_b_linear(g, layer, x, "blk.%d.ffn_up", h->n_ff, h->n_embd));
+    return mn_b_linear(g, layer, x, "blk.%d.ffn_down", h->n_embd, h->n_ff);
+}
+
+int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form) {
+    const mn_hparams *h = &g->hp;
+    const int64_t E = h->n_expert, F = h->n_ff_expert, D = h->n_embd;
+    int32_t experts, weights, y[2];
+    const int32_t logits = mn_b_linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
+    mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E), &experts, &weights);
+    const int32_t w[2] = {mn_g_experts(g, "blk.%d.ffn_gate_exps.weight", layer, false, E, F, D),
+                          mn_g_experts(g, "blk.%d.ffn_up_exps.weight", layer, false, E, F, D)};
+    const int32_t b[2] = {mn_g_matrix(g, "blk.%d.ffn_gate_exps.bias", layer, true, E, F),
+                          mn_g_matrix(g, "blk.%d.ffn_up_exps.bias", layer, true, E, F)};
+    mn_g_moe_linear(g, layer, x, experts, 2, w, b, y);
+    x = mn_g_glu(g, layer, y[0], y[1], form);
+    const int32_t down = mn_g_experts(g, "blk.%d.ffn_down_exps.weight", layer, false, E, D, F);
+    const int32_t down_b = mn_g_matrix(g, "blk.%d.ffn_down_exps.bias", layer, true, E, D);
+    mn_g_moe_linear(g, layer, x, experts, 1, &down, &down_b, y);
+    return mn_g_moe_combine(g, layer, y[0], weights);
+}
+
+int32_t mn_b_residual(mn_model_graph *g, int layer, int32_t x, int32_t y) {
+    const double scale = g->hp.residual_scale;
+    return mn_g_add(g, layer, x, scale > 0 && scale != 1 ? mn_g_scale(g, layer, y, scale) : y);
+}
+
+int32_t mn_b_embed(mn_model_graph *g, double scale) {
+    return mn_g_embed(g, mn_g_matrix(g, "token_embd.weight", -1, false, g->hp.n_vocab, g->hp.n_embd), scale, -1);
+}
+
+void mn_b_head(mn_model_graph *g, int32_t x,
+               int32_t (*norm)(mn_model_graph *g, int layer, int32_t x, const char *stem)) {
+    const mn_hparams *h = &g->hp;
+    const int32_t y = norm(g, -1, mn_g_gather(g, x), "output_norm");
+    const int32_t w = mn_g_matrix(g, h->tied ? "token_embd.weight" : "output.weight", -1, false, h->n_vocab, h->n_embd);
+    mn_g_logits(g, y, w, mn_g_vector(g, "output.bias", -1, true, h->n_vocab));
+}

@@ -1,0 +1,16 @@
+/* arch_phi.c -- Phi-2 (attention and MLP side by side behind one layer norm, partial rotation, biases everywhere) and Phi-3/3.5 (a Llama
+ * with q, k, v and gate, up stored as one, longrope). Javaheripi et al. 2023; Abdin et al. 2024. */
+#include "graph/arch.h"
+
+mn_status mn_arch_phi2(mn_model_graph *g) {
+    int32_t x = mn_b_embed(g, 1);
+    for (int i = 0; i < g->hp.n_layer; i++) {
+        const int32_t y = mn_b_layer_norm(g, i, x, "blk.%d.attn_norm");
+        x = mn_g_add(g, i, x, mn_b_attention(g, i, y));
+        x = mn_g_add(g, i, x, mn_b_mlp(g, i, y));
+    }
+    mn_b_head(g, x, mn_b_layer_norm);
+    return g->status;
+}
+
+mn_status mn_arch_phi3(mn_model_graph *g) { return mn_arch_llama(g); }

@@ -1,0 +1,170 @@
+/* graph_weights.c -- weights of the graph: the model's tensors by name and shape, parts of their rows, small ones widened. */
+#include "graph/build.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 128 };
+
+/* "blk.%d.attn_q.weight" with the layer's number. */
+static void full_name(const char *name, int layer, char full[NAME]) {
+    const char *mark = strstr(name, "%d");
+    if (mark)
+        snprintf(full, NAME, "%.*s%d%s", (int)(mark - name), name, layer, mark + 2);
+    else
+        snprintf(full, NAME, "%s", name);
+}
+
+static const mn_model_tensor_entry *find(mn_model_graph *g, const char *full, bool optional) {
+    if (g->status) return NULL;
+    const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
+    if (!e && !optional) mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing", g->model->path, full));
+    return e;
+}
+
+static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_dim, const int64_t *want) {
+    bool same = t->n_dim == n_dim;
+    for (uint32_t i = 0; same && i < n_dim; i++) same = t->dim[i] == want[i];
+    if (same) return true;
+    mn_text found = {0}, expected = {0};
+    for (uint32_t i = 0; i < t->n_dim; i++) mn_text_printf(&found, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
+    for (uint32_t i = 0; i < n_dim; i++) mn_text_printf(&expected, "%s%lld", i ? ", " : "", (long long)want[i]);
+    mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %.*s has the shape [%s]; the hyper-parameters say [%s]",
+                          g->model->path, MN_STR_ARG(t->native), found.ptr ? found.ptr : "",
+                          expected.ptr ? expected.ptr : ""));
+    mn_text_free(&found);
+    mn_text_free(&expected);
+    return false;
+}
+
+static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry *e) {
+    for (uint32_t i = 0; i < g->n_weights; i++)
+        if (g->weights[i].source == e) return g->weights[i].tensor;
+    return -1;
+}
+
+static int32_t whole(mn_model_graph *g, const char *name, int layer, bool optional, uint32_t n_dim,
+                     const int64_t *dim) {
+    char full[NAME];
+    full_name(name, layer, full);
+    const mn_model_tensor_entry *e = find(g, full, optional);
+    if (!e || !check_shape(g, &e->info, n_dim, dim)) return -1;
+    int32_t known = known_weight(g, e);
+    return known >= 0 ? known : mn_gb_weight(g, full, e->info.dtype.id, n_dim, dim, (mn_graph_weight){-1, e, NULL});
+}
+
+int32_t mn_g_vector(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n) {
+    return whole(g, name, layer, optional, 1, &n);
+}
+
+int32_t mn_g_matrix(mn_model_graph *g, const char *name, int layer, bool optional, int64_t rows, int64_t cols) {
+    return whole(g, name, layer, optional, 2, (int64_t[]){rows, cols});
+}
+
+int32_t mn_g_experts(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n, int64_t rows,
+                     int64_t cols) {
+    return whole(g, name, layer, optional, 3, (int64_t[]){n, rows, cols});
+}
+
+bool mn_g_has(const mn_model_graph *g, const char *name, int layer) {
+    char full[NAME];
+    full_name(name, layer, full);
+    return mn_canonical_tensor(g->model, full) != NULL;
+}
+
+/* ---- parts of rows ---- */
+
+static const mn_plane *plane_at(const mn_tensor_info *t, uint32_t part, uint32_t plane) {
+    return (const mn_plane *)(const void *)((const char *)t->planes +
+                                            ((size_t)part * t->n_planes + plane) * t->plane_stride);
+}
+
+/* Rows [lo, lo + n) of a plane; a plane with one value for all rows stays as it is. */
+static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
+    mn_plane cut = *p;
+    const uint64_t skipped = (uint64_t)lo * (uint64_t)p->stride[0];
+    cut.ptr = (const char *)p->ptr + skipped;
+    cut.dim[0] = n;
+    cut.bytes = p->bytes - skipped;
+    if (p->stride[0] * p->dim[0] == (int64_t)p->bytes) cut.bytes = (uint64_t)(n * p->stride[0]);
+    return cut;
+}
+
+static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_entry *e, int64_t lo, int64_t n) {
+    mn_model_tensor_entry *cut = mn_arena_alloc(&g->arena, 1, sizeof *cut);
+    mn_plane *planes = mn_arena_alloc(&g->arena, (size_t)e->info.n_parts * e->info.n_planes, sizeof *planes);
+    if (!cut || !planes) return mn_gb_no_memory(g), NULL;
+    *cut = *e;
+    cut->info.planes = planes;
+    cut->info.plane_stride = sizeof *planes;
+    cut->info.n_parts = 0;
+    cut->info.dim[0] = n;
+    cut->n_elements = e->n_elements / (uint64_t)e->info.dim[0] * (uint64_t)n;
+    cut->bytes = e->bytes / (uint64_t)e->info.dim[0] * (uint64_t)n;
+    int64_t at = 0; /* of the part's first row */
+    for (uint32_t p = 0; p < e->info.n_parts; p++) {
+        const int64_t rows = plane_at(&e->info, p, 0)->dim[0], from = MN_MAX(lo, at), to = MN_MIN(lo + n, at + rows);
+        for (uint32_t i = 0; from < to && i < e->info.n_planes; i++)
+            planes[cut->info.n_parts * e->info.n_planes + i] =
+                cut_plane(plane_at(&e->info, p, i), plane_at(&e->info, p, i)->dim[0] == rows ? from - at : 0,
+                          plane_at(&e->info, p, i)->dim[0] == rows ? to - from : plane_at(&e->info, p, i)->dim[0]);
+        cut->info.n_parts += from < to;
+        at += rows;
+    }
+    return cut;
+}
+
+static int32_t part_of(mn_model_graph *g, const char *name, int layer, bool optional, mn_row_part part, uint32_t n_dim,
+                       int64_t cols) {
+    char full[NAME], own[NAME + 32];
+    full_name(name, layer, full);
+    const mn_model_tensor_entry *e = find(g, full, optional);
+    if (!e || !check_shape(g, &e->info, n_dim, (int64_t[]){part.total, cols})) return -1;
+    const mn_model_tensor_entry *cut = cut_rows(g, e, part.lo, part.n);
+    snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
+    return cut ? mn_gb_weight(g, own, e->info.dtype.id, n_dim, (int64_t[]){part.n, cols},
+                              (mn_graph_weight){-1, cut, NULL})
+               : -1;
+}
+
+int32_t mn_g_part_vector(mn_model_graph *g, const char *name, int layer, bool optional, mn_row_part part) {
+    return part_of(g, name, layer, optional, part, 1, 0);
+}
+
+int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, int layer, bool optional, mn_row_part part,
+                         int64_t cols) {
+    return part_of(g, name, layer, optional, part, 2, cols);
+}
+
+/* ---- widened ---- */
+
+/* The file may be unaligned: bytes are copied out one value at a time. */
+static float value_at(const mn_plane *p, int64_t i) {
+    const char *at = (const char *)p->ptr + i * p->stride[0];
+    uint16_t half;
+    float f;
+    if (p->dtype == MN_F32) return memcpy(&f, at, sizeof f), f;
+    memcpy(&half, at, sizeof half);
+    return p->dtype == MN_F16 ? mn_f16_to_f32(half) : mn_bf16_to_f32(half);
+}
+
+const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int64_t n) {
+    const mn_model_tensor_entry *e = find(g, full, optional);
+    if (!e || !check_shape(g, &e->info, 1, &n)) return NULL;
+    const uint32_t type = e->info.dtype.id;
+    if (e->info.n_parts != 1 || (type != MN_F32 && type != MN_F16 && type != MN_BF16)) {
+        mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED, "%s: tensor %.*s has the type %s; expected f32, f16 or bf16",
+                              g->model->path, MN_STR_ARG(e->info.native), mn_dtype_name(type)));
+        return NULL;
+    }
+    float *wide = mn_arena_alloc(&g->arena, (size_t)n, sizeof *wide);
+    if (!wide) return mn_gb_no_memory(g), NULL;
+    for (int64_t i = 0; i < n; i++) wide[i] = value_at(e->info.planes, i);
+    return wide;
+}
+
+int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n) {
+    char full[NAME];
+    full_name(name, layer, full);
+    const float *wide = mn_gb_widen(g, full, optional, n);
+    return wide ? mn_gb_weight(g, full, MN_F32, 1, &n, (mn_graph_weight){-1, NULL, wide}) : -1;
+}

@@ -1,0 +1,118 @@
+/* rope.c -- rotary embedding: its keys, and the angle of each pair with the scaling applied. */
+#include "model/hparams_read.h"
+#include <math.h>
+#include <stdio.h>
+
+static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
+    static const struct {
+        const char *key;
+        double lo;
+        size_t at;
+    } rows[] = {
+        {"rope.freq_base", 1, offsetof(mn_hparams, rope_theta)},
+        {"rope.freq_base_swa", 1, offsetof(mn_hparams, rope_theta_swa)},
+        {"rope.scaling.factor", 1e-6, offsetof(mn_hparams, rope_factor)},
+        {"rope.scaling.low_freq_factor", 1e-6, offsetof(mn_hparams, rope_low_freq)},
+        {"rope.scaling.high_freq_factor", 1e-6, offsetof(mn_hparams, rope_high_freq)},
+        {"rope.scaling.attn_factor", 0, offsetof(mn_hparams, rope_attn_factor)},
+        {"rope.scaling.beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)}, /* two spellings of converters */
+        {"rope.scaling.beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},
+        {"rope.scaling.yarn_beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)},
+        {"rope.scaling.yarn_beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},
+    };
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
+        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e12, (double *)(void *)((char *)h + rows[i].at));
+    if (!st) st = mn_hp_bool(r, "rope.scaling.yarn_truncate", &h->yarn_truncate);
+    return st ? st : mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &h->rope_orig_ctx);
+}
+
+static mn_status check_scaling(const mn_hp_reader *r, const mn_hparams *h) {
+    if (h->rope_scaling >= MN_ROPE_SCALING_LLAMA3 && !h->rope_orig_ctx)
+        return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.rope.scaling.original_context_length", r->m->path,
+                       r->arch);
+    if (h->rope_scaling == MN_ROPE_SCALING_LLAMA3 && !(h->rope_high_freq > h->rope_low_freq))
+        return mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
+                       r->m->path, r->arch, h->rope_high_freq, h->rope_low_freq);
+    if (h->n_rot > h->head_dim_k || h->n_rot % 2)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.rope.dimension_count is %lld; expected an even number of at most the head size %lld",
+                       r->m->path, r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
+    return MN_OK;
+}
+
+/* Files with longrope's factors as tensors do not name the kind. */
+static bool has_longrope(const mn_canonical *m) {
+    return mn_canonical_tensor(m, "rope_factors_long.weight") || mn_canonical_tensor(m, "rope_factors_short.weight");
+}
+
+mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
+    static const char *const kinds[] = {"none", "linear", "llama3", "yarn", "longrope", "su"};
+    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE, MN_ROPE_SCALING_LINEAR,   MN_ROPE_SCALING_LLAMA3,
+                                        MN_ROPE_SCALING_YARN, MN_ROPE_SCALING_LONGROPE, MN_ROPE_SCALING_LONGROPE};
+    static const char *const pairs[] = {"halves", "adjacent"};
+    static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
+    char key[128];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
+    h->n_rot = h->head_dim_k;
+    h->rope_theta = 10000;
+    h->rope_factor = h->rope_low_freq = 1;
+    h->rope_high_freq = 4;
+    h->rope_beta_fast = 32;
+    h->rope_beta_slow = 1;
+    h->rope_orig_ctx = h->n_ctx_train;
+    mn_status st = mn_hp_word(r, key, kinds, kind_ids, MN_COUNT(kinds), &h->rope_scaling);
+    if (!st && has_longrope(r->m)) h->rope_scaling = MN_ROPE_SCALING_LONGROPE;
+    if (!st) st = mn_hp_word(r, "minerva.rope.pairing", pairs, pair_ids, MN_COUNT(pairs), &h->rope_pairing);
+    if (!st) st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &h->n_rot);
+    if (!st) st = read_scaling(r, h);
+    return st ? st : check_scaling(r, h);
+}
+
+/* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
+static double llama3_scale(const mn_hparams *h, double freq) {
+    double wavelength = 2 * M_PI / freq, orig = (double)h->rope_orig_ctx;
+    if (wavelength < orig / h->rope_high_freq) return freq;
+    if (wavelength > orig / h->rope_low_freq) return freq / h->rope_factor;
+    double smooth = (orig / wavelength - h->rope_low_freq) / (h->rope_high_freq - h->rope_low_freq);
+    return (1 - smooth) * freq / h->rope_factor + smooth * freq;
+}
+
+/* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than beta_slow interpolated. */
+static double yarn_pair(const mn_hparams *h, double turns) {
+    return (double)h->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) / (2 * log(h->rope_theta));
+}
+
+static double yarn_scale(const mn_hparams *h, int64_t i, double freq) {
+    double lo = yarn_pair(h, h->rope_beta_fast), hi = yarn_pair(h, h->rope_beta_slow);
+    if (h->yarn_truncate) lo = floor(lo), hi = ceil(hi);
+    lo = MN_MAX(lo, 0), hi = MN_MIN(hi, (double)h->n_rot - 1);
+    double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    return freq / h->rope_factor * ramp + freq * (1 - ramp);
+}
+
+/* Longrope: sqrt(1 + ln(context / original) / ln(original)), unless the file says it. */
+static double longrope_mscale(const mn_hparams *h) {
+    double ratio = (double)h->n_ctx_train / (double)h->rope_orig_ctx;
+    return ratio > 1 ? sqrt(1 + log(ratio) / log((double)h->rope_orig_ctx)) : 1;
+}
+
+static double mscale_of(const mn_hparams *h) {
+    if (h->rope_scaling != MN_ROPE_SCALING_YARN && h->rope_scaling != MN_ROPE_SCALING_LONGROPE) return 1;
+    if (h->rope_attn_factor > 0) return h->rope_attn_factor;
+    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE) return longrope_mscale(h);
+    return h->rope_factor > 1 ? 0.1 * log(h->rope_factor) + 1 : 1;
+}
+
+void mn_rope_freqs(const mn_hparams *h, const float *factors, bool local, float *freqs, double *mscale) {
+    for (int64_t i = 0; i < h->n_rot / 2; i++) {
+        double f = pow(local ? h->rope_theta_swa : h->rope_theta, -2.0 * (double)i / (double)h->n_rot);
+        if (factors) f /= factors[i];
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_LINEAR) f /= h->rope_factor;
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_LLAMA3) f = llama3_scale(h, f);
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_YARN) f = yarn_scale(h, i, f);
+        freqs[i] = (float)f;
+    }
+    *mscale = local ? 1 : mscale_of(h);
+}
