@@ -21,46 +21,46 @@ static int teardown(void **state) {
 
 /* x -> (linear, add, norm) x 3 -> y, with n_tokens as symbol 0 */
 enum { D = 32, LAYERS = 3, T_MAX = 8 };
-static h_case *chain(void) {
-    h_case *c = h_new();
+static op_case *chain(void) {
+    op_case *c = case_new();
     uint64_t seed = 1;
     float w[D * D], x[T_MAX * D];
-    for (int i = 0; i < T_MAX * D; i++) x[i] = h_rand(&seed);
+    for (int i = 0; i < T_MAX * D; i++) x[i] = case_rand(&seed);
     c->g.n_symbols = 1;
     c->sym[0] = (mn_symbol){"n_tokens", 1, T_MAX, 1, MN_SYMBOL_SHAPE, -1, 0, 0};
     c->value[0] = T_MAX;
-    int32_t at = h_mat(c, MN_ROLE_INPUT, MN_F32, ~0, D, x, "x");
+    int32_t at = case_mat(c, MN_ROLE_INPUT, MN_F32, ~0, D, x, "x");
     for (int l = 0; l < LAYERS; l++) {
-        for (int i = 0; i < D * D; i++) w[i] = h_rand(&seed);
-        int32_t m = h_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
-                          l == 0   ? "w0"
-                          : l == 1 ? "w1"
-                                   : "w2"),
-                n = h_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
-        int32_t a = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"),
-                b = h_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
-        int32_t y = h_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D, NULL, "y");
-        h_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
-        h_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
-        h_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1, (const uint64_t[]){h_f64(1e-6), 0}, 2);
+        for (int i = 0; i < D * D; i++) w[i] = case_rand(&seed);
+        int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
+                             l == 0   ? "w0"
+                             : l == 1 ? "w1"
+                                      : "w2"),
+                n = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
+        int32_t a = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"),
+                b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
+        int32_t y = case_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D, NULL, "y");
+        case_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
+        case_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
+        case_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1, (const uint64_t[]){case_f64(1e-6), 0}, 2);
         at = y;
     }
     return c;
 }
 
 static const int64_t t_max[1] = {T_MAX};
-static mn_compile ask(h_case *c) {
+static mn_compile ask(op_case *c) {
     return (mn_compile){sizeof(mn_compile), MN_PRECISION_EXACT, &c->g, 0, c->g.n_nodes, t_max, NULL, {0}, MN_F32, 0};
 }
 
-static mn_weight_src source(h_case *c, uint32_t t, mn_plane *plane) {
+static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
     *plane = (mn_plane){c->data[t], c->bytes[t], MN_PLANE_DATA, c->t[t].dtype.id, {0}, {0}};
     plane->dim[0] = c->t[t].dim[0], plane->dim[1] = c->t[t].dim[1];
     plane->stride[0] = c->t[t].n_dim > 1 ? D * 4 : 4, plane->stride[1] = 4;
     return (mn_weight_src){sizeof(mn_weight_src), t, 1, 1, sizeof *plane, 0, plane, c->t[t].dtype};
 }
 
-static mn_weights *all_weights(h_case *c, const mn_compile *a) {
+static mn_weights *all_weights(op_case *c, const mn_compile *a) {
     mn_weights *w;
     mn_plane plane;
     uint32_t kept;
@@ -78,7 +78,7 @@ static mn_weights *all_weights(h_case *c, const mn_compile *a) {
 /* Two halves joined by a boundary tensor give what the whole gives; so does a step smaller than the maximum. */
 static void test_segments_and_symbols(void **state) {
     (void)state;
-    h_case *c = chain();
+    op_case *c = chain();
     ERR(err);
     h_run(&p, c, MN_PRECISION_EXACT);
     int32_t x = 0, mid = -1, y = (int32_t)c->g.n_tensors - 1;
@@ -128,13 +128,13 @@ static void test_segments_and_symbols(void **state) {
     assert_int_equal(p.be->queue_create(p.dev, &p.queue, &err), MN_OK);
     p.be->weights_free(w);
     p.be->buffer_free(bx), p.be->buffer_free(bm), p.be->buffer_free(by);
-    h_free(c);
+    case_free(c);
 }
 
 /* The arena holds what lives at one time, not everything. */
 static void test_estimate(void **state) {
     (void)state;
-    h_case *c = chain();
+    op_case *c = chain();
     mn_compile a = ask(c);
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
@@ -143,17 +143,17 @@ static void test_estimate(void **state) {
     a.symbol_max = many;
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_true(e.scratch >= 3u << 23 && e.scratch < (3u << 23) + (1u << 20));
-    h_case *empty = h_new();
+    op_case *empty = case_new();
     mn_compile none = ask(empty);
     mn_estimate e0 = {.size = offsetof(mn_estimate, weights)};
     assert_int_equal(p.be->estimate(p.dev, &none, &e0, NULL), MN_OK);
     assert_int_equal(e0.size, offsetof(mn_estimate, weights)); /* R4 */
-    h_free(c), h_free(empty);
+    case_free(c), case_free(empty);
 }
 
 static void test_weight_errors(void **state) {
     (void)state;
-    h_case *c = chain();
+    op_case *c = chain();
     mn_compile a = ask(c);
     mn_weights *w;
     mn_plane plane;
@@ -187,14 +187,14 @@ static void test_weight_errors(void **state) {
     a.weights = w;
     assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_INVALID);
     p.be->weights_free(w);
-    h_free(c);
+    case_free(c);
 }
 
 /* One LINEAR whose weight comes transposed, in parts, with gaps between rows, or at an odd address: the same result. */
 static void test_weight_layouts(void **state) {
     (void)state;
-    h_shape shape = {.rows = 2, .k = 8, .n = 6};
-    h_case *c = h_random_case(MN_OP_LINEAR, MN_F32, &shape, 3);
+    op_shape shape = {.rows = 2, .k = 8, .n = 6};
+    op_case *c = case_random(MN_OP_LINEAR, MN_F32, &shape, 3);
     h_run(&p, c, MN_PRECISION_EXACT);
     float *w = c->data[1], transposed[48], gaps[6 * 10 + 1];
     for (int r = 0; r < 6; r++)
@@ -232,17 +232,19 @@ static void test_weight_layouts(void **state) {
         p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights), p.be->buffer_free(bx),
             p.be->buffer_free(by);
     }
-    h_free(c);
+    case_free(c);
 }
 
 /* KV layers of a segment are counted from its first; pages are copied whole. */
 static void test_kv(void **state) {
     (void)state;
-    h_case *c = h_new();
-    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"), i = h_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"),
-            pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = h_kv(c, MN_F32, 1);
+    op_case *c = case_new();
+    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"),
+            i = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"),
+            pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = case_kv(c, MN_F32, 1);
     for (uint64_t l = 0; l < 4; l++)
-        h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1}, 2);
+        case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1},
+                  2);
     mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, 0};
     mn_kv_layout l = {.size = sizeof l};
     ERR(err);
@@ -264,13 +266,13 @@ static void test_kv(void **state) {
     assert_true(bytes[2 * l.page_bytes] == 7 && bytes[l.page_bytes] == 0);
     assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], &err), MN_INVALID);
     p.be->buffer_free(b);
-    h_free(c);
+    case_free(c);
 }
 
 static void test_verdicts(void **state) {
     (void)state;
-    h_shape s = {.rows = 2, .k = 256, .n = 4};
-    h_case *c = h_random_case(MN_OP_LINEAR, MN_F32, &s, 1);
+    op_shape s = {.rows = 2, .k = 256, .n = 4};
+    op_case *c = case_random(MN_OP_LINEAR, MN_F32, &s, 1);
     mn_verdict v;
     char why[128];
     ERR(err);
@@ -288,7 +290,7 @@ static void test_verdicts(void **state) {
     c->n[0].contract = 2;
     assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
     assert_int_equal(v.verdict, MN_VERDICT_NO);
-    h_free(c);
+    case_free(c);
 }
 
 static void test_device(void **state) {
@@ -321,8 +323,8 @@ static void test_device(void **state) {
 /* Every allocation of a whole run fails once; the error is memory's and nothing stays behind. */
 static void test_out_of_memory(void **state) {
     (void)state;
-    h_shape s = {.rows = 4, .n_head = 2, .n_head_kv = 1, .dim = 8, .past = 3, .kv_dtype = MN_F16};
-    h_case *cases[2] = {chain(), h_random_case(MN_OP_ATTENTION, MN_F32, &s, 1)};
+    op_shape s = {.rows = 4, .n_head = 2, .n_head_kv = 1, .dim = 8, .past = 3, .kv_dtype = MN_F16};
+    op_case *cases[2] = {chain(), case_random(MN_OP_ATTENTION, MN_F32, &s, 1)};
     for (int i = 0; i < 2; i++) {
         int64_t k = 0, live = h_host_live();
         for (mn_status st = MN_OUT_OF_MEMORY; st; k++) {
@@ -336,7 +338,7 @@ static void test_out_of_memory(void **state) {
             assert_true(k < 1000);
         }
         assert_true(k > 20);
-        h_free(cases[i]);
+        case_free(cases[i]);
     }
 }
 

@@ -10,7 +10,7 @@ static const char *const caps[] = {"generic", "avx2", "avx512", "avx512vnni", "a
 static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
 static bool is_block(uint32_t t) { return t == MN_Q8_0 || t == MN_Q4_0; }
 
-static void near(uint32_t op, uint32_t type, h_shape s, uint32_t precision, double most, const char *cap) {
+static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most, const char *cap) {
     double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
     if (e < 0) skip();
     if (e > most)
@@ -28,34 +28,34 @@ static void linear(void **state) {
             for (int r = 0; r < 4; r++)
                 for (int k = 0; k < 2; k++)
                     for (int n = 0; n < 2; n++) {
-                        h_shape s = {.rows = rows[r],
-                                     .k = is_block(types[t]) ? ks[k] : odd[k],
-                                     .n = ns[n],
-                                     .variant = n ? 2 : 0};
+                        op_shape s = {.rows = rows[r],
+                                      .k = is_block(types[t]) ? ks[k] : odd[k],
+                                      .n = ns[n],
+                                      .variant = n ? 2 : 0};
                         near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4,
                              caps[c]); /* one output may cancel */
                         if (n)
                             near(MN_OP_LINEAR, types[t], s, is_block(types[t]) ? MN_PRECISION_A8 : MN_PRECISION_A16,
                                  is_block(types[t]) ? 3e-2 : 5e-3, caps[c]);
                     }
-        near(MN_OP_LINEAR, MN_F32, (h_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3,
+        near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3,
              caps[c]); /* OpenBLAS, if built in */
     }
     h_host_option(NULL, NULL);
 }
 
 static void attention(void **state) {
-    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
-                                     {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-                                     {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
-                                     {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-                                     {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const op_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+                                      {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+                                      {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+                                      {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+                                      {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int v = 0; v < 8; v++) {
-                h_shape s = shapes[i];
+                op_shape s = shapes[i];
                 s.variant = v;
                 near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 s.kv_dtype = MN_F16;
@@ -71,7 +71,7 @@ static void small_ops(void **state) {
         h_host_option("isa", caps[c]);
         for (int t = 0; t < 5; t++)
             for (int r = 0; r < 3; r++) {
-                h_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = is_block(types[t]) ? 96 : 77, .n = 53};
+                op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = is_block(types[t]) ? 96 : 77, .n = 53};
                 near(MN_OP_EMBED, types[t], s, MN_PRECISION_EXACT, 1e-6, caps[c]);
                 near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_LAYER_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
@@ -79,14 +79,14 @@ static void small_ops(void **state) {
                 near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             }
         for (int r = 0; r < 3; r++) {
-            h_shape s = {.rows = r == 0   ? 1
-                                 : r == 1 ? 7
-                                          : 33,
-                         .k = 700 + r,
-                         .n = 300,
-                         .n_head = 3,
-                         .dim = 64,
-                         .past = 5000};
+            op_shape s = {.rows = r == 0   ? 1
+                                  : r == 1 ? 7
+                                           : 33,
+                          .k = 700 + r,
+                          .n = 300,
+                          .n_head = 3,
+                          .dim = 64,
+                          .past = 5000};
             for (s.variant = 0; s.variant < 4; s.variant++) {
                 near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);

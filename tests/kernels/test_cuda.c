@@ -6,7 +6,7 @@
 
 static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
 
-static void near(uint32_t op, uint32_t type, h_shape s, uint32_t precision, double most) {
+static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most) {
     double e = h_compare("cuda", "reference", op, type, &s, precision);
     if (e < 0) skip();
     if (!(e <= most))
@@ -23,31 +23,31 @@ static void linear(void **state) {
         for (int r = 0; r < 5; r++)
             for (int k = 0; k < 3; k++)
                 for (int n = 0; n < 2; n++) {
-                    h_shape s = {.rows = rows[r],
-                                 .k = types[t] == MN_Q8_0 ? ks[k]
-                                      : r % 2             ? odd[k]
-                                                          : ks[k],
-                                 .n = ns[n],
-                                 .variant = n ? 2 : 0};
+                    op_shape s = {.rows = rows[r],
+                                  .k = types[t] == MN_Q8_0 ? ks[k]
+                                       : r % 2             ? odd[k]
+                                                           : ks[k],
+                                  .n = ns[n],
+                                  .variant = n ? 2 : 0};
                     near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4); /* one output may cancel */
                     if (n) near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
-    near(MN_OP_LINEAR, MN_F16, (h_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
+    near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
          1e-5); /* two rows a warp */
 }
 
 static void attention(void **state) {
-    static const h_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
-                                     {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-                                     {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
-                                     {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-                                     {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0},
-                                     {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
-                                     {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const op_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+                                      {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+                                      {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+                                      {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+                                      {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0},
+                                      {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
+                                      {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 8; v++) {
-            h_shape s = shapes[i];
+            op_shape s = shapes[i];
             s.variant = v;
             near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
             s.kv_dtype = MN_F16;
@@ -59,7 +59,7 @@ static void small_ops(void **state) {
     (void)state;
     for (int t = 0; t < 4; t++)
         for (int r = 0; r < 3; r++) {
-            h_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = types[t] == MN_Q8_0 ? 96 : 77, .n = 53};
+            op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = types[t] == MN_Q8_0 ? 96 : 77, .n = 53};
             near(MN_OP_EMBED, types[t], s, MN_PRECISION_EXACT, 1e-6);
             near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
             near(MN_OP_LAYER_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
@@ -67,14 +67,14 @@ static void small_ops(void **state) {
             near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
         }
     for (int r = 0; r < 3; r++) {
-        h_shape s = {.rows = r == 0   ? 1
-                             : r == 1 ? 7
-                                      : 33,
-                     .k = 700 + r,
-                     .n = 300,
-                     .n_head = 3,
-                     .dim = 64,
-                     .past = 5000};
+        op_shape s = {.rows = r == 0   ? 1
+                              : r == 1 ? 7
+                                       : 33,
+                      .k = 700 + r,
+                      .n = 300,
+                      .n_head = 3,
+                      .dim = 64,
+                      .past = 5000};
         for (s.variant = 0; s.variant < 4; s.variant++) {
             near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5);
             near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5);
@@ -92,25 +92,25 @@ static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, ui
     if (!h_open(&p, plugin)) skip();
     float *l = malloc(sizeof *l * (size_t)V);
     int32_t history[64], slot = 0;
-    for (int i = 0; i < V; i++) l[i] = spread * (h_rand(&seed) + h_rand(&seed) + h_rand(&seed));
+    for (int i = 0; i < V; i++) l[i] = spread * (case_rand(&seed) + case_rand(&seed) + case_rand(&seed));
     for (int i = 0; i < V; i += 7) l[i] = (float)(int)l[i]; /* ties */
     for (int i = 0; i < 64; i++) history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
     mn_slot state = {3, 40, 5, 0};
-    h_case *c = h_new();
-    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
-                     h_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"),
-                     h_state(c, params, sizeof *params, 1, "params"),
-                     h_state(c, &state, sizeof state, 1, "slots"),
-                     h_mat(c, MN_ROLE_STATE, MN_I32, 1, 64, history, "history"),
+    op_case *c = case_new();
+    int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"),
+                     case_state(c, params, sizeof *params, 1, "params"),
+                     case_state(c, &state, sizeof state, 1, "slots"),
+                     case_mat(c, MN_ROLE_STATE, MN_I32, 1, 64, history, "history"),
                      -1};
-    int32_t out[3] = {h_vec(c, MN_ROLE_OUTPUT, MN_I32, 1, NULL, "ids"), -1, -1};
-    h_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
+    int32_t out[3] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, 1, NULL, "ids"), -1, -1};
+    case_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
     h_run(&p, c, MN_PRECISION_EXACT);
     int32_t id = *(int32_t *)c->result[out[0]];
     const mn_slot *after = c->result[in[3]];
     assert_int_equal(after->last_id, id);
     assert_int_equal(after->n_drawn, 6);
-    h_free(c);
+    case_free(c);
     h_close(&p);
     free(l);
     return id;

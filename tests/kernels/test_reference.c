@@ -16,8 +16,8 @@ static int teardown(void **state) {
     return h_host_live() ? -1 : 0;
 }
 
-static void check(const h_case *c, int32_t t, const float *want, int64_t n) {
-    double e = h_rel_l2(c->result[t], want, n);
+static void check(const op_case *c, int32_t t, const float *want, int64_t n) {
+    double e = case_rel_l2(c->result[t], want, n);
     if (!(e <= 1e-6)) fail_msg("%s: relative L2 %g", c->t[t].name.ptr, e);
 }
 
@@ -27,20 +27,20 @@ static void test_linear(void **state) {
     (void)state;
     for (size_t k = 0; k < 5; k++)
         for (int64_t variant = 0; variant < 4; variant += 3) {
-            h_shape s = {.rows = 5, .k = 96, .n = 7, .variant = variant};
-            h_case *c = h_random_case(MN_OP_LINEAR, weight_types[k], &s, 1);
+            op_shape s = {.rows = 5, .k = 96, .n = 7, .variant = variant};
+            op_case *c = case_random(MN_OP_LINEAR, weight_types[k], &s, 1);
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (uint32_t i = 0; i <= variant; i++) {
                 int32_t w = c->operands[1 + 2 * i], b = c->operands[2 + 2 * i], y = c->operands[c->n[0].out_off + i];
                 int64_t n = c->t[w].dim[0];
                 float *wf = malloc((size_t)n * 96 * 4), *want = calloc((size_t)n * 5, 4), *x = c->data[0];
-                h_dequantise(c->t[w].dtype.id, c->data[w], n * 96, wf);
+                case_dequantise(c->t[w].dtype.id, c->data[w], n * 96, wf);
                 for (int64_t r = 0; r < 5; r++)
                     for (int64_t o = 0; o < n; o++) {
                         float bias = 0;
                         if (b >= 0)
-                            h_dequantise(c->t[b].dtype.id, (char *)c->data[b] + h_dtype_bytes(c->t[b].dtype.id, o), 1,
-                                         &bias);
+                            case_dequantise(c->t[b].dtype.id,
+                                            (char *)c->data[b] + case_plane_bytes(c->t[b].dtype.id, o), 1, &bias);
                         double sum = (double)bias;
                         for (int64_t j = 0; j < 96; j++) sum += (double)x[r * 96 + j] * (double)wf[o * 96 + j];
                         want[r * n + o] = (float)sum;
@@ -48,18 +48,19 @@ static void test_linear(void **state) {
                 check(c, y, want, 5 * n);
                 free(wf), free(want);
             }
-            h_free(c);
+            case_free(c);
         }
 }
 
 static void test_norms(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_RMS_NORM; op <= MN_OP_LAYER_NORM; op++) {
-        h_shape s = {.rows = 3, .k = 40, .n_head = 2};
-        h_case *c = h_random_case(op, MN_BF16, &s, 2);
+        op_shape s = {.rows = 3, .k = 40, .n_head = 2};
+        op_case *c = case_random(op, MN_BF16, &s, 2);
         h_run(&ref, c, MN_PRECISION_EXACT);
         float w[40], b[40], want[240], *x = c->data[0];
-        h_dequantise(MN_BF16, c->data[2], 40, w), h_dequantise(MN_BF16, c->data[3], 40, b);
+        case_dequantise(MN_BF16, c->data[2], 40, w);
+        if (op == MN_OP_LAYER_NORM) case_dequantise(MN_BF16, c->data[3], 40, b);
         for (int r = 0; r < 6; r++) {
             double s1 = 0, s2 = 0;
             for (int i = 0; i < 40; i++)
@@ -71,7 +72,7 @@ static void test_norms(void **state) {
                                            (op == MN_OP_RMS_NORM ? 0 : (double)b[i]));
         }
         check(c, 1, want, 240);
-        h_free(c);
+        case_free(c);
     }
 }
 
@@ -79,16 +80,16 @@ static void test_norms(void **state) {
 static void test_rope(void **state) {
     (void)state;
     for (uint64_t pairing = 0; pairing < 2; pairing++) {
-        h_case *c = h_new();
+        op_case *c = case_new();
         float x[3 * 2 * 8], freqs[3] = {1, 0.25f, 0.01f}, want[48];
         int32_t pos[3] = {0, 5, 4001};
         uint64_t seed = 3;
-        for (int i = 0; i < 48; i++) x[i] = h_rand(&seed);
-        int32_t in[3] = {h_cube(c, MN_ROLE_INPUT, MN_F32, 3, 2, 8, x, "x"),
-                         h_vec(c, MN_ROLE_INPUT, MN_I32, 3, pos, "pos"),
-                         h_vec(c, MN_ROLE_WEIGHT, MN_F32, 3, freqs, "freqs")};
-        int32_t y = h_cube(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, 8, NULL, "y");
-        h_node(c, MN_OP_ROPE, in, 3, &y, 1, (const uint64_t[]){pairing, 6, h_f64(0.5)}, 3);
+        for (int i = 0; i < 48; i++) x[i] = case_rand(&seed);
+        int32_t in[3] = {case_cube(c, MN_ROLE_INPUT, MN_F32, 3, 2, 8, x, "x"),
+                         case_vec(c, MN_ROLE_INPUT, MN_I32, 3, pos, "pos"),
+                         case_vec(c, MN_ROLE_WEIGHT, MN_F32, 3, freqs, "freqs")};
+        int32_t y = case_cube(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, 8, NULL, "y");
+        case_node(c, MN_OP_ROPE, in, 3, &y, 1, (const uint64_t[]){pairing, 6, case_f64(0.5)}, 3);
         h_run(&ref, c, MN_PRECISION_EXACT);
         memcpy(want, x, sizeof x);
         for (int r = 0; r < 6; r++)
@@ -99,12 +100,12 @@ static void test_rope(void **state) {
                 want[a] = (float)(len * cos(angle)), want[b] = (float)(len * sin(angle));
             }
         check(c, y, want, 48);
-        h_free(c);
+        case_free(c);
     }
 }
 
 /* All keys of a sequence lie dense in the case's data: no pages here. */
-static void naive_attention(const h_case *c, const h_shape *s, float *want, bool f16) {
+static void naive_attention(const op_case *c, const op_shape *s, float *want, bool f16) {
     int64_t nq = s->n_seqs ? s->n_seqs : 1, per = s->rows / nq, len = s->past + per, d = s->dim;
     const float *k = c->data[0], *v = c->data[1], *q = c->data[6], *sinks = s->variant & 4 ? c->data[11] : NULL;
     float *kr = malloc((size_t)(nq * len * s->n_head_kv * d) * 8), *vr = kr + nq * len * s->n_head_kv * d;
@@ -112,8 +113,8 @@ static void naive_attention(const h_case *c, const h_shape *s, float *want, bool
     for (int64_t i = 0; i < nq * len * s->n_head_kv * d; i++) {
         kr[i] = k[i], vr[i] = v[i];
         if (!f16) continue;
-        h_quantise(MN_F16, &k[i], 1, &half), h_dequantise(MN_F16, &half, 1, &kr[i]);
-        h_quantise(MN_F16, &v[i], 1, &half), h_dequantise(MN_F16, &half, 1, &vr[i]);
+        case_quantise(MN_F16, &k[i], 1, &half), case_dequantise(MN_F16, &half, 1, &kr[i]);
+        case_quantise(MN_F16, &v[i], 1, &half), case_dequantise(MN_F16, &half, 1, &vr[i]);
     }
     for (int64_t t = 0; t < s->rows; t++)
         for (int64_t h = 0; h < s->n_head; h++) {
@@ -140,40 +141,41 @@ static void test_attention(void **state) {
     (void)state;
     for (int64_t variant = 0; variant < 8; variant++)
         for (int f16 = 0; f16 < 2; f16++) {
-            h_shape s = {.rows = 6,
-                         .n_head = 4,
-                         .n_head_kv = 2,
-                         .dim = 16,
-                         .past = variant == 5 ? 0 : 130,
-                         .n_seqs = 1 + variant % 3,
-                         .variant = variant,
-                         .kv_dtype = f16 ? MN_F16 : MN_F32};
-            h_case *c = h_random_case(MN_OP_ATTENTION, MN_F32, &s, (uint64_t)variant);
+            op_shape s = {.rows = 6,
+                          .n_head = 4,
+                          .n_head_kv = 2,
+                          .dim = 16,
+                          .past = variant == 5 ? 0 : 130,
+                          .n_seqs = 1 + variant % 3,
+                          .variant = variant,
+                          .kv_dtype = f16 ? MN_F16 : MN_F32};
+            op_case *c = case_random(MN_OP_ATTENTION, MN_F32, &s, (uint64_t)variant);
             float want[6 * 4 * 16];
             h_run(&ref, c, MN_PRECISION_EXACT);
             naive_attention(c, &s, want, f16);
             check(c, 7, want, 6 * 4 * 16);
-            h_free(c);
+            case_free(c);
         }
 }
 
 /* Rows that must leave the cache as it is: padding and done slots (row_pos -1), and the slot they name. */
 static void test_kv_store_skips(void **state) {
     (void)state;
-    h_case *c = h_new();
+    op_case *c = case_new();
     float kv[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
     int32_t pos[4] = {0, -1, 1, 2}, slot[4] = {0, 0, -1, 0}, pages[2] = {1, -1};
-    int32_t k = h_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"), p = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"),
-            s = h_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
-    int32_t pg = h_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"), b = h_kv(c, MN_F32, 2);
-    h_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0, (const uint64_t[]){0, 0}, 2);
+    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"),
+            p = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"),
+            s = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
+    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"), b = case_kv(c, MN_F32, 2);
+    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0, (const uint64_t[]){0, 0}, 2);
     h_run(&ref, c, MN_PRECISION_EXACT);
     const float *cache = c->result[b];
     int64_t page = (int64_t)c->bytes[b] / 8, stored = 0;
     for (int64_t i = 0; i < 2 * page; i++) stored += cache[i] != 0;
     assert_int_equal(stored, 8); /* rows 0 and 3, k and v, all in page 1 */
     assert_true(cache[page] == 1 && cache[page + 1] == 2 && cache[page + 4] == 7 && cache[page + 5] == 8);
-    h_free(c);
+    case_free(c);
 }
 
 static double act(int64_t kind, double x) {
@@ -187,8 +189,8 @@ static void test_elementwise(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_ACT; op <= MN_OP_SOFTCAP; op++)
         for (int64_t kind = 0; kind < (op <= MN_OP_GLU ? 4 : 1); kind++) {
-            h_shape s = {.rows = 3, .k = 37, .variant = kind};
-            h_case *c = h_random_case(op, MN_F32, &s, op);
+            op_shape s = {.rows = 3, .k = 37, .variant = kind};
+            op_case *c = case_random(op, MN_F32, &s, op);
             float want[111], *a = c->data[0], *b = c->data[1];
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (int i = 0; i < 111; i++) {
@@ -201,37 +203,38 @@ static void test_elementwise(void **state) {
                                                       : 1.75 * (1 - 2 / (exp(2 * x / 1.75) + 1)));
             }
             check(c, 2, want, 111);
-            h_free(c);
+            case_free(c);
         }
 }
 
 static void test_gather(void **state) {
     (void)state;
-    h_case *c = h_new();
+    op_case *c = case_new();
     float x[6] = {1, 2, 3, 4, 5, 6}, want[4] = {5, 6, 1, 2};
     int32_t rows[3] = {2, 0, -1};
-    int32_t in[2] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 3, 2, x, "x"), h_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")},
-            y = h_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
-    h_node(c, MN_OP_GATHER_ROWS, in, 2, &y, 1, NULL, 0);
+    int32_t in[2] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 3, 2, x, "x"),
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")},
+            y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
+    case_node(c, MN_OP_GATHER_ROWS, in, 2, &y, 1, NULL, 0);
     h_run(&ref, c, MN_PRECISION_EXACT);
     check(c, y, want, 4);
-    h_free(c);
+    case_free(c);
 }
 
 static void test_embed(void **state) {
     (void)state;
-    h_case *c = h_new();
+    op_case *c = case_new();
     float table[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8}, want[14] = {6, 8, 10, 12, 2, 4};
     /* rows: two of a prompt, padding, slot 1 goes on, slot 2 is done, a literal row of the done slot, an id outside */
     int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99}, pos[7] = {4, 5, -1, -1, -1, 7, 6}, slot[7] = {0, 0, -1, 1, 2, 2, 0};
     mn_slot slots[3] = {{0, 4, 0, 0}, {0, 2, 5, 0}, {1, 6, 5, MN_SLOT_STOPPED}};
     int32_t in[6] = {
-        h_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),   h_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
-        h_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"), h_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"),
-        h_state(c, slots, sizeof slots, 3, "slots"),      h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
-    int32_t out[2] = {h_mat(c, MN_ROLE_OUTPUT, MN_F32, 7, 2, NULL, "x"),
-                      h_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
-    h_node(c, MN_OP_EMBED, in, 6, out, 2, (const uint64_t[]){h_f64(2)}, 1);
+        case_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),   case_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
+        case_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"), case_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"),
+        case_state(c, slots, sizeof slots, 3, "slots"),      case_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
+    int32_t out[2] = {case_mat(c, MN_ROLE_OUTPUT, MN_F32, 7, 2, NULL, "x"),
+                      case_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
+    case_node(c, MN_OP_EMBED, in, 6, out, 2, (const uint64_t[]){case_f64(2)}, 1);
     h_run(&ref, c, MN_PRECISION_EXACT);
     const int32_t *rp = c->result[out[1]], *h = c->result[in[5]], expect[7] = {4, 5, -1, 2, -1, 7, 6};
     const mn_slot *after = c->result[in[4]];
@@ -241,7 +244,7 @@ static void test_embed(void **state) {
     assert_true(x[6] == 2 && x[7] == 4 && x[10] == 14 && x[12] == 2);
     assert_true(h[4] == 1 && h[5] == 2 && h[6] == 0 && h[8 + 2] == 0 && h[16 + 7] == 3 && h[16 + 6] == 0);
     assert_true(after[0].pos == 7 && after[1].pos == 3 && after[2].pos == 8 && after[2].done == MN_SLOT_STOPPED);
-    h_free(c);
+    case_free(c);
 }
 
 /* ---- SAMPLE ---- */
@@ -327,12 +330,12 @@ static void test_draw_by_sorting(void **state) {
     for (int round = 0; round < 3000; round++) {
         float l[64];
         int32_t id[64], n = 64;
-        for (int i = 0; i < 64; i++) l[i] = roundf(h_rand(&seed) * 20) / 4, id[i] = i; /* many ties */
+        for (int i = 0; i < 64; i++) l[i] = roundf(case_rand(&seed) * 20) / 4, id[i] = i; /* many ties */
         mn_slot_params p = {.seed = (uint64_t)round << 30,
-                            .temp = 0.3f + fabsf(h_rand(&seed)),
+                            .temp = 0.3f + fabsf(case_rand(&seed)),
                             .top_k = round % 3 ? round % 70 : 0,
-                            .top_p = round % 2 ? fabsf(h_rand(&seed)) : 0,
-                            .min_p = round % 5 == 0 ? fabsf(h_rand(&seed)) : 0};
+                            .top_p = round % 2 ? fabsf(case_rand(&seed)) : 0,
+                            .min_p = round % 5 == 0 ? fabsf(case_rand(&seed)) : 0};
         qsort_r(id, 64, sizeof *id, cmp_logit, l);
         if (p.top_k > 0 && p.top_k < n) n = p.top_k;
         double total = 0, run = 0, sum = 0;
@@ -354,22 +357,22 @@ static void test_draw_by_sorting(void **state) {
 }
 
 /* The op: states, stops, done slots, missing outputs, bias, top-n. */
-static h_case *sample_case(bool with_top) {
-    h_case *c = h_new();
+static op_case *sample_case(bool with_top) {
+    op_case *c = case_new();
     float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3}, bias[16] = {[3] = -INFINITY};
     int32_t out_slot[4] = {0, 1, -1, 2};
     mn_slot slots[3] = {{0, 3, 0, 0}, {0, 3, 0, MN_SLOT_STOPPED}, {0, 3, 1, 0}};
     mn_slot_params params[3] = {{.n_stop = 2, .stop = {7, 2}}, {0}, {.max_new = 2}};
-    int32_t in[6] = {h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, logits, "logits"),
-                     h_vec(c, MN_ROLE_INPUT, MN_I32, 4, out_slot, "out_slot"),
-                     h_state(c, params, sizeof params, 3, "params"),
-                     h_state(c, slots, sizeof slots, 3, "slots"),
-                     h_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history"),
-                     h_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, bias, "bias")};
-    int32_t out[3] = {h_vec(c, MN_ROLE_OUTPUT, MN_I32, 4, NULL, "ids"),
-                      h_mat(c, MN_ROLE_OUTPUT, MN_I32, 4, 2, NULL, "top"),
-                      h_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, NULL, "lp")};
-    h_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
+    int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, logits, "logits"),
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 4, out_slot, "out_slot"),
+                     case_state(c, params, sizeof params, 3, "params"),
+                     case_state(c, slots, sizeof slots, 3, "slots"),
+                     case_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history"),
+                     case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, bias, "bias")};
+    int32_t out[3] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, 4, NULL, "ids"),
+                      case_mat(c, MN_ROLE_OUTPUT, MN_I32, 4, 2, NULL, "top"),
+                      case_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, NULL, "lp")};
+    case_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
     for (int i = 0; i < 3; i++) c->unbound[out[i]] = !with_top;
     return c;
 }
@@ -377,7 +380,7 @@ static h_case *sample_case(bool with_top) {
 static void test_sample_op(void **state) {
     (void)state;
     for (int with_top = 0; with_top < 2; with_top++) {
-        h_case *c = sample_case(with_top);
+        op_case *c = sample_case(with_top);
         h_run(&ref, c, MN_PRECISION_EXACT);
         const mn_slot *s = c->result[3];
         assert_true(s[0].last_id == 2 && s[0].n_drawn == 1 && s[0].done == MN_SLOT_STOPPED && s[0].pos == 3);
@@ -391,39 +394,39 @@ static void test_sample_op(void **state) {
             double z = log(1 + exp(-1) + exp(-2));
             assert_true(fabs((double)lp[0] + z) < 1e-6 && fabs((double)lp[1] + 1 + z) < 1e-6);
         }
-        h_free(c);
+        case_free(c);
     }
 }
 
 /* The number of workers changes no bit. */
 static void test_workers(void **state) {
     (void)state;
-    h_shape shapes[] = {{.rows = 7, .k = 64, .n = 13, .variant = 1},
-                        {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 8, .past = 70},
-                        {.rows = 9, .n = 60},
-                        {.rows = 5, .k = 33}};
+    op_shape shapes[] = {{.rows = 7, .k = 64, .n = 13, .variant = 1},
+                         {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 8, .past = 70},
+                         {.rows = 9, .n = 60},
+                         {.rows = 5, .k = 33}};
     uint32_t ops[] = {MN_OP_LINEAR, MN_OP_ATTENTION, MN_OP_SAMPLE, MN_OP_RMS_NORM};
     for (int i = 0; i < 4; i++) {
-        h_case *c[2];
+        op_case *c[2];
         for (int k = 0; k < 2; k++) {
             h_plugin p;
             h_host_workers(k ? 5 : 1);
             assert_true(h_open(&p, "reference"));
-            c[k] = h_random_case(ops[i], MN_F32, &shapes[i], 5);
+            c[k] = case_random(ops[i], MN_F32, &shapes[i], 5);
             h_run(&p, c[k], MN_PRECISION_EXACT);
             h_close(&p);
         }
         h_host_workers(3);
         for (uint32_t t = 0; t < c[0]->g.n_tensors; t++)
             assert_memory_equal(c[0]->result[t], c[1]->result[t], c[0]->bytes[t]);
-        h_free(c[0]), h_free(c[1]);
+        case_free(c[0]), case_free(c[1]);
     }
 }
 
 /* Every random case runs, and gives the same twice. */
 static void test_compare(void **state) {
     (void)state;
-    h_shape s = {.rows = 4, .k = 64, .n = 64, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = 65};
+    op_shape s = {.rows = 4, .k = 64, .n = 64, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = 65};
     for (uint32_t op = MN_OP_EMBED; op <= MN_OP_SAMPLE; op++) {
         double e = h_compare("reference", "reference", op, MN_Q8_0, &s, MN_PRECISION_EXACT);
         if (e != 0) fail_msg("op %u: %g", op, e);

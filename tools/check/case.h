@@ -93,6 +93,7 @@ typedef struct {
     const mn_backend *be;
     mn_device *dev;
     mn_queue *queue;
+    uint64_t align; /* of bindings; 0 = 256 */
 } case_on;
 typedef struct case_plan case_plan; /* one case compiled on one device: weights, program, buffers, contexts */
 
