@@ -65,6 +65,8 @@ struct check {
     uint64_t n_bytes;
     check_facts *facts;
     check_result *result; /* of the rule that runs */
+    const char *reference; /* path of the plugin that numbers are held against; NULL = none is installed */
+    const char *model;     /* --model: a file or folder of the loader's format; NULL = none */
 };
 
 /* ---- in a rule's function ---------------------------------------------------------------------------------------- */
@@ -110,8 +112,9 @@ typedef struct {
     check_facts facts;
     check_result result[]; /* [check_n_rules]; CHECK_WAITING = does not concern this plugin */
 } check_report;
-/* Tries all rules whose id begins with `only` (NULL or "" = all). NULL: out of memory or processes; freed by check_report_free. */
-check_report *check_run(const char *path, const void *bytes, uint64_t n_bytes, const char *only);
+/* Tries all rules whose id begins with `only` (NULL or "" = all) on c's plugin: path, bytes, reference and model are set.
+ * NULL: out of memory or processes; freed by check_report_free. */
+check_report *check_run(const check *plugin, const char *only);
 void check_report_free(check_report *r);
 
 /* "docs/plugin-howto.md#rule-static-exports" */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct {
-    const char *file, *only;
+    const char *file, *only, *model;
     int json;
 } check_flags;
 static const arg_row rows[] = {
@@ -18,6 +18,8 @@ static const arg_row rows[] = {
     {"--json", NULL, ARG_FLAG, offsetof(check_flags, json), 0, 0, NULL, "one JSON object instead of a table"},
     {"--only", "ID", ARG_TEXT, offsetof(check_flags, only), 0, 0, NULL,
      "report the rules whose id begins so: static, host.options"},
+    {"--model", "PATH", ARG_TEXT, offsetof(check_flags, model), 0, 0, NULL,
+     "a file or folder of a loader's format, to try it on\n(not needed for gguf and safetensors)"},
 };
 
 static const char *status_text(uint32_t status) {
@@ -85,11 +87,26 @@ static void as_table(const check_report *r, const char *file, out_file *out) {
     out_printf(out, "%u passed, %u failed, %u skipped\n", n.passed, n.failed, n.skipped);
 }
 
+/* The path of the plugin that numbers are held against. */
+static char *find_reference(void) {
+    mn_runtime *rt = NULL;
+    mn_plugin_item p;
+    mn_error err = MN_ERROR;
+    char *path = NULL;
+    if (mn_runtime_create(NULL, &rt, &err)) return NULL;
+    for (uint32_t i = 0; !path && mn_runtime_plugin(rt, i, &p) == MN_OK; i++)
+        if (!strcmp(p.id, "reference") && !strcmp(p.status, "ok")) path = strdup(p.path);
+    mn_runtime_free(rt);
+    return path;
+}
+
 static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
     char *path = realpath(f->file, NULL); // dlopen looks elsewhere for a bare name
-    check_report *r = path ? check_run(path, bytes, n, f->only) : NULL;
+    char *reference = find_reference();
+    check plugin = {.path = path, .bytes = bytes, .n_bytes = n, .reference = reference, .model = f->model};
+    check_report *r = path ? check_run(&plugin, f->only) : NULL;
     out_file out = out_stdout();
-    free(path);
+    free(path), free(reference);
     if (!r) return complain(EXIT_NO_MEMORY, "%s: found no memory or process to check it in", f->file);
     if (f->json)
         as_json(r, f->file, &out);

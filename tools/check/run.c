@@ -156,11 +156,12 @@ static int run_groups(check *c, check_report *r, const char *only) {
     return 1;
 }
 
-check_report *check_run(const char *path, const void *bytes, uint64_t n_bytes, const char *only) {
+check_report *check_run(const check *plugin, const char *only) {
     size_t n = sizeof(check_report) + check_n_rules * sizeof(check_result);
     check_report *r = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r == MAP_FAILED) return NULL;
-    check c = {path, bytes, n_bytes, &r->facts, NULL};
+    check c = *plugin;
+    c.facts = &r->facts;
     if (run_groups(&c, r, only)) return r;
     check_report_free(r);
     return NULL;
