@@ -6,8 +6,8 @@
 static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16};
 
 static void test_numbers(void **state) {
-    static const h_shape norms[] = {{.rows = 1, .k = 256}, {.rows = 7, .k = 40}, {.rows = 3, .k = 32, .n_head = 4}};
-    static const h_shape products[] = {
+    static const op_shape norms[] = {{.rows = 1, .k = 256}, {.rows = 7, .k = 40}, {.rows = 3, .k = 32, .n_head = 4}};
+    static const op_shape products[] = {
         {.rows = 1, .k = 256, .n = 64}, {.rows = 5, .k = 96, .n = 7, .variant = 3}, {.rows = 33, .k = 32, .n = 1}};
     (void)state;
     for (int t = 0; t < 3; t++)
@@ -20,7 +20,7 @@ static void test_numbers(void **state) {
 }
 
 static void test_refusals(void **state) {
-    static const h_shape s = {.rows = 2, .k = 64, .n = 8, .n_head = 2, .n_head_kv = 2, .dim = 8};
+    static const op_shape s = {.rows = 2, .k = 64, .n = 8, .n_head = 2, .n_head_kv = 2, .dim = 8};
     static const struct {
         uint32_t op, type;
         const char *why;
@@ -29,7 +29,7 @@ static void test_refusals(void **state) {
     (void)state;
     assert_true(h_open(&p, VENDOR2));
     for (int i = 0; i < 2; i++) {
-        h_case *c = h_random_case(no[i].op, no[i].type, &s, 1);
+        op_case *c = case_random(no[i].op, no[i].type, &s, 1);
         mn_verdict v = {.verdict = MN_VERDICT_NATIVE};
         mn_error err = {.size = sizeof err};
         char text[64];
@@ -39,13 +39,13 @@ static void test_refusals(void **state) {
         assert_string_equal(text, no[i].why);
         assert_int_equal(h_try(&p, c, MN_PRECISION_EXACT, &err), MN_UNSUPPORTED);
         assert_non_null(strstr(err.msg, no[i].why));
-        h_free(c);
+        case_free(c);
     }
     h_close(&p);
 }
 
 static void test_allocation_failures(void **state) {
-    static const h_shape s = {.rows = 3, .k = 64, .n = 8, .variant = 1};
+    static const op_shape s = {.rows = 3, .k = 64, .n = 8, .variant = 1};
     h_plugin p;
     (void)state;
     assert_true(h_open(&p, VENDOR2));
@@ -53,14 +53,14 @@ static void test_allocation_failures(void **state) {
     mn_status st = MN_OUT_OF_MEMORY;
     int64_t k = 0;
     for (; st && k < 100; k++) {
-        h_case *c = h_random_case(MN_OP_LINEAR, MN_BF16, &s, 1);
+        op_case *c = case_random(MN_OP_LINEAR, MN_BF16, &s, 1);
         mn_error err = {.size = sizeof err};
         h_host_fail_after(k);
         st = h_try(&p, c, MN_PRECISION_EXACT, &err);
         h_host_fail_after(-1);
         if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
         assert_int_equal(h_host_live(), live);
-        h_free(c);
+        case_free(c);
     }
     assert_int_equal(st, MN_OK);
     assert_true(k > 8); /* there were that many to fail */

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""A plugin built by hand, as a vendor's first evening goes: hand_test.py MINERVA hand
+
+An installed prefix, an empty folder with one my.c in it, plain cc, `minerva plugins check`, and the plugin takes part in telling the story."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+ROOT = os.environ["MINERVA_SOURCE_ROOT"]
+sys.path.insert(0, os.path.join(ROOT, "tests", "cli"))
+import cli_test
+from cli_test import BUILD, MODEL, Skipped, environment, equal, find_prefix, minerva, scratch
+
+
+def installed(folder):
+    meson = os.environ.get("MESON") or shutil.which("meson") or "/usr/bin/meson"
+    if not BUILD or not os.path.exists(meson):
+        raise Skipped("needs the build folder and meson")
+    p = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--destdir", folder + "/root"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    equal((p.returncode, p.stdout if p.returncode else b""), (0, b""))
+    return find_prefix(folder + "/root")
+
+
+def test_hand():
+    cc = shutil.which(os.environ.get("CC", "cc"))
+    if not cc:
+        raise Skipped("needs a compiler")
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        prefix = installed(folder)
+        exe, env = prefix + "/bin/minerva", environment(XDG_CACHE_HOME=folder + "/cache")
+        mine = folder + "/mine"
+        os.mkdir(mine, 0o755)
+        shutil.copy(os.path.join(ROOT, "tests", "stub", "vendor2.c"), mine + "/my.c")
+        p = subprocess.run([cc, "-shared", "-fPIC", "-I", prefix + "/include", "my.c", "-o", "my.so"], cwd=mine, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        equal((p.returncode, p.stdout), (0, b""))
+
+        r = minerva("plugins", "check", "my.so", env=env, exe=exe, cwd=mine, code=None, timeout=300)
+        assert r.code == 0, r.out + r.err
+
+        plugins = next(at for at, _, files in os.walk(prefix) if "safetensors.so" in files)
+        shutil.copy(mine + "/my.so", plugins)
+        os.chmod(plugins + "/my.so", 0o755)
+        with open(os.path.join(MODEL, "golden.json"), encoding="utf-8") as f:
+            e = json.load(f)[0]
+        r = minerva("run", "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "160", "--temp", "0", "--precision", "exact", "--device", "vendor2,cpu",
+                    "--json", env=env, exe=exe, cwd=mine)
+        equal((r.json()["ids"], r.json()["text"]), (e["greedy_ids"], e["text"]))
+        record = minerva("devices", "--explain", "-m", MODEL, "--device", "vendor2,cpu", "--json", env=env, exe=exe, cwd=mine).json()
+        assert any(s["device"] == "vendor2" for s in record["placement"]["segments"]), record["placement"]
+
+
+if __name__ == "__main__":
+    cli_test.main(globals())
