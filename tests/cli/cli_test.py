@@ -687,17 +687,23 @@ def find_prefix(root):
     raise AssertionError("no bin/minerva below " + root)
 
 
-def test_install_moved():
+def installed(folder):
+    """The prefix of what `meson install` puts below folder."""
     meson = os.environ.get("MESON") or shutil.which("meson") or "/usr/bin/meson"
     if not BUILD or not os.path.exists(meson):
         raise Skipped("needs the build folder and meson")
+    p = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--destdir", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    equal((p.returncode, p.stdout if p.returncode else b""), (0, b""))
+    return find_prefix(folder)
+
+
+def test_install_moved():
     with scratch() as folder:
         os.chmod(folder, 0o755)
-        p = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--destdir", folder + "/first"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        equal((p.returncode, p.stdout if p.returncode else b""), (0, b""))
+        first = installed(folder + "/first")
         os.mkdir(folder + "/second")
         prefix = folder + "/second/moved"
-        shutil.move(find_prefix(folder + "/first"), prefix)
+        shutil.move(first, prefix)
         exe = prefix + "/bin/minerva"
         r = minerva("run", "-p", "Tell me a story.", "-n", "30", exe=exe, cwd="/")
         assert len(r.out) > 20, r.out

@@ -11,16 +11,7 @@ import sys
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 sys.path.insert(0, os.path.join(ROOT, "tests", "cli"))
 import cli_test
-from cli_test import BUILD, MODEL, Skipped, environment, equal, find_prefix, minerva, scratch
-
-
-def installed(folder):
-    meson = os.environ.get("MESON") or shutil.which("meson") or "/usr/bin/meson"
-    if not BUILD or not os.path.exists(meson):
-        raise Skipped("needs the build folder and meson")
-    p = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--destdir", folder + "/root"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    equal((p.returncode, p.stdout if p.returncode else b""), (0, b""))
-    return find_prefix(folder + "/root")
+from cli_test import MODEL, Skipped, environment, equal, installed, minerva, scratch
 
 
 def test_hand():
@@ -29,7 +20,7 @@ def test_hand():
         raise Skipped("needs a compiler")
     with scratch() as folder:
         os.chmod(folder, 0o755)
-        prefix = installed(folder)
+        prefix = installed(folder + "/root")
         exe, env = prefix + "/bin/minerva", environment(XDG_CACHE_HOME=folder + "/cache")
         mine = folder + "/mine"
         os.mkdir(mine, 0o755)
