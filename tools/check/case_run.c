@@ -1,5 +1,5 @@
 /* case_run.c -- a case on a device: weights, program, buffers between guard bytes, steps, and the comparison of two runs. */
-#include "case.h"
+#include "case_plan.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,25 +7,6 @@
 
 #define GUARD_BYTE 0xa5
 #define WAIT_NS UINT64_C(60000000000)
-
-struct case_plan {
-    case_on on;
-    op_case *first; /* whose weights are in */
-    mn_compile ask;
-    int64_t max[CASE_SYMBOLS];
-    mn_weights *weights;
-    mn_program *program;
-    mn_queue *queues[2]; /* ours; the first context runs on the caller's */
-    mn_context *contexts[2];
-    uint32_t at; /* the context in use */
-    uint64_t guard, host_bytes, kv_bytes;
-    mn_buffer *buffer[CASE_TENSORS], *host;
-    void *host_map;
-    mn_binding binding[CASE_TENSORS];
-    uint32_t n_bindings;
-    uint8_t *scratch; /* one buffer's bytes as they are written */
-    char breach[200];
-};
 
 static mn_status fail(mn_error *err, mn_status s, const char *msg) {
     if (err && err->size >= sizeof *err) {

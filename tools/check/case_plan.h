@@ -1,0 +1,24 @@
+/* case_plan.h -- the inside of a case_plan, for rules that use its parts in other ways than case_step does. */
+#ifndef CASE_PLAN_H
+#define CASE_PLAN_H
+#include "case.h"
+
+struct case_plan {
+    case_on on;
+    op_case *first; /* whose weights are in */
+    mn_compile ask;
+    int64_t max[CASE_SYMBOLS];
+    mn_weights *weights;
+    mn_program *program;
+    mn_queue *queues[2]; /* ours; the first context runs on the caller's */
+    mn_context *contexts[2];
+    uint32_t at; /* the context in use */
+    uint64_t guard, host_bytes, kv_bytes;
+    mn_buffer *buffer[CASE_TENSORS], *host;
+    void *host_map;
+    mn_binding binding[CASE_TENSORS];
+    uint32_t n_bindings;
+    uint8_t *scratch; /* one buffer's bytes as they are written */
+    char breach[200];
+};
+#endif
