@@ -27,6 +27,10 @@ static const mn_config_key keys[] = {
      "folders searched for plugins before the usual ones"},
     {"plugin_path_only", "MINERVA_PLUGIN_PATH_ONLY", MN_CONFIG_PATHS, "", 0, 0, NULL, false,
      "folders searched for plugins instead of all others"},
+    {"probe_timeout", "MINERVA_PROBE_TIMEOUT", MN_CONFIG_FLOAT, "10", 0, 3600, NULL, false,
+     "seconds that all new plugins together may take in the probing process; 0 = plugins are opened without a probe"},
+    {"probe_cache", "MINERVA_PROBE_CACHE", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
+     "whether what a probe found is remembered"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0, "generic|avx2|avx512|avx512vnni|amx|neon",
      false, "best instruction set that cpu_simd may use"},
 };

@@ -20,17 +20,18 @@ static void host_release(void *self, void *ptr) {
 
 static mn_status host_parallel(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg) {
     const mn_plugin_host *host = self;
-    return mn_pool_run(mn_registry_pool(host->reg), n, fn, arg);
+    return mn_pool_run(host->services->pool, n, fn, arg);
 }
 
 static uint32_t host_workers(void *self) {
     const mn_plugin_host *host = self;
-    return mn_pool_workers(mn_registry_pool(host->reg));
+    return mn_pool_workers(host->services->pool);
 }
 
 static int32_t host_progress(void *self, float done, mn_str what) {
     const mn_plugin_host *host = self;
-    return mn_registry_progress(host->reg, done, what);
+    const mn_services *s = host->services;
+    return s->progress ? s->progress(s->progress_arg, done, what) : 0;
 }
 
 static uint64_t host_now_ns(void *self) {
@@ -40,7 +41,7 @@ static uint64_t host_now_ns(void *self) {
 
 static int32_t host_option(void *self, const char *key, mn_str *value) {
     const mn_plugin_host *host = self;
-    const char *found = mn_config_option(mn_registry_config(host->reg), host->id, key);
+    const char *found = mn_config_option(host->services->cfg, host->id, key);
     if (found) *value = mn_str_of(found);
     return found != NULL;
 }
@@ -58,7 +59,7 @@ static void id_of_path(const char *path, char *id, size_t cap) {
     snprintf(id, cap, "%.*s", (int)MN_MIN(n, cap - 1), name);
 }
 
-void mn_plugin_host_init(mn_plugin_host *host, mn_registry *reg, const char *path) {
+void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path) {
     host->table = (mn_host){
         .size = sizeof(mn_host),
         .abi = MN_ABI_VERSION,
@@ -74,6 +75,6 @@ void mn_plugin_host_init(mn_plugin_host *host, mn_registry *reg, const char *pat
         .option = host_option,
         .query = host_query,
     };
-    host->reg = reg;
+    host->services = services;
     id_of_path(path, host->id, sizeof host->id);
 }

@@ -4,6 +4,30 @@
 #include <stdio.h>
 #include <string.h>
 
+bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, const char *path) {
+    *rec = (mn_plugin_record){.kind = "", .status = ""};
+    rec->path = mn_strndup(path, strlen(path));
+    bool done = rec->path != NULL;
+    char **const texts[] = {&rec->reason, &rec->vendor, &rec->version, &rec->build_id};
+    for (size_t i = 0; i < MN_COUNT(texts); i++) done = (*texts[i] = mn_strndup("", 0)) && done;
+    rec->host = mn_calloc(1, sizeof *rec->host);
+    if (!done || !rec->host) return false;
+    mn_plugin_host_init(rec->host, services, path);
+    return true;
+}
+
+void mn_plugin_record_clear(mn_plugin_record *rec) {
+    mn_plugin_unload(rec);
+    mn_free(rec->path);
+    mn_free((void *)(uintptr_t)rec->id.ptr);
+    mn_free(rec->reason);
+    mn_free(rec->vendor);
+    mn_free(rec->version);
+    mn_free(rec->build_id);
+    if (rec->host) mn_text_free(&rec->host->report);
+    mn_free(rec->host);
+}
+
 bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...) {
     mn_error text = MN_ERROR_INIT;
     char reason[sizeof text.msg];
@@ -32,6 +56,11 @@ void mn_plugin_unload(mn_plugin_record *rec) {
 }
 
 /* ---- tables ---- */
+
+static const char *kind_name(uint32_t kinds) {
+    static const char *const names[] = {"", "backend", "loader", "backend+loader"};
+    return names[kinds & (MN_KIND_BACKEND | MN_KIND_LOADER)];
+}
 
 typedef struct {
     const char *name;
@@ -75,7 +104,7 @@ static bool find_tables(mn_plugin_record *rec) {
     const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
     const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
     const char *missing = NULL;
-    rec->kind = backend && loader ? "backend+loader" : backend ? "backend" : loader ? "loader" : "";
+    rec->kind = kind_name((backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0));
     if (!backend && !loader)
         return mn_plugin_reject(rec, "failed", "offers neither %s nor %s", MN_BACKEND_ID, MN_LOADER_ID);
     if (backend && (missing = missing_slot(backend, backend_slots, MN_COUNT(backend_slots))))
@@ -88,11 +117,6 @@ static bool find_tables(mn_plugin_record *rec) {
 }
 
 /* ---- identity ---- */
-
-static bool abi_fits(uint32_t abi) {
-    if (MN_ABI_VERSION < MN_ABI(0, 9) || abi < MN_ABI(0, 9)) return abi == MN_ABI_VERSION;
-    return abi >> 16 == MN_ABI_VERSION >> 16;
-}
 
 static bool id_spelled(mn_str id) {
     for (uint64_t i = 0; i < id.len && id.len < 64; i++) {
@@ -108,6 +132,7 @@ static bool take_id(mn_plugin_record *rec) {
         return mn_plugin_reject(rec, "failed", "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
     char *copy = mn_strndup(id.ptr, id.len);
     if (!copy) return false;
+    mn_free((void *)(uintptr_t)rec->id.ptr); /* the note's */
     rec->id = (mn_str){copy, id.len};
     memcpy(rec->host->id, copy, id.len + 1);
     if (mn_str_is(id, "auto") || mn_str_is(id, "cpu")) /* these mean a choice among devices */
@@ -115,7 +140,7 @@ static bool take_id(mn_plugin_record *rec) {
     return true;
 }
 
-static bool copy_text(char **at, mn_str text) {
+bool mn_plugin_text(char **at, mn_str text) {
     uint64_t n = text.ptr ? MN_MIN(text.len, (uint64_t)255) : 0;
     char *copy = mn_strndup(n ? text.ptr : "", n && n < text.len ? mn_utf8_complete(text.ptr, n) : n);
     if (!copy) return false;
@@ -126,20 +151,23 @@ static bool copy_text(char **at, mn_str text) {
 
 static bool take_texts(mn_plugin_record *rec) {
     const mn_plugin *p = rec->plugin;
-    return copy_text(&rec->vendor, p->vendor) && copy_text(&rec->version, p->version) &&
-           copy_text(&rec->build_id, p->build_id);
+    return mn_plugin_text(&rec->vendor, p->vendor) && mn_plugin_text(&rec->version, p->version) &&
+           mn_plugin_text(&rec->build_id, p->build_id);
 }
 
 /* ---- opening ---- */
 
-/* The place for a look from another process, with a time limit: what follows runs foreign code in this one. */
-static bool probe(mn_plugin_record *rec, const char *real) {
-    (void)rec, (void)real;
-    return true;
+static void phase(const mn_plugin_record *rec, const char *doing) {
+    if (rec->host->services->phase) rec->host->services->phase(doing);
 }
 
-static mn_entry_fn open_entry(mn_plugin_record *rec, const char *real, bool *enough_memory) {
-    rec->handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file, bool *enough_memory) {
+    phase(rec, "running its constructors");
+    if (!mn_plugin_file_same(file)) {
+        *enough_memory = mn_plugin_reject(rec, "refused", "changed while it was being looked at");
+        return NULL;
+    }
+    rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL);
     if (!rec->handle) {
         const char *why = dlerror();
         *enough_memory = mn_plugin_reject(rec, "failed", "cannot be loaded: %s", why ? why : "no reason given");
@@ -157,14 +185,19 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const char *real, bool *eno
 /* Calls the entry and believes no field before size and ABI were looked at. */
 static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     mn_error why = MN_ERROR_INIT;
+    phase(rec, "running its entry");
+    uint64_t begin = mn_now_ns();
     const mn_plugin *p = entry(&rec->host->table, &why);
+    rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
+    phase(rec, "offering its tables");
     why.msg[sizeof why.msg - 1] = 0;
     if (!p)
         return mn_plugin_reject(rec, "failed", "%s", why.msg[0] ? why.msg : "its entry gave no plugin and no reason");
     if (p->size < offsetof(mn_plugin, abi) + sizeof p->abi)
         return mn_plugin_reject(rec, "incompatible", "its mn_plugin has only %u bytes", p->size);
     rec->abi = p->abi;
-    if (!abi_fits(p->abi))
+    uint32_t oldest = rec->has_note ? rec->note_abi_oldest : mn_abi_oldest(p->abi);
+    if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, p->abi, oldest))
         return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u", p->abi >> 16,
                                 p->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
     if (!MN_HAS(mn_plugin, p, query)) return mn_plugin_reject(rec, "failed", "its mn_plugin lacks the function query");
@@ -172,12 +205,50 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     return true;
 }
 
-mn_status mn_plugin_load(mn_plugin_record *rec, const char *real, mn_error *err) {
+/* ---- the note ---- */
+
+/* What the note promised before the plugin was opened. */
+static bool check_against_note(mn_plugin_record *rec, const mn_plugin_note *note) {
+    uint32_t kinds = (rec->backend ? MN_KIND_BACKEND : 0) | (rec->loader ? MN_KIND_LOADER : 0);
+    if (!note->found) return true;
+    if (!mn_str_is(rec->id, note->id))
+        return mn_plugin_reject(rec, "failed", "its note says that its id is \"%s\", its entry says \"%s\"", note->id,
+                                rec->id.ptr);
+    if (rec->abi != note->abi)
+        return mn_plugin_reject(rec, "failed", "its note says ABI %u.%u, its entry says %u.%u", note->abi >> 16,
+                                note->abi & 0xFFFF, rec->abi >> 16, rec->abi & 0xFFFF);
+    if (kinds != (note->kinds & 3u))
+        return mn_plugin_reject(rec, "failed", "its note says that it is a \"%s\", its tables are those of a \"%s\"",
+                                kind_name(note->kinds), kind_name(kinds));
+    return true;
+}
+
+bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note) {
+    mn_error why = MN_ERROR_INIT;
+    if (!note->found) return true;
+    rec->has_note = true;
+    rec->abi = rec->note_abi = note->abi;
+    rec->note_abi_oldest = note->abi_oldest;
+    rec->kind = kind_name(note->kinds);
+    mn_str id = mn_str_of(note->id);
+    if (id_spelled(id)) {
+        char *copy = mn_strndup(id.ptr, id.len);
+        if (!copy) return false;
+        rec->id = (mn_str){copy, id.len};
+    }
+    if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, note->abi, note->abi_oldest))
+        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u", note->abi >> 16,
+                                note->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+    return mn_isa_check(note->isa, &why) == MN_OK || mn_plugin_reject(rec, "refused", "%s", why.msg);
+}
+
+mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_error *err) {
     bool enough_memory = true;
-    mn_entry_fn entry = probe(rec, real) ? open_entry(rec, real, &enough_memory) : NULL;
+    mn_entry_fn entry = open_entry(rec, file, &enough_memory);
     if (entry) enough_memory = enter(rec, entry);
     if (enough_memory && rec->plugin) enough_memory = take_id(rec) && take_texts(rec);
     if (enough_memory && rec->plugin && !*rec->status) enough_memory = find_tables(rec);
+    if (enough_memory && rec->plugin && !*rec->status) enough_memory = check_against_note(rec, &file->note);
     if (!enough_memory || *rec->status) mn_plugin_unload(rec);
     if (!enough_memory) return mn_fail_memory(err, 0);
     if (!*rec->status) rec->status = "ok";

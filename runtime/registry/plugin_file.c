@@ -26,14 +26,16 @@ static bool owner_trusted(const mn_trust *trust, uid_t uid) {
     return uid == 0 || uid == geteuid() || uid == trust->uid;
 }
 
+/* A user's private group, which bears the user's number, has no other members. */
 static bool group_trusted(const mn_trust *trust, gid_t gid) {
-    return gid == 0 || gid == getegid() || (trust->has_gid && gid == trust->gid);
+    return gid == 0 || (gid == getegid() && gid == geteuid()) || (trust->has_gid && gid == trust->gid);
 }
 
 /* What makes writing by others possible; NULL = nothing. */
 static const char *open_to_others(const mn_trust *trust, const struct stat *st) {
     if (st->st_mode & S_IWOTH) return "everybody may write it";
     if ((st->st_mode & S_IWGRP) && !group_trusted(trust, st->st_gid)) return "another group may write it";
+    if (!owner_trusted(trust, st->st_uid)) return "it belongs to neither root nor yourself";
     return NULL;
 }
 
@@ -62,7 +64,8 @@ static mn_status check_folders(const mn_trust *trust, const char *real, mn_error
         const char *why = open_to_others(trust, &st);
         bool only_own_files = !own && (st.st_mode & S_ISVTX) && st.st_uid == 0; /* /tmp */
         if (why && !only_own_files)
-            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o)", folder, why, st.st_mode & 0777u);
+            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o, user %u)", folder, why,
+                           st.st_mode & 0777u, (unsigned)st.st_uid);
     }
     return MN_OK;
 }
@@ -144,27 +147,45 @@ static mn_status check_elf(int fd, uint64_t bytes, mn_error *err) {
     return check_segments(fd, bytes, err);
 }
 
-static mn_status check_file(const mn_trust *trust, int fd, uint64_t *dev, uint64_t *ino, mn_error *err) {
-    struct stat st;
-    if (fstat(fd, &st)) return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
-    *dev = st.st_dev, *ino = st.st_ino;
-    if (!S_ISREG(st.st_mode)) return mn_fail(err, MN_BAD_FILE, "not a regular file");
-    const char *why = open_to_others(trust, &st);
-    if (why) return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o)", why, st.st_mode & 0777u);
-    if (!owner_trusted(trust, st.st_uid))
-        return mn_fail(err, MN_BAD_FILE, "unsafe file: it belongs to user %u, expected root or yourself (%u)",
-                       (unsigned)st.st_uid, (unsigned)geteuid());
-    return check_elf(fd, (uint64_t)st.st_size, err);
+void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st) {
+    out->dev = st->st_dev;
+    out->ino = st->st_ino;
+    out->size = (uint64_t)st->st_size;
+    out->mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, char real[PATH_MAX], uint64_t *dev,
-                               uint64_t *ino, mn_error *err) {
-    *dev = *ino = 0;
+static mn_status check_file(const mn_trust *trust, int fd, mn_plugin_file *out, mn_error *err) {
+    struct stat st;
+    if (fstat(fd, &st)) return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
+    mn_plugin_file_identify(out, &st);
+    if (!S_ISREG(st.st_mode)) return mn_fail(err, MN_BAD_FILE, "not a regular file");
+    const char *why = open_to_others(trust, &st);
+    if (why)
+        return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o, user %u)", why, st.st_mode & 0777u,
+                       (unsigned)st.st_uid);
+    mn_status status = check_elf(fd, (uint64_t)st.st_size, err);
+    return status == MN_OK ? mn_plugin_note_read(fd, &out->note, err) : status;
+}
+
+mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugin_file *out, mn_error *err) {
+    *out = (mn_plugin_file){0};
     if (!mn_str_ends(mn_str_of(path), ".so")) return mn_fail(err, MN_BAD_FILE, "its name does not end in .so");
-    if (!realpath(path, real)) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
-    int fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!realpath(path, out->real)) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
+    int fd = open(out->real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
-    mn_status status = check_file(trust, fd, dev, ino, err);
+    mn_status status = check_file(trust, fd, out, err);
     close(fd);
-    return status == MN_OK ? check_folders(trust, real, err) : status;
+    return status == MN_OK ? check_folders(trust, out->real, err) : status;
+}
+
+/* Between this look and dlopen only those can change the file who may write it or a folder above: root and the user, which
+ * is what the checks have made sure of. Opening /proc/self/fd/N instead would close even that gap, but the C library
+ * knows a library by that name then: the next one in descriptor N would be taken for it, $ORIGIN would be /proc/self/fd, and
+ * messages, debuggers and dladdr would lose the path. */
+bool mn_plugin_file_same(const mn_plugin_file *file) {
+    struct stat st;
+    mn_plugin_file now;
+    if (stat(file->real, &st)) return false;
+    mn_plugin_file_identify(&now, &st);
+    return now.dev == file->dev && now.ino == file->ino && now.size == file->size && now.mtime_ns == file->mtime_ns;
 }

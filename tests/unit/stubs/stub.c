@@ -65,6 +65,11 @@ static void device_close(mn_device *dev) {
     n_open--;
 }
 
+static mn_status self_test(mn_device *dev, mn_error *err) {
+    (void)dev, (void)err;
+    return MN_OK;
+}
+
 static const void *query(void *self, const char *id) {
     (void)self;
 #ifndef STUB_EMPTY
@@ -105,6 +110,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     backend.device_info = device_info;
     backend.device_open = device_open;
     backend.device_close = device_close;
+    backend.self_test = self_test;
 #ifdef STUB_LACKS
     backend.execute = 0;
 #endif

@@ -1,0 +1,182 @@
+/* probe_cache.c -- what probes of earlier starts found, below $XDG_CACHE_HOME/minerva/probe. */
+#include "registry/internal.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_BYTES 65536u /* of a cache file */
+
+/* ---- the key: all that an answer depends on ---- */
+
+static uint64_t hash_file(uint64_t hash, int folder, const char *path) {
+    char data[1024];
+    int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) return hash;
+    ssize_t n = read(fd, data, sizeof data);
+    close(fd);
+    return n > 0 ? mn_hash(data, (size_t)n, hash) : hash;
+}
+
+/* The file `version` of every folder in this one: how drivers tell theirs. */
+static uint64_t hash_versions(uint64_t hash, const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return hash;
+    uint64_t sum = 0; /* the order of a folder means nothing */
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        char name[sizeof entry->d_name + 16];
+        if (entry->d_name[0] == '.') continue;
+        snprintf(name, sizeof name, "%s/version", entry->d_name);
+        uint64_t seed = mn_hash(name, strlen(name), 0), one = hash_file(seed, dirfd(dir), name);
+        if (one != seed) sum += one;
+    }
+    closedir(dir);
+    return mn_hash(&sum, sizeof sum, hash);
+}
+
+static uint64_t hash_stat(uint64_t hash, const char *path) {
+    struct stat st;
+    uint64_t facts[4] = {0};
+    if (!stat(path, &st))
+        memcpy(facts,
+               (uint64_t[]){st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec},
+               sizeof facts);
+    return mn_hash(facts, sizeof facts, hash);
+}
+
+extern char **environ;
+
+/* Variables that decide which driver is found and which devices it shows. */
+static uint64_t hash_environment(uint64_t hash) {
+    uint64_t sum = 0;
+    for (char **var = environ; var && *var; var++) {
+        mn_str name = {*var, strcspn(*var, "=")};
+        if (mn_str_ends(name, "VISIBLE_DEVICES") || !strncmp(*var, "LD_", 3) || !strncmp(*var, "OCL_", 4))
+            sum += mn_hash(*var, strlen(*var), 0);
+    }
+    return mn_hash(&sum, sizeof sum, hash);
+}
+
+/* Kernel drivers, the libraries that are installed (the linker's cache changes with them), what leads to one of them. */
+static uint64_t drivers(void) {
+    uint64_t hash = hash_versions(0, "/proc/driver");
+    hash = hash_versions(hash, "/sys/module");
+    hash = hash_stat(hash, "/etc/ld.so.cache");
+    hash = hash_stat(hash, "/etc/OpenCL/vendors");
+    return hash_environment(hash);
+}
+
+/* Plugins' own settings: they may decide what a plugin does in its entry. */
+static uint64_t settings(const mn_config *cfg) {
+    const char *name, *value, *origin;
+    uint64_t hash = 0;
+    for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
+        if (!strncmp(name, "plugin.", 7)) hash = mn_hash(value, strlen(value), mn_hash(name, strlen(name), hash));
+    return hash;
+}
+
+static void put_host(mn_text *key, const mn_config *cfg, const char *program) {
+    mn_report_put(key, "host", "%s, ABI %u.%u, %016" PRIx64, MN_VERSION, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF,
+                  hash_stat(0, program));
+    mn_report_put(key, "drivers", "%016" PRIx64, drivers());
+    mn_report_put(key, "boot", "%016" PRIx64, hash_file(0, AT_FDCWD, "/proc/sys/kernel/random/boot_id"));
+    mn_report_put(key, "settings", "%016" PRIx64, settings(cfg));
+}
+
+static void put_key(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *key) {
+    mn_text_puts(key, "minerva probe 1\n");
+    mn_report_put(key, "path", "%s", file->real);
+    mn_report_put(key, "file", "%" PRIx64 ":%" PRIx64 " %" PRIu64 " bytes, %" PRIu64 " ns", file->dev, file->ino,
+                  file->size, file->mtime_ns);
+    mn_report_put(key, "build", "%s", file->note.build_id);
+    if (cache->host.len) mn_text_put(key, cache->host.ptr, cache->host.len);
+    mn_text_puts(key, "\n");
+}
+
+/* ---- its files ---- */
+
+static char *cache_folder(void) {
+    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva/probe";
+    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".cache/minerva/probe";
+    return mn_path_join(base && *base == '/' ? base : "", tail);
+}
+
+bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program) {
+    *cache = (mn_probe_cache){0};
+    if (!mn_config_get_bool(cfg, "probe_cache")) return true;
+    cache->folder = cache_folder();
+    if (!cache->folder) return false;
+    if (*cache->folder == '/')
+        put_host(&cache->host, cfg, program);
+    else
+        mn_free(cache->folder), cache->folder = NULL; /* no home: no cache */
+    return !cache->host.failed;
+}
+
+void mn_probe_cache_close(mn_probe_cache *cache) {
+    mn_free(cache->folder);
+    mn_text_free(&cache->host);
+    *cache = (mn_probe_cache){0};
+}
+
+static bool file_of(const mn_probe_cache *cache, const mn_plugin_file *file, char path[PATH_MAX]) {
+    uint64_t name = mn_hash(file->real, strlen(file->real), 0);
+    int n = snprintf(path, PATH_MAX, "%s/%016" PRIx64, cache->folder, name);
+    return n > 0 && n < PATH_MAX;
+}
+
+/* All of a small file that is the user's own. */
+static bool read_own(const char *path, mn_text *out) {
+    char chunk[4096];
+    struct stat st;
+    ssize_t n = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return false;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & S_IWOTH) &&
+        st.st_size <= (off_t)MAX_BYTES)
+        while ((n = read(fd, chunk, sizeof chunk)) > 0 && out->len < MAX_BYTES) mn_text_put(out, chunk, (size_t)n);
+    close(fd);
+    return n == 0 && !out->failed;
+}
+
+bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report) {
+    char path[PATH_MAX];
+    mn_text key = {0}, found = {0};
+    if (!cache->folder || !file_of(cache, file, path) || !read_own(path, &found)) return mn_text_free(&found), false;
+    put_key(cache, file, &key);
+    if (!key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
+        !memcmp(found.ptr, key.ptr, key.len)) {
+        mn_text_put(report, found.ptr + key.len, found.len - key.len);
+        if (report->failed || !mn_report_complete(report)) mn_text_free(report);
+    }
+    mn_text_free(&key);
+    mn_text_free(&found);
+    return report->len > 0;
+}
+
+/* The folder and those above it that are the cache's own. */
+static bool make_folder(const char *folder) {
+    char path[PATH_MAX];
+    if (strlen(folder) >= sizeof path) return false;
+    for (const char *at = folder; (at = strchr(at + 1, '/'));) {
+        memcpy(path, folder, (size_t)(at - folder));
+        path[at - folder] = 0;
+        if (mkdir(path, 0700) && errno != EEXIST) return false;
+    }
+    return !mkdir(folder, 0700) || errno == EEXIST;
+}
+
+void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file, const mn_text *report) {
+    char path[PATH_MAX];
+    mn_text text = {0};
+    if (!cache->folder || !file_of(cache, file, path) || !make_folder(cache->folder)) return;
+    put_key(cache, file, &text);
+    mn_text_put(&text, report->ptr, report->len);
+    if (!text.failed && text.len < MAX_BYTES) mn_write_file(path, text.ptr, text.len, NULL);
+    mn_text_free(&text);
+}
