@@ -186,16 +186,17 @@ static mn_status read_options(t_plugin *p, mn_error *err) {
                   (int)(v.len > 40 ? 40 : v.len), v.ptr);
 }
 
-/* Do the two sides understand each other? The first 16 bytes of mn_host mean this for ever. */
-static bool fits(const mn_host *h) {
-    return h->abi >> 16 == MN_ABI_VERSION >> 16 && h->abi >= MN_ABI_OLDEST && h->abi_min <= MN_ABI_VERSION;
-}
-
 /* Touches no driver, returns within 50 ms, keeps nothing in globals: two hosts in one process are two selves. */
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    if (!fits(host)) {
+    /* Do the two sides understand each other? The first 16 bytes of mn_host mean the same for every major. */
+    uint32_t abi = host ? host->abi : 0, oldest = host ? host->abi_min : 0;
+    if (abi >> 16 != MN_ABI_VERSION >> 16 || abi < MN_ABI_OLDEST || oldest > MN_ABI_VERSION) {
         t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " is for ABI %u.%u, the host has %u.%u", MN_ABI_VERSION >> 16,
-               MN_ABI_VERSION & 0xffff, host->abi >> 16, host->abi & 0xffff);
+               MN_ABI_VERSION & 0xffff, abi >> 16, abi & 0xffff);
+        return NULL;
+    }
+    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) || !MN_HAS(mn_host, host, workers)) {
+        t_fail(err, MN_INVALID, ~0u, T_ID " needs the host's alloc, release, parallel and workers");
         return NULL;
     }
     t_plugin *p = host->alloc(host->self, sizeof *p, T_ALIGN);
