@@ -35,7 +35,7 @@ static const uint32_t contracts[][2] = {
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
     int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
     mn_str value = {NULL, 0};
-    if (host->option && host->option(host->self, "isa", &value) && value.len) {
+    if (MN_HAS(mn_host, host, option) && host->option(host->self, "isa", &value) && value.len) {
         cap = mnk_isa_by_name(value.ptr, value.len);
         if (cap < 0)
             return mnc_fail(err, MN_BAD_INPUT, ~0u,

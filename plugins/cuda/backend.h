@@ -7,6 +7,7 @@ mn_status cu_device_count(void *, uint32_t *, mn_error *);
 mn_status cu_device_info(void *, uint32_t, mn_device_info *, mn_error *);
 mn_status cu_device_open(void *, uint32_t, mn_device **, mn_error *);
 void cu_device_close(mn_device *);
+mn_status cu_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
 mn_status cu_self_test(mn_device *, mn_error *);
 /* memory.cu */
 mn_status cu_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
@@ -43,6 +44,7 @@ void cu_program_free(mn_program *);
 mn_status cu_program_save(const mn_program *, void *, uint64_t *);
 mn_status cu_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
 mn_status cu_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t, mn_error *);
+mn_status cu_context_prepare(mn_context *, const int64_t *, mn_error *);
 mn_status cu_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
 void cu_context_free(mn_context *);
 #endif

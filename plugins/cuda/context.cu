@@ -8,7 +8,7 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     mn_context *c = (mn_context *)cu_new(d, sizeof *c);
     if (!c) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
     c->prog = p, c->queue = q;
-    c->direct = d->plugin->host->option(d->plugin->host->self, "graphs", &value) == 1 && value.len == 1 && value.ptr[0] == '0';
+    c->direct = MN_HAS(mn_host, d->plugin->host, option) && d->plugin->host->option(d->plugin->host->self, "graphs", &value) == 1 && value.len == 1 && value.ptr[0] == '0';
     c->symbol = (int64_t *)cu_new(d, n);
     c->keys = (int64_t *)cu_new(d, n * CU_MAX_CAPTURED);
     c->bindings = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
@@ -38,7 +38,7 @@ void cu_context_free(mn_context *c) {
     int n = snprintf(line, sizeof line, "%llu launches of a step, %.2f us each on the host; %llu reads, %.2f us each; %u graphs captured in %.2f ms", (unsigned long long)c->n_launches,
                      (double)c->launch_ns / 1e3 / (double)(c->n_launches + !c->n_launches), (unsigned long long)q->n_reads, (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs,
                      (double)c->capture_ns / 1e6);
-    d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
+    if (MN_HAS(mn_host, d->plugin->host, log)) d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
     cudaStreamSynchronize(c->queue->stream);
     drop_graphs(c);
     if (c->capture) cudaStreamDestroy(c->capture);
@@ -95,6 +95,7 @@ mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
     drop_graphs(c); /* addresses are baked into them */
     c->bound = false;
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
+    if (n && stride < CU_UP_TO(mn_binding, bytes)) return cu_fail(err, MN_INVALID, ~0u, "bindings of %u bytes lack fields of the first release", stride);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)bindings + (uint64_t)i * stride);
         if (b->tensor >= g->n_tensors) return cu_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b->tensor, g->n_tensors);
@@ -102,7 +103,9 @@ mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
         if (t->role == MN_ROLE_WEIGHT) return cu_fail(err, MN_INVALID, ~0u, "tensor %u is a weight and cannot be bound", b->tensor);
         if (!b->buffer || b->offset > b->buffer->bytes || b->bytes > b->buffer->bytes - b->offset || b->offset % 4)
             return cu_fail(err, MN_INVALID, ~0u, "tensor %u: %llu bytes at %llu leave the buffer", b->tensor, (unsigned long long)b->bytes, (unsigned long long)b->offset);
-        c->bindings[b->tensor] = *b;
+        const uint32_t root = cu_root(g, b->tensor);
+        if (root != b->tensor && c->prog->homes[root].produced) return cu_fail(err, MN_UNSUPPORTED, ~0u, "tensor %u is a view of what the segment makes: bind that", b->tensor);
+        memcpy(&c->bindings[b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
     }
     mn_status st = check_bound(c, err);
     if (!st) st = check_states(c, err);
@@ -121,7 +124,8 @@ static mn_status check_sizes(mn_context *c, mn_error *err) {
             int64_t d = cu_dim(g, c->symbol, x->dim[i]);
             if (d < 0 || __builtin_mul_overflow(n, (uint64_t)d, &n)) n = ~(uint64_t)0 >> 8;
         }
-        if (n / x->dtype.block_elems * x->dtype.block_bytes > c->bindings[t].bytes)
+        const bool wide = x->role == MN_ROLE_INTERIOR && (x->dtype.id == MN_F16 || x->dtype.id == MN_BF16); /* its type is logical: f32 crosses */
+        if (n / x->dtype.block_elems * (wide ? 4 : x->dtype.block_bytes) > c->bindings[t].bytes)
             return cu_fail(err, MN_INVALID, ~0u, "tensor %u is bound to %llu bytes, too few for these symbol values", t, (unsigned long long)c->bindings[t].bytes);
     }
     return MN_OK;
@@ -138,16 +142,19 @@ static mn_status capture(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
     return st;
 }
 
-static mn_status find(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
+/* The graph for c->symbol, captured if it is not there. One that was prepared gives way only where all are. */
+static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_error *err) {
     const uint64_t bytes = c->prog->graph->n_symbols * sizeof(int64_t);
     uint32_t at = 0;
     for (uint32_t i = 0; i < c->n_graphs; i++) {
         if (!memcmp(c->graphs[i].symbol, c->symbol, bytes)) {
             c->graphs[i].used = ++c->clock;
+            c->graphs[i].prepared |= prepare;
             *out = c->graphs[i].exec;
             return MN_OK;
         }
-        if (c->graphs[i].used < c->graphs[at].used) at = i;
+        const cu_captured *a = &c->graphs[i], *b = &c->graphs[at];
+        if (a->prepared != b->prepared ? b->prepared : a->used < b->used) at = i;
     }
     cudaGraphExec_t exec = NULL;
     const mn_host *h = c->prog->dev->plugin->host;
@@ -164,24 +171,42 @@ static mn_status find(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
     memcpy(c->graphs[at].symbol, c->symbol, bytes);
     c->graphs[at].exec = *out = exec;
     c->graphs[at].used = ++c->clock;
+    c->graphs[at].prepared = prepare;
     return MN_OK;
 }
 
-mn_status cu_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+/* Takes the values of a step; what they are too large for is an error here already. */
+static mn_status begin(mn_context *c, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     uint32_t bad = 0;
-    if (!c->bound) return cu_fail(err, MN_INVALID, ~0u, "execute before context_bind");
+    if (!c->bound) return cu_fail(err, MN_INVALID, ~0u, "the context has no bindings yet");
     if (c->queue->aborted) return cu_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     if (!cu_symbols(p->graph, values, p->symbol_max, c->symbol, &bad))
         return cu_fail(err, MN_INVALID, ~0u, "symbol %.24s is %lld; the program was compiled for at most %lld", cu_symbol(p->graph, bad)->name, (long long)values[bad], (long long)p->symbol_max[bad]);
     CU_TRY(cudaSetDevice(p->dev->index), err, "choosing the device");
-    mn_status st = MN_OK;
+    return MN_OK;
+}
+
+/* Captures, instantiates and uploads; events for a few steps in flight are made, too. */
+mn_status cu_context_prepare(mn_context *c, const int64_t *values, mn_error *err) {
+    cudaGraphExec_t exec = NULL;
+    mn_status st = begin(c, values, err);
+    if (!st) st = cu_events_reserve(c->prog->dev, 16, err);
+    if (st || c->direct) return st ? st : check_sizes(c, err);
+    st = find(c, true, &exec, err);
+    return st ? st : cu_check(cudaGraphUpload(exec, c->queue->stream), err, "a captured graph");
+}
+
+mn_status cu_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+    const mn_program *p = c->prog;
+    mn_status st = begin(c, values, err);
+    if (st) return st;
     if (c->direct) {
         st = check_sizes(c, err);
         if (!st) st = cu_launch_units(c, c->symbol, c->queue->stream, err);
     } else {
         cudaGraphExec_t exec = NULL;
-        st = find(c, &exec, err);
+        st = find(c, false, &exec, err);
         const mn_host *h = p->dev->plugin->host;
         uint64_t from = h->now_ns(h->self);
         if (!st) st = cu_check(cudaGraphLaunch(exec, c->queue->stream), err, "execute");

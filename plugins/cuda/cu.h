@@ -53,6 +53,8 @@ mn_status cu_fail(mn_error *err, mn_status status, uint32_t node, const char *fm
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what);
 void *cu_new(mn_device *d, uint64_t bytes); /* zeroed */
 void cu_delete(mn_device *d, void *p);
+/* Bytes of a T up to and with field f: what the other side must at least own. */
+#define CU_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 #define CU_TRY(call, err, what)                                                                                        \
     do {                                                                                                               \
         mn_status st_ = cu_check((call), (err), (what));                                                               \
@@ -85,6 +87,7 @@ uint32_t cu_kv_dtype(const mn_compile *c, uint32_t precision);
 
 /* ---- memory.cu ---- */
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);
+mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err); /* so many can be had without an allocation */
 
 extern const mn_backend cu_backend;
 #endif

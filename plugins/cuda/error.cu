@@ -12,11 +12,12 @@ mn_status cu_fail(mn_error *err, mn_status status, uint32_t node, const char *fm
     uint32_t n = err->size && err->size < sizeof e ? err->size : (uint32_t)sizeof e;
     e.size = n;
     memcpy(err, &e, n);
-    if (n > offsetof(mn_error, msg)) ((char *)err)[n - 1] = 0;
+    if (n > offsetof(mn_error, msg) && n < CU_UP_TO(mn_error, msg)) ((char *)err)[n - 1] = 0;
     return status;
 }
 
-/* The class of a CUDA error: what the host should do. */
+/* The class of a CUDA error: what the host should do. What is not listed leaves the context broken until the process ends
+ * ("sticky"), or must be taken for that: every later call fails, and the frees still give back what is the host's. */
 static mn_status class_of(cudaError_t e) {
     switch (e) {
     case cudaErrorMemoryAllocation: return MN_OUT_OF_MEMORY;
@@ -26,6 +27,14 @@ static mn_status class_of(cudaError_t e) {
     case cudaErrorInitializationError:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorDevicesUnavailable: return MN_NO_DEVICE;
+    case cudaErrorNotSupported:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound: return MN_UNSUPPORTED;
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidResourceHandle:
     case cudaErrorInvalidValue: return MN_INVALID;
     default: return MN_DEVICE_LOST;
     }
@@ -92,12 +101,13 @@ mn_status cu_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) 
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     const mn_graph *g = out->graph;
     if (!g || !out->symbol_max) return cu_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
-    if (g->size < sizeof *g || g->node_stride < sizeof(mn_node) || g->tensor_stride < sizeof(mn_tensor) || (g->n_symbols && g->symbol_stride < sizeof(mn_symbol)))
-        return cu_fail(err, MN_INVALID, ~0u, "mn_graph of %u bytes is older than this plugin", g->size);
+    if (g->size < CU_UP_TO(mn_graph, n_attrs) || g->node_stride < CU_UP_TO(mn_node, n_attr) || g->tensor_stride < CU_UP_TO(mn_tensor, name) ||
+        (g->n_symbols && g->symbol_stride < CU_UP_TO(mn_symbol, add)))
+        return cu_fail(err, MN_INVALID, ~0u, "mn_graph of %u bytes lacks fields of the first release", g->size);
     if (out->node_lo > out->node_hi || out->node_hi > g->n_nodes)
         return cu_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of a graph with %u nodes", out->node_lo, out->node_hi, g->n_nodes);
     if (out->precision > MN_PRECISION_A8) return cu_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
-    for (uint32_t i = out->node_lo; i < out->node_hi; i++) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) { /* also those outside: who reads a tensor decides what may be fused */
         mn_status s = check_node(g, i, err);
         if (s) return s;
     }

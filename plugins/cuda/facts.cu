@@ -40,10 +40,7 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     int version = 0;
     cudaDriverGetVersion(&version);
     snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
-    size_t left = 0, all = p.totalGlobalMem;
-    CU_TRY(cudaSetDevice((int)i), err, "choosing the device");
-    CU_TRY(cudaMemGetInfo(&left, &all), err, "free memory");
-    info.mem_total = all, info.mem_free = left, info.max_alloc = all;
+    info.mem_total = info.max_alloc = p.totalGlobalMem; /* what is free takes a context: cu_device_memory */
     info.flags = MN_DEVICE_ASYNC;
     info.mem_gbps = bandwidth((int)i);
     info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) * 1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
@@ -85,7 +82,15 @@ void cu_device_close(mn_device *d) {
     cu_delete(d, d);
 }
 
-/* A norm of ones, and a copy back. */
+mn_status cu_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
+    size_t left = 0, all = 0;
+    CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
+    CU_TRY(cudaMemGetInfo(&left, &all), err, "free memory");
+    *free_bytes = left, *total = all;
+    return MN_OK;
+}
+
+/* A sum, and a copy back. */
 mn_status cu_self_test(mn_device *d, mn_error *err) {
     float host[256], *dev = NULL;
     for (int i = 0; i < 256; i++) host[i] = 2;

@@ -218,7 +218,7 @@ mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, 
         cudaError_t e = cudaPeekAtLastError();
         if (e == cudaSuccess) continue;
         mn_status st = cu_check(e, err, "launching");
-        if (err) err->node = u->node;
+        if (err && err->size >= CU_UP_TO(mn_error, node)) err->node = u->node;
         return st;
     }
     return MN_OK;

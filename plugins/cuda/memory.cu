@@ -84,19 +84,36 @@ mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uin
     return MN_OK;
 }
 
+static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
+    mn_event *e = (mn_event *)cu_new(d, sizeof *e);
+    if (!e) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: an event");
+    e->dev = d;
+    mn_status st = cu_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), err, "an event");
+    if (st) cu_delete(d, e);
+    else *out = e;
+    return st;
+}
+
+mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
+    mn_status st = MN_OK;
+    pthread_mutex_lock(&d->lock);
+    for (const mn_event *e = d->spare; e && n; e = e->next) n--;
+    pthread_mutex_unlock(&d->lock);
+    for (mn_event *e = NULL; n && !st; n--) {
+        st = new_event(d, &e, err);
+        if (!st) cu_event_free(e);
+    }
+    return st;
+}
+
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err) {
     pthread_mutex_lock(&d->lock);
     mn_event *e = d->spare;
     if (e) d->spare = e->next;
     pthread_mutex_unlock(&d->lock);
-    if (!e) {
-        e = (mn_event *)cu_new(d, sizeof *e);
-        if (!e) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: an event");
-        e->dev = d;
-        mn_status st = cu_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), err, "an event");
-        if (st) return cu_delete(d, e), st;
-    }
-    mn_status st = cu_check(cudaEventRecord(e->ev, s), err, "an event");
+    mn_status st = e ? MN_OK : new_event(d, &e, err);
+    if (st) return st;
+    st = cu_check(cudaEventRecord(e->ev, s), err, "an event");
     if (st) cu_event_free(e);
     else *out = e;
     return st;

@@ -5,7 +5,7 @@
 static const mn_tensor *in_of(const mn_graph *g, const mn_node *n, uint32_t i) { return cu_in(g, n, i) < 0 ? NULL : cu_tensor(g, cu_in(g, n, i)); }
 
 /* Read once, inside, and not a view: may live in registers alone. */
-static bool private_to(const mn_program *p, int32_t t) { return t >= 0 && p->homes[t].uses == 1 && cu_tensor(p->graph, t)->role == MN_ROLE_INTERIOR && cu_tensor(p->graph, t)->alias_of < 0; }
+static bool private_to(const mn_program *p, int32_t t) { return t >= 0 && p->homes[t].uses == 1 && !p->homes[t].crosses && cu_tensor(p->graph, t)->role == MN_ROLE_INTERIOR && cu_tensor(p->graph, t)->alias_of < 0; }
 static const mn_node *at(const mn_program *p, uint32_t i, uint32_t op) { return i < p->hi && cu_node(p->graph, i)->op == op ? cu_node(p->graph, i) : NULL; }
 
 static void count_uses(mn_program *p) {
@@ -16,6 +16,11 @@ static void count_uses(mn_program *p) {
             if (t < 0) continue;
             p->homes[t].uses++;
             if (cu_root(g, t) != (uint32_t)t) p->homes[cu_root(g, t)].uses += 2; /* views end every fusion */
+        }
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t j = 0; j < cu_node(g, i)->n_in && (i < p->lo || i >= p->hi); j++) {
+            int32_t t = cu_in(g, cu_node(g, i), j);
+            if (t >= 0) p->homes[t].crosses = p->homes[cu_root(g, t)].crosses = true;
         }
 }
 
@@ -194,7 +199,7 @@ static mn_status plan(mn_program *p, mn_error *err) {
     const mn_graph *g = p->graph;
     uint32_t n = 0;
     mn_status s = MN_OK;
-    for (uint32_t i = 0; i < g->n_tensors; i++) p->homes[i] = cu_home{CU_NOWHERE, 0, -1, -1, 0, false, 0};
+    for (uint32_t i = 0; i < g->n_tensors; i++) p->homes[i] = cu_home{CU_NOWHERE, 0, -1, -1, 0, false, false, 0};
     for (uint32_t i = p->lo; i < p->hi && !s; i++) s = check_shape(p, i, err);
     if (s) return s;
     count_uses(p);
@@ -274,6 +279,8 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
     e.host_pinned = (uint64_t)CU_SEGMENTS * CU_SEGMENT_BYTES;
     e.decode_us = (double)weight_bytes(p, true) / ((d->gbps > 0 ? d->gbps : 500) * 0.5) * 1e-3 + 2.0 * p->n_units;
     e.prefill_us = e.decode_us * (p->precision == MN_PRECISION_EXACT ? 100 : 16);
+    e.row_grain = 8; /* rows of x go by eight, on the matrix units and off them */
+    if (p->precision == MN_PRECISION_EXACT) e.flags |= MN_ESTIMATE_DETERMINISTIC;
     cu_program_free(p);
     e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;
     memcpy(out, &e, e.size);

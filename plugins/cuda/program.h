@@ -8,7 +8,7 @@ enum { CU_UNIT_NODE, CU_UNIT_LINEAR, CU_UNIT_STORE };
 /* LINEAR: [gather] [norm] linear [glu | add]; STORE: [rope q, rope k] kv_store. Node indices; -1 = absent. */
 /* joins (STORE): the next unit is its ATTENTION and takes it in when there is one row. */
 struct cu_unit { int kind; uint32_t node; int32_t gather, norm, epi, rope_q, rope_k; bool joins; cu_kv kv; };
-struct cu_home { uint64_t place, bytes; int32_t first, last; uint32_t uses; bool produced; uint8_t half; };
+struct cu_home { uint64_t place, bytes; int32_t first, last; uint32_t uses; bool produced, crosses; uint8_t half; }; /* crosses: read outside the segment, too */
 
 /* half: CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several rows it is stored so. */
 struct mn_program {
@@ -25,7 +25,7 @@ struct mn_program {
 };
 static const uint64_t CU_NOWHERE = ~(uint64_t)0;
 
-struct cu_captured { int64_t *symbol; cudaGraphExec_t exec; uint64_t used; };
+struct cu_captured { int64_t *symbol; cudaGraphExec_t exec; uint64_t used; bool prepared; };
 enum { CU_MAX_CAPTURED = 128 };
 struct mn_context {
     mn_program *prog;

@@ -80,10 +80,10 @@ mn_status cu_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
     mn_status s = cu_read_compile(&ask, &c, err);
     if (s) return s;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        mn_verdict *v = (mn_verdict *)((char *)verdicts + (uint64_t)i * stride);
-        *v = mn_verdict{};
-        v->reason = cu_verdict(d, g, i);
-        v->verdict = v->reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
+        mn_verdict v = {};
+        v.reason = cu_verdict(d, g, i);
+        v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
+        memcpy((char *)verdicts + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
     }
     return MN_OK;
 }

@@ -49,7 +49,7 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
     if (w->w[s->tensor].put) return cu_fail(err, MN_INVALID, ~0u, "%.*s was put before", NAME(t));
     if (s->dtype.id != t->dtype.id) return cu_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", NAME(t), s->dtype.id, t->dtype.id);
     if (s->n_planes != 1 || t->n_dim > 2) return cu_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, %u dimensions; one, and at most two", NAME(t), s->n_planes, t->n_dim);
-    if (!s->n_parts || !s->planes || s->plane_stride < sizeof(mn_plane) || !t->n_dim || !t->dtype.block_elems) return cu_fail(err, MN_INVALID, ~0u, "%.*s: no parts or dimensions", NAME(t));
+    if (!s->n_parts || !s->planes || s->plane_stride < CU_UP_TO(mn_plane, stride) || !t->n_dim || !t->dtype.block_elems) return cu_fail(err, MN_INVALID, ~0u, "%.*s: no parts or dimensions", NAME(t));
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         mn_status st = check_part(t, part(s, i), err);
