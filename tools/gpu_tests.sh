@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels golden batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
+# PART: devices kernels lost check golden batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
 # environment: TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +14,7 @@ if [ "${1:-}" = pack ]; then
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
     cp "$build/runtime/registry/minerva-build-tree" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit"
-    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/bench_ahead" "$to/tests/kernels/"
+    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/test_cuda_lost" "$build/tests/kernels/bench_ahead" "$to/tests/kernels/"
     cp "$build/tests/unit/test_session" "$to/tests/unit/"
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
@@ -30,7 +30,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels golden batch session memcheck bench
+[ $# -gt 0 ] || set -- devices kernels lost check golden batch session memcheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -60,6 +60,8 @@ for part in "$@"; do
     case $part in
     devices) step devices devices ;;
     kernels) step kernels "$build/tests/kernels/test_cuda" ;;
+    lost) step lost "$build/tests/kernels/test_cuda_lost" ;;
+    check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;
     golden)
         step story golden story cuda
         for f in llama llama3-rope llama-sharded qwen2 qwen3; do step "fixture $f" golden "fixture:$f" cuda; done ;;
