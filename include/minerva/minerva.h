@@ -37,11 +37,15 @@ MN_API void mn_runtime_free(mn_runtime *rt);
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
 typedef struct { const char *key, *value, *origin; } mn_config_item; /* origin: "default", "environment MINERVA_DEVICE", "FILE:LINE", "command line" */
 MN_API mn_status mn_runtime_config(const mn_runtime *rt, uint32_t i, mn_config_item *out);
-typedef struct { const char *path, *id, *kind, *status, *reason; uint32_t abi, pad; } mn_plugin_item; /* kind: "backend", "loader"; status: "ok" or why not */
+typedef struct {
+    const char *path, *id, *kind, *status, *reason; /* kind: "backend", "loader", ...; status: "ok" or why not */
+    uint32_t abi, pad;
+    const char *version, *vendor, *probe;           /* probe: what the probing process found, in a few words; "" = not asked */
+} mn_plugin_item;
 MN_API mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out);
 typedef struct {
     const char *name, *plugin, *description, *uid, *reason; /* name: as --device takes it; reason: why it is not usable */
-    uint64_t mem_total, mem_free;                           /* bytes; free: asked now */
+    uint64_t mem_total, mem_free;                           /* bytes; free: asked now; 0 = unknown (some tell only once a session uses them) */
     int32_t usable, pad;
 } mn_device_item;
 MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out);
@@ -104,11 +108,6 @@ typedef struct {
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices there are and why each
  * cannot; MN_OUT_OF_MEMORY says how much is needed for what. */
 MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out, mn_error *err);
-/* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON object: every plugin file and device with
- * its steps and outcome, the placement, the error if nothing can run the model (then the status is still MN_OK). Asks and measures
- * devices, imports no weights. docs/negotiation.md names the fields. *json is freed by mn_json_free. */
-MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json, mn_error *err);
-MN_API void mn_json_free(char *json);
 MN_API void mn_session_free(mn_session *s);
 typedef struct {
     uint32_t size, precision;
@@ -167,8 +166,6 @@ typedef struct {
     uint64_t n_prompt, n_drawn, n_steps;
     double prompt_s, decode_s; /* time in steps that held prompt rows; in steps of drawn tokens only */
     double host_s;             /* time spent building and enqueuing steps; on a synchronous device that includes their work */
-    uint64_t n_restored;       /* rows run again after a device was lost; in none of the counts above */
-    double restore_s;          /* what losing it cost: choosing another, and the steps that hold such rows */
 } mn_session_stats;
 MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 

@@ -9,14 +9,36 @@
 #define MNC_MAX_IN 32
 #define MNC_MAX_OUT 16
 
-/* A weight as the ops see it: parts joined if they are contiguous in the file, else copied once into one block. */
+/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data NULL = there is none. */
+typedef struct {
+    const uint8_t *data;
+    const uint8_t *const *groups; /* as in mnc_weight */
+    uint64_t row_bytes, step;     /* 0: one value for all rows, for all blocks of a row */
+    uint32_t dtype;
+} mnc_extra;
+
+/* A weight as the ops see it: in the mapped file where its rows are dense, else copied once into one block. */
 typedef struct {
     mn_dtype dtype;
-    const void *data;   /* row-major blocks; in the mapped file, or the plugin's copy */
-    int64_t rows, cols; /* [N, K]; a vector has rows 1 */
+    const void *data;   /* row-major blocks of the DATA plane; NULL only with groups */
+    int64_t rows, cols; /* [N, K]; experts [E, N, K] have E * N rows; a vector has rows 1 */
     uint64_t row_bytes;
+    const uint8_t *const
+        *groups; /* experts, or parts that lie apart: where the rows [g * group_rows, ...) begin; NULL = one block */
+    int64_t group_rows;
+    mnc_extra scale, bias;
     void *repacked; /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
 } mnc_weight;
+static inline const uint8_t *mnc_row(const mnc_weight *w, int64_t r) {
+    return w->groups ? w->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows) * w->row_bytes
+                     : (const uint8_t *)w->data + (uint64_t)r * w->row_bytes;
+}
+static inline const uint8_t *mnc_extra_row(const mnc_weight *w, const mnc_extra *x, int64_t r) {
+    return x->groups ? x->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows) * x->row_bytes
+                     : x->data + (uint64_t)r * x->row_bytes;
+}
+/* Expert e of [E, N, K] as a matrix [N, K]; not for a repacked weight. */
+mnc_weight mnc_expert(const mnc_weight *w, int64_t e);
 
 /* An operand in one execution. absent: ptr == NULL && weight == NULL. */
 typedef struct {

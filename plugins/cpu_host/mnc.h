@@ -40,7 +40,7 @@ struct mn_queue {
 
 typedef struct {
     mnc_weight w;
-    void *copy;
+    void *copy, *groups;
     bool wanted, put;
 } mnc_kept;
 struct mn_weights {

@@ -29,8 +29,15 @@ void ref_act(const mnc_call *c, mnc_worker *w) {
 
 void ref_glu(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
-    for (int64_t i = s.lo; i < s.hi; i++)
-        s.y[i] = (float)(act(mnc_attr_int(c, MN_GLU_ATTR_KIND), (double)s.a[i]) * (double)s.b[i]);
+    const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
+    const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA), limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT),
+                 offset = mnc_attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
+    for (int64_t i = s.lo; i < s.hi; i++) {
+        double gate = (double)s.a[i], up = (double)s.b[i];
+        if (limit > 0) gate = gate > limit ? limit : gate, up = up > limit ? limit : up < -limit ? -limit : up;
+        gate = kind == MN_ACT_SILU && alpha != 0 ? gate / (1 + exp(-alpha * gate)) : act(kind, gate);
+        s.y[i] = (float)(gate * (up + offset));
+    }
 }
 
 void ref_add(const mnc_call *c, mnc_worker *w) {

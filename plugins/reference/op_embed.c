@@ -29,6 +29,9 @@ void ref_embed(const mnc_call *c, mnc_worker *w) {
     int32_t *ids = c->shared;
     float *x = c->out[MN_EMBED_OUT_X].ptr; /* [T, D] */
     double scale = mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
+    const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
+    const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    float *learned = w->scratch; /* [D] */
     int64_t lo, hi, d = table->cols;
     if (scale == 0) scale = 1;
     if (w->i == 0) resolve(c, ids);
@@ -40,6 +43,8 @@ void ref_embed(const mnc_call *c, mnc_worker *w) {
             continue;
         }
         ref_row(table, ids[t], x + t * d);
-        for (int64_t i = 0; i < d; i++) x[t * d + i] = (float)(scale * (double)x[t * d + i]);
+        if (positions) ref_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1, learned);
+        for (int64_t i = 0; i < d; i++)
+            x[t * d + i] = (float)(scale * (double)x[t * d + i] + (positions ? (double)learned[i] : 0));
     }
 }

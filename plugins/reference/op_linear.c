@@ -1,7 +1,7 @@
 #include "reference.h"
 
 /* Eight sums side by side, so that the compiler can keep them in registers; added up in a fixed order. */
-static double dot(const float *a, const float *b, int64_t n) {
+double ref_dot(const float *a, const float *b, int64_t n) {
     double s[8] = {0}, sum = 0;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -25,7 +25,7 @@ void ref_linear(const mnc_call *c, mnc_worker *w) {
         for (int64_t n = lo; n < hi; n++) {
             ref_row(m, n, row);
             for (int64_t r = 0; r < n_rows; r++)
-                y[r * m->rows + n] = (float)(dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
+                y[r * m->rows + n] = (float)(ref_dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
         }
     }
 }

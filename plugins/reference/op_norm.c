@@ -1,7 +1,7 @@
 #include "reference.h"
 #include <math.h>
 
-/* Scratch: weight and bias as f32, [2, D]. */
+/* Scratch: weight and bias as f32, [2, D]. LAYER_NORM may have weights [H, D], a row for each head. */
 void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const float *in = x->ptr;
@@ -26,10 +26,11 @@ void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
     int64_t d = ref_last(x), lo, hi;
     float *out = c->out[MN_LAYER_NORM_OUT_Y].ptr, *weight = w->scratch, *bias = weight + d;
     double eps = mnc_attr_f64(c, MN_LAYER_NORM_ATTR_EPS);
-    ref_row(c->in[MN_LAYER_NORM_WEIGHT].weight, 0, weight);
-    if (b) ref_row(b, 0, bias);
+    const mnc_weight *g = c->in[MN_LAYER_NORM_WEIGHT].weight;
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
+        ref_row(g, r % g->rows, weight);
+        if (b) ref_row(b, r % b->rows, bias);
         double mean = 0, var = 0;
         for (int64_t i = 0; i < d; i++) mean += (double)in[r * d + i];
         mean /= (double)d;

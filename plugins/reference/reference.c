@@ -8,7 +8,7 @@
 enum { REASON_TYPE = 1, REASON_VECTOR, REASON_F32, REASON_SHAPE };
 static const char *const reasons[] = {
     "",
-    "weight type is not one of f32, f16, bf16, q8_0, q4_0",
+    "the oracle does not know this weight type",
     "norm weights and biases are f32, f16 or bf16",
     "an operand must be f32",
     "operands do not fit together",
@@ -26,6 +26,7 @@ static uint64_t first_dim(const mnc_query *q, uint32_t in) {
 /* ---- scratch of the ops that need some ---- */
 static void size_embed(const mnc_query *q, mnc_op *op) {
     op->shared_bytes = first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
+    op->worker_bytes = last_dim(q, MN_EMBED_WEIGHT) * sizeof(float);
 }
 static void size_norm(const mnc_query *q, mnc_op *op) {
     op->worker_bytes = 2 * last_dim(q, MN_RMS_NORM_X) * sizeof(float);
@@ -35,6 +36,16 @@ static void size_linear(const mnc_query *q, mnc_op *op) {
         uint64_t bytes = (first_dim(q, i) + last_dim(q, i)) * sizeof(float);
         if (bytes > op->worker_bytes) op->worker_bytes = bytes;
     }
+}
+static void size_moe_linear(const mnc_query *q, mnc_op *op) {
+    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
+        const mn_tensor *t = mnc_query_in(q, i);
+        uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0, bytes = (n + last_dim(q, i)) * sizeof(float);
+        if (bytes > op->worker_bytes) op->worker_bytes = bytes;
+    }
+}
+static void size_moe_route(const mnc_query *q, mnc_op *op) {
+    op->worker_bytes = last_dim(q, MN_MOE_ROUTE_LOGITS) * (3 * sizeof(double) + sizeof(float));
 }
 static void size_attention(const mnc_query *q, mnc_op *op) {
     const mn_tensor *y = mnc_query_out(q, MN_ATTENTION_OUT_Y);
@@ -65,12 +76,16 @@ static const struct {
     {MN_OP_SOFTCAP, ref_softcap, NULL},
     {MN_OP_GATHER_ROWS, ref_gather_rows, NULL},
     {MN_OP_SAMPLE, mnc_op_sample, size_sample},
+    {MN_OP_MOE_ROUTE, ref_moe_route, size_moe_route},
+    {MN_OP_MOE_LINEAR, ref_moe_linear, size_moe_linear},
+    {MN_OP_MOE_COMBINE, ref_moe_combine, NULL},
 };
 enum { N_OPS = sizeof table / sizeof table[0] };
 static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1},    {MN_OP_RMS_NORM, 1},  {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
-    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},        {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
-    {MN_OP_MUL, 1},      {MN_OP_SCALE, 1},     {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
+    {MN_OP_EMBED, 1},     {MN_OP_RMS_NORM, 1},   {MN_OP_LAYER_NORM, 1},  {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
+    {MN_OP_KV_STORE, 1},  {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},         {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
+    {MN_OP_MUL, 1},       {MN_OP_SCALE, 1},      {MN_OP_SOFTCAP, 1},     {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
+    {MN_OP_MOE_ROUTE, 1}, {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
 };
 
 /* ---- verdicts ---- */
@@ -82,12 +97,19 @@ static uint32_t judge_weight(const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
     if (!t || t->role != MN_ROLE_WEIGHT) return 0;
     switch (q->node->op) {
-    case MN_OP_EMBED: return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
+    case MN_OP_EMBED:
+        if (i == MN_EMBED_POS_WEIGHT) return is_vector_type(t) ? 0 : REASON_VECTOR;
+        return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
+    case MN_OP_MOE_LINEAR:
+        if (i % 2 == 1) return is_vector_type(t) ? 0 : REASON_VECTOR;
+        if (t->n_dim != 3) return REASON_SHAPE;
+        return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
     case MN_OP_LINEAR:
         if (i % 2 == 0) return is_vector_type(t) ? 0 : REASON_VECTOR;
         if (t->n_dim != 2 || !mnc_query_in(q, MN_LINEAR_X)) return REASON_SHAPE;
         return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
     case MN_OP_ROPE:
+    case MN_OP_MOE_ROUTE:
     case MN_OP_ATTENTION: return t->dtype.id == MN_F32 ? 0 : REASON_F32;
     default: return is_vector_type(t) ? 0 : REASON_VECTOR;
     }
@@ -105,6 +127,9 @@ static bool shapes_fit(const mnc_query *q) {
                          : 0;
         return h > 0 && kv > 0 && h % kv == 0;
     }
+    if (n->op == MN_OP_MOE_ROUTE) return n->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
+    if (n->op == MN_OP_MOE_LINEAR) return y && n->n_in >= 2 * n->n_out + 1;
+    if (n->op == MN_OP_MOE_COMBINE) return y != NULL;
     if (n->op == MN_OP_LINEAR) return n->n_in >= 1 + 2 * n->n_out - 1;
     return n->op != MN_OP_GLU && n->op != MN_OP_ADD && n->op != MN_OP_MUL ? true : y != NULL;
 }
