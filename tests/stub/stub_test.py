@@ -22,9 +22,11 @@ TIMEOUT = 2  # seconds that a probe gets here
 
 
 class Stub:
-    """status and words: of minerva plugins; outcome: of devices --explain, for the file or (ok) its device; rule: of plugins check."""
-    def __init__(self, status, words, outcome, rule, device=None, spoil=None):
-        self.status, self.words, self.outcome, self.rule, self.device, self.spoil = status, words, outcome, rule, device, spoil
+    """status and words of the reason: of minerva plugins. device: the one that a good file offers. outcome, why: of devices --explain for
+    that device under auto, else for the file, where they are status and words. rule: the one of plugins check that fails first; None = all hold."""
+    def __init__(self, status, *words, rule=None, device="", outcome=None, why=None, spoil=None):
+        self.status, self.words, self.rule, self.device, self.spoil = status, words, rule, device, spoil
+        self.outcome, self.why = outcome or status, why or words
 
 
 def writable(path):
@@ -54,30 +56,30 @@ def isa(path):
 
 
 ALL = {
-    "no_entry": Stub("failed", ["minerva_plugin_entry"], "failed", "static.exports"),
-    "null": Stub("failed", ["no reason"], "failed", "open.entry"),
-    "null_text": Stub("failed", ["the dongle is not plugged in"], "failed", "open.entry"),
-    "major": Stub("incompatible", ["7.0"], "incompatible", "static.note"),
-    "major_entry": Stub("incompatible", ["7.0"], "incompatible", "open.plugin"),
-    "newer": Stub("incompatible", ["0."], "incompatible", "static.note"),
-    "longer": Stub("ok", [], "slower", None, device="longer"),
-    "shorter": Stub("failed", ["context_bind"], "failed", "open.table"),
-    "hang_constructor": Stub("hung", ["constructor"], "hung", "open.load"),
-    "hang_entry": Stub("hung", ["entry"], "hung", "open.entry"),
-    "hang_list": Stub("hung", ["device"], "hung", "open.devices"),
-    "hang_test": Stub("hung", ["self-test"], "hung", "open.self_test"),
-    "abort": Stub("crashed", ["SIGABRT"], "crashed", "open.load"),
-    "sigill": Stub("crashed", ["SIGILL", "entry"], "crashed", "open.entry"),
-    "crash_list": Stub("crashed", ["SIGSEGV", "device"], "crashed", "open.devices"),
-    "self_test": Stub("ok", [], "unusable", "open.self_test", device="self_test"),
-    "refuse": Stub("ok", [], "", "honesty.compile", device="refuse"),
-    "wrong": Stub("ok", [], "", "numeric.rms_norm", device="wrong"),
-    "needy": Stub("ok", [], "memory", "honesty.memory", device="needy"),
-    "lost": Stub("ok", [], "", "numeric", device="flaky"),
-    "writable": Stub("refused", ["everybody may write"], "refused", "static.file", spoil=writable),
-    "not_elf": Stub("refused", ["ELF"], "refused", "static.elf", spoil=text),
-    "machine": Stub("refused", ["machine"], "refused", "static.elf", spoil=machine),
-    "isa": Stub("refused", ["avx9000"], "refused", "static.note", spoil=isa),
+    "no_entry": Stub("failed", "minerva_plugin_entry", rule="static.exports"),
+    "null": Stub("failed", "no reason", rule="open.entry"),
+    "null_text": Stub("failed", "the dongle is not plugged in", rule="open.entry"),
+    "major": Stub("incompatible", "7.0", rule="static.note"),
+    "major_entry": Stub("incompatible", "7.0", rule="open.entry"),
+    "newer": Stub("incompatible", "0.9", "0.8", rule="static.note"),
+    "longer": Stub("ok", device="longer", outcome="oracle"),
+    "shorter": Stub("failed", "mn.backend/1", "context_bind", rule="open."),
+    "hang_constructor": Stub("hung", "2 s", "constructors", rule="open.load"),
+    "hang_entry": Stub("hung", "2 s", "entry", rule="open.entry"),
+    "hang_list": Stub("hung", "2 s", "listing devices", rule="open."),
+    "hang_test": Stub("hung", "2 s", "self-test of device 0", rule="open."),
+    "abort": Stub("crashed", "SIGABRT", "constructors", rule="open.load"),
+    "sigill": Stub("crashed", "SIGILL", "entry", rule="open.entry"),
+    "crash_list": Stub("crashed", "SIGSEGV", "device 0", rule="open."),
+    "self_test": Stub("ok", device="self_test:0", outcome="failed", why=["two and two make five"], rule="open."),
+    "refuse": Stub("ok", device="refuse:0", outcome="slower", rule="honesty."),
+    "wrong": Stub("ok", device="wrong:0", outcome="slower", rule="numeric."),
+    "needy": Stub("ok", device="needy:0", outcome="out of memory", why=["1048576.0", "GiB free"], rule="honesty."),
+    "lost": Stub("ok", device="flaky", outcome="", rule="numeric."),
+    "writable": Stub("refused", "everybody may write", rule="static.writable", spoil=writable),
+    "not_elf": Stub("refused", "ELF", rule="static.elf", spoil=text),
+    "machine": Stub("refused", "machine", rule="static.machine", spoil=machine),
+    "isa": Stub("refused", "avx9000", rule="static.note", spoil=isa),
 }
 
 
@@ -228,8 +230,8 @@ def test_run_needy():
     with only("needy") as f:
         r = story(8, env=f.env)
         equal(r.json()["device"].split(":")[0], "reference")
-        has(r.err, "needy", "memory")
-        is_error(minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "1", "--device", "needy", env=f.env, code=4), "needy", "memory")
+        has(r.err, "needy", "needs 1048576.0", "GiB free")
+        is_error(minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "1", "--device", "needy", env=f.env, code=4), "needy", "needs 1048576.0")
 
 
 def test_run_self_test():
@@ -263,11 +265,40 @@ def test_check():
     equal(wrong, [])
 
 
-# ---- vendor2 --------------------------------------------------------------------------------------------------------
+# ---- explain --------------------------------------------------------------------------------------------------------
 def explain(*args, env, model=MODEL):
     return minerva("devices", "--explain", "-m", model, "--json", *args, env=env).json()
 
 
+def candidate(record, f, name):
+    return next(c for c in record["candidates"] if c["path"] == f.plugins + "/" + name + ".so")
+
+
+def test_explain_all():
+    """One record tells of each file and device how far it came and what was the matter."""
+    with Folder(*built()) as f:
+        record = explain(env=f.env)
+        assert record["error"] is None and record["placement"]["device"] == "cpu_simd", record["placement"]
+        for name in built():
+            c, stub = candidate(record, f, name), ALL[name]
+            equal((name, c["device"]), (name, stub.device))
+            assert (c["outcome"] == stub.outcome or name == "lost") and all(word in c["reason"] for word in stub.why), (name, c["outcome"], c["reason"])
+            if stub.status != "ok":  # the last step is the one that failed
+                equal([step["ok"] for step in c["steps"]], [True] * (len(c["steps"]) - 1) + [False])
+                equal(c["steps"][-1]["text"], c["reason"])
+
+
+def test_explain_measured():
+    """Absurd claims do not count: what the host measured does."""
+    with Folder("wrong") as f:
+        steps = {step["step"]: step for step in candidate(explain(env=f.env), f, "wrong")["steps"]}
+        equal(steps["rates"]["source"], "measured")
+        assert steps["rates"]["claims"]["decode_us"] < 1 < steps["score"]["us_per_token"], steps
+        steps = {step["step"]: step for step in candidate(explain(env=f.env), f, "wrong")["steps"]}
+        equal((steps["rates"]["source"], steps["probe"]["cached"]), ("cached", True))
+
+
+# ---- vendor2 --------------------------------------------------------------------------------------------------------
 def test_vendor2_exact():
     """Its segments and the CPU's make the same logits and ids as one device."""
     model = os.path.join(DATA, "fixtures", "llama")
@@ -289,6 +320,23 @@ def test_vendor2_exact():
 def test_vendor2_story():
     with Folder(STUBS + "/vendor2.so") as f:
         story(40, "--device", "vendor2,cpu", env=f.env)
+        segments = explain("--device", "vendor2,cpu", env=f.env)["placement"]["segments"]
+        equal({s["device"] for s in segments}, {"vendor2:0", "cpu_simd"})
+        equal([s["nodes"][0] for s in segments[1:]], [s["nodes"][1] for s in segments[:-1]])
+
+
+def test_vendor2_auto():
+    """It is not chosen, and the record says why: two operations, and what the split would cost."""
+    with Folder(STUBS + "/vendor2.so") as f:
+        equal(story(8, env=f.env).json()["device"].split(":")[0], "cpu_simd")
+        c = candidate(explain(env=f.env), f, "vendor2")
+        steps = {step["step"]: step for step in c["steps"]}
+        yes = {op["op"] for op in steps["verdicts"]["ops"] if op["native"]}
+        no = {op["op"]: op["reason"] for op in steps["verdicts"]["ops"] if op["no"]}
+        equal((yes, no["ROPE"]), ({"RMS_NORM", "LINEAR"}, "only RMS_NORM and LINEAR"))
+        equal(c["outcome"], "partial")
+        assert not steps["split"]["ok"] and steps["split"]["copies"] > 6, steps["split"]
+        has(steps["split"]["text"], "us per token", "cpu_simd alone")
 
 
 if __name__ == "__main__":
