@@ -20,7 +20,7 @@ static void *give(void *self, uint64_t bytes, uint64_t align) {
     atomic_fetch_add(&h->calls, 1);
     if (!align || align & (align - 1)) atomic_fetch_or(&h->broken, CHECK_HOST_ALIGN);
     if (atomic_load(&h->fail_in) >= 0 && atomic_fetch_sub(&h->fail_in, 1) <= 0) {
-        atomic_store(&h->fail_in, 0);
+        atomic_store(&h->fail_in, h->fail_once ? -1 : 0);
         atomic_fetch_add(&h->refused, 1);
         return NULL;
     }

@@ -10,6 +10,7 @@ typedef struct {
     atomic_llong live;        /* blocks not released */
     atomic_llong bytes, peak; /* that they hold; the most at one time since check_host_mark */
     atomic_llong fail_in;     /* this many allocations succeed, then all fail; < 0: none fails */
+    int fail_once;            /* one allocation fails, and later ones succeed again */
     atomic_llong refused;     /* allocations that were made to fail */
     atomic_uint broken;       /* blocks whose guard bytes were overwritten, or that are not ours: CHECK_HOST_* bits */
     atomic_llong stop_in;     /* this many calls of progress return 0, then all 1; < 0: all 0 */
