@@ -108,6 +108,11 @@ typedef struct {
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices there are and why each
  * cannot; MN_OUT_OF_MEMORY says how much is needed for what. */
 MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out, mn_error *err);
+/* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON object: every plugin file and device with
+ * its steps and outcome, the placement, the error if nothing can run the model (then the status is still MN_OK). Asks and measures
+ * devices, imports no weights. docs/negotiation.md names the fields. *json is freed by mn_json_free. */
+MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json, mn_error *err);
+MN_API void mn_json_free(char *json);
 MN_API void mn_session_free(mn_session *s);
 typedef struct {
     uint32_t size, precision;
@@ -166,6 +171,8 @@ typedef struct {
     uint64_t n_prompt, n_drawn, n_steps;
     double prompt_s, decode_s; /* time in steps that held prompt rows; in steps of drawn tokens only */
     double host_s;             /* time spent building and enqueuing steps; on a synchronous device that includes their work */
+    uint64_t n_restored;       /* rows run again after a device was lost; in none of the counts above */
+    double restore_s;          /* what losing it cost: choosing another, and the steps that hold such rows */
 } mn_session_stats;
 MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 

@@ -1,7 +1,11 @@
-/* offer.c -- one device's answer: can it, in how much memory, how fast. */
+/* offer.c -- one device's answer: which nodes it can run. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>
+
+/* Where a corrected verdict comes from; kept in the pad of our copy. */
+enum { SAID, UNKNOWN_OP, OLD_CONTRACT, NO_VERDICT };
+enum { MAX_CONTRACTS = 4096 };
 
 static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) MN_PRINTF(3, 4);
 static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
@@ -9,121 +13,198 @@ static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(o->reason, sizeof o->reason, fmt, ap);
     va_end(ap);
+    o->reason[mn_utf8_complete(o->reason, strlen(o->reason))] = 0;
     return o->status = st;
 }
 
-static void set_symbols(const mn_request *r, uint32_t page_tokens, int64_t *max) {
-    max[MN_SYM_TOKENS] = r->n_batch;
-    max[MN_SYM_OUTPUTS] = r->n_outputs;
-    max[MN_SYM_SEQS] = r->n_seq;
-    max[MN_SYM_SLOTS] = r->n_seq;
-    max[MN_SYM_CTX] = r->n_ctx;
-    max[MN_SYM_PAGES] = page_tokens ? (r->n_ctx + page_tokens - 1) / page_tokens : 1;
+/* What a plugin returned, with a class that exists. A device that is lost leaves the choice for good. */
+static mn_status refuse_by(mn_registry *reg, mn_offer *o, mn_status st, mn_error *why) {
+    uint32_t klass = MN_STATUS_CLASS(st);
+    why->msg[sizeof why->msg - 1] = 0;
+    if (klass < MN_CLASS_REFUSE || klass > MN_CLASS_INPUT) st = MN_UNSUPPORTED;
+    refuse(o, st, "%.390s", why->msg[0] ? why->msg : "refused without a reason");
+    if (klass == MN_CLASS_LOST) mn_registry_quarantine(reg, o->record, o->reason);
+    return st;
 }
 
-/* The first weight among a node's operands names its type in the refusal. */
-static mn_status refuse_node(mn_offer *o, const mn_backend *b, const mn_graph *g, uint32_t i, uint32_t reason) {
+const char *mn_node_weight_type(const mn_graph *g, uint32_t i) {
     const mn_node *n = &g->nodes[i];
-    char why[200] = "";
-    const char *weight = "", *type = "";
-    int len = 0;
-    for (uint32_t j = 0; j < n->n_in && !*type; j++) {
+    for (uint32_t j = 0; j < n->n_in; j++) {
         int32_t t = g->operands[n->in_off + j];
-        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT) continue;
-        weight = g->tensors[t].name.ptr;
-        len = (int)g->tensors[t].name.len;
-        type = mn_dtype_name(g->tensors[t].dtype.id);
+        if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT) return mn_dtype_name(g->tensors[t].dtype.id);
     }
-    if (reason) b->reason(o->record->plugin->plugin->self, reason, why, sizeof why);
-    why[sizeof why - 1] = 0;
-    const mn_op_info *op = mn_op_find(n->op);
-    return refuse(o, MN_UNSUPPORTED, "cannot run %s%s%s%s%.*s%s%s%s", op ? op->name : "an unknown op",
-                  *type ? " with " : "", type, *type ? " weights (" : "", len, weight, *type ? ")" : "",
-                  *why ? ": " : "", why);
+    return "";
 }
 
-static bool knows_contract(const mn_backend *b, void *self, const mn_node *n) {
-    const uint32_t(*table)[2] = NULL;
-    uint32_t count = 0;
-    if (b->contracts(self, &table, &count)) return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (table[i][0] == n->op) return table[i][1] >= n->contract;
-    return false;
+static void plugin_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) {
+    const mn_backend *b = o->record->plugin->backend;
+    why[0] = 0;
+    switch (o->verdicts[i].pad) {
+    case UNKNOWN_OP: snprintf(why, cap, "the plugin does not know the operation"); return;
+    case OLD_CONTRACT: snprintf(why, cap, "newer than the plugin's contract"); return;
+    case NO_VERDICT: snprintf(why, cap, "the plugin gave no valid verdict"); return;
+    default: break;
+    }
+    if (o->verdicts[i].reason && MN_HAS(mn_backend, b, reason))
+        b->reason(o->record->plugin->plugin->self, o->verdicts[i].reason, why, (uint32_t)cap);
+    why[cap - 1] = 0;
 }
 
-static mn_status ask_verdicts(mn_offer *o, const mn_backend *b, const mn_model_graph *g, const int64_t *symbols) {
+void mn_offer_node_reason(const mn_offer *o, const mn_graph *g, uint32_t i, char *out, size_t cap) {
+    char why[200];
+    const mn_op_info *op = mn_op_find(g->nodes[i].op);
+    const char *type = mn_node_weight_type(g, i);
+    plugin_reason(o, i, why, sizeof why);
+    snprintf(out, cap, "%s%s%s%s%s%s", op ? op->name : "an unknown op", *type ? " with " : "", type,
+             *type ? " weights" : "", *why ? ": " : "", why);
+    out[mn_utf8_complete(out, strlen(out))] = 0;
+}
+
+/* "cannot run EMBED with f32 weights: ...; ROPE ...": each kind of node once, as far as the room goes. */
+static void refuse_nodes(mn_offer *o, const mn_graph *g) {
+    size_t len = (size_t)snprintf(o->reason, sizeof o->reason, "cannot run ");
+    o->status = MN_UNSUPPORTED;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        bool first = o->verdicts[i].verdict == MN_VERDICT_NO;
+        for (uint32_t k = 0; k < i && first; k++)
+            first = o->verdicts[k].verdict != MN_VERDICT_NO || g->nodes[k].op != g->nodes[i].op ||
+                    strcmp(mn_node_weight_type(g, k), mn_node_weight_type(g, i)) != 0;
+        if (!first) continue;
+        char kind[300];
+        mn_offer_node_reason(o, g, i, kind, sizeof kind);
+        if (len + strlen(kind) + 8 > sizeof o->reason) {
+            snprintf(o->reason + len, sizeof o->reason - len, "; ...");
+            return;
+        }
+        len += (size_t)snprintf(o->reason + len, sizeof o->reason - len, "%s%s", len > 11 ? "; " : "", kind);
+    }
+}
+
+static uint32_t contract_state(const uint32_t (*table)[2], uint32_t n, const mn_node *node) {
+    for (uint32_t i = 0; i < n; i++)
+        if (table[i][0] == node->op) return table[i][1] >= node->contract ? SAID : OLD_CONTRACT;
+    return UNKNOWN_OP;
+}
+
+static mn_status ask_verdicts(mn_registry *reg, mn_offer *o, const mn_model_graph *g, const int64_t *symbols) {
+    const mn_backend *b = o->record->plugin->backend;
     void *self = o->record->plugin->plugin->self;
-    mn_verdict *v = mn_calloc(g->abi.n_nodes, sizeof *v);
-    mn_error err = MN_ERROR_INIT;
-    if (!v) return refuse(o, MN_OUT_OF_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < g->abi.n_nodes && !o->status; i++)
-        if (!knows_contract(b, self, &g->abi.nodes[i])) refuse_node(o, b, &g->abi, i, 0);
-    if (!o->status && b->supports(o->device, &g->abi, symbols, v, sizeof *v, &err))
-        refuse(o, err.status ? err.status : MN_UNSUPPORTED, "%s", err.msg);
-    for (uint32_t i = 0; i < g->abi.n_nodes && !o->status; i++)
-        if (v[i].verdict == MN_VERDICT_NO) refuse_node(o, b, &g->abi, i, v[i].reason);
-    mn_free(v);
-    return o->status;
-}
-
-static mn_status ask_memory(mn_offer *o, const mn_backend *b, mn_compile *c, const mn_request *r, int64_t *symbols) {
-    mn_error err = MN_ERROR_INIT;
-    o->estimate = (mn_estimate){.size = sizeof o->estimate};
-    if (b->estimate(o->device, c, &o->estimate, &err)) return refuse(o, err.status, "%s", err.msg);
-    o->precision = c->precision = o->estimate.precision;
-    o->kv_dtype = r->kv_dtype ? r->kv_dtype : o->precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
-    c->kv_dtype = o->kv_dtype;
-    o->kv = (mn_kv_layout){.size = sizeof o->kv};
-    if (b->kv_layout(o->device, c, 0, &o->kv, &err)) return refuse(o, err.status, "%s", err.msg);
-    if (!o->kv.page_tokens || !o->kv.page_bytes) return refuse(o, MN_UNSUPPORTED, "states KV pages of no size");
-    set_symbols(r, o->kv.page_tokens, symbols);
-    o->n_pages = (uint32_t)symbols[MN_SYM_PAGES];
-    o->estimate.size = sizeof o->estimate;
-    if (b->estimate(o->device, c, &o->estimate, &err)) return refuse(o, err.status, "%s", err.msg);
-    const mn_estimate *e = &o->estimate;
-    if (!mn_mul_u64((uint64_t)o->n_pages * r->n_seq, o->kv.page_bytes, &o->kv_bytes) ||
-        !mn_add_u64(e->weights, o->kv_bytes, &o->need) || !mn_add_u64(o->need, e->scratch, &o->need))
-        return refuse(o, MN_OUT_OF_MEMORY, "needs more memory than can be counted");
-    uint64_t free_bytes = o->record->info.mem_free;
-    if (free_bytes && o->need > free_bytes)
-        return refuse(o, MN_OUT_OF_MEMORY,
-                      "needs %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch %.2f), has %.2f GiB "
-                      "free; a smaller -c would need less",
-                      (double)o->need / 0x1p30, (double)e->weights / 0x1p30, (double)o->kv_bytes / 0x1p30, r->n_seq,
-                      r->n_ctx, (double)e->scratch / 0x1p30, (double)free_bytes / 0x1p30);
+    const uint32_t(*table)[2] = NULL;
+    uint32_t count = 0, known = 0;
+    mn_error why = MN_ERROR_INIT;
+    o->stage = "contracts";
+    if (b->contracts(self, &table, &count) || (count && !table) || count > MAX_CONTRACTS)
+        return refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
+    for (uint32_t i = 0; i < g->abi.n_nodes; i++) known += contract_state(table, count, &g->abi.nodes[i]) == SAID;
+    o->stage = "verdicts";
+    mn_status st = known ? b->supports(o->device, &g->abi, symbols, o->verdicts, sizeof *o->verdicts, &why) : MN_OK;
+    if (st) {
+        memset(o->verdicts, 0, g->abi.n_nodes * sizeof *o->verdicts);
+        return refuse_by(reg, o, st, &why);
+    }
+    for (uint32_t i = 0; i < g->abi.n_nodes; i++) {
+        mn_verdict *v = &o->verdicts[i];
+        uint32_t state = contract_state(table, count, &g->abi.nodes[i]);
+        if (state == SAID && (v->verdict < MN_VERDICT_ASK || v->verdict > MN_VERDICT_NATIVE)) state = NO_VERDICT;
+        if (state != SAID) *v = (mn_verdict){.verdict = MN_VERDICT_NO};
+        v->pad = state;
+    }
     return MN_OK;
 }
 
-void mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g, const mn_request *r,
-                  mn_offer *o) {
-    int64_t symbols[MN_SYM_COUNT];
-    mn_error err = MN_ERROR_INIT;
-    *o = (mn_offer){.record = rec};
-    if (!rec->usable) {
-        refuse(o, MN_NO_DEVICE, "%s", rec->reason);
-        return;
-    }
-    const mn_backend *b = rec->plugin->backend;
-    if (mn_registry_device_open(reg, rec, &o->device, &err)) {
-        refuse(o, err.status, "%s", err.msg);
-        return;
-    }
-    set_symbols(r, 0, symbols);
-    mn_compile c = {.size = sizeof c,
-                    .precision = r->precision,
-                    .graph = &g->abi,
-                    .node_hi = g->abi.n_nodes,
-                    .symbol_max = symbols,
-                    .kv_dtype = r->kv_dtype};
-    if (ask_verdicts(o, b, g, symbols) || ask_memory(o, b, &c, r, symbols)) return;
-    /* 128 drawn ids after a prompt of 512: what users feel. Without an estimate, the stated bandwidth stands in. */
-    double decode = o->estimate.decode_us, prefill = o->estimate.prefill_us, bytes = 0;
-    for (uint32_t i = 0; i < g->n_weights; i++) bytes += g->weights[i].source ? (double)g->weights[i].source->bytes : 0;
-    if (decode <= 0) decode = rec->info.mem_gbps > 0 ? bytes / rec->info.mem_gbps / 1e3 : 1e9;
-    if (prefill <= 0) prefill = decode * 16;
-    o->score = (128 * decode + prefill) / 640;
+/* What stays together: KV_STORE and ATTENTION of a layer's cache, EMBED and SAMPLE. 0 = the node is free. */
+static uint64_t tied(const mn_graph *g, uint32_t i) {
+    const mn_node *n = &g->nodes[i];
+    bool store = n->op == MN_OP_KV_STORE;
+    if (n->op == MN_OP_EMBED || n->op == MN_OP_SAMPLE) return 1;
+    if (!store && n->op != MN_OP_ATTENTION) return 0;
+    uint32_t il = store ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER,
+             ig = store ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP;
+    uint64_t layer = il < n->n_attr ? g->attrs[n->attr_off + il] : 0,
+             group = ig < n->n_attr ? g->attrs[n->attr_off + ig] : 0;
+    return 2 + layer + (group << 32);
 }
 
-void mn_offer_symbols(const mn_offer *o, const mn_request *r, int64_t *symbols) {
-    set_symbols(r, o->kv.page_tokens, symbols);
+static void fold(mn_offer *o, const mn_graph *g) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) o->can[i] = o->verdicts[i].verdict != MN_VERDICT_NO;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        uint64_t bond = o->can[i] ? 0 : tied(g, i);
+        for (uint32_t k = 0; bond && k < g->n_nodes; k++)
+            if (tied(g, k) == bond) o->can[k] = 0;
+    }
+    o->n_can = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) o->n_can += o->can[i];
+}
+
+/* The longest run that it can: the class is asked for that. */
+static void longest_run(const mn_offer *o, uint32_t n, uint32_t *lo, uint32_t *hi) {
+    *lo = *hi = 0;
+    for (uint32_t i = 0, from = 0; i <= n; i++) {
+        if (i < n && o->can[i]) continue;
+        if (i - from > *hi - *lo) *lo = from, *hi = i;
+        from = i + 1;
+    }
+}
+
+static void ask_free(mn_offer *o) {
+    const mn_backend *b = o->record->plugin->backend;
+    uint64_t left = 0, total = 0;
+    bool told = MN_HAS(mn_backend, b, device_memory) && !b->device_memory(o->device, &left, &total, NULL);
+    o->free_bytes = told ? left : o->record->info.mem_free;
+}
+
+static mn_status ask_memory(mn_registry *reg, mn_offer *o, const mn_model_graph *g, const mn_request *r) {
+    mn_error why = MN_ERROR_INIT;
+    uint32_t lo, hi;
+    longest_run(o, g->abi.n_nodes, &lo, &hi);
+    o->stage = "memory";
+    ask_free(o);
+    mn_status st = mn_offer_class(o, g, r, lo, hi, &why);
+    if (st) {
+        memset(o->can, 0, g->abi.n_nodes), o->n_can = 0;
+        return refuse_by(reg, o, st, &why);
+    }
+    if (hi - lo < g->abi.n_nodes) return MN_OK;
+    mn_segment all = {.node_hi = hi};
+    st = mn_segment_ask(o, g, r, &all, &why);
+    o->estimate = all.estimate, o->kv = all.kv, o->n_pages = all.n_pages, o->kv_bytes = all.kv_bytes,
+    o->need = all.need;
+    if (st && MN_STATUS_CLASS(st) != MN_CLASS_SMALLER) /* not to be trusted with a part either */
+        memset(o->can, 0, g->abi.n_nodes), o->n_can = 0;
+    if (st) return refuse_by(reg, o, st, &why);
+    if (!o->free_bytes || o->need <= o->free_bytes) return MN_OK;
+    return refuse(o, MN_OUT_OF_MEMORY,
+                  "needs %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch %.2f), has %.2f GiB "
+                  "free; a smaller -c would need less",
+                  (double)o->need / 0x1p30, (double)o->estimate.weights / 0x1p30, (double)o->kv_bytes / 0x1p30,
+                  r->n_seq, r->n_ctx, (double)o->estimate.scratch / 0x1p30, (double)o->free_bytes / 0x1p30);
+}
+
+mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g, const mn_request *r,
+                       mn_offer *o, mn_error *err) {
+    int64_t symbols[MN_SYM_COUNT];
+    mn_error why = MN_ERROR_INIT;
+    *o = (mn_offer){.record = rec, .stage = rec->plugin->backend ? "device" : "plugin", .rates.source = ""};
+    if (!rec->usable) return refuse(o, MN_NO_DEVICE, "%s", rec->reason), MN_OK;
+    o->stage = "open";
+    mn_status st = mn_registry_device_open(reg, rec, &o->device, &why);
+    if (st) return refuse_by(reg, o, st, &why), MN_OK;
+    o->verdicts = mn_calloc(g->abi.n_nodes, sizeof *o->verdicts);
+    o->can = mn_calloc(g->abi.n_nodes, 1);
+    if (!o->verdicts || !o->can) return mn_fail_memory(err, g->abi.n_nodes * sizeof *o->verdicts);
+    mn_request_symbols(r, 0, symbols);
+    if (ask_verdicts(reg, o, g, symbols)) return MN_OK;
+    fold(o, &g->abi);
+    if (!o->n_can) return refuse_nodes(o, &g->abi), MN_OK;
+    if (ask_memory(reg, o, g, r)) return MN_OK;
+    if (o->n_can < g->abi.n_nodes)
+        refuse_nodes(o, &g->abi);
+    else
+        o->stage = "offered";
+    return MN_OK;
+}
+
+void mn_offer_free(mn_offer *o) {
+    mn_free(o->verdicts);
+    mn_free(o->can);
 }
