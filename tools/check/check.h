@@ -64,7 +64,7 @@ struct check {
     const void *bytes; /* the file, mapped read-only */
     uint64_t n_bytes;
     check_facts *facts;
-    check_result *result; /* of the rule that runs */
+    check_result *result;  /* of the rule that runs */
     const char *reference; /* path of the plugin that numbers are held against; NULL = none is installed */
     const char *model;     /* --model: a file or folder of the loader's format; NULL = none */
 };

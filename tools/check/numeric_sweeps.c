@@ -1,0 +1,60 @@
+/* numeric_sweeps.c -- the shapes: the smallest, odd ones, and some past every usual tile. */
+#include "numeric.h"
+
+#define N(array) (uint32_t)(sizeof(array) / sizeof *(array))
+#define ROWS 37 /* the most rows of a step: not a bucket */
+
+/* clang-format off */
+static const op_shape embed[] = {{.rows = ROWS, .k = 1, .n = 53, .past = 0}, {.rows = ROWS, .k = 7, .n = 131, .past = 9}};
+static const op_shape norms[] = {{.rows = ROWS, .k = 5}, {.rows = ROWS, .k = 77, .n_head = 3}, {.rows = ROWS, .k = 1000}};
+static const op_shape linear[] = {{.rows = ROWS, .k = 1, .n = 5}, {.rows = ROWS, .k = 3, .n = 37}, {.rows = ROWS, .k = 33, .n = 129},
+    {.rows = ROWS, .k = 331, .n = 17}};
+static const op_shape rope[] = {{.rows = ROWS, .n_head = 3, .dim = 64, .past = 5000}, {.rows = ROWS, .n_head = 1, .dim = 40, .n_rot = 12},
+    {.rows = ROWS, .n_head = 8, .dim = 128, .n_rot = 128, .past = 100000}};
+static const op_shape attention[] = {
+    {.rows = ROWS, .n_head = 8, .n_head_kv = 2, .dim = 64},
+    {.rows = ROWS, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 300},
+    {.rows = ROWS, .n_head = 4, .n_head_kv = 4, .dim = 20, .dim_v = 12, .past = 70},
+    {.rows = ROWS, .n_head = 8, .n_head_kv = 4, .dim = 80, .past = 100, .n_seqs = 7},
+    {.rows = 5, .n_head = 2, .n_head_kv = 1, .dim = 128, .past = 63, .n_seqs = 5}};
+static const op_shape store[] = {{.rows = ROWS, .n_head = 2, .n_head_kv = 2, .dim = 16, .dim_v = 24, .past = 130, .n_seqs = 3}};
+static const op_shape plain[] = {{.rows = ROWS, .k = 1}, {.rows = ROWS, .k = 257}, {.rows = ROWS, .k = 1031}};
+static const op_shape gather[] = {{.rows = ROWS, .k = 3}, {.rows = ROWS, .k = 515}};
+static const op_shape draws[] = {{.rows = ROWS, .n = 7}, {.rows = ROWS, .n = 1999}};
+static const op_shape route[] = {{.rows = ROWS, .n_expert = 8, .n_used = 2}, {.rows = ROWS, .n_expert = 5, .n_used = 5},
+    {.rows = ROWS, .n_expert = 128, .n_used = 8}};
+static const op_shape experts[] = {{.rows = ROWS, .n_expert = 3, .n_used = 1, .k = 1, .n = 5}, {.rows = ROWS, .n_expert = 8, .n_used = 2, .k = 5, .n = 33}};
+static const op_shape combine[] = {{.rows = ROWS, .n_used = 2, .k = 77}, {.rows = ROWS, .n_used = 8, .k = 256}};
+
+const check_sweep check_sweeps[] = {
+    {MN_OP_EMBED, SWEEP_MATRIX, embed, N(embed), 1, 2},
+    {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, N(norms), 0, 1},
+    {MN_OP_LAYER_NORM, SWEEP_VECTOR, norms, N(norms), 0, 2},
+    {MN_OP_LINEAR, SWEEP_MATRIX, linear, N(linear), 1, 3},
+    {MN_OP_ROPE, SWEEP_NONE, rope, N(rope), 0, 2},
+    {MN_OP_KV_STORE, SWEEP_NONE, store, N(store), 0, 1},
+    {MN_OP_ATTENTION, SWEEP_NONE, attention, N(attention), 0, 8},
+    {MN_OP_ACT, SWEEP_NONE, plain, N(plain), 0, 4},
+    {MN_OP_GLU, SWEEP_NONE, plain, N(plain), 0, 8},
+    {MN_OP_ADD, SWEEP_NONE, plain, N(plain), 0, 1},
+    {MN_OP_MUL, SWEEP_NONE, plain, N(plain), 0, 1},
+    {MN_OP_SCALE, SWEEP_NONE, plain, N(plain), 0, 1},
+    {MN_OP_SOFTCAP, SWEEP_NONE, plain, N(plain), 0, 1},
+    {MN_OP_GATHER_ROWS, SWEEP_NONE, gather, N(gather), 0, 1},
+    {MN_OP_SAMPLE, SWEEP_NONE, draws, N(draws), 0, 4},
+    {MN_OP_MOE_ROUTE, SWEEP_NONE, route, N(route), 0, 16},
+    {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, N(experts), 1, 4},
+    {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, N(combine), 0, 1},
+};
+/* clang-format on */
+const uint32_t check_n_sweeps = N(check_sweeps);
+
+#define TYPE(name, id, elems, bytes, planes) (id) <= MN_BF16 || (id) >= MN_F8_E4M3 ? (id) : ~0u,
+const uint32_t check_types[] = {MN_DTYPES(TYPE) 0};
+
+const char *check_class_name(uint32_t precision) {
+    return precision == MN_PRECISION_EXACT ? "exact" : precision == MN_PRECISION_A16 ? "a16" : "a8";
+}
+double check_class_limit(uint32_t precision) {
+    return precision == MN_PRECISION_EXACT ? 1e-5 : precision == MN_PRECISION_A16 ? 5e-3 : 3e-2;
+}
