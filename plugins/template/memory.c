@@ -19,7 +19,7 @@ mn_status t_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, 
     return MN_OK;
 }
 
-/* Only with MN_DEVICE_WRAPS. A device that cannot: leave it out of the table, or return MN_UNSUPPORTED. */
+/* Only with MN_DEVICE_WRAPS. A device that cannot returns MN_UNSUPPORTED. */
 mn_status t_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
     mn_buffer *b = t_new(d->plugin, sizeof *b);
     if (!b) return t_no_memory(err, sizeof *b, "a buffer");

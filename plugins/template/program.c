@@ -192,6 +192,12 @@ void t_program_free(mn_program *p) {
     if (p) t_delete(p->dev->plugin, p);
 }
 
+/* What took long to compile can be saved, and comes back in mn_compile.cache. Here there is nothing worth it. */
+mn_status t_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
+    (void)p, (void)dst, (void)bytes;
+    return MN_UNSUPPORTED;
+}
+
 /* ---- a context: what one step after the other needs, allocated once ------------------------------------------------------- */
 
 mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {

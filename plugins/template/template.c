@@ -17,6 +17,8 @@ mn_status t_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt
     va_start(ap, fmt);
     vsnprintf(e.msg, sizeof e.msg, fmt, ap);
     va_end(ap);
+    for (char *c = e.msg; *c; c++)
+        if ((unsigned char)*c < 32 || (unsigned char)*c > 126) *c = '?'; /* names and options may hold anything */
     uint32_t capacity = err->size;
     t_give(err, capacity, &e, sizeof e);
     if (capacity > offsetof(mn_error, msg) && capacity < sizeof e) ((char *)err)[capacity - 1] = 0;
@@ -123,7 +125,7 @@ static mn_status reason(void *self, uint32_t number, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
-/* ---- the table: every function of plugin.h that the host asks for. Optional ones may be left out (NULL) ------------- */
+/* ---- the table. device_memory, abort and context_prepare are optional: NULL, or not covered by size ------------- */
 static const mn_backend backend = {
     .size = sizeof backend,
     .device_count = device_count,
@@ -157,11 +159,12 @@ static const mn_backend backend = {
     .kv_copy = t_kv_copy,
     .compile = t_compile,
     .program_free = t_program_free,
+    .program_save = t_program_save,
     .context_create = t_context_create,
     .context_bind = t_context_bind,
     .execute = t_execute,
     .context_free = t_context_free,
-    /* program_save: nothing worth caching. context_prepare: execute has nothing to make ahead of time. */
+    /* context_prepare: optional, and execute has nothing to make ahead of time. */
 };
 
 /* ---- the entry ------------------------------------------------------------------------------------------------------ */
@@ -195,7 +198,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
                MN_ABI_VERSION & 0xffff, abi >> 16, abi & 0xffff);
         return NULL;
     }
-    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) || !MN_HAS(mn_host, host, workers)) {
+    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) || !MN_HAS(mn_host, host, parallel) ||
+        !MN_HAS(mn_host, host, workers)) {
         t_fail(err, MN_INVALID, ~0u, T_ID " needs the host's alloc, release, parallel and workers");
         return NULL;
     }

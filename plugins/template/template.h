@@ -177,6 +177,7 @@ mn_status t_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict 
 mn_status t_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
 mn_status t_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void t_program_free(mn_program *);
+mn_status t_program_save(const mn_program *, void *, uint64_t *);
 mn_status t_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
 mn_status t_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t, mn_error *);
 mn_status t_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
