@@ -30,9 +30,11 @@ static const mn_config_key keys[] = {
     {"probe_timeout", "MINERVA_PROBE_TIMEOUT", MN_CONFIG_FLOAT, "10", 0, 3600, NULL, false,
      "seconds that all new plugins together may take in the probing process; 0 = plugins are opened without a probe"},
     {"probe_cache", "MINERVA_PROBE_CACHE", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
-     "whether what a probe found is remembered"},
+     "whether what probes find is remembered; false forgets what was"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0, "generic|avx2|avx512|avx512vnni|amx|neon",
      false, "best instruction set that cpu_simd may use"},
+    {"plugin.cuda.graphs", "MINERVA_CUDA_GRAPHS", MN_CONFIG_CHOICE, "1", 0, 0, "0|1", false,
+     "0 launches kernels one by one, for profilers"},
 };
 
 /* The stronger source is the larger number. */
@@ -88,6 +90,7 @@ static bool value_fits(const mn_config_key *key, const char *value) {
     bool flag;
     int64_t whole;
     double number;
+    if (!*value) return !*key->preset && (key->type == MN_CONFIG_STRING || key->type == MN_CONFIG_PATHS);
     switch (key->type) {
     case MN_CONFIG_BOOL: return parse_bool(value, &flag);
     case MN_CONFIG_INT:
@@ -107,6 +110,7 @@ static mn_status fail_value(const char *where, const char *shown, const mn_confi
         snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", key->lo, key->hi);
     if (key->type == MN_CONFIG_FLOAT) snprintf(expected, sizeof expected, "a number from %g to %g", key->lo, key->hi);
     if (key->type == MN_CONFIG_CHOICE) snprintf(expected, sizeof expected, "one of %s", key->choices);
+    if (key->type == MN_CONFIG_STRING) snprintf(expected, sizeof expected, "%s", key->help);
     return mn_fail(err, MN_BAD_INPUT, "%s: %s: found \"%.100s\", expected %s", where, shown, value, expected);
 }
 
@@ -178,11 +182,19 @@ static bool is_id(const char *s, size_t n) {
     return n > 0;
 }
 
+/* Whether the table tells this plugin's keys: then it tells all of them. n: up to and with the dot behind the id. */
+static bool is_listed_plugin(const char *name, size_t n) {
+    for (size_t i = 0; i < MN_COUNT(keys); i++)
+        if (!strncmp(keys[i].name, name, n)) return true;
+    return false;
+}
+
 /* "plugin.ID.KEY" */
 static bool is_plugin_key(const char *name) {
     if (strncmp(name, "plugin.", 7) != 0) return false;
     const char *id = name + 7, *dot = strchr(id, '.');
-    return dot && is_id(id, (size_t)(dot - id)) && dot[1] && !strchr(dot + 1, '.');
+    if (!dot || !is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.')) return false;
+    return key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
 }
 
 /* ---- files ---- */
@@ -191,40 +203,90 @@ typedef struct {
     mn_config *cfg;
     const char *path, *rest, *end; /* rest: what inih has not read yet */
     int line, from;
+    char *value;      /* of a line that is too long for inih; else NULL */
     mn_status status; /* of the first mistake: reading ends there */
     mn_error *err;
 } ini_file;
 
-/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one before; here the
- * first is an error and the second a line like any other. */
+enum { NAME_CAP = 49 }; /* inih cuts names and sections there */
+
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* [minerva] or [plugin.ID], and a comment behind it. inih itself believes any name and drops what follows. */
+static mn_status check_section(const ini_file *f, const char *at, size_t n) {
+    const char *close = memchr(at, ']', n), *name = at + 1;
+    if (!close) return MN_OK; /* inih says what is wrong */
+    size_t len = (size_t)(close - name), rest = n - len - 2;
+    bool known = len == 7 && !memcmp(name, "minerva", 7);
+    known = known || (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) && is_id(name + 7, len - 7));
+    while (rest && is_blank(close[1])) close++, rest--;
+    if (known && (!rest || close[1] == ';' || close[1] == '#')) return MN_OK;
+    if (known)
+        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\" behind a section, expected a line of its own",
+                       f->path, f->line, (int)MN_MIN(rest, (size_t)80), close + 1);
+    return mn_fail(f->err, MN_BAD_INPUT,
+                   "%s:%d: found section [%.*s], expected [minerva] or [plugin.ID], at most %d bytes", f->path, f->line,
+                   (int)MN_MIN(len, (size_t)80), name, NAME_CAP - 1);
+}
+
+/* A line longer than inih's: it gets the key and one letter, the value is kept here, cut at " ;" as inih would. */
+static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t cap) {
+    size_t head = 0;
+    while (head < n && at[head] != '=' && at[head] != ':') head++;
+    if (head == n || head + 4 > cap || *at == '[') {
+        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found %zu bytes, expected [section] or key = value", f->path,
+                            f->line, n);
+        return 0;
+    }
+    const char *value = at + head + 1;
+    size_t len = n - head - 1;
+    while (len && is_blank(*value)) value++, len--;
+    for (size_t i = 0; i < len; i++)
+        if (value[i] == ';' && (!i || is_blank(value[i - 1]))) len = i;
+    while (len && is_blank(value[len - 1])) len--;
+    f->value = mn_strndup(value, len);
+    if (!f->value) f->status = mn_fail_memory(f->err, len);
+    memcpy(out, at, head + 1);
+    memcpy(out + head + 1, "~", 2);
+    return head + 2;
+}
+
+/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one before; here both are
+ * lines like any other. */
 static char *read_line(char *out, int cap, void *arg) {
     ini_file *f = arg;
     if (f->rest == f->end || f->status != MN_OK) return NULL;
-    f->line++;
-    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *next = eol ? eol + 1 : f->end, *at = f->rest;
-    while (at < next && (*at == ' ' || *at == '\t')) at++;
-    size_t n = (size_t)(next - at);
-    if (n + 2 > (size_t)cap) {
-        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a line of %zu bytes, expected at most %d", f->path,
-                            f->line, n, cap - 2);
-        return NULL;
-    }
-    if (memchr(at, 0, n)) {
-        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte 0, expected text", f->path, f->line);
-        return NULL;
-    }
-    memcpy(out, at, n);
-    out[n] = 0;
-    f->rest = next;
+    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *end = eol ? eol : f->end, *at = f->rest;
+    f->rest = eol ? eol + 1 : f->end;
+    if (!f->line++ && end - at >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3)) at += 3;
+    if (end > at && end[-1] == '\r') end--;
+    while (at < end && is_blank(*at)) at++;
+    size_t n = (size_t)(end - at);
+    if (n && (*at == ';' || *at == '#')) n = 0;
+    for (size_t i = 0; i < n && f->status == MN_OK; i++)
+        if ((unsigned char)at[i] < 32 && at[i] != '\t')
+            f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text", f->path, f->line, at[i]);
+    if (f->status == MN_OK && n && *at == '[') f->status = check_section(f, at, n);
+    if (f->status == MN_OK && n + 2 > (size_t)cap)
+        n = shorten(f, at, n, out, (size_t)cap);
+    else if (f->status == MN_OK)
+        memcpy(out, at, n);
+    if (f->status != MN_OK) return NULL;
+    memcpy(out + n, "\n", 2);
     return out;
 }
 
 static mn_status fail_key(const ini_file *f, const char *section, const char *name) {
     mn_text known = {0};
-    for (size_t i = 0; i < MN_COUNT(keys); i++)
-        if (!strchr(keys[i].name, '.')) mn_text_printf(&known, "%s%s", known.len ? ", " : "", keys[i].name);
-    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key %s%s%s, expected one of %s, or a key in [plugin.ID]",
-            f->path, f->line, section, *section ? "." : "", name, known.failed ? "the known keys" : known.ptr);
+    size_t n = !strncmp(section, "plugin.", 7) ? strlen(section) : 0;
+    for (size_t i = 0; i < MN_COUNT(keys); i++) {
+        const char *key = keys[i].name;
+        if (n ? !strncmp(key, section, n) && key[n] == '.' : !strchr(key, '.'))
+            mn_text_printf(&known, "%s%s", known.len ? ", " : "", n ? key + n + 1 : key);
+    }
+    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key \"%s%s%s\", expected one of %s%s", f->path, f->line,
+            section, *section ? "." : "", name, known.failed || !known.len ? "the known keys" : known.ptr,
+            n ? "" : ", or a key in [plugin.ID]");
     mn_text_free(&known);
     return MN_BAD_INPUT;
 }
@@ -236,11 +298,10 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
         snprintf(full, sizeof full, "%s.%s", section, name); /* inih: both below 50 bytes */
     else
         snprintf(full, sizeof full, "%s", name);
-    if (strlen(section) >= 49 || strlen(name) >= 49) /* inih cuts there */
-        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of 49 bytes or more: %s", f->path, f->line, name);
-    if (of_plugin ? !is_plugin_key(full)
-                  : (*section && strcmp(section, "minerva") != 0) || !key_of(full) || strchr(full, '.'))
-        return fail_key(f, section, name);
+    if (strlen(name) >= NAME_CAP)
+        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", f->path, f->line, NAME_CAP,
+                       name);
+    if (of_plugin ? !is_plugin_key(full) : !key_of(full) || strchr(full, '.')) return fail_key(f, section, name);
     snprintf(where, sizeof where, ":%d", f->line);
     char *origin = joined(f->path, where, "");
     if (!origin) return mn_fail_memory(f->err, strlen(f->path));
@@ -257,7 +318,9 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
 
 static int on_line(void *arg, const char *section, const char *name, const char *value) {
     ini_file *f = arg;
-    if (f->status == MN_OK) f->status = lay_line(f, section, name, value);
+    if (f->status == MN_OK) f->status = lay_line(f, section, name, f->value ? f->value : value);
+    mn_free(f->value);
+    f->value = NULL;
     return f->status == MN_OK;
 }
 
@@ -277,11 +340,12 @@ static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error 
         if (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR) return MN_OK;
         return mn_fail(err, status, "%s", why.msg);
     }
-    ini_file f = {cfg, path, data, data + bytes, 0, from, MN_OK, err};
+    ini_file f = {cfg, path, data, data + bytes, 0, from, NULL, MN_OK, err};
     int code = ini_parse_stream(read_line, &f, on_line, &f);
     status = f.status;
     if (code > 0 && (status == MN_OK || code < f.line)) status = fail_syntax(&f, data, code);
     if (code < 0 && status == MN_OK) status = mn_fail_memory(err, bytes);
+    mn_free(f.value);
     mn_free(data);
     return status;
 }
@@ -300,13 +364,26 @@ static mn_status load_user_file(mn_config *cfg, mn_error *err) {
 
 extern char **environ;
 
+static mn_status load_variable(mn_config *cfg, const mn_config_key *key, const char *variable, mn_error *err) {
+    const char *value = secure_getenv(variable);
+    char origin[96];
+    if (!value || !*value) return MN_OK; /* empty = not set, as everywhere */
+    snprintf(origin, sizeof origin, "environment %s", variable);
+    return lay(cfg, key->name, value, origin, FROM_ENV, "environment", variable, err);
+}
+
+/* "MINERVA_CPU_SIMD_ISA" of "plugin.cpu_simd.isa" */
+static void plain_variable(const char *name, char *out, size_t cap) {
+    snprintf(out, cap, "MINERVA_%s", name + 7);
+    for (char *c = out; *c; c++) *c = *c == '.' || *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
+}
+
 static mn_status load_env(mn_config *cfg, mn_error *err) {
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
-        const char *value = secure_getenv(keys[i].env);
-        if (!value || !*value) continue; /* empty = not set, as everywhere */
-        char origin[64];
-        snprintf(origin, sizeof origin, "environment %s", keys[i].env);
-        mn_status status = lay(cfg, keys[i].name, value, origin, FROM_ENV, "environment", keys[i].env, err);
+        char plain[64] = "";
+        if (!strncmp(keys[i].name, "plugin.", 7)) plain_variable(keys[i].name, plain, sizeof plain);
+        mn_status status = *plain ? load_variable(cfg, &keys[i], plain, err) : MN_OK;
+        if (status == MN_OK) status = load_variable(cfg, &keys[i], keys[i].env, err);
         if (status != MN_OK) return status;
     }
     if (getauxval(AT_SECURE)) return MN_OK; /* more rights than its caller: as secure_getenv, no variable counts */
@@ -397,23 +474,13 @@ int32_t mn_config_log_level(const mn_config *cfg) { /* the choices stand in the 
     return choice_of(key_of("log_level")->choices, mn_config_get_str(cfg, "log_level"));
 }
 
-/* Whether var is "MINERVA_" + the upper-cased "ID.KEY" with the dot (and any dash) as an underscore. */
-static bool is_env_of(const char *var, const char *id_key) {
-    var += 8;
-    for (; *var && *id_key; var++, id_key++) {
-        char c = *id_key == '.' || *id_key == '-'   ? '_'
-                 : *id_key >= 'a' && *id_key <= 'z' ? (char)(*id_key - 32)
-                                                    : *id_key;
-        if (c != *var) return false;
-    }
-    return !*var && !*id_key;
-}
-
 /* The variable that sets this plugin's key, if it is the strongest source; else NULL. */
 static const setting *env_of(const mn_config *cfg, const char *name, const setting *s) {
     if (strncmp(name, "plugin.", 7) != 0 || (s && s->from >= FROM_ENV)) return NULL;
+    char plain[280];
+    plain_variable(name, plain, sizeof plain);
     for (size_t i = 0; i < cfg->n_env; i++)
-        if (is_env_of(cfg->env[i].name, name + 7)) return &cfg->env[i];
+        if (!strcmp(cfg->env[i].name, plain)) return &cfg->env[i];
     return NULL;
 }
 

@@ -3,7 +3,8 @@
  * stronger in front.
  *
  * A minerva.ini holds `key = value` lines for the keys of mn_config_keys (at the top or under [minerva]), and sections
- * [plugin.ID] whose keys are the plugin's own. MINERVA_<ID>_<KEY> in upper case sets a plugin's key, too. */
+ * [plugin.ID] whose keys are the plugin's own, checked where mn_config_keys lists some of them: then it lists all. MINERVA_<ID>_<KEY> in
+ * upper case sets a plugin's key, too. */
 #ifndef MN_CONFIG_H
 #define MN_CONFIG_H
 #include "base/base.h"
