@@ -29,6 +29,10 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
 const arg_row app_json_rows[APP_JSON_ROWS] = {
     {"--json", NULL, ARG_FLAG, F(json), 0, 0, NULL, "machine-readable output"},
 };
+const arg_row app_runtime_rows[APP_RUNTIME_ROWS] = {
+    {"--no-probe-cache", NULL, ARG_FLAG, F(no_probe_cache), 0, 0, NULL,
+     "ask plugins again instead of remembering what they did at an earlier start"},
+};
 
 double seconds(void) {
     struct timespec t;
@@ -53,7 +57,7 @@ int app_fail(app *a, mn_status status) {
 
 int app_open_runtime(app *a, const app_flags *flags) {
     char threads[24];
-    mn_setting settings[2];
+    mn_setting settings[3];
     mn_runtime_params params = {sizeof params, 0, settings};
     memset(a, 0, sizeof *a);
     a->flags = flags;
@@ -61,6 +65,7 @@ int app_open_runtime(app *a, const app_flags *flags) {
     snprintf(threads, sizeof threads, "%" PRId64, flags->threads);
     if (flags->threads) settings[params.n_settings++] = (mn_setting){"threads", threads};
     if (flags->device) settings[params.n_settings++] = (mn_setting){"device", flags->device};
+    if (flags->no_probe_cache) settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
 }

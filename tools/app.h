@@ -14,15 +14,16 @@ typedef struct {
     const char *model, *device;
     int64_t threads, ctx, rows;
     int precision, kv_k, kv_v; /* indices into the rows' choices */
-    int list_devices, json;
+    int list_devices, json, no_probe_cache;
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
-extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[];
+extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[], app_runtime_rows[];
 #define APP_MODEL_ROWS 1
 #define APP_DEVICE_ROWS 3
 #define APP_SESSION_ROWS 5
 #define APP_JSON_ROWS 1
+#define APP_RUNTIME_ROWS 1 /* of every subcommand that opens a runtime */
 
 typedef struct {
     const app_flags *flags;

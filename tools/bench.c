@@ -212,6 +212,7 @@ int cmd_bench(int argc, char **argv) {
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // -b means sequences here, and -c follows from the tests
     };
     const arg_page page = {

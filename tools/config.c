@@ -35,6 +35,7 @@ int cmd_config(int argc, char **argv) {
     const arg_group groups[] = {
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Settings of the command line", app_device_rows, 2, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {
         "config", "[--json]",

@@ -160,6 +160,7 @@ int cmd_inspect(int argc, char **argv) {
         {"Model", rows, COUNT(rows), &f},
         {"", app_model_rows, APP_MODEL_ROWS, &flags},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"inspect", "[MODEL] [--json]",
                            "Prints a model's metadata and tensors. Weights are not read.", groups, COUNT(groups)};

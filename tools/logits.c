@@ -106,6 +106,7 @@ int cmd_logits(int argc, char **argv) {
         {"Text and output", rows, COUNT(rows), &f},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows, 2, &flags}, // -c and -b: the precision is always exact
     };
     const arg_page page = {"logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",

@@ -21,6 +21,9 @@ static void as_json(const app *a, out_file *out) {
         json_key(&j, "abi"), json_z(&j, abi_text(p.abi, abi));
         json_key(&j, "status"), json_z(&j, p.status);
         json_key(&j, "reason"), json_z(&j, p.reason);
+        json_key(&j, "version"), json_z(&j, p.version);
+        json_key(&j, "vendor"), json_z(&j, p.vendor);
+        json_key(&j, "probe"), json_z(&j, p.probe);
         json_close(&j);
     }
     json_close(&j);
@@ -28,7 +31,8 @@ static void as_json(const app *a, out_file *out) {
 }
 
 static void as_table(const app *a, out_file *out) {
-    static const char *const columns[] = {"plugin", "kind", "abi", "status", "path", "reason", NULL};
+    static const char *const columns[] = {"plugin", "kind", "abi",    "version", "status",
+                                          "probe",  "path", "reason", NULL};
     table t;
     mn_plugin_item p;
     char abi[32];
@@ -37,7 +41,9 @@ static void as_table(const app *a, out_file *out) {
         table_cell(&t, "%s", p.id[0] ? p.id : "-");
         table_cell(&t, "%s", p.kind[0] ? p.kind : "-");
         table_cell(&t, "%s", p.abi ? abi_text(p.abi, abi) : "-");
+        table_cell(&t, "%s", p.version[0] ? p.version : "-");
         table_cell(&t, "%s", p.status);
+        table_cell(&t, "%s", p.probe[0] ? p.probe : "-");
         table_cell(&t, "%s", p.path);
         table_cell(&t, "%s", p.reason);
     }
@@ -48,7 +54,8 @@ static void as_table(const app *a, out_file *out) {
 int cmd_plugins(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "check")) return cmd_plugins_check(argc - 1, argv + 1);
     app_flags flags = {0};
-    const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
+    const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags},
+                                {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
     const arg_page page = {
         "plugins", "[--json]",
         "Lists the plugin files that were found, in the order of the search, and why one was refused.", groups,

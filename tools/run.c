@@ -136,6 +136,7 @@ int cmd_run(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"run", "[-m MODEL] [-p TEXT] [flags]",
                            "Answers one prompt (or a file of them). Standard output holds the answer only.", groups,

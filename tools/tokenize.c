@@ -60,6 +60,7 @@ int cmd_tokenize(int argc, char **argv) {
         {"Text", rows, COUNT(rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"tokenize", "[-m MODEL] (-p TEXT | --file F) [flags]",
                            "Prints the token ids of a text. The model needs no weights.", groups, COUNT(groups)};

@@ -58,9 +58,31 @@ mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *ou
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
     if (i >= n) return MN_END;
-    *out = (mn_plugin_item){
-        r[i].path, r[i].id.ptr ? r[i].id.ptr : "", r[i].kind, r[i].status, r[i].reason ? r[i].reason : "", r[i].abi, 0};
+    r += i;
+    *out = (mn_plugin_item){.path = r->path,
+                            .id = r->id.ptr ? r->id.ptr : "",
+                            .kind = r->kind,
+                            .status = r->status,
+                            .reason = r->reason,
+                            .abi = r->abi,
+                            .version = r->version,
+                            .vendor = r->vendor,
+                            .probe = r->probe.text};
     return MN_OK;
+}
+
+/* Free memory now; 0 = unknown. A device that tells it only when opened is asked if it is open: opening one for this question
+ * would start its driver and take the very memory. */
+static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
+    const mn_backend *b = d->plugin->backend;
+    mn_device_info now = {.size = sizeof now};
+    uint64_t free_bytes = 0, total;
+    if (!d->usable) return 0;
+    if (b->device_info(d->plugin->plugin->self, d->index, &now, NULL) == MN_OK && now.mem_free) return now.mem_free;
+    mn_device *device = mn_registry_device_opened(reg, d);
+    if (device && MN_HAS(mn_backend, b, device_memory) && b->device_memory(device, &free_bytes, &total, NULL) == MN_OK)
+        return free_bytes;
+    return 0;
 }
 
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
@@ -68,19 +90,14 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
     const mn_device_record *d = mn_registry_devices(rt->registry, &n);
     if (i >= n) return MN_END;
     d += i;
-    mn_device_info now = {.size = sizeof now};
-    uint64_t free_bytes = d->info.mem_free;
-    if (d->usable && !d->plugin->backend->device_info(d->plugin->plugin->self, d->index, &now, NULL))
-        free_bytes = now.mem_free;
-    *out = (mn_device_item){d->name,
-                            d->plugin->id.ptr ? d->plugin->id.ptr : "",
-                            d->info.name,
-                            d->info.uid,
-                            d->reason,
-                            d->info.mem_total,
-                            free_bytes,
-                            d->usable,
-                            0};
+    *out = (mn_device_item){.name = d->name,
+                            .plugin = d->plugin->id.ptr ? d->plugin->id.ptr : "",
+                            .description = d->info.name,
+                            .uid = d->info.uid,
+                            .reason = d->reason,
+                            .mem_total = d->info.mem_total,
+                            .mem_free = free_memory(rt->registry, d),
+                            .usable = d->usable};
     return MN_OK;
 }
 

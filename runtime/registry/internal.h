@@ -147,6 +147,7 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *candidate);
 typedef struct {
     char *folder; /* NULL = no cache */
     mn_text host; /* the part of the key that all plugins share */
+    bool forget;  /* probe_cache = false: nothing is found or kept, and what was kept is deleted */
 } mn_probe_cache;
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program); /* false = out of memory */
 void mn_probe_cache_close(mn_probe_cache *cache);

@@ -108,7 +108,7 @@ static char *cache_folder(void) {
 
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program) {
     *cache = (mn_probe_cache){0};
-    if (!mn_config_get_bool(cfg, "probe_cache")) return true;
+    cache->forget = !mn_config_get_bool(cfg, "probe_cache");
     cache->folder = cache_folder();
     if (!cache->folder) return false;
     if (*cache->folder == '/')
@@ -147,7 +147,9 @@ static bool read_own(const char *path, mn_text *out) {
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report) {
     char path[PATH_MAX];
     mn_text key = {0}, found = {0};
-    if (!cache->folder || !file_of(cache, file, path) || !read_own(path, &found)) return mn_text_free(&found), false;
+    if (!cache->folder || !file_of(cache, file, path)) return false;
+    if (cache->forget) return unlink(path), false;
+    if (!read_own(path, &found)) return mn_text_free(&found), false;
     put_key(cache, file, &key);
     if (!key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
         !memcmp(found.ptr, key.ptr, key.len)) {
@@ -174,7 +176,7 @@ static bool make_folder(const char *folder) {
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file, const mn_text *report) {
     char path[PATH_MAX];
     mn_text text = {0};
-    if (!cache->folder || !file_of(cache, file, path) || !make_folder(cache->folder)) return;
+    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !make_folder(cache->folder)) return;
     put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
     if (!text.failed && text.len < MAX_BYTES) mn_write_file(path, text.ptr, text.len, NULL);

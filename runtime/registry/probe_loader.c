@@ -29,8 +29,8 @@ static const char gguf[] = "GGUF" U32("\3") U64("\1") U64("\1")     /* one tenso
 static const char config[] =
     "{\"model_type\":\"llama\",\"num_attention_heads\":4,\"max_position_embeddings\":64,\"hidden_size\":8,"
     "\"num_hidden_layers\":2,\"intermediate_size\":16,\"vocab_size\":10,\"rms_norm_eps\":1e-5}";
-static const char safetensors[] = U64("\100") "{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
-                                              "                 " U64("\0");
+static const char safetensors[] = U64("\70") "{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}  "
+                                             "\0\0\0\0\0\0\0\0"; /* header, 8 bytes */
 static const char noise[] =
     "\x93\x1f\x07\xe2\x5b\xc8\x00\xff\x6d\xaa\x31\x84\xfe\x12\x99\x40\x7a\xd3\x0e\xb7\x68\x2c\xf5\x11"
     "\x93\x1f\x07\xe2\x5b\xc8\x00\xff\x6d\xaa\x31\x84\xfe\x12\x99\x40\x7a\xd3\x0e\xb7\x68\x2c\xf5\x11";

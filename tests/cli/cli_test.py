@@ -512,7 +512,7 @@ def test_lists_devices():
 def test_lists_plugins():
     plugins = minerva("plugins", "--json").json()
     for p in plugins:
-        equal(list(p), ["path", "id", "kind", "abi", "status", "reason"])
+        equal(list(p), ["path", "id", "kind", "abi", "status", "reason", "version", "vendor", "probe"])
     ok = {p["id"]: p for p in plugins if p["status"] == "ok"}
     for name, kind in (("reference", "backend"), ("cpu_simd", "backend"), ("gguf", "loader"), ("safetensors", "loader")):
         equal(ok[name]["kind"], kind)
