@@ -1,5 +1,6 @@
-/* devices.c -- minerva devices: what there is to run on. */
+/* devices.c -- minerva devices: what there is to run on, and why which of it would run a model. */
 #include "app.h"
+#include <cjson/cJSON.h>
 #include <string.h>
 
 static void as_json(const app *a, out_file *out) {
@@ -39,10 +40,179 @@ static void as_table(const app *a, out_file *out) {
     table_free(&t);
 }
 
+/* ---- --explain: the record of mn_model_explain, as it is or as text ------------------------------------------------ */
+static const char *text_of(const cJSON *o, const char *key) {
+    const char *z = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+    return z ? z : "";
+}
+static double number_of(const cJSON *o, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : 0;
+}
+static const char *bytes_of(const cJSON *o, const char *key, char dst[32]) {
+    return human_bytes((uint64_t)number_of(o, key), dst);
+}
+
+static void say_verdicts(const cJSON *step, out_file *out) {
+    const cJSON *op;
+    out_printf(out, "; %.0f of %.0f nodes", number_of(step, "supported"), number_of(step, "nodes"));
+    cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(step, "ops")) {
+        static const char *const verdicts[] = {"native", "slow", "ask", "no"};
+        const char *type = text_of(op, "type"), *reason = text_of(op, "reason");
+        out_printf(out, "\n              %s%s%s:", text_of(op, "op"), *type ? " " : "", type);
+        for (size_t i = 0; i < COUNT(verdicts); i++)
+            if (number_of(op, verdicts[i]) > 0) out_printf(out, " %.0f %s", number_of(op, verdicts[i]), verdicts[i]);
+        if (*reason) out_printf(out, " (%s)", reason);
+    }
+}
+
+static void say_memory(const cJSON *step, out_file *out) {
+    char a[32], b[32], c[32], d[32], e[32];
+    if (cJSON_HasObjectItem(step, "need"))
+        out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free", bytes_of(step, "weights", a),
+                   bytes_of(step, "kv", b), text_of(step, "kv_type"), bytes_of(step, "scratch", c),
+                   bytes_of(step, "need", d), bytes_of(step, "free", e));
+    out_printf(out, "; class %s", text_of(step, "class"));
+}
+
+static void say_rates(const cJSON *step, out_file *out) {
+    const cJSON *type;
+    out_printf(out, "; %s", text_of(step, "source"));
+    cJSON_ArrayForEach(type, cJSON_GetObjectItemCaseSensitive(step, "types"))
+        out_printf(out, "; %s %.3g GB/s, %.3g TFLOP/s", text_of(type, "type"), number_of(type, "decode_gbps"),
+                   number_of(type, "prefill_tflops"));
+    out_printf(out, "; %.3g us per node, %.3g per segment, %.3g per copy", number_of(step, "node_us"),
+               number_of(step, "step_us"), number_of(step, "copy_us"));
+}
+
+static void say_device(const cJSON *step, out_file *out) {
+    char total[32];
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"))) return;
+    out_printf(out, "; %s (%s), %s, driver %s", text_of(step, "description"), text_of(step, "kind"),
+               bytes_of(step, "mem_total", total), text_of(step, "driver"));
+}
+
+static void say_score(const cJSON *step, out_file *out) {
+    out_printf(out, "; %.4g us per token", number_of(step, "us_per_token"));
+}
+
+static void say_step(const cJSON *step, out_file *out) {
+    static const struct {
+        const char *step;
+        void (*say)(const cJSON *, out_file *);
+    } more[] = {{"verdicts", say_verdicts},
+                {"memory", say_memory},
+                {"rates", say_rates},
+                {"device", say_device},
+                {"score", say_score}};
+    const char *name = text_of(step, "step"), *text = text_of(step, "text");
+    int ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"));
+    out_printf(out, "  %-10s  %s%s%s", name, ok ? "ok" : "NO", *text ? ": " : "", text);
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (!strcmp(more[i].step, name)) more[i].say(step, out);
+    out_puts(out, "\n");
+}
+
+static void say_placement(const cJSON *placement, out_file *out) {
+    const cJSON *s;
+    char need[32];
+    out_printf(out, "placement: %s: %s\n", text_of(placement, "device"), text_of(placement, "why"));
+    cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(placement, "segments")) {
+        const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(s, "nodes"),
+                    *layers = cJSON_GetObjectItemCaseSensitive(s, "layers");
+        out_printf(out, "  nodes %d-%d", cJSON_GetArrayItem(nodes, 0)->valueint,
+                   cJSON_GetArrayItem(nodes, 1)->valueint - 1);
+        if (cJSON_IsArray(layers))
+            out_printf(out, ", layers %d-%d", cJSON_GetArrayItem(layers, 0)->valueint,
+                       cJSON_GetArrayItem(layers, 1)->valueint);
+        out_printf(out, ": %s, %s\n", text_of(s, "device"), bytes_of(s, "need", need));
+    }
+    out_printf(out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
+               number_of(placement, "copies"), number_of(placement, "us_per_token"), number_of(placement, "copy_us"));
+}
+
+static void explain_as_text(const cJSON *record, out_file *out) {
+    const cJSON *c, *step, *request = cJSON_GetObjectItemCaseSensitive(record, "request"),
+                           *placement = cJSON_GetObjectItemCaseSensitive(record, "placement");
+    out_printf(out, "model %s\ndevice %s, class %s, context %.0f x %.0f\n\n",
+               text_of(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"), text_of(request, "device"),
+               text_of(request, "class"), number_of(request, "sequences"), number_of(request, "context"));
+    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(record, "candidates")) {
+        const char *device = text_of(c, "device"), *plugin = text_of(c, "plugin");
+        out_printf(out, "%s: %s\n",
+                   *device   ? device
+                   : *plugin ? plugin
+                             : base_name(text_of(c, "path")),
+                   text_of(c, "outcome"));
+        cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(c, "steps")) say_step(step, out);
+        out_puts(out, "\n");
+    }
+    if (cJSON_IsObject(placement))
+        say_placement(placement, out);
+    else
+        out_printf(out, "placement: none: %s\n", text_of(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
+}
+
+static int explain(const app_flags *flags) {
+    app a = {0};
+    char *json = NULL;
+    out_file out = out_stdout();
+    int code = app_open_model(&a, flags);
+    mn_session_params params = {.size = sizeof params,
+                                .device = flags->device,
+                                .precision = (uint32_t)flags->precision,
+                                .n_ctx = (uint32_t)flags->ctx,
+                                .n_batch = (uint32_t)flags->rows};
+    mn_status status = code ? MN_OK : mn_model_explain(a.model, &params, &json, &a.err);
+    if (status != MN_OK) code = app_fail(&a, status);
+    if (!code && flags->json)
+        out_puts(&out, json), out_puts(&out, "\n");
+    else if (!code) {
+        cJSON *record = cJSON_Parse(json);
+        if (record)
+            explain_as_text(record, &out);
+        else
+            code = complain(EXIT_NO_MEMORY, "out of memory");
+        cJSON_Delete(record);
+    }
+    mn_json_free(json);
+    app_close(&a);
+    return out_finish(&out, code);
+}
+
+typedef struct {
+    int explain;
+} devices_flags;
+static const arg_row devices_rows[] = {
+    {"--explain", NULL, ARG_FLAG, offsetof(devices_flags, explain), 0, 0, NULL,
+     "for every plugin file and device: each step up to the decision for a model"},
+};
+
 int cmd_devices(int argc, char **argv) {
+    enum { SESSION_ROWS = 3 }; /* -c, -b, --precision */
     app_flags flags = {0};
-    const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags}};
-    const arg_page page = {"devices", "[--json]", "Lists the devices of all plugins, and why one is not usable.",
-                           groups, COUNT(groups)};
-    return app_list(&page, &flags, argc, argv, as_json, as_table);
+    devices_flags own = {0};
+    const arg_group groups[] = {{"Choice", devices_rows, COUNT(devices_rows), &own},
+                                {"Model (with --explain)", app_model_rows, APP_MODEL_ROWS, &flags},
+                                {"Device (with --explain)", app_device_rows, APP_DEVICE_ROWS, &flags},
+                                {"Session (with --explain)", app_session_rows, SESSION_ROWS, &flags},
+                                {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+                                {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
+    const arg_page page = {
+        "devices", "[--explain [-m MODEL] [--device DEVICES] [-c N]] [--json]",
+        "Lists the devices of all plugins, and why one is not usable; or explains which of them would run a model.",
+        groups, COUNT(groups)};
+    int code = args_parse(&page, argc, argv);
+    if (code != ARGS_OK) return code;
+    if (own.explain) return explain(&flags);
+    if (flags.model || flags.device || flags.ctx || flags.rows || flags.precision)
+        return complain(EXIT_USAGE, "minerva devices: a model, devices or sizes are given without --explain");
+    app a = {0};
+    out_file out = out_stdout();
+    if ((code = app_open_runtime(&a, &flags)) == 0) {
+        (flags.json ? as_json : as_table)(&a, &out);
+        code = out_finish(&out, 0);
+    }
+    app_close(&a);
+    return code;
 }
