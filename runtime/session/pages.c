@@ -7,7 +7,7 @@ static int32_t *row(const mn_session *s, uint32_t seq) {
 
 bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions) {
     mn_sequence *q = &s->seqs[seq];
-    uint32_t per = s->engine->kv.page_tokens, want = (n_positions + per - 1) / per;
+    uint32_t per = s->engine->page_tokens, want = (n_positions + per - 1) / per;
     while (q->n_pages < want) {
         if (!s->n_free) return false;
         int32_t page = s->free_pages[--s->n_free];
@@ -40,7 +40,7 @@ void mn_pages_settle(mn_session *s) {
 }
 
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions, mn_error *err) {
-    uint32_t per = s->engine->kv.page_tokens, full = n_positions / per, rest = n_positions % per;
+    uint32_t per = s->engine->page_tokens, full = n_positions / per, rest = n_positions % per;
     for (uint32_t i = 0; i < full; i++) {
         int32_t page = row(s, from)[i];
         s->page_refs[page]++;

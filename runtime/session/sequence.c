@@ -53,11 +53,16 @@ static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_
     return st;
 }
 
+mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_slot state = {.pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn};
+    return mn_engine_reset_slot(s->engine, seq, &state, &q->params, err);
+}
+
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
     const uint32_t room = s->n_ctx - q->n_tokens + 1;
-    mn_slot state = {.pos = (int32_t)q->n_enqueued};
     mn_status st = set_params(s, params, &q->params, err);
     if (st) return st;
     uint32_t asked = params && params->size >= offsetof(mn_sample_params, max_new) + 4 ? params->max_new : 0;
@@ -66,7 +71,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     q->n_literal = q->n_tokens;
     q->n_drawn = q->n_draw_enqueued = 0;
     q->epoch++;
-    st = mn_engine_reset_slot(s->engine, seq, &state, &q->params, err);
+    q->running = true; /* so that it is woken with the others if the device is lost here */
+    st = mn_failover(s, mn_seq_wake(s, seq, err), err);
     q->running = !st;
     return st;
 }
@@ -77,7 +83,7 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
         if (q->used) continue;
         q->used = true;
         q->running = false;
-        q->n_tokens = q->n_literal = q->n_enqueued = q->n_pages = 0;
+        q->n_tokens = q->n_literal = q->n_enqueued = q->n_pages = q->n_restore = 0;
         *seq = (int32_t)i;
         return MN_OK;
     }
@@ -86,8 +92,11 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
 
 mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq,
                         mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
     int32_t i = 0;
+    if (!err) err = &why;
     mn_status st = check_ids(s, ids, n, 0, err);
+    if (!st) st = mn_failover_ready(s, err);
     if (!st) st = claim(s, &i, err);
     if (st) return st;
     memcpy(s->seqs[i].tokens, ids, n * sizeof *ids);
@@ -102,8 +111,11 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_
 
 mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n, const mn_sample_params *params,
                         mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    if (!err) err = &why;
     mn_status st = check_seq(s, seq, true, err);
     if (!st) st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
+    if (!st) st = mn_failover_ready(s, err);
     if (st) return st;
     mn_sequence *q = &s->seqs[seq];
     memcpy(q->tokens + q->n_tokens, ids, n * sizeof *ids);
@@ -114,8 +126,11 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
 }
 
 mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
     int32_t i = 0;
+    if (!err) err = &why;
     mn_status st = check_seq(s, seq, true, err);
+    if (!st) st = mn_failover_ready(s, err);
     if (!st) st = claim(s, &i, err);
     if (st) return st;
     const mn_sequence *from = &s->seqs[seq];
@@ -124,8 +139,10 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     to->n_tokens = from->n_tokens;
     to->n_literal = to->n_tokens;
     to->n_enqueued = from->n_enqueued;
+    to->n_restore = from->n_restore;
     st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, from->n_enqueued, err);
     if (!st) st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, from->n_enqueued, err);
+    st = mn_failover(s, st, err); /* then the tokens are all that there is to copy */
     if (st)
         mn_seq_free(s, i);
     else

@@ -3,7 +3,9 @@
  * Steps are enqueued up to `ring` ahead of the first unread one. A sequence that goes on is not waited for: its row says
  * "the id that slot s drew last at the position where slot s stands", so the host needs no result to enqueue the next step.
  * When a stop id turns up some steps late, the device has stored nothing after it (the slot is done) and the host drops
- * what those steps say. */
+ * what those steps say.
+ *
+ * A device that is lost is left for another one (failover.c); the caller of a session sees a line in the log. */
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
 #include "api/api.h"
@@ -18,6 +20,7 @@ typedef struct {
     int32_t *tokens; /* [n_ctx + 1]: prompt and drawn ids that the host has seen */
     uint32_t n_tokens, n_literal, n_enqueued;
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
+    uint32_t n_restore;                       /* positions below it were run before a device was lost */
     uint32_t n_pages;                         /* entries of its row of the page table */
     mn_slot_params params;
 } mn_sequence;
@@ -29,7 +32,7 @@ typedef struct {
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns;
-    uint32_t n_out, n_prompt_rows;
+    uint32_t n_out, n_prompt_rows, n_restored_rows;
     mn_step_out *outs; /* [n_seq] */
 } mn_step;
 
@@ -41,8 +44,12 @@ typedef struct {
 struct mn_session {
     mn_model *model;
     const mn_model_graph *graph;
+    mn_request request;
+    uint32_t run_ahead; /* as asked; 0 = by the device */
     mn_placement placement;
-    mn_engine *engine;
+    uint32_t n_placed; /* engines so far */
+    mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
+    mn_text lost;      /* the devices lost since the last engine, with their reasons */
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     mn_sequence *seqs; /* [n_seq] */
     /* pages */
@@ -60,8 +67,26 @@ struct mn_session {
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
-    char *device, *description;
+    mn_arena names; /* what mn_session_get_info has handed out stays valid */
+    const char *device, *description, *why;
 };
+
+/* place.c: what a session has per engine: the choice, the engine, page tables, the ring of steps. On a failure *fault is the device
+ * that was lost, NULL = none was; the caller clears up with mn_session_unplace, which may be called at any time. */
+mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err);
+void mn_session_unplace(mn_session *s); /* drops the steps in flight; sequences keep their tokens and nothing else */
+
+/* failover.c: with another engine the sequences go on from their tokens: what was drawn and given out is prefilled again, what was
+ * not is drawn again, the same ids, since a draw depends on seed and position alone. err is never NULL. */
+mn_status mn_failover_place(mn_session *s,
+                            mn_error *err); /* takes devices until one is not lost; wakes the sequences */
+/* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session stands on another device, and that the
+ * call is to be made again (if its effect was not the sequences' own). */
+mn_status mn_failover(mn_session *s, mn_status st, mn_error *err);
+mn_status mn_failover_ready(mn_session *s, mn_error *err); /* before the first engine call */
+
+/* sequence.c: writes the slot of a sequence that runs. */
+mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
 
 /* pages.c */
 bool mn_pages_reserve(mn_session *s, uint32_t seq,
@@ -73,7 +98,6 @@ mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_p
 /* step.c */
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);              /* false = nothing to do now */
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err); /* the oldest in flight */
-mn_status mn_step_drain(mn_session *s, mn_error *err); /* waits for all, drops what they say */
-/* Symbol values of a step with these sizes; devices that capture graphs get them rounded up. */
-void mn_step_symbols(const mn_session *s, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs, int64_t *symbols);
+mn_status mn_step_drain(mn_session *s, mn_error *err);   /* waits for all, drops what they say */
+void mn_step_forget(mn_session *s, const mn_step *step); /* its rows count as done: they will be restored */
 #endif

@@ -45,24 +45,12 @@ static void feed_prompt(builder *b, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];
     uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->n_rows);
     if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n)) return;
+    const uint32_t again = q->n_restore > q->n_enqueued ? MN_MIN(n, q->n_restore - q->n_enqueued) : 0;
     add_rows(b, seq, n, true);
     q->n_enqueued += n;
-    b->step->n_prompt_rows += n;
+    b->step->n_prompt_rows += n - again;
+    b->step->n_restored_rows += again;
     if (q->n_enqueued == q->n_literal && q->limit) add_output(b, seq);
-}
-
-static uint32_t round_up(uint32_t n, uint32_t max) {
-    uint32_t p = 1;
-    while (p < n) p *= 2;
-    return MN_MIN(p, max);
-}
-
-void mn_step_symbols(const mn_session *s, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs, int64_t *symbols) {
-    bool captures = s->engine->async;
-    memcpy(symbols, s->engine->symbol_max, sizeof s->engine->symbol_max);
-    symbols[MN_SYM_TOKENS] = captures ? round_up(n_rows, s->n_batch) : n_rows;
-    symbols[MN_SYM_OUTPUTS] = captures && n_out ? round_up(n_out, s->n_outputs) : n_out;
-    symbols[MN_SYM_SEQS] = captures ? round_up(n_seqs, s->n_seq) : n_seqs;
 }
 
 /* Everything but the page table starts as padding. */
@@ -78,7 +66,7 @@ static mn_status submit(builder *b, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     const size_t bytes = s->engine->in.total * sizeof *s->packed;
     bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes); /* a steady decode writes nothing */
-    mn_step_symbols(s, b->n_rows, b->n_out, b->n_seqs, symbols);
+    mn_engine_symbols(s->engine, b->n_rows, b->n_out, b->n_seqs, symbols);
     b->step->number = s->enqueued;
     b->step->n_out = b->n_out;
     b->step->start_ns = mn_now_ns();
@@ -98,7 +86,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     mn_step *step = &s->ring[s->enqueued % s->ring_size];
     builder b = {.s = s, .step = step};
     step->event = NULL;
-    step->n_prompt_rows = 0;
+    step->n_prompt_rows = step->n_restored_rows = 0;
     clear_inputs(s);
     for (uint32_t i = 0; i < s->n_seq; i++)
         if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal) continue_sequence(&b, i);
@@ -106,10 +94,13 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
         if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal) feed_prompt(&b, i);
     if (!b.n_rows) return MN_OK;
     mn_status st = submit(&b, err);
+    if (st) mn_step_forget(s, step);
     s->stats.host_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
     *enqueued = !st;
     return st;
 }
+
+void mn_step_forget(mn_session *s, const mn_step *step) { s->stats.n_prompt += step->n_prompt_rows; }
 
 static bool is_stop(const mn_sequence *q, int32_t id) {
     for (int32_t i = 0; i < q->params.n_stop; i++)
@@ -142,7 +133,10 @@ static void account(mn_session *s, const mn_step *step) {
     s->last_complete_ns = now;
     s->stats.n_steps++;
     s->stats.n_prompt += step->n_prompt_rows;
-    if (step->n_prompt_rows)
+    s->stats.n_restored += step->n_restored_rows;
+    if (step->n_restored_rows)
+        s->stats.restore_s += dt;
+    else if (step->n_prompt_rows)
         s->stats.prompt_s += dt;
     else
         s->stats.decode_s += dt;
@@ -165,7 +159,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st == MN_CANCELLED) return st;
     s->completed++;
     mn_pages_settle(s);
-    if (st) return st;
+    if (st) return mn_step_forget(s, step), st;
     account(s, step);
     const int32_t *ids = mn_engine_ids(s->engine, at);
     for (uint32_t i = 0; i < step->n_out; i++) {

@@ -1,0 +1,49 @@
+/* layout.c -- where the inputs lie in the packed block, and how large tensors are. */
+#include "program/parts.h"
+#include <string.h>
+
+enum { ALIGN = 16 /* int32s: 64 bytes */ };
+
+static uint32_t place(mn_input_layout *l, int64_t n) {
+    uint32_t at = l->total;
+    l->total += (uint32_t)((n + ALIGN - 1) / ALIGN * ALIGN);
+    return at;
+}
+
+void mn_inputs_lay_out(const int64_t *s, mn_input_layout *l) {
+    *l = (mn_input_layout){0};
+    l->src = place(l, s[MN_SYM_TOKENS]);
+    l->pos = place(l, s[MN_SYM_TOKENS]);
+    l->row_slot = place(l, s[MN_SYM_TOKENS]);
+    l->seqs = place(l, s[MN_SYM_SEQS] * 4);
+    l->pages = place(l, s[MN_SYM_SLOTS] * s[MN_SYM_PAGES]);
+    l->out_row = place(l, s[MN_SYM_OUTPUTS]);
+    l->out_slot = place(l, s[MN_SYM_OUTPUTS]);
+}
+
+void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed) {
+    const uint32_t ratio = d->n_pages / e->n_pages;
+    const size_t n = (size_t)e->symbol_max[MN_SYM_SLOTS] * e->n_pages;
+    memcpy(d->packed, packed, e->in.pages * sizeof *packed); /* equal up to the page table */
+    memcpy(d->packed + d->in.out_row, packed + e->in.out_row, (e->in.total - e->in.out_row) * sizeof *packed);
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < ratio; k++)
+            d->packed[d->in.pages + i * ratio + k] = packed[e->in.pages + i] * (int32_t)ratio + (int32_t)k;
+}
+
+bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes) {
+    const mn_tensor *t = &g->tensors[tensor];
+    const bool is_float = t->dtype.id == MN_F16 || t->dtype.id == MN_BF16 || t->dtype.id == MN_F32;
+    uint64_t n = is_float ? 4 : t->dtype.block_bytes;
+    for (uint32_t i = 0; i < t->n_dim; i++) {
+        int64_t d = t->dim[i] < 0 ? symbols[~t->dim[i]] : t->dim[i];
+        if (d < 0 || !mn_mul_u64(n, (uint64_t)d, &n)) return false;
+    }
+    *bytes = n;
+    return true;
+}
+
+uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor) {
+    while (g->tensors[tensor].alias_of >= 0) tensor = (uint32_t)g->tensors[tensor].alias_of;
+    return tensor;
+}

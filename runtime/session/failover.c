@@ -1,0 +1,51 @@
+/* failover.c -- a device is lost: it is quarantined, the devices are asked again, and the sequences go on from their tokens. */
+#include "session/session.h"
+
+static void lose(mn_session *s, const mn_device_record *d, const char *why) {
+    mn_registry_quarantine(s->model->rt->registry, d, why);
+    mn_text_printf(&s->lost, "%s%s was lost (%s)", s->lost.len ? ", " : "", d->name, *why ? why : "it gave no reason");
+}
+
+static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; s->seqs && i < s->n_seq && !st; i++)
+        if (s->seqs[i].running) st = mn_seq_wake(s, i, err);
+    *fault = st ? s->engine->fault : NULL;
+    return st;
+}
+
+static mn_status report(mn_session *s, mn_status st, mn_error *err) {
+    const char *lost = s->lost.ptr ? s->lost.ptr : "";
+    if (!s->lost.len) return st;
+    if (st) return mn_fail_in(err, st, "%s, and nothing else that is allowed can go on", lost);
+    mn_log(MN_LOG_WARN, "%s; going on with %s", lost, s->device);
+    mn_text_free(&s->lost);
+    return MN_OK;
+}
+
+mn_status mn_failover_place(mn_session *s, mn_error *err) {
+    const mn_device_record *fault = NULL;
+    mn_status st;
+    size_t left;
+    mn_registry_devices(s->model->rt->registry, &left);
+    do {
+        st = mn_session_place(s, &fault, err);
+        if (!st) st = wake_all(s, &fault, err);
+        if (MN_STATUS_CLASS(st) != MN_CLASS_LOST) fault = NULL;
+        if (fault) lose(s, fault, err->msg);
+        if (st) mn_session_unplace(s);
+    } while (fault && left--);
+    return report(s, st, err);
+}
+
+mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
+    if (MN_STATUS_CLASS(st) != MN_CLASS_LOST || !s->engine || !s->engine->fault) return st;
+    const uint64_t begin = mn_now_ns();
+    lose(s, s->engine->fault, err->msg);
+    mn_session_unplace(s);
+    st = mn_failover_place(s, err);
+    s->stats.restore_s += (double)(mn_now_ns() - begin) * 1e-9;
+    return st;
+}
+
+mn_status mn_failover_ready(mn_session *s, mn_error *err) { return s->engine ? MN_OK : mn_failover_place(s, err); }
