@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 1 << 20, MAX_META = 1 << 20 };
+enum { MAX_TENSORS = 1 << 20, MAX_META = 1 << 20, MAX_PLANES = 1 << 20 };
 
 static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, const mn_loader_ref **out,
                                mn_error *err) {
@@ -82,7 +82,7 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     e->n_elements = 1;
     e->bytes = 0;
     if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes ||
-        t->plane_stride < MN_UP_TO(mn_plane, stride))
+        (uint64_t)t->n_parts * t->n_planes > MAX_PLANES || t->plane_stride < MN_UP_TO(mn_plane, stride))
         return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete", m->path,
                        MN_STR_ARG(t->name));
     for (uint32_t d = 0; d < t->n_dim; d++)
