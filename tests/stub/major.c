@@ -12,8 +12,11 @@ static const void *query(void *self, const char *id) {
     return NULL;
 }
 
+static void shut_down(void *self) { (void)self; }
+
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    static const mn_plugin plugin = {.size = sizeof plugin, .abi = MN_ABI(7, 0), .id = {"major", 5}, .query = query};
+    static const mn_plugin plugin = {
+        .size = sizeof plugin, .abi = MN_ABI(7, 0), .id = {"major", 5}, .query = query, .shutdown = shut_down};
     (void)host, (void)err;
     return &plugin;
 }

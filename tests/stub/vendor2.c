@@ -270,6 +270,12 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
     return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
 }
 
+static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *list, uint32_t n,
+                         uint32_t stride, mn_error *err) {
+    (void)q, (void)kv, (void)l, (void)list, (void)n, (void)stride;
+    return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
+}
+
 /* ---- memory and queues ---- */
 
 static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
@@ -625,6 +631,7 @@ static const mn_backend backend = {
     .weights_seal = weights_seal,
     .weights_free = weights_free,
     .kv_layout = kv_layout,
+    .kv_copy = kv_copy,
     .compile = compile,
     .program_free = program_free,
     .context_create = context_create,
