@@ -58,6 +58,7 @@ static void step(json *j, const char *name, bool ok, const char *text) {
 static const char *failed_step(const mn_plugin_record *r) {
     static const char *const where[][2] = {{"refused", "file"}, {"incompatible", "abi"}, {"crashed", "probe"},
                                            {"hung", "probe"},   {"failed", "load"},      {"shadowed", "id"}};
+    if (!strcmp(r->status, "failed") && r->probe.done && !r->probe.ok) return "probe";
     for (size_t i = 0; i < MN_COUNT(where); i++)
         if (!strcmp(r->status, where[i][0])) return where[i][1];
     return "";

@@ -272,11 +272,11 @@ static void list_refusals(chooser *c, mn_text *out) {
     }
 }
 
-static mn_status no_such_device(chooser *c, mn_str name) {
+static mn_status no_such_device(chooser *c, mn_str name, const char *why) {
     mn_text list = {0};
     list_devices(c->reg, &list);
-    mn_status st = mn_fail(c->err, MN_NO_DEVICE, "there is no device \"%.*s\"; there are: %s", MN_STR_ARG(name),
-                           list.ptr ? list.ptr : "");
+    mn_status st = mn_fail(c->err, MN_NO_DEVICE, "there is no device \"%.*s\"%s%s%s; there are: %s", MN_STR_ARG(name),
+                           *why ? " (" : "", why, *why ? ")" : "", list.ptr ? list.ptr : "");
     mn_text_free(&list);
     return st;
 }
@@ -329,11 +329,29 @@ typedef struct {
     mn_text passed_over;
 } listed;
 
+/* Why there is no device of that name: its plugin's file may be there and have failed. */
+static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
+    size_t n;
+    const mn_plugin_record *r = mn_registry_plugins(c->reg, &n);
+    mn_str id = {name.ptr, name.len};
+    for (uint64_t i = 0; i < name.len && id.len == name.len; i++)
+        if (name.ptr[i] == ':') id.len = i;
+    snprintf(out, cap, "no such device");
+    for (size_t i = 0; i < n; i++) {
+        const char *slash = strrchr(r[i].path, '/'), *file = slash ? slash + 1 : r[i].path;
+        bool same = r[i].id.len ? mn_str_eq(r[i].id, id) : (mn_str_eq((mn_str){file, strcspn(file, ".")}, id));
+        if (same && strcmp(r[i].status, "ok") && strcmp(r[i].status, "shadowed"))
+            snprintf(out, cap, "%s: %.300s", r[i].status, r[i].reason);
+    }
+}
+
 /* One name: into the order, or passed over, or an error. */
 static mn_status add_named(chooser *c, mn_str name, bool fallback, listed *l) {
     const mn_device_record *d = mn_registry_device(c->reg, name);
     uint32_t at = 0;
-    if (!d && !fallback) return no_such_device(c, name);
+    char missing[360];
+    if (!d) why_missing(c, name, missing, sizeof missing);
+    if (!d && !fallback) return no_such_device(c, name, strcmp(missing, "no such device") ? missing : "");
     mn_status st = d ? ask(c, d, &at) : MN_OK;
     if (st) return st;
     if (d && can_some(c, at)) {
@@ -342,7 +360,7 @@ static mn_status add_named(chooser *c, mn_str name, bool fallback, listed *l) {
         l->n_named = l->w.n;
         return MN_OK;
     }
-    const char *why = d ? offer(c, at)->reason : "no such device";
+    const char *why = d ? offer(c, at)->reason : missing;
     mn_text_printf(&l->passed_over, "%s%.*s (%s)", l->passed_over.len ? "; " : "", MN_STR_ARG(name), why);
     return fallback ? MN_OK : nothing(c, NULL);
 }
