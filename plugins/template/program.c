@@ -71,10 +71,22 @@ bool t_size(const mn_graph *g, const mn_tensor *t, const int64_t *values, t_oper
 
 /* ---- verdicts ------------------------------------------------------------------------------------------------------------ */
 
+/* Something that this version does not know, and that is used: an operand that is there, an attribute that is not 0. */
+static bool has_more(const mn_graph *g, const mn_node *n, const t_kernel *k) {
+    for (uint32_t i = k->n_in; i < n->n_in; i++)
+        if (t_in(g, n, i) >= 0) return true;
+    for (uint32_t i = k->n_out; i < n->n_out; i++)
+        if (t_out(g, n, i) >= 0) return true;
+    for (uint32_t i = k->n_attr; i < n->n_attr; i++)
+        if (g->attrs[n->attr_off + i]) return true;
+    return false;
+}
+
 static uint32_t judge(const mn_graph *g, const mn_node *n) {
     const t_kernel *k = t_kernel_of(n->op);
     if (!k) return T_OP;
-    return n->contract > k->contract ? T_CONTRACT : k->judge(g, n);
+    if (n->contract > k->contract) return T_CONTRACT;
+    return has_more(g, n, k) ? T_EXTRA : k->judge(g, n);
 }
 
 /* Pure: no device work. The host asks once per graph, before any weight is read; it shows the reasons. */
@@ -99,6 +111,7 @@ static mn_status place_outputs(mn_program *p, const mn_node *n, mn_error *err) {
     for (uint32_t j = 0; j < n->n_out; j++) {
         int32_t t = t_out(p->graph, n, j);
         t_operand o;
+        if (t < 0) continue;
         if (!t_size(p->graph, t_tensor(p->graph, t), p->symbol_max, &o))
             return t_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", T_NAME(t_tensor(p->graph, t)));
         uint64_t bytes = ((uint64_t)o.n * sizeof(float) + T_ALIGN - 1) / T_ALIGN * T_ALIGN;
@@ -268,7 +281,7 @@ static mn_status fill_call(const mn_context *c, const mn_node *n, t_call *call, 
     call->n_in = n->n_in, call->n_out = n->n_out;
     call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr;
     for (uint32_t j = 0; j < T_MAX_IN && !s; j++) s = operand(c, t_in(g, n, j), &call->in[j], err);
-    for (uint32_t j = 0; j < n->n_out && !s; j++) s = operand(c, t_out(g, n, j), &call->out[j], err);
+    for (uint32_t j = 0; j < T_MAX_LINEAR && !s; j++) s = operand(c, t_out(g, n, j), &call->out[j], err);
     return s;
 }
 

@@ -99,13 +99,13 @@ typedef struct {
 } t_call;
 
 /* Why a node is refused: the host hands the number back to reason() and shows the text to users. */
-enum { T_YES, T_OP, T_CONTRACT, T_ACTIVATION, T_WEIGHT, T_VECTOR, T_SHAPE, T_VIEW, T_MANY, T_ACT, T_N_REASONS };
+enum { T_YES, T_OP, T_CONTRACT, T_ACTIVATION, T_WEIGHT, T_VECTOR, T_SHAPE, T_VIEW, T_ACT, T_EXTRA, T_N_REASONS };
 extern const char *const t_reasons[T_N_REASONS];
 
-/* A kernel is one row: the op, the newest contract version it obeys, what it says about a node, and the work, of which
- * worker i of n does its share. Adding an op is a row and two functions in kernels.c. */
+/* A kernel is one row: the op, the newest contract version it obeys, how many operands and attributes that version has, what it
+ * says about a node, and the work, of which worker i of n does its share. Adding an op is a row and two functions in kernels.c. */
 typedef struct {
-    uint32_t op, contract;
+    uint32_t op, contract, n_in, n_out, n_attr;
     uint32_t (*judge)(const mn_graph *g, const mn_node *n);
     void (*run)(const t_call *c, uint32_t i, uint32_t n);
 } t_kernel;
