@@ -108,6 +108,7 @@ const mn_backend mnc_backend = {
     .device_info = mnc_device_info,
     .device_open = mnc_device_open,
     .device_close = mnc_device_close,
+    .device_memory = mnc_device_memory,
     .self_test = mnc_self_test,
     .contracts = mnc_contracts,
     .supports = mnc_supports,

@@ -87,3 +87,10 @@ void mnc_facts(mn_device_info *info, const char *device_name) {
     memory(&info->mem_total, &info->mem_free);
     info->max_alloc = info->mem_total;
 }
+
+mn_status mnc_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
+    (void)d;
+    *free_bytes = *total = 0;
+    memory(total, free_bytes);
+    return *total ? MN_OK : mnc_fail(err, MN_UNSUPPORTED, ~0u, "/proc/meminfo does not say how much memory there is");
+}

@@ -140,6 +140,7 @@ mn_status mnc_device_count(void *, uint32_t *, mn_error *);
 mn_status mnc_device_info(void *, uint32_t, mn_device_info *, mn_error *);
 mn_status mnc_device_open(void *, uint32_t, mn_device **, mn_error *);
 void mnc_device_close(mn_device *);
+mn_status mnc_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
 mn_status mnc_self_test(mn_device *, mn_error *);
 mn_status mnc_contracts(void *, const uint32_t (**)[2], uint32_t *);
 mn_status mnc_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t, mn_error *);

@@ -137,18 +137,24 @@ fail:
     return s;
 }
 
-/* Bytes of the segment's weights; a tensor that two nodes read counts once per run of neighbours, an upper bound. */
-static uint64_t weight_bytes(const mn_program *p) {
-    uint64_t sum = 0, bytes;
+/* Bytes of the segment's weights, each counted once; a table that only EMBED reads is read by rows and counts nothing. */
+static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err) {
+    const mn_graph *g = p->graph;
+    bool *seen = mnc_new(p->dev, g->n_tensors * sizeof *seen);
+    uint64_t bytes;
+    *sum = 0;
+    if (!seen) return mnc_fail_memory(err, g->n_tensors * sizeof *seen, "an estimate");
     for (uint32_t i = p->lo; i < p->hi; i++) {
-        const mn_node *n = mnc_node(p->graph, i);
-        for (uint32_t j = 0; j < n->n_in; j++) {
-            int32_t t = mnc_in(p->graph, n, j);
-            if (t < 0 || n->op == MN_OP_EMBED || mnc_tensor(p->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT) continue;
-            if (mnc_bytes(p->graph, mnc_tensor(p->graph, (uint32_t)t), p->symbol_max, &bytes)) sum += bytes;
+        const mn_node *n = mnc_node(g, i);
+        for (uint32_t j = 0; j < n->n_in && n->op != MN_OP_EMBED; j++) {
+            int32_t t = mnc_in(g, n, j);
+            if (t < 0 || seen[t] || mnc_tensor(g, (uint32_t)t)->role != MN_ROLE_WEIGHT) continue;
+            seen[t] = true;
+            if (mnc_bytes(g, mnc_tensor(g, (uint32_t)t), p->symbol_max, &bytes)) *sum += bytes;
         }
     }
-    return sum;
+    mnc_delete(p->dev, seen);
+    return MN_OK;
 }
 
 mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -156,9 +162,14 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     mn_program *p;
     mn_status s = mnc_plan(d, c, &p, err);
     if (s) return s;
-    uint64_t weights = weight_bytes(p);
+    uint64_t weights;
+    if ((s = weight_bytes(p, &weights, err))) {
+        mnc_program_free(p);
+        return s;
+    }
     double gbps = ops->gbps ? ops->gbps(d->plugin->self) : 0;
-    mn_estimate e = {.size = sizeof e, .precision = p->precision};
+    mn_estimate e = {.size = sizeof e, .precision = p->precision, .row_grain = 1};
+    if (p->precision == MN_PRECISION_EXACT) e.flags = MN_ESTIMATE_DETERMINISTIC;
     e.weights = e.import_peak = ops->repack ? weights : 0;
     e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes + p->n_steps * sizeof(mnc_call) +
                 p->graph->n_tensors * sizeof(mn_binding);

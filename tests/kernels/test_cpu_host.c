@@ -139,6 +139,11 @@ static void test_estimate(void **state) {
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_true(e.weights == 0 && e.precision == MN_PRECISION_EXACT);
+    assert_true(e.row_grain == 1 && e.flags == MN_ESTIMATE_DETERMINISTIC);
+    a.precision = MN_PRECISION_A8;
+    assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
+    assert_int_equal(e.flags, 0);
+    a.precision = MN_PRECISION_EXACT;
     const int64_t many[1] = {1 << 16}; /* a tensor is 8 MiB; of nine at most three live at one time */
     a.symbol_max = many;
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
@@ -305,6 +310,9 @@ static void test_device(void **state) {
     assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
     assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] && !strcmp(a.uid, b.uid) &&
                 a.flags & MN_DEVICE_ORACLE);
+    uint64_t left = 0, total = 0;
+    assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
+    assert_true(left > 0 && left <= total && total == a.mem_total);
     assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
     mn_host old = h_host;
     mn_entry_fn entry;
