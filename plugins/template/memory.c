@@ -8,6 +8,7 @@
 mn_status t_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) { /* zeroed */
     if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
         return t_fail(err, MN_INVALID, ~0u, "memory kind: found %u, expected device or host-pinned", kind);
+    if (bytes > t_total_bytes()) return t_no_memory(err, bytes, "a buffer"); /* the host may promise more than it has */
     mn_buffer *b = t_new(d->plugin, sizeof *b);
     if (!b) return t_no_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, t_new(d->plugin, bytes), bytes, true};

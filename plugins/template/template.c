@@ -57,7 +57,7 @@ static uint64_t free_bytes(void) {
     if (f) fclose(f);
     return kb * 1024;
 }
-static uint64_t total_bytes(void) { return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE); }
+uint64_t t_total_bytes(void) { return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE); }
 
 /* Cheap: called for every listing of devices, also of those that nobody will use. */
 static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
@@ -73,7 +73,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
         .align = T_ALIGN,
         .flags = MN_DEVICE_UNIFIED | MN_DEVICE_WRAPS, /* both because our device memory is the host's */
     };
-    d.mem_total = d.max_alloc = total_bytes();
+    d.mem_total = d.max_alloc = t_total_bytes();
     d.mem_free = free_bytes();
     t_give(out, out->size, &d, sizeof d);
     return MN_OK;
@@ -82,7 +82,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
 static mn_status device_memory(mn_device *d, uint64_t *free_now, uint64_t *total, mn_error *err) {
     (void)d, (void)err;
     *free_now = free_bytes();
-    *total = total_bytes();
+    *total = t_total_bytes();
     return MN_OK;
 }
 

@@ -143,6 +143,7 @@ mn_status t_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt
     __attribute__((format(printf, 4, 5)));
 mn_status t_no_memory(mn_error *err, uint64_t bytes, const char *what);
 void t_give(void *dst, uint32_t capacity, void *src, uint32_t size); /* R4 */
+uint64_t t_total_bytes(void);                                        /* of the device */
 static inline void *t_new(const t_plugin *p, uint64_t bytes) {       /* zeroed; NULL = out of memory */
     void *m = p->host->alloc(p->host->self, bytes ? bytes : 1, T_ALIGN);
     return m ? memset(m, 0, bytes) : NULL;
