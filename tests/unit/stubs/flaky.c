@@ -5,6 +5,7 @@
  *   lost_at     which call tells: execute (the default), wait, read, write, weights or compile (these two at once)
  *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT, before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
+ *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
  * A lost device says so from then on at every call but the *_free and *_close ones. One runtime of a process at a time. */
 #include <minerva/plugin.h>
 MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "")
@@ -26,7 +27,7 @@ static struct {
     bool lost;
 } units[MAX_DEVICES];
 static uint32_t n_units, transient, n_calls;
-static bool async;
+static bool async, unified;
 static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
@@ -62,6 +63,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
     if (i >= n_units) return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_info(self, 0, info, err);
     if (async) info->flags |= MN_DEVICE_ASYNC;
+    if (!unified) info->flags &= ~(uint64_t)MN_DEVICE_UNIFIED;
     return st;
 }
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
@@ -139,11 +141,15 @@ static void option(const mn_host *h, const char *key, char *out, size_t cap) {
     if (h->option(h->self, key, &v) && v.ptr) snprintf(out, cap, "%.*s", (int)(v.len < cap ? v.len : cap - 1), v.ptr);
 }
 
+static uint32_t number(const mn_host *h, const char *key, uint32_t otherwise) {
+    char text[16] = "";
+    option(h, key, text, sizeof text);
+    return *text ? (uint32_t)atoi(text) : otherwise;
+}
+
 static void read_options(const mn_host *h) {
-    char text[64] = "1", *at = text;
-    option(h, "devices", text, sizeof text);
-    n_units = (uint32_t)atoi(text) < MAX_DEVICES ? (uint32_t)atoi(text) : MAX_DEVICES;
-    snprintf(text, sizeof text, FLAKY_LOST_AFTER);
+    char text[64] = FLAKY_LOST_AFTER, *at = text;
+    n_units = number(h, "devices", 1) < MAX_DEVICES ? number(h, "devices", 1) : MAX_DEVICES;
     option(h, "lost_after", text, sizeof text);
     for (uint32_t i = 0; i < MAX_DEVICES; i++) {
         units[i].dev = NULL;
@@ -154,13 +160,10 @@ static void read_options(const mn_host *h) {
     }
     snprintf(lost_at, sizeof lost_at, "execute");
     option(h, "lost_at", lost_at, sizeof lost_at);
-    snprintf(text, sizeof text, "0");
-    option(h, "transient", text, sizeof text);
-    transient = (uint32_t)atoi(text);
+    transient = number(h, "transient", 0);
+    async = number(h, "async", 0);
+    unified = number(h, "unified", 1);
     n_calls = 0;
-    snprintf(text, sizeof text, "0");
-    option(h, "async", text, sizeof text);
-    async = atoi(text) != 0;
 }
 
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
