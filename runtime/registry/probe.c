@@ -254,7 +254,7 @@ static void put_failure(mn_text *report, const char *fmt, ...) {
 /* Adds how long it took, and the verdict where the child could not give one itself. */
 static void conclude(const probe_run *run, child *c) {
     mn_text *report = &c->candidate->report;
-    uint64_t end = c->ended_ns ? c->ended_ns : run->begin_ns + run->timeout_ns;
+    uint64_t end = !c->late && c->ended_ns ? c->ended_ns : run->begin_ns + run->timeout_ns;
     bool complete = mn_report_complete(report) && !c->too_long;
     if (complete)
         report->len -= strlen(MN_REPORT_END);

@@ -1,6 +1,12 @@
 /* stub.c -- a plugin that does nothing, in the ways that STUB_* name: what the registry must take or refuse. */
 #include <minerva/plugin.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef STUB_ID
 #define STUB_ID "stub"
@@ -13,6 +19,54 @@
 #endif
 #ifndef STUB_KIND
 #define STUB_KIND MN_DEVICE_CPU
+#endif
+
+#ifdef STUB_NOTE /* "id", kinds, "isa" */
+#define NOTE_OF(...) MN_PLUGIN_NOTE(__VA_ARGS__)
+NOTE_OF(STUB_NOTE)
+#endif
+#ifdef STUB_NOTE_ABI
+static const mn_note note __attribute__((section(".note.minerva"), used, aligned(4))) = {
+    8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, STUB_NOTE_ABI, STUB_NOTE_ABI, MN_KIND_BACKEND, STUB_ID,
+    ""};
+#endif
+
+/* What STUB_CONSTRUCTOR, STUB_ENTRY and STUB_LIST may name. */
+static inline void hang(void) {
+    for (;;) pause();
+}
+static inline void angry(void) {
+    fputs("first\nthe driver is angry\n", stderr);
+    abort();
+}
+static inline void ill(void) { raise(SIGILL); }
+static inline void segv(void) { raise(SIGSEGV); }
+static inline void leave(void) { _exit(7); }
+
+/* Waits until as many processes as the first digit of $STUB_MEET says have come to the folder behind it. */
+static inline void meet(void) {
+    const char *where = getenv("STUB_MEET");
+    char path[4096];
+    if (!where) return;
+    snprintf(path, sizeof path, "%s/came-%ld", where + 1, (long)getpid());
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    for (int n = 0; n < where[0] - '0'; usleep(1000)) {
+        DIR *dir = opendir(where + 1);
+        n = 0;
+        for (const struct dirent *e; dir && (e = readdir(dir));) n += !strncmp(e->d_name, "came-", 5);
+        if (dir) closedir(dir);
+    }
+}
+
+/* In every process but the one that $STUB_QUIET names. */
+static inline void shout(void) {
+    const char *quiet = getenv("STUB_QUIET");
+    for (int i = 0; quiet && atol(quiet) != (long)getpid() && i < 100000; i++) puts("this line is one of very many");
+    fflush(stdout);
+}
+
+#ifdef STUB_CONSTRUCTOR
+__attribute__((constructor)) static void constructor(void) { STUB_CONSTRUCTOR(); }
 #endif
 
 #ifndef STUB_NO_ENTRY
@@ -31,6 +85,9 @@ static void nothing(void) {}
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     (void)self, (void)n, (void)err;
+#ifdef STUB_LIST
+    STUB_LIST();
+#endif
 #if STUB_DEVICES < 0
     memcpy(err->msg, "no driver on this machine", 26);
     return err->status = MN_NO_DEVICE;
@@ -67,6 +124,22 @@ static void device_close(mn_device *dev) {
 
 static mn_status self_test(mn_device *dev, mn_error *err) {
     (void)dev, (void)err;
+#ifdef STUB_TEST /* a status, of the first device */
+    if (!dev->index) {
+        memcpy(err->msg, "2 + 2 = 5", 10);
+        return err->status = STUB_TEST;
+    }
+#endif
+    return MN_OK;
+}
+
+static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+    (void)self, (void)files, (void)n, (void)stride;
+#ifdef STUB_CLAIMS
+    out->confidence = 100;
+#else
+    out->confidence = 0;
+#endif
     return MN_OK;
 }
 
@@ -98,6 +171,9 @@ static void fill(void *table, size_t from, size_t to) {
 
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
     host = h;
+#ifdef STUB_ENTRY
+    STUB_ENTRY();
+#endif
 #ifdef STUB_NULL
     memcpy(err->msg, "this stub never works", 22);
     err->status = MN_UNSUPPORTED;
@@ -116,6 +192,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
 #endif
     loader.size = sizeof loader;
     fill(&loader, offsetof(mn_loader, guess), sizeof loader);
+    loader.guess = guess;
     plugin.size = sizeof plugin;
     plugin.abi = STUB_ABI;
     plugin.id.ptr = STUB_ID;
