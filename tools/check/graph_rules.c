@@ -109,19 +109,19 @@ void check_graph_small_outputs(check *c) {
 }
 
 /* ---- what is not known ---- */
-/* The verdict must be no (or ask), and compile or what comes before it must refuse, naming node 0. */
-static void refused(check *c, const stage *s, op_case *o, const char *what) {
-    mn_verdict v = {.verdict = MN_VERDICT_NO};
+/* The verdict of node `at` must be no (or ask), and compile or what comes before it must refuse, naming it. */
+static void refused(check *c, const stage *s, op_case *o, uint32_t at, const char *what) {
+    mn_verdict v[CASE_NODES] = {{0}};
     mn_error err = check_error();
     case_on on = life_on(&s->p);
     case_plan *plan = NULL;
     on.be = wide_backend(s->p.be);
     check_doing(c, "supports met %s", what);
-    mn_status st = s->p.be->supports(s->p.dev, &o->g, o->value, &v, sizeof v, &err);
+    mn_status st = s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], &err);
     CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
           "supports met %s: found status 0x%x (%s), expected MN_OK and a verdict", what, (unsigned)st, err.msg);
-    CHECK(c, st || v.verdict == MN_VERDICT_NO || v.verdict == MN_VERDICT_ASK,
-          "supports met %s: found verdict %d, expected no", what, v.verdict);
+    CHECK(c, st || v[at].verdict == MN_VERDICT_NO || v[at].verdict == MN_VERDICT_ASK,
+          "supports met %s: found verdict %d, expected no", what, v[at].verdict);
     check_doing(c, "compile met %s", what);
     err = check_error();
     st = case_open(&on, o, MN_PRECISION_EXACT, &plan, &err);
@@ -130,8 +130,8 @@ static void refused(check *c, const stage *s, op_case *o, const char *what) {
     CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_REFUSE || MN_STATUS_CLASS(st) == MN_CLASS_CALLER,
           "compile met %s: found status 0x%x (%s), expected MN_UNSUPPORTED", what, (unsigned)st, err.msg);
     CHECK(c, err.msg[0], "compile met %s: found no message", what);
-    CHECK(c, err.node == 0 || !wide_compiled(), "compile met %s: found err.node %u, expected 0, the node at fault",
-          what, err.node);
+    CHECK(c, err.node == at || !wide_compiled(), "compile met %s: found err.node %u, expected %u, the node at fault",
+          what, err.node, at);
 }
 
 void check_graph_unknown_op(check *c) {
@@ -142,25 +142,25 @@ void check_graph_unknown_op(check *c) {
         char what[32];
         snprintf(what, sizeof what, "op %u", ops[i]);
         s.o->n[0].op = ops[i];
-        refused(c, &s, s.o, what);
+        refused(c, &s, s.o, 0, what);
     }
     if (!check_over(c)) stage_close(c, &s);
 }
 
 static void contract(check *c, stage *s, op_case *o, uint32_t op) {
     char what[64];
-    o->n[0].contract = 100;
+    o->n[life_node(o, op)].contract = 100;
     snprintf(what, sizeof what, "%s of contract 100", case_op_name(op));
-    refused(c, s, o, what);
+    refused(c, s, o, life_node(o, op), what);
 }
 void check_graph_newer_contract(check *c) { each_op(c, contract); }
 
 /* Offers a graph that no plugin of today can mean to run; that it lives is all that is asked. */
 static void survives(check *c, const stage *s, op_case *o, const char *what) {
-    mn_verdict v = {0};
+    mn_verdict v[CASE_NODES] = {{0}};
     case_on on = life_on(&s->p);
     check_doing(c, "supports and compile met %s", what);
-    s->p.be->supports(s->p.dev, &o->g, o->value, &v, sizeof v, NULL);
+    s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], NULL);
     case_run(&on, o, MN_PRECISION_EXACT, NULL);
 }
 
@@ -168,8 +168,9 @@ static void survives(check *c, const stage *s, op_case *o, const char *what) {
 static void dtype(check *c, stage *s, op_case *o, uint32_t op) {
     char what[64];
     int32_t first = -1, weight = -1;
-    for (uint32_t i = 0; i < o->n[0].n_in; i++) {
-        int32_t t = o->operands[o->n[0].in_off + i];
+    const mn_node *n = &o->n[life_node(o, op)];
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        int32_t t = o->operands[n->in_off + i];
         if (t < 0) continue;
         if (first < 0) first = t;
         if (weight < 0 && o->t[t].role == MN_ROLE_WEIGHT) weight = t;
@@ -177,7 +178,7 @@ static void dtype(check *c, stage *s, op_case *o, uint32_t op) {
     o->t[weight >= 0 ? weight : first].dtype.id = 9999; // blocks as they were: only the name is new
     snprintf(what, sizeof what, "%s with %s of type 9999", case_op_name(op), weight >= 0 ? "a weight" : "an input");
     if (weight >= 0)
-        refused(c, s, o, what);
+        refused(c, s, o, life_node(o, op), what);
     else
         survives(c, s, o, what);
 }
@@ -185,7 +186,7 @@ void check_graph_unknown_dtype(check *c) { each_op(c, dtype); }
 
 static void role(check *c, stage *s, op_case *o, uint32_t op) {
     char what[64];
-    o->t[o->operands[o->n[0].in_off]].role = 77;
+    o->t[o->operands[o->n[life_node(o, op)].in_off]].role = 77;
     snprintf(what, sizeof what, "%s with an operand of role 77", case_op_name(op));
     survives(c, s, o, what);
 }
@@ -193,7 +194,7 @@ void check_graph_unknown_role(check *c) { each_op(c, role); }
 
 static void more_attributes(check *c, stage *s, op_case *o, uint32_t op) {
     char what[80];
-    mn_node *n = &o->n[0];
+    mn_node *n = &o->n[life_node(o, op)];
     op_shape shape = life_shape();
     case_on on = life_on(&s->p);
     op_case *plain = case_random(op, MN_F32, &shape, 11);
@@ -225,8 +226,10 @@ static void fewer_attributes(check *c, stage *s, op_case *o, uint32_t op) {
     op_case *zero = case_random(op, MN_F32, &shape, 11);
     CHECK(c, zero, "out of memory");
     memset(zero->attrs, 0, sizeof zero->attrs);
-    memset(o->attrs, 0xee, sizeof o->attrs);
-    o->n[0].n_attr = 0;
+    memset(o->attrs, 0, sizeof o->attrs);
+    memset(o->attrs + 120, 0xee, 64);
+    mn_node *n = &o->n[life_node(o, op)];
+    n->n_attr = 0, n->attr_off = 120, o->g.n_attrs = 128;
     check_doing(c, "%s ran without attributes", case_op_name(op));
     mn_status a = case_supported(&on, zero, NULL) ? case_run(&on, zero, MN_PRECISION_EXACT, NULL) : MN_UNSUPPORTED;
     mn_status b = case_supported(&on, o, NULL) ? case_run(&on, o, MN_PRECISION_EXACT, NULL) : MN_UNSUPPORTED;

@@ -18,6 +18,12 @@ op_shape life_shape(void) {
 
 case_on life_on(const check_plugin *p) { return (case_on){p->be, p->dev, p->queue, 0}; }
 
+uint32_t life_node(const op_case *o, uint32_t op) {
+    uint32_t i = 0;
+    while (i + 1 < o->g.n_nodes && o->n[i].op != op) i++;
+    return i;
+}
+
 /* NULL: none; the caller's memory failures count as none. */
 static op_case *first_case(const check_plugin *p) {
     static const uint32_t order[] = {

@@ -8,6 +8,7 @@
 op_shape life_shape(void);
 /* A small case of the first op that the device says yes to (LINEAR first), in f32. NULL and the rule is skipped: none. */
 op_case *life_case(check *c, const check_plugin *p);
+uint32_t life_node(const op_case *o, uint32_t op); /* the first node of that op */
 case_on life_on(const check_plugin *p);
 /* Once through everything: entry, device, case, shutdown. The first status that is not MN_OK, with its error; for a plugin without
  * devices, entry and shutdown. *ran (may be NULL): 1 if a case ran. Nothing of a host that refuses is the rule's failure. */

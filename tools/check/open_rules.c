@@ -94,41 +94,18 @@ typedef struct {
 } function;
 #define F(T, f)                                                                                                        \
     { #f, offsetof(T, f) }
+/* What the host cannot do without; the rest it does not call where it is NULL. */
 static const function backend_functions[] = {
-    F(mn_backend, device_count),
-    F(mn_backend, device_info),
-    F(mn_backend, device_open),
-    F(mn_backend, device_close),
-    F(mn_backend, self_test),
-    F(mn_backend, contracts),
-    F(mn_backend, supports),
-    F(mn_backend, reason),
-    F(mn_backend, estimate),
-    F(mn_backend, alloc),
-    F(mn_backend, wrap),
-    F(mn_backend, buffer_free),
-    F(mn_backend, map),
-    F(mn_backend, queue_create),
-    F(mn_backend, queue_free),
-    F(mn_backend, write),
-    F(mn_backend, read),
-    F(mn_backend, copy),
-    F(mn_backend, wait),
-    F(mn_backend, queue_wait),
-    F(mn_backend, event_free),
-    F(mn_backend, weights_open),
-    F(mn_backend, weights_put),
-    F(mn_backend, weights_seal),
-    F(mn_backend, weights_free),
-    F(mn_backend, kv_layout),
-    F(mn_backend, kv_copy),
-    F(mn_backend, compile),
-    F(mn_backend, program_free),
-    F(mn_backend, program_save),
-    F(mn_backend, context_create),
-    F(mn_backend, context_bind),
-    F(mn_backend, execute),
-    F(mn_backend, context_free)}; /* device_memory, abort, context_prepare: optional */
+    F(mn_backend, device_count), F(mn_backend, device_info),  F(mn_backend, device_open),
+    F(mn_backend, device_close), F(mn_backend, contracts),    F(mn_backend, supports),
+    F(mn_backend, estimate),     F(mn_backend, alloc),        F(mn_backend, buffer_free),
+    F(mn_backend, map),          F(mn_backend, queue_create), F(mn_backend, queue_free),
+    F(mn_backend, write),        F(mn_backend, read),         F(mn_backend, copy),
+    F(mn_backend, wait),         F(mn_backend, queue_wait),   F(mn_backend, event_free),
+    F(mn_backend, weights_open), F(mn_backend, weights_put),  F(mn_backend, weights_seal),
+    F(mn_backend, weights_free), F(mn_backend, kv_layout),    F(mn_backend, kv_copy),
+    F(mn_backend, compile),      F(mn_backend, program_free), F(mn_backend, context_create),
+    F(mn_backend, context_bind), F(mn_backend, execute),      F(mn_backend, context_free)};
 static const function loader_functions[] = {F(mn_loader, guess), F(mn_loader, open), F(mn_loader, meta_at),
                                             F(mn_loader, tensor_at), F(mn_loader, close)};
 
@@ -229,6 +206,11 @@ void check_device_self_test(check *c) {
     check_plugin p;
     check_host_init(&h);
     if (!check_open_device(c, &p, &h)) return;
+    if (!MN_HAS(mn_backend, p.be, self_test)) {
+        check_close(c, &p);
+        check_skip(c, "the plugin has no self_test");
+        return;
+    }
     check_doing(c, "self_test ran");
     mn_status s = p.be->self_test(p.dev, &p.err);
     CHECK(c, !s, "self_test: found status 0x%x (%s), expected MN_OK", (unsigned)s, p.err.msg);
@@ -251,7 +233,7 @@ void check_device_contracts(check *c) {
         for (uint32_t k = 0; k < i; k++)
             CHECK(c, table[k][0] != table[i][0], "contracts: found op %u twice", table[i][0]);
     }
-    for (uint32_t i = 0, ids[] = {0, 1, 2, 3, 1000, ~0u}; i < 6; i++)
+    for (uint32_t i = 0, ids[] = {0, 1, 2, 3, 1000, ~0u}; i < 6 && MN_HAS(mn_backend, p.be, reason); i++)
         for (uint32_t cap = 0; cap <= 16; cap += 8) {
             char buf[24];
             memset(buf, 0x6e, sizeof buf);
