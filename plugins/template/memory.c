@@ -175,14 +175,19 @@ static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
     return to;
 }
 
+static mn_status done(mn_event **event) { /* the source has been read when we return: there is nothing to wait for */
+    if (event) *event = NULL;
+    return MN_OK;
+}
+
 /* An asynchronous device enqueues the upload on q and hands out an event: the source stays valid until it. */
 mn_status t_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event, mn_error *err) {
     (void)q;
     mn_weight_src s = {0};
     memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s); /* R1, R3: fields that the host does not have are 0 */
-    if (event) *event = NULL;                                  /* done when we return */
     mn_status st = check_source(set, &s, err);
-    if (st || !set->w[s.tensor].wanted) return st;
+    if (st) return st;
+    if (!set->w[s.tensor].wanted) return done(event);
     const mn_tensor *t = t_tensor(set->graph, (int32_t)s.tensor);
     t_weight w = {.wanted = true, .dtype = t->dtype.id, .elem = t_elem(t->dtype.id)};
     w.rows = t->n_dim == 2 ? t->dim[0] : 1;
@@ -194,7 +199,7 @@ mn_status t_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, m
     if (!to) return t_no_memory(err, bytes, "a weight");
     for (uint32_t i = 0; i < s.n_parts; i++) to = copy_part(t, plane_of(&s, i), to);
     set->w[s.tensor] = w;
-    return MN_OK;
+    return done(event);
 }
 
 mn_status t_weights_seal(mn_weights *set, mn_queue *q, uint32_t *kept_how, mn_error *err) {

@@ -235,18 +235,27 @@ void t_context_free(mn_context *c) {
     t_delete(c->prog->dev->plugin, c);
 }
 
+static mn_status check_binding(const mn_graph *g, const mn_binding *b, mn_error *err) {
+    if (b->tensor >= g->n_tensors || t_tensor(g, (int32_t)b->tensor)->role == MN_ROLE_WEIGHT)
+        return t_fail(err, MN_INVALID, ~0u, "binding of tensor %u: expected one of %u that is no weight", b->tensor,
+                      g->n_tensors);
+    if (b->buffer && b->offset % sizeof(float) == 0 && b->offset <= b->buffer->bytes &&
+        b->bytes <= b->buffer->bytes - b->offset)
+        return MN_OK;
+    return t_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu do not lie in the buffer",
+                  T_NAME(t_tensor(g, (int32_t)b->tensor)), (unsigned long long)b->bytes, (unsigned long long)b->offset);
+}
+
+/* Replaces all bindings; after an error those of before are still there. */
 mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings); /* it replaces all bindings */
+    mn_status s = MN_OK;
+    for (uint32_t i = 0; i < n && !s; i++)
+        s = check_binding(g, (const mn_binding *)((const char *)list + (uint64_t)i * stride), err);
+    if (s) return s;
+    memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
-        if (b->tensor >= g->n_tensors || t_tensor(g, (int32_t)b->tensor)->role == MN_ROLE_WEIGHT)
-            return t_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u is not one to bind", i, b->tensor);
-        if (!b->buffer || b->offset % sizeof(float) || b->offset > b->buffer->bytes ||
-            b->bytes > b->buffer->bytes - b->offset)
-            return t_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu do not lie in the buffer",
-                          T_NAME(t_tensor(g, (int32_t)b->tensor)), (unsigned long long)b->bytes,
-                          (unsigned long long)b->offset);
         c->bindings[b->tensor] = *b;
     }
     return MN_OK;
