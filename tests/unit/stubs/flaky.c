@@ -67,6 +67,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
     return st;
 }
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    if (i >= n_units) return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_open(self, 0, out, err);
     if (!st) units[i].dev = *out;
     return st;
