@@ -147,6 +147,13 @@ static void device_close(mn_device *d) {
     if (d) drop(d->host, d);
 }
 
+/* A driver would run a small kernel and copy its result back. */
+static double root(double v);
+static mn_status self_test(mn_device *d, mn_error *err) {
+    (void)d;
+    return root(0.25) == 0.5 ? MN_OK : fail(err, MN_NO_DEVICE, ~0u, "vendor2: the square root of 1/4 is not 1/2");
+}
+
 /* ---- negotiation ---- */
 
 enum { FINE, OTHER_OP, WEIGHT_TYPE, VIEW, SHAPE };
@@ -290,6 +297,10 @@ static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_bu
     }
     *out = b;
     return MN_OK;
+}
+static mn_status buffer_wrap(mn_device *d, void *ptr, uint64_t bytes, mn_buffer **out, mn_error *err) {
+    (void)d, (void)ptr, (void)bytes, (void)out;
+    return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: buffers are its own");
 }
 static void buffer_free(mn_buffer *b) {
     if (!b) return;
@@ -443,6 +454,11 @@ static mn_status compile(mn_device *d, const mn_compile *in, mn_program **out, m
 }
 static void program_free(mn_program *p) {
     if (p) drop(p->dev->host, p);
+}
+
+static mn_status program_save(const mn_program *p, void *to, uint64_t *bytes) {
+    (void)p, (void)to, (void)bytes;
+    return MN_UNSUPPORTED;
 }
 
 static void context_free(mn_context *c) {
@@ -611,11 +627,13 @@ static const mn_backend backend = {
     .device_info = device_info,
     .device_open = device_open,
     .device_close = device_close,
+    .self_test = self_test,
     .contracts = contracts,
     .supports = supports,
     .reason = reason,
     .estimate = estimate,
     .alloc = buffer_alloc,
+    .wrap = buffer_wrap,
     .buffer_free = buffer_free,
     .map = map,
     .queue_create = queue_create,
@@ -634,6 +652,7 @@ static const mn_backend backend = {
     .kv_copy = kv_copy,
     .compile = compile,
     .program_free = program_free,
+    .program_save = program_save,
     .context_create = context_create,
     .context_bind = context_bind,
     .execute = execute,
