@@ -63,7 +63,7 @@ static mn_status fail(mn_error *err, mn_status status, const char *fmt, ...) {
         if ((unsigned char)*c < 32 || (unsigned char)*c > 126) *c = '?'; /* bytes of a bad file are no text */
     if (err->size < e.size) e.size = err->size;                          /* R4 */
     memcpy(err, &e, e.size);
-    if (e.size > offsetof(mn_error, msg)) ((char *)err)[e.size - 1] = 0;
+    if (e.size > offsetof(mn_error, msg) && e.size < sizeof e) ((char *)err)[e.size - 1] = 0;
     return status;
 }
 

@@ -154,7 +154,7 @@ static mn_status check_source(const mn_weights *set, const mn_weight_src *s, mn_
     if (s->n_planes != 1 || !t_elem(s->dtype.id) || s->dtype.id != t->dtype.id || !t->n_dim || t->n_dim > 2)
         return t_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes of type %u, expected one of f32, f16 or bf16",
                       T_NAME(t), s->n_planes, s->dtype.id);
-    if (!s->n_parts || !s->planes || s->plane_stride < sizeof(mn_plane))
+    if (!s->n_parts || !s->planes || !COVERS(s->plane_stride, mn_plane, stride))
         return t_fail(err, MN_INVALID, ~0u, "%.*s: a source without planes", T_NAME(t));
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {

@@ -4,7 +4,6 @@
 /* ---- reading what the host hands over ---------------------------------------------------------------------------------
  * A newer host has longer structs, an older one shorter ones. Ask for the last field that you need, by name: sizeof would
  * grow with the next header that you compile against, and turn away hosts that have all you need. */
-#define COVERS(size, T, f) ((size) >= offsetof(T, f) + sizeof(((T *)0)->f))
 
 static mn_status check_graph(const mn_graph *g, mn_error *err) {
     if (COVERS(g->size, mn_graph, n_attrs) && COVERS(g->node_stride, mn_node, layer) &&
@@ -256,7 +255,7 @@ mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
-        c->bindings[b->tensor] = *b;
+        memcpy(&c->bindings[b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
     }
     return MN_OK;
 }

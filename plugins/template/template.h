@@ -113,6 +113,8 @@ extern const t_kernel t_kernels[T_N_KERNELS];
 const t_kernel *t_kernel_of(uint32_t op); /* NULL = not ours */
 
 /* ---- the graph: arrays travel with a stride, so that their elements can grow (R1) ---- */
+/* Whether what the other side has reaches to the end of field f. */
+#define COVERS(size, T, f) ((size) >= offsetof(T, f) + sizeof(((T *)0)->f))
 static inline const mn_node *t_node(const mn_graph *g, uint32_t i) {
     return (const mn_node *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
 }
