@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_sample.py OUT.mnt [MODEL_FOLDER]: a model in the format of template_loader.c. Standard library alone.
 
-Without a folder: one layer of random numbers, a few KB, for `minerva plugins check --model` and `minerva inspect`.
+Without a folder: one layer of random numbers, 44 KB, for `minerva plugins check --model` and `minerva inspect`.
 With one (a Llama in Hugging Face layout, one model.safetensors): the same model; put its tokenizer*.json beside OUT.mnt,
 and `minerva run -m OUT.mnt` runs it."""
 import json
@@ -44,7 +44,7 @@ def write(path, meta, tensors):
         f.write(header + b"\0" * (room - len(header)) + b"".join(blobs))
 
 
-def sample(n_embd=16, n_ff=32, n_vocab=24):
+def sample(n_embd=16, n_ff=32, n_vocab=512):
     rng = random.Random(1)
     matrix = lambda n, k: ("F32", [n, k], struct.pack("<%df" % (n * k), *[rng.gauss(0, 0.1) for _ in range(n * k)]))
     ones = ("F32", [n_embd], struct.pack("<%df" % n_embd, *[1.0] * n_embd))
