@@ -53,7 +53,10 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim;
-    mn_plane plane;
+    mn_plane plane; /* the bytes as stored */
+    /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the one plane above. */
+    mn_plane *planes;
+    uint32_t n_parts, n_planes;
 } mn_parsed_tensor;
 
 /* A model as parsed. All memory comes from the host and is given back by mn_parsed_free. */
@@ -84,8 +87,16 @@ const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key); /* NU
 mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err);
 /* No two entries [from, n_meta) have one key. */
 mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from, mn_error *err);
+/* No two tensors have one name. */
+mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err);
 /* No two tensors have one name, and no two share bytes of a file. */
 mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err);
+/* planes.c: room for n_parts x n_planes planes, zeroed; NULL = out of memory. */
+mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, uint32_t n_planes);
+const mn_plane *mn_tensor_plane(const mn_parsed_tensor *t, uint32_t i); /* of n_parts * n_planes */
+/* Tensors that checkpoints keep one by one become parts of one: blk.3.ffn_gate.0.weight, .1.weight, ... -> blk.3.ffn_gate_exps.weight
+ * [E, N, K]; likewise ffn_up, ffn_down, and the heads of attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
+mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 
 /* The table's functions that are the same for all loaders. */
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value);

@@ -217,16 +217,22 @@ static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err) {
+static mn_status check_sorted(mn_parsed *p, mn_status (*check)(const void **, uint64_t, mn_error *), mn_error *err) {
     if (p->n_tensors < 2) return MN_OK;
     const mn_host *host = p->host;
     const void **order = host->alloc(host->self, p->n_tensors * sizeof *order, 16);
     if (!order) return mn_fail_memory(err);
     for (uint64_t i = 0; i < p->n_tensors; i++) order[i] = &p->tensors[i];
-    mn_status status = check_names(order, p->n_tensors, err);
-    if (!status) status = check_overlap(order, p->n_tensors, err);
+    mn_status status = check(order, p->n_tensors, err);
     host->release(host->self, (void *)order);
     return status;
+}
+
+mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err) { return check_sorted(p, check_names, err); }
+
+mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err) {
+    mn_status status = mn_parsed_check_names(p, err);
+    return status ? status : check_sorted(p, check_overlap, err);
 }
 
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value) {
@@ -240,14 +246,14 @@ mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info) {
     if (i >= p->n_tensors) return MN_END;
     const mn_parsed_tensor *t = &p->tensors[i];
     mn_tensor_info own = {.size = sizeof own,
-                          .n_parts = 1,
-                          .n_planes = 1,
+                          .n_parts = t->planes ? t->n_parts : 1,
+                          .n_planes = t->planes ? t->n_planes : 1,
                           .plane_stride = sizeof(mn_plane),
                           .name = t->name,
                           .native = t->native,
                           .dtype = t->dtype,
                           .n_dim = t->n_dim,
-                          .planes = &t->plane};
+                          .planes = t->planes ? t->planes : &t->plane};
     memcpy(own.dim, t->dim, sizeof own.dim);
     return mn_out(info, &own);
 }

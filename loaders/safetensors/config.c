@@ -1,8 +1,7 @@
 /* config.c -- config.json: from the keys of Hugging Face to the canonical ones. Values are checked one by one and against
  * each other; whether they agree with the tensors is the host's question. */
-#include "safetensors.h"
+#include "families.h"
 #include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,73 +87,54 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
     out->s = copy;
 }
 
-static void put_bool(config_reader *c, const char *key, const char *native, bool v) {
+void config_put_bool(config_reader *c, const char *key, const char *native, bool v) {
     mn_value *out = config_put(c, key, "", native);
     if (out) out->type = MN_VALUE_BOOL, out->i = v;
 }
 
 /* ---- which model is this ---- */
 
-static const struct {
-    const char *family, *class_name, *arch;
-} known[] = {
-    {"llama", "LlamaForCausalLM", "llama"},
-    {"mistral", "MistralForCausalLM", "llama"},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2"},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3"},
-};
-
-static void refuse_quantised(config_reader *c) {
-    const cJSON *mlx = json_get(c->root, "quantization"), *other = json_get(c->root, "quantization_config");
-    if (c->status || (!mlx && !other)) return;
-    const cJSON *bits = json_get(mlx, "bits"), *group = json_get(mlx, "group_size"),
-                *method = json_get(other, "quant_method");
-    if (mlx && bits && group)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key 'quantization': MLX weights (%s bits in groups of %s), which this loader does "
-                            "not read; expected plain weights",
-                            MN_STR_ARG(c->file->name), json_describe(bits).s, json_describe(group).s);
-    else
-        c->status =
-            mn_fail(c->err, MN_UNSUPPORTED,
-                    "%.*s: key '%s': quantised weights (quant_method %s), which this loader does not read; expected "
-                    "plain weights",
-                    MN_STR_ARG(c->file->name), mlx ? "quantization" : "quantization_config", json_describe(method).s);
+static void unknown_model(config_reader *c, const char *key, const char *found) {
+    const mn_str known = family_list(c->parsed);
+    if (c->status) return;
+    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s': unknown architecture '%.60s'; known: %.*s",
+                        MN_STR_ARG(c->file->name), key, found, (int)known.len, known.ptr ? known.ptr : "");
 }
 
-static void unknown_model(config_reader *c, const char *key, const char *found) {
-    if (c->status) return;
-    c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                        "%.*s: key '%s': unknown architecture '%.80s'; known: llama (LlamaForCausalLM), mistral "
-                        "(MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)",
-                        MN_STR_ARG(c->file->name), key, found);
+/* Models with vision keep the text model's keys in a section of their own. */
+static void enter_text(config_reader *c) {
+    const cJSON *text = json_get(c->root, "text_config");
+    if (!cJSON_IsObject(text) || !json_get(text, "model_type")) return;
+    c->root = text;
+    c->nested = true;
 }
 
 static void read_architecture(config_reader *c) {
-    const char *family = config_str(c, c->root, "", "model_type", NULL);
-    const cJSON *classes = json_get(c->root, "architectures");
-    size_t k = 0;
+    enter_text(c);
+    const char *type = config_str(c, c->root, "", "model_type", NULL);
+    const cJSON *classes = c->nested ? NULL : json_get(c->root, "architectures");
     if (c->status) return;
-    while (k < MN_COUNT(known) && strcmp(known[k].family, family)) k++;
-    if (k == MN_COUNT(known)) {
-        unknown_model(c, "model_type", family);
+    c->family = family_by_type(type);
+    if (!c->family) {
+        unknown_model(c, "model_type", type);
         return;
     }
     if (classes && (!cJSON_IsArray(classes) || (classes->child && !cJSON_IsString(classes->child)))) {
         config_fail(c, "", "architectures", classes, "an array of strings");
         return;
     }
-    if (classes && classes->child && strcmp(classes->child->valuestring, known[k].class_name)) {
+    if (classes && classes->child && strcmp(classes->child->valuestring, c->family->class_name)) {
         unknown_model(c, "architectures", classes->child->valuestring);
         return;
     }
-    c->family = known[k].family;
-    c->arch = known[k].arch;
+    c->arch = c->family->arch;
     config_put_str(c, "general.architecture", "", "model_type", c->arch);
-    config_put_str(c, "general.name", "", "_name_or_path", config_str(c, c->root, "", "_name_or_path", c->family));
+    config_put_str(c, "general.name", "", "_name_or_path", config_str(c, c->root, "", "_name_or_path", type));
 }
 
 /* ---- sizes ---- */
+
+static const char *key_of(const char *own, const char *usual) { return own ? own : usual; }
 
 static int64_t put_size(config_reader *c, const char *key, const char *native, int64_t hi) {
     int64_t v = config_int(c, c->root, "", native, 1, hi, NULL);
@@ -162,22 +142,22 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
     return v;
 }
 
-static void read_heads(config_reader *c) {
-    c->n_head = put_size(c, "attention.head_count", "num_attention_heads", 65536);
+static void read_heads(config_reader *c, const size_keys *k) {
+    const char *embd = key_of(k->n_embd, "hidden_size"), *heads = key_of(k->n_head, "num_attention_heads");
+    c->n_head = put_size(c, "attention.head_count", heads, 65536);
     c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &c->n_head);
     if (c->status) return;
     if (c->n_head % c->n_head_kv) {
-        c->status = mn_fail(
-            c->err, MN_BAD_FILE,
-            "%.*s: key 'num_attention_heads' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
-            MN_STR_ARG(c->file->name), (long long)c->n_head, (long long)c->n_head_kv);
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
+                            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
         return;
     }
     if (!json_get(c->root, "head_dim") && c->n_embd % c->n_head) {
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key 'hidden_size' is %lld, expected a multiple of 'num_attention_heads', which is "
-                            "%lld (there is no 'head_dim')",
-                            MN_STR_ARG(c->file->name), (long long)c->n_embd, (long long)c->n_head);
+        c->status =
+            mn_fail(c->err, MN_BAD_FILE,
+                    "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld (there is no 'head_dim')",
+                    MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads, (long long)c->n_head);
         return;
     }
     int64_t share = c->n_embd / c->n_head;
@@ -188,20 +168,35 @@ static void read_heads(config_reader *c) {
 }
 
 static void read_sizes(config_reader *c) {
-    c->n_ctx = put_size(c, "context_length", "max_position_embeddings", INT32_MAX);
-    c->n_embd = put_size(c, "embedding_length", "hidden_size", 1 << 24);
-    c->n_layer = put_size(c, "block_count", "num_hidden_layers", 4096);
-    put_size(c, "feed_forward_length", "intermediate_size", 1 << 26);
+    static const size_keys usual = {0};
+    const size_keys *k = c->family->keys ? c->family->keys : &usual;
+    const char *ff = key_of(k->n_ff, "intermediate_size"), *eps = key_of(k->eps, "rms_norm_eps");
+    c->n_ctx = put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
+    c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
+    c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
+    const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
+    config_put_int(c, "feed_forward_length", "", ff,
+                   config_int(c, c->root, "", ff, 1, 1 << 26, k->n_ff ? &four : NULL));
     put_size(c, "vocab_size", "vocab_size", 1 << 26);
-    read_heads(c);
-    config_put_float(c, "attention.layer_norm_rms_epsilon", "", "rms_norm_eps",
-                     config_float(c, c->root, "", "rms_norm_eps", DBL_MIN, 1, NULL));
+    read_heads(c, k);
+    config_put_float(c, c->family->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", "",
+                     eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
+}
+
+static void read_act(config_reader *c) {
+    const char *own = c->family->keys ? c->family->keys->act : NULL;
+    const char *key = own && json_get(c->root, own) ? own : "hidden_act"; /* Gemma has had both */
+    /* Gemma's first configs say "gelu" and mean its tanh form. */
+    const char *fallback = c->family->norm_offset > 0 ? "gelu_pytorch_tanh" : "silu";
+    const char *act = config_str(c, c->root, "", key, fallback);
+    if (c->family->norm_offset > 0 && !strcmp(act, "gelu")) act = "gelu_pytorch_tanh";
+    config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
 /* ---- sliding window ---- */
 
-/* How many layers slide by layer_types; -1 = the key is absent. */
-static int64_t sliding_by_types(config_reader *c) {
+/* By layer_types, one per layer; how many slide. -1 = the key is absent. */
+static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     const cJSON *types = json_get(c->root, "layer_types");
     int64_t n = 0, n_sliding = 0;
     if (!types) return -1;
@@ -210,6 +205,7 @@ static int64_t sliding_by_types(config_reader *c) {
         bool sliding = cJSON_IsString(t) && !strcmp(t->valuestring, "sliding_attention");
         if (!sliding && !(cJSON_IsString(t) && !strcmp(t->valuestring, "full_attention")))
             return config_fail(c, "", "layer_types", t, "\"full_attention\" or \"sliding_attention\" per layer"), -1;
+        if (n < c->n_layer) slides[n] = sliding;
         n_sliding += sliding;
     }
     if (n != c->n_layer && !c->status)
@@ -219,50 +215,59 @@ static int64_t sliding_by_types(config_reader *c) {
     return n_sliding;
 }
 
+/* Without layer_types: Gemma 3 has a period; of Gemma 2 and GPT-OSS every second layer slides; of Qwen those from
+ * max_window_layers on; of the others all. */
+static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
+    const char *arch = c->arch;
+    const bool qwen = !strncmp(arch, "qwen", 4) || !strcmp(arch, "smollm3");
+    int64_t period = !strcmp(arch, "gemma3") ? 6 : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2 : 0, n = 0;
+    int64_t first = 0;
+    period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
+    if (qwen) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
+    for (int64_t i = 0; i < c->n_layer; i++) n += slides[i] = i >= first && (!period || i % period < period - 1);
+    return n;
+}
+
 static void read_window(config_reader *c) {
     const cJSON *window = json_get(c->root, "sliding_window");
-    bool qwen = !strncmp(c->family, "qwen", 4);
-    bool wanted = qwen ? config_bool(c, "use_sliding_window", false) : !strcmp(c->family, "mistral");
-    if (c->status || !wanted || !window) return;
+    const bool asks = json_get(c->root, "use_sliding_window") != NULL || !strncmp(c->arch, "qwen", 4);
+    if (c->status || !window || (asks && !config_bool(c, "use_sliding_window", false))) return;
     int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
-    int64_t n_sliding = sliding_by_types(c), first = 0;
-    if (qwen)
-        first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX,
-                           &first); /* the layers before it see everything */
-    if (n_sliding < 0) n_sliding = first < c->n_layer ? c->n_layer - first : 0;
-    if (c->status || !n_sliding) return;
-    if (n_sliding != c->n_layer) {
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key 'sliding_window': %lld of %lld layers use it, which is not supported for %s; "
-                            "expected all or none",
-                            MN_STR_ARG(c->file->name), (long long)n_sliding, (long long)c->n_layer, c->family);
-        return;
-    }
+    int64_t *slides = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *slides);
+    if (!slides && !c->status) c->status = mn_fail_memory(c->err);
+    if (c->status) return;
+    int64_t n = sliding_by_types(c, slides);
+    if (n < 0) n = sliding_by_rule(c, slides);
+    if (c->status || !n) return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", size);
+    mn_value *v = config_put(c, "attention.sliding_window_pattern", "", "layer_types");
+    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = slides, v->n = (uint64_t)c->n_layer;
 }
 
 static void read_all(config_reader *c) {
-    refuse_quantised(c);
     read_architecture(c);
-    if (c->status) return;
-    read_sizes(c);
+    if (!c->status) read_sizes(c);
     if (c->status) return;
     read_window(c);
     config_read_rope(c);
-    c->tied = config_bool(c, "tie_word_embeddings", false);
-    put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
-    config_put_str(c, "minerva.hidden_act", "", "hidden_act", config_str(c, c->root, "", "hidden_act", "silu"));
+    read_act(c);
+    if (c->family->extra) c->family->extra(c);
+    c->tied = config_bool(c, "tie_word_embeddings", c->family->tied);
+    if (json_get(c->root, "tie_word_embeddings") || c->family->tied)
+        config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
+    if (c->family->norm_offset > 0)
+        config_put_float(c, "minerva.norm.offset", "", "model_type", c->family->norm_offset);
     config_put_str(c, "minerva.rope.pairing", "", "model_type", "halves");
 }
 
-mn_status config_read(mn_parsed *p, const mn_file *f, bool *tied, mn_error *err) {
-    cJSON *root;
-    mn_status status = json_parse(p->host, f, 0, f->bytes, &root, err);
+mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err) {
+    mn_status status = json_parse(p->host, f, 0, f->bytes, &facts->config, err);
     if (status) return status;
-    config_reader c = {.parsed = p, .file = f, .err = err, .root = root, .arch = "", .family = ""};
-    c.status = json_unique(p->host, f, root, err);
+    config_reader c = {.parsed = p, .file = f, .err = err, .root = facts->config, .arch = ""};
+    c.status = json_unique(p->host, f, facts->config, err);
     if (!c.status) read_all(&c);
-    cJSON_Delete(root);
-    *tied = c.tied;
+    facts->tied = c.tied;
+    facts->family = c.family;
+    facts->n_layer = c.n_layer;
     return c.status;
 }

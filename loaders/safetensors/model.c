@@ -14,6 +14,10 @@ static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t strid
     return NULL;
 }
 
+const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name) {
+    return find_file(files, n, stride, mn_str_of(name));
+}
+
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
     for (uint32_t i = 0; i < n; i++)
         if (is_weights(mn_file_at(files, i, stride))) return true;
@@ -174,9 +178,9 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
 
 /* ---- names ---- */
 
-static mn_status name_tensors(mn_parsed *p, mn_error *err) {
+static mn_status name_tensors(mn_parsed *p, const struct model_family *family, mn_error *err) {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        p->tensors[i].name = tensor_canonical_name(p, p->tensors[i].native);
+        p->tensors[i].name = tensor_canonical_name(p, family, p->tensors[i].native);
         if (!p->tensors[i].name.ptr) return mn_fail_memory(err);
     }
     return MN_OK;
@@ -191,26 +195,37 @@ static void drop_tensors(mn_parsed *p, bool tied) {
     p->n_tensors = kept;
 }
 
-static mn_status read_model(mn_parsed *p, folder dir, mn_error *err) {
-    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
+static mn_status read_tensors(mn_parsed *p, folder dir, model_join join, const model_facts *facts, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
-    bool tied = false;
-    if (!config && model_is_ours(dir.files, dir.n, dir.stride))
-        return mn_fail(err, MN_BAD_FILE,
-                       "config.json is missing: weights alone do not say what model this is; expected it beside them");
-    mn_status status = config ? config_read(p, config, &tied, err) : MN_OK;
-    if (!status) status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
-    if (!status) status = name_tensors(p, err);
+    mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
     if (!status) status = mn_parsed_check_tensors(p, err);
-    if (!status) drop_tensors(p, tied);
+    drop_tensors(p, false);
+    if (!status && join) status = join(p, facts, err);
+    if (!status) status = layout_read(p, facts, err);
+    if (!status) status = name_tensors(p, facts->family, err);
+    if (!status) status = mn_parsed_join(p, err);
+    if (!status) status = mn_parsed_check_names(p, err);
+    if (!status) drop_tensors(p, facts->tied);
     return status;
 }
 
-mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                     mn_error *err) {
+static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
+    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
+    model_facts facts = {0};
+    if (!config && model_is_ours(dir.files, dir.n, dir.stride))
+        return mn_fail(err, MN_BAD_FILE,
+                       "config.json is missing: weights alone do not say what model this is; expected it beside them");
+    mn_status status = config ? config_read(p, config, &facts, err) : read_unindexed(p, dir, err);
+    if (!status && config) status = read_tensors(p, dir, join, &facts, err);
+    cJSON_Delete(facts.config);
+    return status;
+}
+
+mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, model_join join,
+                     mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
     if (!p) return mn_fail_memory(err);
-    mn_status status = read_model(p, (folder){files, n, stride}, err);
+    mn_status status = read_model(p, (folder){files, n, stride}, join, err);
     if (status)
         mn_parsed_free(p);
     else

@@ -16,7 +16,7 @@ static mn_status loader_open(void *self, const mn_file *files, uint32_t n, uint3
     if ((n && !files) || stride < MN_UP_TO(mn_file, bytes) || !out)
         return mn_fail(err, MN_INVALID, "safetensors: open needs files, their stride and a place for the model");
     *out = NULL;
-    return model_open(mn_loader_host(self), files, n, stride, out, err);
+    return model_open(mn_loader_host(self), files, n, stride, layout_accept, out, err);
 }
 
 static const mn_loader table = {.size = sizeof table,

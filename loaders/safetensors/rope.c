@@ -8,17 +8,23 @@ typedef struct {
     const char *in;
 } section;
 
-/* New configs may hold one set per layer type: taken if there is just one. */
+/* New configs may hold one set per layer type: that of full attention if there are several, whose window layers may have
+ * another base (Gemma 3). */
 static section flat(config_reader *c, section s) {
     const cJSON *child = s.object->child;
     if (!child || !cJSON_IsObject(child)) return s;
     if (child->next && cJSON_IsObject(child->next)) {
-        if (!c->status)
-            c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                                "%.*s: key 'rope_parameters' holds one set per layer type ('%.40s', '%.40s', ...), "
-                                "which is unsupported; expected one set",
-                                MN_STR_ARG(c->file->name), child->string, child->next->string);
-        return s;
+        const cJSON *full = json_get(s.object, "full_attention"), *local = json_get(s.object, "sliding_attention");
+        if (!full || !local || child->next->next) {
+            config_fail(c, "", "rope_parameters", s.object, "one set, or full_attention and sliding_attention");
+            return s;
+        }
+        const char *type = config_str(c, local, "rope_parameters.sliding_attention.", "rope_type", "default");
+        if (strcmp(type, "default"))
+            config_fail(c, "rope_parameters.sliding_attention.", "rope_type", json_get(local, "rope_type"), "default");
+        config_put_float(c, "rope.freq_base_swa", "rope_parameters.sliding_attention.", "rope_theta",
+                         config_float(c, local, "rope_parameters.sliding_attention.", "rope_theta", 1e-3, 1e15, NULL));
+        child = full;
     }
     mn_str in = mn_parsed_printf(c->parsed, "rope_parameters.%.80s.", child->string);
     if (!in.ptr) c->status = mn_fail_memory(c->err);
@@ -89,10 +95,6 @@ static void read_llama3(config_reader *c, section s) {
 /* Variants of yarn that no supported family uses: refused rather than computed wrongly. */
 static void refuse_yarn_variants(config_reader *c, section s) {
     static const char *const keys[] = {"mscale", "mscale_all_dim"};
-    const cJSON *truncate = json_get(s.object, "truncate");
-    if (truncate && !cJSON_IsTrue(truncate) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%struncate' is %s, which is unsupported; expected true",
-                            MN_STR_ARG(c->file->name), s.in, json_describe(truncate).s);
     for (size_t i = 0; i < MN_COUNT(keys) && !c->status; i++)
         if (json_get(s.object, keys[i]))
             c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s' is unsupported with yarn",
@@ -106,6 +108,9 @@ static void read_yarn(config_reader *c, section s) {
     put_optional(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
     put_optional(c, s, "rope.scaling.beta_fast", "beta_fast", 1e-3, 1e6);
     put_optional(c, s, "rope.scaling.beta_slow", "beta_slow", 1e-3, 1e6);
+    const cJSON *truncate = json_get(s.object, "truncate");
+    if (truncate && !cJSON_IsBool(truncate)) config_fail(c, s.in, "truncate", truncate, "true or false");
+    config_put_bool(c, "rope.scaling.yarn_truncate", "truncate", !truncate || cJSON_IsTrue(truncate));
 }
 
 /* One positive number per pair of rotated dims. */
@@ -169,6 +174,9 @@ void config_read_rope(config_reader *c) {
     if (c->status) return;
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, 10000, &in); /* 10000: what the first configs leave out */
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
+    if (json_get(c->root, "rope_local_base_freq")) /* Gemma 3's first configs */
+        config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
+                         config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, 1, &in);
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))

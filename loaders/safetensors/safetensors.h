@@ -1,6 +1,7 @@
-/* safetensors.h -- the parts of the SafeTensors loader, which reads folders in Hugging Face layout: plugin.c (the table),
- * model.c (which files make the model), header.c (one weight file), config.c and rope.c (config.json), names.c (tables),
- * json.c (checked access to JSON). Everything that fails fills err, naming file and key. */
+/* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c (the table), model.c (which files make
+ * the model), header.c (one weight file), config.c and rope.c (config.json), families.c (what differs from family to
+ * family), names.c (tensor names), layout.c (tensors that are stored otherwise than a graph wants them), json.c (checked
+ * access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
@@ -22,10 +23,28 @@ bool json_is_int(const cJSON *item, int64_t lo, int64_t hi,
 /* ---- header.c ---- */
 mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err); /* appends f's tensors under their own names */
 
+struct model_family; /* families.h */
+/* What of config.json is needed after its keys were read. */
+typedef struct {
+    cJSON *config;
+    const struct model_family *family;
+    int64_t n_layer;
+    bool tied;
+} model_facts;
+
 /* ---- names.c ---- */
 /* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none. ptr NULL = out of memory. */
-mn_str tensor_canonical_name(mn_parsed *p, mn_str native);
-bool tensor_is_ignored(mn_str native); /* derived data that some checkpoints hold */
+mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
+bool tensor_is_ignored(mn_str native); /* derived data, and the towers of other senses */
+
+/* ---- layout.c: by native names, before they become canonical ---- */
+/* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described as it lies. */
+mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err);
+/* A model_join that joins nothing: refuses models whose weights are quantised in a way that this loader does not read. */
+mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
+/* The tensor whose name is stem (of len bytes) and ending; NULL = there is none. */
+mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);
+void layout_drop(mn_parsed *p, const mn_parsed_tensor *t); /* moves the last one into its place */
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out);
 
 /* ---- config.c ---- */
@@ -35,14 +54,15 @@ typedef struct {
     const mn_file *file;
     mn_error *err;
     const cJSON *root;
-    const char *arch;   /* canonical: "llama" */
-    const char *family; /* model_type: "mistral" */
+    const char *arch; /* canonical: "llama" */
+    const struct model_family *family;
+    bool nested; /* root is the text model's section of the file */
     int64_t n_layer, n_head, n_head_kv, n_embd, head_dim, n_ctx;
     bool tied;
     mn_status status;
 } config_reader;
 
-mn_status config_read(mn_parsed *p, const mn_file *f, bool *tied, mn_error *err); /* appends the metadata */
+mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err); /* appends the metadata */
 
 /* A member of object (a section of the file named `in`, "" = top level, else "rope_parameters." and so on).
  * Absent or null: fallback, or a failure if it is NULL. */
@@ -57,6 +77,7 @@ void config_fail(config_reader *c, const char *in, const char *key, const cJSON 
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native); /* NULL after a failure */
 void config_put_int(config_reader *c, const char *key, const char *in, const char *native, int64_t v);
 void config_put_float(config_reader *c, const char *key, const char *in, const char *native, double v);
+void config_put_bool(config_reader *c, const char *key, const char *native, bool v);
 void config_put_str(config_reader *c, const char *key, const char *in, const char *native, const char *v);
 
 /* ---- rope.c ---- */
@@ -64,7 +85,10 @@ void config_read_rope(config_reader *c);
 
 /* ---- model.c ---- */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride);
-mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                     mn_error *err);
+const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name); /* NULL = absent */
+/* join: makes one tensor of several before layout_read; NULL = nothing to do. */
+typedef mn_status (*model_join)(mn_parsed *p, const model_facts *facts, mn_error *err);
+mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, model_join join,
+                     mn_parsed **out, mn_error *err);
 
 #endif

@@ -1,0 +1,241 @@
+/* families.c -- the table of families, and the keys that only some of them have. */
+#include "families.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- keys ---- */
+
+static const double zero = 0;
+
+/* A number that is used as it is; absent or null: nothing is put. */
+static void put_if(config_reader *c, const char *key, const char *native, double lo, double hi) {
+    if (json_get(c->root, native))
+        config_put_float(c, key, "", native, config_float(c, c->root, "", native, lo, hi, &zero));
+}
+
+static void gemma(config_reader *c) {
+    put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
+    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+    if (!json_get(c->root, "query_pre_attn_scalar")) return;
+    const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
+    config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
+}
+
+static void granite(config_reader *c) {
+    put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
+    put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
+    put_if(c, "attention.scale", "attention_multiplier", FLT_MIN, 1e9);
+    put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
+}
+
+/* count: the first of these keys that is there; Qwen3-MoE has used both. */
+static void put_experts(config_reader *c) {
+    const char *count = json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";
+    const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
+    config_put_int(c, "expert_count", "", count, n);
+    config_put_int(c, "expert_used_count", "", "num_experts_per_tok",
+                   config_int(c, c->root, "", "num_experts_per_tok", 1, n > 0 ? n : 1, NULL));
+}
+
+static void mixtral(config_reader *c) { put_experts(c); }
+
+static void qwen3_moe(config_reader *c) {
+    put_experts(c);
+    config_put_int(c, "expert_feed_forward_length", "", "moe_intermediate_size",
+                   config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL));
+    config_put_bool(c, "expert_weights_norm", "norm_topk_prob", config_bool(c, "norm_topk_prob", false));
+}
+
+static void gpt_oss(config_reader *c) {
+    static const double seven = 7;
+    put_experts(c);
+    const double limit = config_float(c, c->root, "", "swiglu_limit", -DBL_MAX, DBL_MAX, &seven);
+    if (limit < 7 || limit > 7) config_fail(c, "", "swiglu_limit", json_get(c->root, "swiglu_limit"), "7");
+}
+
+static void refuse_true(config_reader *c, const char *key) {
+    if (config_bool(c, key, false) && !c->status)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is true, which is unsupported; expected false",
+                            MN_STR_ARG(c->file->name), key);
+}
+
+static void phi(config_reader *c) { refuse_true(c, "qk_layernorm"); }
+
+static void stablelm(config_reader *c) {
+    config_put_bool(c, "use_parallel_residual", "use_parallel_residual",
+                    config_bool(c, "use_parallel_residual", false));
+}
+
+static void gpt2(config_reader *c) {
+    refuse_true(c, "scale_attn_by_inverse_layer_idx");
+    if (!config_bool(c, "scale_attn_weights", true))
+        config_put_float(c, "attention.scale", "", "scale_attn_weights", 1);
+}
+
+/* no_rope_layers: 1 where a layer rotates. */
+static void smollm3(config_reader *c) {
+    const cJSON *list = json_get(c->root, "no_rope_layers");
+    int64_t i = 0;
+    if (!list) return;
+    int64_t *none = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *none);
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer)
+        config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
+    if (!none && !c->status) c->status = mn_fail_memory(c->err);
+    for (const cJSON *n = list->child; n && !c->status; n = n->next, i++) none[i] = !(cJSON_IsNumber(n) && n->valueint);
+    mn_value *v = config_put(c, "rope.no_rope_layers", "", "no_rope_layers");
+    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = none, v->n = (uint64_t)c->n_layer;
+}
+
+/* ---- names ---- */
+
+static const name_pair moe_names[] = {
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.experts.#.w1", "ffn_gate.#"},
+    {"block_sparse_moe.experts.#.w2", "ffn_down.#"},
+    {"block_sparse_moe.experts.#.w3", "ffn_up.#"},
+    {"block_sparse_moe.switch_mlp.gate_proj", "ffn_gate_exps"},
+    {"block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps"},
+    {"block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.experts.#.gate_proj", "ffn_gate.#"},
+    {"mlp.experts.#.up_proj", "ffn_up.#"},
+    {"mlp.experts.#.down_proj", "ffn_down.#"},
+    {"mlp.switch_mlp.gate_proj", "ffn_gate_exps"},
+    {"mlp.switch_mlp.up_proj", "ffn_up_exps"},
+    {"mlp.switch_mlp.down_proj", "ffn_down_exps"},
+    {"mlp.experts.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.up_proj", "ffn_up_exps"},
+    {"mlp.experts.down_proj", "ffn_down_exps"},
+    {0},
+};
+static const name_pair gpt_oss_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"self_attn.sinks", "attn_sinks"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"mlp.experts.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.up_proj", "ffn_up_exps"},
+    {"mlp.experts.down_proj", "ffn_down_exps"},
+    {0},
+};
+static const name_pair gemma_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {0},
+};
+static const name_pair olmo2_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {0},
+};
+static const name_pair phi_names[] = {
+    {"self_attn.dense", "attn_output"}, {"mlp.fc1", "ffn_up"}, {"mlp.fc2", "ffn_down"}, {0}};
+static const name_pair phi3_names[] = {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
+static const name_pair stablelm_names[] = {
+    {"self_attn.q_layernorm.norms.#", "attn_q_norm.#"}, {"self_attn.k_layernorm.norms.#", "attn_k_norm.#"}, {0}};
+static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
+                                       {"attn.c_attn", "attn_qkv"},
+                                       {"attn.c_proj", "attn_output"},
+                                       {"ln_2", "ffn_norm"},
+                                       {"mlp.c_fc", "ffn_up"},
+                                       {"mlp.c_proj", "ffn_down"},
+                                       {0}};
+
+static const size_keys gpt2_keys = {
+    "n_positions", "n_embd", "n_layer", "n_head", "n_inner", "activation_function", "layer_norm_epsilon"};
+static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
+static const size_keys gemma_keys = {.act = "hidden_activation"};
+
+/* ---- families ---- */
+
+static const struct model_family families[] = {
+    {.model_type = "llama", .class_name = "LlamaForCausalLM", .arch = "llama"},
+    {.model_type = "mistral", .class_name = "MistralForCausalLM", .arch = "llama"},
+    {.model_type = "mixtral",
+     .class_name = "MixtralForCausalLM",
+     .arch = "llama",
+     .own = moe_names,
+     .fused = FUSED_HALVES,
+     .extra = mixtral},
+    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2"},
+    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3"},
+    {.model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .arch = "qwen3moe",
+     .own = moe_names,
+     .fused = FUSED_HALVES,
+     .extra = qwen3_moe},
+    {.model_type = "phi",
+     .class_name = "PhiForCausalLM",
+     .arch = "phi2",
+     .own = phi_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .extra = phi},
+    {.model_type = "phi3", .class_name = "Phi3ForCausalLM", .arch = "phi3", .own = phi3_names},
+    {.model_type = "gemma",
+     .class_name = "GemmaForCausalLM",
+     .arch = "gemma",
+     .keys = &gemma_keys,
+     .tied = true,
+     .norm_offset = 1,
+     .extra = gemma},
+    {.model_type = "gemma2",
+     .class_name = "Gemma2ForCausalLM",
+     .arch = "gemma2",
+     .own = gemma_names,
+     .keys = &gemma_keys,
+     .tied = true,
+     .norm_offset = 1,
+     .extra = gemma},
+    {.model_type = "gemma3_text",
+     .class_name = "Gemma3ForCausalLM",
+     .arch = "gemma3",
+     .own = gemma_names,
+     .keys = &gemma_keys,
+     .tied = true,
+     .norm_offset = 1,
+     .extra = gemma},
+    {.model_type = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .arch = "gpt-oss",
+     .own = gpt_oss_names,
+     .fused = FUSED_GPT_OSS,
+     .extra = gpt_oss},
+    {.model_type = "olmo2", .class_name = "Olmo2ForCausalLM", .arch = "olmo2", .own = olmo2_names},
+    {.model_type = "granite", .class_name = "GraniteForCausalLM", .arch = "granite", .extra = granite},
+    {.model_type = "smollm3", .class_name = "SmolLM3ForCausalLM", .arch = "smollm3", .extra = smollm3},
+    {.model_type = "stablelm",
+     .class_name = "StableLmForCausalLM",
+     .arch = "stablelm",
+     .own = stablelm_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .extra = stablelm},
+    {.model_type = "gpt2",
+     .class_name = "GPT2LMHeadModel",
+     .arch = "gpt2",
+     .own = gpt2_names,
+     .keys = &gpt2_keys,
+     .layer_norm = true,
+     .tied = true,
+     .conv1d = true,
+     .extra = gpt2},
+};
+
+const struct model_family *family_by_type(const char *model_type) {
+    for (size_t i = 0; i < MN_COUNT(families); i++)
+        if (!strcmp(families[i].model_type, model_type)) return &families[i];
+    return NULL;
+}
+
+mn_str family_list(mn_parsed *p) {
+    mn_str list = {"", 0};
+    for (size_t i = 0; i < MN_COUNT(families) && list.ptr; i++) {
+        const struct model_family *f = &families[i];
+        list =
+            mn_parsed_printf(p, "%.*s%s%s (%s)", (int)list.len, list.ptr, i ? ", " : "", f->model_type, f->class_name);
+    }
+    return list;
+}

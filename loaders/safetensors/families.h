@@ -1,0 +1,37 @@
+/* families.h -- what the loader knows of each family of checkpoints: one row each, in families.c. */
+#ifndef MN_SAFETENSORS_FAMILIES_H
+#define MN_SAFETENSORS_FAMILIES_H
+#include "safetensors.h"
+
+/* "#" in native stands for a number, which goes to the "#" in canonical. */
+typedef struct {
+    const char *native, *canonical;
+} name_pair;
+
+/* The keys of config.json where they are not the usual ones. */
+typedef struct {
+    const char *n_ctx, *n_embd, *n_layer, *n_head, *n_ff, *act, *eps;
+} size_keys;
+
+typedef enum {
+    FUSED_NONE,
+    FUSED_HALVES,  /* experts.gate_up_proj [E, 2F, D]: gates, then ups */
+    FUSED_GPT_OSS, /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
+} fused_experts;
+
+struct model_family {
+    const char *model_type, *class_name, *arch;
+    const name_pair *own;  /* names in a layer that differ from the usual ones, ended by {0} */
+    const size_keys *keys; /* NULL: the usual ones */
+    bool layer_norm;       /* eps is a layer norm's */
+    bool tied;             /* when config.json does not say */
+    bool conv1d;           /* matrices of layers are stored [in, out] */
+    fused_experts fused;
+    double norm_offset;
+    void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */
+};
+
+const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
+mn_str family_list(mn_parsed *p);                                  /* "llama (LlamaForCausalLM), ..." in p's memory */
+
+#endif

@@ -1,0 +1,269 @@
+/* layout.c -- tensors that checkpoints store otherwise than a graph wants them: described by strides and planes where they lie, never
+ * moved. Tensors still have their native names here. */
+#include "families.h"
+#include <string.h>
+
+mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending) {
+    const uint64_t n = strlen(ending);
+    for (uint64_t i = 0; i < p->n_tensors; i++) {
+        const mn_str s = p->tensors[i].native;
+        if (s.len == stem.len + n && !memcmp(s.ptr, stem.ptr, stem.len) && !memcmp(s.ptr + stem.len, ending, n))
+            return &p->tensors[i];
+    }
+    return NULL;
+}
+
+void layout_drop(mn_parsed *p, const mn_parsed_tensor *t) { p->tensors[t - p->tensors] = p->tensors[--p->n_tensors]; }
+
+static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
+    return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s", MN_STR_ARG(t->native),
+                   mn_dtype_name(t->dtype.id), t->n_dim, expected);
+}
+
+static mn_str stem_of(mn_str s, const char *ending) { return (mn_str){s.ptr, s.len - strlen(ending)}; }
+
+/* ---- experts stored as one ---- */
+
+/* One of the two tensors that `both` [.., 2F ..] holds: dim d counts F, begins at `first` units of `step` bytes. */
+static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *ending, const char *name, mn_plane plane,
+                      const int64_t *dim, uint32_t n_dim, mn_error *err) {
+    const mn_str stem = stem_of(both->native, ending);
+    mn_parsed_tensor t = *both;
+    t.native = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(stem), name);
+    mn_plane *out = mn_tensor_planes(p, &t, 1, 1);
+    if (!t.native.ptr || !out) return mn_fail_memory(err);
+    *out = plane;
+    t.name = t.native;
+    t.n_dim = n_dim;
+    for (uint32_t i = 0; i < MN_MAX_DIM; i++) t.dim[i] = i < n_dim ? dim[i] : 0;
+    mn_parsed_tensor *to = mn_parsed_add_tensor(p);
+    if (!to) return mn_fail_memory(err);
+    *to = t;
+    return MN_OK;
+}
+
+/* plane, with `skip` bytes left out in front. */
+static mn_plane from(const mn_parsed_tensor *t, int64_t skip) {
+    mn_plane out = t->plane;
+    out.ptr = (const char *)out.ptr + skip;
+    out.bytes -= (uint64_t)skip;
+    memset(out.dim, 0, sizeof out.dim);
+    memset(out.stride, 0, sizeof out.stride);
+    return out;
+}
+
+static void set_dims(mn_plane *p, uint32_t n, const int64_t *dim, const int64_t *stride) {
+    for (uint32_t i = 0; i < n; i++) p->dim[i] = dim[i], p->stride[i] = stride[i];
+}
+
+/* gate_up_proj: which of the two dims holds gate and up, and do they come in turn? */
+static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, fused_experts how,
+                               mn_error *err) {
+    const mn_parsed_tensor both = *t; /* the array may move */
+    const int64_t es = both.dtype.block_bytes, E = both.dim[0], rows = both.dim[1], cols = both.dim[2];
+    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2, D = how == FUSED_GPT_OSS ? rows : cols;
+    if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) || both.dtype.block_elems != 1)
+        return bad_shape(&both, "experts x (gate and up) x inputs", err);
+    mn_status status = MN_OK;
+    for (int up = 0; up < 2 && !status; up++) {
+        mn_plane plane = from(&both, up * (how == FUSED_GPT_OSS ? es : F * cols * es));
+        if (how == FUSED_GPT_OSS)
+            set_dims(&plane, 3, (int64_t[]){E, F, D}, (int64_t[]){rows * cols * es, 2 * es, cols * es});
+        else
+            set_dims(&plane, 3, (int64_t[]){E, F, D}, (int64_t[]){rows * cols * es, cols * es, es});
+        status = half(p, &both, ending, up ? "up_proj" : "gate_proj", plane, (int64_t[]){E, F, D}, 3, err);
+    }
+    return status;
+}
+
+/* gate_up_proj_bias [E, 2F], gate and up in turn. */
+static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, mn_error *err) {
+    const mn_parsed_tensor both = *t;
+    const int64_t es = both.dtype.block_bytes, E = both.dim[0], F = both.dim[1] / 2;
+    if (both.n_dim != 2 || both.dim[1] % 2) return bad_shape(&both, "experts x (gate and up)", err);
+    mn_status status = MN_OK;
+    for (int up = 0; up < 2 && !status; up++) {
+        mn_plane plane = from(&both, up * es);
+        set_dims(&plane, 2, (int64_t[]){E, F}, (int64_t[]){2 * F * es, 2 * es});
+        status = half(p, &both, ending, up ? "up_proj.bias" : "gate_proj.bias", plane, (int64_t[]){E, F}, 2, err);
+    }
+    return status;
+}
+
+/* A matrix [.., in, out] as [.., out, in]. */
+static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+    if (t->n_dim < 2 || t->dtype.block_elems != 1) return bad_shape(t, "a matrix", err);
+    const uint32_t a = t->n_dim - 2, b = t->n_dim - 1;
+    mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
+    if (!plane) return mn_fail_memory(err);
+    *plane = t->plane;
+    const int64_t dim = t->dim[a], stride = plane->stride[a];
+    t->dim[a] = plane->dim[a] = t->dim[b];
+    t->dim[b] = plane->dim[b] = dim;
+    plane->stride[a] = plane->stride[b];
+    plane->stride[b] = stride;
+    return MN_OK;
+}
+
+/* ---- MXFP4 as released: X_blocks [E, N, K/32, 16] and X_scales [E, N, K/32] ---- */
+
+/* Every `step`-th row of both from row `first` on: the experts' matrices [E, N / step, K]. */
+static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks, const mn_parsed_tensor *scales, int64_t step,
+                            int64_t first, const char *name, mn_error *err) {
+    const int64_t E = blocks->dim[0], N = blocks->dim[1], G = blocks->dim[2];
+    mn_parsed_tensor t = *blocks;
+    const mn_str stem = stem_of(blocks->native, "_blocks");
+    mn_str base = stem; /* up to and with the last dot */
+    while (base.len && base.ptr[base.len - 1] != '.') base.len--;
+    t.native = t.name = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(base), name);
+    mn_plane *planes = mn_tensor_planes(p, &t, 1, 2);
+    if (!t.native.ptr || !planes) return mn_fail_memory(err);
+    planes[0] = from(blocks, first * G * 16);
+    planes[0].dtype = MN_MXFP4_SPLIT;
+    set_dims(&planes[0], 3, (int64_t[]){E, N / step, G * 32}, (int64_t[]){N * G * 16, step * G * 16, 16});
+    planes[1] = from(scales, first * G);
+    planes[1].kind = MN_PLANE_SCALE;
+    planes[1].dtype = MN_U8;
+    set_dims(&planes[1], 3, (int64_t[]){E, N / step, G}, (int64_t[]){N * G, step * G, 1});
+    mn_dtype_by_id(MN_MXFP4_SPLIT, &t.dtype);
+    t.n_dim = 3;
+    memset(t.dim, 0, sizeof t.dim);
+    memcpy(t.dim, planes[0].dim, 3 * sizeof t.dim[0]);
+    mn_parsed_tensor *to = mn_parsed_add_tensor(p);
+    if (!to) return mn_fail_memory(err);
+    *to = t;
+    return MN_OK;
+}
+
+static mn_status read_mxfp4(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+    const mn_str stem = stem_of(t->native, "_blocks");
+    mn_parsed_tensor *s = layout_find(p, stem, "_scales");
+    if (!s)
+        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'", MN_STR_ARG(t->native), MN_STR_ARG(stem));
+    const mn_parsed_tensor blocks = *t, scales = *s;
+    const bool both = mn_str_ends(stem, "gate_up_proj");
+    if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 || (both && blocks.dim[1] % 2))
+        return bad_shape(&blocks, "U8 [experts, rows, groups, 16]", err);
+    if (scales.dtype.id != MN_U8 || scales.n_dim != 3 || memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
+        return bad_shape(&scales, "U8 [experts, rows, groups] like its blocks", err);
+    if (s > t)
+        layout_drop(p, s), layout_drop(p, t);
+    else
+        layout_drop(p, t), layout_drop(p, s);
+    if (!both) return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
+    mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);
+    return status ? status : mxfp4_rows(p, &blocks, &scales, 2, 1, "up_proj", err);
+}
+
+/* ---- F8 with scales: X.weight and X.weight_scale_inv [N/128, K/128], or X.weight_scale (one, or one per row) ---- */
+
+static mn_status f8_blocks(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
+    const int64_t N = t->dim[0], K = t->dim[1], parts = (N + 127) / 128, es = s->dtype.block_bytes;
+    if (t->n_dim != 2 || K % 128)
+        return bad_shape(t, "a matrix with rows of a multiple of 128 elements (F8 in blocks of 128 x 128)", err);
+    if (s->n_dim != 2 || s->dim[0] != parts || s->dim[1] != K / 128)
+        return bad_shape(s, "a scale for each 128 x 128 elements of its weight", err);
+    mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)parts, 2);
+    if (!planes) return mn_fail_memory(err);
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t rows = N - i * 128 < 128 ? N - i * 128 : 128;
+        planes[2 * i] = from(t, i * 128 * K);
+        planes[2 * i].bytes = (uint64_t)(rows * K);
+        planes[2 * i].dtype = MN_F8_E4M3_128;
+        set_dims(&planes[2 * i], 2, (int64_t[]){rows, K}, (int64_t[]){K, 128});
+        planes[2 * i + 1] = from(s, i * (K / 128) * es);
+        planes[2 * i + 1].bytes = (uint64_t)(K / 128 * es);
+        planes[2 * i + 1].kind = MN_PLANE_SCALE;
+        set_dims(&planes[2 * i + 1], 2, (int64_t[]){1, K / 128}, (int64_t[]){K / 128 * es, es});
+    }
+    mn_dtype_by_id(MN_F8_E4M3_128, &t->dtype);
+    return MN_OK;
+}
+
+static mn_status f8_rows(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
+    const bool one = s->dim[0] == 1 && (s->n_dim == 1 || s->dim[1] == 1);
+    if (t->n_dim != 2 || s->n_dim > 2 || (s->n_dim == 2 && s->dim[1] != 1) || (!one && s->dim[0] != t->dim[0]))
+        return bad_shape(s, "one scale, or one for each row of its weight", err);
+    mn_plane *planes = mn_tensor_planes(p, t, 1, 2);
+    if (!planes) return mn_fail_memory(err);
+    planes[0] = t->plane;
+    planes[1] = from(s, 0);
+    planes[1].kind = MN_PLANE_SCALE;
+    set_dims(&planes[1], 2, (int64_t[]){t->dim[0], 1}, (int64_t[]){one ? 0 : (int64_t)s->dtype.block_bytes, 0});
+    return MN_OK;
+}
+
+static mn_status read_f8(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+    const mn_str stem = stem_of(t->native, "weight");
+    mn_parsed_tensor *s = layout_find(p, stem, "weight_scale_inv");
+    const bool blocks = s != NULL;
+    if (!s) s = layout_find(p, stem, "weight_scale");
+    if (!s) return MN_OK; /* not scaled */
+    if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
+        return bad_shape(s, "scales of F32, BF16 or F16", err);
+    mn_status status = blocks ? f8_blocks(p, t, s, err) : f8_rows(p, t, s, err);
+    if (!status) layout_drop(p, s);
+    return status;
+}
+
+/* ---- all ---- */
+
+static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
+    static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
+    for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
+        if (mn_str_ends(t->native, conv1d[i])) return true;
+    return f->fused == FUSED_GPT_OSS && mn_str_ends(t->native, "experts.down_proj");
+}
+
+/* One tensor; *again: the array changed, begin anew. */
+static mn_status read_one(mn_parsed *p, uint64_t i, const struct model_family *f, bool *again, mn_error *err) {
+    static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
+    mn_parsed_tensor *t = &p->tensors[i];
+    if (t->planes) return MN_OK;
+    if (transposed(t, f)) return transpose(p, t, err);
+    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return *again = true, read_mxfp4(p, t, err);
+    if (t->dtype.id == MN_F8_E4M3 && mn_str_ends(t->native, ".weight")) return *again = true, read_f8(p, t, err);
+    for (int k = 0; k < 2 && f->fused; k++) {
+        char ending[40] = "experts.";
+        strcat(ending, fused[k]);
+        if (!mn_str_ends(t->native, ending)) continue;
+        mn_status status = k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
+        layout_drop(p, &p->tensors[i]);
+        *again = true;
+        return status;
+    }
+    return MN_OK;
+}
+
+mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
+    mn_status status = MN_OK;
+    for (uint64_t i = 0; i < p->n_tensors && !status;) {
+        bool again = false; /* another tensor may be in its place */
+        status = read_one(p, i, facts->family, &again, err);
+        i += !again;
+    }
+    return status;
+}
+
+mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
+    (void)p;
+    const cJSON *mlx = json_get(facts->config, "quantization"), *other = json_get(facts->config, "quantization_config");
+    const cJSON *method = json_get(other, "quant_method"), *block = json_get(other, "weight_block_size");
+    if (mlx)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "config.json: key 'quantization': MLX weights (%s bits in groups of %s), which the loader mlx "
+                       "reads; expected plain weights",
+                       json_describe(json_get(mlx, "bits")).s, json_describe(json_get(mlx, "group_size")).s);
+    if (!other || (cJSON_IsString(method) && !strcmp(method->valuestring, "mxfp4"))) return MN_OK;
+    if (!cJSON_IsString(method) || (strcmp(method->valuestring, "fp8") && strcmp(method->valuestring, "fbgemm_fp8")))
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "config.json: key 'quantization_config': quantised weights (quant_method %s), which this loader "
+                       "does not read; expected plain weights, mxfp4 or fp8",
+                       json_describe(method).s);
+    if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 || block->child->valueint != 128 ||
+                  block->child->next->valueint != 128))
+        return mn_fail(
+            err, MN_UNSUPPORTED,
+            "config.json: key 'quantization_config.weight_block_size' is not [128, 128], which alone is read");
+    return MN_OK;
+}
