@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels lost check golden batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
+# PART: devices kernels lost check golden segments (cuda beside a plugin of two operations) batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
 # environment: TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,8 +12,9 @@ if [ "${1:-}" = pack ]; then
     mkdir -p "$to/lib" "$to/tools" "$to/runtime/registry" "$to/tests/kernels"
     cp -L "$build/tools/minerva" "$to/tools/"
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
-    cp "$build/runtime/registry/minerva-build-tree" "$to/runtime/registry/"
-    mkdir -p "$to/tests/unit"
+    cp "$build/runtime/registry/minerva-build-tree" "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
+    mkdir -p "$to/tests/unit" "$to/tests/stub"
+    cp "$build/tests/stub/vendor2.so" "$to/tests/stub/"
     cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/test_cuda_lost" "$build/tests/kernels/bench_ahead" "$to/tests/kernels/"
     cp "$build/tests/unit/test_session" "$to/tests/unit/"
     for d in plugins loaders; do
@@ -22,7 +23,7 @@ if [ "${1:-}" = pack ]; then
             mkdir -p "$to/$d/$name" && cp "$f" "$to/$d/$name/"
         done
     done
-    ldd "$to/tools/minerva" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
+    ldd "$to/tools/minerva" "$to/runtime/registry/minerva-probe" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
         grep -vE 'libminerva|/lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so' | xargs -I{} cp -L {} "$to/lib/"
     chmod -R go-w "$to"
     exit 0
@@ -30,7 +31,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels lost check golden batch session memcheck bench
+[ $# -gt 0 ] || set -- devices kernels lost check golden segments batch session memcheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -45,6 +46,13 @@ golden() { python3 "$here/tests/golden/golden.py" "$minerva" "$@"; }
 devices() {
     "$minerva" devices && "$minerva" run -m "$story" -p "Once" -n 4 --temp 0 --device auto 2>&1 &&
         { "$minerva" run -m "$story" -p "Once" -n 4 --device cuda:99; [ $? -eq 3 ]; }
+}
+# Every product and norm elsewhere: cuda gets a segment between each two, with boundary tensors at both ends.
+segments() {
+    beside=$(mktemp -d) && cp "$build/tests/stub/vendor2.so" "$beside/" && for f in llama qwen3; do
+        MINERVA_PLUGIN_PATH="$beside" golden "fixture:$f" vendor2,cuda:0 || return 1
+    done
+    rm -rf "$beside"
 }
 memcheck() {
     compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$story" -p "Once upon a time" -n 12 --temp 0 --device cuda:0 --precision exact &&
@@ -65,6 +73,7 @@ for part in "$@"; do
     golden)
         step story golden story cuda
         for f in llama llama3-rope llama-sharded qwen2 qwen3; do step "fixture $f" golden "fixture:$f" cuda; done ;;
+    segments) step segments segments ;;
     batch) step batch golden batch cuda ;;
     session) step session "$build/tests/unit/test_session" "$story" ;;
     memcheck) step memcheck memcheck ;;
