@@ -169,10 +169,10 @@ mn_status t_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_er
         .weights = p->weight_bytes + sizeof(mn_weights) + c.graph->n_tensors * sizeof(t_weight),
         .scratch = p->scratch_bytes + sizeof(mn_context) + c.graph->n_symbols * 16 +
                    c.graph->n_tensors * (sizeof(mn_binding) + 8) + sizeof *p + 4 * T_ALIGN,
-        .row_grain = 1, /* we compute any number of rows: no rounding up */
+        .import_peak = 0, /* nothing beyond the weights while they come in */
+        .row_grain = 1,   /* we compute any number of rows: no rounding up */
         .flags = MN_ESTIMATE_DETERMINISTIC,
     };
-    e.import_peak = e.weights; /* nothing beside them while they come in */
     t_program_free(p);
     t_give(out, out->size, &e, sizeof e);
     return MN_OK;
