@@ -1,0 +1,712 @@
+/* test_negotiate.c -- who gets which nodes, and what the record says: a graph by hand, and devices that are tables of numbers. */
+#include "negotiate/offer.h"
+#include "unit.h"
+#include <cjson/cJSON.h>
+#include <math.h>
+
+/* ---- a registry of fakes: what the negotiation needs of one, so that the real one is not linked ------------------------ */
+#define ALL_OPS (~0u)
+#define OP(name) (1u << MN_OP_##name)
+enum { MAX_FAKES = 4, N_LAYERS = 8, D = 256, V = 2048 };
+
+typedef enum { HONEST, BAD_VERDICT, NO_CLASS, COARSE, ABSURD, NOT_A_NUMBER, NO_PAGES, LOST, NO_TABLE } lie;
+typedef struct {
+    const char *name;
+    uint32_t kind, ops, old_ops; /* old_ops: known by a contract of version 0 */
+    uint64_t flags, mem_free;
+    double us_per_node;
+    const char *pool;
+    lie lies;
+    uint32_t n_supports;
+} fake;
+struct mn_device {
+    fake *f;
+};
+typedef struct {
+    uint32_t table[32][2], n;
+} known;
+
+static fake *fakes;
+static uint32_t n_fakes;
+static mn_device opened[MAX_FAKES];
+static mn_plugin plugins[MAX_FAKES];
+static mn_plugin_record records[MAX_FAKES + 2];
+static uint32_t n_extra;
+static mn_device_record devices[MAX_FAKES];
+static const mn_model_graph *graph;
+
+const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) { return (void)reg, *n = n_fakes, devices; }
+const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n) {
+    return (void)reg, *n = n_fakes + n_extra, records;
+}
+const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
+    (void)reg;
+    for (uint32_t i = 0; i < n_fakes; i++)
+        if (mn_str_is(name, devices[i].name)) return &devices[i];
+    return NULL;
+}
+mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err) {
+    (void)reg, (void)err;
+    *out = &opened[rec - devices];
+    return MN_OK;
+}
+void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
+    (void)reg, (void)why;
+    devices[rec - devices].reason = "lost: it said so";
+    devices[rec - devices].usable = false;
+}
+
+/* ---- the fakes' table ---- */
+static mn_status f_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
+    static known k;
+    const fake *f = self;
+    k.n = 0;
+    for (uint32_t op = 1; op <= MN_OP_MOE_COMBINE; op++)
+        if ((f->ops | f->old_ops) >> op & 1) {
+            k.table[k.n][0] = op;
+            k.table[k.n++][1] = f->old_ops >> op & 1 ? 0 : 1;
+        }
+    *table = f->lies == NO_TABLE ? NULL : (const uint32_t(*)[2])(uintptr_t)k.table;
+    *n = k.n;
+    return MN_OK;
+}
+static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
+                            mn_error *err) {
+    (void)at, (void)err;
+    d->f->n_supports++;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        mn_verdict *one = (mn_verdict *)(void *)((char *)v + (size_t)i * stride);
+        *one = (mn_verdict){MN_VERDICT_NATIVE, 7, NAN, 99};
+        if (d->f->lies == BAD_VERDICT && g->nodes[i].op == MN_OP_LINEAR) one->verdict = 42;
+    }
+    return MN_OK;
+}
+static mn_status f_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
+    (void)self;
+    memset(buf, 'x', cap); /* without an end */
+    if (reason != 7) memset(buf, 0, cap);
+    return MN_OK;
+}
+static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
+    const fake *f = d->f;
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
+        if (!(f->ops >> c->graph->nodes[i].op & 1)) return mn_fail(err, MN_UNSUPPORTED, "asked for what it cannot");
+        e->weights += (uint64_t)mn_node_bytes(c->graph, i);
+    }
+    e->precision = MN_PRECISION_EXACT;
+    e->scratch = 1 << 10;
+    e->decode_us = f->us_per_node * (c->node_hi - c->node_lo);
+    e->prefill_us = e->decode_us * 10;
+    if (f->lies == NO_CLASS) e->precision = 77;
+    if (f->lies == COARSE) e->precision = MN_PRECISION_A8;
+    if (f->lies == ABSURD) e->weights = UINT64_MAX - 5;
+    if (f->lies == NOT_A_NUMBER) e->decode_us = NAN, e->prefill_us = -1, e->row_grain = UINT32_MAX;
+    if (f->lies == LOST) return mn_fail(err, MN_DEVICE_LOST, "it fell off the bus");
+    return MN_OK;
+}
+static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out, mn_error *err) {
+    (void)group, (void)err;
+    uint32_t layers = 0;
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++) layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
+    *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0};
+    return MN_OK;
+}
+static mn_status f_queue(mn_device *d, mn_queue **q, mn_error *err) {
+    (void)d, (void)q;
+    return mn_fail(err, MN_UNSUPPORTED, "a table of numbers has no queue");
+}
+static const mn_backend backend = {.size = sizeof backend,
+                                   .contracts = f_contracts,
+                                   .supports = f_supports,
+                                   .reason = f_reason,
+                                   .estimate = f_estimate,
+                                   .kv_layout = f_kv_layout,
+                                   .queue_create = f_queue};
+
+/* The devices of one test. */
+static void install(fake *f, uint32_t n) {
+    static char paths[MAX_FAKES][64];
+    fakes = f, n_fakes = n, n_extra = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        f[i].n_supports = 0;
+        opened[i].f = &f[i];
+        plugins[i] = (mn_plugin){.size = sizeof plugins[i], .abi = MN_ABI_VERSION, .self = &f[i]};
+        snprintf(paths[i], sizeof paths[i], "/plugins/%s.so", f[i].name);
+        records[i] = (mn_plugin_record){.path = paths[i],
+                                        .id = mn_str_of(f[i].name),
+                                        .kind = "backend",
+                                        .abi = MN_ABI_VERSION,
+                                        .status = "ok",
+                                        .reason = (char *)(uintptr_t) "",
+                                        .plugin = &plugins[i],
+                                        .backend = &backend};
+        memset(&devices[i], 0, sizeof devices[i]);
+        snprintf(devices[i].name, sizeof devices[i].name, "%s", f[i].name);
+        devices[i].plugin = &records[i];
+        devices[i].info = (mn_device_info){
+            .size = sizeof devices[i].info, .kind = f[i].kind, .flags = f[i].flags, .mem_free = f[i].mem_free};
+        snprintf(devices[i].info.mem_pool, sizeof devices[i].info.mem_pool, "%s", f[i].pool ? f[i].pool : "");
+        devices[i].reason = "";
+        devices[i].usable = true;
+    }
+}
+#define INSTALL(...)                                                                                                   \
+    fake list_[] = {__VA_ARGS__};                                                                                      \
+    install(list_, (uint32_t)MN_COUNT(list_))
+#define CPU                                                                                                            \
+    { "cpu", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 10, "host", HONEST, 0 }
+#define ORACLE                                                                                                         \
+    { "oracle", MN_DEVICE_CPU, ALL_OPS, 0, MN_DEVICE_ORACLE, 0, 1, "host", HONEST, 0 }
+#define GPU(memory)                                                                                                    \
+    { "gpu", MN_DEVICE_GPU, ALL_OPS, 0, 0, memory, 1, "gpu0", HONEST, 0 }
+#define VENDOR(us)                                                                                                     \
+    { "vendor", MN_DEVICE_NPU, OP(RMS_NORM) | OP(LINEAR), 0, 0, 0, us, "npu", HONEST, 0 }
+
+/* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ---- */
+static mn_node nodes[8 * N_LAYERS + 8];
+static mn_tensor tensors[16 * N_LAYERS + 64];
+static int32_t operands[64 * N_LAYERS + 128];
+static uint64_t attrs[64];
+static mn_symbol symbols[MN_SYM_COUNT];
+static uint32_t n_nodes, n_tensors, n_operands;
+
+static int32_t add_tensor(uint32_t role, uint32_t dtype, int64_t a, int64_t b) {
+    mn_tensor *t = &tensors[n_tensors];
+    *t = (mn_tensor){.dim = {a, b}, .n_dim = b ? 2 : 1, .role = role, .alias_of = -1, .name = mn_str_of("t")};
+    assert_true(mn_dtype_by_id(dtype, &t->dtype));
+    return (int32_t)n_tensors++;
+}
+static int32_t inner(int64_t rows) { return add_tensor(MN_ROLE_INTERIOR, MN_F32, rows, D); }
+static int32_t weight(int64_t rows) { return add_tensor(MN_ROLE_WEIGHT, MN_F32, rows, D); }
+static void add_node(uint32_t op, int32_t layer, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out) {
+    mn_node *n = &nodes[n_nodes++];
+    *n = (mn_node){.op = op, .contract = 1, .in_off = n_operands, .n_in = n_in, .n_out = n_out, .layer = layer};
+    n->out_off = n_operands + n_in;
+    for (uint32_t i = 0; i < n_in; i++) operands[n_operands++] = in[i];
+    for (uint32_t i = 0; i < n_out; i++) operands[n_operands++] = out[i];
+    bool att = op == MN_OP_ATTENTION;
+    if (att || op == MN_OP_KV_STORE) {
+        n->attr_off = (uint32_t)(layer * 5),
+        n->n_attr = att ? 4 : 1; /* KV_LAYER is attribute 3 of one, 0 of the other */
+        attrs[layer * 5 + 3] = (uint64_t)layer;
+        if (!att) n->attr_off += 3;
+    }
+}
+#define NODE(op, layer, out, ...)                                                                                      \
+    add_node(MN_OP_##op, layer, (const int32_t[]){__VA_ARGS__},                                                        \
+             (uint32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)),                                     \
+             (out) < 0 ? NULL : (const int32_t[]){out}, (out) >= 0)
+
+static int build(void **state) {
+    static mn_model_graph g;
+    const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS);
+    int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0), st = add_tensor(MN_ROLE_STATE, MN_I32, 4, 4);
+    int32_t x = inner(T), pos = add_tensor(MN_ROLE_INTERIOR, MN_I32, T, 0);
+    int32_t norm = add_tensor(MN_ROLE_WEIGHT, MN_F32, D, 0), freqs = add_tensor(MN_ROLE_WEIGHT, MN_F32, D / 2, 0);
+    add_node(MN_OP_EMBED, -1, (int32_t[]){in, in, in, weight(V), st, st}, 6, (int32_t[]){x, pos}, 2);
+    for (int32_t i = 0; i < N_LAYERS; i++) {
+        int32_t a = inner(T), q = inner(T), r = inner(T), y = inner(T), z = inner(T), sum = inner(T);
+        NODE(RMS_NORM, i, a, x, norm);
+        NODE(LINEAR, i, q, a, weight(D), -1);
+        NODE(ROPE, i, r, q, pos, freqs);
+        NODE(KV_STORE, i, -1, r, q, pos, in, in, st);
+        NODE(ATTENTION, i, y, r, pos, in, in, in, st);
+        NODE(LINEAR, i, z, y, weight(D), -1);
+        NODE(ADD, i, sum, x, z);
+        int32_t act = inner(T);
+        NODE(ACT, i, act, sum);
+        x = act;
+    }
+    int32_t rows = inner(O), n = inner(O), logits = add_tensor(MN_ROLE_OUTPUT, MN_F32, O, V),
+            ids = add_tensor(MN_ROLE_OUTPUT, MN_I32, O, 0);
+    NODE(GATHER_ROWS, -1, rows, x, in);
+    NODE(RMS_NORM, -1, n, rows, norm);
+    NODE(LINEAR, -1, logits, n, weight(V), -1);
+    NODE(SAMPLE, -1, ids, logits, in, st, st, st);
+    g.abi = (mn_graph){.size = sizeof g.abi,
+                       .n_nodes = n_nodes,
+                       .n_tensors = n_tensors,
+                       .n_symbols = MN_SYM_COUNT,
+                       .node_stride = sizeof *nodes,
+                       .tensor_stride = sizeof *tensors,
+                       .symbol_stride = sizeof *symbols,
+                       .n_operands = n_operands,
+                       .nodes = nodes,
+                       .tensors = tensors,
+                       .symbols = symbols,
+                       .operands = operands,
+                       .attrs = attrs,
+                       .n_attrs = MN_COUNT(attrs)};
+    mn_error err = MN_ERROR_INIT;
+    if (mn_graph_check(&g.abi, &err)) return fprintf(stderr, "%s\n", err.msg), -1;
+    graph = &g;
+    (void)state;
+    return 0;
+}
+
+/* ---- helpers ---- */
+static mn_request ask(const char *list) {
+    return (mn_request){.devices = list, .n_ctx = 128, .n_seq = 1, .n_batch = 4, .n_outputs = 1, .threads = 2};
+}
+static mn_placement negotiate(const char *list) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = ask(list);
+    if (mn_negotiate(NULL, graph, &r, &p, &err)) fail_msg("%s: %s", list, err.msg);
+    return p;
+}
+static void refused(const char *list, mn_status status, const char *words) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = ask(list);
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), status);
+    assert_null(p.offers);
+    if (!strstr(err.msg, words)) fail_msg("\"%s\" lacks \"%s\"", err.msg, words);
+}
+static mn_offer *offer_of(const mn_placement *p, const char *name) {
+    for (uint32_t i = 0; i < p->n_offers; i++)
+        if (!strcmp(p->offers[i].record->name, name)) return &p->offers[i];
+    fail_msg("%s made no offer", name);
+    return p->offers;
+}
+static const char *at_node(const mn_placement *p, uint32_t node) {
+    for (uint32_t k = 0; k < p->n_segments; k++)
+        if (node >= p->segments[k].node_lo && node < p->segments[k].node_hi)
+            return p->offers[p->segments[k].offer].record->name;
+    fail_msg("node %u is nowhere", node);
+    return NULL;
+}
+static int32_t cache_layer(uint32_t i) {
+    return nodes[i].op == MN_OP_KV_STORE || nodes[i].op == MN_OP_ATTENTION ? nodes[i].layer : -1;
+}
+
+/* What holds of every placement. */
+static void check(const mn_placement *p) {
+    assert_int_equal(p->segments[0].node_lo, 0);
+    assert_int_equal(p->segments[p->n_segments - 1].node_hi, n_nodes);
+    for (uint32_t k = 1; k < p->n_segments; k++) {
+        assert_int_equal(p->segments[k].node_lo, p->segments[k - 1].node_hi);
+        assert_true(p->segments[k].offer != p->segments[k - 1].offer);
+    }
+    assert_string_equal(at_node(p, 0), at_node(p, n_nodes - 1)); /* EMBED and SAMPLE */
+    for (uint32_t i = 1; i < n_nodes; i++)
+        if (cache_layer(i) >= 0 && cache_layer(i) == cache_layer(i - 1))
+            assert_string_equal(at_node(p, i), at_node(p, i - 1));
+    for (uint32_t i = 0; i < p->n_offers; i++) {
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < p->n_segments; k++) sum += p->segments[k].offer == i ? p->segments[k].need : 0;
+        assert_true(!p->offers[i].free_bytes || sum <= p->offers[i].free_bytes);
+        assert_non_null(p->offers[i].outcome);
+        if (sum) assert_string_equal(p->offers[i].outcome, "chosen");
+    }
+    assert_non_null(p->why);
+}
+static void only_on(const mn_placement *p, const char *name) {
+    check(p);
+    assert_int_equal(p->n_segments, 1);
+    assert_int_equal(p->n_copies, 0);
+    assert_string_equal(p->offers[p->chosen].record->name, name);
+}
+static void has_words(const char *text, const char *words) {
+    if (!strstr(text, words)) fail_msg("\"%s\" lacks \"%s\"", text, words);
+}
+
+/* ---- one device ---- */
+static void test_one_is_enough(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(0), ORACLE, VENDOR(20));
+    mn_placement p = negotiate("auto");
+    only_on(&p, "gpu");
+    has_words(p.why, "the fastest of 3 usable devices");
+    assert_false(p.fallback);
+    assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
+    assert_string_equal(offer_of(&p, "oracle")->outcome, "oracle");
+    assert_string_equal(offer_of(&p, "vendor")->outcome, "partial");
+    assert_int_equal(p.symbol_max[MN_SYM_PAGES], 2); /* 128 positions in pages of 64 */
+    assert_int_equal(p.segments[0].n_pages, 2);
+    assert_int_equal(p.segments[0].kv_bytes, 2 * 4096 * N_LAYERS);
+    mn_placement_free(&p);
+    p = negotiate("cpu");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+}
+
+/* Rates that cannot be measured are the plugin's claims, and the record says so. */
+static void test_claims(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(0), ORACLE);
+    mn_placement p = negotiate("auto");
+    assert_string_equal(offer_of(&p, "gpu")->rates.source, "claimed");
+    has_words(offer_of(&p, "gpu")->rates.note, "has no queue");
+    assert_string_equal(offer_of(&p, "oracle")->rates.note, ""); /* nobody asks how fast it is */
+    mn_placement_free(&p);
+    p = negotiate("gpu"); /* nothing to decide */
+    assert_string_equal(offer_of(&p, "gpu")->rates.note, "");
+    mn_placement_free(&p);
+}
+
+static void test_oracle_last(void **state) {
+    (void)state;
+    INSTALL(ORACLE, CPU);
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+    devices[1].usable = false;
+    devices[1].reason = "self-test: two and two make five";
+    p = negotiate("auto");
+    only_on(&p, "oracle");
+    assert_true(p.fallback);
+    has_words(p.why, "two and two make five");
+    assert_string_equal(offer_of(&p, "cpu")->outcome, "failed");
+    mn_placement_free(&p);
+    p = negotiate("oracle");
+    assert_false(p.fallback);
+    mn_placement_free(&p);
+}
+
+static void test_quarantine(void **state) {
+    (void)state;
+    INSTALL(GPU(0), CPU);
+    mn_registry_quarantine(NULL, &devices[0], "");
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu");
+    assert_string_equal(offer_of(&p, "gpu")->outcome, "quarantined");
+    mn_placement_free(&p);
+    refused("gpu", MN_NO_DEVICE, "lost: it said so");
+    p = negotiate("gpu,cpu");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+}
+
+/* ---- names ---- */
+static void test_names(void **state) {
+    (void)state;
+    INSTALL(GPU(0), CPU, VENDOR(1));
+    mn_log_level(MN_LOG_ERROR);
+    refused("nope", MN_NO_DEVICE, "there is no device \"nope\"; there are: gpu, cpu, vendor");
+    refused("nope,gpu", MN_NO_DEVICE, "\"nope\"");
+    mn_placement p = negotiate("nope,cpu");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+    p = negotiate("nope,auto");
+    only_on(&p, "gpu");
+    mn_placement_free(&p);
+    p = negotiate("gpu,cpu"); /* the second has nothing left to take */
+    only_on(&p, "gpu");
+    assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
+    mn_placement_free(&p);
+    refused("vendor", MN_NO_DEVICE, "cannot run EMBED with f32 weights: the plugin does not know the operation; ROPE");
+    records[3] = (mn_plugin_record){.path = (char *)(uintptr_t) "/plugins/broken.so",
+                                    .kind = "",
+                                    .status = "crashed",
+                                    .reason = (char *)(uintptr_t) "crashed: SIGILL in its entry"};
+    n_extra = 1;
+    refused("broken:0", MN_NO_DEVICE, "crashed: SIGILL in its entry");
+}
+
+/* ---- a part of the operations ---- */
+static void test_part_by_list(void **state) {
+    (void)state;
+    INSTALL(CPU, VENDOR(1000));
+    mn_placement p = negotiate("vendor,cpu");
+    check(&p);
+    assert_int_equal(p.n_segments, 2 + 3 * N_LAYERS + N_LAYERS + 1);
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        bool its = nodes[i].op == MN_OP_RMS_NORM || nodes[i].op == MN_OP_LINEAR;
+        assert_string_equal(at_node(&p, i), its ? "vendor" : "cpu");
+    }
+    assert_string_equal(p.offers[p.chosen].record->name, "vendor"); /* all weights are there */
+    assert_true(p.n_copies > 4 * N_LAYERS);
+    has_words(p.why, "vendor RMS_NORM, LINEAR, cpu the rest: named by the user");
+    mn_placement_free(&p);
+}
+
+static void test_part_under_auto(void **state) {
+    (void)state;
+    INSTALL(CPU, VENDOR(1000));
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu");
+    const mn_offer *v = offer_of(&p, "vendor");
+    assert_string_equal(v->outcome, "partial");
+    assert_true(v->trial.tried && v->trial.score > p.score && v->trial.n_copies > 4 * N_LAYERS);
+    has_words(v->trial.reason, "us per token");
+    has_words(v->trial.reason, "cpu alone takes");
+    mn_placement_free(&p);
+    /* Where the CPU is slow enough, the copies are worth it. */
+    list_[0].us_per_node = 1e6, list_[1].us_per_node = 1;
+    p = negotiate("auto");
+    check(&p);
+    assert_true(p.n_segments > 1);
+    assert_string_equal(offer_of(&p, "vendor")->outcome, "chosen");
+    assert_true(p.score < offer_of(&p, "cpu")->score);
+    mn_placement_free(&p);
+    /* Nobody can do all, but two can together: without asking what it costs. */
+    list_[0].ops = ~(OP(LINEAR) | OP(RMS_NORM)), list_[0].us_per_node = 1, list_[1].us_per_node = 1000;
+    p = negotiate("auto");
+    check(&p);
+    assert_true(p.n_segments > 1);
+    mn_placement_free(&p);
+    list_[0].ops &= ~OP(ADD);
+    refused("auto", MN_NO_DEVICE, "ADD");
+    refused("vendor,cpu", MN_NO_DEVICE, "none of the devices can run ADD");
+}
+
+/* ATTENTION without KV_STORE is of no use, nor EMBED without SAMPLE. */
+static void test_what_stays_together(void **state) {
+    (void)state;
+    INSTALL(CPU, {"half", MN_DEVICE_NPU, OP(ATTENTION) | OP(EMBED) | OP(LINEAR), 0, 0, 0, 1, "npu", HONEST, 0});
+    mn_placement p = negotiate("half,cpu");
+    check(&p);
+    for (uint32_t i = 0; i < n_nodes; i++)
+        assert_string_equal(at_node(&p, i), nodes[i].op == MN_OP_LINEAR ? "half" : "cpu");
+    mn_placement_free(&p);
+}
+
+static void test_old_contract(void **state) {
+    (void)state;
+    INSTALL(CPU, {"old", MN_DEVICE_GPU, ALL_OPS & ~OP(ROPE), OP(ROPE), 0, 0, 1, "o", HONEST, 0},
+            {"older", MN_DEVICE_GPU, 0, ALL_OPS, 0, 0, 1, "p", HONEST, 0});
+    mn_placement p = negotiate("auto");
+    has_words(offer_of(&p, "old")->reason, "ROPE with f32 weights: newer than the plugin's contract");
+    assert_int_equal(offer_of(&p, "old")->n_can, n_nodes - N_LAYERS);
+    assert_string_equal(offer_of(&p, "older")->outcome, "unsupported");
+    assert_int_equal(list_[2].n_supports, 0); /* a no without a call */
+    assert_int_equal(list_[1].n_supports, 1);
+    mn_placement_free(&p);
+}
+
+/* ---- memory ---- */
+enum { LAYER = 2 * D * D * 4 + 2 * 4096, HEAD = V * D * 4, SPARE = 128 << 10 };
+
+static void test_layers_over_two(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(5 * LAYER + HEAD + SPARE));
+    list_[0].us_per_node = 100;
+    mn_placement p = negotiate("auto");
+    check(&p);
+    assert_int_equal(p.n_segments, 3); /* front and end with the first layers: EMBED and SAMPLE share the slots */
+    for (uint32_t i = 0; i < n_nodes; i++) assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
+    assert_int_equal(p.segments[1].kv_bytes, 2 * 4096 * 3);
+    assert_int_equal(p.n_copies, 3); /* the residual there and back, positions there */
+    has_words(p.why, "gpu layers 0-4, cpu the rest: 0.0 GiB would be needed, 0.0 are free");
+    assert_string_equal(p.offers[p.chosen].record->name, "gpu");
+    mn_placement_free(&p);
+    p = negotiate("gpu,cpu");
+    check(&p);
+    assert_int_equal(p.n_segments, 3);
+    mn_placement_free(&p);
+    refused("gpu", MN_OUT_OF_MEMORY, "would be needed");
+    /* A CPU that is as fast does it alone. */
+    list_[0].us_per_node = 1, list_[1].us_per_node = 0.99;
+    p = negotiate("auto");
+    only_on(&p, "cpu");
+    assert_string_equal(offer_of(&p, "gpu")->outcome, "out of memory");
+    assert_true(offer_of(&p, "gpu")->trial.tried);
+    mn_placement_free(&p);
+}
+
+static void test_three_and_a_pool(void **state) {
+    (void)state;
+    INSTALL(GPU(4 * LAYER + HEAD + SPARE),
+            {"gpu2", MN_DEVICE_GPU, ALL_OPS, 0, 0, 3 * LAYER + SPARE, 2, "gpu1", HONEST, 0}, CPU);
+    list_[2].us_per_node = 1000;
+    mn_placement p = negotiate("auto");
+    check(&p);
+    for (uint32_t i = 0; i < n_nodes; i++)
+        assert_string_equal(at_node(&p, i), nodes[i].layer < 4 ? "gpu" : nodes[i].layer < 7 ? "gpu2" : "cpu");
+    mn_placement_free(&p);
+    /* The same two on one memory have it once. */
+    snprintf(devices[1].info.mem_pool, sizeof devices[1].info.mem_pool, "gpu0");
+    devices[1].info.mem_free = devices[0].info.mem_free;
+    p = negotiate("auto");
+    check(&p);
+    for (uint32_t i = 0; i < n_nodes; i++) assert_true(strcmp(at_node(&p, i), "gpu2") != 0);
+    mn_placement_free(&p);
+}
+
+static void test_share(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(LAYER + SPARE / 2)); /* one layer of eight and the output: under a tenth */
+    list_[0].us_per_node = 100;
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu");
+    assert_string_equal(offer_of(&p, "gpu")->outcome, "left out: share");
+    has_words(offer_of(&p, "gpu")->trial.reason, "share of the work would be");
+    mn_placement_free(&p);
+    p = negotiate("gpu,cpu"); /* what the user names, the user gets */
+    check(&p);
+    assert_true(p.n_segments > 1);
+    mn_placement_free(&p);
+    devices[1].info.mem_free = 1;
+    refused("gpu,vendor", MN_NO_DEVICE, "vendor");
+    p = negotiate("gpu,cpu");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    INSTALL(GPU(1000), VENDOR(1), {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0});
+    refused("gpu", MN_OUT_OF_MEMORY, "gpu: needs");
+    refused("none", MN_NO_DEVICE, "cannot run EMBED");
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = ask("auto");
+    r.flags = MN_REQUEST_EXPLAIN;
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_NO_DEVICE);
+    assert_string_equal(offer_of(&p, "gpu")->outcome, "out of memory");
+    assert_string_equal(offer_of(&p, "vendor")->outcome, "partial");
+    assert_string_equal(offer_of(&p, "none")->outcome, "unsupported");
+    assert_int_equal(p.n_segments, 0);
+    mn_placement_free(&p);
+}
+
+/* ---- claims that cannot be true ---- */
+static void test_lies(void **state) {
+    (void)state;
+    static const struct {
+        lie lies;
+        const char *outcome, *reason;
+    } cases[] = {{BAD_VERDICT, "left out: share", "the plugin gave no valid verdict"},
+                 {NO_CLASS, "unsupported", "states no precision class"},
+                 {ABSURD, "unsupported", "absurd"},
+                 {NO_PAGES, "unsupported", "KV pages"},
+                 {LOST, "quarantined", "fell off the bus"},
+                 {NO_TABLE, "unsupported", "cannot list the operations"},
+                 {COARSE, "unsupported", "coarser"}};
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        INSTALL(CPU, GPU(0));
+        list_[1].lies = cases[i].lies;
+        mn_placement p;
+        mn_error err = MN_ERROR_INIT;
+        mn_request r = ask("auto");
+        r.precision = MN_PRECISION_EXACT;
+        assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OK);
+        only_on(&p, "cpu");
+        const mn_offer *o = offer_of(&p, "gpu");
+        if (strcmp(o->outcome, cases[i].outcome) || !strstr(o->reason, cases[i].reason))
+            fail_msg("case %zu: %s: %s", i, o->outcome, o->reason);
+        mn_placement_free(&p);
+    }
+    INSTALL(CPU, GPU(0));
+    list_[1].lies = NOT_A_NUMBER; /* unknown, not infinitely fast; the bytes at an assumed rate stand in */
+    mn_placement p = negotiate("auto");
+    assert_true(offer_of(&p, "gpu")->score > 0 && offer_of(&p, "gpu")->score < 1e12);
+    assert_int_equal(offer_of(&p, "gpu")->estimate.row_grain, 0);
+    mn_placement_free(&p);
+}
+
+/* ---- the record ---- */
+static char *explained(const char *list, mn_status *status) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = ask(list);
+    mn_text text = {0};
+    r.flags = MN_REQUEST_EXPLAIN;
+    *status = mn_negotiate(NULL, graph, &r, &p, &err);
+    mn_text_puts(&text, "{");
+    mn_placement_explain(&p, NULL, graph, &r, &err, &text);
+    mn_text_puts(&text, "}");
+    mn_placement_free(&p);
+    if (text.failed) mn_text_free(&text);
+    return text.ptr;
+}
+static const char *member(const cJSON *o, const char *key) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+}
+static const cJSON *candidate(const cJSON *record, const char *path) {
+    const cJSON *c;
+    cJSON_ArrayForEach(
+        c, cJSON_GetObjectItemCaseSensitive(record, "candidates")) if (!strcmp(member(c, "path"), path)) return c;
+    fail_msg("no candidate %s", path);
+    return NULL;
+}
+static const cJSON *step_of(const cJSON *c, const char *name) {
+    const cJSON *s;
+    cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(c, "steps")) if (!strcmp(member(s, "step"), name)) return s;
+    fail_msg("no step %s", name);
+    return NULL;
+}
+
+static void test_record(void **state) {
+    (void)state;
+    INSTALL(CPU, VENDOR(1000), ORACLE);
+    static const char *const bad[][2] = {{"crashed", "crashed: \"SIGSEGV\"\nwhile listing devices"},
+                                         {"hung", "hung for 10 s"}};
+    for (int i = 0; i < 2; i++)
+        records[3 + i] = (mn_plugin_record){.path = (char *)(uintptr_t)(i ? "/plugins/hung.so" : "/plugins/crashed.so"),
+                                            .kind = "",
+                                            .status = bad[i][0],
+                                            .reason = (char *)(uintptr_t)bad[i][1]};
+    n_extra = 2;
+    mn_status st;
+    char *once = explained("vendor,cpu", &st), *twice = explained("vendor,cpu", &st);
+    assert_int_equal(st, MN_OK);
+    assert_string_equal(once, twice);
+    cJSON *record = cJSON_Parse(once);
+    assert_non_null(record);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(record, "error")));
+    assert_string_equal(member(candidate(record, "/plugins/crashed.so"), "outcome"), "crashed");
+    assert_string_equal(member(candidate(record, "/plugins/crashed.so"), "reason"), bad[0][1]);
+    assert_true(
+        cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(step_of(candidate(record, "/plugins/hung.so"), "probe"), "ok")));
+    const cJSON *vendor = candidate(record, "/plugins/vendor.so");
+    assert_string_equal(member(vendor, "outcome"), "chosen");
+    has_words(member(step_of(vendor, "split"), "text"), "us per token"); /* why auto would not have taken it */
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(step_of(vendor, "verdicts"), "ops")), 10);
+    assert_string_equal(member(candidate(record, "/plugins/oracle.so"), "outcome"), "oracle");
+    const cJSON *segments =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(record, "placement"), "segments");
+    assert_int_equal(cJSON_GetArraySize(segments), 3 + 4 * N_LAYERS);
+    cJSON_Delete(record);
+    mn_free(once);
+    mn_free(twice);
+    once = explained("nope", &st);
+    record = cJSON_Parse(once);
+    assert_int_equal(st, MN_NO_DEVICE);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(record, "placement")));
+    has_words(member(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"), "nope");
+    assert_string_equal(member(cJSON_GetObjectItemCaseSensitive(record, "error"), "status"), "no device");
+    assert_string_equal(member(candidate(record, "/plugins/cpu.so"), "outcome"), "not named");
+    cJSON_Delete(record);
+    mn_free(once);
+}
+
+/* Memory of the host that runs out anywhere is an error, and leaks nothing (under ASan). */
+static void test_no_memory(void **state) {
+    (void)state;
+    static const char *const lists[] = {"auto", "vendor,cpu", "gpu,cpu", "nope,cpu", "nope"};
+    INSTALL(CPU, GPU(3 * LAYER + HEAD + SPARE), VENDOR(1000), ORACLE);
+    mn_log_level(MN_LOG_ERROR - 1);
+    for (size_t i = 0; i < MN_COUNT(lists); i++)
+        for (int64_t k = 1, done = 0; !done; k++) {
+            mn_status st;
+            mn_alloc_fail_after(k);
+            char *text = explained(lists[i], &st);
+            mn_alloc_fail_after(-1);
+            done = text && st != MN_OUT_OF_MEMORY;
+            mn_free(text);
+            assert_true(k < 100000);
+        }
+    mn_log_level(MN_LOG_WARN);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_is_enough),
+                                       cmocka_unit_test(test_claims),
+                                       cmocka_unit_test(test_oracle_last),
+                                       cmocka_unit_test(test_quarantine),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_part_by_list),
+                                       cmocka_unit_test(test_part_under_auto),
+                                       cmocka_unit_test(test_what_stays_together),
+                                       cmocka_unit_test(test_old_contract),
+                                       cmocka_unit_test(test_layers_over_two),
+                                       cmocka_unit_test(test_three_and_a_pool),
+                                       cmocka_unit_test(test_share),
+                                       cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_lies),
+                                       cmocka_unit_test(test_record),
+                                       cmocka_unit_test(test_no_memory)};
+    return cmocka_run_group_tests(tests, build, NULL);
+}
