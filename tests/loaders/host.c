@@ -41,7 +41,7 @@ test_plugin test_load(const char *relative_path) {
     assert_non_null(entry);
     mn_error err = {.size = sizeof err};
     mn_host other = host, bare = host;
-    other.abi = MN_ABI(99, 0);
+    other.abi = other.abi_min = MN_ABI(99, 0);
     bare.size = offsetof(mn_host, log);
     assert_null(entry(&other, &err));
     assert_null(entry(&bare, &err));
