@@ -5,35 +5,36 @@
 
 enum { MAX_TENSORS = 1 << 20, MAX_META = 1 << 20, MAX_PLANES = 1 << 20 };
 
-static mn_status choose_loader(mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, const mn_loader_ref **out,
-                               mn_error *err) {
+typedef struct {
+    const mn_loader_ref *ref;
+    uint32_t confidence;
+    char format[sizeof(((mn_guess *)0)->format)];
+} claim;
+
+/* Asks every loader; claims: room for n, the most confident first, earlier loaders first among equals. */
+static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, claim *claims,
+                             uint32_t *n_claims, mn_error *err) {
     mn_text said = {0};
-    uint32_t best = 0;
-    *out = NULL;
+    mn_status st = MN_OK;
     for (uint32_t i = 0; i < n; i++) {
         mn_guess g = {.size = sizeof g};
         if (loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n, sizeof(mn_file), &g)) continue;
         g.format[sizeof g.format - 1] = g.why[sizeof g.why - 1] = 0;
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
                        g.why[0] ? g.why : "not its format");
-        if (g.confidence <= best) {
-            if (best && g.confidence == best)
-                mn_log(MN_LOG_WARN, "%s: %.*s and %.*s both claim it; the first is used", m->path,
-                       MN_STR_ARG((*out)->id), MN_STR_ARG(loaders[i].id));
-            continue;
-        }
-        best = g.confidence;
-        *out = &loaders[i];
-        mn_free(m->format);
-        m->format = mn_strndup(g.format, strlen(g.format));
+        if (!g.confidence) continue;
+        uint32_t at = (*n_claims)++;
+        for (; at && claims[at - 1].confidence < g.confidence; at--) claims[at] = claims[at - 1];
+        claims[at] = (claim){&loaders[i], g.confidence, {0}};
+        memcpy(claims[at].format, g.format, sizeof g.format);
     }
-    mn_status st = MN_OK;
     if (!n)
         st = mn_fail(err, MN_UNSUPPORTED, "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
-    else if (!*out)
+    else if (!*n_claims)
         st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path, said.ptr ? said.ptr : "");
-    else if (!m->format)
-        st = mn_fail_memory(err, 32);
+    else if (*n_claims > 1 && claims[0].confidence == claims[1].confidence)
+        mn_log(MN_LOG_WARN, "%s: %.*s and %.*s both claim it; the first is tried first", m->path,
+               MN_STR_ARG(claims[0].ref->id), MN_STR_ARG(claims[1].ref->id));
     mn_text_free(&said);
     return st;
 }
@@ -158,22 +159,65 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
     return NULL;
 }
 
+/* What a loader made of the files, forgotten. */
+static void forget(mn_canonical *m) {
+    if (m->parsed) m->loader->close(m->parsed);
+    mn_free(m->meta.entries);
+    mn_free(m->tensors);
+    mn_free(m->by_name);
+    mn_free(m->format);
+    m->parsed = NULL, m->tensors = NULL, m->by_name = NULL, m->format = NULL, m->loader = NULL;
+    m->meta.entries = NULL, m->meta.n = m->n_tensors = 0;
+    m->n_params = m->n_bytes = 0;
+}
+
+static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
+    m->loader = c->ref->loader;
+    if (!(m->format = mn_strndup(c->format, strlen(c->format)))) return mn_fail_memory(err, sizeof c->format);
+    mn_status st = m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file), &m->parsed, err);
+    if (st) return mn_fail_in(err, st, "%s", m->path);
+    if (!m->parsed) return mn_fail(err, MN_BAD_FILE, "%s: its loader gave no model", m->path);
+    st = read_meta(m, err);
+    if (!st) st = read_tensors(m, err);
+    return st ? st : sort_names(m, err);
+}
+
+/* A loader that claims a model and then cannot read it is not the last word: the next one tries. Memory and such are. */
+static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, mn_error *err) {
+    mn_text said = {0};
+    mn_status first = MN_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        mn_error why = MN_ERROR_INIT;
+        mn_status st = open_as(m, &claims[i], &why);
+        bool final = MN_STATUS_CLASS(st) != MN_CLASS_INPUT && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE;
+        if (!st && said.len)
+            mn_log(MN_LOG_WARN, "%.*s opened %s; before it %s", MN_STR_ARG(claims[i].ref->id), m->path, said.ptr);
+        if (final || n == 1) {
+            mn_text_free(&said);
+            return st ? mn_fail(err, st, "%s", why.msg) : MN_OK;
+        }
+        forget(m);
+        if (!first) first = st;
+        mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(claims[i].ref->id), why.msg);
+    }
+    first = mn_fail(err, first, "%s", said.ptr ? said.ptr : "no loader could open it");
+    mn_text_free(&said);
+    return first;
+}
+
 mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out,
                             mn_error *err) {
-    const mn_loader_ref *ref = NULL;
+    claim *claims = NULL;
+    uint32_t n = 0;
     mn_canonical *m = mn_calloc(1, sizeof *m);
     if (!m) return mn_fail_memory(err, sizeof *m);
     mn_status st = (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
     if (!st) st = mn_file_set_open(path, &m->files, err);
-    if (!st) st = choose_loader(m, loaders, n_loaders, &ref, err);
-    if (!st) {
-        m->loader = ref->loader;
-        st = m->loader->open(ref->self, m->files.files, m->files.n, sizeof(mn_file), &m->parsed, err);
-        if (st) mn_fail_in(err, st, "%s", path);
-    }
-    if (!st) st = read_meta(m, err);
-    if (!st) st = read_tensors(m, err);
-    if (!st) st = sort_names(m, err);
+    if (!st && !(claims = mn_calloc(n_loaders + 1u, sizeof *claims)))
+        st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
+    if (!st) st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
+    if (!st) st = open_claims(m, claims, n, err);
+    mn_free(claims);
     if (st)
         mn_canonical_close(m);
     else
@@ -183,12 +227,8 @@ mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint
 
 void mn_canonical_close(mn_canonical *m) {
     if (!m) return;
-    if (m->parsed) m->loader->close(m->parsed);
+    forget(m);
     mn_file_set_close(&m->files);
-    mn_free(m->meta.entries);
-    mn_free(m->tensors);
-    mn_free(m->by_name);
-    mn_free(m->format);
     mn_free(m->path);
     mn_free(m);
 }

@@ -40,8 +40,9 @@ typedef struct {
     void *self;
     mn_str id;
 } mn_loader_ref;
-/* Maps the files, asks every loader for its guess, opens with the best, checks every plane against its file. Errors name the
- * path; if no loader claims it the message lists the loaders and what each said. */
+/* Maps the files, asks every loader for its guess, opens with the most confident, checks every plane against its file. A loader
+ * that claims the files and cannot read them gives way to the next. Errors name the path; if no loader claims it, or if none of
+ * several can read it, the message lists the loaders and what each said. */
 mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out,
                             mn_error *err);
 void mn_canonical_close(mn_canonical *m);
