@@ -75,7 +75,7 @@ static void shutdown(void *self) {
 static mn_str str(const char *z) { return (mn_str){z, strlen(z)}; }
 
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
-    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
+    if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
         mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u", host->abi >> 16,
                  host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
         return NULL;

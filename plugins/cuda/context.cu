@@ -14,7 +14,7 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     c->bindings = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
     mn_status st = c->symbol && c->keys && c->bindings ? MN_OK : cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
     if (!st) st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
-    if (!st) st = cu_check(cudaMalloc((void **)&c->scratch, p->scratch + 256), err, "scratch");
+    if (!st) st = cu_check(cudaMalloc((void **)&c->scratch, p->scratch + CU_SLACK), err, "scratch");
     if (!st) st = cu_check(cudaMemsetAsync(c->scratch, 0, p->scratch, q->stream), err, "scratch");
     if (!st) st = cu_check(cudaStreamCreateWithFlags(&c->capture, cudaStreamNonBlocking), err, "a stream");
     for (int i = 0; i < CU_MAX_CAPTURED && !st; i++) c->graphs[i].symbol = c->keys + (uint64_t)i * p->graph->n_symbols;

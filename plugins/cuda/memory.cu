@@ -4,8 +4,9 @@
 #include <time.h>
 
 mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    mn_buffer *b = (mn_buffer *)cu_new(d, sizeof *b);
-    if (!b) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer");
+    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED) return cu_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
+    mn_buffer *b = bytes >> 46 ? NULL : (mn_buffer *)cu_new(d, sizeof *b);
+    if (!b) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer of %llu bytes", (unsigned long long)bytes);
     const uint64_t n = bytes ? bytes : 4;
     b->dev = d, b->bytes = bytes, b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");

@@ -11,7 +11,7 @@ static mn_str str(const char *z) { return mn_str{z, strlen(z)}; }
 MN_PLUGIN_NOTE("cuda", MN_KIND_BACKEND, "")
 
 extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
+    if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
         cu_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; cuda needs %u.%u", host->abi >> 16, host->abi & 0xffff, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
         return NULL;
     }

@@ -275,7 +275,7 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
     mn_status s = make(d, c, &p, err);
     if (s) return s;
     mn_estimate e = {};
-    e.size = sizeof e, e.precision = p->precision, e.weights = weight_bytes(p, false), e.scratch = p->scratch;
+    e.size = sizeof e, e.precision = p->precision, e.weights = weight_bytes(p, false), e.scratch = p->scratch + CU_SLACK;
     e.host_pinned = (uint64_t)CU_SEGMENTS * CU_SEGMENT_BYTES;
     e.decode_us = (double)weight_bytes(p, true) / ((d->gbps > 0 ? d->gbps : 500) * 0.5) * 1e-3 + 2.0 * p->n_units;
     e.prefill_us = e.decode_us * (p->precision == MN_PRECISION_EXACT ? 100 : 16);

@@ -23,6 +23,7 @@ struct mn_program {
     uint64_t arrived_bytes;
     int split, max_splits;
 };
+enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
 static const uint64_t CU_NOWHERE = ~(uint64_t)0;
 
 struct cu_captured { int64_t *symbol; cudaGraphExec_t exec; uint64_t used; bool prepared; };
