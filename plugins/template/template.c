@@ -111,7 +111,7 @@ static mn_status self_test(mn_device *d, mn_error *err) {
     return y[0] == -5 ? MN_OK : t_fail(err, MN_NO_DEVICE, ~0u, "self-test: 3*1 + 4*-2 is %g", (double)y[0]);
 }
 
-/* Ops and the newest contract version of each. A node that is newer than this is never shown to supports(). */
+/* Ops and the newest contract version of each. A node of another op, or newer than this, is a no, whatever supports() says. */
 static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
     const t_plugin *p = self;
     *table = p->contracts;
