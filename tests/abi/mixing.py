@@ -18,7 +18,8 @@ SOURCE, WORK, BUILD, CC = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv
 HERE = os.path.dirname(os.path.abspath(__file__))
 STORYTELLER = os.path.join(SOURCE, "models", "storyteller")
 GGUF = os.path.join(SOURCE, "tests", "data", "storyteller-q8_0.gguf")
-PLUGINS = {"reference": ("plugins", "MN_KIND_BACKEND"), "gguf": ("loaders", "MN_KIND_LOADER"), "safetensors": ("loaders", "MN_KIND_LOADER")}
+PLUGINS = {"reference": ("plugins", "MN_KIND_BACKEND"), "gguf": ("loaders", "MN_KIND_LOADER"), "safetensors": ("loaders", "MN_KIND_LOADER"),
+           "template": ("plugins", "MN_KIND_BACKEND")}
 FAILED = []
 
 
@@ -53,10 +54,22 @@ def build(name, header):
     start = time.time()
     run(["ninja", "-C", folder], env)
     print("      %s: plugin.h %d.%d, built in %.0f s" % ((name,) + abi_header.read(header, CC).version + (time.time() - start,)))
+    vendor(folder, ["-fsanitize=address", "-include", header])
     return folder
 
 
+def vendor(folder, more):
+    """The plugin that vendors clone, built as they do."""
+    source, out = os.path.join(SOURCE, "plugins", "template"), plugin_file(folder, "template")
+    os.makedirs(os.path.dirname(out), exist_ok=True)
+    run(CC + ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-I", os.path.join(SOURCE, "include")] + more +
+        sorted(os.path.join(source, f) for f in os.listdir(source) if f.endswith(".c")) + ["-lm", "-o", out])
+    os.chmod(os.path.dirname(out), 0o755)
+
+
 def plugin_file(folder, name):
+    if name == "template":
+        return os.path.join(WORK, "vendor-" + os.path.basename(folder), "template.so")
     return os.path.join(folder, PLUGINS[name][0], name, name + ".so")
 
 
@@ -84,8 +97,8 @@ class Host:
     def minerva(self, *args, may_fail=False):
         return run([self.exe] + list(args), self.env, may_fail)
 
-    def greedy(self, model, ids, n):
-        out = self.minerva("run", "-m", model, "--prompt-ids", ",".join(map(str, ids)), "-n", n, "--temp", 0, "--precision", "exact", "--device", "reference", "--json")
+    def greedy(self, model, ids, n, device="reference"):
+        out = self.minerva("run", "-m", model, "--prompt-ids", ",".join(map(str, ids)), "-n", n, "--temp", 0, "--precision", "exact", "--device", device, "--json")
         return json.loads(out.stdout.decode())["ids"]
 
 
@@ -98,6 +111,7 @@ def tell(title, host, want, quantised):
     state = {p["id"]: p["status"] for p in listed(host)}
     check(all(state.get(p) == "ok" for p in PLUGINS), "%s: the plugins are accepted (%s)" % (title, state))
     check(host.greedy(STORYTELLER, want["prompt_ids"], 160) == want["greedy_ids"], "%s: the golden story" % title)
+    check(host.greedy(STORYTELLER, want["prompt_ids"], 24, "template,reference") == want["greedy_ids"][:24], "%s: its begin in segments of two plugins" % title)
     got = host.greedy(GGUF, want["prompt_ids"], 8)
     check(not quantised or got == quantised[0], "%s: the same from a GGUF (%.0f s)" % (title, time.time() - start))
     quantised.append(got)
@@ -127,6 +141,7 @@ def main():
         want = min(json.load(f), key=lambda e: len(e["prompt_ids"]) + len(e["greedy_ids"]))
     quantised = []
     if BUILD != "-":
+        vendor(os.path.abspath(BUILD), [])
         kept(os.path.abspath(BUILD), today.version, want, quantised)
         sys.exit(bool(FAILED))
     major, minor = max(today.version, (0, 9))
