@@ -16,9 +16,10 @@ mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
     mn_status st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err);
     if (!st) return st;
     *out = NULL;
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST) return mn_engine_note(e, device, st);
     mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)bytes,
                kind == MN_MEM_DEVICE ? "device" : "pinned");
-    return mn_engine_note(e, device, st);
+    return st;
 }
 
 /* ---- creation: devices ---- */

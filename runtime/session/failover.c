@@ -1,9 +1,24 @@
 /* failover.c -- a device is lost: it is quarantined, the devices are asked again, and the sequences go on from their tokens. */
 #include "session/session.h"
+#include <string.h>
+
+/* The user's list without the device: what is left of it is what may go on. "auto" and "cpu" stay: they are asked anew. */
+static void strike(mn_session *s, const mn_device_record *d) {
+    mn_text rest = {0};
+    for (const char *at = s->request.devices; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const mn_str name = {at, strcspn(at, ",")};
+        if (mn_registry_device(s->model->rt->registry, name) != d)
+            mn_text_printf(&rest, "%s%.*s", rest.len ? "," : "", MN_STR_ARG(name));
+    }
+    const char *copy = rest.failed ? NULL : mn_arena_strndup(&s->names, rest.len ? rest.ptr : "", rest.len);
+    if (copy) s->request.devices = copy; /* else the device is refused, and a line says so */
+    mn_text_free(&rest);
+}
 
 static void lose(mn_session *s, const mn_device_record *d, const char *why) {
     mn_registry_quarantine(s->model->rt->registry, d, why);
     mn_text_printf(&s->lost, "%s%s was lost (%s)", s->lost.len ? ", " : "", d->name, *why ? why : "it gave no reason");
+    strike(s, d);
 }
 
 static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -17,7 +32,8 @@ static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_erro
 static mn_status report(mn_session *s, mn_status st, mn_error *err) {
     const char *lost = s->lost.ptr ? s->lost.ptr : "";
     if (!s->lost.len) return st;
-    if (st) return mn_fail_in(err, st, "%s, and nothing else that is allowed can go on", lost);
+    if (!*s->request.devices) return mn_fail(err, MN_NO_DEVICE, "%s, and no other device was named", lost);
+    if (st) return mn_fail_in(err, st, "%s", lost);
     mn_log(MN_LOG_WARN, "%s; going on with %s", lost, s->device);
     mn_text_free(&s->lost);
     return MN_OK;
@@ -29,7 +45,7 @@ mn_status mn_failover_place(mn_session *s, mn_error *err) {
     size_t left;
     mn_registry_devices(s->model->rt->registry, &left);
     do {
-        st = mn_session_place(s, &fault, err);
+        st = *s->request.devices ? mn_session_place(s, &fault, err) : MN_NO_DEVICE;
         if (!st) st = wake_all(s, &fault, err);
         if (MN_STATUS_CLASS(st) != MN_CLASS_LOST) fault = NULL;
         if (fault) lose(s, fault, err->msg);

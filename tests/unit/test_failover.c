@@ -1,0 +1,434 @@
+/* test_failover.c -- a device is lost in the middle of everything: what comes out is what would have come out. The stub of
+ * stubs/flaky.c is lost after k executes; another device goes on. */
+#include "base/base.h"
+#include "flaky.h"
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { MAX_SEQ = 5, MAX_NEW = 12, MAX_IDS = 64 };
+static mn_runtime *rt;
+static mn_model *model;
+
+/* ---- the log ---- */
+static char log_text[2048];
+static uint32_t n_warnings;
+static void keep_log(void *arg, int32_t level, const char *msg) {
+    (void)arg;
+    if (level != MN_LOG_WARN) return;
+    n_warnings++;
+    snprintf(log_text, sizeof log_text, "%s", msg);
+}
+
+/* ---- worlds ---- */
+static void open_world(const char *const *options) {
+    mn_error err = MN_ERROR;
+    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err)) fail_msg("%s", err.msg);
+    n_warnings = 0;
+    log_text[0] = 0;
+}
+static void close_world(void) {
+    mn_model_free(model);
+    mn_runtime_free(rt);
+}
+#define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s, mn_error *err) {
+    mn_session_params p = {.size = sizeof p,
+                           .device = device,
+                           .precision = MN_PRECISION_EXACT,
+                           .n_seq = n_seq,
+                           .n_ctx = 256,
+                           .n_batch = 16,
+                           .run_ahead = ahead};
+    return mn_session_create(model, &p, s, err);
+}
+
+static mn_session *session(const char *device, uint32_t n_seq, uint32_t ahead) {
+    mn_error err = MN_ERROR;
+    mn_session *s = NULL;
+    if (try_session(device, n_seq, ahead, &s, &err)) fail_msg("%s", err.msg);
+    return s;
+}
+
+/* ---- the play: sequences that begin one after the other, then an extend, a fork, and an extend of both ---- */
+typedef struct {
+    int32_t ids[MAX_SEQ + 1][MAX_IDS];
+    uint32_t n[MAX_SEQ + 1];
+    int32_t finish[MAX_SEQ + 1];
+    uint64_t n_prompt, n_drawn, n_restored, n_steps;
+} story;
+
+static uint32_t prompt(uint32_t which, int32_t *ids) {
+    uint32_t n = 3 + (which * 17) % 90;
+    for (uint32_t i = 0; i < n; i++) ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
+    return n;
+}
+
+static mn_status step(mn_session *s, story *to, uint32_t *n, mn_error *err) {
+    mn_token t[MAX_SEQ + 1];
+    mn_status st = mn_session_step(s, t, MAX_SEQ + 1, n, err);
+    for (uint32_t i = 0; !st && i < *n; i++) {
+        assert_in_range(to->n[t[i].seq], 0, MAX_IDS - 1);
+        to->ids[t[i].seq][to->n[t[i].seq]++] = t[i].id;
+        to->finish[t[i].seq] = t[i].finish;
+    }
+    return st;
+}
+
+static void run(mn_session *s, story *to) {
+    mn_error err = MN_ERROR;
+    for (uint32_t n = 1; n;)
+        if (step(s, to, &n, &err)) fail_msg("%s", err.msg);
+}
+
+static mn_sample_params greedy(void) {
+    return (mn_sample_params){.size = sizeof(mn_sample_params), .max_new = MAX_NEW};
+}
+static mn_sample_params sampled(void) {
+    mn_sample_params p = greedy();
+    p.temp = 1, p.top_k = 40, p.top_p = 0.95f, p.seed = 77, p.repeat_penalty = 1.2f, p.penalty_last_n = -1;
+    p.frequency_penalty = 0.1f;
+    return p;
+}
+
+static void check(mn_status st, const mn_error *err) {
+    if (st) fail_msg("%s", err->msg);
+}
+
+static story play(const char *device, uint32_t n_seq, uint32_t ahead, mn_sample_params p) {
+    static const int32_t more[] = {20, 30, 40};
+    story to = {0};
+    int32_t ids[128], seq, twin;
+    mn_error err = MN_ERROR;
+    mn_session *s = session(device, MAX_SEQ + 1, ahead);
+    for (uint32_t i = 0; i < n_seq; i++) {
+        uint32_t n = prompt(i, ids), got;
+        p.max_new = MAX_NEW + i % 3;
+        check(mn_seq_create(s, ids, n, &p, &seq, &err), &err);
+        assert_int_equal(seq, i);
+        check(step(s, &to, &got, &err), &err);
+    }
+    run(s, &to);
+    p.max_new = 5;
+    check(mn_seq_extend(s, 0, more, 3, &p, &err), &err);
+    run(s, &to);
+    check(mn_seq_fork(s, 0, &twin, &err), &err);
+    assert_int_equal(twin, n_seq);
+    check(mn_seq_extend(s, 0, more + 1, 2, &p, &err), &err);
+    check(mn_seq_extend(s, twin, more, 1, &p, &err), &err);
+    run(s, &to);
+    mn_session_stats stats = {.size = sizeof stats};
+    mn_session_get_stats(s, &stats);
+    to.n_prompt = stats.n_prompt, to.n_drawn = stats.n_drawn, to.n_restored = stats.n_restored;
+    to.n_steps = stats.n_steps;
+    mn_session_free(s);
+    return to;
+}
+
+static void same(const story *a, const story *b) {
+    assert_memory_equal(a->n, b->n, sizeof a->n);
+    assert_memory_equal(a->finish, b->finish, sizeof a->finish);
+    assert_memory_equal(a->ids, b->ids, sizeof a->ids);
+    assert_int_equal(a->n_prompt, b->n_prompt);
+    assert_int_equal(a->n_drawn, b->n_drawn);
+}
+
+/* What is told when nothing is lost; [0] greedy, [1] sampled. */
+static story told[2][MAX_SEQ + 1];
+static void tell(uint32_t n_seq) {
+    if (told[0][n_seq].n_drawn) return;
+    open_world(NULL);
+    told[0][n_seq] = play("cpu_simd", n_seq, 1, greedy());
+    told[1][n_seq] = play("cpu_simd", n_seq, 1, sampled());
+    assert_int_equal(n_warnings, 0);
+    close_world();
+}
+
+static void lose(const char *at, const char *after, const char *async, uint32_t n_seq, uint32_t ahead, int how) {
+    open_world(OPTIONS("lost_at", at, "lost_after", after, "async", async));
+    story got = play("flaky,reference,cpu_simd", n_seq, ahead, how ? sampled() : greedy());
+    assert_int_equal(n_warnings, 1);
+    assert_string_equal(log_text, "flaky was lost (the plug was pulled); going on with reference");
+    same(&told[how][n_seq], &got);
+    close_world();
+}
+
+static const char *const calls[] = {"execute", "wait", "read", "write"};
+
+static void test_one_sequence(void **state) {
+    static const char *const after[] = {"0", "1", "2", "7"};
+    (void)state;
+    tell(1);
+    for (size_t k = 0; k < MN_COUNT(after); k++)
+        for (size_t c = 0; c < MN_COUNT(calls); c++) lose(calls[c], after[k], "0", 1, 1, k % 2);
+}
+
+/* Everywhere: in prompts of several steps, between them, in extend and fork. */
+static void test_five_sequences(void **state) {
+    (void)state;
+    tell(5);
+    for (int k = 0; k < (int)told[0][5].n_steps; k += k < 4 ? 1 : 3) {
+        char after[16];
+        snprintf(after, sizeof after, "%d", k);
+        lose(calls[k % 3], after, "0", 5, 1, k % 2);
+    }
+}
+
+static void test_run_ahead(void **state) {
+    static const char *const after[] = {"0", "1", "5", "9", "14", "20", "26", "31"};
+    (void)state;
+    tell(5);
+    for (size_t k = 0; k < MN_COUNT(after); k++)
+        lose(calls[k % 3], after[k], k % 2 ? "1" : "0", 5, k % 2 ? 0 : 32, k % 2);
+}
+
+static void test_statistics(void **state) {
+    (void)state;
+    tell(5);
+    open_world(OPTIONS("lost_after", "20"));
+    story got = play("flaky,cpu_simd", 5, 1, greedy());
+    same(&told[0][5], &got);
+    assert_true(got.n_restored > 20);
+    assert_int_equal(told[0][5].n_restored, 0);
+    mn_session *s = session("auto", 1, 1); /* the lost device is in no later choice */
+    mn_session_info info = {.size = sizeof info};
+    mn_session_get_info(s, &info);
+    assert_null(strstr(info.device, "flaky"));
+    mn_session_free(s);
+    close_world();
+}
+
+static void test_info(void **state) {
+    (void)state;
+    open_world(OPTIONS("lost_after", "3"));
+    mn_session *s = session("flaky,cpu_simd", 1, 1);
+    mn_session_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    mn_sample_params p = greedy();
+    int32_t ids[128], seq;
+    story to = {0};
+    mn_session_get_info(s, &before);
+    assert_string_equal(before.device, "flaky");
+    assert_int_equal(mn_seq_create(s, ids, prompt(1, ids), &p, &seq, NULL), MN_OK);
+    run(s, &to);
+    mn_session_get_info(s, &after);
+    assert_string_equal(after.device, "cpu_simd");
+    assert_string_equal(before.device, "flaky"); /* what was handed out stays */
+    assert_true(after.n_ctx == before.n_ctx && after.n_seq == before.n_seq && after.n_batch == before.n_batch);
+    mn_session_free(s);
+    close_world();
+}
+
+/* With nothing else on the list: the error says what was lost; the session can be asked again, and freed. */
+static void test_alone(void **state) {
+    (void)state;
+    open_world(OPTIONS("lost_after", "4"));
+    mn_session *s = session("flaky", 2, 1);
+    mn_sample_params p = greedy();
+    mn_session_info info = {.size = sizeof info};
+    int32_t ids[128], seq, twin;
+    uint32_t n = prompt(2, ids), got = 1;
+    mn_error err = MN_ERROR;
+    story to = {0};
+    assert_int_equal(mn_seq_create(s, ids, n, &p, &seq, NULL), MN_OK);
+    mn_status st = MN_OK;
+    while (!st && got) st = step(s, &to, &got, &err);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(st, MN_NO_DEVICE);
+        assert_non_null(strstr(err.msg, "flaky was lost (the plug was pulled)"));
+        assert_non_null(strstr(err.msg, "no other device was named"));
+        st = step(s, &to, &got, &err);
+    }
+    assert_int_equal(mn_seq_create(s, ids, n, &p, &twin, NULL), MN_NO_DEVICE);
+    assert_int_equal(mn_seq_length(s, seq), n + to.n[seq]);
+    mn_session_get_info(s, &info);
+    mn_seq_free(s, seq);
+    mn_session_free(s);
+    assert_int_equal(n_warnings, 0);
+    s = NULL;
+    assert_int_equal(try_session("flaky", 1, 1, &s, &err), MN_NO_DEVICE);
+    close_world();
+}
+
+static void test_creation(void **state) {
+    static const char *const at[] = {"compile", "weights", "open", "bind", "alloc", "queue"};
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(at); i++) {
+        mn_error err = MN_ERROR;
+        mn_session *s = NULL;
+        open_world(OPTIONS("lost_at", at[i], "lost_after", "0"));
+        assert_int_equal(try_session("flaky", 1, 1, &s, &err), MN_NO_DEVICE);
+        assert_non_null(strstr(err.msg, "flaky"));
+        assert_non_null(strstr(err.msg, "the plug was pulled"));
+        close_world();
+        open_world(OPTIONS("lost_at", at[i], "lost_after", "0"));
+        s = session("flaky,cpu_simd", 1, 1);
+        if (n_warnings) assert_string_equal(log_text, "flaky was lost (the plug was pulled); going on with cpu_simd");
+        mn_session_free(s);
+        close_world();
+    }
+}
+
+/* The second device is lost while it takes over, or later. */
+static void test_twice(void **state) {
+    static const char *const after[] = {"3,0", "0,0", "6,1", "6,9"};
+    (void)state;
+    tell(5);
+    for (size_t i = 0; i < MN_COUNT(after); i++) {
+        const bool write = i < 2;
+        open_world(OPTIONS("devices", "2", "lost_after", after[i], "lost_at", write ? "write" : "execute"));
+        story got = play("flaky:0,flaky:1,cpu_simd", 5, 1, greedy());
+        same(&told[0][5], &got);
+        if (write)
+            assert_string_equal(log_text, "flaky:0 was lost (the plug was pulled), flaky:1 was lost (the plug was "
+                                          "pulled); going on with cpu_simd");
+        else
+            assert_string_equal(log_text, "flaky:1 was lost (the plug was pulled); going on with cpu_simd");
+        assert_int_equal(n_warnings, write ? 1 : 2);
+        close_world();
+    }
+}
+
+static void test_transient(void **state) {
+    static const char *const every[] = {"2", "3", "5"};
+    (void)state;
+    tell(5);
+    for (size_t i = 0; i < MN_COUNT(every); i++) {
+        open_world(OPTIONS("transient", every[i]));
+        story got = play("flaky", 5, i ? 4 : 1, greedy());
+        same(&told[0][5], &got);
+        assert_int_equal(n_warnings, 0);
+        close_world();
+    }
+    open_world(OPTIONS("transient", "1")); /* for ever: given up */
+    mn_session *s = session("flaky", 1, 1);
+    mn_sample_params p = greedy();
+    int32_t ids[128], seq;
+    assert_int_equal(MN_STATUS_CLASS(mn_seq_create(s, ids, prompt(0, ids), &p, &seq, NULL)), MN_CLASS_TRANSIENT);
+    mn_session_free(s);
+    close_world();
+}
+
+/* ---- logits ---- */
+typedef struct {
+    uint32_t n;
+    double sum[128];
+} seen;
+static mn_status see(void *arg, uint32_t first, uint32_t n, uint32_t n_vocab, const float *rows) {
+    seen *s = arg;
+    assert_int_equal(first, s->n);
+    for (uint32_t i = 0; i < n; i++, s->n++)
+        for (uint32_t v = 0; v < n_vocab; v++) s->sum[s->n] += (double)rows[(size_t)i * n_vocab + v] * (1 + v % 7);
+    return MN_OK;
+}
+
+static seen logits(const char *device) {
+    mn_session_params p = {.size = sizeof p,
+                           .device = device,
+                           .precision = MN_PRECISION_EXACT,
+                           .n_ctx = 128,
+                           .n_batch = 16,
+                           .flags = MN_SESSION_NO_SAMPLING};
+    mn_session *s = NULL;
+    mn_error err = MN_ERROR;
+    seen got = {0};
+    int32_t ids[128];
+    uint32_t n = prompt(5, ids);
+    check(mn_session_create(model, &p, &s, &err), &err);
+    check(mn_session_logits(s, ids, n, see, &got, &err), &err);
+    assert_int_equal(got.n, n);
+    mn_session_free(s);
+    return got;
+}
+
+static void test_logits(void **state) {
+    static const char *const after[] = {"0", "1", "3", "5"};
+    (void)state;
+    open_world(NULL);
+    seen want = logits("cpu_simd");
+    close_world();
+    for (size_t i = 0; i < MN_COUNT(after); i++) {
+        open_world(OPTIONS("lost_at", calls[i], "lost_after", after[i]));
+        seen got = logits("flaky,cpu_simd");
+        assert_int_equal(n_warnings, 1);
+        assert_memory_equal(&want, &got, sizeof want);
+        close_world();
+    }
+}
+
+/* Memory runs out while the session changes devices: an error, no leak, and the next call goes on. */
+static void test_out_of_memory(void **state) {
+    (void)state;
+    story want = {0};
+    bool failed = true;
+    uint32_t n_failed = 0;
+    for (int64_t k = 0; failed; k += k < 60 ? 1 : k / 8) {
+        mn_sample_params p = greedy();
+        mn_error err = MN_ERROR;
+        int32_t ids[128], seq;
+        uint32_t got = 1;
+        story to = {0};
+        open_world(OPTIONS("lost_after", k ? "6" : "-"));
+        mn_session *s = session("flaky,cpu_simd", MAX_SEQ + 1, 1);
+        for (uint32_t i = 0; i < 2; i++) check(mn_seq_create(s, ids, prompt(i, ids), &p, &seq, &err), &err);
+        failed = false;
+        if (k) mn_alloc_fail_after(k); /* steps allocate nothing: the first is of the change */
+        for (mn_status st = MN_OK; got || st;) {
+            st = step(s, &to, &got, &err);
+            mn_alloc_fail_after(n_warnings || st ? -1 : k);
+            if (st && st != MN_OUT_OF_MEMORY && st != MN_NO_DEVICE) fail_msg("%s", err.msg);
+            failed = failed || st;
+            n_failed += st != MN_OK;
+        }
+        mn_alloc_fail_after(-1);
+        if (!k) {
+            want = to;
+            failed = true;
+        } else
+            assert_memory_equal(&want, &to, sizeof to);
+        mn_session_free(s);
+        close_world();
+        assert_true(k < 1 << 20);
+    }
+    assert_true(n_failed > 20);
+}
+
+static int count(void *arg, const char *text, uint64_t n) {
+    char *to = arg;
+    strncat(to, text, n);
+    return 0;
+}
+
+static void test_generate(void **state) {
+    (void)state;
+    char want[1024] = "", got[1024] = "";
+    mn_sample_params p = greedy();
+    mn_error err = MN_ERROR;
+    open_world(NULL);
+    mn_session *s = session("cpu_simd", 1, 1);
+    check(mn_generate(s, "Tell me a story.", &p, count, want, &err), &err);
+    mn_session_free(s);
+    close_world();
+    open_world(OPTIONS("lost_after", "7"));
+    s = session("flaky,cpu", 1, 0);
+    check(mn_generate(s, "Tell me a story.", &p, count, got, &err), &err);
+    mn_session_free(s);
+    assert_int_equal(n_warnings, 1);
+    close_world();
+    assert_string_equal(want, got);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences), cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_statistics),   cmocka_unit_test(test_info),           cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),          cmocka_unit_test(test_transient),
+        cmocka_unit_test(test_logits),       cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_generate)};
+    if (!flaky_setup()) {
+        printf("skipped: cpu_simd is not built\n");
+        return 77;
+    }
+    mn_log_to(keep_log, NULL);
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    flaky_teardown();
+    return bad != 0;
+}

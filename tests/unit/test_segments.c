@@ -1,0 +1,311 @@
+/* test_segments.c -- one graph over several devices, cut at every node, at every layer and node by node: the golden ids, and the logits
+ * of one device. flaky (never lost here) has KV pages of 48 tokens beside 64, and may hide that its memory can be mapped. */
+#include "api/api.h"
+#include "flaky.h"
+#include "program/engine.h"
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { N_CTX = 256, N_NEW = 8, MAX_PROMPT = 64, MAX_SEGMENTS = 256 };
+static mn_runtime *rt;
+static mn_model *model;
+static const mn_model_graph *graph;
+static int32_t prompt[MAX_PROMPT], golden[N_NEW];
+static uint32_t n_prompt;
+
+typedef struct {
+    int32_t ids[N_NEW];
+    float *logits; /* [n_prompt, n_vocab] */
+} answer;
+
+static void read_golden(void) {
+    char path[4200], *text = NULL;
+    uint64_t n;
+    snprintf(path, sizeof path, "%s/golden.json", flaky_demo);
+    assert_int_equal(mn_read_file(path, 1 << 20, &text, &n, NULL), MN_OK);
+    cJSON *all = cJSON_Parse(text);
+    const cJSON *first = cJSON_GetArrayItem(all, 0), *ids = cJSON_GetObjectItem(first, "prompt_ids"),
+                *greedy = cJSON_GetObjectItem(first, "greedy_ids");
+    n_prompt = (uint32_t)cJSON_GetArraySize(ids);
+    assert_in_range(n_prompt, 1, MAX_PROMPT);
+    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = cJSON_GetArrayItem(ids, (int)i)->valueint;
+    for (int i = 0; i < N_NEW; i++) golden[i] = cJSON_GetArrayItem(greedy, i)->valueint;
+    cJSON_Delete(all);
+    mn_free(text);
+}
+
+/* ---- placements by hand ---- */
+typedef struct {
+    mn_placement p;
+    mn_offer offers[3];
+    mn_segment segments[MAX_SEGMENTS];
+} plan;
+
+static void add_device(plan *pl, const char *name) {
+    mn_offer *o = &pl->offers[pl->p.n_offers++];
+    mn_error err = MN_ERROR_INIT;
+    o->record = mn_registry_device(rt->registry, mn_str_of(name));
+    if (!o->record) fail_msg("%s is not there", name);
+    if (mn_registry_device_open(rt->registry, o->record, &o->device, &err)) fail_msg("%s", err.msg);
+    o->precision = MN_PRECISION_EXACT;
+    o->kv_dtype = MN_F32;
+}
+
+static void begin(plan *pl, const char *a, const char *b) {
+    memset(pl, 0, sizeof *pl);
+    add_device(pl, a);
+    if (b) add_device(pl, b);
+    pl->p.offers = pl->offers;
+    pl->p.segments = pl->segments;
+    int64_t *s = pl->p.symbol_max;
+    s[MN_SYM_TOKENS] = s[MN_SYM_OUTPUTS] = MAX_PROMPT;
+    s[MN_SYM_SEQS] = s[MN_SYM_SLOTS] = 2;
+    s[MN_SYM_PAGES] = 1;
+    s[MN_SYM_CTX] = N_CTX;
+}
+
+static void add(plan *pl, uint32_t hi, uint32_t offer) {
+    uint32_t n = pl->p.n_segments, lo = n ? pl->segments[n - 1].node_hi : 0;
+    if (hi <= lo) return;
+    if (n && pl->segments[n - 1].offer == offer)
+        pl->segments[n - 1].node_hi = hi;
+    else
+        pl->segments[pl->p.n_segments++] = (mn_segment){.node_lo = lo, .node_hi = hi, .offer = offer};
+}
+
+/* May a segment end before this node? */
+static bool may_cut(uint32_t node) { return graph->abi.nodes[node].op != MN_OP_ATTENTION; }
+
+/* ---- two sequences, of which the second lies in the pages after the first's; slot 1 is the one that is looked at ---- */
+static void set_pages(const mn_engine *e, int32_t *packed) {
+    for (uint32_t slot = 0; slot < 2; slot++)
+        for (uint32_t i = 0; i < e->n_pages; i++)
+            packed[e->in.pages + slot * e->n_pages + i] = (int32_t)(slot * e->n_pages + e->n_pages - 1 - i);
+}
+
+static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool every, int32_t *id) {
+    const mn_input_layout *l = &e->in;
+    int64_t symbols[MN_SYM_COUNT];
+    mn_error err = MN_ERROR_INIT;
+    mn_event *done = NULL;
+    memset(packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * 4);
+    memset(packed + l->out_row, 0xff, (l->total - l->out_row) * 4);
+    memcpy(packed + l->seqs, (int32_t[]){0, (int32_t)n, 1, 0}, 16);
+    for (uint32_t i = 0; i < n; i++) {
+        packed[l->src + i] = literal ? prompt[i] : ~1;
+        packed[l->pos + i] = literal ? (int32_t)i : -1;
+        packed[l->row_slot + i] = 1;
+        packed[l->out_row + i] = every ? (int32_t)i : (int32_t)n - 1;
+    }
+    const uint32_t n_out = every ? n : 1;
+    packed[l->out_slot + n_out - 1] = 1;
+    mn_engine_symbols(e, n, n_out, 1, symbols);
+    mn_status st = mn_engine_submit(e, packed, symbols, 0, &done, &err);
+    if (!st) st = mn_engine_wait(e, &done, 1000000000, &err);
+    if (st) fail_msg("%s", err.msg);
+    *id = mn_engine_ids(e, 0)[n_out - 1];
+}
+
+static answer drive(const plan *pl) {
+    answer a = {.logits = malloc((size_t)n_prompt * (size_t)graph->hp.n_vocab * sizeof(float))};
+    mn_error err = MN_ERROR_INIT;
+    mn_engine *e = NULL;
+    const float *rows;
+    if (mn_engine_create(&pl->p, graph, 1, &e, NULL, &err)) fail_msg("%s", err.msg);
+    int32_t *packed = calloc(e->in.total, sizeof *packed);
+    set_pages(e, packed);
+    assert_int_equal(mn_engine_reset_slot(e, 1, &(mn_slot){0}, &(mn_slot_params){.max_new = N_NEW}, &err), MN_OK);
+    assert_int_equal(mn_engine_want_logits(e, true, &err), MN_OK);
+    step(e, packed, n_prompt, true, true, &a.ids[0]);
+    assert_int_equal(mn_engine_logits(e, n_prompt, &rows, &err), MN_OK);
+    memcpy(a.logits, rows, (size_t)n_prompt * (size_t)graph->hp.n_vocab * sizeof(float));
+    assert_int_equal(mn_engine_want_logits(e, false, &err), MN_OK);
+    for (uint32_t i = 1; i < N_NEW; i++) step(e, packed, 1, false, false, &a.ids[i]);
+    free(packed);
+    mn_engine_free(e);
+    return a;
+}
+
+static answer one; /* of the reference alone */
+
+static void like_one(const plan *pl, double limit) {
+    answer a = drive(pl);
+    double diff = 0, all = 0;
+    for (size_t i = 0; i < (size_t)n_prompt * (size_t)graph->hp.n_vocab; i++) {
+        diff += pow((double)a.logits[i] - (double)one.logits[i], 2);
+        all += pow((double)one.logits[i], 2);
+    }
+    assert_memory_equal(a.ids, golden, sizeof golden);
+    if (!(sqrt(diff / all) <= limit)) fail_msg("relative L2 %g, %u segments", sqrt(diff / all), pl->p.n_segments);
+    free(a.logits);
+}
+
+static void test_one_device(void **state) {
+    static const char *const devices[] = {"reference", "cpu_simd", "flaky"};
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(devices); i++) {
+        plan pl;
+        begin(&pl, devices[i], NULL);
+        add(&pl, graph->abi.n_nodes, 0);
+        if (!i) one = drive(&pl);
+        like_one(&pl, 1e-5);
+    }
+}
+
+static void test_every_node(void **state) {
+    const uint32_t n = graph->abi.n_nodes;
+    (void)state;
+    for (uint32_t cut = 1; cut + 1 < n; cut++) {
+        plan pl;
+        begin(&pl, "cpu_simd", "flaky");
+        add(&pl, cut, 0);
+        add(&pl, n - 1, 1); /* SAMPLE is where EMBED is */
+        add(&pl, n, 0);
+        if (may_cut(cut)) like_one(&pl, 1e-5);
+    }
+}
+
+static void layers(plan *pl) {
+    const uint32_t n = graph->abi.n_nodes;
+    for (uint32_t i = 0; i < n; i++) add(pl, i + 1, graph->abi.nodes[i].layer < 0 ? 0 : graph->abi.nodes[i].layer % 2);
+    assert_true(pl->p.n_segments > 5);
+}
+
+static void test_every_layer(void **state) {
+    static const char *const pairs[][2] = {
+        {"reference", "cpu_simd"}, {"cpu_simd", "reference"}, {"flaky", "reference"}};
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(pairs); i++) {
+        plan pl;
+        begin(&pl, pairs[i][0], pairs[i][1]);
+        layers(&pl);
+        like_one(&pl, 1e-5);
+    }
+}
+
+static void alternate(plan *pl) {
+    const uint32_t n = graph->abi.n_nodes;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i && may_cut(i)) at = !at;
+        add(pl, i + 1, i + 1 == n ? 0 : at);
+    }
+    assert_true(pl->p.n_segments > n / 2);
+}
+
+static void test_alternating(void **state) {
+    (void)state;
+    plan pl;
+    begin(&pl, "cpu_simd", "reference");
+    alternate(&pl);
+    like_one(&pl, 1e-5);
+    begin(&pl, "cpu_simd", "flaky");
+    alternate(&pl);
+    like_one(&pl, 1e-5);
+}
+
+/* Pages of 48 and of 64 tokens: a half-filled page of 192 is copied as whole and partial pages of each. */
+static void test_page_copy(void **state) {
+    (void)state;
+    plan pl;
+    mn_error err = MN_ERROR_INIT;
+    mn_engine *e = NULL;
+    begin(&pl, "cpu_simd", "flaky");
+    layers(&pl);
+    assert_int_equal(mn_engine_create(&pl.p, graph, 1, &e, NULL, &err), MN_OK);
+    assert_int_equal(e->page_tokens, 192);
+    assert_int_equal(e->n_pages, 2);
+    int32_t *packed = calloc(e->in.total, sizeof *packed), id;
+    const mn_slot_params params = {.max_new = N_NEW};
+    set_pages(e, packed);
+    assert_int_equal(mn_engine_reset_slot(e, 1, &(mn_slot){0}, &params, &err), MN_OK);
+    step(e, packed, n_prompt, true, false, &id);
+    assert_int_equal(id, golden[0]);
+    const int32_t page = packed[e->in.pages + e->n_pages], other = packed[e->in.pages];
+    assert_int_equal(mn_engine_copy_page(e, (mn_page_copy){(uint32_t)page, (uint32_t)other, n_prompt, 0}, &err), MN_OK);
+    packed[e->in.pages + e->n_pages] = other;
+    for (uint32_t i = 1; i < N_NEW; i++) {
+        step(e, packed, 1, false, false, &id);
+        assert_int_equal(id, golden[i]);
+    }
+    free(packed);
+    mn_engine_free(e);
+}
+
+static void test_torn_placements(void **state) {
+    (void)state;
+    const uint32_t n = graph->abi.n_nodes;
+    plan pl;
+    mn_error err = MN_ERROR_INIT;
+    mn_engine *e = NULL;
+    begin(&pl, "cpu_simd", "reference");
+    add(&pl, n - 1, 0);
+    add(&pl, n, 1);
+    assert_int_equal(mn_engine_create(&pl.p, graph, 1, &e, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "slots"));
+    begin(&pl, "cpu_simd", "reference");
+    uint32_t cut = 1;
+    while (may_cut(cut)) cut++;
+    add(&pl, cut, 0);
+    add(&pl, n - 1, 1);
+    add(&pl, n, 0);
+    assert_int_equal(mn_engine_create(&pl.p, graph, 1, &e, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "KV_STORE"));
+    begin(&pl, "cpu_simd", "reference");
+    add(&pl, n - 1, 0);
+    assert_int_equal(mn_engine_create(&pl.p, graph, 1, &e, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "end at node"));
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    plan pl;
+    begin(&pl, "cpu_simd", "flaky");
+    layers(&pl);
+    mn_status st = MN_OUT_OF_MEMORY;
+    for (int64_t k = 1; st; k += 1 + k / 40) {
+        mn_error err = MN_ERROR_INIT;
+        mn_engine *e = NULL;
+        mn_alloc_fail_after(k);
+        st = mn_engine_create(&pl.p, graph, 1, &e, NULL, &err);
+        mn_alloc_fail_after(-1);
+        if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
+        if (!st) mn_engine_free(e);
+        assert_true(k < 1 << 20);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),   cmocka_unit_test(test_every_node),
+                                       cmocka_unit_test(test_every_layer),  cmocka_unit_test(test_alternating),
+                                       cmocka_unit_test(test_page_copy),    cmocka_unit_test(test_torn_placements),
+                                       cmocka_unit_test(test_out_of_memory)};
+    static const char *const ways[][3] = {{"unified", "1", NULL}, {"unified", "0", NULL}};
+    mn_error err = MN_ERROR_INIT;
+    int bad = 0;
+    if (!flaky_setup()) {
+        printf("skipped: cpu_simd is not built\n");
+        return 77;
+    }
+    for (size_t i = 0; i < MN_COUNT(ways); i++) {
+        if (flaky_runtime(ways[i], &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err) ||
+            mn_model_graph_for(model, N_CTX, &graph, &err)) {
+            fprintf(stderr, "%s\n", err.msg);
+            return 1;
+        }
+        if (!mn_registry_device(rt->registry, mn_str_of("reference"))) {
+            printf("skipped: reference is not built\n");
+            return 77;
+        }
+        if (!i) read_golden();
+        bad += cmocka_run_group_tests_name(i ? "read and written" : "mapped", tests, NULL, NULL);
+        free(one.logits);
+        one.logits = NULL;
+        mn_model_free(model);
+        mn_runtime_free(rt);
+    }
+    flaky_teardown();
+    return bad != 0;
+}
