@@ -35,7 +35,7 @@ typedef struct {
     const char *name;
     uint32_t kinds;   /* MN_KIND_* bits: which plugins it concerns */
     uint32_t seconds; /* that one rule of it may take */
-    uint32_t first;   /* 1: the later groups stand on it, and are skipped when a rule of it is broken */
+    uint32_t first;   /* 1: all later groups stand on it, and are skipped when a rule of it is broken */
 } check_group;
 extern const check_group check_groups[];
 extern const uint32_t check_n_groups;

@@ -105,27 +105,33 @@ static void died(check_result *r, int ended, int how, uint32_t seconds) {
     r->status = CHECK_FAILED;
 }
 
-/* Rules [lo, hi) of one group. 0 = no process could be made. */
-static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_t hi, uint32_t seconds) {
-    while (lo < hi) {
-        pid_t self = getpid(), pid = fork();
-        int how = 0;
-        if (pid < 0) return 0;
-        if (pid == 0) child(*c, results, lo, hi, self);
-        int ended = watch(pid, results, lo, hi, seconds, &how);
-        uint32_t at = lo;
-        while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED)) at++;
-        if (at < hi && results[at].status != CHECK_FAILED) died(&results[at], ended, how, seconds);
-        lo = at + 1;
-    }
-    return 1;
-}
-
 static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *why) {
     for (; lo < hi; lo++) {
         results[lo].status = CHECK_SKIPPED;
         snprintf(results[lo].message, sizeof results[lo].message, "%s failed", why);
     }
+}
+
+/* Rules [lo, hi) of one group. What hangs or dies in a group that others stand on ends it: the next rule would too, as slowly.
+ * 0 = no process could be made. */
+static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_t hi, const check_group *group) {
+    while (lo < hi) {
+        pid_t self = getpid(), pid = fork();
+        int how = 0;
+        if (pid < 0) return 0;
+        if (pid == 0) child(*c, results, lo, hi, self);
+        int ended = watch(pid, results, lo, hi, group->seconds, &how);
+        uint32_t at = lo;
+        while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED)) at++;
+        int dead = at < hi && results[at].status != CHECK_FAILED;
+        if (dead) died(&results[at], ended, how, group->seconds);
+        lo = at + 1;
+        if (dead && group->first) {
+            skip_rules(results, lo, hi, check_rules[at].id);
+            break;
+        }
+    }
+    return 1;
 }
 
 static int wanted(const char *id, const char *only) { return !only || !strncmp(id, only, strlen(only)); }
@@ -137,7 +143,7 @@ static int run_groups(check *c, check_report *r, const char *only) {
         const check_group *group = &check_groups[g];
         for (hi = lo; hi < check_n_rules && !strcmp(check_rules[hi].group, group->name);) hi++;
         if (group->kinds != CHECK_ANY && !(group->kinds & r->facts.kinds)) continue;
-        if (broken && !group->first) {
+        if (broken) {
             skip_rules(r->result, lo, hi, broken);
             continue;
         }
@@ -145,7 +151,7 @@ static int run_groups(check *c, check_report *r, const char *only) {
             end = group->first ? hi : i + 1;
             while (!group->first && end < hi && wanted(check_rules[end].id, only) == wanted(check_rules[i].id, only))
                 end++;
-            if ((group->first || wanted(check_rules[i].id, only)) && !run_rules(c, r->result, i, end, group->seconds))
+            if ((group->first || wanted(check_rules[i].id, only)) && !run_rules(c, r->result, i, end, group))
                 return 0;
         }
         for (uint32_t i = lo; i < hi && !broken; i++)
