@@ -113,7 +113,7 @@ static bool same_kind(const mn_graph *g, uint32_t a, uint32_t b) {
 /* Per op and weight type: how many nodes got which verdict, and why the first that was refused was. */
 static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
     uint32_t count[4] = {0}, no = UINT32_MAX; /* ASK, NO, SLOW, NATIVE */
-    char why[300];
+    char why[200];
     for (uint32_t i = first; i < g->n_nodes; i++) {
         if (!same_kind(g, first, i)) continue;
         count[o->verdicts[i].verdict + 1]++;
@@ -128,9 +128,8 @@ static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t
     put_u64(j, "ask", count[0]);
     put_u64(j, "no", count[1]);
     if (no != UINT32_MAX) {
-        mn_offer_node_reason(o, g, no, why, sizeof why);
-        const char *colon = strstr(why, ": ");
-        put_str(j, "reason", colon ? colon + 2 : "");
+        mn_offer_node_reason(o, no, why, sizeof why);
+        put_str(j, "reason", why);
     }
     end(j, "}");
 }

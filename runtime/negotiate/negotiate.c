@@ -292,8 +292,9 @@ static mn_status nothing(chooser *c, const mn_plan *tried) {
         other |= !short_of;
     }
     if (tried && tried->status == MN_OUT_OF_MEMORY) memory = true, other = false;
-    if (tried && tried->reason[0]) mn_text_puts(&refused, tried->reason);
     list_refusals(c, &refused);
+    if (tried && tried->reason[0] && c->p->n_offers > 1) /* else it says the same again */
+        mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     list_devices(c->reg, &devices);
     mn_status st = mn_fail(c->err, memory && !other ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
                            "device %s: nothing can run the model: %s; there are: %s", c->r->devices,

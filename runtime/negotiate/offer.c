@@ -36,7 +36,7 @@ const char *mn_node_weight_type(const mn_graph *g, uint32_t i) {
     return "";
 }
 
-static void plugin_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) {
+void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) {
     const mn_backend *b = o->record->plugin->backend;
     why[0] = 0;
     switch (o->verdicts[i].pad) {
@@ -48,36 +48,54 @@ static void plugin_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) 
     if (o->verdicts[i].reason && MN_HAS(mn_backend, b, reason))
         b->reason(o->record->plugin->plugin->self, o->verdicts[i].reason, why, (uint32_t)cap);
     why[cap - 1] = 0;
+    why[mn_utf8_complete(why, strlen(why))] = 0;
 }
 
-void mn_offer_node_reason(const mn_offer *o, const mn_graph *g, uint32_t i, char *out, size_t cap) {
-    char why[200];
+void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap) {
     const mn_op_info *op = mn_op_find(g->nodes[i].op);
     const char *type = mn_node_weight_type(g, i);
-    plugin_reason(o, i, why, sizeof why);
-    snprintf(out, cap, "%s%s%s%s%s%s", op ? op->name : "an unknown op", *type ? " with " : "", type,
-             *type ? " weights" : "", *why ? ": " : "", why);
-    out[mn_utf8_complete(out, strlen(out))] = 0;
+    snprintf(out, cap, "%s%s%s%s", op ? op->name : "an unknown op", *type ? " with " : "", type,
+             *type ? " weights" : "");
 }
 
-/* "cannot run EMBED with f32 weights: ...; ROPE ...": each kind of node once, as far as the room goes. */
+/* The first node of its kind (op and weight type) that is refused. */
+static bool is_first_no(const mn_offer *o, const mn_graph *g, uint32_t i) {
+    if (o->verdicts[i].verdict != MN_VERDICT_NO) return false;
+    for (uint32_t k = 0; k < i; k++)
+        if (o->verdicts[k].verdict == MN_VERDICT_NO && g->nodes[k].op == g->nodes[i].op &&
+            !strcmp(mn_node_weight_type(g, k), mn_node_weight_type(g, i)))
+            return false;
+    return true;
+}
+
+static bool same_reason(const mn_offer *o, uint32_t a, uint32_t b) {
+    return o->verdicts[a].pad == o->verdicts[b].pad && o->verdicts[a].reason == o->verdicts[b].reason;
+}
+
+static void append(mn_offer *o, const char *text) { /* as far as the room goes */
+    size_t len = strlen(o->reason);
+    snprintf(o->reason + len, sizeof o->reason - len, "%s", text);
+}
+
+/* "cannot run EMBED with f32 weights, ROPE with f32 weights: no such op; LINEAR with ...": each reason once. */
 static void refuse_nodes(mn_offer *o, const mn_graph *g) {
-    size_t len = (size_t)snprintf(o->reason, sizeof o->reason, "cannot run ");
+    char text[200];
     o->status = MN_UNSUPPORTED;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        bool first = o->verdicts[i].verdict == MN_VERDICT_NO;
-        for (uint32_t k = 0; k < i && first; k++)
-            first = o->verdicts[k].verdict != MN_VERDICT_NO || g->nodes[k].op != g->nodes[i].op ||
-                    strcmp(mn_node_weight_type(g, k), mn_node_weight_type(g, i)) != 0;
-        if (!first) continue;
-        char kind[300];
-        mn_offer_node_reason(o, g, i, kind, sizeof kind);
-        if (len + strlen(kind) + 8 > sizeof o->reason) {
-            snprintf(o->reason + len, sizeof o->reason - len, "; ...");
-            return;
+    snprintf(o->reason, sizeof o->reason, "cannot run ");
+    for (uint32_t i = 0, groups = 0; i < g->n_nodes; i++) {
+        bool fresh = is_first_no(o, g, i);
+        for (uint32_t k = 0; k < i && fresh; k++) fresh = !is_first_no(o, g, k) || !same_reason(o, k, i);
+        if (!fresh) continue;
+        for (uint32_t k = i; k < g->n_nodes; k++) {
+            if (!is_first_no(o, g, k) || !same_reason(o, k, i)) continue;
+            if (k > i || groups++) append(o, k > i ? ", " : "; ");
+            mn_offer_node_kind(g, k, text, sizeof text);
+            append(o, text);
         }
-        len += (size_t)snprintf(o->reason + len, sizeof o->reason - len, "%s%s", len > 11 ? "; " : "", kind);
+        mn_offer_node_reason(o, i, text, sizeof text);
+        if (*text) append(o, ": "), append(o, text);
     }
+    o->reason[mn_utf8_complete(o->reason, strlen(o->reason))] = 0;
 }
 
 static uint32_t contract_state(const uint32_t (*table)[2], uint32_t n, const mn_node *node) {
@@ -106,6 +124,7 @@ static mn_status ask_verdicts(mn_registry *reg, mn_offer *o, const mn_model_grap
         mn_verdict *v = &o->verdicts[i];
         uint32_t state = contract_state(table, count, &g->abi.nodes[i]);
         if (state == SAID && (v->verdict < MN_VERDICT_ASK || v->verdict > MN_VERDICT_NATIVE)) state = NO_VERDICT;
+        if (state != SAID && v->verdict == MN_VERDICT_NO && v->reason) state = SAID; /* it knows best why not */
         if (state != SAID) *v = (mn_verdict){.verdict = MN_VERDICT_NO};
         v->pad = state;
     }

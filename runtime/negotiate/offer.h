@@ -15,8 +15,8 @@ static inline bool mn_offer_is_cpu(const mn_offer *o) { return o->record->info.k
 static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g) {
     return o->can && o->n_can == g->abi.n_nodes;
 }
-/* Why node i cannot run there: "LINEAR with q4_0 weights: no kernel for this type". */
-void mn_offer_node_reason(const mn_offer *o, const mn_graph *g, uint32_t i, char *out, size_t cap);
+void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap); /* why not; "" = it does not say */
+void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap);   /* "LINEAR with q4_0 weights" */
 /* Name of the type of the node's first weight; "" = has none. */
 const char *mn_node_weight_type(const mn_graph *g, uint32_t i);
 

@@ -145,13 +145,9 @@ static void leftover(planner *p, const uint32_t *order, uint32_t n) {
         for (uint32_t k = 0; k < n; k++) anyone |= p->offers[order[k]].can && p->offers[order[k]].can[i];
         out->status = anyone ? MN_OUT_OF_MEMORY : MN_UNSUPPORTED;
         if (anyone) continue;
-        char kind[200] = "", *first = kind;
-        const mn_offer *o = &p->offers[order[0]];
-        if (o->verdicts)
-            mn_offer_node_reason(o, &p->g->abi, i, kind, sizeof kind);
-        else
-            first = "a node of the graph";
-        snprintf(out->reason, sizeof out->reason, "none of the devices can run %s", first);
+        char kind[200];
+        mn_offer_node_kind(&p->g->abi, i, kind, sizeof kind);
+        snprintf(out->reason, sizeof out->reason, "none of the devices can run %s", kind);
     }
 }
 

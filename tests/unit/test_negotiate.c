@@ -395,7 +395,7 @@ static void test_names(void **state) {
     only_on(&p, "gpu");
     assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
     mn_placement_free(&p);
-    refused("vendor", MN_NO_DEVICE, "cannot run EMBED with f32 weights: the plugin does not know the operation; ROPE");
+    refused("vendor", MN_NO_DEVICE, "cannot run EMBED with f32 weights, ROPE with f32 weights, KV_STORE");
     records[3] = (mn_plugin_record){.path = (char *)(uintptr_t) "/plugins/broken.so",
                                     .kind = "",
                                     .status = "crashed",
@@ -495,7 +495,7 @@ static void test_layers_over_two(void **state) {
     check(&p);
     assert_int_equal(p.n_segments, 3);
     mn_placement_free(&p);
-    refused("gpu", MN_OUT_OF_MEMORY, "would be needed");
+    refused("gpu", MN_OUT_OF_MEMORY, "gpu: needs");
     /* A CPU that is as fast does it alone. */
     list_[0].us_per_node = 1, list_[1].us_per_node = 0.99;
     p = negotiate("auto");
