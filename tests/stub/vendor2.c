@@ -671,10 +671,20 @@ static void shut_down(void *self) {
 #define STR(text)                                                                                                      \
     { text, sizeof text - 1 }
 
+/* What is called below; the rest of the host may be missing. */
+static bool host_suffices(const mn_host *h) {
+    return MN_HAS(mn_host, h, alloc) && MN_HAS(mn_host, h, release) && MN_HAS(mn_host, h, parallel) &&
+           MN_HAS(mn_host, h, workers);
+}
+
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION || host->size < offsetof(mn_host, progress)) {
+    if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION || host->abi >> 16 != MN_ABI_VERSION >> 16) {
         fail(err, MN_UNSUPPORTED, ~0u, "vendor2: built for ABI %u.%u, the host has %u.%u", MN_ABI_VERSION >> 16,
              MN_ABI_VERSION & 0xffff, host->abi >> 16, host->abi & 0xffff);
+        return NULL;
+    }
+    if (!host_suffices(host)) {
+        fail(err, MN_UNSUPPORTED, ~0u, "vendor2: needs alloc, release, parallel and workers of the host");
         return NULL;
     }
     vendor *v = make(host, sizeof *v);
