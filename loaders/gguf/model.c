@@ -100,6 +100,7 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
         return mn_fail(err, MN_BAD_FILE, "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
                        MN_STR_ARG(parts[0]->name), (long long)total, count, (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
+    if (!status) status = mn_parsed_join(p, err); /* Mixtral's first files keep experts one by one */
     return status ? status : add_pairing(p, parts[0], err);
 }
 
