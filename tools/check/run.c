@@ -123,10 +123,9 @@ static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_
         int ended = watch(pid, results, lo, hi, group->seconds, &how);
         uint32_t at = lo;
         while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED)) at++;
-        int dead = at < hi && results[at].status != CHECK_FAILED;
-        if (dead) died(&results[at], ended, how, group->seconds);
+        if (at < hi && results[at].status != CHECK_FAILED) died(&results[at], ended, how, group->seconds);
         lo = at + 1;
-        if (dead && group->first) {
+        if (at < hi && group->first) {
             skip_rules(results, lo, hi, check_rules[at].id);
             break;
         }
