@@ -193,7 +193,7 @@ static bool time_rows(bench *be, const made *m, int64_t rows, double *us) {
     double spent = 0;
     *us = 0;
     if (MN_HAS(mn_backend, be->b, context_prepare)) be->b->context_prepare(m->context, &rows, NULL);
-    for (int i = 0; i < 6 && (i < 2 || spent < BUDGET_US); i++) {
+    for (int i = 0; i < 9 && (i < 2 || spent < BUDGET_US); i++) {
         mn_event *event = NULL;
         uint64_t begin = mn_now_ns();
         mn_status st = be->b->execute(m->context, &rows, &event, &e);
