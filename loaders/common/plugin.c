@@ -20,13 +20,15 @@ static void self_shutdown(void *self) {
 const mn_host *mn_loader_host(void *self) { return ((loader_self *)self)->host; }
 
 const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_loader *table, mn_error *err) {
-    if (!host || !MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release)) {
-        mn_fail(err, MN_INVALID, "%s: the host offers no alloc and release", id);
-        return NULL;
-    }
+    if (!host) return mn_fail(err, MN_INVALID, "%s: no host", id), NULL;
+    /* Of another major, the first 16 bytes are all that may be read. */
     if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
         mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id, host->abi >> 16,
                 host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
+        return NULL;
+    }
+    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release)) {
+        mn_fail(err, MN_INVALID, "%s: the host offers no alloc and release", id);
         return NULL;
     }
     loader_self *s = host->alloc(host->self, sizeof *s, 16);
