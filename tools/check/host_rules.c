@@ -17,6 +17,7 @@ static const mn_plugin *enter(check *c, const mn_host *host, size_t readable, mn
 
 static void must_refuse(check *c, const mn_host *host, size_t readable, const char *what) {
     mn_error err = check_error();
+    if (!check_entry(c)) return;
     check_doing(c, MN_ENTRY_NAME " met %s", what);
     const mn_plugin *p = enter(c, host, readable, &err);
     CHECK(c, !p, "%s: found a plugin, expected NULL and an error", what);

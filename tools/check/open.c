@@ -8,7 +8,7 @@ mn_error check_error(void) { return (mn_error){sizeof(mn_error), 0, 0, ~0u, 0, {
 mn_entry_fn check_entry(check *c) {
     static void *so; // one file per process
     mn_entry_fn entry = NULL;
-    check_doing(c, "the file was being opened (its constructors)");
+    if (!so) check_doing(c, "the file was being opened (its constructors)");
     if (!so && !(so = dlopen(c->path, RTLD_NOW | RTLD_LOCAL))) {
         check_fail(c, "dlopen: %s", dlerror());
         return NULL;
