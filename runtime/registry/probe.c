@@ -13,6 +13,7 @@
 
 #define REPORT_MAX (1u << 20)
 #define GRACE_NS 500000000u /* for a killed process to go; one that hangs in a driver does not */
+#define ENTRY_MS 50         /* the contract */
 #define BLIND_POLL_MS 5     /* where the kernel has no pidfd */
 
 extern char **environ;
@@ -387,8 +388,11 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *c) {
     rec->probe.cached = c->cached;
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");
-    snprintf(rec->probe.text, sizeof rec->probe.text, "%s%.*s in %u ms", c->cached ? "remembered: " : "",
-             MN_STR_ARG(status), rec->probe.ms);
+    int n = snprintf(rec->probe.text, sizeof rec->probe.text, "%s%.*s in %u ms", c->cached ? "remembered: " : "",
+                     MN_STR_ARG(status), rec->probe.ms);
+    if (rec->probe.entry_ms > ENTRY_MS && n > 0 && (size_t)n < sizeof rec->probe.text)
+        snprintf(rec->probe.text + n, sizeof rec->probe.text - (size_t)n,
+                 "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms, ENTRY_MS);
     if (rec->probe.ok) return true;
     return take_facts(rec, report) &&
            mn_plugin_reject(rec, word_of(status, bad, MN_COUNT(bad), "failed"), "%.*s%s",

@@ -12,6 +12,10 @@ ${CLANG:-clang} $flags "$root/tests/fuzz/fuzz_gguf.c" "$root"/loaders/gguf/*.c $
 # shellcheck disable=SC2046,SC2086
 ${CLANG:-clang} $flags "$root/tests/fuzz/fuzz_safetensors.c" "$root"/loaders/safetensors/*.c $common \
     $(pkg-config --cflags --libs libcjson) -lm -o "$out/fuzz_safetensors"
+base=$root/runtime/base
+# shellcheck disable=SC2086
+${CLANG:-clang} $flags -I"$root/runtime" "$root/tests/fuzz/fuzz_note.c" "$root/runtime/registry/note.c" "$root/runtime/registry/isa.c" \
+    "$base/error.c" "$base/alloc.c" "$base/number.c" "$base/utf8.c" "$base/str.c" -o "$out/fuzz_note"
 # Seeds: sound files to begin from.
 data=$root/tests/data
 z7='\000\000\000\000\000\000\000'
