@@ -159,9 +159,10 @@ static void transfers(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     }
 }
 
-static mn_status settle(stage *s, mn_status st, mn_event *ev) {
-    if (!st && ev) st = s->p.be->wait(ev, 10000000000u, &s->p.err);
-    if (ev) s->p.be->event_free(ev);
+/* ev by its place: the call that fills it is the argument before. */
+static mn_status settle(stage *s, mn_status st, mn_event **ev) {
+    if (!st && *ev) st = s->p.be->wait(*ev, 10000000000u, &s->p.err);
+    if (*ev) s->p.be->event_free(*ev);
     return st;
 }
 
@@ -173,7 +174,7 @@ static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     mn_status st = be->map(pin, (void **)&mapped, &s->p.err);
     CHECK(c, !st && mapped, "map of host-pinned memory: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
     memset(mapped, 1, N);
-    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), ev);
+    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), &ev);
     CHECK(c, !st, "read: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
     for (uint32_t i = 0; i < N; i++) CHECK(c, !mapped[i], "fresh memory: found byte %u = %u, expected 0", i, mapped[i]);
     for (uint32_t i = 0; i < N; i++) source[i] = (uint8_t)(i * 7 + 3);
@@ -181,13 +182,13 @@ static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     memset(source, 0, N);
     CHECK(c, !st, "write: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
     ev = NULL;
-    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), ev);
+    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), &ev);
     for (uint32_t i = 0; i < N && !st; i++)
         CHECK(c, mapped[i] == (uint8_t)(i * 7 + 3),
               "write: found byte %u = %u: the source was not copied when write returned", i, mapped[i]);
     st = be->write(s->p.queue, dev, N, source, 0, &s->p.err);
     ev = NULL;
-    if (!st) st = settle(s, be->read(s->p.queue, dev, N, pin, N, 0, &ev, &s->p.err), ev);
+    if (!st) st = settle(s, be->read(s->p.queue, dev, N, pin, N, 0, &ev, &s->p.err), &ev);
     CHECK(c, !st, "a write and a read of 0 bytes at the end: found status 0x%x (%s), expected MN_OK", (unsigned)st,
           s->p.err.msg);
 }
