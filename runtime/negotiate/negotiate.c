@@ -267,7 +267,7 @@ static void list_refusals(chooser *c, mn_text *out) {
         const mn_offer *o = offer(c, i);
         bool in = false;
         for (uint32_t d = 0; d < c->plan.n_devices; d++) in |= c->plan.device[d] == i;
-        if (o->asked && o->status && !in)
+        if (o->asked && o->status && !in && (!has_plan(c) || !mn_offer_is_oracle(o))) /* it would not be missed */
             mn_text_printf(out, "%s%s: %s", out->len ? "; " : "", o->record->name, o->reason);
     }
 }
@@ -284,8 +284,10 @@ static mn_status no_such_device(chooser *c, mn_str name, const char *why) {
 static mn_status nothing(chooser *c, const mn_plan *tried) {
     mn_text refused = {0}, devices = {0};
     bool memory = false, other = false;
+    uint32_t asked = 0;
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = offer(c, i);
+        asked += o->asked;
         if (!o->asked || mn_offer_is_oracle(o)) continue;
         bool short_of = MN_STATUS_CLASS(o->status) == MN_CLASS_SMALLER;
         memory |= short_of;
@@ -293,7 +295,7 @@ static mn_status nothing(chooser *c, const mn_plan *tried) {
     }
     if (tried && tried->status == MN_OUT_OF_MEMORY) memory = true, other = false;
     list_refusals(c, &refused);
-    if (tried && tried->reason[0] && c->p->n_offers > 1) /* else it says the same again */
+    if (tried && tried->reason[0] && asked > 1) /* else it says the same again */
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     list_devices(c->reg, &devices);
     mn_status st = mn_fail(c->err, memory && !other ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
