@@ -578,6 +578,26 @@ def test_devices_named():
     equal(r.json()["device"].split(":")[0], "cpu_simd")  # the command line wins
 
 
+def test_devices_explain():
+    """The record and its text say the same; nothing that can run the model is a record too."""
+    record = minerva("devices", "--explain", "--json").json()
+    equal(list(record), ["model", "request", "candidates", "placement", "error"])
+    outcomes = {c["device"] or c["plugin"]: c["outcome"] for c in record["candidates"]}
+    equal((outcomes["cpu_simd"], outcomes["reference"], outcomes["gguf"]), ("chosen", "oracle", "loader"))
+    equal([s["device"] for s in record["placement"]["segments"]], ["cpu_simd"])
+    text = minerva("devices", "--explain", "-m", MODEL, "--precision", "exact", "-c", "64").out
+    has(text, "cpu_simd: chosen", "placement: cpu_simd: ", "class exact", "x 64", "LINEAR bf16: 25 native")
+    for name, outcome in outcomes.items():
+        has(text, "%s: %s" % (name, outcome))
+    none = minerva("devices", "--explain", "--device", "nope", "--json").json()
+    equal((none["placement"], none["error"]["status"]), (None, "no device"))
+    has(minerva("devices", "--explain", "--device", "nope").out, "placement: none", "nope")
+    large = minerva("devices", "--explain", "-c", "16777216", "-m", os.path.join(DATA, "fixtures", "llama"), "--device", "reference", "--json")
+    assert large.code == 0
+    is_error(minerva("devices", "-m", MODEL, code=2), "--explain")
+    is_error(minerva("devices", "--explain", "-m", "/nonexistent/m", code=1), "/nonexistent/m")
+
+
 def test_devices_threads_precision():
     for flags in (("-t", "1"), ("-b", "1"), ("--precision", "a16"), ("-ctk", "f16", "-ctv", "f16"), ("-ctk", "f32")):
         check_answer(run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json", *flags).json())
