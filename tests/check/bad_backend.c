@@ -1,0 +1,127 @@
+/* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken: BAD_GROUP_NAME says which. */
+#include "stub.h"
+
+MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "")
+
+#if defined(BAD_HOST_NO_MEMORY)
+static const mn_host *the_host;
+static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+    char *p = the_host->alloc(the_host->self, 64, 64);
+    *p = 1; // without a look
+    the_host->release(the_host->self, p);
+    return stub_inner->queue_create(d, out, err);
+}
+#elif defined(BAD_GRAPH_STRIDES)
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride, mn_error *err) {
+    memset(v, 0, (uint64_t)g->n_nodes * stride); // what is between the verdicts too
+    return stub_inner->supports(d, g, at, v, stride, err);
+}
+#elif defined(BAD_GRAPH_SMALL_OUTPUTS)
+static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+    memset(out, 0, sizeof *out); // whatever its size
+    out->size = sizeof *out;
+    return stub_inner->device_info(self, i, out, err);
+}
+#elif defined(BAD_GRAPH_UNKNOWN_OP)
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride, mn_error *err) {
+    mn_status s = stub_inner->supports(d, g, at, v, stride, err);
+    for (uint32_t i = 0; i < g->n_nodes; i++) ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
+    return s;
+}
+#elif defined(BAD_CALL_SYMBOLS)
+static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn_error *err) {
+    const int64_t one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    return stub_inner->execute(c, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
+}
+#elif defined(BAD_CALL_TRANSFERS)
+static mn_status write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+    mn_status s = stub_inner->write(q, b, off, src, n, err);
+    return s == MN_INVALID ? MN_OK : s;
+}
+#elif defined(BAD_CALL_ABORT)
+static mn_status abort_queue(mn_queue *q) {
+    (void)q;
+    *(volatile int *)1 = 0;
+    return MN_OK;
+}
+#elif defined(BAD_HONESTY_MEMORY)
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    mn_status s = stub_inner->estimate(d, c, out, err);
+    out->weights = out->scratch = out->import_peak = 0;
+    return s;
+}
+static const mn_host *the_host;
+static void *hoard;
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    if (!hoard) hoard = the_host->alloc(the_host->self, 8 << 20, 64);
+    return stub_inner->compile(d, c, out, err);
+}
+static void device_close(mn_device *d) {
+    the_host->release(the_host->self, hoard);
+    hoard = NULL;
+    stub_inner->device_close(d);
+}
+#elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
+static const mn_host *the_host;
+static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn_error *err) {
+    the_host->release(the_host->self, the_host->alloc(the_host->self, 1, 1));
+    return stub_inner->execute(c, values, ev, err);
+}
+#elif defined(BAD_HONESTY_ESTIMATE)
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    static uint64_t calls;
+    mn_status s = stub_inner->estimate(d, c, out, err);
+    out->scratch += ++calls;
+    return s;
+}
+#elif defined(BAD_HONESTY_FLAGS)
+static mn_status wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
+    (void)d, (void)host, (void)bytes, (void)out;
+    return stub_fail(err, MN_UNSUPPORTED, ~0u, "no wrap after all");
+}
+#elif defined(BAD_HONESTY_OUTPUTS)
+static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride, mn_error *err) {
+    static uint32_t most;
+    if (n < most) return stub_fail(err, MN_INVALID, ~0u, "an output is not bound");
+    most = n;
+    return stub_inner->context_bind(c, b, n, stride, err);
+}
+#endif
+
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+#if defined(BAD_HOST_TRUNCATED)
+    if (((const volatile mn_host *)host)->self == (void *)err) return NULL; // reads what a short host lacks
+#elif defined(BAD_HOST_ERROR_SIZE)
+    if (err && host->abi >> 16 != MN_ABI_VERSION >> 16) memset(err, 0, sizeof *err);
+#elif defined(BAD_HOST_TWO)
+    static const mn_plugin *only;
+    if (only) return only;
+#endif
+    const mn_plugin *p = stub_enter(host, err, "bad");
+#if defined(BAD_HOST_NO_MEMORY)
+    the_host = host, stub_table.queue_create = queue_create;
+#elif defined(BAD_GRAPH_STRIDES) || defined(BAD_GRAPH_UNKNOWN_OP)
+    stub_table.supports = supports;
+#elif defined(BAD_GRAPH_SMALL_OUTPUTS)
+    stub_table.device_info = device_info;
+#elif defined(BAD_CALL_SYMBOLS)
+    stub_table.execute = execute;
+#elif defined(BAD_CALL_TRANSFERS)
+    stub_table.write = write;
+#elif defined(BAD_CALL_ABORT)
+    stub_table.abort = abort_queue;
+#elif defined(BAD_HONESTY_MEMORY)
+    the_host = host, stub_table.estimate = estimate, stub_table.compile = compile, stub_table.device_close = device_close;
+#elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
+    the_host = host, stub_table.execute = execute;
+#elif defined(BAD_HONESTY_ESTIMATE)
+    stub_table.estimate = estimate;
+#elif defined(BAD_HONESTY_FLAGS)
+    stub_table.wrap = wrap;
+#elif defined(BAD_HONESTY_OUTPUTS)
+    stub_table.context_bind = context_bind;
+#elif defined(BAD_HOST_TWO)
+    only = p;
+#endif
+    return p;
+}

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""minerva plugins check: check_test.py MINERVA GROUP [FILE]. Standard library alone.
+
+Groups: command (the command line and the report), static (files that were linked wrong, damaged files), rules (plugins that break
+one rule each), passes (FILE is a plugin of ours: no rule is broken)."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.environ.get("MINERVA_BUILD_ROOT", "")
+BAD = os.environ.get("MINERVA_BAD_BACKENDS", "")
+REFERENCE = os.path.join(BUILD, "plugins", "reference", "reference.so")
+SANITIZE = "MINERVA_TEST_SANITIZE" in os.environ
+GOOD = r"""
+#include <minerva/plugin.h>
+MN_PLUGIN_NOTE("tiny", MN_KIND_LOADER, "")
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { (void)host, (void)err; return 0; }
+"""
+
+
+def check(*args, code=None, timeout=600):
+    p = subprocess.run([MINERVA, "plugins", "check"] + list(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+    out, err = p.stdout.decode(errors="replace"), p.stderr.decode(errors="replace")
+    assert code is None or p.returncode == code, "exit code %s, expected %s: plugins check %s\n%s%s" % (p.returncode, code, args, out, err)
+    return p.returncode, out, err
+
+
+def report(path, *args, code=None):
+    got, out, _ = check(path, "--json", *args, code=code)
+    r = json.loads(out)
+    assert got == (1 if r["failed"] else 0), (got, r["failed"])
+    count = {s: sum(rule["status"] == s for rule in r["rules"]) for s in ("ok", "failed", "skipped")}
+    assert (count["ok"], count["failed"], count["skipped"]) == (r["passed"], r["failed"], r["skipped"]), r
+    for rule in r["rules"]:
+        assert rule["id"].startswith(rule["group"] + "."), rule
+        assert rule["page"] == "docs/plugin-howto.md#rule-" + rule["id"].replace(".", "-"), rule
+        assert rule["message"] or rule["status"] == "ok", "%s without a reason" % rule
+    return r
+
+
+def failed(r):
+    return {rule["id"]: rule["message"] for rule in r["rules"] if rule["status"] == "failed"}
+
+
+def breaks(path, rule, *words):
+    r = failed(report(path, "--only", rule, code=1))
+    assert set(r) == {rule}, "%s: found broken %s, expected %s" % (path, r, rule)
+    for word in words:
+        assert word in r[rule], (word, r[rule])
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(dir=BUILD or None)
+
+
+def build(folder, name, source, *flags):
+    path, c = os.path.join(folder, name), os.path.join(folder, name + ".c")
+    with open(c, "w") as f:
+        f.write(source)
+    cc = os.environ.get("CC", "cc").split()
+    subprocess.run(cc + ["-shared", "-fPIC", "-I", os.path.join(ROOT, "include"), c, "-o", path] + list(flags), check=True)
+    os.chmod(path, 0o755)
+    return path
+
+
+# ---- the command ----
+def test_command():
+    for args, words in (([], "found no file"), (["/nonexistent.so"], "No such file"), ([ROOT], "found a folder"),
+                        (["/dev/null"], "special file"), (["a.so", "b.so"], "b.so"), (["--wrong"], "unknown flag")):
+        _, out, err = check(*args, code=2)
+        assert words in err and err.startswith("minerva: error: ") and not out, (args, out, err)
+    _, out, _ = check("--help", code=0)
+    assert "FILE.so" in out
+    with scratch() as d:
+        text = os.path.join(d, "text.so")
+        with open(text, "w") as f:
+            f.write("not a plugin\n")
+        _, out, _ = check(text, code=1)
+        assert "static.elf" in out and "FAIL" in out and "docs/plugin-howto.md#rule-static-elf" in out, out
+        assert out.splitlines()[-1].endswith("skipped"), out
+        r = report(text, code=1)
+        assert {"static.elf", "open.load"} == set(failed(r)), failed(r)
+        assert r["file"] == text and r["kind"] == "unknown", r
+        open(os.path.join(d, "empty.so"), "w").close()
+        assert "static.elf" in failed(report(os.path.join(d, "empty.so"), code=1))
+
+
+# ---- files linked wrong ----
+def test_static():
+    with scratch() as d:
+        r = failed(report(build(d, "good.so", GOOD), "--only", "static", code=0))
+        assert not r, r
+        breaks(shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "good.dll")), "static.name")
+        open_to_all = shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "open.so"))
+        os.chmod(open_to_all, 0o666)
+        breaks(open_to_all, "static.writable", "everybody")
+        os.mkdir(os.path.join(d, "folder"))
+        os.chmod(os.path.join(d, "folder"), 0o777)
+        breaks(shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "folder", "good.so")), "static.writable")
+        breaks(build(d, "nonote.so", GOOD.replace("MN_PLUGIN_NOTE", "//")), "static.note", "found 0 notes")
+        breaks(build(d, "badid.so", GOOD.replace('"tiny"', '"Tiny!"')), "static.note", "Tiny!")
+        breaks(build(d, "exports.so", GOOD + "int more_of_it(void) { return 1; }"), "static.exports", "more_of_it")
+        breaks(build(d, "weak.so", GOOD + "__attribute__((weak)) int weak_one(void) { return 1; }"), "static.exports", "weak_one")
+        breaks(build(d, "none.so", "int x;"), "static.exports", "found no function minerva_plugin_entry")
+        breaks(build(d, "host.so", GOOD + "void *mn_runtime_create(void); static void *(*volatile f)(void) __attribute__((used)) = mn_runtime_create;"),
+               "static.undefined", "mn_runtime_create")
+        breaks(build(d, "lost.so", GOOD + "void *nowhere_to_be_found(void); static void *(*volatile f)(void) __attribute__((used)) = nowhere_to_be_found;"),
+               "static.resolves", "nowhere_to_be_found")
+        breaks(build(d, "stack.so", GOOD, "-Wl,-z,execstack"), "static.stack")
+        breaks(build(d, "wx.so", GOOD, "-Wl,-N", "-nostdlib"), "static.wx")
+        for i, path in enumerate(("lib", "/usr/lib::/lib", "/tmp", "./lib", "$ORIGIN:relative")):
+            breaks(build(d, "run%d.so" % i, GOOD, "-Wl,-rpath," + path, "-Wl,--enable-new-dtags"), "static.runpath")
+            breaks(build(d, "r%d.so" % i, GOOD, "-Wl,-rpath," + path, "-Wl,--disable-new-dtags"), "static.runpath")
+        assert not failed(report(build(d, "origin.so", GOOD, "-Wl,-rpath,$ORIGIN/../lib:/usr/lib"), "--only", "static.runpath", code=0))
+        text = GOOD + '__asm__(".text\\n.globl a_word\\n.hidden a_word\\na_word: .quad a_word\\n");'
+        breaks(build(d, "textrel.so", text, "-Wl,-z,notext"), "static.textrel")
+        damaged(d)
+
+
+def damaged(d):
+    """Files whose bytes are anything: a report each time, never a crash."""
+    good = open(os.path.join(d, "good.so"), "rb").read()
+    path, rng = os.path.join(d, "damaged.so"), random.Random(1)
+
+    def judge(data):
+        with open(path, "wb") as f:
+            f.write(data)
+        os.chmod(path, 0o755)
+        r = report(path, "--only", "static")
+        for rule, message in failed(r).items():
+            assert "crashed" not in message and "did not return" not in message, (rule, message)
+        return failed(r)
+
+    other = bytearray(good)
+    other[18:20] = (8).to_bytes(2, "little")  # MIPS
+    assert "static.machine" in judge(other)
+    other = bytearray(good)
+    other[4] = 1  # 32 bits
+    assert "static.machine" in judge(other)
+    for n in (3, 4, 16, 63, 64, 100, 1000, len(good) // 2):
+        assert judge(good[:n])
+    head = 64 + 56 * 12
+    for _ in range(60):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(16, head if rng.random() < 0.7 else len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        judge(data)
+
+
+# ---- one broken rule each ----
+def test_rules():
+    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so")) if BAD else []
+    assert len(names) >= 10 or not os.path.exists(REFERENCE), names
+    for name in names:
+        group, rule = name[:-3].split("_", 1)
+        breaks(os.path.join(BAD, name), group + "." + rule)
+    with scratch() as d:
+        crash = GOOD.replace("(void)host, (void)err; return 0;", "(void)host, (void)err; return *(const mn_plugin *volatile *)8;")
+        r = failed(report(build(d, "crash.so", crash), code=1))
+        assert list(r) == ["open.entry"] and ("SIGSEGV" in r["open.entry"] or SANITIZE), r
+        r = failed(report(build(d, "exit.so", GOOD.replace("return 0;", "extern void _exit(int); _exit(0); return 0;")), code=1))
+        assert list(r) == ["open.entry"] and "ended the process with exit code 0" in r["open.entry"], r
+        loud = GOOD.replace("return 0;", 'extern int puts(const char *); puts("{noise"); return 0;')
+        r = failed(report(build(d, "loud.so", loud), code=1))  # standard output is the report's alone
+        assert list(r) == ["open.entry"] and "no message" in r["open.entry"], r
+
+
+# ---- plugins of ours ----
+def test_passes(path):
+    r = report(path)
+    for rule in r["rules"]:
+        if rule["status"] != "ok":
+            print("# %s %s: %s" % (rule["id"], rule["status"], rule["message"]))
+    assert not failed(r), failed(r)
+    assert r["passed"] > 20, r["passed"]
+
+
+MINERVA = sys.argv[1]
+globals()["test_" + sys.argv[2]](*sys.argv[3:])
