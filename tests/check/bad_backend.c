@@ -1,5 +1,6 @@
 /* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken: BAD_GROUP_NAME says which. */
 #include "stub.h"
+#include <signal.h>
 
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "")
 
@@ -12,7 +13,8 @@ static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     return stub_inner->queue_create(d, out, err);
 }
 #elif defined(BAD_GRAPH_STRIDES)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
     memset(v, 0, (uint64_t)g->n_nodes * stride); // what is between the verdicts too
     return stub_inner->supports(d, g, at, v, stride, err);
 }
@@ -23,9 +25,11 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return stub_inner->device_info(self, i, out, err);
 }
 #elif defined(BAD_GRAPH_UNKNOWN_OP)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
     mn_status s = stub_inner->supports(d, g, at, v, stride, err);
-    for (uint32_t i = 0; i < g->n_nodes; i++) ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
     return s;
 }
 #elif defined(BAD_CALL_SYMBOLS)
@@ -41,8 +45,7 @@ static mn_status write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src,
 #elif defined(BAD_CALL_ABORT)
 static mn_status abort_queue(mn_queue *q) {
     (void)q;
-    *(volatile int *)1 = 0;
-    return MN_OK;
+    return raise(SIGSEGV) ? MN_INVALID : MN_OK;
 }
 #elif defined(BAD_HONESTY_MEMORY)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -111,7 +114,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_CALL_ABORT)
     stub_table.abort = abort_queue;
 #elif defined(BAD_HONESTY_MEMORY)
-    the_host = host, stub_table.estimate = estimate, stub_table.compile = compile, stub_table.device_close = device_close;
+    the_host = host, stub_table.estimate = estimate, stub_table.compile = compile,
+    stub_table.device_close = device_close;
 #elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
     the_host = host, stub_table.execute = execute;
 #elif defined(BAD_HONESTY_ESTIMATE)
