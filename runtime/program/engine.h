@@ -24,8 +24,9 @@ typedef struct {
     uint32_t precision, kept_how;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     mn_input_layout in;
-    uint32_t ring;                 /* steps whose ids can wait to be read */
-    const mn_device_record *fault; /* the device of the first call that said MN_CLASS_LOST; NULL = none */
+    uint32_t ring;                  /* steps whose ids can wait to be read */
+    const mn_device_record *fault;  /* the device of the first call that said MN_CLASS_LOST; NULL = none */
+    const mn_device_record *failed; /* the device of the last call that failed in any way */
     /* the rest is program/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
@@ -39,7 +40,8 @@ typedef struct {
 } mn_engine;
 
 /* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a placement that tears
- * apart what belongs on one device. *fault (may be NULL): as mn_engine.fault, when creation failed. */
+ * apart what belongs on one device. *fault (may be NULL), when creation failed: the device that is lost, or that refuses what
+ * it claimed (a status of class REFUSE); then *err has the device's own words alone. */
 mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring, mn_engine **out,
                            const mn_device_record **fault, mn_error *err);
 void mn_engine_free(mn_engine *e); /* waits for what is enqueued; a lost device's objects are freed as well */

@@ -46,6 +46,10 @@ typedef struct mn_transfer {
             if (MN_STATUS_CLASS(st) != MN_CLASS_TRANSIENT) break;                                                      \
     } while (0)
 
+/* The device of the last segment: slots, history and ids are there. */
+static inline uint32_t mn_home_index(const mn_engine *e) { return e->segments[e->n_segments - 1].device; }
+static inline mn_engine_device *mn_home(const mn_engine *e) { return &e->devices[mn_home_index(e)]; }
+
 /* ---- engine.c ---- */
 mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st); /* keeps the fault; gives st back */
 mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err);
