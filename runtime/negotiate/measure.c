@@ -319,16 +319,17 @@ bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype 
     mn_error e = MN_ERROR_INIT;
     *out = (mn_measured){0};
     note[0] = 0;
+    mn_status st = b->queue_create(d, &be.queue, &e);
+    if (st) return say(&be, "a queue", st, &e);
     be.fill = mn_alloc_aligned(BIG_BYTES, 4096);
     be.sg = mn_alloc(1, sizeof *be.sg);
     bool ok = be.fill && be.sg;
-    if (!ok) snprintf(note, cap, "out of memory");
-    if (ok && b->queue_create(d, &be.queue, &e)) ok = say(&be, "a queue", MN_UNSUPPORTED, &e);
     if (ok) {
         memset(be.fill, 0x11, BIG_BYTES);
         ok = launch(&be, type.id, out) && copies(&be, out) && products(&be, type, free_bytes, out);
-        b->queue_free(be.queue);
-    }
+    } else
+        snprintf(note, cap, "out of memory");
+    b->queue_free(be.queue);
     if (ok && !in_range(out)) {
         snprintf(note, cap, "measured figures that cannot be");
         ok = false;
