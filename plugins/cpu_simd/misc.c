@@ -23,6 +23,11 @@ static void resolve(const mnc_call *c, int32_t *ids) {
     }
 }
 
+static void add_row(const mnc_weight *w, int64_t row, float *x) {
+    const uint8_t *p = (const uint8_t *)w->data + (uint64_t)row * w->row_bytes;
+    for (int64_t i = 0; i < w->cols; i++) x[i] += mnk_load1(p, w->dtype.id, i);
+}
+
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
@@ -31,6 +36,8 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     int32_t *ids = c->shared;
     int64_t lo, hi, d = wt->cols;
     float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
+    const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
+    const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     if (w->i == 0) resolve(c, ids);
     mnc_barrier(w);
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
@@ -47,6 +54,7 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
             memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
         }
         if (by != 0 && by != 1) v->scale(x, d, by);
+        if (positions) add_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1, x);
     }
 }
 

@@ -80,7 +80,10 @@ static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
     const simd *s = self;
     int32_t best = MN_VERDICT_NATIVE, v;
     switch (q->node->op) {
-    case MN_OP_EMBED: return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), why);
+    case MN_OP_EMBED:
+        if (mnc_query_in(q, MN_EMBED_POS_WEIGHT) && !is_float(mnc_query_in(q, MN_EMBED_POS_WEIGHT)))
+            return no(why, REASON_DTYPE);
+        return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), why);
     case MN_OP_LINEAR:
         for (uint32_t i = 0; i < q->node->n_out; i++) {
             const mn_tensor *bias = mnc_query_in(q, 2 + 2 * i);

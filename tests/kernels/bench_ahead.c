@@ -19,9 +19,11 @@ int main(int argc, char **argv) {
     mn_model *model;
     mn_session *s;
     if (argc < 3) return fprintf(stderr, "bench_ahead MODEL DEVICE [AHEAD [SEQUENCES [TOKENS]]]\n"), 2;
-    const uint32_t ahead = argc > 3 ? (uint32_t)atoi(argv[3]) : 64, n_seq = argc > 4 ? (uint32_t)atoi(argv[4]) : 1, n_new = argc > 5 ? (uint32_t)atoi(argv[5]) : 128;
+    const uint32_t ahead = argc > 3 ? (uint32_t)atoi(argv[3]) : 64, n_seq = argc > 4 ? (uint32_t)atoi(argv[4]) : 1,
+                   n_new = argc > 5 ? (uint32_t)atoi(argv[5]) : 128;
     if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, argv[1], &model, &err)) return fail(&err);
-    mn_session_params p = {.size = sizeof p, .device = argv[2], .n_seq = n_seq, .n_ctx = n_new + 64, .run_ahead = ahead};
+    mn_session_params p = {
+        .size = sizeof p, .device = argv[2], .n_seq = n_seq, .n_ctx = n_new + 64, .run_ahead = ahead};
     if (mn_session_create(model, &p, &s, &err)) return fail(&err);
     mn_token *t = calloc(n_seq, sizeof *t);
     mn_sample_params greedy = {.size = sizeof greedy, .max_new = n_new, .ignore_stop = 1};
@@ -44,8 +46,9 @@ int main(int argc, char **argv) {
         for (uint32_t i = 0; i < n_seq; i++) mn_seq_free(s, seq[i]);
         mn_session_get_stats(s, &after);
         if (!rep) continue; /* captures its graphs */
-        printf("%u sequences, %u ahead: %.0f t/s, %.1f us per step, of which the host %.2f us\n", n_seq, ahead, (double)(drawn - of_first) / dt,
-               dt * 1e6 * n_seq / (double)(drawn - of_first), (after.host_s - before.host_s) * 1e6 / (double)(after.n_steps - before.n_steps));
+        printf("%u sequences, %u ahead: %.0f t/s, %.1f us per step, of which the host %.2f us\n", n_seq, ahead,
+               (double)(drawn - of_first) / dt, dt * 1e6 * n_seq / (double)(drawn - of_first),
+               (after.host_s - before.host_s) * 1e6 / (double)(after.n_steps - before.n_steps));
     }
     mn_session_free(s);
     mn_model_free(model);

@@ -178,7 +178,7 @@ static void run_steps(trial *t) {
     op_case *last = NULL;
     dirty(t);
     for (size_t i = 0; i < sizeof lives / sizeof *lives && !check_over(t->n->c); i++)
-        if (lives[i] < t->mine.rows) step(t, lives[i], false, NULL);
+        if (lives[i] < t->mine.rows && (t->precision == MN_PRECISION_EXACT || i % 2)) step(t, lives[i], false, NULL);
     if (!check_over(t->n->c) && t->mine.rows > 2) step(t, t->mine.rows - 1, true, NULL);
     if (!check_over(t->n->c)) step(t, t->mine.rows, false, &last);
     if (!check_over(t->n->c)) again(t, last);
