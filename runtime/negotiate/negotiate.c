@@ -31,13 +31,20 @@ static mn_status ask(chooser *c, const mn_device_record *d, uint32_t *at) {
     return st;
 }
 
+static bool is_passed_over(const chooser *c, const mn_device_record *d) {
+    for (uint32_t i = 0; i < c->r->n_passed_over; i++)
+        if (c->r->passed_over[i] == d) return true;
+    return false;
+}
+
 static mn_status ask_all(chooser *c, bool cpu_only) {
     size_t n;
     uint32_t at;
     const mn_device_record *all = mn_registry_devices(c->reg, &n);
     mn_status st = MN_OK;
     for (size_t i = 0; i < n && !st; i++)
-        if (!cpu_only || (all[i].usable && all[i].info.kind == MN_DEVICE_CPU)) st = ask(c, &all[i], &at);
+        if (!is_passed_over(c, &all[i]) && (!cpu_only || (all[i].usable && all[i].info.kind == MN_DEVICE_CPU)))
+            st = ask(c, &all[i], &at);
     return st;
 }
 

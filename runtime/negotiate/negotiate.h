@@ -21,6 +21,9 @@ typedef struct {
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
+    const mn_device_record *const
+        *passed_over; /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
+    uint32_t n_passed_over;
 } mn_request;
 
 /* What one device was seen to do, or claims. */

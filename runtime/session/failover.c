@@ -1,4 +1,5 @@
-/* failover.c -- a device is lost: it is quarantined, the devices are asked again, and the sequences go on from their tokens. */
+/* failover.c -- a device is lost: it is quarantined, the devices are asked again, and the sequences go on from their tokens. One that
+ * refuses what it claimed is passed over by this session alone. */
 #include "session/session.h"
 #include <string.h>
 
@@ -19,6 +20,33 @@ static void lose(mn_session *s, const mn_device_record *d, const char *why) {
     mn_registry_quarantine(s->model->rt->registry, d, why);
     mn_text_printf(&s->lost, "%s%s was lost (%s)", s->lost.len ? ", " : "", d->name, *why ? why : "it gave no reason");
     strike(s, d);
+}
+
+static void pass_over(mn_session *s, const mn_device_record *d, const char *why) {
+    mn_request *r = &s->request;
+    mn_text_printf(&s->lost, "%s%s refuses what it claimed (%s)", s->lost.len ? ", " : "", d->name,
+                   *why ? why : "it gave no reason");
+    if (mn_grow((void **)&s->passed_over, &s->cap_passed_over, r->n_passed_over + 1u, sizeof *s->passed_over)) {
+        s->passed_over[r->n_passed_over++] = d;
+        r->passed_over = s->passed_over;
+    }
+    strike(s, d);
+}
+
+/* Whether the list leaves a choice without the device. */
+static bool has_others(const mn_session *s, const mn_device_record *d) {
+    for (const char *at = s->request.devices; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (mn_registry_device(s->model->rt->registry, (mn_str){at, strcspn(at, ",")}) != d) return true;
+    return false;
+}
+
+/* The device at fault gives way to others; false = st stands. */
+static bool give_way(mn_session *s, const mn_device_record *d, mn_status st, mn_error *err) {
+    if (!d) return false;
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST) return lose(s, d, err->msg), true;
+    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE) return false;
+    if (has_others(s, d)) return pass_over(s, d, err->msg), true;
+    return mn_fail_in(err, st, "%s", d->name), false;
 }
 
 static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -42,15 +70,15 @@ static mn_status report(mn_session *s, mn_status st, mn_error *err) {
 mn_status mn_failover_place(mn_session *s, mn_error *err) {
     const mn_device_record *fault = NULL;
     mn_status st;
+    bool again;
     size_t left;
     mn_registry_devices(s->model->rt->registry, &left);
     do {
         st = *s->request.devices ? mn_session_place(s, &fault, err) : MN_NO_DEVICE;
         if (!st) st = wake_all(s, &fault, err);
-        if (MN_STATUS_CLASS(st) != MN_CLASS_LOST) fault = NULL;
-        if (fault) lose(s, fault, err->msg);
+        again = st && give_way(s, fault, st, err);
         if (st) mn_session_unplace(s);
-    } while (fault && left--);
+    } while (again && left--);
     return report(s, st, err);
 }
 

@@ -51,6 +51,7 @@ void mn_session_free(mn_session *s) {
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) mn_free(s->seqs[i].tokens);
     mn_free(s->seqs);
     mn_text_free(&s->lost);
+    mn_free(s->passed_over);
     mn_arena_free(&s->names);
     mn_free(s);
 }

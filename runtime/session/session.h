@@ -49,7 +49,9 @@ struct mn_session {
     mn_placement placement;
     uint32_t n_placed; /* engines so far */
     mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
-    mn_text lost;      /* the devices lost since the last engine, with their reasons */
+    mn_text lost;      /* the devices lost or passed over since the last engine, with their reasons */
+    const mn_device_record **passed_over; /* what request.passed_over points to */
+    size_t cap_passed_over;
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     mn_sequence *seqs; /* [n_seq] */
     /* pages */
@@ -72,14 +74,14 @@ struct mn_session {
 };
 
 /* place.c: what a session has per engine: the choice, the engine, page tables, the ring of steps. On a failure *fault is the device
- * that was lost, NULL = none was; the caller clears up with mn_session_unplace, which may be called at any time. */
+ * that was lost, or that refused what it claimed, NULL = none did; the caller clears up with mn_session_unplace, which may be called at any time. */
 mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err);
 void mn_session_unplace(mn_session *s); /* drops the steps in flight; sequences keep their tokens and nothing else */
 
 /* failover.c: with another engine the sequences go on from their tokens: what was drawn and given out is prefilled again, what was
  * not is drawn again, the same ids, since a draw depends on seed and position alone. err is never NULL. */
 mn_status mn_failover_place(mn_session *s,
-                            mn_error *err); /* takes devices until one is not lost; wakes the sequences */
+                            mn_error *err); /* takes devices until one keeps its word; wakes the sequences */
 /* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session stands on another device, and that the
  * call is to be made again (if its effect was not the sequences' own). */
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err);
