@@ -40,7 +40,7 @@ def test_hand():
                     "--json", env=env, exe=exe, cwd=mine)
         equal((r.json()["ids"], r.json()["text"]), (e["greedy_ids"], e["text"]))
         record = minerva("devices", "--explain", "-m", MODEL, "--device", "vendor2,cpu", "--json", env=env, exe=exe, cwd=mine).json()
-        assert any(s["device"] == "vendor2" for s in record["placement"]["segments"]), record["placement"]
+        assert any(s["device"].startswith("vendor2") for s in record["placement"]["segments"]), record["placement"]
 
 
 if __name__ == "__main__":

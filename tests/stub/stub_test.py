@@ -71,7 +71,7 @@ ALL = {
     "abort": Stub("crashed", "SIGABRT", "constructors", rule="open.load"),
     "sigill": Stub("crashed", "SIGILL", "entry", rule="open.entry"),
     "crash_list": Stub("crashed", "SIGSEGV", "device 0", rule="open."),
-    "self_test": Stub("ok", device="self_test:0", outcome="failed", why=["two and two make five"], rule="open."),
+    "self_test": Stub("ok", device="self_test", outcome="failed", why=["two and two make five"], rule="open."),
     "refuse": Stub("ok", device="refuse:0", outcome="slower", rule="honesty."),
     "wrong": Stub("ok", device="wrong:0", outcome="slower", rule="numeric."),
     "needy": Stub("ok", device="needy:0", outcome="out of memory", why=["1048576.0", "GiB free"], rule="honesty."),
@@ -210,9 +210,9 @@ def test_run_lost():
         lines = [line for line in r.err.splitlines() if "the plug was pulled" in line]
         equal(len(lines), 1)
         has(lines[0], "minerva: ", "flaky", "reference")
-        r = minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "40", "--device", "flaky", env=f.env, code=None)  # nothing else was named
-        assert r.code != 0, r.code
-        has(r.err, "minerva: error: ", "flaky", "the plug was pulled")
+        ids = ",".join(map(str, golden()["prompt_ids"]))
+        r = run("--prompt-ids", ids, "-n", "40", "--temp", "0", "--device", "flaky", env=f.env, code=3)  # nothing else was named
+        has(r.err, "minerva: error: flaky was lost (the plug was pulled), and no other device was named")
 
 
 def test_run_refused():
@@ -220,10 +220,10 @@ def test_run_refused():
     with only("refuse") as f:
         r = story(8, env=f.env)
         equal(r.json()["device"].split(":")[0], "reference")
-        has(r.err, "refuse", "no RMS_NORM after all")
-        r = minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "1", "--device", "refuse", env=f.env, code=None)
-        assert r.code != 0, r.code
-        is_error(r, "refuse", "no RMS_NORM after all")
+        has(r.err, "refuse:0 refuses what it claimed (no RMS_NORM after all); going on with reference")
+        for devices in ("refuse,reference", "refuse,auto"):
+            equal(story(8, "--device", devices, env=f.env).json()["device"].split(":")[0], "reference")
+        is_error(minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "1", "--device", "refuse", env=f.env, code=1), "refuse:0: no RMS_NORM after all")
 
 
 def test_run_needy():
