@@ -514,8 +514,8 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     chooser c = {.reg = reg, .g = g, .r = r, .p = &p, .err = err};
     size_t n;
     *out = (mn_placement){0};
-    mn_registry_devices(reg, &n);
-    p.offers = mn_calloc(n ? n : 1, sizeof *p.offers);
+    const mn_device_record *all = mn_registry_devices(reg, &n);
+    p.offers = all ? mn_calloc(n ? n : 1, sizeof *p.offers) : NULL;
     if (!p.offers) return mn_fail_memory(err, n * sizeof *p.offers);
     mn_status st = explains(&c) ? rehearse(&c) : MN_OK;
     if (!st) st = choose(&c);
