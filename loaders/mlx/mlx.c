@@ -122,21 +122,23 @@ static mn_status join_all(mn_parsed *p, const model_facts *facts, mn_error *err)
     return status;
 }
 
-/* config.json has an object `quantization`: looked for without parsing the rest of the folder. */
-static bool is_mlx(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride) {
+/* MN_OK: config.json has an object `quantization`; looked for without parsing the rest of the folder. What is damaged is no
+ * MLX model; without memory nothing can be said. */
+static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_error *err) {
     const mn_file *config = model_is_ours(files, n, stride) ? model_file(files, n, stride, "config.json") : NULL;
     cJSON *root = NULL;
-    bool yes = config && !json_parse(host, config, 0, config->bytes, &root, NULL) &&
-               cJSON_IsObject(json_get(root, "quantization"));
+    mn_status status = config ? json_parse(host, config, 0, config->bytes, &root, err) : MN_BAD_FILE;
+    bool yes = !status && cJSON_IsObject(json_get(root, "quantization"));
     cJSON_Delete(root);
-    return yes;
+    if (yes || status == MN_OUT_OF_MEMORY) return status;
+    return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
 }
 
 static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
     mn_guess g = {
         .size = sizeof g, .format = "mlx", .why = "no model*.safetensors beside a config.json with 'quantization'"};
     if ((n && !files) || stride < MN_UP_TO(mn_file, bytes)) return MN_INVALID;
-    if (is_mlx(mn_loader_host(self), files, n, stride))
+    if (!is_mlx(mn_loader_host(self), files, n, stride, NULL))
         g.confidence = 95, strcpy(g.why, "model*.safetensors, and config.json with 'quantization'");
     return mn_out(out, &g);
 }
@@ -146,8 +148,8 @@ static mn_status loader_open(void *self, const mn_file *files, uint32_t n, uint3
     if ((n && !files) || stride < MN_UP_TO(mn_file, bytes) || !out)
         return mn_fail(err, MN_INVALID, "mlx: open needs files, their stride and a place for the model");
     *out = NULL;
-    if (!is_mlx(mn_loader_host(self), files, n, stride))
-        return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
+    mn_status status = is_mlx(mn_loader_host(self), files, n, stride, err);
+    if (status) return status;
     return model_open(mn_loader_host(self), files, n, stride, join_all, out, err);
 }
 

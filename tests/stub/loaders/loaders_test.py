@@ -41,7 +41,7 @@ def test_check_bad():
 
 
 def test_check_ours():
-    for name in ("gguf", "safetensors"):
+    for name in ("gguf", "safetensors", "mlx"):
         path = os.path.join(BUILD, "loaders", name, name + ".so")
         if os.path.exists(path):
             r, rules = check(path, "--only", "model", code=0)
