@@ -36,12 +36,13 @@ static void flaky_teardown(void) {
 
 /* options: pairs "lost_after", "7", ..., NULL */
 static mn_status flaky_runtime(const char *const *options, mn_runtime **rt, mn_error *err) {
-    mn_setting settings[12] = {{"plugin_path", flaky_dir}};
+    mn_setting settings[13] = {{"plugin_path", flaky_dir},
+                               {"threads", "1"}}; /* workers that wait for a busy machine only cost time */
     char keys[11][48];
-    uint32_t n = 1;
-    for (; options && *options && n < 12; options += 2, n++) {
-        snprintf(keys[n - 1], sizeof keys[0], "plugin.flaky.%s", options[0]);
-        settings[n] = (mn_setting){keys[n - 1], options[1]};
+    uint32_t n = 2;
+    for (; options && *options && n < 13; options += 2, n++) {
+        snprintf(keys[n - 2], sizeof keys[0], "plugin.flaky.%s", options[0]);
+        settings[n] = (mn_setting){keys[n - 2], options[1]};
     }
     mn_runtime_params p = {sizeof p, n, settings};
     return mn_runtime_create(&p, rt, err);
