@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Makes the tiny models of tests/data/fixtures with Transformers, on the CPU: make_fixtures.py OUT [NAME...]
+
+Each is a folder with config.json, model.safetensors and golden.safetensors: prompt [48], logits [48, V] in f32 and 24 greedy ids, as
+Transformers computes them in f32 from the weights, which are stored in bf16. A development tool: the tests only read what it made. Needs torch, transformers, safetensors."""
+import os
+import shutil
+import sys
+
+import torch
+import transformers as tf
+from safetensors.torch import save_file
+
+COMMON = dict(vocab_size=160, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+SMALL = dict(COMMON, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=512)
+MODELS = {
+    "gemma": (tf.GemmaConfig, dict(SMALL, head_dim=24, num_key_value_heads=1)),
+    "gemma2": (tf.Gemma2Config, dict(SMALL, num_hidden_layers=3, head_dim=16, sliding_window=12, query_pre_attn_scalar=20,
+                                     attn_logit_softcapping=5.0, final_logit_softcapping=3.0)),
+    "gemma3": (tf.Gemma3TextConfig, dict(SMALL, num_hidden_layers=7, head_dim=16, sliding_window=12, query_pre_attn_scalar=24,
+                                         rope_parameters={"full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                                                          "sliding_attention": dict(rope_type="default", rope_theta=10000.0)})),
+    "olmo2": (tf.Olmo2Config, dict(SMALL)),
+    "granite": (tf.GraniteConfig, dict(SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                       logits_scaling=2.5, tie_word_embeddings=True)),
+    "smollm3": (tf.SmolLM3Config, dict(SMALL, num_hidden_layers=4, no_rope_layers=[1, 0, 1, 1], tie_word_embeddings=True)),
+    "stablelm": (tf.StableLmConfig, dict(SMALL, partial_rotary_factor=0.25, use_qkv_bias=True)),
+    "stablelm-parallel": (tf.StableLmConfig, dict(SMALL, partial_rotary_factor=0.5, qk_layernorm=True, use_parallel_residual=True)),
+    "gpt2": (tf.GPT2Config, dict(COMMON, n_embd=64, n_layer=2, n_head=4, n_positions=96)),
+    "qwen3-moe": (tf.Qwen3MoeConfig, dict(SMALL, head_dim=24, moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2,
+                                          norm_topk_prob=True)),
+    "qwen3-moe-raw": (tf.Qwen3MoeConfig, dict(SMALL, head_dim=16, moe_intermediate_size=32, num_experts=5, num_experts_per_tok=3,
+                                              norm_topk_prob=False, mlp_only_layers=[1], num_hidden_layers=3)),
+    "qwen2-window": (tf.Qwen2Config, dict(SMALL, num_hidden_layers=3, use_sliding_window=True, sliding_window=10, max_window_layers=1)),
+    "llama-wide": (tf.LlamaConfig, dict(SMALL, hidden_size=96, intermediate_size=160, num_attention_heads=6, num_key_value_heads=3,
+                                        head_dim=20, attention_bias=True, mlp_bias=True)),
+    "mistral-plain": (tf.MistralConfig, dict(SMALL, num_key_value_heads=1, sliding_window=None)),
+    "mixtral-top3": (tf.MixtralConfig, dict(SMALL, num_local_experts=5, num_experts_per_tok=3, sliding_window=14)),
+    "phi2-wide": (tf.PhiConfig, dict(SMALL, num_key_value_heads=2, partial_rotary_factor=0.25)),
+    "phi3-long": (tf.Phi3Config, dict(SMALL, original_max_position_embeddings=40, sliding_window=None,
+                                      rope_scaling=dict(type="longrope", short_factor=[1.0 + 0.1 * i for i in range(8)],
+                                                        long_factor=[1.2 + 0.4 * i for i in range(8)]))),
+    "gpt-oss-odd": (tf.GptOssConfig, dict(SMALL, num_hidden_layers=3, head_dim=24, num_local_experts=5, num_experts_per_tok=2,
+                                          sliding_window=9, intermediate_size=96)),
+}
+
+
+def randomise(model, seed):
+    """Weights large enough that caps, windows, sinks and offsets matter."""
+    gen = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        std = 0.5 if p.dim() == 1 else 1.6 / (p.shape[-1] ** 0.5)
+        mean = 1.0 if "norm" in name and name.endswith("weight") and "gemma" not in model.config.model_type else 0.0
+        p.data = (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean).bfloat16().float()
+    return model
+
+
+def make(out, name, seed):
+    kind, values = MODELS[name]
+    config = kind(**values)
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = randomise(tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32), seed).eval()
+    gen = torch.Generator().manual_seed(seed + 1)
+    prompt = torch.randint(3, 160, (48,), generator=gen)
+    with torch.no_grad():
+        logits = model(prompt[None], use_cache=False).logits[0].float()
+        ids, greedy = prompt.tolist(), []
+        for _ in range(24):
+            step = model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+            greedy.append(int(step.argmax()))
+            ids.append(greedy[-1])
+    folder = os.path.join(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.bfloat16().save_pretrained(folder)
+    if os.path.exists(os.path.join(folder, "generation_config.json")):
+        os.remove(os.path.join(folder, "generation_config.json"))
+    save_file({"prompt": prompt.int(), "logits": logits.contiguous(), "greedy": torch.tensor(greedy, dtype=torch.int32)},
+              os.path.join(folder, "golden.safetensors"))
+    size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
+    top2 = logits.topk(2, dim=-1).values
+    print("%-20s %7d bytes, logits std %.2f, smallest margin %.4f" % (name, size, logits.std(), (top2[:, 0] - top2[:, 1]).min()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    tf.logging.set_verbosity_error()
+    for i, wanted in enumerate(sys.argv[2:] or MODELS):
+        make(sys.argv[1], wanted, 100 + list(MODELS).index(wanted))
