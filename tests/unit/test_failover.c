@@ -417,7 +417,7 @@ static void test_generate(void **state) {
     assert_string_equal(want, got);
 }
 
-int main(void) {
+int main(int argc, char **argv) { /* argv[1]: one test alone */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences), cmocka_unit_test(test_run_ahead),
         cmocka_unit_test(test_statistics),   cmocka_unit_test(test_info),           cmocka_unit_test(test_alone),
@@ -428,6 +428,7 @@ int main(void) {
         return 77;
     }
     mn_log_to(keep_log, NULL);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     flaky_teardown();
     return bad != 0;

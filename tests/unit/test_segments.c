@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { N_CTX = 256, N_NEW = 8, MAX_PROMPT = 64, MAX_SEGMENTS = 256 };
+enum { N_CTX = 256, N_NEW = 8, MAX_PROMPT = 192, MAX_SEGMENTS = 256 };
 static mn_runtime *rt;
 static mn_model *model;
 static const mn_model_graph *graph;
@@ -207,14 +207,10 @@ static void test_alternating(void **state) {
 }
 
 /* Pages of 48 and of 64 tokens: a half-filled page of 192 is copied as whole and partial pages of each. */
-static void test_page_copy(void **state) {
-    (void)state;
-    plan pl;
+static void copy_page(const plan *pl) {
     mn_error err = MN_ERROR_INIT;
     mn_engine *e = NULL;
-    begin(&pl, "cpu_simd", "flaky");
-    layers(&pl);
-    assert_int_equal(mn_engine_create(&pl.p, graph, 1, &e, NULL, &err), MN_OK);
+    assert_int_equal(mn_engine_create(&pl->p, graph, 1, &e, NULL, &err), MN_OK);
     assert_int_equal(e->page_tokens, 192);
     assert_int_equal(e->n_pages, 2);
     int32_t *packed = calloc(e->in.total, sizeof *packed), id;
@@ -232,6 +228,40 @@ static void test_page_copy(void **state) {
     }
     free(packed);
     mn_engine_free(e);
+}
+
+static void test_page_copy(void **state) {
+    (void)state;
+    plan pl;
+    begin(&pl, "cpu_simd", "flaky");
+    layers(&pl);
+    copy_page(&pl);
+}
+
+/* A text over several pages of each size: 170 tokens are 3.5 pages of 48, 2.7 of 64, within one of 192. */
+static void test_long(void **state) {
+    int32_t short_prompt[MAX_PROMPT], short_golden[N_NEW];
+    const uint32_t n_short = n_prompt;
+    const answer of_short = one;
+    plan pl;
+    (void)state;
+    memcpy(short_prompt, prompt, sizeof prompt);
+    memcpy(short_golden, golden, sizeof golden);
+    n_prompt = 170;
+    for (uint32_t i = 1; i < n_prompt; i++) prompt[i] = (int32_t)(6 + i * i * 17 % 2000);
+    begin(&pl, "reference", NULL);
+    add(&pl, graph->abi.n_nodes, 0);
+    one = drive(&pl);
+    memcpy(golden, one.ids, sizeof golden);
+    begin(&pl, "cpu_simd", "flaky");
+    layers(&pl);
+    like_one(&pl, 1e-5);
+    copy_page(&pl);
+    free(one.logits);
+    one = of_short;
+    n_prompt = n_short;
+    memcpy(prompt, short_prompt, sizeof prompt);
+    memcpy(golden, short_golden, sizeof golden);
 }
 
 static void test_torn_placements(void **state) {
@@ -278,10 +308,10 @@ static void test_out_of_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),   cmocka_unit_test(test_every_node),
-                                       cmocka_unit_test(test_every_layer),  cmocka_unit_test(test_alternating),
-                                       cmocka_unit_test(test_page_copy),    cmocka_unit_test(test_torn_placements),
-                                       cmocka_unit_test(test_out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),      cmocka_unit_test(test_every_node),
+                                       cmocka_unit_test(test_every_layer),     cmocka_unit_test(test_alternating),
+                                       cmocka_unit_test(test_page_copy),       cmocka_unit_test(test_long),
+                                       cmocka_unit_test(test_torn_placements), cmocka_unit_test(test_out_of_memory)};
     static const char *const ways[][3] = {{"unified", "1", NULL}, {"unified", "0", NULL}};
     mn_error err = MN_ERROR_INIT;
     int bad = 0;
