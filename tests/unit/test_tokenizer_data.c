@@ -17,11 +17,18 @@ static const char *source_root(void) {
 
 char *data_read(const char *path, uint64_t *bytes) { return read_under(source_root(), path, bytes); }
 
-char *data_shared(const char *path, uint64_t *bytes) {
-    char beside[4096];
-    snprintf(beside, sizeof beside, "%s/../shared", source_root());
+char *data_shared_path(const char *path) {
     const char *root = getenv("MINERVA_SHARED");
-    return read_under(root ? root : beside, path, bytes);
+    char *full = NULL;
+    int n = root ? asprintf(&full, "%s/%s", root, path) : asprintf(&full, "%s/../shared/%s", source_root(), path);
+    return n < 0 ? NULL : full;
+}
+
+char *data_shared(const char *path, uint64_t *bytes) {
+    char *full = data_shared_path(path), *data = NULL;
+    if (full && mn_path_exists(full) && mn_read_file(full, 1u << 30, &data, bytes, NULL)) data = NULL;
+    free(full);
+    return data;
 }
 
 static uint64_t take(const char **p, size_t n) {

@@ -7,6 +7,8 @@
 char *data_read(const char *path, uint64_t *bytes);
 char *data_shared(const char *path, uint64_t *bytes); /* under MINERVA_SHARED, else beside the source tree */
 
+char *data_shared_path(const char *path); /* where that would be; free */
+
 typedef struct {
     mn_meta meta;
     mn_arena arena;
