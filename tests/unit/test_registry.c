@@ -14,7 +14,7 @@ static void good_and_bad(void **state) {
         {"empty", NULL, "failed", "neither mn.backend/1 nor mn.loader/1", ""},
         {"lacks", NULL, "failed", "lacks the function execute", "backend"},
         {"null", NULL, "failed", "this stub never works", ""},
-        {"abi", NULL, "incompatible", "ABI 0.99", ""},
+        {"abi", NULL, "incompatible", "ABI 9.0", ""},
         {"misspelled", NULL, "failed", "misspelled", ""},
         {"reserved", NULL, "failed", "reserved word \"cpu\"", ""},
         {"noentry", NULL, "failed", "exports no minerva_plugin_entry", ""},
@@ -32,7 +32,7 @@ static void good_and_bad(void **state) {
         expect(&w, unit_path(dir, file), cases[i].status, cases[i].reason);
         assert_string_equal(record_of(&w, unit_path(dir, file))->kind, cases[i].kind);
     }
-    assert_int_equal(record_of(&w, unit_path(dir, "abi.so"))->abi, MN_ABI(0, 99));
+    assert_int_equal(record_of(&w, unit_path(dir, "abi.so"))->abi, MN_ABI(9, 0));
     assert_true(mn_str_is(record_of(&w, unit_path(dir, "twin.so"))->id, "stub"));
     const mn_plugin_record *good = mn_registry_plugin(w.reg, mn_str_of("stub"));
     assert_string_equal(good->path, unit_path(dir, "good.so"));
