@@ -7,7 +7,8 @@
  * programs) or "loader" at the end. docs/ops.md has one contract per operation.
  *
  * R1  A table or struct that travels by its own pointer begins with `uint32_t size`: sizeof() as compiled by the side
- *     that owns its memory. Array elements carry no size: arrays travel with a stride. Embedded structs never grow.
+ *     that owns its memory. Array elements carry no size and may grow at their end: arrays travel with a stride. Structs
+ *     embedded in others (mn_str, mn_dtype) never grow.
  * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS. Meanings never change.
  * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own size) and sets size.
@@ -15,9 +16,10 @@
  * R6  What one side allocates, that side frees. No exception, longjmp or signal handler crosses. Strings are UTF-8
  *     with a length; a string inside a fixed char array ends with NUL.
  * R7  A plugin needs no symbol of the host: all that it may call is in mn_host.
- * R8  Default threading: plugin, device and program functions are called from any thread; a queue and a context from
- *     one thread at a time. Children are freed before parents; events by whoever received them.
- * R9  Below 0.9, host and plugin must have the same minor. From 0.9 on, minors mix in both directions.
+ * R8  Default threading: plugin, device and program functions are called from any thread; a queue, a context and a weight
+ *     set from one thread at a time. Children are freed before parents; events by whoever received them.
+ * R9  Below 0.9, host and plugin must have the same minor. From 0.9 on, minors mix in both directions. They fit if the majors
+ *     are equal, host.abi >= the plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION.
  */
 #ifndef MINERVA_PLUGIN_H
 #define MINERVA_PLUGIN_H
@@ -89,21 +91,21 @@ typedef struct mn_parsed mn_parsed;
 #define MN_LOG_INFO 2
 #define MN_LOG_DEBUG 3
 
-/* What the host offers. Lives longer than the plugin. All functions: any thread. */
+/* What the host offers. Lives longer than the plugin. All functions: any thread; those up to query are always there. */
 typedef struct {
-    uint32_t size, abi, abi_min, pad; /* these 16 bytes never change, for any major */
+    uint32_t size, abi, abi_min, pad; /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it takes */
     void *self;
     void (*log)(void *self, int32_t level, mn_str msg);
     void *(*alloc)(void *self, uint64_t bytes, uint64_t align);              /* NULL = out of memory; align: a power of 2 */
     void (*release)(void *self, void *ptr);                                  /* NULL is fine */
-    /* Runs fn(arg, i, n) for i < n <= workers(), all of them at the same time: barriers among them are legal. The one
+    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all of them at the same time: barriers among them are legal. The one
      * CPU thread pool of the process; a plugin starts no compute threads of its own, and a BLAS runs with one.
      * One caller at a time (others wait); not from inside fn. */
     mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg);
     uint32_t (*workers)(void *self);
-    int32_t (*progress)(void *self, float done, mn_str what);                /* non-zero = stop: return MN_CANCELLED */
+    int32_t (*progress)(void *self, float done, mn_str what);                /* done: 0 to 1; non-zero = stop: return MN_CANCELLED */
     uint64_t (*now_ns)(void *self);                                          /* monotonic */
-    int32_t (*option)(void *self, const char *key, mn_str *value);           /* 1 = set. [plugin.ID] of minerva.ini; no getenv in plugins */
+    int32_t (*option)(void *self, const char *key, mn_str *value);           /* 1 = set, until shutdown. [plugin.ID] of minerva.ini; no getenv in plugins */
     const void *(*query)(void *self, const char *interface_id);              /* later services; NULL = unknown */
 } mn_host;
 
@@ -182,8 +184,8 @@ typedef struct { uint32_t id, block_elems, block_bytes, n_planes; } mn_dtype;
 
 typedef struct {
     uint32_t size, kind;
-    char name[64], uid[64], driver[64], mem_pool[64];   /* uid: PCI address or UUID; one mem_pool = memory counted once */
-    uint64_t mem_total, mem_free, max_alloc, align, flags; /* bytes; mem_free 0 = only device_memory can tell; align: of buffers */
+    char name[64], uid[64], driver[64], mem_pool[64];   /* uid: PCI address or UUID; one mem_pool = memory counted once; the host's own is "host" */
+    uint64_t mem_total, mem_free, max_alloc, align, flags; /* bytes; mem_free 0 = only device_memory can tell; align: of binding offsets and wrapped memory */
     double mem_gbps, fp16_tflops, int8_tops, launch_us, h2d_gbps; /* claims; 0 = unknown */
 } mn_device_info;
 
@@ -191,7 +193,9 @@ typedef struct {
 
 /* SHAPE symbols decide how much is computed (n_tokens, n_outputs): bucketed; padded rows have no effect.
  * BOUND symbols are a maximum only (KV length): the truth lies in device tensors and changes without a new capture.
- * A derived symbol is base * mul + add. Buffers are sized to the bucket. */
+ * A derived symbol is base * mul + add, base being a lower index. Arrays of symbol values are [n_symbols]; entries of derived
+ * symbols are ignored. A dim of a BOUND symbol always counts its maximum; a SHAPE value may be 0. Buffers are sized to the
+ * bucket; rows behind a SHAPE value are not written. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u
 typedef struct { char name[24]; int64_t min, max, typical; uint32_t kind; int32_t base; int64_t mul, add; } mn_symbol; /* base: symbol index, -1 = not derived */
@@ -205,13 +209,14 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    int32_t alias_of, pad;   /* a view of another tensor: offset and stride below, in elements; -1 = none */
+    int32_t alias_of, pad;   /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements; -1 = none */
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
 } mn_tensor;
 
 /* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. Attributes by position: attrs[attr_off ..
- * +n_attr), integers or doubles (bits) by the op's table; one that is missing or 0 means what it meant before it existed. */
+ * +n_attr), integers or doubles (bits) by the op's table; one that is missing or 0 means what it meant before it existed. What a plugin does not
+ * know, an operand that is there or an attribute that is not 0, it says no to. */
 typedef struct { uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr; int32_t layer; uint32_t pad; } mn_node;
 typedef struct {
     uint32_t size, n_nodes, n_tensors, n_symbols, node_stride, tensor_stride, symbol_stride, n_operands;
@@ -336,11 +341,12 @@ typedef struct {
 
 /* ---- negotiation ---------------------------------------------------------------------------------------------------- */
 #define MN_VERDICT_NATIVE 2
-#define MN_VERDICT_SLOW 1
+#define MN_VERDICT_SLOW 1 /* runs, far below the device's rates; reason may say why */
 #define MN_VERDICT_NO 0
 #define MN_VERDICT_ASK (-1) /* only compile can tell */
 typedef struct { int32_t verdict; uint32_t reason; float est_us; uint32_t pad; } mn_verdict; /* reason: for reason(); 0 = none */
 
+/* Classes; the finer one has the smaller number. */
 #define MN_PRECISION_AUTO 0u
 #define MN_PRECISION_EXACT 1u /* f32 activations, f32 KV */
 #define MN_PRECISION_A16 2u   /* activations may be rounded to 16 bits for matrix units, KV f16 */
@@ -349,7 +355,7 @@ typedef struct { int32_t verdict; uint32_t reason; float est_us; uint32_t pad; }
 /* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and weights_open, where
  * weights and cache are not read.
  * A segment is a run of nodes [node_lo, node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse)
- * is a boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32, whatever its role. */
+ * is a boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32 and others as declared, whatever its role. */
 typedef struct {
     uint32_t size, precision;           /* MN_PRECISION_* */
     const mn_graph *graph;
@@ -357,14 +363,15 @@ typedef struct {
     const int64_t *symbol_max;          /* [n_symbols] */
     mn_weights *weights;                /* shared by all programs of the device */
     mn_str cache;                       /* what program_save gave earlier, or empty */
-    uint32_t kv_dtype, flags;           /* kv_dtype: MN_F32, MN_F16, ...; flags: MN_COMPILE_* */
+    uint32_t kv_dtype, flags;           /* kv_dtype: MN_F32, MN_F16, ..., MN_DTYPE_NONE = f32 in class exact, else f16; flags: MN_COMPILE_* */
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
 #define MN_ESTIMATE_DETERMINISTIC 1u /* in this class a row's results have the same bits, whatever else is in the step */
 typedef struct {
     uint32_t size, precision;           /* the class that it would use: the one asked for or a finer one; for AUTO its fastest for these weights */
-    uint64_t weights, scratch, host_pinned, import_peak; /* bytes, upper bounds; weights used in place count 0 */
+    uint64_t weights, scratch, host_pinned, import_peak; /* bytes, upper bounds; weights used in place count 0; scratch: of one context;
+                                         * host_pinned: the plugin's own; import_peak: held beyond weights while they are imported */
     double decode_us, prefill_us;       /* one token of one sequence; 512 tokens. 0 = unknown */
     uint32_t row_grain, flags;          /* row_grain: SHAPE symbols are rounded up to powers of two below it, to its multiples from it on; 0 =
                                          * powers of two throughout, 1 = not rounded. flags: MN_ESTIMATE_* */
@@ -372,8 +379,8 @@ typedef struct {
 
 /* A page holds the keys and values of page_tokens tokens for all layers of one KV group in the segment. Contents are
  * the plugin's own; the buffer of the group has n_pages * page_bytes bytes. */
-typedef struct { uint32_t size, page_tokens; uint64_t page_bytes, flags; } mn_kv_layout;
-typedef struct { uint32_t src_page, dst_page, n_tokens, pad; } mn_page_copy; /* the first n_tokens of a page */
+typedef struct { uint32_t size, page_tokens; uint64_t page_bytes, flags; } mn_kv_layout; /* flags, here and below where none are named: 0 */
+typedef struct { uint32_t src_page, dst_page, n_tokens, pad; } mn_page_copy; /* the first n_tokens of a page; no page is both source and destination of one call */
 
 /* ---- weights: a tensor is parts x planes, described as stored, never converted behind the user's back ------------------ */
 #define MN_PLANE_DATA 1u
@@ -383,7 +390,7 @@ typedef struct {
     const void *ptr;                              /* inside the mapped file */
     uint64_t bytes;
     uint32_t kind, dtype;                         /* nibble order belongs to the dtype */
-    int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];  /* bytes per step of each dim (of the last: per block): transposed and interleaved weights are strides */
+    int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];  /* dims count the plane's own values (a SCALE plane: blocks); bytes per step of each dim (of the last: per block): transposed and interleaved weights are strides */
 } mn_plane;
 typedef struct {
     uint32_t size, tensor;                        /* index in the graph */
@@ -401,26 +408,28 @@ typedef struct { uint32_t tensor, flags; mn_buffer *buffer; uint64_t offset, byt
 #define MN_MEM_DEVICE 1u
 #define MN_MEM_HOST_PINNED 2u
 
-/* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a line says otherwise. */
+/* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a line says otherwise. All functions
+ * must be there unless marked optional; what a device cannot do returns MN_UNSUPPORTED. An mn_event ** may be NULL (not wanted)
+ * and may be set to NULL (already over); an event may be waited for again, by any one thread. */
 typedef struct {
     uint32_t size, flags;
     /* discovery; called first in the probing process */
-    mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
+    mn_status (*device_count)(void *self, uint32_t *n, mn_error *);                       /* none: 0, or MN_NO_DEVICE and why */
     mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);       /* cheap: holds no memory of the device afterwards */
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
     mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *); /* optional: now */
-    mn_status (*self_test)(mn_device *, mn_error *);                                       /* a small kernel and a copy back */
+    mn_status (*self_test)(mn_device *, mn_error *);                                       /* optional: a small kernel and a copy back */
     /* negotiation: pure, no device work */
     mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n); /* the plugin's table, for its lifetime */
-    mn_status (*supports)(mn_device *, const mn_graph *, const int64_t *symbol_at, mn_verdict *, uint32_t stride, mn_error *); /* one verdict per node */
-    mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);             /* NUL-terminated */
+    mn_status (*supports)(mn_device *, const mn_graph *, const int64_t *symbol_at, mn_verdict *, uint32_t stride, mn_error *); /* one verdict per node; symbol_at NULL = the maxima */
+    mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);             /* optional; NUL-terminated */
     mn_status (*estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);    /* before any weight is loaded */
     /* memory, queues, events */
-    mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *); /* zeroed */
-    mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);   /* zero-copy, or MN_UNSUPPORTED; host memory outlives it */
+    mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *); /* zeroed; 0 bytes is legal */
+    mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);   /* optional: zero-copy, or MN_UNSUPPORTED; host memory outlives it */
     void (*buffer_free)(mn_buffer *);
-    mn_status (*map)(mn_buffer *, void **, mn_error *);                                    /* host-pinned and unified only; until buffer_free */
+    mn_status (*map)(mn_buffer *, void **, mn_error *);                                    /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued, read after its event */
     mn_status (*queue_create)(mn_device *, mn_queue **, mn_error *);
     void (*queue_free)(mn_queue *);
     mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);    /* in queue order; source copied on return */
@@ -429,11 +438,11 @@ typedef struct {
     mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);                        /* 0 polls; always bounded; MN_TIMEOUT = not yet */
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
-    mn_status (*abort)(mn_queue *);                                                        /* optional; any thread; what runs may finish, what waits is dropped; then only free */
+    mn_status (*abort)(mn_queue *);                                                        /* optional; any thread; what runs may finish, what waits is dropped; later calls: MN_CANCELLED, events become over */
     /* weights: opened for a graph segment, so that the plugin may fuse, interleave and shard; streamed; sealed.
      * Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until weights_free. */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);  /* event: may be set to NULL = done */
+    mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);  /* a tensor that the segment does not read: MN_OK */
     mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);   /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     void (*weights_free)(mn_weights *);
     /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device */
@@ -442,9 +451,9 @@ typedef struct {
     /* programs: compiled once for all symbol values within bounds. A context owns scratch and captured graphs. */
     mn_status (*compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);      /* err.node: the refused node */
     void (*program_free)(mn_program *);
-    mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);             /* dst NULL: size query; may be MN_UNSUPPORTED */
+    mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);             /* optional; *bytes: capacity in, size out; dst NULL: size query */
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride, mn_error *); /* replaces all bindings */
+    mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride, mn_error *); /* replaces all bindings, each tensor once; after an error none are bound */
     mn_status (*context_prepare)(mn_context *, const int64_t *symbol_values, mn_error *);   /* optional; bound: whatever a first execute with these values would have to make */
     mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null, mn_error *); /* allocates nothing for prepared values; bad values: MN_INVALID */
     void (*context_free)(mn_context *);
@@ -454,9 +463,9 @@ typedef struct {
  * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing. Everything that it
  * hands out stays valid until close; files stay mapped until then. */
 typedef struct { mn_str name; const void *map; uint64_t bytes; } mn_file;               /* base name; model files and side-cars of one folder */
-typedef struct { uint32_t size, confidence; char format[32], why[88]; } mn_guess;        /* 0..100; the highest wins; format: "gguf" */
+typedef struct { uint32_t size, confidence; char format[32], why[88]; } mn_guess;        /* 0 (not mine) to 100; the highest wins; format: "gguf" */
 
-#define MN_VALUE_INT 1u    /* i */
+#define MN_VALUE_INT 1u    /* i; an unsigned value above INT64_MAX is a bad file */
 #define MN_VALUE_FLOAT 2u  /* f */
 #define MN_VALUE_BOOL 3u   /* i: 0 or 1 */
 #define MN_VALUE_STR 4u    /* s */
