@@ -3,11 +3,11 @@
 
 Groups: list (minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
 built stubs comes from MINERVA_STUBS. Every stub lies in a folder of MINERVA_PLUGIN_PATH, before the good plugins of the build."""
+import concurrent.futures
 import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import time
 
@@ -60,22 +60,22 @@ ALL = {
     "null": Stub("failed", "no reason", rule="open.entry"),
     "null_text": Stub("failed", "the dongle is not plugged in", rule="open.entry"),
     "major": Stub("incompatible", "7.0", rule="static.note"),
-    "major_entry": Stub("incompatible", "7.0", rule="open.entry"),
+    "major_entry": Stub("incompatible", "7.0", rule="open.identity"),
     "newer": Stub("incompatible", "0.9", "0.8", rule="static.note"),
     "longer": Stub("ok", device="longer", outcome="oracle"),
-    "shorter": Stub("failed", "mn.backend/1", "context_bind", rule="open."),
+    "shorter": Stub("failed", "mn.backend/1", "context_bind", rule="open.table"),
     "hang_constructor": Stub("hung", "2 s", "constructors", rule="open.load"),
     "hang_entry": Stub("hung", "2 s", "entry", rule="open.entry"),
-    "hang_list": Stub("hung", "2 s", "listing devices", rule="open."),
-    "hang_test": Stub("hung", "2 s", "self-test of device 0", rule="open."),
+    "hang_list": Stub("hung", "2 s", "listing devices", rule="device.list"),
+    "hang_test": Stub("hung", "2 s", "self-test of device 0", rule="device.self_test"),
     "abort": Stub("crashed", "SIGABRT", "constructors", rule="open.load"),
     "sigill": Stub("crashed", "SIGILL", "entry", rule="open.entry"),
-    "crash_list": Stub("crashed", "SIGSEGV", "device 0", rule="open."),
-    "self_test": Stub("ok", device="self_test", outcome="failed", why=["two and two make five"], rule="open."),
-    "refuse": Stub("ok", device="refuse:0", outcome="slower", rule="honesty."),
-    "wrong": Stub("ok", device="wrong:0", outcome="slower", rule="numeric."),
-    "needy": Stub("ok", device="needy:0", outcome="out of memory", why=["1048576.0", "GiB free"], rule="honesty."),
-    "lost": Stub("ok", device="flaky", outcome="", rule="numeric."),
+    "crash_list": Stub("crashed", "SIGSEGV", "device 0", rule="device.list"),
+    "self_test": Stub("ok", device="self_test", outcome="failed", why=["two and two make five"], rule="device.self_test"),
+    "refuse": Stub("ok", device="refuse:0", outcome="slower", rule="honesty.native"),
+    "wrong": Stub("ok", device="wrong:0", outcome="slower", rule="numeric.rms_norm"),
+    "needy": Stub("ok", device="needy:0", outcome="out of memory", why=["1048576.0", "GiB free"], rule="honesty.memory"),
+    "lost": Stub("ok", device="flaky", outcome="", rule="honesty.repeat"),
     "writable": Stub("refused", "everybody may write", rule="static.writable", spoil=writable),
     "not_elf": Stub("refused", "ELF", rule="static.elf", spoil=text),
     "machine": Stub("refused", "machine", rule="static.machine", spoil=machine),
@@ -248,21 +248,19 @@ def test_run_longer():
 
 
 # ---- check ----------------------------------------------------------------------------------------------------------
+def check(f, name):
+    """"" = the vendor's own command finds the rule that is broken. Rules that need the plugin to work are tried alone: others break with them."""
+    rule = ALL[name].rule or "host"
+    works = rule.split(".")[0] in ("host", "honesty", "numeric")
+    r = minerva("plugins", "check", f.plugins + "/" + name + ".so", "--json", *(["--only", rule] if works else []), env=f.env, code=None, timeout=300)
+    failed = [x["id"] for x in r.json()["rules"] if x["status"] == "failed"]
+    first = failed[0] if failed else None
+    return "" if (r.code, first) == (1 if ALL[name].rule else 0, ALL[name].rule) else "%s: exit code %d, failed %s" % (name, r.code, failed)
+
+
 def test_check():
-    """The vendor's own command finds each of them, by the rule that is broken."""
-    wrong = []
-    with Folder(*built()) as f:
-        for name in built():
-            r = minerva("plugins", "check", f.plugins + "/" + name + ".so", "--json", env=f.env, code=None, timeout=300)
-            failed = [x["rule"] for x in r.json()["rules"] if x["status"] == "failed"]
-            want = ALL[name].rule
-            if want is None:
-                ok = r.code == 0 and not failed
-            else:
-                ok = r.code != 0 and any(rule.startswith(want) for rule in failed)
-            if not ok:
-                wrong.append((name, r.code, failed, want))
-    equal(wrong, [])
+    with Folder(*built()) as f, concurrent.futures.ThreadPoolExecutor(6) as pool:  # most of them wait for what hangs
+        equal([x for x in pool.map(lambda name: check(f, name), built()) if x], [])
 
 
 # ---- explain --------------------------------------------------------------------------------------------------------
