@@ -38,7 +38,7 @@ static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn
     return stub_inner->execute(c, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
 }
 #elif defined(BAD_CALL_TRANSFERS)
-static mn_status write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+static mn_status write_any(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
     mn_status s = stub_inner->write(q, b, off, src, n, err);
     return s == MN_INVALID ? MN_OK : s;
 }
@@ -110,7 +110,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_CALL_SYMBOLS)
     stub_table.execute = execute;
 #elif defined(BAD_CALL_TRANSFERS)
-    stub_table.write = write;
+    stub_table.write = write_any;
 #elif defined(BAD_CALL_ABORT)
     stub_table.abort = abort_queue;
 #elif defined(BAD_HONESTY_MEMORY)
