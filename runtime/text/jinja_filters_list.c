@@ -315,6 +315,11 @@ static const mn_jval *keyword(const mn_jargs *all, const char *name) {
     return NULL;
 }
 
+/* As in Jinja2, these three take anything that is false for an empty list: a tool list that is none. */
+static bool items_or_none(mn_jctx *c, mn_jval v, mn_jlist **l) {
+    return mn_jtruth(v) ? mn_jiterate(c, v, l) : (*l = mn_jlist_new(c, 0)) != NULL;
+}
+
 static bool f_map(ARGS) {
     (void)arg;
     const mn_jval *path = keyword(all, "attribute"), *otherwise = keyword(all, "default");
@@ -330,7 +335,7 @@ static bool f_map(ARGS) {
         rest = (mn_jargs){all->pos + 1, all->n_pos - 1, all->kw, all->n_kw};
     } else if (!path)
         return mn_jfail(c, "map requires a filter argument");
-    if (!mapped || !mn_jiterate(c, self, &l) || !mn_jenter(c)) return false;
+    if (!mapped || !items_or_none(c, self, &l) || !mn_jenter(c)) return false;
     for (size_t i = 0; i < l->n; i++) {
         if (!(f ? mn_jinvoke(c, f, l->items[i], &rest, &v) : mn_jpath(c, l->items[i], *path, &v))) return false;
         if (!f && otherwise && otherwise->type != MN_J_NONE && v.type == MN_J_UNDEF) v = *otherwise;
@@ -358,7 +363,7 @@ static bool choose(mn_jctx *c, mn_jval self, const mn_jargs *all, bool by_attr, 
         if (!(test = mn_jtest_find(mn_jstr_bytes(&name))))
             return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
     }
-    if (!kept || !mn_jiterate(c, self, &l)) return false;
+    if (!kept || !items_or_none(c, self, &l)) return false;
     for (size_t i = 0; i < l->n; i++) {
         if (!mn_jpath(c, l->items[i], path, &v)) return false;
         pass = v;

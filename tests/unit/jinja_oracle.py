@@ -278,6 +278,10 @@ b {{- n -}} c {{ n -}}
 ===
 {{ list|reject('odd')|list }}{{ list|select('odd')|list }}{{ [0, 1, '']|select|list }}{{ [0, 1]|reject|list }}{{ list|select('gt', 2)|list }}{{ list|select('in', [1, 3])|list }}{{ nested|selectattr('k')|map(attribute='k')|list }}{{ nested|selectattr('k', 'equalto', 2)|list|length }}{{ nested|rejectattr('k', 'eq', 2)|list|length }}{{ nested|selectattr('zz', 'defined')|list }}{{ nested|selectattr('a.b')|list|length }}{{ list|select('divisibleby', 2)|list }}
 ===
+{{ none|select('odd')|list }}{{ none|selectattr('type', 'equalto', 'x')|list|length }}{{ 0|reject|list }}{{ none|map('upper')|list }}{{ none|map(attribute='x')|list }}
+===
+{{ 1|select('odd')|list }}
+===
 {% if list|select('gt', 99) %}always{% endif %}{{ list|select('gt', 99)|list|length }}{{ list|map('string') is iterable }}{{ list|map('string') is sequence }}
 ===
 {{ list|map('string')|length }}
