@@ -39,6 +39,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_s
                       .precision = p.precision ? p.precision : configured_precision(cfg),
                       .kv_dtype = p.kv_dtype,
                       .threads = mn_pool_workers(m->rt->pool)};
+    if (!mn_config_get_bool(cfg, "probe_cache")) r->flags |= MN_REQUEST_MEASURE;
     if (!r->devices || !*r->devices) r->devices = "auto";
     return set_sizes(cfg, g->hp.n_ctx_train, &p, r, err);
 }

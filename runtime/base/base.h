@@ -116,6 +116,10 @@ mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_e
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
 char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memory */
+/* $XDG_CACHE_HOME/minerva/NAME, or below ~/.cache; mn_free. NULL = out of memory; "" = there is no such place. */
+char *mn_path_of_cache(const char *name);
+/* The folders above path, each for the user alone; false = errno. */
+bool mn_make_folders(const char *path);
 /* Folder of the shared object or program that holds address; mn_free. For finding plugins when the prefix was moved. */
 char *mn_path_of_object(const void *address);
 

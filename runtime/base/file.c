@@ -155,6 +155,26 @@ char *mn_path_join(const char *a, const char *b) {
     return NULL;
 }
 
+char *mn_path_of_cache(const char *name) {
+    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva";
+    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".cache/minerva";
+    if (!base || *base != '/') return mn_strndup("", 0);
+    char *folder = mn_path_join(base, tail), *path = folder ? mn_path_join(folder, name) : NULL;
+    mn_free(folder);
+    return path;
+}
+
+bool mn_make_folders(const char *path) {
+    char part[PATH_MAX];
+    if (strlen(path) >= sizeof part) return errno = ENAMETOOLONG, false;
+    for (const char *at = path; (at = strchr(at + 1, '/'));) {
+        memcpy(part, path, (size_t)(at - path));
+        part[at - path] = 0;
+        if (mkdir(part, 0700) && errno != EEXIST) return false;
+    }
+    return true;
+}
+
 char *mn_path_of_object(const void *address) {
     Dl_info info;
     struct link_map *map = NULL;

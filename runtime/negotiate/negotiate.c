@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIN_SHARE 0.1 /* of the weight bytes read per token: a device that would get less is left out under auto */
+#define SPLIT_GAIN 1.1 /* a split must be so much faster than what it replaces: rates are measured on busy machines */
+#define MIN_SHARE 0.1  /* of the weight bytes read per token: a device that would get less is left out under auto */
 
 typedef struct {
     mn_registry *reg;
@@ -188,7 +189,7 @@ static mn_status try_layers(chooser *c, bool cpu_only) {
     if (!promising) return MN_OK;
     mn_status st = make_plan(c, &w, &plan);
     if (!st && !plan.status) st = drop_small(c, &w, &plan);
-    bool better = !st && !plan.status && (!has_plan(c) || plan.score < c->plan.score);
+    bool better = !st && !plan.status && (!has_plan(c) || plan.score * SPLIT_GAIN < c->plan.score);
     for (uint32_t k = 0; k < w.n && !st; k++) {
         mn_trial *t = &offer(c, w.at[k])->trial;
         if (!offer(c, w.at[k])->status || t->tried) continue;
@@ -211,7 +212,8 @@ static mn_status try_part(chooser *c, uint32_t i) {
     if (!st) {
         note_trial(c, i, &plan);
         mn_trial *t = &offer(c, i)->trial;
-        bool small = !plan.status && t->share < MIN_SHARE, slow = !plan.status && plan.score >= c->plan.score;
+        bool small = !plan.status && t->share < MIN_SHARE,
+             slow = !plan.status && plan.score * SPLIT_GAIN >= c->plan.score;
         if (small)
             left_out(c, i);
         else if (slow)

@@ -13,6 +13,8 @@
 #define MN_REQUEST_EXPLAIN                                                                                             \
     1u /* every device is asked and measured, and *out is filled even if nothing can run the graph */
 
+#define MN_REQUEST_MEASURE 2u /* rates that are remembered are measured again */
+
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {
     const char *devices; /* "auto" or a list of names, best first */

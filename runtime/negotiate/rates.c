@@ -1,10 +1,8 @@
 /* rates.c -- measured rates of a device for this model, from the cache or now; else its claims. */
 #include "negotiate/offer.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define HEAD "minerva rates 1\n"
 
@@ -25,28 +23,10 @@ static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_
     mn_text_printf(key, "%u|%s|class %u\n", mn_offer_is_cpu(o) ? r->threads : 0, mn_dtype_name(dtype), o->precision);
 }
 
-static char *cache_folder(void) {
-    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva";
-    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".cache/minerva";
-    return base && *base == '/' ? mn_path_join(base, tail) : NULL;
-}
-
-static char *cache_path(const mn_text *key) {
-    char name[40], *folder = cache_folder();
+static char *cache_path(const mn_text *key) { /* "" = no cache */
+    char name[40];
     snprintf(name, sizeof name, "rates-%016llx", (unsigned long long)mn_hash(key->ptr, key->len, 1));
-    char *path = folder ? mn_path_join(folder, name) : NULL;
-    mn_free(folder);
-    return path;
-}
-
-static bool make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        bool ok = !mkdir(path, 0700) || errno == EEXIST;
-        *slash = '/';
-        if (!ok) return false;
-    }
-    return true;
+    return mn_path_of_cache(name);
 }
 
 static double *figures(mn_measured *m) { return &m->decode_gbps; }
@@ -75,7 +55,7 @@ static void store(const mn_text *key, mn_measured *m) { /* a cache that cannot b
     mn_text_puts(&out, HEAD);
     mn_text_put(&out, key->ptr, key->len);
     for (int i = 0; i < N_FIGURES; i++) mn_text_printf(&out, "%.6g%s", figures(m)[i], i + 1 < N_FIGURES ? " " : "\n");
-    if (path && !out.failed && make_folders(path)) mn_write_file(path, out.ptr, out.len, NULL);
+    if (path && !out.failed && *path && mn_make_folders(path)) mn_write_file(path, out.ptr, out.len, NULL);
     mn_free(path);
     mn_text_free(&out);
 }
@@ -126,7 +106,7 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
     mn_text key = {0};
     mn_dtype t;
     make_key(o, r, dtype, &key);
-    bool ok = !key.failed && load(&key, m);
+    bool ok = !key.failed && !(r->flags & MN_REQUEST_MEASURE) && load(&key, m);
     *fresh = false;
     if (!ok && !key.failed && mn_dtype_by_id(dtype, &t)) {
         uint64_t begin = mn_now_ns();

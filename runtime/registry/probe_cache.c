@@ -100,16 +100,10 @@ static void put_key(const mn_probe_cache *cache, const mn_plugin_file *file, mn_
 
 /* ---- its files ---- */
 
-static char *cache_folder(void) {
-    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva/probe";
-    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".cache/minerva/probe";
-    return mn_path_join(base && *base == '/' ? base : "", tail);
-}
-
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program) {
     *cache = (mn_probe_cache){0};
     cache->forget = !mn_config_get_bool(cfg, "probe_cache");
-    cache->folder = cache_folder();
+    cache->folder = mn_path_of_cache("probe");
     if (!cache->folder) return false;
     if (*cache->folder == '/')
         put_host(&cache->host, cfg, program);
@@ -161,22 +155,10 @@ bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file
     return report->len > 0;
 }
 
-/* The folder and those above it that are the cache's own. */
-static bool make_folder(const char *folder) {
-    char path[PATH_MAX];
-    if (strlen(folder) >= sizeof path) return false;
-    for (const char *at = folder; (at = strchr(at + 1, '/'));) {
-        memcpy(path, folder, (size_t)(at - folder));
-        path[at - folder] = 0;
-        if (mkdir(path, 0700) && errno != EEXIST) return false;
-    }
-    return !mkdir(folder, 0700) || errno == EEXIST;
-}
-
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file, const mn_text *report) {
     char path[PATH_MAX];
     mn_text text = {0};
-    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !make_folder(cache->folder)) return;
+    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !mn_make_folders(path)) return;
     put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
     if (!text.failed && text.len < MAX_BYTES) mn_write_file(path, text.ptr, text.len, NULL);

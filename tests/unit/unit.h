@@ -29,8 +29,8 @@ static inline int unit_teardown(void **state) {
     return 0;
 }
 
-/* "folder/name", in one of four buffers used in turn. */
-static inline const char *unit_path(const char *folder, const char *name) {
+/* "folder/name", in one of four buffers used in turn; folder and name are none of them. */
+static inline const char *unit_path(const char *restrict folder, const char *restrict name) {
     static char paths[4][2048];
     static int turn;
     char *path = paths[turn++ % 4];

@@ -1,0 +1,39 @@
+/* static_host.c -- group static: what this host says of the file before it opens it: its own rules for files, versions and instruction
+ * sets, asked rather than repeated here. */
+#include "check.h"
+#include <minerva/minerva.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The host's record of the one plugin in the folder. What goes wrong later than before opening is told by later rules. */
+static void judge(check *c, const char *folder) {
+    const mn_setting settings[] = {{"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
+    const mn_runtime_params params = {sizeof params, sizeof settings / sizeof *settings, settings};
+    mn_runtime *rt = NULL;
+    mn_plugin_item item;
+    mn_error err = MN_ERROR;
+    CHECK(c, !mn_runtime_create(&params, &rt, &err), "the host cannot start: %s", err.msg);
+    for (uint32_t i = 0; mn_runtime_plugin(rt, i, &item) == MN_OK; i++)
+        if (!strcmp(item.status, "refused") || !strcmp(item.status, "incompatible"))
+            check_fail(c, "found \"%s\": %s", item.status, item.reason);
+    mn_runtime_free(rt);
+}
+
+/* The host looks at folders: one with nothing but a link to the file. */
+void check_static_accepted(check *c) {
+    char folder[] = "/tmp/minerva-check-XXXXXX", link[64];
+    check_doing(c, "the host looked at the file");
+    if (!mkdtemp(folder)) {
+        check_skip(c, "no folder can be made below /tmp");
+        return;
+    }
+    snprintf(link, sizeof link, "%s/plugin.so", folder);
+    if (symlink(c->path, link))
+        check_skip(c, "no link can be made in %s", folder);
+    else
+        judge(c, folder);
+    unlink(link);
+    rmdir(folder);
+}
