@@ -29,13 +29,13 @@ static inline int unit_teardown(void **state) {
     return 0;
 }
 
-/* "folder/name", in one of four buffers used in turn; folder and name are none of them. */
-static inline const char *unit_path(const char *restrict folder, const char *restrict name) {
+/* "folder/name", in one of four buffers used in turn. */
+static inline const char *unit_path(const char *folder, const char *name) {
     static char paths[4][2048];
     static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    char joined[sizeof paths[0]]; /* folder may be one of the four */
+    snprintf(joined, sizeof joined, "%s/%s", folder, name);
+    return memcpy(paths[turn++ % 4], joined, sizeof joined);
 }
 
 static inline void unit_write(const char *path, const void *data, size_t n) {
