@@ -208,7 +208,7 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_operand *q = &c->in[MN_ATTENTION_Q];
     attn a = {.c = c,
-              .v = mnk_find(MN_OP_ATTENTION, 0, use->precision, use->level)->vector,
+              .v = mnk_find_vector(use->level),
               .pos = c->in[MN_ATTENTION_ROW_POS].ptr,
               .t = q->dim[0],
               .h = q->dim[1],

@@ -24,15 +24,15 @@ static void resolve(const mnc_call *c, int32_t *ids) {
 }
 
 static void add_row(const mnc_weight *w, int64_t row, float *x) {
-    const uint8_t *p = (const uint8_t *)w->data + (uint64_t)row * w->row_bytes;
+    const uint8_t *p = mnc_row(w, row);
     for (int64_t i = 0; i < w->cols; i++) x[i] += mnk_load1(p, w->dtype.id, i);
 }
 
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
-    const mnk_linear *k = mnk_find(MN_OP_LINEAR, wt->dtype.id, MN_PRECISION_EXACT, use->level)->linear;
-    const mnk_vector *v = mnk_find(MN_OP_ADD, 0, use->precision, use->level)->vector;
+    const mnk_linear *k = mnk_find_linear(wt->dtype.id, MN_PRECISION_EXACT, use->level, 1);
+    const mnk_vector *v = mnk_find_vector(use->level);
     int32_t *ids = c->shared;
     int64_t lo, hi, d = wt->cols;
     float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
@@ -49,8 +49,7 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
         }
         for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
             int64_t n = d - k0 < MNK_KC ? d - k0 : MNK_KC;
-            k->unpack((const uint8_t *)wt->data + (uint64_t)ids[t] * wt->row_bytes, wt->row_bytes, 1, k0, n,
-                      w->scratch);
+            k->unpack(wt, ids[t], 1, k0, n, w->scratch);
             memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
         }
         if (by != 0 && by != 1) v->scale(x, d, by);
@@ -100,7 +99,7 @@ static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t
 
 void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
-    const mnk_vector *v = mnk_find(MN_OP_KV_STORE, 0, use->precision, use->level)->vector;
+    const mnk_vector *v = mnk_find_vector(use->level);
     const mnc_kv *kv = &c->kv;
     const int32_t *pos = c->in[MN_KV_STORE_ROW_POS].ptr, *slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
     int64_t lo, hi;

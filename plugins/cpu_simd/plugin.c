@@ -28,9 +28,11 @@ static const mnk_use *use_of(const simd *s, uint32_t precision) {
 }
 
 static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1},    {MN_OP_RMS_NORM, 1},  {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
-    {MN_OP_KV_STORE, 1}, {MN_OP_ATTENTION, 1}, {MN_OP_ACT, 1},        {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
-    {MN_OP_MUL, 1},      {MN_OP_SCALE, 1},     {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1}};
+    {MN_OP_EMBED, 1},     {MN_OP_RMS_NORM, 1},   {MN_OP_LAYER_NORM, 1},  {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
+    {MN_OP_KV_STORE, 1},  {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},         {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
+    {MN_OP_MUL, 1},       {MN_OP_SCALE, 1},      {MN_OP_SOFTCAP, 1},     {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
+    {MN_OP_MOE_ROUTE, 1}, {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
+};
 
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
     int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
@@ -70,28 +72,38 @@ static int32_t no(uint32_t *out, uint32_t why) {
     *out = why;
     return MN_VERDICT_NO;
 }
-static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor *w, uint32_t *why) {
-    const mnk_row *row = w ? mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level) : NULL;
-    if (!row) return no(why, REASON_DTYPE);
-    if (w->n_dim != 2 || mnc_query_dim(q, w, 1) % (int64_t)w->dtype.block_elems) return no(why, REASON_SHAPE);
+/* n_dim: 2, or 3 for experts. */
+static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor *w, uint32_t n_dim, uint32_t *why) {
+    if (!w || !mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1)) return no(why, REASON_DTYPE);
+    if (w->n_dim != n_dim || mnc_query_dim(q, w, n_dim - 1) % (int64_t)w->dtype.block_elems)
+        return no(why, REASON_SHAPE);
     return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
+}
+/* The weights of LINEAR or MOE_LINEAR from operand `at` on, each with its bias. */
+static int32_t product_verdict(const simd *s, const mnc_query *q, uint32_t at, uint32_t n_dim, uint32_t *why) {
+    int32_t best = MN_VERDICT_NATIVE;
+    for (uint32_t i = 0; i < q->node->n_out; i++) {
+        const mn_tensor *bias = mnc_query_in(q, at + 1 + 2 * i);
+        if (bias && !is_float(bias)) return no(why, REASON_DTYPE);
+        int32_t v = matrix_verdict(s, q, mnc_query_in(q, at + 2 * i), n_dim, why);
+        best = v < best ? v : best;
+    }
+    return best;
 }
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
     const simd *s = self;
-    int32_t best = MN_VERDICT_NATIVE, v;
+    const int32_t best = MN_VERDICT_NATIVE;
     switch (q->node->op) {
     case MN_OP_EMBED:
         if (mnc_query_in(q, MN_EMBED_POS_WEIGHT) && !is_float(mnc_query_in(q, MN_EMBED_POS_WEIGHT)))
             return no(why, REASON_DTYPE);
-        return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), why);
-    case MN_OP_LINEAR:
-        for (uint32_t i = 0; i < q->node->n_out; i++) {
-            const mn_tensor *bias = mnc_query_in(q, 2 + 2 * i);
-            if (bias && !is_float(bias)) return no(why, REASON_DTYPE);
-            v = matrix_verdict(s, q, mnc_query_in(q, 1 + 2 * i), why);
-            best = v < best ? v : best;
-        }
-        return best;
+        return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), 2, why);
+    case MN_OP_LINEAR: return product_verdict(s, q, MN_LINEAR_WEIGHT, 2, why);
+    case MN_OP_MOE_LINEAR: return product_verdict(s, q, MN_MOE_LINEAR_WEIGHT, 3, why);
+    case MN_OP_MOE_ROUTE: {
+        const mn_tensor *b = mnc_query_in(q, MN_MOE_ROUTE_BIAS);
+        return b && b->dtype.id != MN_F32 ? no(why, REASON_DTYPE) : best;
+    }
     case MN_OP_RMS_NORM: return is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT)) ? best : no(why, REASON_DTYPE);
     case MN_OP_LAYER_NORM: {
         const mn_tensor *b = mnc_query_in(q, MN_LAYER_NORM_BIAS);
@@ -111,17 +123,18 @@ static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
     }
 }
 
-/* Quantised weights: 8-bit activations. All others: f32 sums as in class exact, with the KV cache in f16. */
+/* Weights that have kernels for 8-bit activations: those. All others: f32 sums as in class exact, with the KV cache in f16. */
 static uint32_t precision(void *self, const mn_graph *g) {
-    (void)self;
+    const simd *s = self;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_node *n = (const mn_node *)(const void *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
-        if (n->op != MN_OP_LINEAR) continue;
-        for (uint32_t j = 1; j < n->n_in; j += 2) {
+        if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR) continue;
+        for (uint32_t j = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT; j < n->n_in; j += 2) {
             int32_t t = g->operands[n->in_off + j];
             const mn_tensor *w = (const mn_tensor *)(const void *)((const char *)g->tensors +
                                                                    (uint64_t)(t < 0 ? 0 : t) * g->tensor_stride);
-            if (t >= 0 && w->dtype.block_elems > 1) return MN_PRECISION_A8;
+            const mnk_linear *k = mnk_find_linear(w->dtype.id, MN_PRECISION_A8, s->level, 1);
+            if (t >= 0 && k && k->quantised_x) return MN_PRECISION_A8;
         }
     }
     return MN_PRECISION_A16;
@@ -130,10 +143,16 @@ static uint32_t precision(void *self, const mn_graph *g) {
 static const struct {
     uint32_t op;
     mnc_fn fn;
-} drivers[] = {{MN_OP_EMBED, mnk_embed_node},         {MN_OP_LINEAR, mnk_linear_node},
-               {MN_OP_ROPE, mnk_rope_node},           {MN_OP_KV_STORE, mnk_kv_store_node},
-               {MN_OP_ATTENTION, mnk_attention_node}, {MN_OP_GATHER_ROWS, mnk_gather_node},
-               {MN_OP_SAMPLE, mnc_op_sample}};
+} drivers[] = {{MN_OP_EMBED, mnk_embed_node},
+               {MN_OP_LINEAR, mnk_linear_node},
+               {MN_OP_ROPE, mnk_rope_node},
+               {MN_OP_KV_STORE, mnk_kv_store_node},
+               {MN_OP_ATTENTION, mnk_attention_node},
+               {MN_OP_GATHER_ROWS, mnk_gather_node},
+               {MN_OP_SAMPLE, mnc_op_sample},
+               {MN_OP_MOE_ROUTE, mnk_moe_route_node},
+               {MN_OP_MOE_LINEAR, mnk_moe_linear_node},
+               {MN_OP_MOE_COMBINE, mnk_moe_combine_node}};
 
 static mnc_fn vector_fn(const mnk_vector *v, uint32_t op) {
     switch (op) {
@@ -155,12 +174,14 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     *op = (mnc_op){.user = (void *)(uintptr_t)use};
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
         if (drivers[i].op == q->node->op) op->fn = drivers[i].fn;
-    if (!op->fn) op->fn = vector_fn(mnk_find(q->node->op, 0, q->precision, s->level)->vector, q->node->op);
+    if (!op->fn) op->fn = vector_fn(mnk_find_vector(s->level), q->node->op);
     if (!op->fn)
         return mnc_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd", q->index, q->node->op);
     switch (q->node->op) {
     case MN_OP_LINEAR: mnk_linear_scratch(q, use, op); break;
     case MN_OP_ATTENTION: mnk_attention_scratch(q, op); break;
+    case MN_OP_MOE_ROUTE: mnk_moe_route_scratch(q, op); break;
+    case MN_OP_MOE_LINEAR: mnk_moe_linear_scratch(q, use, op); break;
     case MN_OP_ROPE:
         op->worker_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2) * sizeof(float);
         break;
@@ -171,8 +192,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     }
     case MN_OP_EMBED: {
         const mn_tensor *w = mnc_query_in(q, MN_EMBED_WEIGHT);
-        op->worker_bytes =
-            mnk_find(MN_OP_LINEAR, w->dtype.id, MN_PRECISION_EXACT, s->level)->linear->panel_bytes(MNK_KC);
+        op->worker_bytes = mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1)->panel_bytes(MNK_KC);
         op->shared_bytes = (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0) * sizeof(int32_t);
         break;
     }

@@ -1,10 +1,12 @@
-/* rows.h -- the kernels of cpu_simd as rows of one table: (op, weight dtype, precision class, ISA) -> functions.
+/* rows.h -- the kernels of cpu_simd as rows of one table: (ISA, precision class, weight dtype) -> functions.
  * Kernels are pure: no allocation, no globals, no I/O; pointers need the alignment of a byte unless said otherwise.
  * Every ISA is one translation unit (rows_ISA.c) that includes a small vector vocabulary (vec_ISA.h) and the shared
- * bodies (rows_f32.inc, rows_a8.inc, rows_ops.inc). Adding a kernel = a function there and one row in table.c. */
+ * bodies (rows_f32.inc, rows_a8.inc, rows_ops.inc). Adding a kernel = a function there and one row in table.c; a weight type
+ * made of blocks = a line in types.h and its two functions in types_*.inc. */
 #ifndef MNK_ROWS_H
 #define MNK_ROWS_H
 #include "../cpu_host/cpu_host.h"
+#include "types.h"
 #include <string.h>
 
 /* Levels of an ISA family grow with its number: a row may run if it is generic or of the CPU's family and not above its level. */
@@ -20,33 +22,45 @@ enum {
 
 #define MNK_STREAMS 8 /* weight rows that one dot call reads side by side: memory streams per worker */
 #define MNK_TILE 64   /* positions that attention scores at once */
-#define MNK_KC 1024   /* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
+#define MNK_FEW_ROWS                                                                                                   \
+    4 /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
+#define MNK_KC 1024 /* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
 
-/* Matrix product with weights as stored. An output's sum has one order, whatever R is: f32 kernels are batch-invariant. */
+/* One x row of a product and where its sums go. */
+typedef struct {
+    const uint8_t *x; /* f32 [K], or a mnk_quant row (see below) */
+    float *y;         /* of weight row 0 */
+} mnk_pair;
+
+/* Matrix product with weights as stored. An output's sum has one order, whatever the number of x rows: f32 kernels are
+ * batch-invariant. */
 typedef struct {
     const char *name;
-    int32_t quantised_x;    /* x rows are mnk_quant rows (see below), else f32 */
+    int32_t quantised_x;    /* x rows are mnk_quant rows, else f32 */
     int64_t panel_rows;     /* weight rows that unpack and gemm take at most */
     int64_t few_panel_rows; /* better for some tens of x rows; 0 = the same */
     int64_t kc;             /* columns per panel; 0 = all of K */
     uint64_t (*panel_bytes)(int64_t k);
-    /* out[i] = w[i] . x for MNK_STREAMS rows; rows may be the same. */
-    void (*dot)(const uint8_t *const w[MNK_STREAMS], const uint8_t *x, int64_t k, float *out);
-    /* Rows [0, n) and columns [k0, k0 + kc) into the panel. */
-    void (*unpack)(const uint8_t *w, uint64_t row_bytes, int64_t n, int64_t k0, int64_t kc, void *panel);
-    /* y[r * ldy + j] = (first ? 0 : y) + x[r] . panel[j]; x points at column k0 of row 0; ldx in bytes. */
-    void (*gemm)(const void *panel, int64_t n, int64_t kc, const uint8_t *x, int64_t ldx, int64_t r, float *y,
-                 int64_t ldy, bool first);
+    /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
+    void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
+    /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to MNK_FEW_ROWS x rows alone. */
+    void (*unpack)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, void *panel);
+    /* pair[i].y[y0 + j] = (first ? 0 : itself) + x[i] . panel[j], x from byte x0 of pair[i].x on. */
+    void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0, int64_t r, int64_t y0,
+                 bool first);
 } mnk_linear;
 
-/* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32 sum4[K/4] (of 4 q's). */
-static inline int64_t mnk_quant_bytes(int64_t k) { return (k + k / 8 + k / 8 + k + 63) / 64 * 64; }
+/* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32 sum4[K/4], sum16[K/16]. */
+static inline int64_t mnk_quant_bytes(int64_t k) { return (k + k / 8 + k / 8 + k + k / 4 + 63) / 64 * 64; }
 static inline const float *mnk_quant_d(const uint8_t *row, int64_t k) { return (const float *)(const void *)(row + k); }
 static inline const int32_t *mnk_quant_sum(const uint8_t *row, int64_t k) {
     return (const int32_t *)(const void *)(row + k + k / 8);
 }
 static inline const int32_t *mnk_quant_sum4(const uint8_t *row, int64_t k) {
     return (const int32_t *)(const void *)(row + k + k / 4);
+}
+static inline const int32_t *mnk_quant_sum16(const uint8_t *row, int64_t k) {
+    return (const int32_t *)(const void *)(row + 2 * k + k / 4);
 }
 void mnk_quantise(const float *x, int64_t k, uint8_t *row); /* row 64-byte aligned, k a multiple of 32 */
 
@@ -68,17 +82,19 @@ typedef struct {
     mnc_fn rms_norm, layer_norm, act, glu, add, mul, scale_op, softcap;
 } mnk_vector;
 
-/* One row of the table. */
+/* The kernels of one ISA for one class: a row of the table for each weight type. */
+#define MNK_N_TYPES 65 /* above every MN_* data type id */
 typedef struct {
-    uint32_t op, dtype, precision; /* dtype and precision 0 = any */
     int32_t isa;
-    const mnk_linear *linear; /* MN_OP_LINEAR */
-    const mnk_vector *vector; /* all else */
-} mnk_row;
+    uint32_t precision;       /* 0 = any */
+    const mnk_vector *vector; /* everything but matrix products; NULL = has none */
+    const mnk_linear *linear[MNK_N_TYPES];
+} mnk_set;
 
-/* First row that fits, NULL if none. level: what the CPU has, capped. */
-const mnk_row *mnk_find(uint32_t op, uint32_t dtype, uint32_t precision, int32_t level);
-const mnk_row *mnk_rows(uint32_t *n);
+/* The first that fits, NULL if none. level: what the CPU has, capped; r: rows of x. */
+const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+const mnk_vector *mnk_find_vector(int32_t level);
+const mnk_set *mnk_sets(uint32_t *n);
 
 /* What the CPU and the OS offer, and the cap by name: < 0 = no such name. */
 int32_t mnk_cpu_level(void);
@@ -87,15 +103,19 @@ const char *mnk_isa_name(int32_t level);
 int32_t mnk_isa_cap(int32_t level, int32_t cap); /* a cap of another family leaves the generic rows */
 
 extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon;
-#define MNK_LINEAR_OF(isa)                                                                                             \
-    extern const mnk_linear mnk_f32_##isa, mnk_f16_##isa, mnk_bf16_##isa, mnk_q8_0_##isa, mnk_q4_0_##isa,              \
-        mnk_q8_0_a8_##isa, mnk_q4_0_a8_##isa
-MNK_LINEAR_OF(generic);
-MNK_LINEAR_OF(avx2);
-MNK_LINEAR_OF(avx512);
-MNK_LINEAR_OF(avx512vnni);
-MNK_LINEAR_OF(neon);
-MNK_LINEAR_OF(neon_dot);
+#define MNK_EXTERN_(kernel, isa) extern const mnk_linear mnk_##kernel##_##isa;
+#define MNK_EXTERN_A8_(kernel, isa) extern const mnk_linear mnk_##kernel##_a8_##isa;
+#define MNK_EXTERNS(isa) MNK_PLAIN_KERNELS(MNK_EXTERN_, isa) MNK_BLOCK_KERNELS(MNK_EXTERN_, isa)
+#define MNK_EXTERNS_A8(isa) MNK_BLOCK_KERNELS(MNK_EXTERN_A8_, isa)
+MNK_EXTERNS(generic)
+MNK_EXTERNS(avx2)
+MNK_EXTERNS(avx512)
+MNK_EXTERNS(neon)
+MNK_EXTERNS_A8(generic)
+MNK_EXTERNS_A8(avx2)
+MNK_EXTERNS_A8(avx512vnni)
+MNK_EXTERNS_A8(neon)
+MNK_EXTERNS_A8(neon_dot)
 
 /* ---- scalars that every unit needs ---- */
 static inline float mnk_bits_f32(uint32_t u) {
@@ -136,5 +156,19 @@ static inline float mnk_load1(const uint8_t *p, uint32_t dtype, int64_t i) { /* 
     if (dtype == MN_BF16) return mnk_bf16(mnk_u16(p + 2 * i));
     memcpy(&f, p + 4 * i, 4);
     return f;
+}
+
+/* Where a row's planes begin. */
+typedef struct {
+    const uint8_t *data, *scale, *bias; /* scale, bias: only of types that have them */
+} mnk_at;
+static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
+    mnk_at at = {mnc_row(w, row), NULL, NULL};
+    if (w->scale.data || w->scale.groups) at.scale = mnc_extra_row(w, &w->scale, row);
+    if (w->bias.data || w->bias.groups) at.bias = mnc_extra_row(w, &w->bias, row);
+    return at;
+}
+static inline float mnk_e8m0(uint8_t e) { /* 2^(e - 127); 255 is NaN */
+    return mnk_bits_f32(e == 255 ? 0x7fc00000u : e ? (uint32_t)e << 23 : 0x00400000u);
 }
 #endif

@@ -1,50 +1,46 @@
-/* table.c -- the kernels, most special first; the first row that fits is taken. */
+/* table.c -- the kernels, most special first; the first that fits is taken. */
 #include "rows.h"
 
-#define LINEAR(type, id, isa, level)                                                                                   \
-    { MN_OP_LINEAR, MN_##id, 0, level, &mnk_##type##_##isa, NULL }
-#define LINEAR_A8(type, id, isa, level)                                                                                \
-    { MN_OP_LINEAR, MN_##id, MN_PRECISION_A8, level, &mnk_##type##_a8_##isa, NULL }
-#define FLOATS(isa, level) LINEAR(f32, F32, isa, level), LINEAR(f16, F16, isa, level), LINEAR(bf16, BF16, isa, level)
-#define BLOCKS(isa, level) LINEAR(q8_0, Q8_0, isa, level), LINEAR(q4_0, Q4_0, isa, level)
-#define BLOCKS_A8(isa, level) LINEAR_A8(q8_0, Q8_0, isa, level), LINEAR_A8(q4_0, Q4_0, isa, level)
-#define REST(isa, level)                                                                                               \
-    { 0, 0, 0, level, NULL, &mnk_vector_##isa } /* op 0: every other op */
+#define LINEAR(id, kernel, isa) [MN_##id] = &mnk_##kernel##_##isa,
+#define LINEAR_A8(id, kernel, isa) [MN_##id] = &mnk_##kernel##_a8_##isa,
+#define A8(isa, level)                                                                                                 \
+    {                                                                                                                  \
+        level, MN_PRECISION_A8, NULL, { MNK_BLOCK_TYPES(LINEAR_A8, isa) }                                              \
+    }
+#define F32(isa, level)                                                                                                \
+    {                                                                                                                  \
+        level, 0, &mnk_vector_##isa, { MNK_PLAIN_TYPES(LINEAR, isa) MNK_BLOCK_TYPES(LINEAR, isa) }                     \
+    }
 
-static const mnk_row table[] = {
+static const mnk_set sets[] = {
 #if defined(__x86_64__)
-    BLOCKS_A8(avx512vnni, MNK_AVX512VNNI),
-    BLOCKS_A8(avx2, MNK_AVX2),
-    FLOATS(avx512, MNK_AVX512),
-    BLOCKS(avx512, MNK_AVX512),
-    REST(avx512, MNK_AVX512),
-    FLOATS(avx2, MNK_AVX2),
-    BLOCKS(avx2, MNK_AVX2),
-    REST(avx2, MNK_AVX2),
+    A8(avx512vnni, MNK_AVX512VNNI), A8(avx2, MNK_AVX2),        F32(avx512, MNK_AVX512), F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
-    BLOCKS_A8(neon_dot, MNK_NEON_DOT),
-    BLOCKS_A8(neon, MNK_NEON),
-    FLOATS(neon, MNK_NEON),
-    BLOCKS(neon, MNK_NEON),
-    REST(neon, MNK_NEON),
+    A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
 #endif
-    BLOCKS_A8(generic, MNK_GENERIC),
-    FLOATS(generic, MNK_GENERIC),
-    BLOCKS(generic, MNK_GENERIC),
-    REST(generic, MNK_GENERIC),
+    A8(generic, MNK_GENERIC),       F32(generic, MNK_GENERIC),
 };
 
-const mnk_row *mnk_rows(uint32_t *n) {
-    *n = sizeof table / sizeof *table;
-    return table;
+const mnk_set *mnk_sets(uint32_t *n) {
+    *n = sizeof sets / sizeof *sets;
+    return sets;
 }
 
-const mnk_row *mnk_find(uint32_t op, uint32_t dtype, uint32_t precision, int32_t level) {
-    for (uint32_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const mnk_row *r = &table[i];
-        if (r->op ? r->op != op || r->dtype != dtype : op == MN_OP_LINEAR) continue;
-        if (r->precision && r->precision != precision) continue;
-        if (r->isa <= level && (r->isa == MNK_GENERIC || r->isa >= MNK_NEON || level < MNK_NEON)) return r;
+static bool runs(const mnk_set *s, int32_t level) {
+    return s->isa <= level && (s->isa == MNK_GENERIC || s->isa >= MNK_NEON || level < MNK_NEON);
+}
+
+const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
+    for (uint32_t i = 0; i < sizeof sets / sizeof *sets && dtype < MNK_N_TYPES; i++) {
+        const mnk_linear *l = sets[i].linear[dtype];
+        if (!l || !runs(&sets[i], level) || (sets[i].precision && sets[i].precision != precision)) continue;
+        if (l->gemm || r <= MNK_FEW_ROWS) return l;
     }
+    return NULL;
+}
+
+const mnk_vector *mnk_find_vector(int32_t level) {
+    for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (sets[i].vector && runs(&sets[i], level)) return sets[i].vector;
     return NULL;
 }

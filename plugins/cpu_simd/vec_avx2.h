@@ -1,5 +1,5 @@
 /* vec_avx2.h -- the vector vocabulary for AVX2 + FMA + F16C: 8 lanes. */
-#include <immintrin.h>
+#include "bytes_avx2.h"
 #define VL 8
 #define MR 3
 #define NR 4
@@ -43,26 +43,22 @@ static inline void v_store_f16(uint8_t *p, VF v) {
 static inline VF v_i8(const uint8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
 }
-static inline VF v_nibbles(__m256i v) {
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(v, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
+static inline VF v_u8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
 }
-static inline VF v_lo4(const uint8_t *p) { return v_nibbles(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p))); }
-static inline VF v_hi4(const uint8_t *p) {
-    return v_nibbles(_mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), 4));
+static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 8), e a multiple of 8 */
+    __m128i h = vb_half(v, e);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(e & 8 ? _mm_srli_si128(h, 8) : h));
+}
+static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), a = _mm256_and_si256(b, _mm256_set1_epi32(127));
+    __m256i nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(127));
+    VF f = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 20)), _mm256_set1_ps(0x1p120f));
+    __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(b, a), 24);
+    return _mm256_or_ps(f, _mm256_castsi256_ps(_mm256_or_si256(nan, sign)));
+}
+static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const void *)p)));
 }
 static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
-/* maddubs takes unsigned times signed and saturates at 16 bits: 128 * 127 * 2 still fits, so signs move over to x. */
-static inline VF v_dot_i8(__m256i w, __m256i x) {
-    __m256i s = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_cvtepi32_ps(_mm256_madd_epi16(s, _mm256_set1_epi16(1)));
-}
-static inline VF v_dot_q8(const uint8_t *w, const int8_t *x) {
-    return v_dot_i8(_mm256_loadu_si256((const void *)w), _mm256_loadu_si256((const void *)x));
-}
-static inline VF v_dot_q4(const uint8_t *w, const int8_t *x) {
-    __m128i b = _mm_loadu_si128((const void *)w);
-    __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);
-    v = _mm256_sub_epi8(_mm256_and_si256(v, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
-    return v_dot_i8(v, _mm256_loadu_si256((const void *)x));
-}

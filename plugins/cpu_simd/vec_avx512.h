@@ -1,5 +1,5 @@
 /* vec_avx512.h -- the vector vocabulary for AVX-512 F, BW, VL, DQ: 16 lanes. */
-#include <immintrin.h>
+#include "bytes_avx2.h"
 #define VL 16
 #define MR 4
 #define NR 6
@@ -40,16 +40,21 @@ static inline void v_store_f16(uint8_t *p, VF v) {
 static inline VF v_i8(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
-/* nibble - 8 by table look-up: one permute instead of mask, subtract and convert */
-static inline __m512 v_nibble_table(void) {
-    return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+static inline VF v_u8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
 }
-static inline VF v_lo4(const uint8_t *p) {
-    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), v_nibble_table());
+static inline VF v_of(VB v, int64_t e) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(vb_half(v, e)));
+} /* e: 0, 16 */
+static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), a = _mm512_and_si512(b, _mm512_set1_epi32(127));
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(127));
+    VF f = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 20)), _mm512_set1_ps(0x1p120f));
+    f = _mm512_mask_blend_ps(nan, f, _mm512_set1_ps(__builtin_nanf("")));
+    return _mm512_or_ps(f, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(b, a), 24)));
 }
-static inline VF v_hi4(const uint8_t *p) {
-    return _mm512_permutexvar_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), 4),
-                                 v_nibble_table());
+static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), 8));
 }
 static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -47,22 +47,78 @@ static inline void v_store_f16(uint8_t *p, VF v) {
     }
 }
 static inline VF v_i8(const uint8_t *p) { return (VF){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
-static inline VF v_lo4(const uint8_t *p) {
-    return (VF){(float)((p[0] & 15) - 8), (float)((p[1] & 15) - 8), (float)((p[2] & 15) - 8), (float)((p[3] & 15) - 8)};
+static inline VF v_u8(const uint8_t *p) { return (VF){p[0], p[1], p[2], p[3]}; }
+static inline float f8_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
+    float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
+    return b & 128 ? -f : f;
 }
-static inline VF v_hi4(const uint8_t *p) {
-    return (VF){(float)((p[0] >> 4) - 8), (float)((p[1] >> 4) - 8), (float)((p[2] >> 4) - 8), (float)((p[3] >> 4) - 8)};
-}
+static inline VF v_e4m3(const uint8_t *p) { return (VF){f8_e4m3(p[0]), f8_e4m3(p[1]), f8_e4m3(p[2]), f8_e4m3(p[3])}; }
+static inline float f8_e5m2(uint8_t b) { return mnk_f16((uint16_t)(b << 8)); }
+static inline VF v_e5m2(const uint8_t *p) { return (VF){f8_e5m2(p[0]), f8_e5m2(p[1]), f8_e5m2(p[2]), f8_e5m2(p[3])}; }
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-/* ---- 8-bit dot products of a block of 32, as partial sums in f32 lanes ---- */
-static inline VF v_dot_q8(const uint8_t *w, const int8_t *x) { /* signed times signed */
-    int32_t s[4] = {0, 0, 0, 0};
-    for (int i = 0; i < 32; i++) s[i & 3] += (int8_t)w[i] * x[i];
-    return (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]};
+/* ---- 32 bytes: bytes_avx2.h says what these do ---- */
+typedef struct {
+    uint8_t b[32];
+} VB;
+static inline VB vb_load(const uint8_t *p) {
+    VB v;
+    memcpy(v.b, p, 32);
+    return v;
 }
-static inline VF v_dot_q4(const uint8_t *w, const int8_t *x) { /* nibbles less 8 */
-    int32_t s[4] = {0, 0, 0, 0};
-    for (int i = 0; i < 16; i++) s[i & 3] += ((w[i] & 15) - 8) * x[i] + ((w[i] >> 4) - 8) * x[16 + i];
-    return (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]};
+static inline VB vb_halves(const uint8_t *p) {
+    VB v;
+    for (int i = 0; i < 16; i++) v.b[i] = p[i] & 15, v.b[16 + i] = p[i] >> 4;
+    return v;
+}
+static inline VB vb_pairs(const uint8_t *p) {
+    VB v;
+    for (int i = 0; i < 16; i++) v.b[2 * i] = p[i] & 15, v.b[2 * i + 1] = p[i] >> 4;
+    return v;
+}
+static inline VB vb_field(VB v, int shift, uint8_t mask) {
+    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] >> shift & mask);
+    return v;
+}
+static inline VB vb_shl(VB v, int n) {
+    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] << n);
+    return v;
+}
+static inline VB vb_or(VB v, VB w) {
+    for (int i = 0; i < 32; i++) v.b[i] |= w.b[i];
+    return v;
+}
+static inline VB vb_flip(VB v) {
+    for (int i = 0; i < 32; i++) v.b[i] ^= 0x80;
+    return v;
+}
+static inline VB vb_bits(uint32_t bits, uint8_t to) {
+    VB v;
+    for (int i = 0; i < 32; i++) v.b[i] = bits >> i & 1 ? to : 0;
+    return v;
+}
+static inline VB vb_lookup(VB v, const uint8_t table[16]) {
+    for (int i = 0; i < 32; i++) v.b[i] = table[v.b[i]];
+    return v;
+}
+static inline VB vb_words(const uint64_t w[4]) {
+    VB v;
+    memcpy(v.b, w, 32);
+    return v;
+}
+static inline VF v_of(VB v, int64_t e) { return v_u8(v.b + e); }
+/* ---- 8-bit products: vec_a8_x86.h says what these do ---- */
+typedef struct {
+    const int8_t *x;
+} VX;
+static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
+    (void)sum4, (void)off;
+    return (VX){x};
+}
+static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const int group, const int off) {
+    int32_t s[4] = {0}, t[4] = {0};
+    for (int i = 0; i < 16; i++) s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
+    if (group == 32) d1 = d0;
+    return acc + v_set1(d0) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
+           v_set1(d1) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
 }

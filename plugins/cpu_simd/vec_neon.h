@@ -35,30 +35,80 @@ static inline int8x8_t v_load4(const uint8_t *p) {
 }
 static inline VF v_widen(int8x8_t v) { return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(v)))); }
 static inline VF v_i8(const uint8_t *p) { return v_widen(v_load4(p)); }
-static inline VF v_lo4(const uint8_t *p) { return v_widen(vsub_s8(vand_s8(v_load4(p), vdup_n_s8(15)), vdup_n_s8(8))); }
-static inline VF v_hi4(const uint8_t *p) {
-    return v_widen(vsub_s8(vreinterpret_s8_u8(vshr_n_u8(vreinterpret_u8_s8(v_load4(p)), 4)), vdup_n_s8(8)));
+static inline uint32x4_t v_bytes4(const uint8_t *p) {
+    return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_s8(v_load4(p)))));
+}
+static inline VF v_u8(const uint8_t *p) { return vcvtq_f32_u32(v_bytes4(p)); }
+static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+    uint32x4_t b = v_bytes4(p), a = vandq_u32(b, vdupq_n_u32(127)), nan = vceqq_u32(a, vdupq_n_u32(127));
+    VF f = vmulq_f32(vreinterpretq_f32_u32(vshlq_n_u32(a, 20)), vdupq_n_f32(0x1p120f));
+    uint32x4_t sign = vshlq_n_u32(vsubq_u32(b, a), 24);
+    return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign)));
+}
+static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
+    return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), vreinterpret_u8_s8(v_load4(p)))));
 }
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-static inline VF v_dot_i8(int8x16_t a, int8x16_t b, int8x16_t x, int8x16_t y) {
+/* ---- 32 bytes: bytes_avx2.h says what these do ---- */
+typedef struct {
+    uint8x16_t lo, hi;
+} VB;
+static inline VB vb_load(const uint8_t *p) { return (VB){vld1q_u8(p), vld1q_u8(p + 16)}; }
+static inline VB vb_halves(const uint8_t *p) {
+    uint8x16_t b = vld1q_u8(p);
+    return (VB){vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4)};
+}
+static inline VB vb_pairs(const uint8_t *p) {
+    VB v = vb_halves(p);
+    return (VB){vzip1q_u8(v.lo, v.hi), vzip2q_u8(v.lo, v.hi)};
+}
+static inline VB vb_field(VB v, int shift, uint8_t mask) {
+    int8x16_t by = vdupq_n_s8((int8_t)-shift);
+    uint8x16_t keep = vdupq_n_u8(mask);
+    return (VB){vandq_u8(vshlq_u8(v.lo, by), keep), vandq_u8(vshlq_u8(v.hi, by), keep)};
+}
+static inline VB vb_shl(VB v, int n) {
+    return (VB){vshlq_u8(v.lo, vdupq_n_s8((int8_t)n)), vshlq_u8(v.hi, vdupq_n_s8((int8_t)n))};
+}
+static inline VB vb_or(VB v, VB w) { return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)}; }
+static inline VB vb_flip(VB v) { return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))}; }
+static inline VB vb_bits(uint32_t bits, uint8_t to) {
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)), t = vdupq_n_u8(to);
+    uint8x16_t lo = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
+    uint8x16_t hi = vcombine_u8(vdup_n_u8((uint8_t)(bits >> 16)), vdup_n_u8((uint8_t)(bits >> 24)));
+    return (VB){vandq_u8(vtstq_u8(lo, bit), t), vandq_u8(vtstq_u8(hi, bit), t)};
+}
+static inline VB vb_lookup(VB v, const uint8_t table[16]) {
+    uint8x16_t t = vld1q_u8(table);
+    return (VB){vqtbl1q_u8(t, v.lo), vqtbl1q_u8(t, v.hi)};
+}
+static inline VB vb_words(const uint64_t w[4]) { return vb_load((const uint8_t *)w); }
+static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 4), e a multiple of 4 */
+    uint8x16_t h = e < 16 ? v.lo : v.hi;
+    uint16x8_t w = vmovl_u8(e & 8 ? vget_high_u8(h) : vget_low_u8(h));
+    return vcvtq_f32_u32(vmovl_u16(e & 4 ? vget_high_u16(w) : vget_low_u16(w)));
+}
+/* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---- */
+typedef struct {
+    int8x16_t lo, hi;
+} VX;
+static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
+    (void)sum4, (void)off;
+    return (VX){vld1q_s8(x), vld1q_s8(x + 16)};
+}
+static inline int32x4_t v_dot16(int32x4_t s, int8x16_t a, int8x16_t x) {
 #ifdef __ARM_FEATURE_DOTPROD
-    return vcvtq_f32_s32(vdotq_s32(vdotq_s32(vdupq_n_s32(0), a, x), b, y));
-#else
-    int32x4_t s =
-        vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(x))); /* -128 * 127 twice would not fit 16 bits: widen each */
-    s = vpadalq_s16(s, vmull_high_s8(a, x));
-    s = vpadalq_s16(s, vmull_s8(vget_low_s8(b), vget_low_s8(y)));
-    return vcvtq_f32_s32(vpadalq_s16(s, vmull_high_s8(b, y)));
+    return vdotq_s32(s, a, x);
+#else /* -128 * 127 twice would not fit 16 bits: widen each */
+    return vpadalq_s16(vpadalq_s16(s, vmull_s8(vget_low_s8(a), vget_low_s8(x))), vmull_high_s8(a, x));
 #endif
 }
-static inline VF v_dot_q8(const uint8_t *w, const int8_t *x) {
-    return v_dot_i8(vreinterpretq_s8_u8(vld1q_u8(w)), vreinterpretq_s8_u8(vld1q_u8(w + 16)), vld1q_s8(x),
-                    vld1q_s8(x + 16));
-}
-static inline VF v_dot_q4(const uint8_t *w, const int8_t *x) {
-    uint8x16_t b = vld1q_u8(w);
-    int8x16_t lo = vsubq_s8(vreinterpretq_s8_u8(vandq_u8(b, vdupq_n_u8(15))), vdupq_n_s8(8));
-    int8x16_t hi = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(b, 4)), vdupq_n_s8(8));
-    return v_dot_i8(lo, hi, vld1q_s8(x), vld1q_s8(x + 16));
+static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const int group, const int off) {
+    const uint8x16_t less = vdupq_n_u8((uint8_t)off);
+    const int32x4_t none = vdupq_n_s32(0);
+    int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less)), hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
+    if (group == 32) return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d0);
+    acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d0);
+    return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, hi, x->hi)), d1);
 }

@@ -1,6 +1,7 @@
 /* bench_linear.c -- not a test: GB/s of weights and GFLOP/s of LINEAR per ISA, type, class and rows, beside a read loop with
- * several streams per thread in the same run. Usage: bench_linear [threads [isa]]. */
+ * several streams per thread in the same run. Usage: bench_linear [threads [isa [dtype]]]. */
 #include "../../plugins/cpu_simd/nodes.h"
+#include "case.h"
 #include "read_streams.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ typedef struct {
     work *w;
     uint32_t i, n;
     void *panel;
+    mnk_pair *pair;
     pthread_barrier_t *at;
     double *took;
 } worker;
@@ -53,8 +55,10 @@ static void once(worker *t) {
             mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
         pthread_barrier_wait(t->at);
     }
-    mnk_linear_rows(w->kern, &w->w, w->kern->quantised_x ? w->xq : (const uint8_t *)w->x,
-                    w->kern->quantised_x ? ldq : 4 * K, w->r, w->y, w->w.rows, lo, hi, t->panel);
+    const uint8_t *x = w->kern->quantised_x ? w->xq : (const uint8_t *)w->x;
+    for (int64_t i = 0; i < w->r; i++)
+        t->pair[i] = (mnk_pair){x + i * (w->kern->quantised_x ? ldq : 4 * K), w->y + i * w->w.rows};
+    mnk_linear_rows(w->kern, &w->w, t->pair, w->r, lo, hi, t->panel);
 }
 static void *thread_main(void *p) {
     worker *t = p;
@@ -77,8 +81,8 @@ static double seconds(work *w, uint32_t n) { /* median */
     pthread_barrier_t at;
     pthread_barrier_init(&at, NULL, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (!panels[i]) panels[i] = aligned_alloc(64, 1u << 20);
-        t[i] = (worker){w, i, n, panels[i], &at, took};
+        if (!panels[i]) panels[i] = aligned_alloc(64, (1u << 20) + 512 * sizeof(mnk_pair));
+        t[i] = (worker){w, i, n, panels[i], (mnk_pair *)(void *)(panels[i] + (1u << 20)), &at, took};
         pthread_create(&th[i], NULL, thread_main, &t[i]);
     }
     for (uint32_t i = 0; i < n; i++) pthread_join(th[i], NULL);
@@ -97,10 +101,11 @@ static void line(const char *name, work *w, uint32_t n, double limit) {
 
 int main(int argc, char **argv) {
     static const int64_t rows_of[] = {1, 2, 4, 20, 512};
-    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2, n_rows;
+    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2, n_sets;
     int32_t level = mnk_cpu_level(), cap = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : level;
-    if (n < 1 || n > MAX_THREADS || cap < 0) return fprintf(stderr, "usage: bench_linear [threads [isa]]\n"), 2;
-    const mnk_row *rows = mnk_rows(&n_rows);
+    uint32_t only = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
+    if (n < 1 || n > MAX_THREADS || cap < 0) return fprintf(stderr, "usage: bench_linear [threads [isa [dtype]]]\n"), 2;
+    const mnk_set *sets = mnk_sets(&n_sets);
     uint8_t *mem = aligned_alloc(64, BIG);
     work w = {.mem = mem, .bytes = BIG};
     for (uint64_t i = 0; i < BIG; i += 2) { /* as halves, between 2^-14 and 2^-7; whatever the type, no NaN */
@@ -115,24 +120,27 @@ int main(int argc, char **argv) {
     printf("threads %u, read loop of %d streams per thread: %.1f GB/s\n\n| kernel | rows | GB/s of weights | of read "
            "loop | GFLOP/s |\n|---|---|---|---|---|\n",
            n, READ_STREAMS, limit * 1e-9);
-    for (uint32_t i = 0; i < n_rows; i++) {
-        if (!rows[i].linear || rows[i].isa > mnk_isa_cap(level, cap) || (argc > 2 && rows[i].isa < cap)) continue;
+    for (uint32_t i = 0; i < n_sets * MNK_N_TYPES; i++) {
+        const uint32_t t = i % MNK_N_TYPES;
+        const mnk_set *set = &sets[i / MNK_N_TYPES];
+        const mn_dtype d = case_dtype(t);
+        if (!set->linear[t] || set->isa > mnk_isa_cap(level, cap) || (argc > 2 && set->isa < cap) ||
+            (only && t != only))
+            continue;
+        w.w = (mnc_weight){.dtype = d, .data = mem, .cols = K, .row_bytes = case_plane_bytes(t, K)};
+        w.w.scale = w.w.bias = (mnc_extra){.data = mem, .row_bytes = K / d.block_elems * 2, .step = 2, .dtype = MN_F16};
+        if (d.n_planes < 3) w.w.bias.data = NULL;
+        if (d.n_planes < 2 && t != MN_F8_E4M3) w.w.scale.data = NULL;
+        if (t == MN_MXFP4_SPLIT) w.w.scale.row_bytes = K / 32, w.w.scale.step = 1;
         for (int j = 0; j < 5; j++) {
-            uint32_t t = rows[i].dtype;
-            w.kern = rows[i].linear, w.blas = false, w.r = rows_of[j];
-            w.w.dtype = (mn_dtype){t, t == MN_Q8_0 || t == MN_Q4_0 ? 32 : 1,
-                                   t == MN_F32    ? 4
-                                   : t == MN_Q8_0 ? 34
-                                   : t == MN_Q4_0 ? 18
-                                                  : 2,
-                                   1};
-            w.w.data = mem, w.w.cols = K, w.w.row_bytes = (uint64_t)K / w.w.dtype.block_elems * w.w.dtype.block_bytes;
+            w.kern = set->linear[t], w.blas = false, w.r = rows_of[j];
+            if (w.r > MNK_FEW_ROWS && !w.kern->gemm) continue;
             w.w.rows = w.r < 20 ? (int64_t)(BIG / w.w.row_bytes / 16 * 16) : w.r == 20 ? 32000 : 5632;
-            if (w.r == 512 && rows[i].isa == MNK_GENERIC) w.w.rows = 1024;
+            if (w.r == 512 && set->isa == MNK_GENERIC) w.w.rows = 1024;
             line(w.kern->name, &w, n, limit);
         }
         w.kern = NULL, w.blas = true;
-        if (rows[i].dtype == MN_F32 && mnk_blas_rows(&w.w, w.x, 1, w.y, 1, 0, 1))
+        if (t == MN_F32 && mnk_blas_rows(&w.w, w.x, 1, w.y, 1, 0, 1))
             for (int j = 3; j < 5; j++) w.r = rows_of[j], line("f32 OpenBLAS", &w, n, limit);
     }
     limit = (w.kern = NULL, w.blas = false, BIG / seconds(&w, n));

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const char *const caps[] = {"generic", "avx2", "avx512", "avx512vnni", "amx", "neon"};
-static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
-static bool is_block(uint32_t t) { return t == MN_Q8_0 || t == MN_Q4_0; }
+static bool is_block(uint32_t t) { return case_dtype(t).block_elems > 1; }
+static bool has_a8(uint32_t t) { return is_block(t) && t != MN_F8_E4M3_128; }
 
 static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most, const char *cap) {
     double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
@@ -19,27 +19,61 @@ static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, dou
     assert_true(e <= most);
 }
 
+#define EACH_WEIGHT_TYPE(t)                                                                                            \
+    for (uint32_t t = 1; t <= MN_MLX8_128; t++)                                                                        \
+        if (case_is_weight_type(t))
+
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 33}, ks[] = {96, 1056}, odd[] = {50, 1037}, ns[] = {1, 37};
+    static const int64_t rows[] = {1, 2, 7, 33}, ns[] = {1, 37};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
-        for (int t = 0; t < 5; t++)
-            for (int r = 0; r < 4; r++)
-                for (int k = 0; k < 2; k++)
-                    for (int n = 0; n < 2; n++) {
-                        op_shape s = {.rows = rows[r],
-                                      .k = is_block(types[t]) ? ks[k] : odd[k],
-                                      .n = ns[n],
-                                      .variant = n ? 2 : 0};
-                        near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4,
-                             caps[c]); /* one output may cancel */
-                        if (n)
-                            near(MN_OP_LINEAR, types[t], s, is_block(types[t]) ? MN_PRECISION_A8 : MN_PRECISION_A16,
-                                 is_block(types[t]) ? 3e-2 : 5e-3, caps[c]);
-                    }
+        EACH_WEIGHT_TYPE(t)
+        for (int r = 0; r < 4; r++)
+            for (int k = 0; k < 2; k++)
+                for (int n = 0; n < 2; n++) {
+                    const int64_t e = case_dtype(t).block_elems;
+                    op_shape s = {.rows = rows[r],
+                                  .k = e == 1 ? (k ? 1037 : 50)
+                                       : k    ? (1056 + e - 1) / e * e
+                                              : 3 * e,
+                                  .n = ns[n],
+                                  .variant = n ? 2 : 0};
+                    near(MN_OP_LINEAR, t, s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4, caps[c]); /* one output may cancel */
+                    if (n)
+                        near(MN_OP_LINEAR, t, s, has_a8(t) ? MN_PRECISION_A8 : MN_PRECISION_A16,
+                             has_a8(t) ? 3e-2 : 5e-3, caps[c]);
+                }
+        near(MN_OP_LINEAR, MN_F8_E4M3_128, (op_shape){.rows = 5, .k = 256, .n = 300}, MN_PRECISION_EXACT, 1e-5,
+             caps[c]);
         near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3,
              caps[c]); /* OpenBLAS, if built in */
+    }
+    h_host_option(NULL, NULL);
+}
+
+/* One token and many, experts with few and with many rows, more experts than rows. */
+static void experts(void **state) {
+    static const int64_t rows[] = {1, 3, 40}, n_expert[] = {4, 16}, n_used[] = {1, 4};
+    (void)state;
+    for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
+        h_host_option("isa", caps[c]);
+        for (int i = 0; i < 12; i++) {
+            op_shape s = {.rows = rows[i % 3], .n_expert = n_expert[i / 3 % 2], .n_used = n_used[i / 6], .k = 77};
+            near(MN_OP_MOE_COMBINE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            for (s.variant = 0; s.variant < 16; s.variant++)
+                if ((s.variant & 3) < 3) near(MN_OP_MOE_ROUTE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            EACH_WEIGHT_TYPE(t) {
+                const int64_t e = case_dtype(t).block_elems;
+                if (t == MN_F8_E4M3_128)
+                    continue; /* its scales are for parts of 128 rows: the cases have none for experts */
+                s.k = e == 1 ? 77 : e > 64 ? e : 96 / e * e, s.n = 21;
+                for (s.variant = 0; s.variant < 4; s.variant++) {
+                    near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+                    if (has_a8(t)) near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_A8, 3e-2, caps[c]);
+                }
+            }
+        }
     }
     h_host_option(NULL, NULL);
 }
@@ -69,17 +103,19 @@ static void small_ops(void **state) {
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
-        for (int t = 0; t < 5; t++)
-            for (int r = 0; r < 3; r++) {
-                op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = is_block(types[t]) ? 96 : 77, .n = 53};
-                for (s.variant = 0; s.variant < 2; s.variant++)
-                    near(MN_OP_EMBED, types[t], s, MN_PRECISION_EXACT, 1e-6, caps[c]);
-                s.variant = 0;
-                near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-                near(MN_OP_LAYER_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-                s.n_head = 3;
-                near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-            }
+        EACH_WEIGHT_TYPE(t)
+        for (int r = 0; r < 3; r++) {
+            const int64_t e = case_dtype(t).block_elems;
+            op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = is_block(t) ? 3 * e : 77, .n = 53};
+            for (s.variant = 0; s.variant < 2; s.variant++) near(MN_OP_EMBED, t, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
+            if (t > MN_BF16) continue;
+            s.variant = 0;
+            near(MN_OP_RMS_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            near(MN_OP_LAYER_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            s.n_head = 3;
+            near(MN_OP_RMS_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            near(MN_OP_LAYER_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+        }
         for (int r = 0; r < 3; r++) {
             op_shape s = {.rows = r == 0   ? 1
                                   : r == 1 ? 7
@@ -108,6 +144,7 @@ static void batch_invariance(void **state) {
     (void)state;
     for (size_t cap = 0; cap < sizeof caps / sizeof *caps; cap++) {
         h_host_option("isa", caps[cap]);
+        static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0}; /* test_rows has the others */
         for (int t = 0; t < 5; t++) {
             int same = h_batch_invariant("cpu_simd", types[t]);
             if (same < 0) skip();
@@ -135,8 +172,8 @@ static void bad_isa(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(attention),
-                                       cmocka_unit_test(small_ops), cmocka_unit_test(batch_invariance),
-                                       cmocka_unit_test(bad_isa)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear),           cmocka_unit_test(experts),
+                                       cmocka_unit_test(attention),        cmocka_unit_test(small_ops),
+                                       cmocka_unit_test(batch_invariance), cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

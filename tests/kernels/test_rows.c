@@ -1,6 +1,9 @@
 /* test_rows.c -- every row of cpu_simd's table that this CPU can run against double arithmetic. Stands alone: links the row
- * units and the drivers, not cpu_host (its few helpers are here) and no plugin, so that it also runs cross-built. */
+ * units and the drivers, the oracle's dequantisation, not cpu_host (its few helpers are here) and no plugin, so that it also
+ * runs cross-built. */
 #include "../../plugins/cpu_simd/nodes.h"
+#include "../../plugins/reference/reference.h"
+#include "case.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,6 +44,10 @@ const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
     (void)q, (void)t, (void)i;
     return 0;
+}
+mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
+    (void)e;
+    return *w;
 }
 
 typedef struct {
@@ -90,46 +97,54 @@ static double norm(const double *a, int64_t n) {
     for (int64_t i = 0; i < n; i++) s += a[i] * a[i];
     return sqrt(s);
 }
-static uint32_t block_bytes(uint32_t t) { return t == MN_Q8_0 ? 34 : t == MN_Q4_0 ? 18 : t == MN_F32 ? 4 : 2; }
-static uint32_t block_elems(uint32_t t) { return t == MN_Q8_0 || t == MN_Q4_0 ? 32 : 1; }
-
-/* Random weights; -128 and extreme nibbles included. value: what they mean. */
-static void fill(uint32_t type, uint8_t *p, double *value, int64_t n) {
-    for (int64_t i = 0; i < n; i += block_elems(type), p += block_bytes(type), value += block_elems(type)) {
-        float f = uniform();
-        uint16_t h = mnk_to_f16(type == MN_F16 ? f : 0.01f * f);
-        if (type == MN_F32)
-            memcpy(p, &f, 4), *value = f;
-        else if (type == MN_F16)
-            memcpy(p, &h, 2), *value = f16_value(h);
-        else if (type == MN_BF16)
-            h = (uint16_t)(mnk_f32_bits(f) >> 16), memcpy(p, &h, 2), *value = mnk_bf16(h);
-        else {
-            memcpy(p, &h, 2);
-            for (int j = 0; j < (type == MN_Q8_0 ? 32 : 16); j++)
-                p[2 + j] = next_u32() % 8 ? (uint8_t)next_u32() : j & 1 ? 0x80 : 0xff;
-            for (int j = 0; j < 32; j++)
-                value[j] = f16_value(h) * (type == MN_Q8_0 ? (int8_t)p[2 + j]
-                                           : j < 16        ? (p[2 + j] & 15) - 8
-                                                           : (p[2 + j - 16] >> 4) - 8);
-        }
-    }
-}
 
 /* ---- LINEAR ---- */
-static void linear_case(const mnk_row *row, int64_t k, int64_t n, int64_t r) {
-    const mnk_linear *kern = row->linear;
-    uint64_t rb = (uint64_t)k / block_elems(row->dtype) * block_bytes(row->dtype);
-    int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-    uint8_t *w0 = malloc(rb * (uint64_t)n + 2), *w = w0 + (row->dtype == MN_F32 ? 0 : 2),
-            *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
-    double *wv = malloc(sizeof *wv * (size_t)(k * n)), *xv = malloc(sizeof *xv * (size_t)(k * r)),
-           *want = calloc((size_t)(n * r), sizeof *want);
-    float *x = malloc(sizeof *x * (size_t)(k * r)), *y = malloc(sizeof *y * (size_t)(n * r)),
-          *one = malloc(sizeof *one * (size_t)n);
-    uint64_t pb = kern->panel_bytes(k) / 64 * 64 + 64;
+
+/* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address where the type allows it. */
+static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
+    const mn_dtype t = case_dtype(type);
+    const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
+    mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
+    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (uint64_t)n * 4 + 2);
+    uint64_t s = next_u32();
+    p += type == MN_F32 ? 0 : 2;
+    case_random_weight(type, n, k, &s, p);
+    w.data = p, p += bytes;
+    if (type == MN_MXFP4_SPLIT) w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
+    if (type == MN_F8_E4M3_128) w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
+    if (t.n_planes == 3) {
+        w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
+        w.bias = w.scale, w.bias.data = p + 2 * blocks * (uint64_t)n;
+    }
+    if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
+        w.scale = (mnc_extra){.data = p, .row_bytes = 4, .step = 0, .dtype = MN_F32};
+        for (int64_t i = 0; i < n; i++) {
+            float f = 0.01f + 0.002f * (float)i;
+            memcpy(p + 4 * i, &f, 4);
+        }
+    }
+    return w;
+}
+
+static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r,
+                          float *y, void *panel, uint64_t panel_bytes) {
+    mnk_pair pair[33];
+    for (int64_t i = 0; i < r; i++) pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
+    memset(panel, 0xff, panel_bytes);
+    mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
+}
+
+static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_t k, int64_t n, int64_t r) {
+    const mnk_linear *kern = mnk_find_linear(type, precision, level, r);
+    const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
+    uint8_t *memory, *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
+    const mnc_weight w = random_weight(type, n, k, &memory);
+    float *wv = malloc(sizeof *wv * (size_t)(k * n)), *x = malloc(sizeof *x * (size_t)(k * r)),
+          *y = malloc(sizeof *y * (size_t)(n * r)), *one = malloc(sizeof *one * (size_t)n);
+    double *xv = malloc(sizeof *xv * (size_t)(k * r)), *want = calloc((size_t)(n * r), sizeof *want), nx = 0, nw = 0;
+    uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(k) : 0) / 64 * 64 + 64;
     void *panel = aligned_alloc(64, pb);
-    fill(row->dtype, w, wv, k * n);
+    for (int64_t i = 0; i < n; i++) ref_row(&w, i, wv + i * k);
     for (int64_t i = 0; i < k * r; i++) xv[i] = x[i] = uniform();
     if (kern->quantised_x)
         for (int64_t i = 0; i < r; i++) {
@@ -141,33 +156,30 @@ static void linear_case(const mnk_row *row, int64_t k, int64_t n, int64_t r) {
         memcpy(xq, x, (size_t)(r * ldx));
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < n; j++)
-            for (int64_t c = 0; c < k; c++) want[i * n + j] += xv[i * k + c] * wv[j * k + c];
-    mnc_weight wt = {.dtype = {row->dtype, block_elems(row->dtype), block_bytes(row->dtype), 1},
-                     .data = w,
-                     .rows = n,
-                     .cols = k,
-                     .row_bytes = rb};
+            for (int64_t c = 0; c < k; c++) want[i * n + j] += xv[i * k + c] * (double)wv[j * k + c];
+    for (int64_t i = 0; i < k * r; i++) nx += xv[i] * xv[i];
+    for (int64_t i = 0; i < k * n; i++) nw += (double)wv[i] * (double)wv[i];
     memset(y, 0xff, sizeof *y * (size_t)(n * r));
-    memset(panel, 0xff, pb);
-    mnk_linear_rows(kern, &wt, xq, ldx, r, y, n, 0, n, panel);
+    multiply_rows(kern, &w, xq, ldx, r, y, panel, pb);
     double e = rel_l2(y, want, n * r) * norm(want, n * r),
-           by = norm(xv, k * r) * norm(wv, k * n) / sqrt((double)k); /* a single output may cancel */
+           by = sqrt(nx * nw / (double)k); /* a single output may cancel */
     check(e < 2e-6 * by, "error", kern->name, k, n, r, e / by);
     for (int64_t i = 0; i<r; i += r> 1 ? r - 1 : 1) { /* first and last row alone */
-        memset(panel, 0xff, pb);
-        mnk_linear_rows(kern, &wt, xq + i * ldx, ldx, 1, one, n, 0, n, panel);
-        if (!kern->quantised_x)
-            check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k, n, r, (double)i);
+        const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
+        if (few->quantised_x) break;
+        multiply_rows(few, &w, xq + i * ldx, ldx, 1, one, panel, pb);
+        check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k, n, r, (double)i);
     }
-    free(w0), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one), free(panel);
+    free(memory), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one), free(panel);
 }
-static void linear_row(const mnk_row *row) {
-    static const int64_t blocks[] = {32, 96, 288, 1056, 2080}, floats[] = {1, 7, 33, 64, 1030, 2083},
-                         ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
-    bool b = block_elems(row->dtype) > 1;
-    for (size_t i = 0; i < (b ? 5 : 6); i++)
+static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
+    static const int64_t blocks[] = {1, 3, 9, 33, 65}, floats[] = {1, 7, 33, 64, 1030, 2083}, ns[] = {1, 3, 17, 50, 70},
+                         rs[] = {1, 2, 4, 7, 33};
+    const int64_t e = case_dtype(type).block_elems, most = e > 128 ? 3 : e > 32 ? 4 : 5;
+    for (int64_t i = quick; i < (e > 1 ? most : 6); i++)
         for (int j = 0; j < 5; j += 1 + quick)
-            for (int l = quick; l < 5; l += 1 + quick) linear_case(row, b ? blocks[i] : floats[i], ns[j], rs[l]);
+            for (int l = quick; l < 5; l += 1 + quick)
+                linear_case(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j], rs[l]);
 }
 
 /* ---- vectors and small ops ---- */
@@ -226,7 +238,7 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     double *want = malloc(sizeof *want * (size_t)n);
     mn_node node = {.n_in = 3, .n_out = 1};
     mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = g, .rows = 1, .cols = d};
-    uint64_t attr[2];
+    uint64_t attr[2] = {0};
     for (int64_t i = 0; i < n; i++) a[i] = 8 * uniform() + 1, b[i] = uniform();
     for (int64_t i = 0; i < d; i++) g[i] = uniform();
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 2};
@@ -421,16 +433,19 @@ static void attention(int32_t level, const char *name) {
 static void caps(void) {
     static const int32_t levels[] = {MNK_GENERIC, MNK_AVX2, MNK_AVX512,  MNK_AVX512VNNI,
                                      MNK_AMX,     MNK_NEON, MNK_NEON_DOT};
-    static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
+    uint32_t n;
+    const mnk_set *sets = mnk_sets(&n);
     for (int l = 0; l < 7; l++)
-        for (int t = 0; t < 5; t++)
-            for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8; p++) {
-                const mnk_row *r = mnk_find(MN_OP_LINEAR, types[t], p, levels[l]);
-                bool ok = r && r->isa <= levels[l] &&
-                          (r->isa == MNK_GENERIC || (r->isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
-                check(ok && r->linear->quantised_x == (p == MN_PRECISION_A8 && block_elems(types[t]) > 1), "choice",
-                      mnk_isa_name(levels[l]), types[t], p, 0, 0);
-            }
+        for (uint32_t t = 1; t < MNK_N_TYPES; t++)
+            for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t); p++)
+                for (int64_t r = 1; r < 100; r += 90) {
+                    const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
+                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm), mine = false;
+                    for (uint32_t i = 0; i < n; i++)
+                        mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&
+                                (sets[i].isa == MNK_GENERIC || (sets[i].isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
+                    check(ok && mine, "choice", mnk_isa_name(levels[l]), t, p, r, 0);
+                }
     check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC &&
               mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC,
           "cap of another family", "", 0, 0, 0, 0);
@@ -442,23 +457,22 @@ static void caps(void) {
 int main(int argc, char **argv) {
     uint32_t n;
     quick = argc > 1 && !strcmp(argv[1], "quick");
-    const mnk_row *rows = mnk_rows(&n);
+    const mnk_set *sets = mnk_sets(&n);
     int32_t level = mnk_cpu_level();
     caps();
     for (uint32_t i = 0; i < n; i++) {
-        if (rows[i].isa > level || (quick && rows[i].isa == MNK_GENERIC))
-            continue; /* those are tested where it is fast */
-        if (rows[i].linear) {
-            linear_row(&rows[i]);
-            continue;
-        }
-        const mnk_vector *v = rows[i].vector;
+        if (sets[i].isa > level || (quick && sets[i].isa == MNK_GENERIC)) continue; /* tested where it is fast */
+        for (uint32_t t = 0; t < MNK_N_TYPES; t++)
+            if (sets[i].linear[t])
+                linear_row(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT, sets[i].isa);
+        const mnk_vector *v = sets[i].vector;
+        if (!v) continue;
         halves(v);
         exps(v);
         small_ops(v, 3, 64);
         small_ops(v, 2, 1111);
         small_ops(v, 5, 7);
-        attention(rows[i].isa, v->name);
+        attention(sets[i].isa, v->name);
     }
     printf("test_rows: level %s, %d checks, %d failed\n", mnk_isa_name(level), n_checks, n_failed);
     return n_failed > 0;
