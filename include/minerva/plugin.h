@@ -361,7 +361,7 @@ typedef struct {
     const mn_graph *graph;
     uint32_t node_lo, node_hi;
     const int64_t *symbol_max;          /* [n_symbols] */
-    mn_weights *weights;                /* shared by all programs of the device */
+    mn_weights *weights;                /* the segment's set; programs of one segment may share it */
     mn_str cache;                       /* what program_save gave earlier, or empty */
     uint32_t kv_dtype, flags;           /* kv_dtype: MN_F32, MN_F16, ..., MN_DTYPE_NONE = f32 in class exact, else f16; flags: MN_COMPILE_* */
 } mn_compile;
@@ -445,7 +445,7 @@ typedef struct {
     mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);  /* a tensor that the segment does not read: MN_OK */
     mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);   /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     void (*weights_free)(mn_weights *);
-    /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device */
+    /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device. Not asked of a segment that has neither. */
     mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *, mn_error *);
     mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *, uint32_t n, uint32_t stride, mn_error *);
     /* programs: compiled once for all symbol values within bounds. A context owns scratch and captured graphs. */
@@ -486,7 +486,7 @@ typedef struct {
  *   minerva.norm.offset    FLOAT                        added to every norm weight (Gemma: 1 unless baked in) */
 typedef struct {
     uint32_t size, flags;
-    mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);  /* reads headers only */
+    mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);  /* reads headers only; the array of files is valid during the call, here and in open */
     mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **, mn_error *);
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *); /* native: the file's own key; MN_END past the last */
     mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *);                      /* MN_END past the last */
