@@ -101,12 +101,19 @@ static void unknown_model(config_reader *c, const char *key, const char *found) 
                         MN_STR_ARG(c->file->name), key, found, (int)known.len, known.ptr ? known.ptr : "");
 }
 
+static void fill_defaults(config_reader *c) {
+    for (const key_default *d = c->family->defaults; d && d->key && !c->status; d++)
+        if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) && !cJSON_AddNumberToObject(c->root, d->key, d->value))
+            c->status = mn_fail_memory(c->err);
+}
+
 /* Models with vision keep the text model's keys in a section of their own. */
 static void enter_text(config_reader *c) {
-    const cJSON *text = json_get(c->root, "text_config");
+    cJSON *text = cJSON_GetObjectItemCaseSensitive(c->root, "text_config");
     if (!cJSON_IsObject(text) || !json_get(text, "model_type")) return;
     c->root = text;
     c->nested = true;
+    c->status = json_unique(c->parsed->host, c->file, text, c->err);
 }
 
 static void read_architecture(config_reader *c) {
@@ -128,6 +135,7 @@ static void read_architecture(config_reader *c) {
         return;
     }
     c->arch = c->family->arch;
+    fill_defaults(c);
     config_put_str(c, "general.architecture", "", "model_type", c->arch);
     config_put_str(c, "general.name", "", "_name_or_path", config_str(c, c->root, "", "_name_or_path", type));
 }
@@ -142,29 +150,42 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
     return v;
 }
 
-static void read_heads(config_reader *c, const size_keys *k) {
-    const char *embd = key_of(k->n_embd, "hidden_size"), *heads = key_of(k->n_head, "num_attention_heads");
-    c->n_head = put_size(c, "attention.head_count", heads, 65536);
-    c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &c->n_head);
-    if (c->status) return;
-    if (c->n_head % c->n_head_kv) {
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
-                            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
-        return;
+/* What the first layer's matrix says where config.json does not: its rows in units; else fallback. */
+static int64_t by_matrix(const config_reader *c, const char *ending, int64_t unit, int64_t fallback) {
+    for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
+        const mn_parsed_tensor *t = &c->parsed->tensors[i];
+        if (mn_str_ends(t->native, ending) && t->n_dim == 2 && t->dim[0] % unit == 0) return t->dim[0] / unit;
     }
-    if (!json_get(c->root, "head_dim") && c->n_embd % c->n_head) {
+    return fallback;
+}
+
+static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
+    int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
+    if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
         c->status =
             mn_fail(c->err, MN_BAD_FILE,
                     "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld (there is no 'head_dim')",
                     MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads, (long long)c->n_head);
         return;
     }
-    int64_t share = c->n_embd / c->n_head;
+    if (!share) share = c->n_embd / c->n_head;
     c->head_dim = config_int(c, c->root, "", "head_dim", 1, 65536, &share);
-    config_put_int(c, "attention.head_count_kv", "", "num_key_value_heads", c->n_head_kv);
     config_put_int(c, "attention.key_length", "", "head_dim", c->head_dim);
     config_put_int(c, "attention.value_length", "", "head_dim", c->head_dim);
+}
+
+static void read_heads(config_reader *c, const size_keys *k) {
+    const char *embd = key_of(k->n_embd, "hidden_size"), *heads = key_of(k->n_head, "num_attention_heads");
+    c->n_head = put_size(c, "attention.head_count", heads, 65536);
+    if (!c->status) read_head_dim(c, embd, heads);
+    if (c->status) return;
+    const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
+    c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &said);
+    if (!c->status && c->n_head % c->n_head_kv)
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
+                            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
+    config_put_int(c, "attention.head_count_kv", "", "num_key_value_heads", c->n_head_kv);
 }
 
 static void read_sizes(config_reader *c) {
@@ -177,7 +198,7 @@ static void read_sizes(config_reader *c) {
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
     config_put_int(c, "feed_forward_length", "", ff,
                    config_int(c, c->root, "", ff, 1, 1 << 26, k->n_ff ? &four : NULL));
-    put_size(c, "vocab_size", "vocab_size", 1 << 26);
+    if (json_get(c->root, "vocab_size")) put_size(c, "vocab_size", "vocab_size", 1 << 26);
     read_heads(c, k);
     config_put_float(c, c->family->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", "",
                      eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
@@ -186,14 +207,38 @@ static void read_sizes(config_reader *c) {
 static void read_act(config_reader *c) {
     const char *own = c->family->keys ? c->family->keys->act : NULL;
     const char *key = own && json_get(c->root, own) ? own : "hidden_act"; /* Gemma has had both */
-    /* Gemma's first configs say "gelu" and mean its tanh form. */
-    const char *fallback = c->family->norm_offset > 0 ? "gelu_pytorch_tanh" : "silu";
-    const char *act = config_str(c, c->root, "", key, fallback);
-    if (c->family->norm_offset > 0 && !strcmp(act, "gelu")) act = "gelu_pytorch_tanh";
+    const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
+    if (c->family->norm_offset > 0 && !strcmp(act, "gelu")) act = c->family->act; /* so say Gemma's first configs */
     config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
-/* ---- sliding window ---- */
+/* ---- layers without rotation, sliding window ---- */
+
+static void put_layers(config_reader *c, const char *key, const char *native, const int64_t *layers) {
+    mn_value *v = config_put(c, key, "", native);
+    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = layers, v->n = (uint64_t)c->n_layer;
+}
+
+static int64_t *new_layers(config_reader *c) {
+    int64_t *layers = c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *layers);
+    if (!layers && !c->status) c->status = mn_fail_memory(c->err);
+    return layers;
+}
+
+/* no_rope_layers: 1 where a layer rotates; else every no_rope_layer_interval-th does not. */
+static void read_no_rope(config_reader *c) {
+    const cJSON *list = json_get(c->root, "no_rope_layers");
+    if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer))
+        config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
+    const int64_t four = 4, every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
+    int64_t *none = new_layers(c), i = 0;
+    if (!none) return;
+    for (i = 0; i < c->n_layer; i++) none[i] = (i + 1) % every == 0;
+    i = 0;
+    for (const cJSON *n = list ? list->child : NULL; n; n = n->next) none[i++] = !(cJSON_IsNumber(n) && n->valueint);
+    c->no_rope = none;
+    put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
+}
 
 /* By layer_types, one per layer; how many slide. -1 = the key is absent. */
 static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
@@ -215,39 +260,39 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     return n_sliding;
 }
 
-/* Without layer_types: Gemma 3 has a period; of Gemma 2 and GPT-OSS every second layer slides; of Qwen those from
- * max_window_layers on; of the others all. */
+/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 all but every sixth, of Qwen2 and Qwen3 those
+ * from max_window_layers on, of SmolLM3 those that do not rotate, of the others all. */
 static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     const char *arch = c->arch;
-    const bool qwen = !strncmp(arch, "qwen", 4) || !strcmp(arch, "smollm3");
+    const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"), by_rope = !strcmp(arch, "smollm3");
     int64_t period = !strcmp(arch, "gemma3") ? 6 : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2 : 0, n = 0;
     int64_t first = 0;
     period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
-    if (qwen) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
-    for (int64_t i = 0; i < c->n_layer; i++) n += slides[i] = i >= first && (!period || i % period < period - 1);
+    if (counts) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
+    for (int64_t i = 0; i < c->n_layer; i++)
+        n += slides[i] = by_rope ? c->no_rope[i] : i >= first && (!period || i % period < period - 1);
     return n;
 }
 
 static void read_window(config_reader *c) {
     const cJSON *window = json_get(c->root, "sliding_window");
-    const bool asks = json_get(c->root, "use_sliding_window") != NULL || !strncmp(c->arch, "qwen", 4);
+    const bool asks = json_get(c->root, "use_sliding_window") || !strncmp(c->arch, "qwen", 4) || c->no_rope;
     if (c->status || !window || (asks && !config_bool(c, "use_sliding_window", false))) return;
     int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
-    int64_t *slides = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *slides);
-    if (!slides && !c->status) c->status = mn_fail_memory(c->err);
-    if (c->status) return;
+    int64_t *slides = new_layers(c);
+    if (!slides) return;
     int64_t n = sliding_by_types(c, slides);
     if (n < 0) n = sliding_by_rule(c, slides);
     if (c->status || !n) return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", size);
-    mn_value *v = config_put(c, "attention.sliding_window_pattern", "", "layer_types");
-    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = slides, v->n = (uint64_t)c->n_layer;
+    put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
 }
 
 static void read_all(config_reader *c) {
     read_architecture(c);
     if (!c->status) read_sizes(c);
     if (c->status) return;
+    if (!strcmp(c->arch, "smollm3")) read_no_rope(c);
     read_window(c);
     config_read_rope(c);
     read_act(c);

@@ -14,9 +14,16 @@ static void put_if(config_reader *c, const char *key, const char *native, double
         config_put_float(c, key, "", native, config_float(c, c->root, "", native, lo, hi, &zero));
 }
 
+static void refuse_true(config_reader *c, const char *key) {
+    if (config_bool(c, key, false) && !c->status)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is true, which is unsupported; expected false",
+                            MN_STR_ARG(c->file->name), key);
+}
+
 static void gemma(config_reader *c) {
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+    refuse_true(c, "use_bidirectional_attention");
     if (!json_get(c->root, "query_pre_attn_scalar")) return;
     const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
     config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
@@ -38,8 +45,6 @@ static void put_experts(config_reader *c) {
                    config_int(c, c->root, "", "num_experts_per_tok", 1, n > 0 ? n : 1, NULL));
 }
 
-static void mixtral(config_reader *c) { put_experts(c); }
-
 static void qwen3_moe(config_reader *c) {
     put_experts(c);
     config_put_int(c, "expert_feed_forward_length", "", "moe_intermediate_size",
@@ -47,17 +52,18 @@ static void qwen3_moe(config_reader *c) {
     config_put_bool(c, "expert_weights_norm", "norm_topk_prob", config_bool(c, "norm_topk_prob", false));
 }
 
-static void gpt_oss(config_reader *c) {
-    static const double seven = 7;
-    put_experts(c);
-    const double limit = config_float(c, c->root, "", "swiglu_limit", -DBL_MAX, DBL_MAX, &seven);
-    if (limit < 7 || limit > 7) config_fail(c, "", "swiglu_limit", json_get(c->root, "swiglu_limit"), "7");
+/* A constant of the graph, which config.json may repeat. */
+static void expect_number(config_reader *c, const char *key, double value) {
+    const double found = config_float(c, c->root, "", key, -DBL_MAX, DBL_MAX, &value);
+    if (c->status || !(found < value || found > value)) return;
+    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g", MN_STR_ARG(c->file->name), key,
+                        found, value);
 }
 
-static void refuse_true(config_reader *c, const char *key) {
-    if (config_bool(c, key, false) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is true, which is unsupported; expected false",
-                            MN_STR_ARG(c->file->name), key);
+static void gpt_oss(config_reader *c) {
+    put_experts(c);
+    expect_number(c, "swiglu_limit", 7);
+    expect_number(c, "swiglu_alpha", 1.702);
 }
 
 static void phi(config_reader *c) { refuse_true(c, "qk_layernorm"); }
@@ -71,20 +77,6 @@ static void gpt2(config_reader *c) {
     refuse_true(c, "scale_attn_by_inverse_layer_idx");
     if (!config_bool(c, "scale_attn_weights", true))
         config_put_float(c, "attention.scale", "", "scale_attn_weights", 1);
-}
-
-/* no_rope_layers: 1 where a layer rotates. */
-static void smollm3(config_reader *c) {
-    const cJSON *list = json_get(c->root, "no_rope_layers");
-    int64_t i = 0;
-    if (!list) return;
-    int64_t *none = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *none);
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer)
-        config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
-    if (!none && !c->status) c->status = mn_fail_memory(c->err);
-    for (const cJSON *n = list->child; n && !c->status; n = n->next, i++) none[i] = !(cJSON_IsNumber(n) && n->valueint);
-    mn_value *v = config_put(c, "rope.no_rope_layers", "", "no_rope_layers");
-    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = none, v->n = (uint64_t)c->n_layer;
 }
 
 /* ---- names ---- */
@@ -147,36 +139,77 @@ static const size_keys gpt2_keys = {
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
 
+/* ---- what files in the field leave out: the defaults of Transformers' classes ---- */
+
+static const key_default llama_defaults[] = {{"max_position_embeddings", 2048}, {0}};
+static const key_default mistral_defaults[] = {{"sliding_window", 4096}, {0}};
+static const key_default mixtral_defaults[] = {{"num_experts_per_tok", 2}, {"rms_norm_eps", 1e-5}, {0}};
+static const key_default qwen2_defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}, {0}};
+static const key_default qwen3_defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}, {0}};
+static const key_default qwen3_moe_defaults[] = {
+    {"sliding_window", 4096}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {0}};
+static const key_default phi_defaults[] = {{"layer_norm_eps", 1e-5}, {0}};
+static const key_default phi3_defaults[] = {{"rms_norm_eps", 1e-5}, {"original_max_position_embeddings", 4096}, {0}};
+static const key_default gemma_defaults[] = {{"max_position_embeddings", 8192}, {"rms_norm_eps", 1e-6}, {0}};
+static const key_default gemma2_defaults[] = {{"num_attention_heads", 8},      {"max_position_embeddings", 8192},
+                                              {"rms_norm_eps", 1e-6},          {"query_pre_attn_scalar", 256},
+                                              {"sliding_window", 4096},        {"attn_logit_softcapping", 50},
+                                              {"final_logit_softcapping", 30}, {0}};
+static const key_default gemma3_defaults[] = {{"num_attention_heads", 8}, {"max_position_embeddings", 131072},
+                                              {"rms_norm_eps", 1e-6},     {"query_pre_attn_scalar", 256},
+                                              {"sliding_window", 4096},   {0}};
+static const key_default gpt_oss_defaults[] = {{"sliding_window", 128},
+                                               {"max_position_embeddings", 131072},
+                                               {"rms_norm_eps", 1e-5},
+                                               {"num_experts_per_tok", 4},
+                                               {0}};
+static const key_default olmo2_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
+static const key_default granite_defaults[] = {{"max_position_embeddings", 2048}, {"attention_multiplier", 1}, {0}};
+static const key_default stablelm_defaults[] = {{"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
+static const key_default gpt2_defaults[] = {{"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
+
 /* ---- families ---- */
 
 static const struct model_family families[] = {
-    {.model_type = "llama", .class_name = "LlamaForCausalLM", .arch = "llama"},
-    {.model_type = "mistral", .class_name = "MistralForCausalLM", .arch = "llama"},
+    {.model_type = "llama", .class_name = "LlamaForCausalLM", .arch = "llama", .defaults = llama_defaults},
+    {.model_type = "mistral", .class_name = "MistralForCausalLM", .arch = "llama", .defaults = mistral_defaults},
     {.model_type = "mixtral",
      .class_name = "MixtralForCausalLM",
      .arch = "llama",
+     .defaults = mixtral_defaults,
+     .rope_theta = 1e6,
      .own = moe_names,
      .fused = FUSED_HALVES,
-     .extra = mixtral},
-    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2"},
-    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3"},
+     .extra = put_experts},
+    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2", .defaults = qwen2_defaults},
+    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3", .defaults = qwen3_defaults},
     {.model_type = "qwen3_moe",
      .class_name = "Qwen3MoeForCausalLM",
      .arch = "qwen3moe",
+     .defaults = qwen3_moe_defaults,
      .own = moe_names,
      .fused = FUSED_HALVES,
      .extra = qwen3_moe},
     {.model_type = "phi",
      .class_name = "PhiForCausalLM",
      .arch = "phi2",
+     .defaults = phi_defaults,
+     .act = "gelu_new",
+     .rotary = 0.5,
      .own = phi_names,
      .keys = &layer_norm_keys,
      .layer_norm = true,
      .extra = phi},
-    {.model_type = "phi3", .class_name = "Phi3ForCausalLM", .arch = "phi3", .own = phi3_names},
+    {.model_type = "phi3",
+     .class_name = "Phi3ForCausalLM",
+     .arch = "phi3",
+     .defaults = phi3_defaults,
+     .own = phi3_names},
     {.model_type = "gemma",
      .class_name = "GemmaForCausalLM",
      .arch = "gemma",
+     .defaults = gemma_defaults,
+     .act = "gelu_pytorch_tanh",
      .keys = &gemma_keys,
      .tied = true,
      .norm_offset = 1,
@@ -184,6 +217,8 @@ static const struct model_family families[] = {
     {.model_type = "gemma2",
      .class_name = "Gemma2ForCausalLM",
      .arch = "gemma2",
+     .defaults = gemma2_defaults,
+     .act = "gelu_pytorch_tanh",
      .own = gemma_names,
      .keys = &gemma_keys,
      .tied = true,
@@ -192,6 +227,9 @@ static const struct model_family families[] = {
     {.model_type = "gemma3_text",
      .class_name = "Gemma3ForCausalLM",
      .arch = "gemma3",
+     .defaults = gemma3_defaults,
+     .act = "gelu_pytorch_tanh",
+     .rope_theta = 1e6,
      .own = gemma_names,
      .keys = &gemma_keys,
      .tied = true,
@@ -200,15 +238,32 @@ static const struct model_family families[] = {
     {.model_type = "gpt_oss",
      .class_name = "GptOssForCausalLM",
      .arch = "gpt-oss",
+     .defaults = gpt_oss_defaults,
+     .rope_theta = 150000,
      .own = gpt_oss_names,
      .fused = FUSED_GPT_OSS,
      .extra = gpt_oss},
-    {.model_type = "olmo2", .class_name = "Olmo2ForCausalLM", .arch = "olmo2", .own = olmo2_names},
-    {.model_type = "granite", .class_name = "GraniteForCausalLM", .arch = "granite", .extra = granite},
-    {.model_type = "smollm3", .class_name = "SmolLM3ForCausalLM", .arch = "smollm3", .extra = smollm3},
+    {.model_type = "olmo2",
+     .class_name = "Olmo2ForCausalLM",
+     .arch = "olmo2",
+     .defaults = olmo2_defaults,
+     .own = olmo2_names},
+    {.model_type = "granite",
+     .class_name = "GraniteForCausalLM",
+     .arch = "granite",
+     .defaults = granite_defaults,
+     .extra = granite},
+    {.model_type = "smollm3",
+     .class_name = "SmolLM3ForCausalLM",
+     .arch = "smollm3",
+
+     .tied = true,
+     .rope_theta = 2e6},
     {.model_type = "stablelm",
      .class_name = "StableLmForCausalLM",
      .arch = "stablelm",
+     .defaults = stablelm_defaults,
+     .rotary = 0.25,
      .own = stablelm_names,
      .keys = &layer_norm_keys,
      .layer_norm = true,
@@ -216,6 +271,8 @@ static const struct model_family families[] = {
     {.model_type = "gpt2",
      .class_name = "GPT2LMHeadModel",
      .arch = "gpt2",
+     .defaults = gpt2_defaults,
+     .act = "gelu_new",
      .own = gpt2_names,
      .keys = &gpt2_keys,
      .layer_norm = true,

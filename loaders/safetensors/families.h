@@ -8,6 +8,12 @@ typedef struct {
     const char *native, *canonical;
 } name_pair;
 
+/* What a configuration's class has when config.json leaves the key out; null is a value. */
+typedef struct {
+    const char *key;
+    double value;
+} key_default;
+
 /* The keys of config.json where they are not the usual ones. */
 typedef struct {
     const char *n_ctx, *n_embd, *n_layer, *n_head, *n_ff, *act, *eps;
@@ -21,11 +27,14 @@ typedef enum {
 
 struct model_family {
     const char *model_type, *class_name, *arch;
-    const name_pair *own;  /* names in a layer that differ from the usual ones, ended by {0} */
-    const size_keys *keys; /* NULL: the usual ones */
-    bool layer_norm;       /* eps is a layer norm's */
-    bool tied;             /* when config.json does not say */
-    bool conv1d;           /* matrices of layers are stored [in, out] */
+    const name_pair *own;        /* names in a layer that differ from the usual ones, ended by {0} */
+    const size_keys *keys;       /* NULL: the usual ones */
+    const key_default *defaults; /* ended by {0} */
+    const char *act;             /* when config.json does not say; NULL: silu */
+    double rope_theta, rotary;   /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
+    bool layer_norm;             /* eps is a layer norm's */
+    bool tied;                   /* when config.json does not say */
+    bool conv1d;                 /* matrices of layers are stored [in, out] */
     fused_experts fused;
     double norm_offset;
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */

@@ -195,12 +195,17 @@ static void drop_tensors(mn_parsed *p, bool tied) {
     p->n_tensors = kept;
 }
 
-static mn_status read_tensors(mn_parsed *p, folder dir, model_join join, const model_facts *facts, mn_error *err) {
+/* All tensors under their own names, as stored. */
+static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
     mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
-    if (!status) status = mn_parsed_check_tensors(p, err);
+    return status ? status : mn_parsed_check_tensors(p, err);
+}
+
+/* From the checkpoint's tensors to the canonical ones. */
+static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts, mn_error *err) {
     drop_tensors(p, false);
-    if (!status && join) status = join(p, facts, err);
+    mn_status status = join ? join(p, facts, err) : MN_OK;
     if (!status) status = layout_read(p, facts, err);
     if (!status) status = name_tensors(p, facts->family, err);
     if (!status) status = mn_parsed_join(p, err);
@@ -215,8 +220,9 @@ static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error 
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
         return mn_fail(err, MN_BAD_FILE,
                        "config.json is missing: weights alone do not say what model this is; expected it beside them");
-    mn_status status = config ? config_read(p, config, &facts, err) : read_unindexed(p, dir, err);
-    if (!status && config) status = read_tensors(p, dir, join, &facts, err);
+    mn_status status = read_tensors(p, dir, err);
+    if (!status) status = config_read(p, config, &facts, err);
+    if (!status) status = make_canonical(p, join, &facts, err);
     cJSON_Delete(facts.config);
     return status;
 }

@@ -1,5 +1,5 @@
 /* rope.c -- rotary position keys of config.json: `rope_theta` and `rope_scaling`, or the newer `rope_parameters`. */
-#include "safetensors.h"
+#include "families.h"
 #include <string.h>
 
 /* Where the parameters are: an object (or NULL) and the path in front of its keys for messages. */
@@ -172,12 +172,14 @@ void config_read_rope(config_reader *c) {
     const char *in;
     section s = find_section(c);
     if (c->status) return;
-    double theta = either(c, s, "rope_theta", 1e-3, 1e15, 10000, &in); /* 10000: what the first configs leave out */
+    const double rotary = c->family->rotary > 0 ? c->family->rotary : 1,
+                 base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
+    double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
     if (json_get(c->root, "rope_local_base_freq")) /* Gemma 3's first configs */
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
-    double part = either(c, s, "partial_rotary_factor", 1e-6, 1, 1, &in);
+    double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))
         c->status = mn_fail(c->err, MN_BAD_FILE,

@@ -53,16 +53,18 @@ typedef struct {
     mn_parsed *parsed;
     const mn_file *file;
     mn_error *err;
-    const cJSON *root;
+    cJSON *root;
     const char *arch; /* canonical: "llama" */
     const struct model_family *family;
     bool nested; /* root is the text model's section of the file */
     int64_t n_layer, n_head, n_head_kv, n_embd, head_dim, n_ctx;
+    const int64_t *no_rope; /* per layer; NULL: all rotate */
     bool tied;
     mn_status status;
 } config_reader;
 
-mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err); /* appends the metadata */
+/* Appends the metadata. p has the checkpoint's tensors: their shapes say what config.json leaves out. */
+mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err);
 
 /* A member of object (a section of the file named `in`, "" = top level, else "rope_parameters." and so on).
  * Absent or null: fallback, or a failure if it is NULL. */

@@ -341,21 +341,20 @@ static void config_bad(void **state) {
             snprintf(members, sizeof members, "%s\"%s\":%s", k ? "\"num_attention_heads\":4," : "", keys[k], bad[i]);
             refuse_with(members, MN_BAD_FILE, keys[k], "config.json");
         }
-    static const char *const required[] = {"max_position_embeddings", "hidden_size", "num_hidden_layers",
-                                           "intermediate_size",       "vocab_size",  "rms_norm_eps"};
-    for (size_t k = 0; k < sizeof required / sizeof *required;
-         k++) { /* each required key renamed, then each wrong value */
+    static const char *const sizes[] = {"max_position_embeddings", "vocab_size",        "hidden_size",
+                                        "num_hidden_layers",       "intermediate_size", "rms_norm_eps"};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) { /* each renamed, then each wrong value */
         char config[2048];
         strcpy(config, CONFIG);
-        char *at = strstr(config, required[k]);
+        char *at = strstr(config, sizes[k]);
         at[0] = 'X';
-        refuse_config(config, MN_BAD_FILE, required[k], "missing");
+        if (k > 1) refuse_config(config, MN_BAD_FILE, sizes[k], "missing"); /* the first two have defaults */
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             if (k == 5 && i == 2) i++; /* a fraction is the right kind there, though too large */
-            char *value = strstr(strcpy(config, CONFIG), required[k]) + strlen(required[k]) + 2, rest[1024];
+            char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2, rest[1024];
             strcpy(rest, value + strcspn(value, ",}"));
             sprintf(value, "%s%s", bad[i], rest);
-            refuse_config(config, MN_BAD_FILE, required[k], "config.json");
+            refuse_config(config, MN_BAD_FILE, sizes[k], "config.json");
         }
     }
 }

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""configs.py MINERVA: config.json and tensor names as other versions of Transformers, and other people, write them.
+
+Each variant of a fixture must give the fixture's golden logits on the device reference."""
+import sys
+import tempfile
+
+import models
+
+LONE = ("transformers_version", "use_cache", "initializer_range", "pad_token_id", "attention_dropout", "_sliding_window_pattern",
+        "attention_bias", "mlp_bias", "pretraining_tp", "no_rope_layer_interval")
+
+
+def old_keys(m):
+    """Transformers 4: rope_theta and rope_scaling at top level, torch_dtype; what can be derived is left out."""
+    c = m.config
+    rope = c.pop("rope_parameters", {})
+    if "full_attention" in rope:  # Gemma 3
+        c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in rope:
+            c[key] = rope.pop(key)
+    if rope.get("rope_type", "default") != "default":
+        c["rope_scaling"] = rope
+        if rope["rope_type"] == "longrope":
+            rope["type"] = rope.pop("rope_type")
+    else:
+        c["rope_scaling"] = None
+    c["torch_dtype"] = c.pop("dtype")
+    for key in LONE:
+        c.pop(key, None)
+    if any("q_proj" in name for name in m.tensors):  # its shape says them
+        c.pop("head_dim", None)
+        c["num_key_value_heads"] = None
+
+
+def new_keys(m):
+    """Transformers 5 as it writes Llama: everything rotary in rope_parameters."""
+    c = m.config
+    if "rope_parameters" in c:
+        return
+    rope = dict(c.pop("rope_scaling", None) or {"rope_type": "default"})
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in c:
+            rope[key] = c.pop(key)
+    c["rope_parameters"] = rope
+
+
+def drop(*keys):
+    def change(m):
+        for key in keys:
+            m.config.pop(key, None)
+    return change
+
+
+def put(**values):
+    return lambda m: m.config.update(values)
+
+
+def rename(m, change):
+    m.tensors = {change(name): t for name, t in m.tensors.items()}
+
+
+def prefix(old, new):
+    return lambda m: rename(m, lambda s: new + s[len(old):] if s.startswith(old) else s)
+
+
+def nested(m):
+    """The text part of a model that also sees."""
+    text = dict(m.config, architectures=None)
+    m.config = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text, "image_token_index": 262144,
+                "vision_config": {"hidden_size": 32, "model_type": "siglip_vision_model"}}
+    m.tensors["vision_tower.vision_model.embeddings.patch_embedding.bias"] = ("F32", [4], bytes(16))
+    m.tensors["multi_modal_projector.mm_input_projection_weight"] = ("F32", [2, 4], bytes(32))
+
+
+def nested_old(m):
+    prefix("model.", "language_model.model.")(m)
+    nested(m)
+
+
+def nested_new(m):
+    prefix("model.", "model.language_model.")(m)
+    nested(m)
+    rename(m, lambda s: "model." + s if s.startswith(("vision", "multi")) else s)
+
+
+def lm_head_too(m):
+    """Tied, and the output matrix is stored all the same."""
+    kind, shape, raw = m.tensors["model.embed_tokens.weight"]
+    m.tensors["lm_head.weight"] = (kind, shape, raw)
+
+
+def fused_experts(m):
+    """One tensor for all experts of a layer, gates before ups, as Transformers 5 holds them."""
+    found = {}
+    for name in list(m.tensors):
+        head, mark, rest = name.partition(".experts.")
+        if mark and rest[0].isdigit():
+            number, _, which = rest.partition(".")
+            which = which.split(".")[0]
+            which = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}[which]
+            found.setdefault(head, {})[int(number), which] = m.tensors.pop(name)
+    for head, of in found.items():
+        n = len(of) // 3
+        layer = head.rsplit(".", 1)[0]
+        kind, (f, d), _ = of[0, "gate"]
+        m.tensors[layer + ".mlp.experts.gate_up_proj"] = (kind, [n, 2 * f, d], b"".join(of[e, w][2] for e in range(n) for w in ("gate", "up")))
+        m.tensors[layer + ".mlp.experts.down_proj"] = (kind, [n, d, f], b"".join(of[e, "down"][2] for e in range(n)))
+    rename(m, lambda s: s.replace(".block_sparse_moe.gate.", ".mlp.gate."))
+    assert found
+
+
+def key_named(old, new):
+    def change(m):
+        if old in m.config:
+            m.config[new] = m.config.pop(old)
+    return change
+
+
+def causal_masks(m):
+    """The first GPT-2 files keep their masks, and name no transformer."""
+    rename(m, lambda s: s[len("transformer."):] if s.startswith("transformer.") else s)
+    m.config["n_ctx"] = m.config["n_positions"]
+    for i in range(m.config["n_layer"]):
+        m.tensors["h.%d.attn.bias" % i] = ("F32", [1, 1, 4, 4], bytes(64))
+        m.tensors["h.%d.attn.masked_bias" % i] = ("F32", [1], bytes(4))
+
+
+def inverse_frequencies(m):
+    m.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", [8], bytes(32))
+
+
+EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama3-rope",
+         "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
+         "qwen3", "qwen3-moe", "qwen3-moe-raw", "smollm3", "stablelm", "stablelm-parallel"]
+VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys", new_keys) for name in EVERY] + [
+    ("gemma", "hidden_act gelu", put(hidden_act="gelu", hidden_activation=None)),
+    ("gemma", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_act", "vocab_size")),
+    ("gemma2", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_activation", "layer_types", "vocab_size")),
+    ("gemma3", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_activation", "layer_types", "vocab_size")),
+    ("gemma3", "period", lambda m: (drop("layer_types")(m), put(sliding_window_pattern=6)(m))),
+    ("gemma3", "text part, first names", nested_old),
+    ("gemma3", "text part, new names", nested_new),
+    ("gemma3", "text part, old keys", lambda m: (old_keys(m), nested_old(m))),
+    ("gemma3", "lm_head", lm_head_too),
+    ("granite", "lm_head", lm_head_too),
+    ("gpt-oss", "defaults left out", drop("layer_types", "rms_norm_eps", "tie_word_embeddings", "swiglu_limit")),
+    ("gpt-oss", "expert count", key_named("num_local_experts", "num_experts")),
+    ("gpt2", "first files", causal_masks),
+    ("gpt2", "defaults left out", drop("n_inner", "layer_norm_epsilon", "tie_word_embeddings", "activation_function")),
+    ("llama", "rotary tables", inverse_frequencies),
+    ("llama", "defaults left out", drop("tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias", "bos_token_id", "eos_token_id")),
+    ("llama3-rope", "tied, not said", drop("tie_word_embeddings")),
+    ("mistral-plain", "sliding_window null", put(sliding_window=None)),
+    ("mistral-window", "layer_types", put(layer_types=["sliding_attention"] * 2)),
+    ("mixtral", "fused experts", fused_experts),
+    ("mixtral-top3", "fused experts", fused_experts),
+    ("mixtral", "expert count", key_named("num_local_experts", "num_experts")),
+    ("phi2-wide", "defaults left out", drop("layer_norm_eps", "hidden_act", "qk_layernorm", "tie_word_embeddings")),
+    ("phi3", "first name of longrope", lambda m: (old_keys(m), m.config["rope_scaling"].update(type="su"))),
+    ("phi3-long", "original length at top level", lambda m: m.config["rope_parameters"].pop("original_max_position_embeddings", None)),
+    ("qwen2", "window not used", put(use_sliding_window=False, sliding_window=8, max_window_layers=0, layer_types=None)),
+    ("qwen2-window", "no layer_types", drop("layer_types")),
+    ("qwen3-moe", "expert count", key_named("num_local_experts", "num_experts")),
+    ("qwen3-moe-raw", "expert count", key_named("num_local_experts", "num_experts")),
+    ("qwen3-moe-raw", "norm_topk_prob left out", drop("norm_topk_prob")),
+    ("qwen3-moe", "fused experts", fused_experts),
+    ("qwen3-moe-raw", "fused experts", fused_experts),
+    ("smollm3", "layers left out", drop("layer_types", "tie_word_embeddings", "rope_parameters", "use_sliding_window", "sliding_window")),
+    ("stablelm", "defaults left out", drop("rope_parameters", "layer_norm_eps", "hidden_act", "use_parallel_residual", "qk_layernorm", "tie_word_embeddings")),
+    ("stablelm-parallel", "defaults left out", drop("layer_norm_eps", "tie_word_embeddings")),
+]
+
+
+def main():
+    minerva, wanted = sys.argv[1], sys.argv[2:]
+    for name, what, change in VARIANTS:
+        if wanted and name not in wanted:
+            continue
+        m = models.fixture(name)
+        change(m)
+        prompt, want = models.golden(name)
+        with tempfile.TemporaryDirectory() as folder:
+            models.same("%s: %s" % (name, what), models.logits(minerva, m.write(folder), prompt), want)
+    models.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Folders in Hugging Face layout as Python values, with the standard library alone: read, change, write, ask for logits."""
+import array
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import safetensors
+
+ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+FIXTURES = os.path.join(os.environ.get("MINERVA_TEST_DATA", os.path.join(ROOT, "tests", "data")), "fixtures")
+FAILED = []
+
+
+def check(ok, what):
+    print(("ok    " if ok else "FAIL  ") + what)
+    if not ok:
+        FAILED.append(what)
+
+
+def finish():
+    sys.exit("%d failed: %s" % (len(FAILED), "; ".join(FAILED)[:2000]) if FAILED else 0)
+
+
+class Model:
+    """config: of config.json. tensors: name -> (type, shape, bytes)."""
+
+    def __init__(self, config, tensors):
+        self.config, self.tensors = config, tensors
+
+    def copy(self):
+        return Model(json.loads(json.dumps(self.config)), dict(self.tensors))
+
+    def floats(self, name):
+        kind, _, raw = self.tensors[name]
+        if kind == "BF16":
+            return safetensors.bf16_as_f32(raw)
+        assert kind == "F32", (name, kind)
+        return array.array("f", raw)
+
+    def write(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(self.config, f)
+        head, at = {}, 0
+        for name, (kind, shape, raw) in self.tensors.items():
+            head[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(raw)]}
+            at += len(raw)
+        text = json.dumps(head).encode()
+        text += b" " * (-len(text) % 8)
+        with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + b"".join(raw for _, _, raw in self.tensors.values()))
+        return folder
+
+
+def fixture(name):
+    folder = os.path.join(FIXTURES, name)
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    tensors = {}
+    for part in sorted(os.listdir(folder)):
+        if not part.startswith("model") or not part.endswith(".safetensors"):
+            continue
+        path = os.path.join(folder, part)
+        listed, at = safetensors.header(path)
+        with open(path, "rb") as f:
+            data = f.read()
+        for key, t in listed.items():
+            begin, end = t["data_offsets"]
+            tensors[key] = (t["dtype"], t["shape"], data[at + begin:at + end])
+    return Model(config, tensors)
+
+
+def golden(name):
+    """(prompt, logits) as Transformers computed them."""
+    path = os.path.join(FIXTURES, name, "golden.safetensors")
+    return list(safetensors.read(path, "prompt")[1]), safetensors.read(path, "logits")[1]
+
+
+def logits(minerva, path, ids, *more):
+    """The logits of a model on the device reference; ends the program where there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "logits.safetensors")
+        p = subprocess.run([minerva, "logits", "-m", path, "--prompt-ids", ",".join(map(str, ids)), "--device", "reference", "-o", out, *more],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if p.returncode:
+            print("exit code %d: %s" % (p.returncode, p.stderr.decode(errors="replace").strip()[:400]))
+            return None
+        return safetensors.read(out, "logits")[1]
+
+
+def same(what, found, want, limit=1e-5):
+    if found is None or len(found) != len(want):
+        check(False, what + ": no logits")
+        return
+    error = math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(found, want)) / math.fsum(b * b for b in want))
+    check(error <= limit, "%s: relative L2 error of the logits %.3g, at most %g" % (what, error, limit))
