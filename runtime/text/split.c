@@ -49,6 +49,7 @@ void mn_steps_free(mn_steps *s) {
     for (size_t i = 0; i < s->n; i++) {
         mn_pattern_free(&s->step[i].pattern);
         mn_free(s->step[i].content);
+        mn_charsmap_free(s->step[i].charsmap);
     }
     mn_free(s->step);
     memset(s, 0, sizeof *s);
@@ -180,7 +181,10 @@ static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_step *step, 
         if (st == MN_END) break;
         if (st) return st;
         mn_text_put(out, s + done, lo - done);
-        mn_text_put(out, step->content, step->content_len);
+        bool around = step->left || step->right;
+        if (step->left || !around) mn_text_put(out, step->content, step->content_len);
+        if (around) mn_text_put(out, s + lo, hi - lo);
+        if (step->right) mn_text_put(out, step->content, step->content_len);
         done = hi;
         uint32_t code = 0;
         from = hi > lo ? hi : hi + (hi < n ? (size_t)MN_MAX(1, mn_utf8_decode(s + hi, n - hi, &code)) : 1);
@@ -210,20 +214,29 @@ static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size
     return bytes < 0 ? mn_fail(err, MN_BAD_INPUT, "normalising the text: %s", utf8proc_errmsg(bytes)) : MN_OK;
 }
 
-static void put_by_char(mn_text *out, mn_step_kind kind, const char *s, size_t n) {
+static bool is_mark(uint32_t code, bool nonspacing) {
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)code);
+    return k == UTF8PROC_CATEGORY_MN || (!nonspacing && (k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME));
+}
+
+static void put_by_char(mn_text *out, const mn_step *step, const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
         char utf8[4];
         int len = mn_utf8_decode(s + i, n - i, &code);
         i += (size_t)MN_MAX(len, 1);
         if (len <= 0) continue;
-        if (kind == MN_STEP_UNMARK && utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_MN) continue;
-        if (kind == MN_STEP_LOWER) code = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+        if (step->kind == MN_STEP_UNMARK && is_mark(code, step->nonspacing)) continue;
+        if (step->kind == MN_STEP_LOWER && code == 0x130) { /* the one character that becomes two */
+            mn_text_puts(out, "i\xcc\x87");
+            continue;
+        }
+        if (step->kind == MN_STEP_LOWER) code = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
         mn_text_put(out, utf8, (size_t)mn_utf8_encode(code, utf8));
     }
 }
 
-static bool is_space(uint32_t c) {
+bool mn_is_space(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
            k == UTF8PROC_CATEGORY_ZP;
@@ -234,7 +247,7 @@ static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
         size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
-        if (!is_space(code)) {
+        if (!mn_is_space(code)) {
             if (lo == n) lo = i;
             hi = i + len;
         }
@@ -292,7 +305,8 @@ static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_step *step, const
     case MN_STEP_STRIP: put_stripped(out, step, s, n); break;
     case MN_STEP_BYTES: put_bytes(out, s, n); break;
     case MN_STEP_LOWER:
-    case MN_STEP_UNMARK: put_by_char(out, step->kind, s, n); break;
+    case MN_STEP_UNMARK: put_by_char(out, step, s, n); break;
+    case MN_STEP_CHARSMAP: mn_charsmap_put(step->charsmap, out, s, n); break;
     case MN_STEP_SPLIT: break;
     }
     return MN_OK;

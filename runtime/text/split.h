@@ -42,20 +42,29 @@ typedef enum {
     MN_STEP_FORM,    /* a Unicode normalisation form; form: utf8proc's options */
     MN_STEP_LOWER,
     MN_STEP_STRIP,  /* white space at the ends */
-    MN_STEP_UNMARK, /* drops non-spacing marks */
-    MN_STEP_BYTES   /* each byte becomes the visible character that byte-level BPE writes for it */
+    MN_STEP_UNMARK, /* drops marks */
+    MN_STEP_CHARSMAP,
+    MN_STEP_BYTES /* each byte becomes the visible character that byte-level BPE writes for it */
 } mn_step_kind;
+
+typedef struct mn_charsmap mn_charsmap; /* immutable */
+/* graphemes: as tokenizer.json's "Precompiled" uses the table, else as SentencePiece does. MN_BAD_FILE if damaged. */
+mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_charsmap **out, mn_error *err);
+void mn_charsmap_free(mn_charsmap *m);                                             /* NULL is fine */
+void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n); /* appends what s becomes */
 
 typedef struct {
     mn_step_kind kind;
     mn_pattern pattern;
     mn_split_behavior behavior;
     bool invert;                     /* SPLIT: what does not match counts as the match */
-    bool left, right;                /* STRIP */
+    bool left, right;                /* STRIP; REPLACE: the match stays, content goes on its left and right */
+    bool nonspacing;                 /* UNMARK: these alone */
     bool unless_present, only_first; /* PREPEND: not twice; only where the whole text begins */
     char *content;
     size_t content_len;
     int form;
+    mn_charsmap *charsmap;
 } mn_step;
 typedef struct {
     mn_step *step;
@@ -84,6 +93,8 @@ mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, mn_error *err)
 void mn_pieces_free(mn_pieces *p);
 /* at_start: the first span begins the user's text. */
 mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, bool at_start, mn_error *err);
+
+bool mn_is_space(uint32_t code); /* Unicode's White_Space */
 
 /* The visible character (code point < 0x180) that byte-level BPE writes for a byte, and back (-1 = none). */
 uint32_t mn_byte_char(uint8_t byte);

@@ -2,6 +2,9 @@
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
+#define CACHE_SLOTS 8192u
+#define CACHE_FROM 4096u /* bytes of text from which a cache pays */
+
 bool mn_ids_put(mn_id_list *l, int32_t id) {
     if (l->n == l->cap) {
         void *grown = l->id;
@@ -61,6 +64,7 @@ mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_
 void mn_tokenizer_free(mn_tokenizer *tok) {
     if (!tok) return;
     mn_vocab_free(&tok->vocab);
+    mn_unigram_free(&tok->unigram);
     mn_added_free(&tok->raw);
     mn_added_free(&tok->normalized);
     mn_steps_free(&tok->normalizer);
@@ -99,15 +103,43 @@ mn_status mn_tokenizer_add_strip(mn_tokenizer *tok, mn_str what, uint32_t max, m
 static void encoder_free(mn_encoder *e) {
     mn_free(e->sym);
     mn_free(e->heap);
+    mn_free(e->best);
+    mn_free(e->cache);
     mn_pieces_free(&e->pieces);
     mn_free(e->ids.id);
+}
+
+static mn_status encode_piece(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err) {
+    if (tok->model == MN_MODEL_UNIGRAM) return mn_unigram_encode(tok, e, s, n, err);
+    if (tok->model == MN_MODEL_WORDS) return mn_words_encode(tok, e, s, n, err);
+    return mn_bpe_encode(tok, e, s, n, err);
+}
+
+/* Long texts repeat their words: their ids are kept, the last word of each hash. */
+static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err) {
+    if (!e->cache || n > MN_CACHED_BYTES) return encode_piece(tok, e, s, n, err);
+    mn_cached *c = &e->cache[mn_hash(s, n, 0) & (CACHE_SLOTS - 1)];
+    if (c->len == n && !memcmp(c->key, s, n)) {
+        bool ok = true;
+        for (uint8_t i = 0; ok && i < c->n; i++) ok = mn_ids_put(&e->ids, c->id[i]);
+        return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
+    }
+    size_t mark = e->ids.n;
+    mn_status st = encode_piece(tok, e, s, n, err);
+    size_t made = e->ids.n - mark;
+    if (st || made == 0 || made > MN_CACHED_IDS) return st;
+    c->len = (uint8_t)n;
+    c->n = (uint8_t)made;
+    memcpy(c->key, s, n);
+    memcpy(c->id, e->ids.id + mark, made * sizeof *c->id);
+    return MN_OK;
 }
 
 static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, bool at_start, mn_error *err) {
     mn_status st = mn_steps_run(&tok->splitter, &e->pieces, at_start, err);
     for (size_t i = 0; !st && i < e->pieces.n; i++) {
         mn_span s = e->pieces.span[i];
-        st = mn_bpe_encode(tok, e, e->pieces.text.ptr + s.off, s.len, err);
+        st = encode_cached(tok, e, e->pieces.text.ptr + s.off, s.len, err);
     }
     return st;
 }
@@ -176,6 +208,8 @@ mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_
     mn_encoder e = {0};
     bool special = flags & MN_TOKENIZE_ADD_SPECIAL;
     mn_status st = MN_OK;
+    if (text.len >= CACHE_FROM && !(e.cache = mn_calloc(CACHE_SLOTS, sizeof *e.cache)))
+        return mn_fail_memory(err, CACHE_SLOTS * sizeof *e.cache);
     if (special && !put_all(&e.ids, &tok->prefix)) st = mn_fail_memory(err, tok->prefix.n * sizeof **ids);
     if (!st) st = encode_text(tok, &e, text, plain, flags & MN_TOKENIZE_PARSE_SPECIAL, err);
     if (!st && special && !put_all(&e.ids, &tok->suffix)) st = mn_fail_memory(err, tok->suffix.n * sizeof **ids);

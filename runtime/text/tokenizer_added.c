@@ -58,12 +58,6 @@ void mn_added_free(mn_added_set *s) {
     memset(s, 0, sizeof *s);
 }
 
-static bool is_space(uint32_t c) {
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return (c >= 9 && c <= 13) || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
-           k == UTF8PROC_CATEGORY_ZP;
-}
-
 static bool is_word(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NO) || k == UTF8PROC_CATEGORY_PC;
@@ -104,12 +98,12 @@ static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_
     uint32_t code = 0;
     while (a->lstrip && *lo > from) {
         size_t before = char_before(text, *lo, &code);
-        if (before < from || !is_space(code)) break;
+        if (before < from || !mn_is_space(code)) break;
         *lo = before;
     }
     while (a->rstrip && *hi < text.len) {
         int n = mn_utf8_decode(text.ptr + *hi, (size_t)text.len - *hi, &code);
-        if (n <= 0 || !is_space(code)) break;
+        if (n <= 0 || !mn_is_space(code)) break;
         *hi += (size_t)n;
     }
 }

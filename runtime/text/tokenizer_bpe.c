@@ -87,17 +87,11 @@ static bool add_symbol(mn_encoder *e, int32_t id, size_t off, size_t len) {
     return true;
 }
 
-static bool has_bytes(const mn_tokenizer *tok, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (tok->vocab.byte_id[(uint8_t)s[i]] < 0) return false;
-    return true;
-}
-
 /* A character without a token of its own: its bytes, else the unknown token (a run of them once if the model fuses
  * them), else nothing. Only merging by rank turns bytes into symbols before it merges. */
 static bool add_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t off, size_t len) {
     bool ok = true;
-    if (tok->byte_fallback && has_bytes(tok, s + off, len)) {
+    if (tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s + off, len)) {
         for (size_t i = 0; ok && i < len; i++) ok = add_symbol(e, tok->vocab.byte_id[(uint8_t)s[off + i]], off + i, 1);
         return ok;
     }
@@ -132,7 +126,7 @@ static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *
     bool ok = true;
     if (a->id >= 0)
         ok = mn_ids_put(&e->ids, a->id);
-    else if (has_bytes(tok, s + a->off, a->len))
+    else if (mn_vocab_has_bytes(&tok->vocab, s + a->off, a->len))
         for (uint32_t k = 0; ok && k < a->len; k++)
             ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[a->off + k]]);
     else if (tok->model_unk >= 0)

@@ -16,12 +16,6 @@ static int32_t token_of(const mn_tokenizer *tok, const cJSON *json, const char *
     return cJSON_IsString(v) ? mn_tokenizer_find(tok, mn_str_of(v->valuestring)) : -1;
 }
 
-static bool id_of(const cJSON *v, int32_t *id) {
-    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX)) return false;
-    *id = (int32_t)v->valuedouble;
-    return (double)*id == v->valuedouble;
-}
-
 /* Models of several parts keep the text part's keys in "text_config". */
 static const cJSON *config_item(const cJSON *json, const char *key) {
     const cJSON *v = item_of(json, key);
@@ -37,7 +31,7 @@ static int32_t find_token(const mn_tokenizer *tok, const side_cars *s, const cha
     memcpy(id_key + n + 6, "_id", 4);
     int32_t id = token_of(tok, s->tokenizer, key);
     if (id < 0) id = token_of(tok, s->map, key);
-    if (id < 0 && (!id_of(config_item(s->config, id_key), &id) || (uint32_t)id >= tok->vocab.n)) id = -1;
+    if (id < 0 && (!mn_json_id(config_item(s->config, id_key), &id) || (uint32_t)id >= tok->vocab.n)) id = -1;
     return id;
 }
 
@@ -47,7 +41,7 @@ static mn_status put_stops(mn_tokenizer *tok, const cJSON *v, const char *file, 
     const cJSON *item = cJSON_IsArray(v) ? v->child : v;
     for (; item; item = cJSON_IsArray(v) ? item->next : NULL) {
         int32_t id = -1;
-        if (!id_of(item, &id))
+        if (!mn_json_id(item, &id))
             return mn_fail(err, MN_BAD_FILE, "%s: eos_token_id: expected an id or a list of ids", file);
         if (!mn_ids_put_once(&tok->stop, id)) return mn_fail_memory(err, sizeof id);
     }

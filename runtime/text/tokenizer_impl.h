@@ -17,6 +17,10 @@ typedef struct {
     uint32_t flags;
 } mn_token; /* piece.len 0: a hole */
 typedef struct {
+    uint32_t tag;
+    int32_t id;
+} mn_vocab_slot; /* tag: other bits of the hash, so that most misses cost no look at the piece; id -1 = free */
+typedef struct {
     uint64_t pair;
     int32_t rank, id;
 } mn_merge; /* pair: left << 32 | right; id < 0: free slot */
@@ -25,7 +29,7 @@ typedef struct {
     mn_arena arena; /* the pieces' bytes */
     mn_token *token;
     uint32_t n;
-    int32_t *slot; /* [n_slot] ids by hash of the piece, -1 = free */
+    mn_vocab_slot *slot; /* [n_slot] by hash of the piece */
     size_t n_slot, max_len;
     int32_t byte_id[256]; /* <0xXX>, -1 = none */
     int32_t char_id[512]; /* of one-character pieces, by code point; -1 = none */
@@ -73,8 +77,18 @@ void mn_added_free(mn_added_set *s);
 bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_t *plain, bool parse_special,
                    mn_added_match *out);
 
+/* ---- Unigram: tokenizer_unigram.c ---- */
+typedef struct {
+    double *log_prob; /* [n_vocab]; NAN: no piece that text may become */
+    int32_t *sorted;  /* ids of those pieces, by spelling */
+    size_t n;
+    uint32_t first[257]; /* sorted[first[b]..first[b + 1]) begin with byte b */
+    double unknown;      /* log probability of a character without a piece */
+    bool single;         /* sums are rounded to float, as SentencePiece does */
+} mn_unigram;
+
 /* ---- the tokeniser ---- */
-typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES } mn_model_kind;
+typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES, MN_MODEL_UNIGRAM, MN_MODEL_WORDS } mn_model_kind;
 typedef struct {
     char *from, *to;
     size_t from_len, to_len;
@@ -89,6 +103,9 @@ struct mn_tokenizer {
     mn_added_set raw, normalized; /* matched before, and after, the normaliser */
     mn_steps normalizer, splitter;
     mn_model_kind model;
+    mn_unigram unigram;
+    mn_str continuing; /* WORDS: what a piece inside a word begins with; in the vocabulary's arena */
+    uint32_t max_word; /* WORDS: characters; longer words are unknown */
     bool ignore_merges, byte_fallback, fuse_unk;
     int32_t bos, eos, unk, pad;
     int32_t model_unk; /* what an unknown character becomes; -1 = nothing */
@@ -117,20 +134,48 @@ typedef struct {
     uint32_t len;
 } mn_candidate;
 typedef struct {
+    double score;
+    int32_t id;
+    uint32_t from;
+} mn_best; /* UNIGRAM: the best way to a byte of the piece: its last token and where that begins */
+#define MN_CACHED_IDS 5
+#define MN_CACHED_BYTES 26
+typedef struct {
+    uint8_t len, n;
+    char key[MN_CACHED_BYTES];
+    int32_t id[MN_CACHED_IDS];
+} mn_cached; /* a piece and its ids; len 0: free */
+typedef struct {
     mn_symbol_run *sym;
     mn_candidate *heap;
     size_t n_sym, cap_sym, n_heap, cap_heap;
+    mn_best *best;
+    size_t cap_best;
+    mn_cached *cache; /* the last word of each hash; NULL for short texts */
     mn_pieces pieces;
     mn_id_list ids;
 } mn_encoder;
 
-/* tokenizer_bpe.c: appends the ids of one piece to e->ids. */
+/* Each appends the ids of one piece to e->ids. */
 mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
+mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
+mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
+/* continuing: copied. tokenizer_words.c */
+mn_status mn_words_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
+/* The bytes of s[0..n) have tokens of their own. */
+bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n);
+
+mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err); /* log_prob, all NAN */
+/* Once vocabulary, flags and log_prob stand. */
+mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err);
+void mn_unigram_free(mn_unigram *u);
 
 /* tokenizer_gguf.c, tokenizer_json.c, tokenizer_steps.c, tokenizer_config.c */
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
                                  uint32_t n_files, mn_error *err);
+mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
+                                          uint32_t n_files, mn_error *err);
 mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err); /* decoding */
 mn_status mn_tokenizer_add_strip(mn_tokenizer *tok, mn_str what, uint32_t max, mn_error *err);
 /* ids: from GGUF's keys or the side-cars. */
@@ -141,6 +186,11 @@ struct cJSON;
 /* NULL if there is no such file; MN_BAD_FILE if it is not JSON. cJSON_Delete by the caller. */
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out, mn_error *err);
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
+bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be one */
+/* tokenizer_json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log probabilities, in the order
+ * of their ids (UNIGRAM). */
+mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added, mn_error *err);
+mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
 mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 

@@ -1,6 +1,7 @@
 /* tokenizer_json.c -- a tokeniser from tokenizer.json: vocabulary, merges, added tokens, template, decoder.
  * Big objects are walked once, never searched. */
 #include "text/tokenizer_impl.h"
+#include "text/tokenizer_scan.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 
@@ -16,12 +17,6 @@ static const char *text_of(const cJSON *json, const char *key, const char *other
 static bool flag_of(const cJSON *json, const char *key, bool otherwise) {
     const cJSON *v = item_of(json, key);
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
-}
-
-static bool id_of(const cJSON *v, int32_t *id) {
-    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX)) return false;
-    *id = (int32_t)v->valuedouble;
-    return (double)*id == v->valuedouble;
 }
 
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
@@ -48,68 +43,6 @@ mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name,
     return MN_OK;
 }
 
-/* ---- vocabulary ---- */
-static mn_status bad_id(const char *part, const char *content, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "tokenizer.json: %s: the id of \"%.80s\" is not an integer from 0 to %d", part,
-                   content ? content : "?", MN_VOCAB_MAX - 1);
-}
-
-static mn_status count_ids(const cJSON *vocab, const cJSON *added, uint64_t *n, mn_error *err) {
-    const cJSON *item = NULL;
-    int32_t id = 0;
-    *n = 0;
-    uint64_t n_items = 0;
-    cJSON_ArrayForEach(item, vocab) {
-        if (!id_of(item, &id)) return bad_id("model.vocab", item->string, err);
-        *n = MN_MAX(*n, (uint64_t)id + 1);
-        n_items++;
-    }
-    cJSON_ArrayForEach(item, added) {
-        if (!text_of(item, "content", NULL))
-            return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: an entry has no \"content\"");
-        if (!id_of(item_of(item, "id"), &id)) return bad_id("added_tokens", text_of(item, "content", ""), err);
-        *n = MN_MAX(*n, (uint64_t)id + 1);
-        n_items++;
-    }
-    /* Real vocabularies leave gaps, but a small file must not ask for a large table. */
-    if (*n > 64 * n_items + 4096)
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: ids up to %llu, but only %llu tokens",
-                       (unsigned long long)*n - 1, (unsigned long long)n_items);
-    return MN_OK;
-}
-
-static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err) {
-    mn_str content = mn_str_of(text_of(item, "content", ""));
-    int32_t id = -1;
-    if (!id_of(item_of(item, "id"), &id)) return bad_id("added_tokens", content.ptr, err);
-    uint32_t flags = MN_TOKEN_ADDED | (flag_of(item, "special", false) ? MN_TOKEN_SPECIAL : 0);
-    int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
-    if (there >= 0 && there != id)
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",
-                       MN_STR_ARG(content), id, there);
-    if (there < 0) return mn_vocab_set(&tok->vocab, id, content, flags, "tokenizer.json: added_tokens", err);
-    tok->vocab.token[id].flags |= flags;
-    return MN_OK;
-}
-
-static mn_status read_vocab(mn_tokenizer *tok, const cJSON *vocab, const cJSON *added, mn_error *err) {
-    if (!cJSON_IsObject(vocab)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.vocab: expected an object");
-    if (added && !cJSON_IsArray(added) && !cJSON_IsNull(added))
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: expected a list");
-    uint64_t n = 0;
-    mn_status st = count_ids(vocab, added, &n, err);
-    if (!st) st = mn_vocab_init(&tok->vocab, n, "tokenizer.json: model.vocab", err);
-    const cJSON *item = NULL;
-    if (!st) cJSON_ArrayForEach(item, vocab) {
-            int32_t id = -1;
-            id_of(item, &id);
-            if ((st = mn_vocab_set(&tok->vocab, id, mn_str_of(item->string), 0, "tokenizer.json: model.vocab", err)))
-                break;
-        }
-    if (!st) cJSON_ArrayForEach(item, added) if ((st = enter_added(tok, item, err))) break;
-    return st;
-}
-
 /* What an added token looks like once the normaliser has seen the text it stands in. */
 static mn_status normalized_text(mn_tokenizer *tok, mn_str *text, mn_error *err) {
     mn_pieces p = {0};
@@ -133,7 +66,7 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
                       .lstrip = flag_of(item, "lstrip", false),
                       .rstrip = flag_of(item, "rstrip", false),
                       .single_word = flag_of(item, "single_word", false)};
-        if (!id_of(item_of(item, "id"), &a.id)) continue;
+        if (!mn_json_id(item_of(item, "id"), &a.id)) continue;
         a.text = tok->vocab.token[a.id].piece;
         a.normalized = !a.special && tok->normalizer.n && flag_of(item, "normalized", true);
         if (a.normalized) st = normalized_text(tok, &a.text, err);
@@ -145,58 +78,67 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
 }
 
 /* ---- model ---- */
-static bool split_merge(const cJSON *item, mn_str *left, mn_str *right) {
-    if (cJSON_IsArray(item)) {
-        const cJSON *a = item->child, *b = a ? a->next : NULL;
-        if (!cJSON_IsString(a) || !cJSON_IsString(b) || b->next) return false;
-        *left = mn_str_of(a->valuestring);
-        *right = mn_str_of(b->valuestring);
-        return true;
-    }
-    const char *blank = cJSON_IsString(item) ? strchr(item->valuestring, ' ') : NULL;
-    if (!blank || strchr(blank + 1, ' ')) return false;
-    *left = (mn_str){item->valuestring, (uint64_t)(blank - item->valuestring)};
-    *right = mn_str_of(blank + 1);
-    return true;
+static mn_status find_unknown(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
+    const char *unk = text_of(model, "unk_token", NULL);
+    if (unk && (tok->model_unk = mn_vocab_find(&tok->vocab, unk, strlen(unk))) < 0)
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.unk_token \"%s\" is not in the vocabulary", unk);
+    const cJSON *id = item_of(model, "unk_id");
+    if (tok->model == MN_MODEL_UNIGRAM && id && !cJSON_IsNull(id) &&
+        (!mn_json_id(id, &tok->model_unk) || (uint32_t)tok->model_unk >= tok->vocab.n))
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.unk_id: expected an id below %u or null", tok->vocab.n);
+    tok->unk = tok->model_unk;
+    return MN_OK;
 }
 
-static mn_status read_merges(mn_tokenizer *tok, const cJSON *merges, mn_error *err) {
-    if (!cJSON_IsArray(merges)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.merges: expected a list");
-    mn_status st = mn_vocab_merges(&tok->vocab, (uint64_t)cJSON_GetArraySize(merges), err);
-    int32_t rank = 0;
-    const cJSON *item = NULL;
-    if (!st) cJSON_ArrayForEach(item, merges) {
-            mn_str left = {NULL, 0}, right = {NULL, 0};
-            if (!split_merge(item, &left, &right))
-                return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.merges: merge %d is not a pair of pieces",
-                               rank);
-            if ((st = mn_vocab_add_merge(&tok->vocab, left, right, rank++, true, "tokenizer.json: model.merges", err)))
-                break;
-        }
-    return st;
-}
-
-static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
+static mn_status read_bpe(mn_tokenizer *tok, const cJSON *model, mn_str merges, mn_error *err) {
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < MN_COUNT(affix); i++)
         if (text_of(model, affix[i], "")[0])
             return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model.%s \"%s\": not supported", affix[i],
                            text_of(model, affix[i], ""));
-    tok->model = MN_MODEL_MERGES;
+    const cJSON *dropout = item_of(model, "dropout");
+    if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
+        mn_log(MN_LOG_WARN, "tokenizer.json: model.dropout %g is for training; it is not used", dropout->valuedouble);
     tok->ignore_merges = flag_of(model, "ignore_merges", false);
     tok->byte_fallback = flag_of(model, "byte_fallback", false);
     tok->fuse_unk = flag_of(model, "fuse_unk", false);
-    const char *unk = text_of(model, "unk_token", NULL);
-    if (unk && (tok->model_unk = mn_vocab_find(&tok->vocab, unk, strlen(unk))) < 0)
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.unk_token \"%s\" is not in the vocabulary", unk);
-    tok->unk = tok->model_unk;
-    return read_merges(tok, item_of(model, "merges"), err);
+    return mn_json_merges(tok, merges, err);
+}
+
+static mn_status read_words(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
+    const char *continuing = text_of(model, "continuing_subword_prefix", "##");
+    const cJSON *most = item_of(model, "max_input_chars_per_word");
+    int32_t max_word = 100;
+    if (most && !mn_json_id(most, &max_word))
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.max_input_chars_per_word: expected a number");
+    return mn_words_init(tok, mn_str_of(continuing), (uint32_t)max_word, err);
+}
+
+static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab, mn_str merges, const cJSON *added,
+                            mn_error *err) {
+    static const char *const name[] = {
+        [MN_MODEL_MERGES] = "BPE", [MN_MODEL_UNIGRAM] = "Unigram", [MN_MODEL_WORDS] = "WordPiece"};
+    const char *type = text_of(model, "type", merges.len ? "BPE" : "(none)");
+    mn_model_kind kind = MN_MODEL_MERGES;
+    while (kind <= MN_MODEL_WORDS && (!name[kind] || strcmp(type, name[kind]) != 0)) kind++;
+    if (kind > MN_MODEL_WORDS)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "tokenizer.json: model: unsupported type \"%s\"; known: BPE Unigram WordPiece", type);
+    tok->model = kind;
+    mn_status st = mn_json_vocab(tok, vocab, kind == MN_MODEL_UNIGRAM, added, err);
+    if (!st) st = find_unknown(tok, model, err);
+    if (st) return st;
+    if (kind == MN_MODEL_MERGES) return read_bpe(tok, model, merges, err);
+    if (kind == MN_MODEL_WORDS) return read_words(tok, model, err);
+    tok->byte_fallback = flag_of(model, "byte_fallback", false);
+    tok->fuse_unk = true;
+    return MN_OK;
 }
 
 /* ---- post-processor: ids before and after the text ---- */
 static mn_status put_id(mn_tokenizer *tok, mn_id_list *list, const cJSON *value, mn_error *err) {
     int32_t id = -1;
-    if (!id_of(value, &id) || (uint32_t)id >= tok->vocab.n)
+    if (!mn_json_id(value, &id) || (uint32_t)id >= tok->vocab.n)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: an id that is not in the vocabulary");
     return mn_ids_put(list, id) ? MN_OK : mn_fail_memory(err, sizeof id);
 }
@@ -243,7 +185,7 @@ static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_e
 static mn_status read_strip(mn_tokenizer *tok, const cJSON *json, bool fused, mn_error *err) {
     const cJSON *begin = item_of(json, "start"), *end = item_of(json, "stop");
     int32_t n_begin = 0, n_end = 0;
-    if ((begin && !id_of(begin, &n_begin)) || (end && !id_of(end, &n_end)))
+    if ((begin && !mn_json_id(begin, &n_begin)) || (end && !mn_json_id(end, &n_end)))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: decoder: Strip without counts");
     if (n_end || !fused)
         return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: \"Strip\" at the end, or of single pieces");
@@ -288,29 +230,53 @@ static void mark_bytes(mn_tokenizer *tok) {
         if (tok->vocab.byte_id[b] >= 0) tok->vocab.token[tok->vocab.byte_id[b]].flags |= MN_TOKEN_BYTE;
 }
 
-static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
+static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, mn_str merges, mn_error *err) {
     const cJSON *model = item_of(json, "model"), *added = item_of(json, "added_tokens");
     if (!cJSON_IsObject(model)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: \"model\" is missing");
-    const char *type = text_of(model, "type", item_of(model, "merges") ? "BPE" : "(none)");
-    if (strcmp(type, "BPE") != 0)
-        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model: unsupported type \"%s\"; known: BPE", type);
-    mn_status st = read_vocab(tok, item_of(model, "vocab"), added, err);
-    if (!st) st = read_model(tok, model, err);
+    mn_status st = read_model(tok, model, vocab, merges, added, err);
     if (!st) st = mn_json_normalizer(&tok->normalizer, item_of(json, "normalizer"), err);
     if (!st) st = mn_json_pre_tokenizer(&tok->splitter, item_of(json, "pre_tokenizer"), err);
     if (!st) st = collect_added(tok, added, err);
     if (!st) st = read_post(tok, item_of(json, "post_processor"), 0, err);
     if (!st) st = read_any_decoder(tok, item_of(json, "decoder"), err);
-    if (!st) mark_bytes(tok);
+    if (st) return st;
+    mark_bytes(tok);
+    return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, "tokenizer.json: model.vocab", err) : MN_OK;
+}
+
+/* The rest of the file, with null where the two big values were, as a tree. */
+static mn_status parse_rest(mn_str text, mn_str vocab, mn_str merges, const char *name, cJSON **json, mn_error *err) {
+    mn_str first = vocab, second = merges;
+    if (merges.len && (!vocab.len || merges.ptr < vocab.ptr)) first = merges, second = vocab;
+    mn_text rest = {0};
+    const char *at = text.ptr, *end = text.ptr + text.len;
+    const mn_str cut[] = {first, second};
+    for (size_t i = 0; i < MN_COUNT(cut); i++) {
+        if (!cut[i].len) continue;
+        mn_text_put(&rest, at, (size_t)(cut[i].ptr - at));
+        mn_text_puts(&rest, "null");
+        at = cut[i].ptr + cut[i].len;
+    }
+    mn_text_put(&rest, at, (size_t)(end - at));
+    mn_status st =
+        rest.failed ? mn_fail_memory(err, text.len) : mn_json_parse((mn_str){rest.ptr, rest.len}, name, json, err);
+    mn_text_free(&rest);
     return st;
 }
 
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *name, const mn_file *files,
                                  uint32_t n_files, mn_error *err) {
     cJSON *json = NULL;
-    mn_status st = mn_json_parse(text, name, &json, err);
+    mn_str vocab, merges;
+    size_t at = mn_utf8_check(text.ptr, (size_t)text.len);
+    if (at < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, at);
+    bool found =
+        mn_scan_find(text, "model", "vocab", &vocab, &at) && mn_scan_find(text, "model", "merges", &merges, &at);
+    if (!found) vocab.len = merges.len = 0; /* the parser says what is wrong */
+    mn_status st = parse_rest(text, vocab, merges, name, &json, err);
     if (st) return st;
-    st = read_json(tok, json, err);
+    st = found ? read_json(tok, json, vocab, merges, err)
+               : mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
     cJSON_Delete(json);
     return st ? st : mn_tokenizer_stop_from_files(tok, files, n_files, err);
 }

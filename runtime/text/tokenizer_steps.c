@@ -64,6 +64,73 @@ static mn_status add_strip(mn_steps *out, const cJSON *json, mn_error *err) {
     return MN_OK;
 }
 
+static mn_status add_form(mn_steps *out, int form, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_FORM);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->form = form;
+    return MN_OK;
+}
+
+/* BASE64 of RFC 4648, padded. */
+static bool decode_base64(const char *s, mn_text *out) {
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0, n = 0;
+    for (; *s && *s != '='; s++) {
+        const char *d = strchr(digit, *s);
+        if (!d) return false;
+        bits = bits << 6 | (uint32_t)(d - digit);
+        if (++n % 4 == 0) mn_text_put(out, (char[]){(char)(bits >> 16), (char)(bits >> 8), (char)bits}, 3);
+    }
+    if (n % 4 == 2) mn_text_put(out, (char[]){(char)(bits >> 4)}, 1);
+    if (n % 4 == 3) mn_text_put(out, (char[]){(char)(bits >> 10), (char)(bits >> 2)}, 2);
+    return n % 4 != 1;
+}
+
+static mn_status add_precompiled(mn_steps *out, const cJSON *json, mn_error *err) {
+    const char *base64 = text_of(json, "precompiled_charsmap", NULL);
+    mn_text blob = {0};
+    mn_step *step = NULL;
+    mn_status st = MN_OK;
+    if (!base64 || !decode_base64(base64, &blob))
+        st = mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: Precompiled: precompiled_charsmap is not base64");
+    else if (blob.failed || !(step = mn_steps_add(out, MN_STEP_CHARSMAP)))
+        st = mn_fail_memory(err, blob.len);
+    else
+        st = mn_charsmap_create((mn_str){blob.ptr, blob.len}, true, "tokenizer.json: normalizer", &step->charsmap, err);
+    mn_text_free(&blob);
+    return st;
+}
+
+static mn_status add_rewrite(mn_steps *out, const char *regex, const char *content, bool around, mn_error *err) {
+    mn_step *step = mn_steps_add(out, MN_STEP_REPLACE);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->content_len = strlen(content);
+    step->content = mn_strndup(content, step->content_len);
+    step->left = step->right = around;
+    if (!step->content) return mn_fail_memory(err, step->content_len);
+    return mn_pattern_regex(&step->pattern, mn_str_of(regex), "tokenizer.json: normalizer", err);
+}
+
+#define CHINESE                                                                                                        \
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b73f}\\x{2b740}-\\x{2b81f}"           \
+    "\\x{2b920}-\\x{2ceaf}\\x{f900}-\\x{faff}\\x{2f800}-\\x{2fa1f}]"
+
+static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
+    bool lower = flag_of(json, "lowercase", true);
+    mn_status st = MN_OK;
+    if (flag_of(json, "clean_text", true)) {
+        st = add_rewrite(out, "(?![\\t\\n\\r])[\\x{fffd}\\p{Cc}\\p{Cf}\\p{Co}]", "", false, err);
+        if (!st) st = add_rewrite(out, "\\s", " ", false, err);
+    }
+    if (!st && flag_of(json, "handle_chinese_chars", true)) st = add_rewrite(out, CHINESE, " ", true, err);
+    if (!st && flag_of(json, "strip_accents", lower)) {
+        st = add_form(out, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, err);
+        if (!st) st = add_plain(out, MN_STEP_UNMARK, err);
+        if (!st) out->step[out->n - 1].nonspacing = true;
+    }
+    return st || !lower ? st : add_plain(out, MN_STEP_LOWER, err);
+}
+
 static bool form_of(const char *type, int *form) {
     static const struct {
         const char *type;
@@ -75,13 +142,6 @@ static bool form_of(const char *type, int *form) {
     for (size_t i = 0; i < MN_COUNT(table); i++)
         if (!strcmp(type, table[i].type)) return *form = table[i].form, true;
     return false;
-}
-
-static mn_status add_form(mn_steps *out, int form, mn_error *err) {
-    mn_step *step = mn_steps_add(out, MN_STEP_FORM);
-    if (!step) return mn_fail_memory(err, sizeof *step);
-    step->form = form;
-    return MN_OK;
 }
 
 static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
@@ -104,6 +164,8 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
     if (!strcmp(type, "ByteLevel")) return add_plain(out, MN_STEP_BYTES, err);
     if (!strcmp(type, "Strip")) return add_strip(out, json, err);
     if (!strcmp(type, "Replace")) return add_replace(out, json, err);
+    if (!strcmp(type, "Precompiled")) return add_precompiled(out, json, err);
+    if (!strcmp(type, "BertNormalizer")) return add_bert_normalizer(out, json, err);
     if (!strcmp(type, "Prepend"))
         return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
     return unsupported("normalizer", type, err);

@@ -16,7 +16,7 @@ mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *er
     v->slot = mn_alloc(v->n_slot, sizeof *v->slot);
     if (!v->token || !v->slot) return mn_fail_memory(err, n * sizeof *v->token);
     v->n = (uint32_t)n;
-    memset(v->slot, 0xff, v->n_slot * sizeof *v->slot);
+    for (size_t i = 0; i < v->n_slot; i++) v->slot[i] = (mn_vocab_slot){0, -1};
     return MN_OK;
 }
 
@@ -29,10 +29,13 @@ void mn_vocab_free(mn_vocab *v) {
 }
 
 /* The slot that holds this spelling, or the free one where it belongs. */
-static size_t find_slot(const mn_vocab *v, const char *s, size_t n) {
-    size_t i = (size_t)mn_hash(s, n, 0) & (v->n_slot - 1);
-    for (; v->slot[i] >= 0; i = (i + 1) & (v->n_slot - 1)) {
-        mn_str p = v->token[v->slot[i]].piece;
+static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint32_t *tag) {
+    uint64_t hash = mn_hash(s, n, 0);
+    size_t i = (size_t)hash & (v->n_slot - 1);
+    *tag = (uint32_t)(hash >> 32);
+    for (; v->slot[i].id >= 0; i = (i + 1) & (v->n_slot - 1)) {
+        if (v->slot[i].tag != *tag) continue;
+        mn_str p = v->token[v->slot[i].id].piece;
         if (p.len == n && !memcmp(p.ptr, s, n)) break;
     }
     return i;
@@ -48,20 +51,22 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
                        MN_STR_ARG(t->piece), MN_STR_ARG(piece));
     t->flags = flags;
     if (piece.len == 0) return MN_OK;
-    size_t i = find_slot(v, piece.ptr, (size_t)piece.len);
-    if (v->slot[i] >= 0)
+    uint32_t tag = 0;
+    size_t i = find_slot(v, piece.ptr, (size_t)piece.len, &tag);
+    if (v->slot[i].id >= 0)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece),
-                       v->slot[i], id);
+                       v->slot[i].id, id);
     char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
     if (!copy) return mn_fail_memory(err, piece.len + 1);
     t->piece = (mn_str){copy, piece.len};
-    v->slot[i] = id;
+    v->slot[i] = (mn_vocab_slot){tag, id};
     v->max_len = MN_MAX(v->max_len, (size_t)piece.len);
     return MN_OK;
 }
 
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
-    return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n)];
+    uint32_t tag = 0;
+    return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n, &tag)].id;
 }
 
 int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n) {
@@ -79,6 +84,12 @@ void mn_vocab_finish(mn_vocab *v) {
         char utf8[4];
         v->char_id[c] = mn_vocab_plain(v, utf8, (size_t)mn_utf8_encode(c, utf8));
     }
+}
+
+bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (v->byte_id[(uint8_t)s[i]] < 0) return false;
+    return true;
 }
 
 mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err) {

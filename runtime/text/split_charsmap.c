@@ -1,0 +1,119 @@
+/* split_charsmap.c -- SentencePiece's "precompiled_charsmap": a table of texts and what each becomes, searched by a
+ * double-array trie (Aoe 1989) in the layout of Darts-clone. All little-endian: the trie's size in bytes, its 32-bit
+ * units, then the results, each ended by a NUL; a leaf holds the offset of its result. A unit is
+ *   bits 0..7 label, 8 "has a leaf", 10..30 offset (bit 9: shifted by 8 more); of a leaf, bits 0..30 are the value. */
+#include "text/split.h"
+#include <string.h>
+#include <utf8proc.h>
+
+struct mn_charsmap {
+    uint32_t *unit;
+    size_t n_unit, n_text;
+    char *text;
+    bool graphemes;
+};
+
+static uint32_t read_u32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void mn_charsmap_free(mn_charsmap *m) {
+    if (!m) return;
+    mn_free(m->unit);
+    mn_free(m->text);
+    mn_free(m);
+}
+
+mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_charsmap **out, mn_error *err) {
+    const uint8_t *p = (const uint8_t *)blob.ptr;
+    uint64_t bytes = blob.len >= 4 ? read_u32(p) : 0;
+    if (!bytes || bytes % 4 || bytes > blob.len - 4)
+        return mn_fail(err, MN_BAD_FILE, "%s: precompiled_charsmap: found a trie of %llu bytes in %llu", where,
+                       (unsigned long long)bytes, (unsigned long long)blob.len);
+    mn_charsmap *m = mn_calloc(1, sizeof *m);
+    if (!m) return mn_fail_memory(err, sizeof *m);
+    m->n_unit = (size_t)bytes / 4;
+    m->n_text = (size_t)(blob.len - 4 - bytes);
+    m->graphemes = graphemes;
+    m->unit = mn_alloc(m->n_unit, sizeof *m->unit);
+    m->text = mn_strndup(blob.ptr + 4 + bytes, m->n_text);
+    if (!m->unit || !m->text) return mn_charsmap_free(m), mn_fail_memory(err, blob.len);
+    for (size_t i = 0; i < m->n_unit; i++) m->unit[i] = read_u32(p + 4 + 4 * i);
+    *out = m;
+    return MN_OK;
+}
+
+static uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
+
+/* The shortest, or else the longest, text of the table that s[0..n) begins with: its length (0 = none) and result. */
+static size_t find_match(const mn_charsmap *m, const char *s, size_t n, bool shortest, mn_str *result) {
+    size_t at = offset_of(m->unit[0]), length = 0;
+    for (size_t i = 0; i < n && s[i]; i++) {
+        at ^= (uint8_t)s[i];
+        if (at >= m->n_unit || (m->unit[at] & (1u << 31 | 0xff)) != (uint8_t)s[i]) break;
+        uint32_t unit = m->unit[at];
+        at ^= offset_of(unit);
+        if (!(unit & 1u << 8) || at >= m->n_unit) continue;
+        size_t value = m->unit[at] & 0x7fffffffu;
+        if (value > m->n_text) continue;
+        *result = (mn_str){m->text + value, strlen(m->text + value)}; /* mn_strndup ended the last one */
+        length = i + 1;
+        if (shortest) break;
+    }
+    return length;
+}
+
+static size_t char_at(const char *s, size_t n, uint32_t *code) {
+    *code = 0;
+    return (size_t)MN_MAX(1, mn_utf8_decode(s, n, code));
+}
+
+static size_t grapheme_at(const char *s, size_t n) {
+    utf8proc_int32_t state = 0;
+    uint32_t code, next;
+    size_t len = char_at(s, n, &code);
+    while (len < n) {
+        size_t more = char_at(s + len, n - len, &next);
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)code, (utf8proc_int32_t)next, &state)) break;
+        len += more;
+        code = next;
+    }
+    return len;
+}
+
+/* As the "tokenizers" library reads the table: a grapheme of at most 5 bytes, else a character, becomes as a whole what
+ * the shortest match in it says. */
+static void put_graphemes(const mn_charsmap *m, mn_text *out, const char *s, size_t n) {
+    uint32_t code;
+    mn_str result;
+    for (size_t i = 0, len; i < n; i += len) {
+        len = grapheme_at(s + i, n - i);
+        if (len < 6 && find_match(m, s + i, len, true, &result)) {
+            mn_text_put(out, result.ptr, (size_t)result.len);
+            continue;
+        }
+        for (size_t k = 0, c; k < len; k += c) {
+            c = char_at(s + i + k, len - k, &code);
+            if (find_match(m, s + i + k, c, true, &result))
+                mn_text_put(out, result.ptr, (size_t)result.len);
+            else
+                mn_text_put(out, s + i + k, c);
+        }
+    }
+}
+
+void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n) {
+    if (m->graphemes) {
+        put_graphemes(m, out, s, n);
+        return;
+    }
+    uint32_t code;
+    mn_str result;
+    for (size_t i = 0, len; i < n; i += len) {
+        len = find_match(m, s + i, n - i, false, &result);
+        if (len)
+            mn_text_put(out, result.ptr, (size_t)result.len);
+        else
+            mn_text_put(out, s + i, len = char_at(s + i, n - i, &code));
+    }
+}
