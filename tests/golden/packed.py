@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""packed.py MINERVA mlx|f8: quantised SafeTensors against the same weights written out in F32.
+
+Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
+for; the device reference must give the same logits for both. The plain form is held against Transformers by the fixtures."""
+import random
+import struct
+import sys
+import tempfile
+
+import models
+
+PROMPT = [1, 17, 140, 3, 99, 42, 7, 7, 155, 64, 31, 8, 120, 77, 2, 5]
+VOCAB = 160
+
+
+def config(model_type, **more):
+    c = {"model_type": model_type, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 32, "vocab_size": VOCAB, "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False}
+    c.update(more)
+    return c
+
+
+def shapes(c):
+    """Matrices of a layer: name -> shape."""
+    d, f, hd = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
+    if c["model_type"] == "phi3":
+        return {"self_attn.qkv_proj": (q + 2 * kv, d), "self_attn.o_proj": (d, q), "mlp.gate_up_proj": (2 * f, d), "mlp.down_proj": (d, f)}
+    out = {"self_attn.q_proj": (q, d), "self_attn.k_proj": (kv, d), "self_attn.v_proj": (kv, d), "self_attn.o_proj": (d, q)}
+    if c["model_type"] == "qwen3_moe":
+        n, f = c["num_experts"], c["moe_intermediate_size"]
+        out.update({"mlp.gate": (n, d), "mlp.switch_mlp.gate_proj": (n, f, d), "mlp.switch_mlp.up_proj": (n, f, d), "mlp.switch_mlp.down_proj": (n, d, f)})
+    else:
+        out.update({"mlp.gate_proj": (f, d), "mlp.up_proj": (f, d), "mlp.down_proj": (d, f)})
+    return out
+
+
+def product(shape):
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def f32(shape, values):
+    return ("F32", list(shape), struct.pack("<%df" % len(values), *values))
+
+
+def build(c, pack, rng):
+    """(packed, plain). pack(stem, shape, rng) -> ({ending: tensor}, values), or None for a matrix that stays as it is."""
+    packed, plain = {}, {}
+
+    def put(name, shape, values):
+        packed[name] = plain[name] = f32(shape, values)
+
+    def matrix(stem, shape):
+        done = pack(stem, shape, rng)
+        if not done:
+            put(stem + ".weight", shape, [rng.gauss(0, 1.2 / shape[-1] ** 0.5) for _ in range(product(shape))])
+            return
+        for ending, tensor in done[0].items():
+            packed[stem + ending] = tensor
+        plain[stem + ".weight"] = f32(shape, done[1])
+
+    def norm(name, n):
+        put(name + ".weight", [n], [rng.uniform(0.6, 1.4) for _ in range(n)])
+
+    d = c["hidden_size"]
+    matrix("model.embed_tokens", (VOCAB, d))
+    matrix("lm_head", (VOCAB, d))
+    norm("model.norm", d)
+    for i in range(c["num_hidden_layers"]):
+        layer = "model.layers.%d." % i
+        norm(layer + "input_layernorm", d)
+        norm(layer + "post_attention_layernorm", d)
+        if c["model_type"].startswith("qwen3"):
+            norm(layer + "self_attn.q_norm", c["head_dim"])
+            norm(layer + "self_attn.k_norm", c["head_dim"])
+        for name, shape in shapes(c).items():
+            matrix(layer + name, shape)
+    return packed, plain
+
+
+def compare(what, c, more, pack, seed=1):
+    rng = random.Random(seed)
+    packed, plain = build(c, pack, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        want = models.logits(MINERVA, models.Model(c, plain).write(folder + "/plain"), PROMPT)
+        found = models.logits(MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed"), PROMPT)
+        if want is None:
+            models.check(False, what + ": the plain form does not run")
+        else:
+            models.same(what, found, want, 2e-6)
+
+
+# ---- 16-bit floats: rounded down to what they can hold, so that both forms have the same scale ----
+def half(v, kind):
+    """(value, bytes)"""
+    if kind == "F32":
+        raw = struct.pack("<f", v)
+        return struct.unpack("<f", raw)[0], raw
+    if kind == "F16":
+        raw = struct.pack("<e", v)
+        return struct.unpack("<e", raw)[0], raw
+    raw = struct.pack("<f", v)[2:]
+    return struct.unpack("<f", b"\0\0" + raw)[0], raw
+
+
+# ---- MLX ----
+def affine(bits, group, kind):
+    def pack(_, shape, rng):
+        n, words, scales, biases, values = product(shape), 0, b"", b"", []
+        spread = 4.0 / ((1 << bits) - 1) / shape[-1] ** 0.5
+        for g in range(n // group):
+            s, raw_s = half(spread * rng.uniform(0.5, 1.5) * rng.choice((-1, 1)), kind)
+            b, raw_b = half(-s * ((1 << bits) - 1) / 2 * rng.uniform(0.9, 1.1), kind)
+            scales, biases = scales + raw_s, biases + raw_b
+            for i in range(group):
+                q = rng.getrandbits(bits)
+                words |= q << bits * i
+                values.append(s * q + b)
+            stream.extend(words.to_bytes(group * bits // 8, "little"))
+            words = 0
+        rows = list(shape[:-1])
+        raw = bytes(stream)
+        stream.clear()
+        return {".weight": ("U32", rows + [shape[-1] * bits // 32], raw), ".scales": (kind, rows + [shape[-1] // group], scales),
+                ".biases": (kind, rows + [shape[-1] // group], biases)}, values
+    stream = bytearray()
+    return pack
+
+
+FP4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+
+
+def mxfp4(_, shape, rng):
+    raw, scales, values = bytearray(), bytearray(), []
+    for _ in range(product(shape) // 32):
+        e = rng.randint(121, 124)
+        scales.append(e)
+        q = [rng.getrandbits(4) for _ in range(32)]
+        values += [(-1 if x & 8 else 1) * FP4[x & 7] * 2.0 ** (e - 127) for x in q]
+        raw += bytes(q[i] | q[i + 1] << 4 for i in range(0, 32, 2))
+    rows = list(shape[:-1])
+    return {".weight": ("U32", rows + [shape[-1] // 8], bytes(raw)), ".scales": ("U8", rows + [shape[-1] // 32], bytes(scales))}, values
+
+
+def by_name(rules, usual):
+    """The first rule whose text is in the name."""
+    def pack(stem, shape, rng):
+        how = next((how for text, how in rules if text in stem), usual)
+        return how and how(stem, shape, rng)
+    return pack
+
+
+def mlx():
+    kinds = {32: "F16", 64: "BF16", 128: "F32"}
+    for bits in (2, 3, 4, 6, 8):
+        for group in (32, 64, 128):
+            compare("mlx %d bits, groups of %d, %s" % (bits, group, kinds[group]), config("llama"), {"quantization": {"bits": bits, "group_size": group}},
+                    affine(bits, group, kinds[group]), bits * 1000 + group)
+    compare("mlx, q k v in one matrix", config("phi3"), {"quantization": {"bits": 3, "group_size": 64, "mode": "affine"}}, affine(3, 64, "BF16"))
+    compare("mlx mxfp4", config("llama"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
+    compare("mlx mxfp4, q k v in one matrix", config("phi3"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
+    own = {"bits": 4, "group_size": 64, "model.embed_tokens": {"bits": 6, "group_size": 64}, "lm_head": False, "model.layers.0.self_attn.v_proj": {"bits": 8, "group_size": 32},
+           "model.layers.1.self_attn.v_proj": {"bits": 2, "group_size": 128}, "model.layers.1.mlp.down_proj": False, "model.layers.0.mlp.down_proj": True}
+    rules = [("embed_tokens", affine(6, 64, "F16")), ("lm_head", None), ("layers.0.self_attn.v", affine(8, 32, "F16")), ("layers.1.self_attn.v", affine(2, 128, "F16")),
+             ("layers.1.mlp.down", None)]
+    pack = by_name(rules, affine(4, 64, "F16"))
+    compare("mlx, matrices with bits of their own", config("llama"), {"quantization": own, "quantization_config": own}, pack)
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    gates = {"model.layers.%d.mlp.gate" % i: {"bits": 8, "group_size": 64} for i in range(2)}
+    compare("mlx, experts", experts, {"quantization": dict(gates, bits=4, group_size=32)}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], affine(4, 32, "BF16")))
+    compare("mlx, mxfp4 experts", experts, {"quantization": dict(gates, bits=4, group_size=32, mode="mxfp4")}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], mxfp4))
+
+
+# ---- F8 ----
+def e4m3(b):
+    m = (b & 7) / 8
+    v = m * 2.0 ** -6 if b >> 3 & 15 == 0 else (1 + m) * 2.0 ** ((b >> 3 & 15) - 7)
+    return -v if b & 128 else v
+
+
+E4M3 = [e4m3(b) for b in range(256)]
+NUMBERS = [b for b in range(256) if b & 127 != 127]
+
+
+def f8(kind, ending, grid):
+    """grid(shape) -> (rows, columns) that share a scale, and the shape in which the scales are stored."""
+    def pack(stem, shape, rng):
+        if "embed" in stem or "lm_head" in stem:
+            return None
+        n, k = shape
+        rows, cols, stored = grid(shape)
+        across = -(-k // cols)
+        scales = [half(rng.uniform(0.5, 1.5) / 300 / k ** 0.5 * 3, kind) for _ in range(-(-n // rows) * across)]
+        raw, values = bytes(rng.choices(NUMBERS, k=n * k)), []
+        for at in range(0, n * k, cols):
+            s = scales[at // k // rows * across + at % k // cols][0]
+            values += [E4M3[b] * s for b in raw[at:at + cols]]
+        return {".weight": ("F8_E4M3", [n, k], raw), ending: (kind, stored, b"".join(s for _, s in scales)),
+                ".input_scale": (kind, [1], half(0.5, kind)[1])}, values
+    return pack
+
+
+def blocks(shape):
+    return 128, 128, [-(-shape[0] // 128), -(-shape[1] // 128)]
+
+
+def f8_all():
+    wide = config("llama", num_hidden_layers=1, hidden_size=256, intermediate_size=384, head_dim=48, num_attention_heads=8)  # k and v: 96 rows
+    wide_fused = dict(wide, model_type="phi3", head_dim=64)
+    fp8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}}
+    rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
+    plain = {"quantization_config": {"quant_method": "fp8"}}
+    for kind in ("F32", "BF16"):
+        compare("f8 in blocks of 128, scales in " + kind, wide, fp8, f8(kind, ".weight_scale_inv", blocks))
+        compare("f8 in blocks of 128, q k v in one matrix, scales in " + kind, wide_fused, fp8, f8(kind, ".weight_scale_inv", blocks))
+        compare("f8, a scale for each row, in " + kind, wide, rows, f8(kind, ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
+        compare("f8, a scale for each row of q k v in one, in " + kind, wide_fused, rows, f8(kind, ".weight_scale", lambda s: (1, s[1], [s[0]])))
+        compare("f8, one scale, in " + kind, wide, plain, f8(kind, ".weight_scale", lambda s: (s[0], s[1], [])))
+        compare("f8, one scale for q k v in one, in " + kind, wide_fused, plain, f8(kind, ".weight_scale", lambda s: (s[0], s[1], [1])))
+
+
+def main():
+    global MINERVA
+    MINERVA = sys.argv[1]
+    {"mlx": mlx, "f8": f8_all}[sys.argv[2]]()
+    models.finish()
+
+
+if __name__ == "__main__":
+    main()
