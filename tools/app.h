@@ -54,6 +54,7 @@ int read_all(const char *path, char **data, size_t *n);
 
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ---- */
 void interrupt_watch(mn_session *s); /* NULL: from now on Ctrl-C ends the program at once, with 130 */
+void interrupt_catch(void);          /* for work without a session, which asks interrupt_seen */
 int interrupt_seen(void);
 void interrupt_again(void); /* forgets the last one (chat) */
 
@@ -82,6 +83,8 @@ int cmd_bench(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_plugins(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+int cmd_perplexity(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);

@@ -16,6 +16,8 @@ static const subcommand subcommands[] = {
     {"devices", cmd_devices, "list what there is to run on"},
     {"plugins", cmd_plugins, "list the plugins, and why one was refused"},
     {"inspect", cmd_inspect, "print a model's metadata and tensors"},
+    {"convert", cmd_convert, "write a model as one GGUF file"},
+    {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
     {"logits", cmd_logits, "write the logits of every position"},
     {"config", cmd_config, "print each setting and where it came from"},

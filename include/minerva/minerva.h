@@ -71,6 +71,19 @@ MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_va
 typedef struct { mn_str name, native; const char *dtype; int64_t dim[MN_MAX_DIM]; uint32_t n_dim, pad; uint64_t bytes; } mn_tensor_item;
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out); /* dim[0] outermost */
 
+/* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise is turned into GGUF's conventions, and
+ * the tokeniser and the chat template go along. The file appears under its name when it is whole; whatever ends this earlier leaves
+ * nothing there. All threads of the runtime; about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor that
+ * holds a NaN or an infinity. MN_IO_ERROR: the file is there already, or cannot be written. MN_CANCELLED: progress said so. */
+typedef struct {
+    uint32_t size, flags;
+    const char *type; /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest that GGUF has */
+    int (*progress)(void *arg, uint64_t done, uint64_t total); /* bytes, on the calling thread; non-zero stops. May be NULL */
+    void *arg;
+} mn_convert_params;
+#define MN_CONVERT_REPLACE 1u /* a file that is there is replaced */
+MN_API mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params, mn_error *err);
+
 /* ---- text ------------------------------------------------------------------------------------------------------------ */
 #define MN_TEXT_ADD_SPECIAL 1u   /* add what the tokeniser adds (BOS) */
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */

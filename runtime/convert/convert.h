@@ -1,0 +1,77 @@
+/* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian, alignment 32).
+ *
+ * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c lays both out; write.c turns rows and
+ * writes them. What a loader says by convention keys (minerva.*) is applied, so that any reader of GGUF sees its own conventions. */
+#ifndef MN_CONVERT_H
+#define MN_CONVERT_H
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+/* ---- types.c: GGUF's numbers of types, and what --type asks for ---- */
+typedef struct {
+    const char *name;   /* "q4_k_m" */
+    uint32_t dtype;     /* of matrices */
+    uint32_t more;      /* mixes: what matters more is stored in this type; 0 = pure */
+    uint32_t qkv;       /* mixes: attn_qkv */
+    uint32_t file_type; /* general.file_type */
+} mn_convert_type;
+const mn_convert_type *mn_convert_type_find(const char *name); /* NULL = unknown */
+const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the pure one; NULL = none */
+void mn_convert_type_list(mn_text *out);
+bool mn_ggml_type(uint32_t dtype, uint32_t *out); /* false: GGUF has no such type */
+
+/* ---- plan.c ---- */
+/* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first `rot` are turned from halves (i, i +
+ * rot/2) into neighbours (2i, 2i+1), or back; rows from `end` on stay. head 0 = as they are. */
+typedef struct {
+    uint64_t head, rot, end;
+    bool back;
+} mn_row_order;
+typedef struct {
+    mn_str name;
+    const mn_tensor_info *src; /* NULL: values */
+    const float *values;
+    mn_dtype type;
+    uint32_t n_dim;
+    int64_t dim[MN_MAX_DIM];
+    float add; /* to every value */
+    mn_row_order order;
+    bool codes;                                    /* MLX into Q4_1: the same codes, scales and offsets */
+    uint64_t rows, cols, row_bytes, bytes, offset; /* offset: in the data section */
+} mn_out_tensor;
+
+typedef struct {
+    const mn_canonical *model;
+    const mn_convert_type *type; /* NULL: as stored */
+    mn_hparams hp, plain;        /* plain: as a reader sees them that knows no minerva.* key */
+    mn_arena arena;
+    mn_out_tensor *tensors;
+    size_t n_tensors, cap_tensors;
+    mn_meta_entry *meta;
+    size_t n_meta, cap_meta;
+    uint64_t data_bytes;
+    uint32_t n_left_out; /* tensors that GGUF has no name for */
+} mn_convert_plan;
+/* Reads hyper-parameters, lists the tensors, chooses their types and places. */
+mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
+uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */
+void mn_convert_plan_free(mn_convert_plan *p);
+
+/* ---- meta.c ---- */
+/* tok: NULL = the model has none. name: general.name. */
+mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err);
+
+/* ---- gguf.c ---- */
+mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,
+                         mn_error *err); /* all that comes before the data, padded */
+
+/* ---- write.c ---- */
+typedef struct {
+    mn_pool *pool;
+    bool force; /* replace a file that is there */
+    int (*progress)(void *arg, uint64_t done, uint64_t total);
+    void *arg;
+} mn_convert_run;
+/* The file appears under its name when it is whole; whatever ends this earlier leaves nothing there. Memory: about 16 MiB. */
+mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run, mn_error *err);
+#endif

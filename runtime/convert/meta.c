@@ -1,0 +1,149 @@
+/* meta.c -- the keys of a converted file: the model's own under GGUF's names, those of its tokeniser, and what the file is. */
+#include "convert/convert.h"
+#include "text/chat.h"
+#include "text/tokenizer_export.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool begins(mn_str s, const char *z) { return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z)); }
+
+static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *err) {
+    if (!mn_grow((void **)&p->meta, &p->cap_meta, p->n_meta + 1, sizeof *p->meta))
+        return mn_fail_memory(err, sizeof *p->meta);
+    p->meta[p->n_meta++] = (mn_meta_entry){key, key, value};
+    return MN_OK;
+}
+
+static mn_status put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
+    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_INT, .i = i}, err);
+}
+
+static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
+    char *copy = mn_arena_strndup(&p->arena, s.ptr ? s.ptr : "", s.len);
+    if (!copy) return mn_fail_memory(err, s.len);
+    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_STR, .s = {copy, s.len}}, err);
+}
+
+/* The file's own facts are written anew; minerva.* was applied; scaling by factors became tensors. */
+static bool is_dropped(const mn_convert_plan *p, mn_str key) {
+    static const char *const own[] = {"general.file_type", "general.quantization_version", "general.alignment"};
+    const size_t arch = strlen(p->hp.arch) + 1;
+    if (begins(key, "minerva.") || begins(key, "split.")) return true;
+    for (size_t i = 0; i < MN_COUNT(own); i++)
+        if (mn_str_is(key, own[i])) return true;
+    if (key.len <= arch || !begins(key, p->hp.arch)) return false;
+    const mn_str rest = {key.ptr + arch, key.len - arch};
+    if (p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3 && begins(rest, "rope.scaling.")) return true;
+    return mn_str_is(rest, "rope.scaling.long_factor") || mn_str_is(rest, "rope.scaling.short_factor");
+}
+
+/* Keys that GGUF spells in another way than the canonical model. */
+static mn_status renamed(mn_convert_plan *p, mn_str *key, mn_error *err) {
+    static const char *const pairs[][2] = {{".rope.scaling.beta_fast", ".rope.scaling.yarn_beta_fast"},
+                                           {".rope.scaling.beta_slow", ".rope.scaling.yarn_beta_slow"}};
+    for (size_t i = 0; i < MN_COUNT(pairs); i++) {
+        if (!mn_str_ends(*key, pairs[i][0])) continue;
+        char name[128];
+        const int n = snprintf(name, sizeof name, "%s%s", p->hp.arch, pairs[i][1]);
+        const char *copy = mn_arena_strndup(&p->arena, name, (size_t)n);
+        if (!copy) return mn_fail_memory(err, sizeof name);
+        *key = (mn_str){copy, (uint64_t)n};
+    }
+    return MN_OK;
+}
+
+/* One true or false per layer. */
+static mn_status as_bools(mn_convert_plan *p, mn_str key, mn_value *v, mn_error *err) {
+    if (!mn_str_ends(key, ".attention.sliding_window_pattern") || v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
+        return MN_OK;
+    uint8_t *flags = mn_arena_alloc(&p->arena, (size_t)v->n, 1);
+    if (!flags) return mn_fail_memory(err, v->n);
+    for (uint64_t i = 0; i < v->n; i++) flags[i] = ((const int64_t *)v->array)[i] != 0;
+    v->type = MN_VALUE_ARRAY | MN_VALUE_BOOL;
+    v->array = flags;
+    return MN_OK;
+}
+
+static mn_status copy_keys(mn_convert_plan *p, const char *name, mn_error *err) {
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < p->model->meta.n && !st; i++) {
+        mn_meta_entry e = p->model->meta.entries[i];
+        if (is_dropped(p, e.key)) continue;
+        if (mn_str_is(e.key, "general.name")) {
+            st = put_str(p, "general.name", mn_str_of(name), err);
+            continue;
+        }
+        st = renamed(p, &e.key, err);
+        if (!st) st = as_bools(p, e.key, &e.value, err);
+        if (!st) st = put(p, e.key, e.value, err);
+    }
+    return st;
+}
+
+/* Longrope's magnitude of sin and cos, which checkpoints leave to a formula. */
+static mn_status put_scaling(mn_convert_plan *p, mn_error *err) {
+    char key[128];
+    double mscale;
+    float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
+    snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", p->hp.arch);
+    if (p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE || mn_meta_find(&p->model->meta, key)) return MN_OK;
+    const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
+    if (!freqs || !copy) return mn_fail_memory(err, sizeof key);
+    mn_rope_freqs(&p->hp, NULL, false, freqs, &mscale);
+    return put(p, mn_str_of(copy), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = mscale}, err);
+}
+
+static mn_status put_act(mn_convert_plan *p, mn_error *err) {
+    const mn_meta_entry *e = mn_meta_find(&p->model->meta, "minerva.hidden_act");
+    if (!e || p->hp.act == p->plain.act) return MN_OK;
+    mn_log(MN_LOG_WARN, "%s: its activation \"%.*s\" is not the one that %s has in GGUF: other programs will not know",
+           p->model->path, MN_STR_ARG(e->value.s), p->hp.arch);
+    return put(p, e->key, e->value, err);
+}
+
+/* general.file_type: what was asked for, else what most of the weights are. */
+static int64_t file_type(const mn_convert_plan *p) {
+    uint64_t bytes[128] = {0};
+    uint32_t most = MN_F32;
+    if (p->type) return p->type->file_type;
+    for (size_t i = 0; i < p->n_tensors; i++) {
+        const uint32_t id = p->tensors[i].type.id;
+        if (id < MN_COUNT(bytes)) bytes[id] += p->tensors[i].rows * p->tensors[i].cols;
+    }
+    for (uint32_t i = 0; i < MN_COUNT(bytes); i++)
+        if (bytes[i] > bytes[most]) most = i;
+    const mn_convert_type *k = mn_convert_type_of(most);
+    return k ? k->file_type : 1024; /* "guessed" in other programs */
+}
+
+static bool is_quantised(const mn_convert_plan *p) {
+    for (size_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].type.block_elems > 1) return true;
+    return false;
+}
+
+/* The model's rows of the vocabulary may be more than the tokeniser's ids: each gets an entry. */
+static mn_status put_tokenizer(mn_convert_plan *p, const mn_tokenizer *tok, mn_error *err) {
+    mn_text template = {0};
+    const mn_file_set *f = &p->model->files;
+    const mn_meta base = {p->meta, p->n_meta};
+    mn_meta keys = {0};
+    mn_status st = mn_tokenizer_export(tok, &base, f->files, f->n, (uint32_t)p->hp.n_vocab, &p->arena, &keys, err);
+    for (size_t i = 0; i < keys.n && !st; i++) st = put(p, keys.entries[i].key, keys.entries[i].value, err);
+    mn_free(keys.entries);
+    if (!st) st = mn_chat_template_find(&p->model->meta, f->files, f->n, &template, err);
+    if (!st) st = put_str(p, "tokenizer.chat_template", (mn_str){template.ptr, template.len}, err);
+    mn_text_free(&template);
+    return st == MN_END ? MN_OK : st;
+}
+
+mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err) {
+    const bool has_keys = mn_meta_find(&p->model->meta, "tokenizer.ggml.model") ||
+                          mn_meta_find(&p->model->meta, "tokenizer.huggingface.json");
+    mn_status st = copy_keys(p, name, err);
+    if (!st) st = put_scaling(p, err);
+    if (!st) st = put_act(p, err);
+    if (!st) st = put_int(p, "general.file_type", file_type(p), err);
+    if (!st && is_quantised(p)) st = put_int(p, "general.quantization_version", 2, err);
+    return !st && tok && !has_keys ? put_tokenizer(p, tok, err) : st;
+}

@@ -1,0 +1,259 @@
+/* tokenizer_export.c -- see tokenizer_export.h. */
+#include "text/tokenizer_export.h"
+#include "text/tokenizer_impl.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY(name) "tokenizer.ggml." name
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
+enum { MAX_KEYS = 24 };
+
+typedef struct {
+    const mn_tokenizer *tok;
+    mn_arena *arena;
+    mn_meta_entry *keys; /* [base.n + MAX_KEYS] */
+    size_t n_base, n;
+    bool failed; /* out of memory */
+} export;
+
+static void put(export *e, const char *key, mn_value v) {
+    v.size = sizeof v;
+    e->keys[e->n++] = (mn_meta_entry){mn_str_of(key), mn_str_of(key), v};
+}
+static void put_id(export *e, const char *key, int32_t id) {
+    if (id >= 0) put(e, key, (mn_value){.type = MN_VALUE_INT, .i = id});
+}
+static void put_bool(export *e, const char *key, bool v) { put(e, key, (mn_value){.type = MN_VALUE_BOOL, .i = v}); }
+static void put_str(export *e, const char *key, mn_str s) { put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s}); }
+static void put_array(export *e, const char *key, uint32_t type, const void *array, uint64_t n) {
+    put(e, key, (mn_value){.type = MN_VALUE_ARRAY | type, .array = array, .n = n});
+}
+
+static void *room(export *e, size_t n, size_t size) {
+    void *p = e->failed ? NULL : mn_arena_alloc(e->arena, n ? n : 1, size);
+    e->failed |= !p;
+    return p;
+}
+
+static mn_str printed(export *e, const char *a, const char *b, mn_str left, mn_str right) {
+    char *s = room(e, strlen(a) + strlen(b) + left.len + right.len + 1, 1);
+    if (!s) return (mn_str){"", 0};
+    const int n = snprintf(s, strlen(a) + strlen(b) + left.len + right.len + 1, "%s%.*s%s%.*s", a, (int)left.len,
+                           left.ptr, b, (int)right.len, right.ptr);
+    return (mn_str){s, (uint64_t)n};
+}
+
+/* ---- the vocabulary ---- */
+static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
+    const mn_token *t = &tok->vocab.token[id];
+    if (!t->piece.len) return TYPE_UNUSED;
+    if (t->flags & MN_TOKEN_BYTE) return TYPE_BYTE;
+    if ((int32_t)id == tok->unk) return TYPE_UNKNOWN;
+    if (t->flags & MN_TOKEN_SPECIAL) return TYPE_CONTROL;
+    return t->flags & MN_TOKEN_ADDED ? TYPE_USER : TYPE_NORMAL;
+}
+
+static void put_tokens(export *e, uint32_t n) {
+    mn_str *piece = room(e, n, sizeof *piece);
+    int64_t *type = room(e, n, sizeof *type);
+    for (uint32_t i = 0; i < n && !e->failed; i++) {
+        const bool there = i < e->tok->vocab.n;
+        char pad[24];
+        snprintf(pad, sizeof pad, "[PAD%u]", i);
+        type[i] = there ? type_of(e->tok, i) : TYPE_UNUSED;
+        piece[i] = there && e->tok->vocab.token[i].piece.len ? e->tok->vocab.token[i].piece
+                                                             : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
+    }
+    put_array(e, KEY("tokens"), MN_VALUE_STR, piece, n);
+    put_array(e, KEY("token_type"), MN_VALUE_INT, type, n);
+}
+
+static int by_rank(const void *a, const void *b) {
+    const mn_merge *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* The merges in order; *n of them. */
+static mn_merge *sorted_merges(export *e, size_t *n) {
+    const mn_vocab *v = &e->tok->vocab;
+    *n = 0;
+    for (size_t i = 0; i < v->n_merge_slot; i++) *n += v->merge[i].id >= 0;
+    mn_merge *list = room(e, *n, sizeof *list);
+    if (!list) return NULL;
+    *n = 0;
+    for (size_t i = 0; i < v->n_merge_slot; i++)
+        if (v->merge[i].id >= 0) list[(*n)++] = v->merge[i];
+    qsort(list, *n, sizeof *list, by_rank);
+    return list;
+}
+
+static void put_merges(export *e, const mn_merge *list, size_t n) {
+    const mn_token *t = e->tok->vocab.token;
+    mn_str *text = room(e, n, sizeof *text);
+    for (size_t i = 0; i < n && !e->failed; i++)
+        text[i] = printed(e, "", " ", t[list[i].pair >> 32].piece, t[list[i].pair & UINT32_MAX].piece);
+    put_array(e, KEY("merges"), MN_VALUE_STR, text, n);
+}
+
+/* "llama" merges what scores highest: by the scores that the pieces have, or by the order of the merges that make them. */
+static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tokens) {
+    double *score = room(e, n_tokens, sizeof *score);
+    const bool own = e->tok->model == MN_MODEL_SCORES;
+    for (uint32_t i = 0; i < n_tokens && score; i++)
+        score[i] = i >= e->tok->vocab.n ? -1e9 : own ? (double)e->tok->vocab.token[i].score : -1e9;
+    for (size_t i = n; i-- > 0 && score && !own;)
+        score[list[i].id] = -(double)i; /* the earliest merge of a piece counts */
+    put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
+}
+
+/* The end of the text, of a turn, of a message: GGUF has a key for each; more end ids than that are spelled as readers know them. */
+static void put_ends(export *e) {
+    static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
+    const mn_tokenizer *tok = e->tok;
+    const int32_t eos = tok->eos >= 0 || !tok->stop.n ? tok->eos : tok->stop.id[0];
+    size_t k = 0;
+    put_id(e, KEY("bos_token_id"), tok->bos);
+    put_id(e, KEY("eos_token_id"), eos);
+    put_id(e, KEY("unknown_token_id"), tok->unk);
+    put_id(e, KEY("padding_token_id"), tok->pad);
+    for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++)
+        if (tok->stop.id[i] != eos && (uint32_t)tok->stop.id[i] < tok->vocab.n) put_id(e, keys[k++], tok->stop.id[i]);
+    put_bool(e, KEY("add_bos_token"), tok->prefix.n == 1 && tok->bos >= 0 && tok->prefix.id[0] == tok->bos);
+    put_bool(e, KEY("add_eos_token"), tok->suffix.n == 1 && tok->eos >= 0 && tok->suffix.id[0] == tok->eos);
+}
+
+/* ---- does it give the same ids? ---- */
+static const char *const probes[] = {
+    "Hello, world! The quick brown fox jumps over the lazy dog.",
+    "I'll say we're DON'T you've she'd it's WE'LL I'M 'tis",
+    "1 22 333 4444 55555 3.14159 1,234,567 x2y3 2nd 10th 007",
+    "  two  three   spaces \t tabs\t\t end \n\nnew\n \n  lines\r\n\r\nhere   ",
+    "camelCase PascalCase snake_case kebab-case SHOUTING iPhone McDonald HTTPServer",
+    "f(x) != y[0]; // ok?! {\"k\": [1, 2]} <a href='b'>c</a> $5.00 #tag @me 50% a+b=c ... --- /path/to\n/x",
+    "Z\xc3\xbcrich na\xc3\xafve caf\xc3\xa9 \xc5\x93uvre stra\xc3\x9f"
+    "e \xc3\xa1\xc3\xa9\xc3\xad",
+    "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82, \xd0\xbc\xd0\xb8\xd1\x80! \xce\x93\xce\xb5\xce\xb9\xce\xac "
+    "\xcf\x83\xce\xbf\xcf\x85",
+    "\xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c\xe3\x80\x82 "
+    "\xe3\x81\x93\xe3\x82\x93\xe3\x81\xab\xe3\x81\xa1\xe3\x81\xaf "
+    "\xec\x95\x88\xeb\x85\x95\xed\x95\x98\xec\x84\xb8\xec\x9a\x94",
+    "\xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7 \xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87 "
+    "\xe0\xb8\xaa\xe0\xb8\xa7\xe0\xb8\xb1\xe0\xb8\xaa\xe0\xb8\x94\xe0\xb8\xb5",
+    "\xf0\x9f\x98\x80\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xe2\x80\x9cquoted\xe2\x80\x9d \xe2\x80\x94 dash \xe2\x82\xac"
+    "5 \xc2\xbd \xc2\xb2",
+    " leading",
+    "a",
+    " ",
+    "\n",
+    "",
+};
+
+static mn_status same_ids(const mn_tokenizer *a, const mn_tokenizer *b, mn_str text, uint32_t flags, bool *same,
+                          mn_error *err) {
+    int32_t *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    mn_status st = mn_tokenizer_encode(a, text, NULL, flags, &x, &n, err);
+    if (!st) st = mn_tokenizer_encode(b, text, NULL, flags, &y, &m, err);
+    *same = !st && n == m && (!n || !memcmp(x, y, n * sizeof *x));
+    mn_free(x);
+    mn_free(y);
+    return st;
+}
+
+/* Reads back what was put; false: another tokeniser, or none. */
+static mn_status reads_back(const export *e, bool *same, mn_error *err) {
+    mn_tokenizer *other = NULL;
+    mn_error why = MN_ERROR_INIT;
+    const mn_meta meta = {e->keys, e->n};
+    mn_status st = mn_tokenizer_create(&meta, NULL, 0, &other, &why);
+    *same = false;
+    if (st == MN_OUT_OF_MEMORY) return mn_fail(err, st, "%s", why.msg);
+    *same = !st;
+    for (size_t i = 0; i < MN_COUNT(probes) && *same && !(st == MN_OUT_OF_MEMORY); i++)
+        st = same_ids(e->tok, other, mn_str_of(probes[i]), i ? 0 : MN_TOKENIZE_ADD_SPECIAL, same, err);
+    mn_tokenizer_free(other);
+    return st == MN_OUT_OF_MEMORY ? st : MN_OK;
+}
+
+/* ---- the two kinds of GGUF ---- */
+/* names: of all pre-tokenisers, those of one row in turn; the first of a row that gives the same ids is written. */
+static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool *same, mn_error *err) {
+    size_t n;
+    const mn_merge *list = sorted_merges(e, &n);
+    put_str(e, KEY("model"), mn_str_of("gpt2"));
+    put_tokens(e, n_tokens);
+    put_merges(e, list, n);
+    put_ends(e);
+    const size_t at = e->n;
+    mn_status st = MN_OK;
+    const mn_pre_row *last = NULL;
+    const char *name = names;
+    for (size_t len; !st && !*same && !e->failed && (len = strcspn(name, " ")) > 0; name += len + (name[len] == ' ')) {
+        const mn_pre_row *row = mn_pre_find((mn_str){name, len});
+        if (!row || row == last || row->ignore_merges != e->tok->ignore_merges) continue;
+        last = row;
+        e->n = at;
+        put_str(e, KEY("pre"), (mn_str){name, len});
+        st = reads_back(e, same, err);
+    }
+    return st;
+}
+
+static mn_status try_llama(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
+    size_t n;
+    const mn_merge *list = sorted_merges(e, &n);
+    put_str(e, KEY("model"), mn_str_of("llama"));
+    put_str(e, KEY("pre"), mn_str_of("default"));
+    put_tokens(e, n_tokens);
+    put_scores(e, list, n, n_tokens);
+    put_ends(e);
+    const size_t at = e->n;
+    mn_status st = MN_OK;
+    for (int space = 1; space >= 0 && !st && !*same && !e->failed; space--) {
+        e->n = at;
+        put_bool(e, KEY("add_space_prefix"), space);
+        st = reads_back(e, same, err);
+    }
+    return st;
+}
+
+/* What GGUF cannot say is kept as it is: exact here, and for every program that reads this key. */
+static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn_error *err) {
+    for (uint32_t i = 0; i < n_files; i++) {
+        if (!mn_str_is(files[i].name, "tokenizer.json")) continue;
+        mn_log(
+            MN_LOG_WARN,
+            "no tokeniser of GGUF gives the ids of this tokenizer.json: it is kept as it is, which few programs read");
+        put_str(e, KEY("model"), mn_str_of("none"));
+        put_str(e, "tokenizer.huggingface.json", (mn_str){files[i].map, files[i].bytes});
+        put_ends(e);
+        return MN_OK;
+    }
+    return mn_fail(err, MN_UNSUPPORTED, "no tokeniser of GGUF gives the ids of this model's");
+}
+
+mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, const mn_file *files, uint32_t n_files,
+                              uint32_t n_rows, mn_arena *arena, mn_meta *out, mn_error *err) {
+    const uint32_t n_tokens = MN_MAX(n_rows, tok->vocab.n);
+    export e = {.tok = tok, .arena = arena, .n_base = base->n, .n = base->n};
+    bool same = false;
+    mn_status st = MN_OK;
+    if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys))) return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
+    memcpy(e.keys, base->entries, base->n * sizeof *e.keys);
+    const bool merges = tok->model == MN_MODEL_MERGES, scores = tok->model == MN_MODEL_SCORES;
+    mn_text names = {0};
+    mn_pre_list(&names);
+    if (merges && tok->decode_bytes && names.ptr) st = try_gpt2(&e, n_tokens, names.ptr, &same, err);
+    st = !st && names.failed ? mn_fail_memory(err, 1) : st;
+    mn_text_free(&names);
+    if (scores || (merges && !tok->decode_bytes)) st = try_llama(&e, n_tokens, &same, err);
+    if (!st && e.failed) st = mn_fail_memory(err, n_tokens);
+    if (!st && !same) {
+        e.n = e.n_base;
+        st = keep_json(&e, files, n_files, err);
+    }
+    memmove(e.keys, e.keys + e.n_base, (e.n - e.n_base) * sizeof *e.keys);
+    *out = (mn_meta){e.keys, st ? 0 : e.n - e.n_base};
+    return st;
+}
