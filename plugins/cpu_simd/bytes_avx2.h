@@ -29,7 +29,14 @@ static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is 
 static inline VB vb_lookup(VB i, const uint8_t table[16]) { /* i < 16 */
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), i);
 }
-static inline VB vb_words(const uint64_t w[4]) { return _mm256_loadu_si256((const void *)w); }
+static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return _mm256_setr_epi64x((int64_t)a, (int64_t)b, (int64_t)c, (int64_t)d);
+}
 static inline __m128i vb_half(VB v, int64_t e) { /* the 16 bytes that byte e is of */
     return e < 16 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
+}
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
+    __m256i w = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+    if (less) w = _mm256_sub_epi32(w, _mm256_set1_epi32(less));
+    _mm256_storeu_ps(d, _mm256_mul_ps(_mm256_cvtepi32_ps(w), _mm256_set1_ps(by)));
 }

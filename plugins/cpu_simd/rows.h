@@ -168,7 +168,8 @@ static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     if (w->bias.data || w->bias.groups) at.bias = mnc_extra_row(w, &w->bias, row);
     return at;
 }
-static inline float mnk_e8m0(uint8_t e) { /* 2^(e - 127); 255 is NaN */
-    return mnk_bits_f32(e == 255 ? 0x7fc00000u : e ? (uint32_t)e << 23 : 0x00400000u);
+static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
+    const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    return mnk_bits_f32(e == 255 ? 0x7fc00000u : bits);
 }
 #endif

@@ -40,12 +40,6 @@ static inline VF v_bf16(const uint8_t *p) {
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline VF v_i8(const uint8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
-}
-static inline VF v_u8(const uint8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
-}
 static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 8), e a multiple of 8 */
     __m128i h = vb_half(v, e);
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(e & 8 ? _mm_srli_si128(h, 8) : h));

@@ -37,12 +37,6 @@ static inline VF v_bf16(const uint8_t *p) {
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline VF v_i8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
-}
-static inline VF v_u8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
-}
 static inline VF v_of(VB v, int64_t e) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(vb_half(v, e)));
 } /* e: 0, 16 */

@@ -46,8 +46,10 @@ static inline void v_store_f16(uint8_t *p, VF v) {
         memcpy(p + 2 * i, &h, 2);
     }
 }
-static inline VF v_i8(const uint8_t *p) { return (VF){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
 static inline VF v_u8(const uint8_t *p) { return (VF){p[0], p[1], p[2], p[3]}; }
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
+    for (int i = 0; i < 8; i++) d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
+}
 static inline float f8_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
     float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
     return b & 128 ? -f : f;
@@ -101,7 +103,8 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     for (int i = 0; i < 32; i++) v.b[i] = table[v.b[i]];
     return v;
 }
-static inline VB vb_words(const uint64_t w[4]) {
+static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    const uint64_t w[4] = {a, b, c, d};
     VB v;
     memcpy(v.b, w, 32);
     return v;

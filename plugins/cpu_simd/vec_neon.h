@@ -28,17 +28,17 @@ static inline VF v_bf16(const uint8_t *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
 }
 static inline void v_store_f16(uint8_t *p, VF v) { vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v))); }
-static inline int8x8_t v_load4(const uint8_t *p) {
+static inline uint8x8_t v_load4(const uint8_t *p) {
     uint32_t u;
     memcpy(&u, p, 4);
-    return vreinterpret_s8_u32(vdup_n_u32(u));
+    return vreinterpret_u8_u32(vdup_n_u32(u));
 }
-static inline VF v_widen(int8x8_t v) { return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(v)))); }
-static inline VF v_i8(const uint8_t *p) { return v_widen(v_load4(p)); }
-static inline uint32x4_t v_bytes4(const uint8_t *p) {
-    return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_s8(v_load4(p)))));
+static inline uint32x4_t v_bytes4(const uint8_t *p) { return vmovl_u16(vget_low_u16(vmovl_u8(v_load4(p)))); }
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
+    int16x8_t w = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(bytes))), vdupq_n_s16((int16_t)less));
+    vst1q_f32(d, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), by));
+    vst1q_f32(d + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(w))), by));
 }
-static inline VF v_u8(const uint8_t *p) { return vcvtq_f32_u32(v_bytes4(p)); }
 static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
     uint32x4_t b = v_bytes4(p), a = vandq_u32(b, vdupq_n_u32(127)), nan = vceqq_u32(a, vdupq_n_u32(127));
     VF f = vmulq_f32(vreinterpretq_f32_u32(vshlq_n_u32(a, 20)), vdupq_n_f32(0x1p120f));
@@ -46,7 +46,7 @@ static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of
     return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign)));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), vreinterpret_u8_s8(v_load4(p)))));
+    return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), v_load4(p))));
 }
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
@@ -83,7 +83,10 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     uint8x16_t t = vld1q_u8(table);
     return (VB){vqtbl1q_u8(t, v.lo), vqtbl1q_u8(t, v.hi)};
 }
-static inline VB vb_words(const uint64_t w[4]) { return vb_load((const uint8_t *)w); }
+static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return (VB){vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b))),
+                vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(c), vcreate_u64(d)))};
+}
 static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 4), e a multiple of 4 */
     uint8x16_t h = e < 16 ? v.lo : v.hi;
     uint16x8_t w = vmovl_u8(e & 8 ? vget_high_u8(h) : vget_low_u8(h));
