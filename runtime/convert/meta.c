@@ -80,17 +80,26 @@ static mn_status copy_keys(mn_convert_plan *p, const char *name, mn_error *err) 
     return st;
 }
 
-/* Longrope's magnitude of sin and cos, which checkpoints leave to a formula. */
-static mn_status put_scaling(mn_convert_plan *p, mn_error *err) {
+/* A key of the architecture's own, unless the model has it. */
+static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, mn_error *err) {
     char key[128];
-    double mscale;
-    float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
-    snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", p->hp.arch);
-    if (p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE || mn_meta_find(&p->model->meta, key)) return MN_OK;
+    snprintf(key, sizeof key, "%s.%s", p->hp.arch, stem);
+    if (mn_meta_find(&p->model->meta, key)) return MN_OK;
     const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
-    if (!freqs || !copy) return mn_fail_memory(err, sizeof key);
-    mn_rope_freqs(&p->hp, NULL, false, freqs, &mscale);
-    return put(p, mn_str_of(copy), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = mscale}, err);
+    v.size = sizeof v;
+    return copy ? put(p, mn_str_of(copy), v, err) : mn_fail_memory(err, sizeof key);
+}
+
+/* What other readers insist on: the width of experts; longrope's magnitude of sin and cos, which checkpoints leave to a formula. */
+static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
+    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert};
+    mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
+    if (st || p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE) return st;
+    mn_value scale = {.type = MN_VALUE_FLOAT};
+    float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
+    if (!freqs) return mn_fail_memory(err, (size_t)p->hp.n_rot * sizeof *freqs);
+    mn_rope_freqs(&p->hp, NULL, false, freqs, &scale.f);
+    return put_missing(p, "rope.scaling.attn_factor", scale, err);
 }
 
 static mn_status put_act(mn_convert_plan *p, mn_error *err) {
@@ -141,9 +150,10 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
     const bool has_keys = mn_meta_find(&p->model->meta, "tokenizer.ggml.model") ||
                           mn_meta_find(&p->model->meta, "tokenizer.huggingface.json");
     mn_status st = copy_keys(p, name, err);
-    if (!st) st = put_scaling(p, err);
+    if (!st) st = put_derived(p, err);
     if (!st) st = put_act(p, err);
     if (!st) st = put_int(p, "general.file_type", file_type(p), err);
     if (!st && is_quantised(p)) st = put_int(p, "general.quantization_version", 2, err);
-    return !st && tok && !has_keys ? put_tokenizer(p, tok, err) : st;
+    if (st || has_keys) return st;
+    return tok ? put_tokenizer(p, tok, err) : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
 }

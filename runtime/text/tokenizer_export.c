@@ -194,7 +194,7 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
         if (!row || row == last || row->ignore_merges != e->tok->ignore_merges) continue;
         last = row;
         e->n = at;
-        put_str(e, KEY("pre"), (mn_str){name, len});
+        put_str(e, KEY("pre"), printed(e, "", "", (mn_str){name, len}, (mn_str){"", 0}));
         st = reads_back(e, same, err);
     }
     return st;
