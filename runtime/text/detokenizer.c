@@ -66,7 +66,7 @@ static void put_piece(mn_detokenizer *d, int32_t id) {
     if (t->flags & MN_TOKEN_BYTE && tok->decode_fallback) {
         for (int b = 0; b < 256; b++)
             if (tok->vocab.byte_id[b] == id) mn_text_put(&d->piece, &(char){(char)b}, 1);
-    } else if (t->flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL))
+    } else if (t->flags & MN_TOKEN_SPECIAL || (t->flags & MN_TOKEN_ADDED && tok->decode_bytes))
         mn_text_put(&d->piece, t->piece.ptr, (size_t)t->piece.len);
     else if (tok->decode_bytes)
         put_bytes(&d->piece, t->piece);

@@ -37,6 +37,15 @@ mn_status mn_steps_add_replace(mn_steps *s, mn_str literal, mn_str content, mn_e
     return st ? st : set_content(step, content, err);
 }
 
+mn_status mn_steps_add_rewrite(mn_steps *s, const char *regex, const char *content, bool around, const char *where,
+                               mn_error *err) {
+    mn_step *step = mn_steps_add(s, MN_STEP_REPLACE);
+    if (!step) return mn_fail_memory(err, sizeof *step);
+    step->left = step->right = around;
+    mn_status st = set_content(step, mn_str_of(content), err);
+    return st ? st : mn_pattern_regex(&step->pattern, mn_str_of(regex), where, err);
+}
+
 mn_status mn_steps_add_prepend(mn_steps *s, mn_str content, bool unless_present, bool only_first, mn_error *err) {
     mn_step *step = mn_steps_add(s, MN_STEP_PREPEND);
     if (!step) return mn_fail_memory(err, sizeof *step);

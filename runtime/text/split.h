@@ -76,6 +76,9 @@ mn_step *mn_steps_add(mn_steps *s, mn_step_kind kind);
 mn_status mn_steps_add_split(mn_steps *s, const char *regex, mn_split_behavior behavior, bool invert, const char *where,
                              mn_error *err);
 mn_status mn_steps_add_replace(mn_steps *s, mn_str literal, mn_str content, mn_error *err);
+/* around: the match stays, between two contents. */
+mn_status mn_steps_add_rewrite(mn_steps *s, const char *regex, const char *content, bool around, const char *where,
+                               mn_error *err);
 mn_status mn_steps_add_prepend(mn_steps *s, mn_str content, bool unless_present, bool only_first, mn_error *err);
 void mn_steps_free(mn_steps *s);
 

@@ -36,16 +36,20 @@ static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file 
     if (st && st != MN_END) return st;
     mn_status found = mn_meta_str(meta, "tokenizer.huggingface.json", &json, err);
     if (found && found != MN_END) return found;
-    bool known = mn_str_is(model, "gpt2") || mn_str_is(model, "llama");
-    if (known || (!st && !json.len && !mn_str_is(model, "no_vocab") && !mn_str_is(model, "none")))
+    if (mn_tokenizer_gguf_knows(model) ||
+        (!st && !json.len && !mn_str_is(model, "no_vocab") && !mn_str_is(model, "none")))
         return mn_tokenizer_from_gguf(tok, meta, err);
     if (!found) {
         st = mn_tokenizer_from_json(tok, json, "tokenizer.huggingface.json", files, n_files, err);
         return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
     }
     const mn_file *file = find_file(files, n_files, "tokenizer.json");
+    if (file)
+        return mn_tokenizer_from_json(tok, (mn_str){file->map, file->bytes}, "tokenizer.json", files, n_files, err);
+    file = find_file(files, n_files, "tokenizer.model");
     if (!file) return MN_END;
-    return mn_tokenizer_from_json(tok, (mn_str){file->map, file->bytes}, "tokenizer.json", files, n_files, err);
+    return mn_tokenizer_from_sentencepiece(tok, (mn_str){file->map, file->bytes}, "tokenizer.model", files, n_files,
+                                           err);
 }
 
 mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_t n_files, mn_tokenizer **out,

@@ -142,10 +142,15 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
     if (whole >= 0) return mn_ids_put(&e->ids, whole) ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof whole);
     if (!add_symbols(tok, e, s, n) || !merge_all(tok, e, s)) return mn_fail_memory(err, n * sizeof *e->sym);
     mn_status st = MN_OK;
+    bool unknown = false; /* SCORES: the symbol before became the unknown token */
     for (int32_t i = e->n_sym ? 0 : -1; !st && i >= 0; i = e->sym[i].next) {
+        const mn_symbol_run *a = &e->sym[i];
+        bool before = unknown;
+        unknown = a->id < 0 && !mn_vocab_has_bytes(&tok->vocab, s + a->off, a->len);
+        if (tok->fuse_unk && unknown && before) continue;
         if (tok->model == MN_MODEL_SCORES)
-            st = put_scored(tok, e, s, &e->sym[i], err);
-        else if (!mn_ids_put(&e->ids, e->sym[i].id))
+            st = put_scored(tok, e, s, a, err);
+        else if (!mn_ids_put(&e->ids, a->id))
             st = mn_fail_memory(err, e->ids.n * sizeof whole);
     }
     return st;

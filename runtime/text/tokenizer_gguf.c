@@ -1,11 +1,10 @@
-/* tokenizer_gguf.c -- a tokeniser from GGUF's tokenizer.ggml.* keys: "gpt2" (byte-level BPE by merges) and "llama"
- * (BPE by scores, spaces written as U+2581). */
+/* tokenizer_gguf.c -- a tokeniser from GGUF's tokenizer.ggml.* keys: "gpt2" (byte-level BPE by merges), "gemma4" (the same
+ * on plain UTF-8), "llama" (BPE by scores, spaces written as U+2581), "t5" (Unigram) and "bert" (WordPiece). */
 #include "text/tokenizer_impl.h"
 #include <ctype.h>
 #include <string.h>
 
 #define KEY(name) "tokenizer.ggml." name
-#define BLOCK "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 enum { TYPE_UNDEFINED, TYPE_NORMAL, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
 /* What ends a turn or a text in the models that forgot to say so in their keys. */
@@ -24,7 +23,7 @@ static const char *const end_of_turn[] = {"<|eot_id|>",
                                           "[EOS]",
                                           "<end_of_utterance>",
                                           "<\xef\xbd\x9c"
-                                          "end" BLOCK "of" BLOCK "sentence\xef\xbd\x9c>"};
+                                          "end" MN_BLOCK "of" MN_BLOCK "sentence\xef\xbd\x9c>"};
 
 static bool is_end_of_turn(mn_str piece) {
     for (size_t i = 0; i < MN_COUNT(end_of_turn); i++)
@@ -168,8 +167,11 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
 }
 
 static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
-    mn_str pre = mn_str_of("default");
-    mn_status st = mn_meta_str(meta, KEY("pre"), &pre, err);
+    mn_str model = {NULL, 0}, pre = mn_str_of("default");
+    mn_meta_str(meta, KEY("model"), &model, NULL);
+    bool gemma4 = mn_str_is(model, "gemma4"); /* names no other */
+    mn_status st = gemma4 ? MN_OK : mn_meta_str(meta, KEY("pre"), &pre, err);
+    if (gemma4) pre = model;
     if (st == MN_END)
         mn_log(MN_LOG_WARN, "the model does not name its pre-tokeniser (" KEY(
                                 "pre") "): \"default\" is used, which may differ from the original");
@@ -178,13 +180,19 @@ static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
     const mn_pre_row *row = mn_pre_find(pre);
     if (!row) return unknown_pre(pre, err);
     tok->model = MN_MODEL_MERGES;
-    tok->ignore_merges = row->ignore_merges;
-    tok->decode_bytes = true;
-    *add_bos = row->add_bos && tok->bos >= 0;
+    bool raw = row->flags & MN_PRE_RAW;
+    tok->ignore_merges = row->flags & MN_PRE_IGNORE_MERGES;
+    tok->decode_bytes = !raw;
+    tok->byte_fallback = tok->decode_fallback = raw;
+    *add_bos = row->flags & MN_PRE_ADD_BOS && tok->bos >= 0;
     st = read_merges(tok, meta, err);
+    if (!st && raw) {
+        st = mn_steps_add_replace(&tok->splitter, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
+        if (!st) st = mn_tokenizer_add_replace(tok, mn_str_of(MN_BLOCK), mn_str_of(" "), err);
+    }
     for (size_t i = 0; !st && i < MN_COUNT(row->split) && row->split[i]; i++)
         st = mn_steps_add_split(&tok->splitter, row->split[i], MN_SPLIT_ISOLATED, false, KEY("pre"), err);
-    if (!st && !mn_steps_add(&tok->splitter, MN_STEP_BYTES)) st = mn_fail_memory(err, sizeof(mn_step));
+    if (!st && !raw && !mn_steps_add(&tok->splitter, MN_STEP_BYTES)) st = mn_fail_memory(err, sizeof(mn_step));
     return st;
 }
 
@@ -214,13 +222,19 @@ static bool words_stand_alone(const mn_vocab *v) {
         bool other = false;
         if (v->token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)) continue;
         for (uint64_t k = 0; k < s.len; k++) {
-            bool block = k + 3 <= s.len && !memcmp(s.ptr + k, BLOCK, 3);
+            bool block = k + 3 <= s.len && !memcmp(s.ptr + k, MN_BLOCK, 3);
             if (block && other) return false;
             other |= !block;
             if (block) k += 2;
         }
     }
     return true;
+}
+
+mn_status mn_scores_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
+    if (!words_stand_alone(&tok->vocab)) return MN_OK;
+    return mn_steps_add_split(&tok->splitter, "\\x{2581}*[^\\x{2581}]+|\\x{2581}+", MN_SPLIT_ISOLATED, false, where,
+                              err);
 }
 
 static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
@@ -232,19 +246,63 @@ static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bo
     tok->decode_fallback = true;
     tok->model_unk = tok->unk;
     *add_bos = tok->bos >= 0;
-    const mn_str block = mn_str_of(BLOCK), blank = mn_str_of(" ");
+    const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
     if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
     if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
-    if (!st && words_stand_alone(&tok->vocab))
-        st = mn_steps_add_split(&tok->splitter, "\\x{2581}*[^\\x{2581}]+|\\x{2581}+", MN_SPLIT_ISOLATED, false,
-                                KEY("model"), err);
+    if (!st) st = mn_scores_split_words(tok, KEY("model"), err);
     if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
     return st ? st : mn_tokenizer_add_strip(tok, blank, space ? 1 : 0, err);
 }
 
+/* ---- t5 ---- */
+static mn_status read_charsmap(const mn_meta *meta, mn_text *blob, mn_error *err) {
+    const void *array = NULL;
+    uint64_t n = 0;
+    mn_status st = mn_meta_array(meta, KEY("precompiled_charsmap"), MN_VALUE_INT, &array, &n, err);
+    if (st) return st == MN_END ? MN_OK : st;
+    const int64_t *byte = array;
+    for (uint64_t i = 0; i < n; i++) mn_text_put(blob, &(char){(char)(byte[i] & 0xff)}, 1);
+    return blob->failed ? mn_fail_memory(err, n) : MN_OK;
+}
+
+static mn_status read_t5(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    bool space = true, squeeze = true;
+    mn_text charsmap = {0};
+    mn_status st = mn_meta_bool(meta, KEY("add_space_prefix"), &space, err);
+    if (!st || st == MN_END) st = mn_meta_bool(meta, KEY("remove_extra_whitespaces"), &squeeze, err);
+    if (!st || st == MN_END) st = read_scores(tok, meta, err);
+    if (!st) st = read_charsmap(meta, &charsmap, err);
+    tok->model = MN_MODEL_UNIGRAM;
+    tok->unigram.single = tok->fuse_unk = true;
+    tok->model_unk = tok->unk;
+    *add_bos = false;
+    if (!st) st = mn_unigram_init(tok, err);
+    for (uint32_t i = 0; !st && i < tok->vocab.n; i++)
+        if (!(tok->vocab.token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)))
+            tok->unigram.log_prob[i] = (double)tok->vocab.token[i].score;
+    if (!st)
+        st = mn_sentencepiece_steps(tok, (mn_str){charsmap.ptr, charsmap.len}, space, squeeze, true,
+                                    KEY("precompiled_charsmap"), err);
+    mn_text_free(&charsmap);
+    return st ? st : mn_unigram_finish(tok, KEY("scores"), err);
+}
+
+/* ---- bert: pieces that begin a word have U+2581 in front, where BERT's own list marks those that go on one ---- */
+static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    (void)meta;
+    mn_status st = mn_words_init(tok, mn_str_of(""), UINT32_MAX, err);
+    tok->model = MN_MODEL_WORDS;
+    tok->model_unk = tok->unk;
+    *add_bos = tok->bos >= 0;
+    if (!st) st = mn_steps_add_bert_normalizer(&tok->normalizer, true, true, true, true, err);
+    if (!st) st = mn_steps_add_bert_split(&tok->splitter, err);
+    if (!st) st = mn_steps_add_prepend(&tok->splitter, mn_str_of(MN_BLOCK), false, false, err);
+    return st ? st : mn_tokenizer_add_replace(tok, mn_str_of(MN_BLOCK), mn_str_of(" "), err);
+}
+
 /* ---- BOS, EOS, stop ids ---- */
 static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool add_bos, mn_error *err) {
-    bool add_eos = false;
+    bool add_eos = tok->model == MN_MODEL_UNIGRAM && tok->eos >= 0;
     mn_status st = mn_meta_bool(meta, KEY("add_bos_token"), &add_bos, err);
     if (st && st != MN_END) return st;
     st = mn_meta_bool(meta, KEY("add_eos_token"), &add_eos, err);
@@ -277,17 +335,32 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
 }
 
+typedef mn_status (*read_fn)(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err);
+static const struct {
+    const char *model;
+    read_fn read;
+} readers[] = {{"gpt2", read_gpt2}, {"llama", read_llama}, {"gemma4", read_gpt2}, {"t5", read_t5}, {"bert", read_bert}};
+
+static read_fn find_reader(mn_str model) {
+    for (size_t i = 0; i < MN_COUNT(readers); i++)
+        if (mn_str_is(model, readers[i].model)) return readers[i].read;
+    return NULL;
+}
+
+bool mn_tokenizer_gguf_knows(mn_str model) { return find_reader(model) != NULL; }
+
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     mn_str model = {NULL, 0};
     bool add_bos = false;
     mn_status st = mn_meta_str(meta, KEY("model"), &model, err);
     if (st) return st;
-    bool gpt2 = mn_str_is(model, "gpt2");
-    if (!gpt2 && !mn_str_is(model, "llama"))
-        return mn_fail(err, MN_UNSUPPORTED, KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama",
+    read_fn read = find_reader(model);
+    if (!read)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama gemma4 t5 bert",
                        MN_STR_ARG(model));
     if ((st = read_tokens(tok, meta, err)) || (st = read_ids(tok, meta, err))) return st;
-    st = gpt2 ? read_gpt2(tok, meta, &add_bos, err) : read_llama(tok, meta, &add_bos, err);
+    st = read(tok, meta, &add_bos, err);
     if (!st) st = collect_added(tok, meta, err);
     if (!st) st = read_added_ends(tok, meta, add_bos, err);
     if (!st) st = mn_tokenizer_stop_from_gguf(tok, meta, err);

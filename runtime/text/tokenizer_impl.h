@@ -4,7 +4,8 @@
 #include "text/split.h"
 #include "text/tokenizer.h"
 
-#define MN_VOCAB_MAX (1 << 24) /* ids; beyond it the file is damaged */
+#define MN_BLOCK "\xe2\x96\x81" /* U+2581: a space, as SentencePiece writes it in pieces */
+#define MN_VOCAB_MAX (1 << 24)  /* ids; beyond it the file is damaged */
 
 /* ---- vocabulary: tokenizer_vocab.c ---- */
 #define MN_TOKEN_SPECIAL 1u /* control or unknown: never comes out of plain text, not shown */
@@ -171,9 +172,15 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
 void mn_unigram_free(mn_unigram *u);
 
 /* tokenizer_gguf.c, tokenizer_json.c, tokenizer_steps.c, tokenizer_config.c */
+bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
                                  uint32_t n_files, mn_error *err);
+/* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends. */
+mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_prefix, bool squeeze, bool escape,
+                                 const char *where, mn_error *err);
+/* SCORES: cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */
+mn_status mn_scores_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
                                           uint32_t n_files, mn_error *err);
 mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err); /* decoding */
@@ -194,12 +201,19 @@ mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
 mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 
+/* BERT's normaliser and pre-tokeniser: tokenizer_steps.c. */
+mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip, bool lower, mn_error *err);
+mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err);
+
 /* tokenizer_pre.c: GGUF's names of pre-tokenisers. */
+#define MN_PRE_IGNORE_MERGES 1u
+#define MN_PRE_ADD_BOS 2u
+#define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
 typedef struct {
-    const char *names;
-    bool ignore_merges, add_bos;
+    const char *names; /* blank-separated */
+    uint32_t flags;
     const char *split[6];
-} mn_pre_row;                               /* names: blank-separated */
+} mn_pre_row;
 const mn_pre_row *mn_pre_find(mn_str name); /* NULL = unknown */
 void mn_pre_list(mn_text *out);             /* all names, for messages */
 #endif

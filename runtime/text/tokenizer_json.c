@@ -5,8 +5,6 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-#define BLOCK "\xe2\x96\x81" /* U+2581 */
-
 static const cJSON *item_of(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
 
 static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
@@ -203,7 +201,7 @@ static mn_status read_decoder(mn_tokenizer *tok, const cJSON *json, bool *fused,
     if (!strcmp(type, "Metaspace")) {
         const char *scheme =
             text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
-        st = mn_tokenizer_add_replace(tok, mn_str_of(text_of(json, "replacement", BLOCK)), mn_str_of(" "), err);
+        st = mn_tokenizer_add_replace(tok, mn_str_of(text_of(json, "replacement", MN_BLOCK)), mn_str_of(" "), err);
         return st ? st : mn_tokenizer_add_strip(tok, mn_str_of(" "), strcmp(scheme, "never") != 0, err);
     }
     const char *from = text_of(item_of(json, "pattern"), "String", NULL);

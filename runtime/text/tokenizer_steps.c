@@ -7,7 +7,6 @@
 #define MAX_DEPTH 16 /* of nested Sequences */
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 #define WORD_CHAR "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
-#define BLOCK "\xe2\x96\x81" /* U+2581 */
 
 static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -102,33 +101,31 @@ static mn_status add_precompiled(mn_steps *out, const cJSON *json, mn_error *err
 }
 
 static mn_status add_rewrite(mn_steps *out, const char *regex, const char *content, bool around, mn_error *err) {
-    mn_step *step = mn_steps_add(out, MN_STEP_REPLACE);
-    if (!step) return mn_fail_memory(err, sizeof *step);
-    step->content_len = strlen(content);
-    step->content = mn_strndup(content, step->content_len);
-    step->left = step->right = around;
-    if (!step->content) return mn_fail_memory(err, step->content_len);
-    return mn_pattern_regex(&step->pattern, mn_str_of(regex), "tokenizer.json: normalizer", err);
+    return mn_steps_add_rewrite(out, regex, content, around, "normalizer", err);
 }
 
 #define CHINESE                                                                                                        \
     "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b73f}\\x{2b740}-\\x{2b81f}"           \
     "\\x{2b920}-\\x{2ceaf}\\x{f900}-\\x{faff}\\x{2f800}-\\x{2fa1f}]"
 
-static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
-    bool lower = flag_of(json, "lowercase", true);
+mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip, bool lower, mn_error *err) {
     mn_status st = MN_OK;
-    if (flag_of(json, "clean_text", true)) {
-        st = add_rewrite(out, "(?![\\t\\n\\r])[\\x{fffd}\\p{Cc}\\p{Cf}\\p{Co}]", "", false, err);
-        if (!st) st = add_rewrite(out, "\\s", " ", false, err);
-    }
-    if (!st && flag_of(json, "handle_chinese_chars", true)) st = add_rewrite(out, CHINESE, " ", true, err);
-    if (!st && flag_of(json, "strip_accents", lower)) {
-        st = add_form(out, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, err);
-        if (!st) st = add_plain(out, MN_STEP_UNMARK, err);
+    if (clean) st = add_rewrite(out, "(?![\\t\\n\\r])[\\x{fffd}\\p{Cc}\\p{Cf}\\p{Co}]", "", false, err);
+    if (clean && !st) st = add_rewrite(out, "\\s", " ", false, err);
+    if (chinese && !st) st = add_rewrite(out, CHINESE, " ", true, err);
+    if (strip && !st) st = add_form(out, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, err);
+    if (strip && !st) {
+        st = add_plain(out, MN_STEP_UNMARK, err);
         if (!st) out->step[out->n - 1].nonspacing = true;
     }
     return st || !lower ? st : add_plain(out, MN_STEP_LOWER, err);
+}
+
+static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
+    bool lower = flag_of(json, "lowercase", true);
+    return mn_steps_add_bert_normalizer(out, flag_of(json, "clean_text", true),
+                                        flag_of(json, "handle_chinese_chars", true),
+                                        flag_of(json, "strip_accents", lower), lower, err);
 }
 
 static bool form_of(const char *type, int *form) {
@@ -203,7 +200,7 @@ static mn_status add_byte_level(mn_steps *out, const cJSON *json, mn_error *err)
 }
 
 static mn_status add_metaspace(mn_steps *out, const cJSON *json, mn_error *err) {
-    mn_str block = mn_str_of(text_of(json, "replacement", BLOCK));
+    mn_str block = mn_str_of(text_of(json, "replacement", MN_BLOCK));
     const char *scheme = text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
     mn_status st = mn_steps_add_replace(out, mn_str_of(" "), block, err);
     if (!st && strcmp(scheme, "never") != 0) st = mn_steps_add_prepend(out, block, true, !strcmp(scheme, "first"), err);
@@ -220,7 +217,7 @@ static mn_status add_punctuation(mn_steps *out, const cJSON *json, mn_error *err
     return st ? st : add_regex(out, PUNCTUATION, behavior, false, err);
 }
 
-static mn_status add_bert(mn_steps *out, mn_error *err) {
+mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err) {
     mn_status st = add_regex(out, "\\s", MN_SPLIT_REMOVED, false, err);
     return st ? st : add_regex(out, PUNCTUATION, MN_SPLIT_ISOLATED, false, err);
 }
@@ -242,7 +239,7 @@ static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, 
     if (!strcmp(type, "ByteLevel")) return add_byte_level(out, json, err);
     if (!strcmp(type, "Metaspace")) return add_metaspace(out, json, err);
     if (!strcmp(type, "Punctuation")) return add_punctuation(out, json, err);
-    if (!strcmp(type, "BertPreTokenizer")) return add_bert(out, err);
+    if (!strcmp(type, "BertPreTokenizer")) return mn_steps_add_bert_split(out, err);
     if (!strcmp(type, "CharDelimiterSplit")) return add_delimiter(out, json, err);
     if (!strcmp(type, "Whitespace"))
         return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);

@@ -148,8 +148,9 @@ class Original:
         return self.tok.encode(text, add_special_tokens=bool(special)).ids
 
     def decode(self, ids):
-        """None where the file has no decoder: then the library puts spaces between all pieces, which helps nobody."""
-        if not self.spm and self.tok.decoder is None:
+        """None where the file has no decoder: then the library puts spaces between all pieces, which helps nobody; and where
+        SentencePiece shows unknown text as " ⁇ "."""
+        if self.tok.unk_id() in ids if self.spm else self.tok.decoder is None:
             return None
         return self.tok.decode(ids) if self.spm else self.tok.decode(ids, skip_special_tokens=True)
 
@@ -198,7 +199,7 @@ def fuzz(out, program, n):
         for text in TEXTS + [random_text(r) for _ in range(n)]:
             data = text.encode()
             want = tok.encode(text, 0)
-            ours.stdin.write(b"2 %d\n" % len(data) + data)
+            ours.stdin.write(b"%d %d\n" % (0 if tok.spm else 2, len(data)) + data)
             ours.stdin.flush()
             line = ours.stdout.readline().decode().strip()
             if line == "error":

@@ -154,6 +154,7 @@ static void check_vocabulary(const char *name) {
     snprintf(path, sizeof path, "tokenizers/%s.gguf.out", name);
     char *out = data_shared(path, &n_out);
     assert_true(in && out);
+    bool lossy = strstr(name, "bert") != NULL; /* their ids do not keep case, accents and spaces */
     static const char mark[] = "\n__ggml_vocab_test__\n";
     size_t n_texts = 0;
     for (const char *text = in, *line = out;; n_texts++) {
@@ -166,8 +167,8 @@ static void check_vocabulary(const char *name) {
         expect_ids(tok, (mn_str){text, len}, NULL, 0, want, n);
         mn_text back = {0};
         decode(tok, 0, want, n, &back);
-        assert_int_equal(back.len, len);
-        if (len) assert_memory_equal(back.ptr, text, len);
+        if (!lossy) assert_int_equal(back.len, len);
+        if (!lossy && len) assert_memory_equal(back.ptr, text, len);
         mn_text_free(&back);
         text = end + sizeof mark - 1;
         line = eol + 1;
@@ -445,7 +446,7 @@ static void bad_json_is_refused(void **state) {
         {"{", MN_BAD_FILE, "JSON"},
         {"[]", MN_BAD_FILE, "object"},
         {"{}", MN_BAD_FILE, "model"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", MN_UNSUPPORTED, "Unigram"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", MN_BAD_FILE, "expected a list"},
         {"{\"model\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
         {"{\"model\":{\"type\":\"BPE\"}}", MN_BAD_FILE, "vocab"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", MN_BAD_FILE, "vocab"},
@@ -453,7 +454,7 @@ static void bad_json_is_refused(void **state) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e30},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9999999},\"merges\":[]}}", MN_BAD_FILE, "9999999"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"1\"},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"1\"},\"merges\":[]}}", MN_BAD_FILE, "byte 5: \"\"1\""},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", MN_BAD_FILE, "twice"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"a\":2},\"merges\":[]}}", MN_BAD_FILE, "twice"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":{}}}", MN_BAD_FILE, "merges"},
