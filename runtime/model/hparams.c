@@ -1,5 +1,6 @@
 /* hparams.c -- hyper-parameters out of metadata: typed, in range, free of contradictions. */
 #include "model/hparams_read.h"
+#include <math.h>
 #include <string.h>
 
 /* What an architecture fixes and its files leave out. Zero: nothing fixed. */
@@ -11,11 +12,12 @@ typedef struct {
     double rope_theta_swa;  /* base of window layers */
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
+    int64_t broad_layers; /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
 } arch_facts;
 static const arch_facts facts[] = {
     {.arch = "gemma", .act = MN_ACT_GELU_TANH},
-    {.arch = "gemma2", .act = MN_ACT_GELU_TANH, .window_period = 2},
-    {.arch = "gemma3", .act = MN_ACT_GELU_TANH, .window_period = 6, .rope_theta_swa = 10000},
+    {.arch = "gemma2", .act = MN_ACT_GELU_TANH, .window_period = 2, .broad_layers = 46}, /* 27B */
+    {.arch = "gemma3", .act = MN_ACT_GELU_TANH, .window_period = 6, .rope_theta_swa = 10000, .broad_layers = 62},
     {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
     {.arch = "llama", .route_normalise = true}, /* Mixtral */
@@ -101,7 +103,7 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
     return st;
 }
 
-static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
+static mn_status read_scales(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
     static const struct {
         const char *key;
         double lo;
@@ -119,6 +121,8 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
         st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)((char *)h + rows[i].at));
+    if (!st && h->attn_scale <= 0 && f->broad_layers && h->n_layer == f->broad_layers)
+        h->attn_scale = 1 / sqrt((double)(h->n_embd / h->n_head));
     return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
 }
 
@@ -156,7 +160,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     st = read_shape(&r, &h);
     if (!st) st = read_window(&r, &f, &h);
     if (!st) st = read_experts(&r, &f, &h);
-    if (!st) st = read_scales(&r, &h);
+    if (!st) st = read_scales(&r, &f, &h);
     if (!st) st = read_act(&r, &h);
     if (!st) st = mn_rope_read(&r, &h);
     for (int64_t i = 0; f.no_rope_period && i < h.n_layer; i++)

@@ -15,7 +15,8 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
         {"rope.scaling.low_freq_factor", 1e-6, offsetof(mn_hparams, rope_low_freq)},
         {"rope.scaling.high_freq_factor", 1e-6, offsetof(mn_hparams, rope_high_freq)},
         {"rope.scaling.attn_factor", 0, offsetof(mn_hparams, rope_attn_factor)},
-        {"rope.scaling.beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)}, /* two spellings of converters */
+        {"rope.scaling.yarn_attn_factor", 0, offsetof(mn_hparams, rope_attn_factor)}, /* two spellings of converters */
+        {"rope.scaling.beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)},
         {"rope.scaling.beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},
         {"rope.scaling.yarn_beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)},
         {"rope.scaling.yarn_beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},

@@ -38,8 +38,7 @@ class Model:
         kind, _, raw = self.tensors[name]
         if kind == "BF16":
             return safetensors.bf16_as_f32(raw)
-        assert kind == "F32", (name, kind)
-        return array.array("f", raw)
+        return array.array("f", struct.unpack("<%d%s" % (len(raw) // {"F32": 4, "F16": 2}[kind], {"F32": "f", "F16": "e"}[kind]), raw))
 
     def write(self, folder):
         os.makedirs(folder, exist_ok=True)

@@ -5,31 +5,12 @@ import struct
 import sys
 
 import safetensors
+from gguf_file import BOOL, F32, I32, STR, TENSOR_F16, TENSOR_F32, U32, array, pair
+from gguf_file import write as write_file
 
-U32, I32, F32, BOOL, STR, ARRAY = 4, 5, 6, 7, 8, 9
-TENSOR_F32, TENSOR_F16 = 0, 1
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-
-
-def text(s):
-    raw = s.encode()
-    return struct.pack("<Q", len(raw)) + raw
-
-
-def value(kind, v):
-    if kind == STR:
-        return text(v)
-    return struct.pack({U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}[kind], v)
-
-
-def pair(key, kind, v):
-    return text(key) + struct.pack("<I", kind) + value(kind, v)
-
-
-def array(key, kind, items):
-    return text(key) + struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(value(kind, v) for v in items)
 
 
 def hyper_parameters(c):
@@ -95,16 +76,7 @@ def tensors(src, c):
 
 def write(src, path):
     c, kv = metadata(src)
-    infos, data, n = b"", [], 0
-    at = 0
-    for name, shape, kind, raw in tensors(src, c):
-        infos += text(name) + struct.pack("<I", len(shape)) + struct.pack("<%dQ" % len(shape), *shape[::-1]) + struct.pack("<IQ", kind, at)
-        data.append(raw + b"\0" * (-len(raw) % 32))
-        at += len(data[-1])
-        n += 1
-    head = b"GGUF" + struct.pack("<IQQ", 3, n, len(kv)) + b"".join(kv) + infos
-    with open(path, "wb") as f:
-        f.write(head + b"\0" * (-len(head) % 32) + b"".join(data))
+    write_file(path, kv, tensors(src, c))
 
 
 if __name__ == "__main__":
