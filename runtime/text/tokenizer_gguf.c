@@ -145,9 +145,11 @@ static mn_status unknown_pre(mn_str name, mn_error *err) {
     return st;
 }
 
+/* A merge of pieces that are no tokens can never apply: files have them, and other readers pass over them. */
 static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     const void *array = NULL;
-    uint64_t n = 0;
+    uint64_t n = 0, n_idle = 0;
+    mn_error first = MN_ERROR_INIT, why = MN_ERROR_INIT;
     mn_status st = mn_meta_array(meta, KEY("merges"), MN_VALUE_STR, &array, &n, err);
     if (st == MN_END)
         return mn_fail(err, MN_BAD_FILE, KEY("merges") ": missing, although " KEY("model") " is \"gpt2\"");
@@ -161,8 +163,16 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
                            (unsigned long long)i, MN_STR_ARG(m));
         uint64_t left = (uint64_t)(blank - m.ptr);
         st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, (int32_t)i,
-                                false, KEY("merges"), err);
+                                false, KEY("merges"), &why);
+        if (st == MN_BAD_FILE) {
+            if (!n_idle++) first = why;
+            st = MN_OK;
+        } else if (st)
+            mn_fail(err, st, "%s", why.msg);
     }
+    if (!st && n_idle)
+        mn_log(MN_LOG_WARN, "%llu of %llu merges cannot apply and are passed over; the first: %s",
+               (unsigned long long)n_idle, (unsigned long long)n, first.msg);
     return st;
 }
 
