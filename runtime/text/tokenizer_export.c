@@ -191,7 +191,7 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
     const char *name = names;
     for (size_t len; !st && !*same && !e->failed && (len = strcspn(name, " ")) > 0; name += len + (name[len] == ' ')) {
         const mn_pre_row *row = mn_pre_find((mn_str){name, len});
-        if (!row || row == last || row->ignore_merges != e->tok->ignore_merges) continue;
+        if (!row || row == last || !(row->flags & MN_PRE_IGNORE_MERGES) == e->tok->ignore_merges) continue;
         last = row;
         e->n = at;
         put_str(e, KEY("pre"), printed(e, "", "", (mn_str){name, len}, (mn_str){"", 0}));
