@@ -1,6 +1,7 @@
 /* chat.c -- messages through a model's chat template. */
 #include "text/chat.h"
 #include "text/jinja_render.h"
+#include <cjson/cJSON.h>
 #include <string.h>
 
 /* ---- finding the template ---- */

@@ -59,26 +59,16 @@ mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *
 }
 
 typedef struct {
-    const cJSON *vars;
+    mn_str vars;
     const char *const *trusted;
 } json_vars;
 
 static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const json_vars *from = arg;
-    if (from->vars && !cJSON_IsObject(from->vars)) return mn_jfail(c, "the variables must be a JSON object");
-    for (const cJSON *i = from->vars ? from->vars->child : NULL; i; i = i->next) {
-        uint8_t mark = 1;
-        for (const char *const *name = from->trusted; name && *name; name++)
-            if (i->string && !strcmp(*name, i->string)) mark = 0;
-        mn_jval key, v;
-        if (!mn_j_literal(c, i->string ? i->string : "", &key) || !mn_jfrom_json(c, i, mark, &v) ||
-            !mn_jdict_set(c, vars, key, v))
-            return false;
-    }
-    return true;
+    return mn_jvars_from_json(c, from->vars, from->trusted, vars);
 }
 
-mn_status mn_jinja_render(const mn_jinja *t, const cJSON *vars, const char *const *trusted, int64_t now, mn_text *out,
+mn_status mn_jinja_render(const mn_jinja *t, mn_str vars, const char *const *trusted, int64_t now, mn_text *out,
                           mn_text *marks, mn_error *err) {
     json_vars from = {vars, trusted};
     return mn_jinja_render_with(t, fill_json, &from, now, out, marks, err);

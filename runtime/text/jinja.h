@@ -4,13 +4,12 @@
  * Every byte of every string knows whether it is template text (0) or user data (1), through all operations, so that the
  * tokeniser can refuse to see special tokens inside user data.
  *
- * Where it differs from Jinja2: integers are 64 bit (overflow is an error); 1.0 in JSON data is the integer 1; unknown
+ * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown
  * filters are found when they run; inheritance (extends, block, include, import) is an error. A template that nests
  * too deep, runs too long or makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"
-#include <cjson/cJSON.h>
 
 typedef struct mn_jinja mn_jinja; /* a parsed template; immutable: any thread */
 
@@ -18,11 +17,11 @@ typedef struct mn_jinja mn_jinja; /* a parsed template; immutable: any thread */
 mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err);
 void mn_jinja_free(mn_jinja *tmpl); /* NULL is fine */
 
-/* vars: a JSON object, the template's variables. Strings under the top-level names in trusted (NULL-terminated; may be NULL)
+/* vars: the text of a JSON object, the template's variables. Strings under the top-level names in trusted (NULL-terminated; may be NULL)
  * are template text, all others are user data. now: Unix time for strftime_now (local time zone).
  * out: the text, appended; marks: one byte per byte of it, appended (may be NULL). Both unchanged on error. Any thread.
  * raise_exception gives MN_BAD_INPUT with the template's message. */
-mn_status mn_jinja_render(const mn_jinja *tmpl, const cJSON *vars, const char *const *trusted, int64_t now,
-                          mn_text *out, mn_text *marks, mn_error *err);
+mn_status mn_jinja_render(const mn_jinja *tmpl, mn_str vars, const char *const *trusted, int64_t now, mn_text *out,
+                          mn_text *marks, mn_error *err);
 
 #endif

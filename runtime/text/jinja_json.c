@@ -1,6 +1,7 @@
 /* jinja_json.c -- tojson as Transformers defines it (json.dumps, no HTML escapes), and JSON data as values. */
 #include "text/jinja_eval.h"
 #include "text/jinja_text.h"
+#include "text/scan.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,40 +157,100 @@ bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *al
 
 /* ---- data in ---- */
 
-static bool from_children(mn_jctx *c, const cJSON *json, uint8_t mark, mn_jval *out) {
-    mn_jval v, key;
-    if (cJSON_IsArray(json)) {
-        mn_jlist *l = mn_jlist_new(c, 0);
-        if (!l) return false;
-        for (const cJSON *i = json->child; i; i = i->next)
-            if (!mn_jfrom_json(c, i, mark, &v) || !mn_jlist_add(c, l, v)) return false;
-        *out = mn_j_listval(MN_J_LIST, l);
-        return true;
-    }
-    mn_jdict *d = mn_jdict_new(c);
-    if (!d) return false;
-    for (const cJSON *i = json->child; i; i = i->next) {
-        mn_jstr name = {i->string ? i->string : "", NULL, i->string ? strlen(i->string) : 0, mark, false};
-        if (!mn_j_string(c, name, &key) || !mn_jfrom_json(c, i, mark, &v) || !mn_jdict_set(c, d, key, v)) return false;
-    }
-    *out = mn_j_dictval(d);
-    return true;
+static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out);
+
+static bool not_json(mn_jctx *c, const mn_scan *s, mn_str whole) {
+    if (s->unescaped[0].failed) return c->status = mn_fail_memory(c->err, whole.len), false;
+    return mn_jfail(c, "the variables: not valid JSON at byte %zu", (size_t)(s->at - whole.ptr));
 }
 
-/* Strings point into json: it must outlive the context. */
-bool mn_jfrom_json(mn_jctx *c, const cJSON *json, uint8_t mark, mn_jval *out) {
-    if (!mn_jcharge(c, 1)) return false;
-    if (cJSON_IsString(json))
-        return mn_j_string(c, (mn_jstr){json->valuestring, NULL, strlen(json->valuestring), mark, false}, out);
-    if (cJSON_IsNumber(json)) {
-        double f = json->valuedouble;
-        *out = fabs(f) <= 9007199254740992.0 && floor(f) == f ? mn_j_int((int64_t)f) : mn_j_float(f);
-        return true;
+static bool string_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
+    mn_str text;
+    if (!mn_scan_string(s, 0, &text)) return false;
+    if (text.len && text.ptr == s->unescaped[0].ptr) {
+        char *copy = mn_jalloc(c, (size_t)text.len, 1);
+        if (!copy) return false;
+        memcpy(copy, text.ptr, (size_t)text.len);
+        text.ptr = copy;
     }
-    if (cJSON_IsBool(json)) return *out = mn_j_bool(cJSON_IsTrue(json)), true;
-    if (!cJSON_IsArray(json) && !cJSON_IsObject(json)) return *out = mn_j_of(MN_J_NONE), true;
+    return mn_j_string(c, (mn_jstr){text.len ? text.ptr : "", NULL, (size_t)text.len, mark, false}, out);
+}
+
+/* 1 is an integer and 1.0 is not, as in Python's json. */
+static bool number_from(mn_jctx *c, mn_scan *s, mn_jval *out) {
+    mn_str text;
+    int64_t whole = 0;
+    double real = 0;
+    const char *at = s->at;
+    if (!mn_scan_digits(s, &text)) return false;
+    bool is_whole =
+        !memchr(text.ptr, '.', text.len) && !memchr(text.ptr, 'e', text.len) && !memchr(text.ptr, 'E', text.len);
+    if (is_whole && text.ptr[0] != '+' && mn_parse_i64(text, &whole)) return *out = mn_j_int(whole), true;
+    if (is_whole && text.len > 18 && mn_parse_f64(text, &real))
+        return mn_jfail(c, "the variables: the integer %.*s has more than 64 bits", MN_STR_ARG(text));
+    if (text.ptr[0] != '+' && mn_parse_f64(text, &real)) return *out = mn_j_float(real), true;
+    s->at = at;
+    return false;
+}
+
+static bool list_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
+    mn_jlist *l = mn_jlist_new(c, 0);
+    mn_jval v;
+    if (!l) return false;
+    *out = mn_j_listval(MN_J_LIST, l);
+    if (mn_scan_char(s, ']')) return true;
+    do
+        if (!from_text(c, s, mark, &v) || !mn_jlist_add(c, l, v)) return false;
+    while (mn_scan_char(s, ','));
+    return mn_scan_char(s, ']');
+}
+
+static bool trusts(const char *const *trusted, mn_str name) {
+    for (; trusted && *trusted; trusted++)
+        if (mn_str_is(name, *trusted)) return true;
+    return false;
+}
+
+/* trusted: names whose values are template text, at this level. */
+static bool dict_from(mn_jctx *c, mn_scan *s, uint8_t mark, const char *const *trusted, mn_jdict *d) {
+    if (mn_scan_char(s, '}')) return true;
+    do {
+        mn_jval key, v;
+        if (!string_from(c, s, mark, &key) || !mn_scan_char(s, ':')) return false;
+        uint8_t inner = trusts(trusted, mn_jstr_bytes(key.u.s)) ? 0 : mark;
+        if (!from_text(c, s, inner, &v) || !mn_jdict_set(c, d, key, v)) return false;
+    } while (mn_scan_char(s, ','));
+    return mn_scan_char(s, '}');
+}
+
+static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
+    if (!mn_jcharge(c, 1)) return false;
+    if (mn_scan_word(s, "null")) return *out = mn_j_of(MN_J_NONE), true;
+    if (mn_scan_word(s, "true")) return *out = mn_j_bool(true), true;
+    if (mn_scan_word(s, "false")) return *out = mn_j_bool(false), true;
+    bool ok = false;
     if (!mn_jenter(c)) return false;
-    bool ok = from_children(c, json, mark, out);
+    if (mn_scan_char(s, '['))
+        ok = list_from(c, s, mark, out);
+    else if (mn_scan_char(s, '{')) {
+        mn_jdict *d = mn_jdict_new(c);
+        ok = d && dict_from(c, s, mark, NULL, d);
+        if (ok) *out = mn_j_dictval(d);
+    } else
+        ok = s->at < s->end && *s->at == '"' ? string_from(c, s, mark, out) : number_from(c, s, out);
     mn_jleave(c);
+    return ok;
+}
+
+bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars) {
+    size_t valid = mn_utf8_check(json.ptr, (size_t)json.len);
+    if (valid < json.len) return mn_jfail(c, "the variables: not valid UTF-8 at byte %zu", valid);
+    mn_scan s = mn_scan_of(json);
+    bool ok = mn_scan_char(&s, '{');
+    if (!ok)
+        mn_jfail(c, "the variables must be a JSON object");
+    else if (!(ok = dict_from(c, &s, 1, trusted, vars) && !mn_scan_more(&s)) && c->status == MN_OK)
+        not_json(c, &s, json);
+    mn_scan_free(&s);
     return ok;
 }

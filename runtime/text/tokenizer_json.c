@@ -1,7 +1,7 @@
 /* tokenizer_json.c -- a tokeniser from tokenizer.json: vocabulary, merges, added tokens, template, decoder.
  * Big objects are walked once, never searched. */
 #include "text/tokenizer_impl.h"
-#include "text/tokenizer_scan.h"
+#include "text/scan.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 

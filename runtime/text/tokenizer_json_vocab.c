@@ -1,7 +1,7 @@
 /* tokenizer_json_vocab.c -- model.vocab, model.merges and added_tokens of a tokenizer.json. The first two are read from
  * the text itself; added tokens are few and come as a tree. */
 #include "text/tokenizer_impl.h"
-#include "text/tokenizer_scan.h"
+#include "text/scan.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 

@@ -280,6 +280,8 @@ b {{- n -}} c {{ n -}}
 ===
 {{ none|select('odd')|list }}{{ none|selectattr('type', 'equalto', 'x')|list|length }}{{ 0|reject|list }}{{ none|map('upper')|list }}{{ none|map(attribute='x')|list }}
 ===
+{{ real }} {{ reals }} {{ reals|tojson }} {{ real == 1 }} {{ real is integer }} {{ esc }} {{ esc|tojson }} {{ esc|length }}
+===
 {{ 1|select('odd')|list }}
 ===
 {% if list|select('gt', 99) %}always{% endif %}{{ list|select('gt', 99)|list|length }}{{ list|map('string') is iterable }}{{ list|map('string') is sequence }}
@@ -402,7 +404,7 @@ trailing
 
 """.strip("\n").split("\n===\n")
 
-VARS = {"name": "Ann", "n": 3, "yes": True, "none": None, "list": [1, 2, 3, 4, 5], "d": {"a": 1, "b": "x"}, "uni": "日本é🎉x",
+VARS = {"real": 1.0, "reals": [2.0, -0.0, 1e3, 1.5e-7, 0.1], "esc": "a\"\\\n\u00e9\x01\U0001f389", "name": "Ann", "n": 3, "yes": True, "none": None, "list": [1, 2, 3, 4, 5], "d": {"a": 1, "b": "x"}, "uni": "日本é🎉x",
         "nested": [{"k": 2, "a": {"b": [1, 2]}}, {"k": 1, "a": {"b": []}}, {"k": 2, "a": {"b": 0}}], "items_dict": {"items": 5},
         "tree": [{"v": 1, "c": [{"v": 2, "c": []}, {"v": 3, "c": [{"v": 4}]}]}, {"v": 5}],
         "messages": [msg("user", " hé "), msg("assistant", "yo"), msg("user", "x\n")], "bos_token": "<s>", "eos_token": "</s>"}

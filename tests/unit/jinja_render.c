@@ -9,12 +9,9 @@
 static mn_status render(mn_str source, const char *vars, int64_t now, mn_text *out, mn_error *err) {
     static const char *const trusted[] = {"bos_token", "eos_token", NULL};
     mn_jinja *t = NULL;
-    cJSON *json = cJSON_Parse(vars);
-    if (!json) return mn_fail(err, MN_BAD_INPUT, "the variables are not JSON");
     mn_status status = mn_jinja_parse(source, &t, err);
-    if (status == MN_OK) status = mn_jinja_render(t, json, trusted, now, out, NULL, err);
+    if (status == MN_OK) status = mn_jinja_render(t, mn_str_of(vars), trusted, now, out, NULL, err);
     mn_jinja_free(t);
-    cJSON_Delete(json);
     return status;
 }
 

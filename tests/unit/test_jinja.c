@@ -13,10 +13,7 @@ static mn_status render(const char *source, mn_text *out, mn_text *marks, mn_err
     static const char *const trusted[] = {"bos_token", NULL};
     mn_jinja *t = NULL;
     mn_status status = mn_jinja_parse(mn_str_of(source), &t, err);
-    cJSON *vars = cJSON_Parse(VARS);
-    assert_non_null(vars);
-    if (status == MN_OK) status = mn_jinja_render(t, vars, trusted, 86400 * 365, out, marks, err);
-    cJSON_Delete(vars);
+    if (status == MN_OK) status = mn_jinja_render(t, mn_str_of(VARS), trusted, 86400 * 365, out, marks, err);
     mn_jinja_free(t);
     return status;
 }

@@ -1,7 +1,7 @@
-/* tokenizer_scan.h -- reads the two big values of a tokenizer.json, vocabulary and merges, straight from the text: a
- * tree of a million nodes would cost more than everything else. */
-#ifndef MN_TOKENIZER_SCAN_H
-#define MN_TOKENIZER_SCAN_H
+/* scan.h -- JSON read straight from its text: the big values of a tokenizer.json, where a tree of a million nodes would
+ * cost more than everything else, and variables of templates, where 1.0 is not 1. */
+#ifndef MN_SCAN_H
+#define MN_SCAN_H
 #include "base/base.h"
 
 typedef struct {
@@ -18,6 +18,9 @@ bool mn_scan_char(mn_scan *s, char c);
  * false also when memory runs out: unescaped[which].failed. */
 bool mn_scan_string(mn_scan *s, int which, mn_str *out);
 bool mn_scan_number(mn_scan *s, double *out);
+bool mn_scan_digits(mn_scan *s, mn_str *text);   /* the characters of a number */
+bool mn_scan_word(mn_scan *s, const char *word); /* true, false, null */
+bool mn_scan_more(mn_scan *s);                   /* something else than white space is left */
 /* Any value; brackets are counted, not matched: whoever reads inside finds the rest. */
 bool mn_scan_skip(mn_scan *s, mn_str *value);
 /* How many values a list or object has; 0 if it is neither. */

@@ -1,5 +1,5 @@
-/* tokenizer_scan.c -- see tokenizer_scan.h. */
-#include "text/tokenizer_scan.h"
+/* scan.c -- see scan.h. */
+#include "text/scan.h"
 #include <string.h>
 
 mn_scan mn_scan_of(mn_str json) { return (mn_scan){json.ptr, json.ptr + json.len, {{0}, {0}}}; }
@@ -18,6 +18,11 @@ bool mn_scan_char(mn_scan *s, char c) {
     if (s->at == s->end || *s->at != c) return false;
     s->at++;
     return true;
+}
+
+bool mn_scan_more(mn_scan *s) {
+    skip_space(s);
+    return s->at < s->end;
 }
 
 /* ---- strings ---- */
@@ -89,19 +94,32 @@ bool mn_scan_string(mn_scan *s, int which, mn_str *out) {
 }
 
 /* ---- other values ---- */
-bool mn_scan_number(mn_scan *s, double *out) {
+bool mn_scan_word(mn_scan *s, const char *word) {
+    size_t n = strlen(word);
+    skip_space(s);
+    if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0) return false;
+    s->at += n;
+    return true;
+}
+
+bool mn_scan_digits(mn_scan *s, mn_str *text) {
     skip_space(s);
     const char *p = s->at;
-    int64_t whole = 0;
-    while (p < s->end && *p >= '0' && *p <= '9' && p - s->at < 15) whole = whole * 10 + (*p++ - '0');
-    bool more = p < s->end && *p && strchr("+-.eE0123456789", *p);
-    *out = (double)whole;
-    if (p > s->at && !more) return s->at = p, true;
     while (p < s->end && *p && strchr("+-.eE0123456789", *p)) p++;
-    mn_str text = {s->at, (uint64_t)(p - s->at)};
-    if (!text.len || !mn_parse_f64(text, out)) return false;
+    *text = (mn_str){s->at, (uint64_t)(p - s->at)};
     s->at = p;
-    return true;
+    return text->len > 0;
+}
+
+bool mn_scan_number(mn_scan *s, double *out) {
+    mn_str text;
+    mn_scan back = *s;
+    if (!mn_scan_digits(s, &text)) return false;
+    int64_t whole = 0;
+    if (text.len <= 15 && text.ptr[0] != '+' && mn_parse_i64(text, &whole)) return *out = (double)whole, true;
+    if (mn_parse_f64(text, out)) return true;
+    *s = back;
+    return false;
 }
 
 static bool skip_string(mn_scan *s) {
