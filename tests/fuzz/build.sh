@@ -1,34 +1,27 @@
 #!/bin/sh
-# Builds the fuzz targets with clang and libFuzzer: build.sh OUT_FOLDER. Then, for example:
-#   OUT/fuzz_gguf -max_total_time=120 -max_len=4096 OUT/corpus_gguf
+# Builds everything with clang and libFuzzer, ASan and UBSan: build.sh OUT_FOLDER. Then OUT_FOLDER holds fuzz_*, the loaders they need and
+# corpus/NAME with the seeds; for example:
+#   cd OUT_FOLDER && ./fuzz_gguf -max_total_time=3600 -timeout=10 -malloc_limit_mb=600 -dict=dict/gguf.dict corpus/gguf
+# A finding becomes tests/fuzz/corpus/NAME/crash-WHAT, which tests run from then on.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${1:?usage: build.sh OUT_FOLDER}
-mkdir -p "$out/corpus_gguf" "$out/corpus_safetensors"
-flags="-g -O1 -std=gnu11 -D_GNU_SOURCE -DMN_PLUGIN_VERSION=\"0\" -I$root/include -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined"
-common="$root/loaders/common/util.c $root/loaders/common/parsed.c $root/loaders/common/plugin.c"
-# shellcheck disable=SC2086
-${CLANG:-clang} $flags "$root/tests/fuzz/fuzz_gguf.c" "$root"/loaders/gguf/*.c $common -o "$out/fuzz_gguf"
-# shellcheck disable=SC2046,SC2086
-${CLANG:-clang} $flags "$root/tests/fuzz/fuzz_safetensors.c" "$root"/loaders/safetensors/*.c $common \
-    $(pkg-config --cflags --libs libcjson) -lm -o "$out/fuzz_safetensors"
-base=$root/runtime/base
-# shellcheck disable=SC2086
-${CLANG:-clang} $flags -I"$root/runtime" "$root/tests/fuzz/fuzz_note.c" "$root/runtime/registry/note.c" "$root/runtime/registry/isa.c" \
-    "$base/error.c" "$base/alloc.c" "$base/number.c" "$base/utf8.c" "$base/str.c" -o "$out/fuzz_note"
-# Seeds: sound files to begin from.
-data=$root/tests/data
-z7='\000\000\000\000\000\000\000'
-{
-    printf 'GGUF\003\000\000\000\001%b\002%b' "$z7" "$z7"
-    printf '\024%bgeneral.architecture\010\000\000\000\005%bllama' "$z7" "$z7"
-    printf '\001%ba\011\000\000\000\010\000\000\000\001%b\001%bx' "$z7" "$z7" "$z7"
-    printf '\001%bt\002\000\000\000\004%b\002%b\000\000\000\000\000%b' "$z7" "$z7" "$z7" "$z7"
-    head -c 160 /dev/zero
-} >"$out/corpus_gguf/small"
-head -c 6000 "$data/storyteller-q8_0.gguf" >"$out/corpus_gguf/head"
-for d in llama llama3-rope qwen2 qwen3; do
-    { printf '\000'; cat "$data/fixtures/$d/config.json"; } >"$out/corpus_safetensors/config-$d"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+build=$out/build
+[ -e "$build/build.ninja" ] || CC=${CLANG:-clang} meson setup "$build" "$root" -Dfuzzing=true -Dbuildtype=debugoptimized -Db_lundef=false \
+    -Db_sanitize=address,undefined -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined' -Dcuda=disabled
+# shellcheck disable=SC2046
+ninja -C "$build" $(ninja -C "$build" -t targets all | sed -n 's/^\(tests\/fuzz\/fuzz_[a-z]*\): .*/\1/p; s/^\(loaders\/[a-z]*\/[a-z]*\.so\): .*/\1/p')
+cp "$build"/tests/fuzz/fuzz_* "$out/" 2>/dev/null || true
+rm -rf "$out"/fuzz_*.p
+mkdir -p "$out/dict"
+cp "$root"/tests/fuzz/dict/* "$out/dict/"
+for loader in gguf safetensors mlx; do
+    mkdir -p "$out/$loader"
+    cp "$build/loaders/$loader/$loader.so" "$out/$loader/"
 done
-{ printf '\001'; cat "$data/fixtures/llama-sharded/model.safetensors.index.json"; } >"$out/corpus_safetensors/index"
-{ printf '\003'; head -c 4000 "$data/fixtures/llama/model.safetensors"; } >"$out/corpus_safetensors/weights"
+for target in "$out"/fuzz_*; do
+    name=${target##*/fuzz_}
+    python3 "$root/tests/fuzz/seeds.py" "$name" --into "$out/corpus/$name"
+done
