@@ -4,8 +4,9 @@
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
 
-static mn_status set_sizes(const mn_config *cfg, int64_t trained, const mn_session_params *p, mn_request *r,
+static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p, mn_request *r,
                            mn_error *err) {
+    const int64_t trained = hp->n_ctx_train;
     uint32_t ctx = p->n_ctx ? p->n_ctx : (uint32_t)mn_config_get_int(cfg, "context");
     uint32_t batch = p->n_batch ? p->n_batch : (uint32_t)mn_config_get_int(cfg, "batch");
     bool logits = p->flags & MN_SESSION_NO_SAMPLING;
@@ -16,6 +17,9 @@ static mn_status set_sizes(const mn_config *cfg, int64_t trained, const mn_sessi
     if (r->n_seq > MAX_SEQ) return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", r->n_seq, MAX_SEQ);
     if (r->n_ctx > 1u << 24 || r->n_batch > 1u << 16)
         return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range", r->n_ctx, r->n_batch);
+    if (hp->n_pos && r->n_ctx > hp->n_pos)
+        return mn_fail(err, MN_BAD_INPUT, "a context of %u; the model has learned %lld positions and can have no more",
+                       r->n_ctx, (long long)hp->n_pos);
     if (trained && r->n_ctx > trained)
         mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", r->n_ctx,
                (long long)trained);
@@ -41,5 +45,5 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_s
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache")) r->flags |= MN_REQUEST_MEASURE;
     if (!r->devices || !*r->devices) r->devices = "auto";
-    return set_sizes(cfg, g->hp.n_ctx_train, &p, r, err);
+    return set_sizes(cfg, &g->hp, &p, r, err);
 }

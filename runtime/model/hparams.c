@@ -136,8 +136,10 @@ static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
     return st == MN_END ? MN_OK : st;
 }
 
-static mn_status read_vocab(const mn_canonical *m, mn_hparams *h, mn_error *err) {
-    const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight");
+static mn_status read_tables(const mn_canonical *m, mn_hparams *h, mn_error *err) {
+    const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight"),
+                                *pos = mn_canonical_tensor(m, "position_embd.weight");
+    if (pos) h->n_pos = pos->info.dim[0];
     if (!embd || embd->info.n_dim != 2)
         return mn_fail(err, MN_BAD_FILE, "%s: tensor token_embd.weight is missing or not a matrix", m->path);
     h->n_vocab = embd->info.dim[0];
@@ -169,7 +171,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     uint8_t none[MN_MAX_LAYER / 8] = {0};
     if (!st) st = mn_hp_layers(&r, "rope.no_rope_layers", h.n_layer, none, &told);
     if (told) memcpy(h.no_rope, none, sizeof none);
-    if (!st) st = read_vocab(m, &h, err);
+    if (!st) st = read_tables(m, &h, err);
     if (!st) *out = h;
     return st;
 }

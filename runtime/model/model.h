@@ -59,6 +59,7 @@ typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim_k, head_dim_v, n_vocab, n_ctx_train;
     int64_t n_rot, window; /* window 0 = full attention everywhere */
+    int64_t n_pos;         /* positions that the model has learned: none beyond; 0 = any */
     double norm_eps, norm_offset;
     uint32_t act;                                                                            /* MN_ACT_* */
     double embd_scale, residual_scale, attn_scale, attn_softcap, logit_scale, logit_softcap; /* 0 = not used */
