@@ -86,6 +86,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
+int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 /* The body of a subcommand that lists what the runtime knows: parses, opens the runtime, prints in one of two ways. */

@@ -19,6 +19,7 @@ static const subcommand subcommands[] = {
     {"convert", cmd_convert, "write a model as one GGUF file"},
     {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
+    {"template", cmd_template, "print what a chat template makes of its variables"},
     {"logits", cmd_logits, "write the logits of every position"},
     {"config", cmd_config, "print each setting and where it came from"},
 };

@@ -68,7 +68,7 @@ typedef struct {
 } mn_model_info;
 MN_API void mn_model_get_info(const mn_model *m, mn_model_info *out);
 MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value);
-typedef struct { mn_str name, native; const char *dtype; int64_t dim[MN_MAX_DIM]; uint32_t n_dim, pad; uint64_t bytes; } mn_tensor_item;
+typedef struct { mn_str name, native; const char *dtype; int64_t dim[MN_MAX_DIM]; uint32_t n_dim, pad; uint64_t bytes; mn_str file; } mn_tensor_item; /* file: base name of the one that it begins in */
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out); /* dim[0] outermost */
 
 /* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise is turned into GGUF's conventions, and
@@ -93,6 +93,11 @@ typedef struct { mn_str role, content; } mn_message;
 /* The model's own chat template over the messages and the header of the answer, tokenised; text inside content can never become a
  * special token. n_known: how many of the messages a sequence holds already (then only what is new is given); 0 for all. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
+/* The text that a chat template makes of its variables: a JSON object with "messages", "tools", "add_generation_prompt" and whatever
+ * else it asks for. source: the template, NUL-terminated; NULL = the model's own. m: may be NULL beside a source; where it has a
+ * tokeniser, bos_token and eos_token are its own unless vars names them. *text: *n bytes and a NUL, freed by mn_json_free.
+ * MN_BAD_INPUT with the template's own words where it refuses (raise_exception). */
+MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n, mn_error *err);
 MN_API void mn_ids_free(int32_t *ids);
 /* 1 if id ends a generation (any of the model's end tokens). */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);

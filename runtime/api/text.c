@@ -67,6 +67,25 @@ mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t 
     return st;
 }
 
+mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n,
+                             mn_error *err) {
+    const mn_tokenizer *tok = m ? m->tokenizer : NULL;
+    mn_jinja *own = NULL;
+    mn_text out = {0};
+    mn_status st = MN_OK;
+    if (!source && !(m && m->chat))
+        return mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m ? m->canonical->path : "no model");
+    if (source) st = mn_jinja_parse(mn_str_of(source), &own, err);
+    mn_str bos = tok ? piece(m, mn_tokenizer_bos(tok)) : (mn_str){NULL, 0};
+    mn_str eos = tok ? piece(m, mn_tokenizer_eos(tok)) : (mn_str){NULL, 0};
+    if (!st) st = mn_chat_render_json(own ? own : m->chat, vars, bos, eos, (int64_t)time(NULL), &out, err);
+    if (!st && !(*text = mn_strndup(out.ptr ? out.ptr : "", out.len))) st = mn_fail_memory(err, out.len);
+    *n = out.len;
+    mn_jinja_free(own);
+    mn_text_free(&out);
+    return st;
+}
+
 void mn_ids_free(int32_t *ids) { mn_free(ids); }
 
 int mn_model_is_stop(const mn_model *m, int32_t id) {

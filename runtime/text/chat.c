@@ -1,5 +1,6 @@
 /* chat.c -- messages through a model's chat template. */
 #include "text/chat.h"
+#include "text/jinja_eval.h"
 #include "text/jinja_render.h"
 #include <cjson/cJSON.h>
 #include <string.h>
@@ -105,4 +106,24 @@ mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat_message *messages, 
                          mn_str bos, mn_str eos, int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
     chat_vars from = {messages, n, add_generation_prompt, bos, eos};
     return mn_jinja_render_with(tmpl, fill_chat, &from, now, out, marks, err);
+}
+
+typedef struct {
+    mn_str json, bos, eos;
+} json_vars;
+
+static bool set_missing(mn_jctx *c, mn_jdict *d, const char *name, mn_str s) {
+    return !s.len || mn_jdict_name(d, mn_str_of(name)) || set_str(c, d, name, s, 0);
+}
+
+static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
+    const json_vars *from = arg;
+    return mn_jvars_from_json(c, from->json, NULL, vars) && set_missing(c, vars, "bos_token", from->bos) &&
+           set_missing(c, vars, "eos_token", from->eos);
+}
+
+mn_status mn_chat_render_json(const mn_jinja *tmpl, mn_str vars, mn_str bos, mn_str eos, int64_t now, mn_text *out,
+                              mn_error *err) {
+    json_vars from = {vars, bos, eos};
+    return mn_jinja_render_with(tmpl, fill_json, &from, now, out, NULL, err);
 }

@@ -20,4 +20,9 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
 mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat_message *messages, uint32_t n, bool add_generation_prompt,
                          mn_str bos, mn_str eos, int64_t now, mn_text *out, mn_text *marks, mn_error *err);
 
+/* The same with variables as JSON text, an object; bos and eos stand in for bos_token and eos_token where they are not empty and
+ * the object does not name them. */
+mn_status mn_chat_render_json(const mn_jinja *tmpl, mn_str vars, mn_str bos, mn_str eos, int64_t now, mn_text *out,
+                              mn_error *err);
+
 #endif

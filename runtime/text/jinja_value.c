@@ -12,7 +12,8 @@ bool mn_jfail(mn_jctx *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    c->status = mn_fail(c->err, MN_BAD_INPUT, "template line %u: %s", c->line, msg);
+    c->status = c->line ? mn_fail(c->err, MN_BAD_INPUT, "template line %u: %s", c->line, msg)
+                        : mn_fail(c->err, MN_BAD_INPUT, "%s", msg); // before the template began: its variables
     return false;
 }
 

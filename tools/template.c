@@ -1,0 +1,64 @@
+/* template.c -- minerva template: what a chat template makes of its variables. */
+#include "app.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *source, *vars;
+} template_flags;
+
+#define F(field) offsetof(template_flags, field)
+static const arg_row rows[] = {
+    {"--template", "F.jinja", ARG_TEXT, F(source), 0, 0, NULL, "the template (default: the model's own)"},
+    {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
+     "an object: messages, tools, add_generation_prompt, bos_token, ...\n-: standard input"},
+};
+
+static int render(app *a, const char *source, mn_str vars) {
+    char *text = NULL;
+    uint64_t n = 0;
+    mn_status status = mn_template_render(a->model, source, vars, &text, &n, &a->err);
+    if (status != MN_OK) {
+        complain(EXIT_FAILED, "%s", a->err.msg);
+        return status == MN_OUT_OF_MEMORY ? EXIT_NO_MEMORY : EXIT_FAILED;
+    }
+    out_file out = out_stdout();
+    out_put(&out, text, n);
+    mn_json_free(text);
+    return out_finish(&out, 0);
+}
+
+static int run(app *a, const app_flags *flags, const template_flags *f) {
+    char *source = NULL, *vars = NULL;
+    size_t n_source = 0, n_vars = 0;
+    if (!f->vars) return complain(EXIT_USAGE, "found no variables, expected --vars V.json");
+    int code = f->source ? read_all(f->source, &source, &n_source) : 0;
+    if (code == 0 && source && strlen(source) != n_source)
+        code = complain(EXIT_FAILED, "%s: found a NUL at byte %zu, expected text", f->source, strlen(source));
+    if (code == 0) code = read_all(f->vars, &vars, &n_vars);
+    if (code == 0 && (!source || flags->model)) code = app_open_model(a, flags);
+    if (code == 0) code = render(a, source, (mn_str){vars, n_vars});
+    free(source);
+    free(vars);
+    return code;
+}
+
+int cmd_template(int argc, char **argv) {
+    app_flags flags = {0};
+    template_flags f = {0};
+    const arg_group groups[] = {
+        {"Template", rows, COUNT(rows), &f},
+        {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
+    };
+    const arg_page page = {
+        "template", "(-m MODEL | --template F.jinja) --vars V.json",
+        "Prints what a chat template makes of its variables, byte by byte. A template's own\nobjection "
+        "(raise_exception) is exit code 1 and its words.",
+        groups, COUNT(groups)};
+    app a = {.err = MN_ERROR};
+    int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK) code = run(&a, &flags, &f);
+    app_close(&a);
+    return code;
+}
