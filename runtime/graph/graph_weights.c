@@ -36,6 +36,14 @@ static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_d
     return false;
 }
 
+/* Bare integers are not numbers that a model multiplies with. */
+static bool check_type(mn_model_graph *g, const mn_tensor_info *t) {
+    const uint32_t id = t->dtype.id;
+    if (id < MN_I8 || id > MN_U8) return true;
+    return mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED, "%s: tensor %.*s has the type %s; expected a type of weights",
+                                 g->model->path, MN_STR_ARG(t->native), mn_dtype_name(id)));
+}
+
 static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry *e) {
     for (uint32_t i = 0; i < g->n_weights; i++)
         if (g->weights[i].source == e) return g->weights[i].tensor;
@@ -47,7 +55,7 @@ static int32_t whole(mn_model_graph *g, const char *name, int layer, bool option
     char full[NAME];
     full_name(name, layer, full);
     const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, n_dim, dim)) return -1;
+    if (!e || !check_shape(g, &e->info, n_dim, dim) || !check_type(g, &e->info)) return -1;
     int32_t known = known_weight(g, e);
     return known >= 0 ? known : mn_gb_weight(g, full, e->info.dtype.id, n_dim, dim, (mn_graph_weight){-1, e, NULL});
 }
@@ -118,7 +126,7 @@ static int32_t part_of(mn_model_graph *g, const char *name, int layer, bool opti
     char full[NAME], own[NAME + 32];
     full_name(name, layer, full);
     const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, n_dim, (int64_t[]){part.total, cols})) return -1;
+    if (!e || !check_shape(g, &e->info, n_dim, (int64_t[]){part.total, cols}) || !check_type(g, &e->info)) return -1;
     const mn_model_tensor_entry *cut = cut_rows(g, e, part.lo, part.n);
     snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
     return cut ? mn_gb_weight(g, own, e->info.dtype.id, n_dim, (int64_t[]){part.n, cols},

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Models of every family and of the quantised forms that are wrong in one way each: bad_families.py MINERVA SOURCE_ROOT [mlx].
+
+Each must end with exit code 1 and a message that names the file (or folder), what was found and what was expected."""
+import os
+import subprocess
+import sys
+import tempfile
+
+MINERVA, ROOT = sys.argv[1], sys.argv[2]
+sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+sys.dont_write_bytecode = True
+import gguf_file  # noqa: E402
+import gguf_forms  # noqa: E402
+import models  # noqa: E402
+
+failed = passed = 0
+
+
+def refused(name, path, words, args=()):
+    global failed, passed
+    p = subprocess.run([MINERVA, "run", "-m", path, "-n", "2", "--temp", "0", "--prompt-ids", "1,2,3", "--device", "reference", *args], capture_output=True,
+                       text=True, errors="replace", timeout=120)
+    missing = [w for w in words if w not in p.stderr]
+    if p.returncode != 1 or missing:
+        failed += 1
+        print("FAIL %s: exit %d (want 1), missing %s\n  %s" % (name, p.returncode, missing, p.stderr.strip()[:600]))
+    else:
+        passed += 1
+
+
+def folder(fixture, change, words, args=()):
+    """change(config, tensors)"""
+    m = models.fixture(fixture)
+    name = "%s %d" % (fixture, passed + failed)
+    change(m.config, m.tensors)
+    refused(name, m.write(os.path.join(TMP, name.replace(" ", "-"))), words, args)
+
+
+def config(fixture, key, value, words):
+    folder(fixture, lambda c, _: c.update({key: value}), ["config.json", key] + words)
+
+
+def gguf(fixture, change, words):
+    """change(form, tensors); tensors: name -> (shape, type, bytes)"""
+    f = gguf_forms.form(models.fixture(fixture))
+    tensors = {name: rest for name, *rest in f.tensors()}
+    change(f, tensors)
+    name = "%s-%d.gguf" % (fixture, passed + failed)
+    refused(name, gguf_file.write(os.path.join(TMP, name), f.pairs(), [(n, *t) for n, t in tensors.items()]), [name] + words)
+
+
+def drop(*names):
+    def change(_, tensors):
+        for name in names:
+            tensors.pop(name)
+    return change
+
+
+def reshaped(name, shape):
+    def change(_, tensors):
+        kind, _, raw = tensors[name]
+        n = gguf_forms.product(shape) * len(raw) // gguf_forms.product(tensors[name][1])
+        tensors[name] = (kind, shape, raw[:n] + bytes(n - len(raw[:n])))
+    return change
+
+
+def retyped(name, kind, size):
+    def change(_, tensors):
+        shape = tensors[name][1]
+        tensors[name] = (kind, shape, bytes(size * gguf_forms.product(shape)))
+    return change
+
+
+def in_section(key, **values):
+    def change(c, _):
+        c[key] = dict(c[key], **values)
+    return change
+
+
+def keys():
+    config("gpt-oss", "swiglu_limit", 6.0, ["6", "7"])
+    config("gpt-oss", "num_experts_per_tok", 99, ["99", "8"])
+    config("gpt-oss", "layer_types", ["full_attention"] * 3, ["3", "4"])
+    config("gpt-oss", "layer_types", ["half_attention"] * 4, ["half_attention", "sliding_attention"])
+    folder("gpt-oss", in_section("rope_parameters", factor="big"), ["config.json", "rope_parameters.factor", "big"])
+    folder("gpt-oss", in_section("rope_parameters", truncate=3), ["config.json", "rope_parameters.truncate"])
+    folder("gpt-oss", in_section("rope_parameters", mscale=1.0), ["config.json", "rope_parameters.mscale"])
+    config("gemma2", "query_pre_attn_scalar", 0, ["0"])
+    config("gemma2", "attn_logit_softcapping", -1, ["-1"])
+    config("gemma2", "final_logit_softcapping", "much", ["much"])
+    config("gemma2", "sliding_window", -4, ["-4"])
+    config("gemma3", "use_bidirectional_attention", True, ["true", "false"])
+    folder("gemma3", lambda c, _: c["rope_parameters"]["sliding_attention"].update(rope_type="linear"), ["config.json", "sliding_attention.rope_type", "linear"])
+    folder("gemma", lambda c, _: c.update(hidden_act="snake"), ["hidden_act", "snake", "gelu"])
+    config("granite", "residual_multiplier", "half", ["half"])
+    config("granite", "logits_scaling", 0, ["0"])
+    folder("qwen3-moe", lambda c, _: c.pop("num_local_experts"), ["config.json", "num_experts", "missing"])
+    config("qwen3-moe", "num_experts_per_tok", 0, ["0"])
+    config("mixtral", "num_local_experts", -1, ["-1"])
+    config("phi2", "qk_layernorm", True, ["true", "false"])
+    folder("phi3", lambda c, _: c["rope_parameters"].pop("short_factor"), ["config.json", "rope_parameters.short_factor", "missing"])
+    folder("phi3", in_section("rope_parameters", long_factor=[1.0] * 7), ["config.json", "rope_parameters.long_factor", "7", "8"])
+    config("smollm3", "no_rope_layers", [1, 0], ["no_rope_layers"])
+    folder("stablelm", in_section("rope_parameters", partial_rotary_factor=0.1), ["config.json", "partial_rotary_factor", "0.1"])
+    config("gpt2", "scale_attn_by_inverse_layer_idx", True, ["true", "false"])
+    config("gpt2", "n_head", 3, ["3", "64"])
+    config("olmo2", "architectures", ["Olmo9ForCausalLM"], ["Olmo9ForCausalLM", "Olmo2ForCausalLM"])
+    for method in ("awq", "gptq", "bitsandbytes"):
+        config("llama", "quantization_config", {"quant_method": method}, [method, "fp8"])
+    config("llama", "quantization_config", {"quant_method": "fp8", "weight_block_size": [64, 64]}, ["weight_block_size", "128"])
+
+
+def tensors():
+    layer = "model.layers.1."
+    folder("qwen3-moe", lambda c, _: c.update(moe_intermediate_size=48), ["experts", "shape", "48"])
+    folder("mixtral", lambda c, _: c.update(num_local_experts=9, num_experts_per_tok=2), ["shape", "9"])
+    folder("mixtral", drop(layer + "block_sparse_moe.experts.2.w3.weight"), ["experts.3.w3", "expected number 2"])
+    folder("mixtral", reshaped(layer + "block_sparse_moe.experts.2.w3.weight", [64, 64]), ["experts.2.w3", "shape"])
+    folder("qwen3-moe", drop(layer + "mlp.gate.weight"), ["blk.1."])
+    folder("olmo2", drop(layer + "post_feedforward_layernorm.weight"), ["blk.1.post_ffw_norm.weight", "missing"])
+    folder("olmo2", reshaped(layer + "self_attn.q_norm.weight", [16]), ["q_norm", "16", "64"])
+    folder("gemma3", reshaped(layer + "self_attn.q_norm.weight", [64]), ["q_norm", "64", "16"])
+    folder("gpt2", lambda c, _: c.update(n_positions=64), ["wpe", "96", "64"])
+    folder("gpt2", drop("transformer.wpe.weight"), ["position_embd.weight", "missing"])
+    folder("gpt2", reshaped("transformer.h.1.attn.c_attn.weight", [64, 191]), ["c_attn", "191", "192"])
+    folder("phi3", reshaped(layer + "self_attn.qkv_proj.weight", [100, 64]), ["qkv_proj", "100", "128"])
+    folder("phi3", reshaped(layer + "mlp.gate_up_proj.weight", [128, 64]), ["gate_up_proj", "128", "256"])
+    folder("phi2", drop("model.final_layernorm.weight"), ["output_norm.weight", "missing"])
+    folder("stablelm-parallel", drop(layer + "self_attn.q_layernorm.norms.1.weight"), ["q_layernorm.norms.2", "expected number 1"])
+    folder("gpt-oss", reshaped(layer + "self_attn.sinks", [7]), ["sinks", "7", "8"])
+    folder("gpt-oss", reshaped(layer + "mlp.experts.gate_up_proj", [8, 64, 127]), ["gate_up_proj", "expected"])
+    folder("gpt-oss-mxfp4", drop(layer + "mlp.experts.down_proj_scales"), ["down_proj_blocks", "down_proj_scales"])
+    folder("gpt-oss-mxfp4", reshaped(layer + "mlp.experts.down_proj_scales", [8, 64, 1]), ["down_proj_scales", "expected"])
+    folder("gpt-oss-mxfp4", reshaped(layer + "mlp.experts.down_proj_blocks", [8, 64, 2, 15]), ["down_proj_blocks", "expected"])
+    folder("llama", retyped("model.layers.0.mlp.up_proj.weight", "I64", 8), ["up_proj", "i64"])
+    folder("llama", retyped("model.norm.weight", "U8", 1), ["norm.weight", "u8"])
+    folder("gpt2", lambda *_: None, ["97", "96"], ("-c", "97"))
+
+
+def mlx():
+    q = {"bits": 4, "group_size": 64}
+    for changed, words in (({"bits": 5}, ["5", "2, 3, 4, 6 or 8"]), ({"group_size": 48}, ["48"]), ({"mode": "nf4"}, ["mode", "nf4", "affine"]),
+                           ({"bits": "four"}, ["quantization.bits", "four"]), ({"group_size": None}, ["quantization.group_size"]),
+                           ({"model.layers.0.mlp.down_proj": False}, ["down_proj.scales", "not quantised"]),
+                           ({"model.layers.0.mlp.down_proj": {"bits": 4}}, ["model.layers.0.mlp.down_proj.group_size"])):
+        folder("llama-mlx4", lambda c, _: c.update(quantization=dict(q, **changed)), ["mlx"] + words)
+    stem = "model.layers.0.self_attn.q_proj"
+    folder("llama-mlx4", drop(stem + ".biases"), [stem + ".weight", "biases are missing"])
+    folder("llama-mlx4", drop(stem + ".weight"), [stem + ".scales", "missing"])
+    folder("llama-mlx4", drop(stem + ".scales"), [stem])
+    folder("llama-mlx4", lambda c, t: reshaped(stem + ".scales", [t[stem + ".scales"][1][0], 3])(c, t), [stem + ".scales", "per row"])
+    folder("llama-mlx4", retyped(stem + ".scales", "I32", 4), [stem + ".scales", "I32"])
+
+
+def gguf_keys():
+    def put(name, kind, v):
+        return lambda f, _: f.key(name, kind, v)
+    u32, f32, string = gguf_file.U32, gguf_file.F32, gguf_file.STR
+    gguf("mixtral", put("expert_used_count", u32, 99), ["llama.expert_used_count", "99", "8"])
+    gguf("mixtral", lambda f, _: f.keys.pop("expert_used_count"), ["llama.expert_used_count", "missing"])
+    gguf("qwen3-moe", put("expert_gating_func", u32, 9), ["qwen3moe.expert_gating_func", "9"])
+    gguf("qwen3-moe", put("expert_feed_forward_length", u32, 33), ["ffn_gate_exps", "32", "33"])
+    gguf("gemma2", lambda f, _: f.keys.update({"attention.sliding_window_pattern": (gguf_file.BOOL, [True, False])}),
+         ["gemma2.attention.sliding_window_pattern", "3"])
+    gguf("gemma2", put("attn_logit_softcapping", string, "much"), ["gemma2.attn_logit_softcapping", "number"])
+    gguf("gemma3", put("rope.freq_base_swa", f32, -1.0), ["gemma3.rope.freq_base_swa", "-1"])
+    gguf("gpt-oss", put("rope.scaling.type", string, "spiral"), ["gpt-oss.rope.scaling.type", "spiral", "yarn"])
+    gguf("phi3", lambda _, t: t.pop("rope_factors_long.weight"), ["rope_factors_long.weight"])
+    gguf("phi3", lambda _, t: t.update({"rope_factors_long.weight": ([4], 0, bytes(16))}), ["rope_factors_long.weight", "4", "8"])
+    gguf("stablelm", put("rope.dimension_count", u32, 17), ["stablelm.rope.dimension_count", "17", "16"])
+    gguf("gpt2", put("context_length", u32, 64), ["position_embd.weight", "96", "64"])
+    gguf("olmo2", lambda f, _: setattr(f, "arch", "mamba"), ["mamba", "olmo2"])
+    gguf("granite", put("logit_scale", f32, float("inf")), ["granite.logit_scale", "inf"])
+    gguf("gpt-oss", lambda _, t: t.pop("blk.1.ffn_gate_inp.weight"), ["blk.1.ffn_gate_inp.weight", "missing"])
+
+
+def main(folder):
+    global TMP
+    TMP = folder
+    keys()
+    tensors()
+    if "mlx" in sys.argv:
+        mlx()
+    gguf_keys()
+    print("%d cases as expected, %d not" % (passed, failed))
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    main(tmp)
+sys.exit(failed != 0)
