@@ -4,21 +4,20 @@ typedef __m256i VB;
 static inline VB vb_load(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
 /* 16 bytes: their low nibbles, then their high ones. */
 static inline VB vb_halves(const uint8_t *p) {
-    __m128i b = _mm_loadu_si128((const void *)p);
-    __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);
-    return _mm256_and_si256(v, _mm256_set1_epi8(15));
+    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
 }
 /* 16 bytes: low and high nibble of each. */
 static inline VB vb_pairs(const uint8_t *p) {
-    __m128i b = _mm_loadu_si128((const void *)p), mask = _mm_set1_epi8(15);
-    __m128i lo = _mm_and_si128(b, mask), hi = _mm_and_si128(_mm_srli_epi16(b, 4), mask);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(lo, hi)), _mm_unpackhi_epi8(lo, hi), 1);
+    __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
+    return _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)), _mm256_set1_epi8(15));
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) { /* (v >> shift) & mask; mask has at most 8 - shift bits */
     return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8((char)mask));
 }
 static inline VB vb_shl(VB v, int n) { return _mm256_slli_epi16(v, n); } /* no bit may leave its byte */
 static inline VB vb_or(VB a, VB b) { return _mm256_or_si256(a, b); }
+static inline VB vb_less(VB v, uint8_t n) { return _mm256_sub_epi8(v, _mm256_set1_epi8((char)n)); } /* modulo 256 */
 static inline VB vb_flip(VB v) { return _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)); }
 static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is set, else 0 */
     const __m256i where = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
@@ -29,11 +28,41 @@ static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is 
 static inline VB vb_lookup(VB i, const uint8_t table[16]) { /* i < 16 */
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), i);
 }
-static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-    return _mm256_setr_epi64x((int64_t)a, (int64_t)b, (int64_t)c, (int64_t)d);
+/* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its byte. */
+static inline VB vb_stream(const uint8_t *p, const int bits) {
+    const int mask = (1 << bits) - 1;
+    __m256i v;
+    if (bits == 2) {
+        v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+    } else if (bits == 3) { /* a dword has one byte and a half */
+        __m128i b = _mm_insert_epi32(
+            _mm_loadl_epi64((const void *)p),
+            (int)((uint32_t)p[8] | (uint32_t)p[9] << 8 | (uint32_t)p[10] << 16 | (uint32_t)p[11] << 24), 2);
+        v = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(b),
+                                _mm256_setr_epi8(0, 1, -1, -1, 1, 2, -1, -1, 3, 4, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1,
+                                                 7, 8, -1, -1, 9, 10, -1, -1, 10, 11, -1, -1));
+        v = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
+    } else { /* 12 bytes for each half */
+        __m256i b = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
+                                            _mm_srli_si128(_mm_loadu_si128((const void *)(p + 8)), 4), 1);
+        v = _mm256_shuffle_epi8(
+            b, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
+    }
+    __m256i a = _mm256_and_si256(v, _mm256_set1_epi32(mask));
+    a = _mm256_or_si256(a, _mm256_and_si256(_mm256_slli_epi32(v, 8 - bits), _mm256_set1_epi32(mask << 8)));
+    a = _mm256_or_si256(a, _mm256_and_si256(_mm256_slli_epi32(v, 16 - 2 * bits), _mm256_set1_epi32(mask << 16)));
+    return _mm256_or_si256(
+        a, _mm256_and_si256(_mm256_slli_epi32(v, 24 - 3 * bits), _mm256_set1_epi32((int)((uint32_t)mask << 24))));
 }
 static inline __m128i vb_half(VB v, int64_t e) { /* the 16 bytes that byte e is of */
     return e < 16 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
+}
+static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
+static inline void v_f16_2(const uint8_t *p, float *a, float *b) { /* two in a row */
+    int32_t i;
+    memcpy(&i, p, 4);
+    __m128 v = _mm_cvtph_ps(_mm_cvtsi32_si128(i));
+    *a = _mm_cvtss_f32(v), *b = _mm_cvtss_f32(_mm_movehdup_ps(v));
 }
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
     __m256i w = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));

@@ -172,4 +172,12 @@ static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
     const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
     return mnk_bits_f32(e == 255 ? 0x7fc00000u : bits);
 }
+/* The lowest eight fields of `bits` bits, spread to bytes: the upper half of eight, of four, of two moves up. */
+static inline uint64_t mnk_spread(uint64_t v, const int bits) {
+    const uint64_t four = (1u << 4 * bits) - 1, two = ((1u << 2 * bits) - 1) * 0x100000001u,
+                   one = ((1u << bits) - 1) * 0x0001000100010001u;
+    v = (v & four) | (v & four << 4 * bits) << (32 - 4 * bits);
+    v = (v & two) | (v & ~two) << (16 - 2 * bits);
+    return (v & one) | (v & ~one) << (8 - bits);
+}
 #endif

@@ -46,14 +46,15 @@
     X(Q4_0, q4_0, __VA_ARGS__)                                                                                         \
     X(Q4_1, q4_1, __VA_ARGS__)                                                                                         \
     X(Q5_0, q5_0, __VA_ARGS__)                                                                                         \
-    X(Q5_1, q5_1, __VA_ARGS__) X(Q8_0, q8_0, __VA_ARGS__) X(Q8_1, q8_1, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__)    \
-        X(MXFP4, mxfp4, __VA_ARGS__) X(Q2_K, q2_k, __VA_ARGS__) X(Q3_K, q3_k, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__)  \
-            X(Q5_K, q5_k, __VA_ARGS__) X(Q6_K, q6_k, __VA_ARGS__) X(Q8_K, q8_k, __VA_ARGS__)                           \
-                X(IQ4_XS, iq4_xs, __VA_ARGS__) X(MXFP4_SPLIT, mxfp4_split, __VA_ARGS__) X(MLX2_32, mlx2, __VA_ARGS__)  \
-                    X(MLX2_64, mlx2, __VA_ARGS__) X(MLX2_128, mlx2, __VA_ARGS__) X(MLX3_32, mlx3, __VA_ARGS__)         \
-                        X(MLX3_64, mlx3, __VA_ARGS__) X(MLX3_128, mlx3, __VA_ARGS__) X(MLX4_32, mlx4, __VA_ARGS__)     \
-                            X(MLX4_64, mlx4, __VA_ARGS__) X(MLX4_128, mlx4, __VA_ARGS__) X(MLX6_32, mlx6, __VA_ARGS__) \
-                                X(MLX6_64, mlx6, __VA_ARGS__) X(MLX6_128, mlx6, __VA_ARGS__)                           \
-                                    X(MLX8_32, mlx8, __VA_ARGS__) X(MLX8_64, mlx8, __VA_ARGS__)                        \
-                                        X(MLX8_128, mlx8, __VA_ARGS__)
+    X(Q5_1, q5_1, __VA_ARGS__)                                                                                         \
+    X(Q8_0, q8_0, __VA_ARGS__)                                                                                         \
+    X(Q8_1, q8_1, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__) X(MXFP4, mxfp4, __VA_ARGS__) X(Q2_K, q2_k, __VA_ARGS__)  \
+        X(Q3_K, q3_k, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__) X(Q5_K, q5_k, __VA_ARGS__) X(Q6_K, q6_k, __VA_ARGS__)    \
+            X(Q8_K, q8_k, __VA_ARGS__) X(IQ4_XS, iq4_xs, __VA_ARGS__) X(MXFP4_SPLIT, mxfp4_split, __VA_ARGS__)         \
+                X(MLX2_32, mlx2, __VA_ARGS__) X(MLX2_64, mlx2, __VA_ARGS__) X(MLX2_128, mlx2, __VA_ARGS__)             \
+                    X(MLX3_32, mlx3, __VA_ARGS__) X(MLX3_64, mlx3, __VA_ARGS__) X(MLX3_128, mlx3, __VA_ARGS__)         \
+                        X(MLX4_32, mlx4, __VA_ARGS__) X(MLX4_64, mlx4, __VA_ARGS__) X(MLX4_128, mlx4, __VA_ARGS__)     \
+                            X(MLX6_32, mlx6, __VA_ARGS__) X(MLX6_64, mlx6, __VA_ARGS__) X(MLX6_128, mlx6, __VA_ARGS__) \
+                                X(MLX8_32, mlx8, __VA_ARGS__) X(MLX8_64, mlx8, __VA_ARGS__)                            \
+                                    X(MLX8_128, mlx8, __VA_ARGS__)
 #endif

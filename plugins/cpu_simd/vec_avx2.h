@@ -40,9 +40,9 @@ static inline VF v_bf16(const uint8_t *p) {
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 8), e a multiple of 8 */
+static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 8), e a multiple of 8 */
     __m128i h = vb_half(v, e);
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(e & 8 ? _mm_srli_si128(h, 8) : h));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(e & 8 ? _mm_srli_si128(h, 8) : h));
 }
 static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
     __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), a = _mm256_and_si256(b, _mm256_set1_epi32(127));
@@ -54,5 +54,4 @@ static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const void *)p)));
 }
-static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

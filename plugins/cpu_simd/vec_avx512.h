@@ -38,7 +38,7 @@ static inline void v_store_f16(uint8_t *p, VF v) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 static inline VF v_of(VB v, int64_t e) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(vb_half(v, e)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(vb_half(v, e)));
 } /* e: 0, 16 */
 static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), a = _mm512_and_si512(b, _mm512_set1_epi32(127));
@@ -50,5 +50,4 @@ static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), 8));
 }
-static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
 static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -46,7 +46,6 @@ static inline void v_store_f16(uint8_t *p, VF v) {
         memcpy(p + 2 * i, &h, 2);
     }
 }
-static inline VF v_u8(const uint8_t *p) { return (VF){p[0], p[1], p[2], p[3]}; }
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
     for (int i = 0; i < 8; i++) d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
 }
@@ -58,6 +57,7 @@ static inline VF v_e4m3(const uint8_t *p) { return (VF){f8_e4m3(p[0]), f8_e4m3(p
 static inline float f8_e5m2(uint8_t b) { return mnk_f16((uint16_t)(b << 8)); }
 static inline VF v_e5m2(const uint8_t *p) { return (VF){f8_e5m2(p[0]), f8_e5m2(p[1]), f8_e5m2(p[2]), f8_e5m2(p[3])}; }
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
+static inline void v_f16_2(const uint8_t *p, float *a, float *b) { *a = v_f16_1(p), *b = v_f16_1(p + 2); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
 /* ---- 32 bytes: bytes_avx2.h says what these do ---- */
 typedef struct {
@@ -90,6 +90,10 @@ static inline VB vb_or(VB v, VB w) {
     for (int i = 0; i < 32; i++) v.b[i] |= w.b[i];
     return v;
 }
+static inline VB vb_less(VB v, uint8_t n) {
+    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] - n);
+    return v;
+}
 static inline VB vb_flip(VB v) {
     for (int i = 0; i < 32; i++) v.b[i] ^= 0x80;
     return v;
@@ -109,7 +113,10 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     memcpy(v.b, w, 32);
     return v;
 }
-static inline VF v_of(VB v, int64_t e) { return v_u8(v.b + e); }
+#include "bytes_stream.h"
+static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4) */
+    return (VF){(int8_t)v.b[e], (int8_t)v.b[e + 1], (int8_t)v.b[e + 2], (int8_t)v.b[e + 3]};
+}
 /* ---- 8-bit products: vec_a8_x86.h says what these do ---- */
 typedef struct {
     const int8_t *x;

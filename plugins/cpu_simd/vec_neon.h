@@ -49,6 +49,7 @@ static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), v_load4(p))));
 }
 static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
+static inline void v_f16_2(const uint8_t *p, float *a, float *b) { *a = v_f16_1(p), *b = v_f16_1(p + 2); }
 static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
 /* ---- 32 bytes: bytes_avx2.h says what these do ---- */
 typedef struct {
@@ -72,6 +73,7 @@ static inline VB vb_shl(VB v, int n) {
     return (VB){vshlq_u8(v.lo, vdupq_n_s8((int8_t)n)), vshlq_u8(v.hi, vdupq_n_s8((int8_t)n))};
 }
 static inline VB vb_or(VB v, VB w) { return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)}; }
+static inline VB vb_less(VB v, uint8_t n) { return (VB){vsubq_u8(v.lo, vdupq_n_u8(n)), vsubq_u8(v.hi, vdupq_n_u8(n))}; }
 static inline VB vb_flip(VB v) { return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))}; }
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)), t = vdupq_n_u8(to);
@@ -87,10 +89,11 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return (VB){vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b))),
                 vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(c), vcreate_u64(d)))};
 }
-static inline VF v_of(VB v, int64_t e) { /* bytes [e, e + 4), e a multiple of 4 */
-    uint8x16_t h = e < 16 ? v.lo : v.hi;
-    uint16x8_t w = vmovl_u8(e & 8 ? vget_high_u8(h) : vget_low_u8(h));
-    return vcvtq_f32_u32(vmovl_u16(e & 4 ? vget_high_u16(w) : vget_low_u16(w)));
+#include "bytes_stream.h"
+static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multiple of 4 */
+    int8x16_t h = vreinterpretq_s8_u8(e < 16 ? v.lo : v.hi);
+    int16x8_t w = vmovl_s8(e & 8 ? vget_high_s8(h) : vget_low_s8(h));
+    return vcvtq_f32_s32(vmovl_s16(e & 4 ? vget_high_s16(w) : vget_low_s16(w)));
 }
 /* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---- */
 typedef struct {
