@@ -1,5 +1,6 @@
 /* inspect.c -- minerva inspect: what a model file says about itself. */
 #include "app.h"
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -47,13 +48,76 @@ static void json_value(json_out *j, const mn_value *v) {
     json_close(j);
 }
 
+/* ---- totals per type, the largest first ---- */
+#define MAX_TYPES 64
+typedef struct {
+    const char *dtype;
+    uint64_t count, params, bytes;
+} type_total;
+
+static size_t add_types(const app *a, type_total *types) {
+    mn_tensor_item t;
+    size_t n = 0;
+    for (uint32_t i = 0; mn_model_tensor(a->model, i, &t) == MN_OK; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(types[k].dtype, t.dtype)) k++;
+        if (k == MAX_TYPES) continue;
+        if (k == n) types[n++] = (type_total){t.dtype, 0, 0, 0};
+        uint64_t params = 1;
+        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++) params *= (uint64_t)t.dim[d];
+        types[k].count++, types[k].params += params, types[k].bytes += t.bytes;
+        for (; k && types[k].bytes > types[k - 1].bytes; k--) {
+            const type_total moved = types[k];
+            types[k] = types[k - 1], types[k - 1] = moved;
+        }
+    }
+    return n;
+}
+
+/* Would a session be made of it, and why (not)? Negotiation's own answer. */
+static int runs_here(app *a, char *why, size_t cap) {
+    char *text = NULL;
+    if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK) return snprintf(why, cap, "%s", a->err.msg), 0;
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *placement = cJSON_GetObjectItemCaseSensitive(json, "placement");
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
+    const char *device = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(placement, "device"));
+    const char *reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(placement, "why"));
+    const char *message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(error, "message"));
+    if (device)
+        snprintf(why, cap, "%s: %s", device, reason ? reason : "");
+    else
+        snprintf(why, cap, "%s", message ? message : "no device can");
+    cJSON_Delete(json);
+    mn_json_free(text);
+    return device != NULL;
+}
+
+static void json_types(const app *a, json_out *j) {
+    type_total types[MAX_TYPES];
+    const size_t n = add_types(a, types);
+    json_open(j, '[');
+    for (size_t i = 0; i < n; i++) {
+        json_open(j, '{');
+        json_key(j, "dtype"), json_z(j, types[i].dtype);
+        json_key(j, "count"), json_uint(j, types[i].count);
+        json_key(j, "params"), json_uint(j, types[i].params);
+        json_key(j, "bytes"), json_uint(j, types[i].bytes);
+        json_close(j);
+    }
+    json_close(j);
+}
+
 static void json_tensors(const app *a, json_out *j) {
     mn_tensor_item t;
     json_open(j, '[');
     for (uint32_t i = 0; mn_model_tensor(a->model, i, &t) == MN_OK; i++) {
         json_open(j, '{');
         json_key(j, "name"), json_str(j, t.name.ptr, t.name.len);
+        json_key(j, "native"), json_str(j, t.native.ptr ? t.native.ptr : "", t.native.len);
+        json_key(j, "file"), json_str(j, t.file.ptr, t.file.len);
         json_key(j, "dtype"), json_z(j, t.dtype);
+        json_key(j, "bytes"), json_uint(j, t.bytes);
         json_key(j, "dim"), json_open(j, '[');
         for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++) json_int(j, t.dim[d]);
         json_close(j);
@@ -62,7 +126,9 @@ static void json_tensors(const app *a, json_out *j) {
     json_close(j);
 }
 
-static void as_json(const app *a, out_file *out) {
+static void as_json(app *a, out_file *out) {
+    char why[600];
+    const int runs = runs_here(a, why, sizeof why);
     json_out j = {out, 0, 0, {0}};
     mn_str key;
     mn_value v = {.size = sizeof v};
@@ -71,6 +137,9 @@ static void as_json(const app *a, out_file *out) {
     json_key(&j, "arch"), json_z(&j, a->info.arch);
     json_key(&j, "params"), json_uint(&j, a->info.n_params);
     json_key(&j, "bytes"), json_uint(&j, a->info.n_bytes);
+    json_key(&j, "runs"), json_bool(&j, runs);
+    json_key(&j, "why"), json_z(&j, why);
+    json_key(&j, "types"), json_types(a, &j);
     json_key(&j, "metadata"), json_open(&j, '{');
     for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
         json_key_n(&j, key.ptr, key.len);
@@ -117,7 +186,7 @@ static void text_value(out_file *out, const mn_value *v) {
 }
 
 static void tensor_table(const app *a, out_file *out) {
-    static const char *const columns[] = {"tensor", "type", "dim", "size", "name in the file", NULL};
+    static const char *const columns[] = {"tensor", "type", "dim", "size", "file", "name in the file", NULL};
     table t;
     mn_tensor_item item;
     char dims[160], bytes[32];
@@ -131,19 +200,40 @@ static void tensor_table(const app *a, out_file *out) {
         table_cell(&t, "%s", item.dtype);
         table_cell(&t, "%s", dims);
         table_cell(&t, "%s", human_bytes(item.bytes, bytes));
+        table_cell(&t, "%.*s", (int)item.file.len, item.file.ptr);
         table_cell(&t, "%.*s", (int)item.native.len, item.native.ptr ? item.native.ptr : "");
     }
     table_print(&t, TABLE_PLAIN, out);
     table_free(&t);
 }
 
-static void as_text(const app *a, out_file *out) {
+static void type_table(const app *a, out_file *out) {
+    static const char *const columns[] = {"type", "tensors", "parameters", "size", NULL};
+    type_total types[MAX_TYPES];
+    const size_t n = add_types(a, types);
+    char params[32], bytes[32];
+    table t;
+    table_begin(&t, columns, 2 | 4 | 8);
+    for (size_t i = 0; i < n; i++) {
+        table_cell(&t, "%s", types[i].dtype);
+        table_cell(&t, "%" PRIu64, types[i].count);
+        table_cell(&t, "%s", human_count(types[i].params, params));
+        table_cell(&t, "%s", human_bytes(types[i].bytes, bytes));
+    }
+    table_print(&t, TABLE_PLAIN, out);
+    table_free(&t);
+}
+
+static void as_text(app *a, out_file *out) {
+    char why[600];
+    const int runs = runs_here(a, why, sizeof why);
     mn_str key;
     mn_value v = {.size = sizeof v};
     char params[32], bytes[32];
     out_printf(out, "%s\n", a->info.path);
-    out_printf(out, "format %s, architecture %s, %s parameters, %s\n\n", a->info.format, a->info.arch,
+    out_printf(out, "format %s, architecture %s, %s parameters, %s\n", a->info.format, a->info.arch,
                human_count(a->info.n_params, params), human_bytes(a->info.n_bytes, bytes));
+    out_printf(out, "runs here: %s, %s\n\n", runs ? "yes" : "no", why);
     for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
         out_printf(out, "%.*s = ", (int)key.len, key.ptr);
         text_value(out, &v);
@@ -151,6 +241,8 @@ static void as_text(const app *a, out_file *out) {
     }
     out_puts(out, "\n");
     tensor_table(a, out);
+    out_puts(out, "\n");
+    type_table(a, out);
 }
 
 int cmd_inspect(int argc, char **argv) {

@@ -176,6 +176,15 @@ mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *va
     return MN_OK;
 }
 
+static mn_str file_of(const mn_canonical *c, const mn_tensor_info *t) {
+    const char *at = t->planes->ptr;
+    for (uint32_t i = 0; i < c->files.n; i++) {
+        const char *map = c->files.files[i].map;
+        if (at >= map && at < map + c->files.files[i].bytes) return c->files.files[i].name;
+    }
+    return (mn_str){"", 0};
+}
+
 mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
     if (i >= m->canonical->n_tensors) return MN_END;
     const mn_model_tensor_entry *e = &m->canonical->tensors[i];
@@ -183,7 +192,8 @@ mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
                             .native = e->info.native,
                             .dtype = mn_dtype_name(e->info.dtype.id),
                             .n_dim = e->info.n_dim,
-                            .bytes = e->bytes};
+                            .bytes = e->bytes,
+                            .file = file_of(m->canonical, &e->info)};
     memcpy(out->dim, e->info.dim, sizeof out->dim);
     return MN_OK;
 }

@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+"""minerva convert, inspect and perplexity from outside: convert_test.py MINERVA GROUP. Standard library alone; what other readers of
+GGUF say is asked where the Python packages gguf and numpy are."""
+import glob
+import json
+import math
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import cli_test
+from cli_test import DATA, MODEL, ROOT, Skipped, environment, equal, has, is_error, minerva, scratch
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+import safetensors  # noqa: E402
+
+FIXTURES = os.path.join(DATA, "fixtures")
+PROMPT = "0,2,374,3,315,576,413,264,394,455,264,519"
+
+
+def convert(source, out, *args, **more):
+    return minerva("convert", source, "-o", out, *args, **more)
+
+
+def logits(model, ids, folder):
+    path = os.path.join(folder, "logits.safetensors")
+    minerva("logits", "-m", model, "--prompt-ids", ids, "--device", "reference", "-o", path)
+    return safetensors.read(path, "logits")[1]
+
+
+def relative_l2(x, y):
+    equal(len(x), len(y))
+    return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(x, y)) / math.fsum(b * b for b in y))
+
+
+def fixture_ids(name):
+    return ",".join(map(str, safetensors.read(os.path.join(FIXTURES, name, "golden.safetensors"), "prompt")[1]))
+
+
+def fixtures():
+    return sorted(f for f in os.listdir(FIXTURES) if os.path.exists(os.path.join(FIXTURES, f, "golden.safetensors")))
+
+
+def same_logits(kind, limit_of):
+    """Every fixture, as a checkpoint and as GGUF."""
+    wrong = []
+    with scratch() as folder:
+        for name in fixtures():
+            source, out, ids = os.path.join(FIXTURES, name), os.path.join(folder, name + ".gguf"), fixture_ids(name)
+            convert(source, out, *(["--type", kind] if kind else []))
+            error = relative_l2(logits(out, ids, folder), logits(source, ids, folder))
+            os.remove(out)
+            if not error <= limit_of(name):
+                wrong.append("%s: %.3g" % (name, error))
+    assert not wrong, "%s: relative L2 error of the logits over the limit: %s" % (kind, ", ".join(wrong))
+
+
+def test_f32_all_fixtures():
+    same_logits("f32", lambda name: 1e-6)
+
+
+def test_kept_all_fixtures():
+    """Only MLX of 8 bits has no type in GGUF that holds its values: it becomes f16."""
+    same_logits(None, lambda name: 3e-3 if name == "llama-mlx8" else 1e-6)
+
+
+def test_q8_all_fixtures():
+    """Experts may be chosen otherwise where two were close."""
+    same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss")) else 0.1)
+
+
+def test_types_storyteller():
+    """A trained model: each type at its own distance, sizes as the type says."""
+    limits = {"f32": 1e-6, "bf16": 0.02, "f16": 0.002, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.08, "q5_1": 0.1, "q5_0": 0.1, "q4_k": 0.16,
+              "q4_1": 0.2, "q4_0": 0.2, "iq4_nl": 0.17, "iq4_xs": 0.17, "q4_k_m": 0.15, "q5_k_m": 0.08, "mxfp4": 0.3, "q3_k": 0.35, "q2_k": 0.7}
+    bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q6_k": 6.5625, "q5_k": 5.5, "q5_1": 6, "q5_0": 5.5, "q4_k": 4.5, "q4_1": 5, "q4_0": 4.5,
+            "iq4_nl": 4.5, "iq4_xs": 4.25, "mxfp4": 4.25, "q3_k": 3.4375, "q2_k": 2.625}
+    with scratch() as folder:
+        want, found = logits(MODEL, PROMPT, folder), {}
+        for kind, limit in limits.items():
+            out = os.path.join(folder, kind + ".gguf")
+            convert(MODEL, out, "--type", kind)
+            found[kind] = relative_l2(logits(out, PROMPT, folder), want)
+            assert found[kind] <= limit, "%s: %.3g, at most %g" % (kind, found[kind], limit)
+            info = minerva("inspect", out, "--json").json()
+            if kind in bits:
+                weights = [t for t in info["tensors"] if len(t["dim"]) == 2]
+                for t in weights:
+                    equal((t["dtype"], t["bytes"] * 8), (kind, t["dim"][0] * t["dim"][1] * bits[kind]))
+            os.remove(out)
+        assert found["q4_k_m"] < found["q4_k"] * 1.05 and found["q8_0"] < found["q4_0"] and found["q4_0"] < found["q2_k"]
+
+
+def test_types_again():
+    """From GGUF to GGUF: the same type is copied byte for byte, another one is made of the values."""
+    with scratch() as folder:
+        a, b, c = (os.path.join(folder, x) for x in ("a.gguf", "b.gguf", "c.gguf"))
+        convert(MODEL, a, "--type", "q8_0")
+        convert(a, b)
+        with open(a, "rb") as f, open(b, "rb") as g:
+            one, two = f.read(), g.read()
+        data = sum(t["bytes"] for t in minerva("inspect", a, "--json").json()["tensors"])
+        equal(one[-data:], two[-data:])
+        convert(a, c, "--type", "q4_0")
+        error = relative_l2(logits(c, PROMPT, folder), logits(MODEL, PROMPT, folder))
+        assert 1e-3 < error < 0.25, error
+        convert(MODEL, b, "--type", "q8_0", "--force", "-t", 1)  # as many threads as there are, the same bytes
+        with open(b, "rb") as f:
+            equal(f.read(), one)
+
+
+def test_types_parts():
+    """A file of several parts becomes one."""
+    with scratch() as folder:
+        out = os.path.join(folder, "a.gguf")
+        convert(os.path.join(FIXTURES, "llama-sharded"), out)
+        keys = minerva("inspect", out, "--json").json()["metadata"]
+        assert not [k for k in keys if k.startswith("split.")], keys
+
+
+# ---- text ----
+TEXTS = ["Once upon a time", "I'll say 12345 times:\n\n  \"Hello, W\u00f6rld\" \u4f60\u597d \U0001f600\t<|eot_id|>", " ", "x" * 300]
+
+
+def test_text_storyteller():
+    with scratch() as folder:
+        out = os.path.join(folder, "story.gguf")
+        convert(MODEL, out, "--type", "f32")
+        for text in TEXTS:
+            for more in ([], ["--parse-special"], ["--no-bos"]):
+                a, b = (minerva("tokenize", "-m", m, "-p", text, "--json", *more).json() for m in (MODEL, out))
+                equal(a["ids"], b["ids"])
+        run = ["-p", "Tell me a story about a boat.", "-n", 40, "--temp", 0, "--precision", "exact", "--device", "reference", "--json"]
+        a, b = (minerva("run", "-m", m, *run).json() for m in (MODEL, out))
+        equal((a["prompt_ids"], a["ids"], a["finish_reason"]), (b["prompt_ids"], b["ids"], b["finish_reason"]))  # the template went along
+
+
+def test_text_of_others():
+    """Vocabularies of GGUF go through as they are."""
+    shared = os.environ.get("MINERVA_SHARED") or os.path.join(ROOT, "..", "shared")
+    if not os.path.isdir(os.path.join(shared, "tokenizers")):
+        raise Skipped("no folder shared/tokenizers")
+    with scratch() as folder:
+        for name in ("gpt-2", "llama-spm", "phi-3"):
+            source = os.path.join(shared, "tokenizers", name + ".gguf")
+            r = minerva("convert", source, "-o", os.path.join(folder, "v.gguf"), code=None)
+            assert r.code in (0, 1), r.err  # a vocabulary without a model: refused with a reason
+            if r.code:
+                is_error(r, name)
+
+
+# ---- readers ----
+def test_readers_gguf_package():
+    try:
+        import gguf
+        import numpy
+    except ImportError as e:
+        raise Skipped("needs the Python packages gguf and numpy: %s" % e)
+    with scratch() as folder:
+        f32, path = os.path.join(folder, "f32.gguf"), os.path.join(folder, "x.gguf")
+        convert(MODEL, f32, "--type", "f32")
+        want = {t.name: numpy.array(t.data) for t in gguf.GGUFReader(f32).tensors}
+        for kind in ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"):
+            convert(MODEL, path, "--type", kind, "--force")
+            reader = gguf.GGUFReader(path)
+            equal(reader.fields["general.architecture"].contents(), "llama")
+            equal({t.name for t in reader.tensors}, set(want))
+            error = square = 0.0
+            for t in reader.tensors:
+                assert t.data_offset % 32 == 0, t.name
+                values = gguf.quants.dequantize(t.data, t.tensor_type).reshape(want[t.name].shape)
+                error += float(((values - want[t.name]) ** 2).sum())
+                square += float((want[t.name] ** 2).sum())
+            limit = {"f16": 1e-6, "bf16": 1e-5, "q8_0": 1e-4, "q6_k": 1e-3}.get(kind, 0.12 if kind == "q2_k" else 0.03)
+            assert error <= limit * square, "%s: %g" % (kind, error / square)
+
+
+# ---- files and errors ----
+def is_empty(folder):
+    equal(os.listdir(folder), [])
+
+
+def test_errors_arguments():
+    with scratch() as folder:
+        out = os.path.join(folder, "a.gguf")
+        is_error(convert(MODEL, out, "--type", "q9_9", code=2), "q9_9", "q4_k_m")
+        is_error(minerva("convert", MODEL, code=2), "-o")
+        is_error(minerva("convert", "-o", out, code=2), "no model")
+        is_error(convert(os.path.join(folder, "none"), out, code=1), "none")
+        is_empty(folder)
+
+
+def test_errors_existing_file():
+    with scratch() as folder:
+        out = os.path.join(folder, "a.gguf")
+        with open(out, "w") as f:
+            f.write("mine")
+        is_error(convert(MODEL, out, code=1), out, "--force")
+        with open(out) as f:
+            equal(f.read(), "mine")
+        convert(MODEL, out, "--force")
+        equal(os.listdir(folder), ["a.gguf"])
+        convert(out, out, "--force", "--type", "q8_0")  # onto itself
+        equal(minerva("inspect", out, "--json").json()["metadata"]["general.file_type"], 7)
+        is_error(convert(MODEL, folder, code=1), folder)
+
+
+def test_errors_folder():
+    is_error(convert(MODEL, "/nonexistent/a.gguf", code=1), "/nonexistent")
+    with scratch() as folder:
+        if os.geteuid() == 0:
+            is_error(convert(MODEL, "/proc/a.gguf", code=1), "/proc/a.gguf")
+        else:
+            os.chmod(folder, 0o500)
+            is_error(convert(MODEL, os.path.join(folder, "a.gguf"), code=1), folder)
+
+
+def test_errors_limit_on_files():
+    """What a full disk does: the write fails in the middle."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
+    with scratch() as folder:
+        r = convert(MODEL, os.path.join(folder, "a.gguf"), "--type", "f32", code=1, preexec_fn=limit)
+        is_error(r, "a.gguf", "cannot write")
+        is_empty(folder)
+
+
+def checkpoint(folder, poison):
+    """The llama fixture with one value replaced."""
+    source = os.path.join(FIXTURES, "llama")
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        data = bytearray(f.read())
+    tensors, at = safetensors.header(os.path.join(source, "model.safetensors"))
+    t = tensors["model.layers.0.mlp.up_proj.weight"]
+    size = safetensors.SIZE[t["dtype"]]
+    data[at + t["data_offsets"][0] + 5 * size:at + t["data_offsets"][0] + 6 * size] = poison[size]
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(data)
+    with open(os.path.join(source, "config.json"), "rb") as f, open(os.path.join(folder, "config.json"), "wb") as g:
+        g.write(f.read())
+    return folder
+
+
+def test_errors_not_finite():
+    nan = {2: b"\xc0\x7f", 4: b"\0\0\xc0\x7f"}
+    with scratch() as source, scratch() as folder:
+        out = os.path.join(folder, "a.gguf")
+        for kind in ("q8_0", "q4_k", "f16"):
+            is_error(convert(checkpoint(source, nan), out, "--type", kind, code=1), "up_proj", "NaN")
+            is_empty(folder)
+
+
+def slow(folder, *args):
+    """A conversion that takes a while: the demo model to the type with the longest search, on one thread."""
+    return subprocess.Popen([cli_test.MINERVA, "convert", MODEL, "-o", os.path.join(folder, "a.gguf"), "--type", "q2_k", "-t", "1", *args],
+                            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ended(folder, signal_number):
+    for delay in (0.05, 0.2, 0.4, 0.6):
+        p = slow(folder)
+        time.sleep(delay)
+        p.send_signal(signal_number)
+        p.communicate()
+        left = os.listdir(folder)
+        if p.returncode == 0:  # it was faster
+            equal(left, ["a.gguf"])
+            minerva("inspect", os.path.join(folder, "a.gguf"))
+            os.remove(os.path.join(folder, "a.gguf"))
+            continue
+        assert "a.gguf" not in left, left
+        for name in left:  # a file system without nameless files
+            os.remove(os.path.join(folder, name))
+
+
+def test_stopped_killed():
+    with scratch() as folder:
+        ended(folder, signal.SIGKILL)
+
+
+def test_stopped_interrupted():
+    with scratch() as folder:
+        ended(folder, signal.SIGINT)
+        is_empty(folder)
+
+
+# ---- inspect ----
+def test_inspect_json():
+    info = minerva("inspect", MODEL, "--json").json()
+    tensor = info["tensors"][0]
+    equal(sorted(tensor), ["bytes", "dim", "dtype", "file", "name", "native"])
+    equal({t["file"] for t in info["tensors"]}, {"model.safetensors"})
+    equal(sum(t["bytes"] for t in info["tensors"]), info["bytes"])
+    equal(sum(t["count"] for t in info["types"]), len(info["tensors"]))
+    equal(sum(t["bytes"] for t in info["types"]), info["bytes"])
+    equal(info["runs"], True)
+    has(info["why"], "")
+
+
+def test_inspect_text():
+    text = minerva("inspect", MODEL).out
+    has(text, "token_embd.weight", "bf16", "runs here: yes")
+    sharded = minerva("inspect", os.path.join(FIXTURES, "llama-sharded"), "--json").json()
+    equal(len({t["file"] for t in sharded["tensors"]}), 2)
+
+
+def test_inspect_unknown_architecture():
+    """Read, described, and said not to run here."""
+    with scratch() as folder:
+        path = os.path.join(folder, "a.gguf")
+        key = lambda k, v: struct.pack("<Q", len(k)) + k + struct.pack("<IQ", 8, len(v)) + v
+        with open(path, "wb") as f:
+            head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + key(b"general.architecture", b"abacus")
+            head += struct.pack("<Q", 3) + b"one" + struct.pack("<IQIQ", 1, 4, 0, 0)
+            f.write(head + b"\0" * (-len(head) % 32) + b"\0" * 16)
+        info = minerva("inspect", path, "--json").json()
+        equal(info["runs"], False)
+        has(info["why"], "abacus")
+        has(minerva("inspect", path).out, "runs here: no", "abacus")
+        is_error(convert(path, os.path.join(folder, "b.gguf"), code=1), "abacus")
+
+
+# ---- perplexity ----
+def test_perplexity_definition():
+    """Against the logits of each window, by the definition."""
+    ids = list(range(6, 6 + 70))
+    n_ctx = 16
+    with scratch() as folder:
+        path = os.path.join(folder, "ids")
+        with open(path, "w") as f:
+            f.write(" ".join(map(str, ids)) + "\n")
+        want, count = [], 0
+        for at in range(0, len(ids) - n_ctx + 1, n_ctx):
+            window = ids[at:at + n_ctx]
+            rows = logits(MODEL, ",".join(map(str, window)), folder)
+            v = len(rows) // n_ctx
+            for i in range(n_ctx // 2, n_ctx - 1):
+                row = rows[i * v:(i + 1) * v]
+                top = max(row)
+                want.append(math.log(math.fsum(math.exp(x - top) for x in row)) + top - row[window[i + 1]])
+        mean = math.fsum(want) / len(want)
+        spread = math.sqrt((math.fsum(x * x for x in want) / len(want) - mean * mean) / (len(want) - 1))
+        got = minerva("perplexity", "-m", MODEL, "--ids", path, "-c", n_ctx, "--device", "reference", "--precision", "exact", "--json").json()
+        equal(got["tokens"], len(want))
+        assert abs(got["perplexity"] / math.exp(mean) - 1) < 1e-5, (got, math.exp(mean))
+        assert abs(got["error"] / (math.exp(mean) * spread) - 1) < 1e-4, (got, math.exp(mean) * spread)
+        stride = minerva("perplexity", "-m", MODEL, "--ids", path, "-c", n_ctx, "--stride", 4, "--device", "reference", "--json").json()
+        equal((stride["windows"], stride["tokens"]), ((70 - 16) // 4 + 1, 4 * ((70 - 16) // 4 + 1)))
+
+
+def test_perplexity_text():
+    """A story of its own kind surprises the model less than letters in disorder; bad arguments are said."""
+    story = "Once upon a time, there was a little girl named Lily. She had a red ball and she liked to play in the park with her friend Tom. " * 5
+    with scratch() as folder:
+        good, bad = os.path.join(folder, "good"), os.path.join(folder, "bad")
+        for path, text in ((good, story), (bad, story[::-1])):
+            with open(path, "w") as f:
+                f.write(text)
+        run = lambda path: minerva("perplexity", "-m", MODEL, "-f", path, "-c", 64, "--json").json()["perplexity"]
+        assert run(good) * 3 < run(bad), (run(good), run(bad))
+        has(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 64, "--device", "reference").out, "perplexity ", " +- ")
+        is_error(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 1000, code=1), "1000")
+        is_error(minerva("perplexity", "-m", MODEL, code=2), "--ids")
+        is_error(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 64, "--stride", 64, code=2), "stride")
+        with open(bad, "w") as f:
+            f.write("1 2 x")
+        is_error(minerva("perplexity", "-m", MODEL, "--ids", bad, code=2), "byte 4")
+
+
+if __name__ == "__main__":
+    cli_test.main(globals())
