@@ -281,7 +281,8 @@ mn_status gguf_read_tensors(gguf_reader *r) {
         if (!mn_add_u64(t->offset, data, &t->offset))
             return mn_fail(r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
                            MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
-        if ((status = mn_tensor_place(t, &bytes, r->err))) return status;
+        if ((status = mn_tensor_place(t, &bytes, r->err)) || (status = mn_tensor_check_aligned(t, r->err)))
+            return status;
     }
     return MN_OK;
 }

@@ -40,7 +40,8 @@ class Model:
             return safetensors.bf16_as_f32(raw)
         return array.array("f", struct.unpack("<%d%s" % (len(raw) // {"F32": 4, "F16": 2}[kind], {"F32": "f", "F16": "e"}[kind]), raw))
 
-    def write(self, folder):
+    def write(self, folder, pad=8):
+        """pad: the header's length is a multiple of it; the library does so, others do not (1: it is odd)."""
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
             json.dump(self.config, f)
@@ -49,7 +50,7 @@ class Model:
             head[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(raw)]}
             at += len(raw)
         text = json.dumps(head).encode()
-        text += b" " * (-len(text) % 8)
+        text += b" " * (-len(text) % pad if pad > 1 else 1 - len(text) % 2)
         with open(os.path.join(folder, "model.safetensors"), "wb") as f:
             f.write(struct.pack("<Q", len(text)) + text + b"".join(raw for _, _, raw in self.tensors.values()))
         return folder

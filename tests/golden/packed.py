@@ -82,12 +82,12 @@ def build(c, pack, rng):
     return packed, plain
 
 
-def compare(what, c, more, pack, seed=1):
+def compare(what, c, more, pack, seed=1, pad=8):
     rng = random.Random(seed)
     packed, plain = build(c, pack, rng)
     with tempfile.TemporaryDirectory() as folder:
         want = models.logits(MINERVA, models.Model(c, plain).write(folder + "/plain"), PROMPT)
-        found = models.logits(MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed"), PROMPT)
+        found = models.logits(MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed", pad), PROMPT)
         if want is None:
             models.check(False, what + ": the plain form does not run")
         else:
@@ -163,6 +163,7 @@ def mlx():
     compare("mlx, q k v in one matrix", config("phi3"), {"quantization": {"bits": 3, "group_size": 64, "mode": "affine"}}, affine(3, 64, "BF16"))
     compare("mlx mxfp4", config("llama"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
     compare("mlx mxfp4, q k v in one matrix", config("phi3"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
+    compare("mlx 4 bits, as MLX writes files: the data at an odd place", config("llama"), {"quantization": {"bits": 4, "group_size": 64}}, affine(4, 64, "BF16"), pad=1)
     own = {"bits": 4, "group_size": 64, "model.embed_tokens": {"bits": 6, "group_size": 64}, "lm_head": False, "model.layers.0.self_attn.v_proj": {"bits": 8, "group_size": 32},
            "model.layers.1.self_attn.v_proj": {"bits": 2, "group_size": 128}, "model.layers.1.mlp.down_proj": False, "model.layers.0.mlp.down_proj": True}
     rules = [("embed_tokens", affine(6, 64, "F16")), ("lm_head", None), ("layers.0.self_attn.v", affine(8, 32, "F16")), ("layers.1.self_attn.v", affine(2, 128, "F16")),
