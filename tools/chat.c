@@ -11,6 +11,7 @@
 typedef struct {
     const char *system;
     int64_t n;
+    int show_thinking;
 } chat_flags;
 
 #define F(field) offsetof(chat_flags, field)
@@ -18,6 +19,8 @@ static const arg_row rows[] = {
     {"--system", "TEXT", ARG_TEXT, F(system), 0, 0, NULL, "a system message before the first turn"},
     {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
      "tokens per answer at most; -1: until the context is full (default: 512)"},
+    {"--show-thinking", NULL, ARG_FLAG, F(show_thinking), 0, 0, NULL,
+     "also what the model writes before its answer (<think>, analysis)"},
 };
 
 typedef struct {
@@ -57,12 +60,13 @@ static int begin_turn(chat *c) {
     app *a = &c->a;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    int code = gen_restart(a, &c->g);
-    if (code) return code;
     mn_status status = mn_model_chat(a->model, c->messages, c->n, c->n_known, &ids, &n, &a->err);
-    if (status == MN_OK && c->has_seq)
+    if (status != MN_OK) return app_fail(a, status);
+    int code = gen_restart(a, &c->g, ids, n);
+    if (code) return mn_ids_free(ids), code;
+    if (c->has_seq)
         status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
-    else if (status == MN_OK) {
+    else {
         status = mn_seq_create(a->session, ids, n, &c->sample, &c->g.seq, &a->err);
         c->has_seq = status == MN_OK;
     }
@@ -71,7 +75,8 @@ static int begin_turn(chat *c) {
 }
 
 /* The last message is the user's. A turn that ends by a stop token leaves a sequence that the next turn extends; any other
- * end lacks that token, and the next turn begins anew from the messages. */
+ * end lacks that token, and a template leaves out what was thought in earlier turns: then the next turn begins anew from
+ * the messages. */
 static int turn(chat *c, out_file *out) {
     int code = begin_turn(c);
     if (code) {
@@ -84,7 +89,7 @@ static int turn(chat *c, out_file *out) {
     out_flush(out);
     if (out->error) return EXIT_FAILED;
     if (c->g.finish == MN_FINISH_LENGTH) note("the answer was cut at its greatest length");
-    if (c->g.finish != MN_FINISH_STOP) forget_sequence(c);
+    if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking) forget_sequence(c);
     if (code && code != EXIT_INTERRUPTED) {
         pop(c);
         return code;
@@ -163,6 +168,7 @@ static int start(chat *c, const app_flags *flags, const chat_flags *f, const sam
     sampling_resolve(&c->a, sampling, &c->sample);
     c->sample.max_new = f->n < 0 ? 0 : (uint32_t)f->n;
     c->g.max_new = f->n;
+    c->g.show_thinking = f->show_thinking;
     c->terminal = isatty(STDIN_FILENO);
     if (f->system && (code = push(c, "system", f->system, strlen(f->system)))) return code;
     if (c->terminal) note("/help lists the commands, Ctrl-D ends the conversation");

@@ -14,18 +14,36 @@ static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
 
 static int no_memory(void) { return complain(EXIT_NO_MEMORY, "out of memory"); }
 
+static int append(char **buffer, size_t *n, size_t *cap, mn_str text) {
+    if (!grow((void **)buffer, cap, *n + text.len + 1, 1)) return no_memory();
+    if (text.len) memcpy(*buffer + *n, text.ptr, text.len);
+    *n += text.len;
+    return 0;
+}
+
+/* Thinking is dimmed on a terminal; a line of its own ends it. */
+static void switch_part(gen *g, out_file *live, int thinking) {
+    if (g->dim == thinking) return;
+    if (has_color(stdout)) out_puts(live, thinking ? "\033[2m" : "\033[0m");
+    if (!thinking && g->n_thinking && g->thinking[g->n_thinking - 1] != '\n') out_put(live, "\n", 1);
+    g->dim = thinking;
+}
+
 static int keep_text(gen *g, mn_str text, out_file *live) {
-    if (!grow((void **)&g->text, &g->cap_text, g->n_text + text.len + 1, 1)) return no_memory();
-    if (text.len) memcpy(g->text + g->n_text, text.ptr, text.len);
-    g->n_text += text.len;
-    if (!live || !text.len) return 0;
+    if (!text.len) return 0;
+    int thinking = mn_stream_is_thinking(g->stream);
+    int code = thinking ? append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
+                        : append(&g->text, &g->n_text, &g->cap_text, text);
+    if (code || !live || (thinking && !g->show_thinking)) return code;
+    switch_part(g, live, thinking);
     out_put(live, text.ptr, text.len);
     out_flush(live);
     return live->error ? EXIT_FAILED : 0;
 }
 
-int gen_restart(app *a, gen *g) {
-    g->n_ids = g->n_text = 0;
+int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
+    g->n_ids = g->n_text = g->n_thinking = 0;
+    g->dim = 0;
     g->finish = MN_FINISH_NONE;
     g->begin = seconds();
     g->first = g->last = NAN;
@@ -33,12 +51,14 @@ int gen_restart(app *a, gen *g) {
     g->stream = NULL;
     if (!a->info.has_tokenizer) return 0;
     mn_status status = mn_stream_create(a->model, 1, &g->stream, &a->err);
-    return status == MN_OK ? 0 : app_fail(a, status);
+    if (status != MN_OK) return app_fail(a, status);
+    mn_stream_prompt(g->stream, ids, n);
+    return 0;
 }
 
 int gen_begin(app *a, gen *g, const mn_sample_params *sample) {
     mn_sample_params params = *sample;
-    int code = gen_restart(a, g);
+    int code = gen_restart(a, g, g->prompt, g->n_prompt);
     if (code) return code;
     params.max_new = g->max_new < 0 ? 0 : (uint32_t)g->max_new;
     mn_status status = mn_seq_create(a->session, g->prompt, g->n_prompt, &params, &g->seq, &a->err);
@@ -108,6 +128,7 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     }
     progress_end(p);
     free(tokens);
+    if (live && g->dim) switch_part(g, live, 0);
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
 }
 
@@ -121,6 +142,10 @@ void gen_json(const app *a, const gen *g, json_out *j) {
         json_str(j, g->text, g->n_text);
     else
         json_null(j);
+    if (g->n_thinking) {
+        json_key(j, "thinking");
+        json_str(j, g->thinking, g->n_thinking);
+    }
     json_key(j, "prompt_ids");
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");
@@ -149,5 +174,6 @@ void gen_free(gen *g) {
     free(g->prompt);
     free(g->ids);
     free(g->text);
+    free(g->thinking);
     memset(g, 0, sizeof *g);
 }

@@ -12,8 +12,10 @@ typedef struct {
     double tokenize_s;
     /* filled by gen_* */
     int32_t seq, finish, *ids;
-    size_t n_ids, cap_ids, n_text, cap_text;
-    char *text;
+    size_t n_ids, cap_ids, n_text, cap_text, n_thinking, cap_thinking;
+    char *text, *thinking;     /* the answer; what the model wrote beside it */
+    int show_thinking;         /* by the caller: live output has both */
+    int dim;                   /* the terminal is in the colour of thinking */
     mn_stream *stream;         /* NULL: the model has no tokeniser */
     double begin, first, last; /* seconds(): asked, first and last id */
 } gen;
@@ -23,8 +25,8 @@ int gen_begin(app *a, gen *g, const mn_sample_params *sample);
 /* Until none of the n runs any more, or Ctrl-C (finish is then GEN_INTERRUPTED and the code 130). live: text goes there as it
  * comes (NULL: none); a write that fails ends it, with code 1 to be said by out_finish. */
 int gen_run(app *a, gen *g, size_t n, out_file *live);
-/* Begins the stream of a further turn: forgets ids and text of the last one. */
-int gen_restart(app *a, gen *g);
+/* Begins the stream of a further turn, which follows ids: forgets ids and text of the last one. */
+int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n);
 void gen_json(const app *a, const gen *g, json_out *j);
 void gen_free(gen *g);
 #endif

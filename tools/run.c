@@ -7,7 +7,7 @@
 typedef struct {
     const char *prompt, *prompts;
     arg_ints ids;
-    int raw, parse_special, ignore_eos;
+    int raw, parse_special, ignore_eos, show_thinking;
     int64_t n;
 } run_flags;
 
@@ -23,6 +23,8 @@ static const arg_row prompt_rows[] = {
      "with --raw: special tokens written in the text become ids"},
     {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
      "tokens to generate at most; -1: until the context is full (default: 512)"},
+    {"--show-thinking", NULL, ARG_FLAG, F(show_thinking), 0, 0, NULL,
+     "also what the model writes before its answer (<think>, analysis)"},
     {"--ignore-eos", NULL, ARG_FLAG, F(ignore_eos), 0, 0, NULL, "end tokens do not end the answer"},
 };
 
@@ -76,6 +78,7 @@ static int begin_all(app *a, gen *g, size_t n, const sampling_flags *sampling, c
     sampling_resolve(a, sampling, &sample);
     sample.ignore_stop = f->ignore_eos;
     for (size_t i = 0; i < n; i++) {
+        g[i].show_thinking = f->show_thinking;
         int code = gen_begin(a, &g[i], &sample);
         if (code && f->prompts) return complain(code, "%s: prompt %zu of %zu cannot be used", f->prompts, i + 1, n);
         if (code) return code;
@@ -103,6 +106,8 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
     } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' &&
                (code != EXIT_INTERRUPTED || isatty(STDOUT_FILENO)))
         out_put(&out, "\n", 1);
+    if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_LENGTH)
+        note("the answer had not begun after %zu tokens: -n allows more, --show-thinking shows them", g->n_ids);
     if (live) say_rate(g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }

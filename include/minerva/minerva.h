@@ -107,6 +107,10 @@ typedef struct mn_stream mn_stream;
 /* continuing: 1 when the ids follow a prompt (a SentencePiece model then keeps the first space). */
 MN_API mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err);
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err); /* text: until the next call; may be empty */
+/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), which are never shown. 1: what was pushed
+ * last is not of the answer. prompt: the ids that the output follows, whose end may open such a part; before the first push. */
+MN_API int mn_stream_is_thinking(const mn_stream *st);
+MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
 MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);           /* what was held back */
 MN_API void mn_stream_free(mn_stream *st);
 
@@ -195,7 +199,7 @@ typedef struct {
 MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 
 /* One answer, in one call: the prompt as a user turn if the model has a chat template, else as plain text. print gets
- * pieces of text; non-zero stops. params NULL: the model's own defaults with at most 512 ids. */
+ * pieces of the answer's text; non-zero stops. params NULL: the model's own defaults with at most 512 ids. */
 MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params, int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err);
 
 #ifdef __cplusplus

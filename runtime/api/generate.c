@@ -27,12 +27,12 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)
             if (tokens[i].seq != seq) continue;
             done = tokens[i].finish != MN_FINISH_NONE;
             if (tokens[i].finish != MN_FINISH_STOP) st = mn_stream_push(stream, tokens[i].id, &text, err);
-            if (!st) st = print_text(text, print, arg, err);
+            if (!st && !mn_stream_is_thinking(stream)) st = print_text(text, print, arg, err);
         }
     }
     mn_str rest = {0};
     if (!st) st = mn_stream_finish(stream, &rest, err);
-    if (!st) st = print_text(rest, print, arg, err);
+    if (!st && !mn_stream_is_thinking(stream)) st = print_text(rest, print, arg, err);
     mn_free(tokens);
     return st;
 }
@@ -48,6 +48,7 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     own.seed = mn_now_ns();
     mn_status st = prompt_ids(m, prompt, &ids, &n, err);
     if (!st) st = mn_stream_create(m, 1, &stream, err);
+    if (!st) mn_stream_prompt(stream, ids, n);
     if (!st) st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);
     if (!st) st = run(s, seq, stream, print, arg, err);
     if (seq >= 0) mn_seq_free(s, seq);

@@ -1,5 +1,6 @@
 /* text.c -- text of the API: tokenise, chat, streams of text. */
 #include "api/api.h"
+#include "text/channels.h"
 #include "text/chat.h"
 #include <string.h>
 #include <time.h>
@@ -97,6 +98,9 @@ int mn_model_is_stop(const mn_model *m, int32_t id) {
 /* ---- streams ---- */
 struct mn_stream {
     mn_detokenizer *d;
+    mn_channels channels;
+    mn_part part; /* of what was pushed last */
+    bool trim;    /* white space after </think> belongs to nobody */
     mn_text text;
 };
 
@@ -105,6 +109,7 @@ mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, m
     if (st) return st;
     mn_stream *s = mn_calloc(1, sizeof *s);
     if (!s) return mn_fail_memory(err, sizeof *s);
+    s->channels = mn_channels_of(m->tokenizer);
     st = mn_detokenizer_create(m->tokenizer, continuing ? MN_DETOKENIZE_CONTINUE : 0, &s->d, err);
     if (st)
         mn_free(s);
@@ -119,9 +124,21 @@ static mn_status give(mn_stream *s, mn_status st, mn_str *text, mn_error *err) {
     return st ? mn_fail(err, st, "turning ids into text failed") : MN_OK;
 }
 
+void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) { mn_channels_prompt(&s->channels, ids, n); }
+
+int mn_stream_is_thinking(const mn_stream *s) { return s->part == MN_PART_THINKING; }
+
+/* Marks and headers give no text; after one, the white space that begins a part is dropped where tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
+    mn_part part = mn_channels_push(&s->channels, id);
     s->text.len = 0;
-    return give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
+    s->trim |= part == MN_PART_HEADER && (id == s->channels.think || id == s->channels.end_think);
+    s->part = part == MN_PART_HEADER ? s->channels.part : part;
+    if (part == MN_PART_HEADER) return give(s, MN_OK, text, err);
+    mn_status st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
+    while (s->trim && text->len && strchr(" \t\r\n", *text->ptr)) text->ptr++, text->len--;
+    s->trim &= !text->len;
+    return st;
 }
 
 mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {

@@ -22,17 +22,18 @@ static const cJSON *config_item(const cJSON *json, const char *key) {
     return v ? v : item_of(item_of(json, "text_config"), key);
 }
 
-static int32_t find_token(const mn_tokenizer *tok, const side_cars *s, const char *name) {
+/* *id stays where no file names the token. */
+static void name_token(const mn_tokenizer *tok, const side_cars *s, const char *name, int32_t *id) {
     char key[32], id_key[32];
     size_t n = strlen(name);
     memcpy(key, name, n);
     memcpy(key + n, "_token", 7);
     memcpy(id_key, key, n + 6);
     memcpy(id_key + n + 6, "_id", 4);
-    int32_t id = token_of(tok, s->tokenizer, key);
-    if (id < 0) id = token_of(tok, s->map, key);
-    if (id < 0 && (!mn_json_id(config_item(s->config, id_key), &id) || (uint32_t)id >= tok->vocab.n)) id = -1;
-    return id;
+    int32_t found = token_of(tok, s->tokenizer, key);
+    if (found < 0) found = token_of(tok, s->map, key);
+    if (found < 0 && (!mn_json_id(config_item(s->config, id_key), &found) || (uint32_t)found >= tok->vocab.n)) return;
+    *id = found;
 }
 
 /* eos_token_id: one id or a list. */
@@ -53,6 +54,10 @@ static mn_status read_stops(mn_tokenizer *tok, const side_cars *s, mn_error *err
     if (st || tok->stop.n) return st;
     st = put_stops(tok, config_item(s->config, "eos_token_id"), "config.json", err);
     if (!st && tok->eos >= 0 && !mn_ids_put_once(&tok->stop, tok->eos)) st = mn_fail_memory(err, sizeof tok->eos);
+    int32_t call = mn_tokenizer_find(tok, mn_str_of("<|call|>")), end = mn_tokenizer_find(tok, mn_str_of("<|return|>"));
+    bool harmony = call >= 0 && end >= 0;
+    if (!st && harmony && !(mn_ids_put_once(&tok->stop, end) && mn_ids_put_once(&tok->stop, call)))
+        st = mn_fail_memory(err, sizeof end);
     return st;
 }
 
@@ -81,10 +86,10 @@ mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, 
     if (!st) st = mn_json_file(files, n_files, "generation_config.json", &s.generation, err);
     if (!st) st = mn_json_file(files, n_files, "config.json", &s.config, err);
     if (!st) {
-        tok->bos = find_token(tok, &s, "bos");
-        tok->eos = find_token(tok, &s, "eos");
-        tok->pad = find_token(tok, &s, "pad");
-        if (tok->unk < 0) tok->unk = find_token(tok, &s, "unk");
+        name_token(tok, &s, "bos", &tok->bos);
+        name_token(tok, &s, "eos", &tok->eos);
+        name_token(tok, &s, "pad", &tok->pad);
+        if (tok->unk < 0) name_token(tok, &s, "unk", &tok->unk);
         st = apply_flags(tok, s.tokenizer, err);
     }
     if (!st) st = read_stops(tok, &s, err);

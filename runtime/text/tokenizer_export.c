@@ -107,20 +107,23 @@ static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tok
     put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
 }
 
-/* The end of the text, of a turn, of a message: GGUF has a key for each; more end ids than that are spelled as readers know them. */
+/* What the tokeniser adds is BOS and EOS in GGUF's words. The end of the text, of a turn, of a message: there is a key for each; more end
+ * ids than that are found by the spellings that readers know. */
 static void put_ends(export *e) {
     static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     const mn_tokenizer *tok = e->tok;
-    const int32_t eos = tok->eos >= 0 || !tok->stop.n ? tok->eos : tok->stop.id[0];
+    const bool adds_bos = tok->prefix.n == 1, adds_eos = tok->suffix.n == 1;
+    int32_t eos = adds_eos ? tok->suffix.id[0] : tok->eos;
     size_t k = 0;
-    put_id(e, KEY("bos_token_id"), tok->bos);
+    if (eos < 0 && tok->stop.n) eos = tok->stop.id[0];
+    put_id(e, KEY("bos_token_id"), adds_bos ? tok->prefix.id[0] : tok->bos);
     put_id(e, KEY("eos_token_id"), eos);
     put_id(e, KEY("unknown_token_id"), tok->unk);
     put_id(e, KEY("padding_token_id"), tok->pad);
     for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++)
         if (tok->stop.id[i] != eos && (uint32_t)tok->stop.id[i] < tok->vocab.n) put_id(e, keys[k++], tok->stop.id[i]);
-    put_bool(e, KEY("add_bos_token"), tok->prefix.n == 1 && tok->bos >= 0 && tok->prefix.id[0] == tok->bos);
-    put_bool(e, KEY("add_eos_token"), tok->suffix.n == 1 && tok->eos >= 0 && tok->suffix.id[0] == tok->eos);
+    put_bool(e, KEY("add_bos_token"), adds_bos);
+    put_bool(e, KEY("add_eos_token"), adds_eos);
 }
 
 /* ---- does it give the same ids? ---- */
@@ -178,26 +181,33 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
 
 /* ---- the two kinds of GGUF ---- */
 /* names: of all pre-tokenisers, those of one row in turn; the first of a row that gives the same ids is written. */
+static mn_status try_pre(export *e, const char *names, bool whole_words, bool *same, mn_error *err) {
+    const size_t at = e->n;
+    const mn_pre_row *last = NULL;
+    mn_status st = MN_OK;
+    for (size_t len; !st && !*same && !e->failed && (len = strcspn(names, " ")) > 0;
+         names += len + (names[len] == ' ')) {
+        const mn_pre_row *row = mn_pre_find((mn_str){names, len});
+        if (!row || row == last || !!(row->flags & MN_PRE_IGNORE_MERGES) != whole_words) continue;
+        last = row;
+        e->n = at;
+        put_str(e, KEY("pre"), printed(e, "", "", (mn_str){names, len}, (mn_str){"", 0}));
+        st = reads_back(e, same, err);
+    }
+    if (!*same) e->n = at;
+    return st;
+}
+
 static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool *same, mn_error *err) {
     size_t n;
+    const bool whole_words = e->tok->ignore_merges;
     const mn_merge *list = sorted_merges(e, &n);
     put_str(e, KEY("model"), mn_str_of("gpt2"));
     put_tokens(e, n_tokens);
     put_merges(e, list, n);
     put_ends(e);
-    const size_t at = e->n;
-    mn_status st = MN_OK;
-    const mn_pre_row *last = NULL;
-    const char *name = names;
-    for (size_t len; !st && !*same && !e->failed && (len = strcspn(name, " ")) > 0; name += len + (name[len] == ' ')) {
-        const mn_pre_row *row = mn_pre_find((mn_str){name, len});
-        if (!row || row == last || !(row->flags & MN_PRE_IGNORE_MERGES) == e->tok->ignore_merges) continue;
-        last = row;
-        e->n = at;
-        put_str(e, KEY("pre"), printed(e, "", "", (mn_str){name, len}, (mn_str){"", 0}));
-        st = reads_back(e, same, err);
-    }
-    return st;
+    mn_status st = try_pre(e, names, whole_words, same, err);
+    return st || *same ? st : try_pre(e, names, !whole_words, same, err); /* which often makes no difference */
 }
 
 static mn_status try_llama(export *e, uint32_t n_tokens, bool *same, mn_error *err) {

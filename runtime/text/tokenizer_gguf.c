@@ -325,6 +325,12 @@ static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool ad
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
 }
 
+/* The Harmony format ends messages, not turns, with <|end|>: there <|return|> and <|call|> stop. */
+static bool ends_messages(const mn_tokenizer *tok, int32_t id) {
+    return mn_tokenizer_find(tok, mn_str_of("<|return|>")) >= 0 && mn_tokenizer_find(tok, mn_str_of("<|call|>")) >= 0 &&
+           id == mn_tokenizer_find(tok, mn_str_of("<|end|>"));
+}
+
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     static const char *const key[] = {KEY("eos_token_id"), KEY("eot_token_id"), KEY("eom_token_id")};
     bool ok = true;
@@ -332,14 +338,11 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
         int32_t id = -1;
         mn_status st = read_id(tok, meta, key[i], &id, err);
         if (st) return st;
-        if (id >= 0) ok = mn_ids_put_once(&tok->stop, id);
+        if (id >= 0 && !ends_messages(tok, id)) ok = mn_ids_put_once(&tok->stop, id);
     }
-    /* The Harmony format ends messages, not turns, with <|end|>: there <|return|> and <|call|> stop. */
-    bool harmony =
-        mn_tokenizer_find(tok, mn_str_of("<|return|>")) >= 0 && mn_tokenizer_find(tok, mn_str_of("<|call|>")) >= 0;
     for (size_t i = 0; ok && i < MN_COUNT(end_of_turn); i++) {
         int32_t id = mn_tokenizer_find(tok, mn_str_of(end_of_turn[i]));
-        bool stops = id >= 0 && mn_tokenizer_is_special(tok, id) && !(harmony && !strcmp(end_of_turn[i], "<|end|>"));
+        bool stops = id >= 0 && mn_tokenizer_is_special(tok, id) && !ends_messages(tok, id);
         if (stops) ok = mn_ids_put_once(&tok->stop, id);
     }
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));

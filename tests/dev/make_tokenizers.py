@@ -22,7 +22,7 @@ Smile 🙂🎉👍🏽 and family 👨‍👩‍👧; ½ ² ﬁ ﬂ Ⅳ ① ㎏ 
 ALL = (TEXT + " ".join(TEXT.split()[::-1]) + "\n") * 3
 TEXTS = ["", " ", "  ", "\n", " \n ", "Hello world", " Hello  world ", "It's 1234567 tokens, DON'T!", "a\n\n\nb\t\tc \n d", "x = y+10;  // no",
          "Grüße, naïve café ÅNGSTRÖM", "e\u0301 ﬁ ½ ＡＢＣ１２ ｶﾞ Ⅳ ㎏ \u00a0x\u3000y", "日本語の漢字 中文 한국어", "Привет שלום नमस्ते สวัสดี", "🙂👍🏽👨‍👩‍👧!",
-         "<s>a</s> <mask> x<mask>y  <mask>  z", "[X] [X]a a[X]b WORD word sword WORDS", "ǅ İ ß Σς K ſ", "\x00\x01\x7f\u200b\ufeffz\u0085q\u2028r", "▁a ▁▁b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "...!!!???", "1 12 123 1234 12345 ١٢٣ ²³", TEXT]
+         "<s>a</s> <mask> x<mask>y  <mask>  z", "[X] [X]a a[X]b WORD word sword WORDS", "ǅ İ ß Σς K ſ", "\x01\x7f\u200b\ufeffz\u0085q\u2028r", "▁a ▁▁b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "...!!!???", "1 12 123 1234 12345 ١٢٣ ²³", TEXT]
 ADDED = [AddedToken("<mask>", lstrip=True, special=True), AddedToken("[X]", rstrip=True, special=True), AddedToken("WORD", single_word=True, normalized=True), AddedToken("two words", normalized=False)]
 
 
@@ -176,7 +176,7 @@ def main(out):
 
 
 def random_text(r):
-    parts = TEXT.split(" ") + list(TEXT) + ["<mask>", "[X]", "WORD", "two words", "  ", "\n", "<sep>", "    "]
+    parts = TEXT.split(" ") + list(TEXT) + ["\0", "<mask>", "[X]", "WORD", "two words", "  ", "\n", "<sep>", "    "]
     pieces = []
     for _ in range(r.randrange(12)):
         k = r.randrange(8)
