@@ -32,6 +32,18 @@ double mn_node_bytes(const mn_graph *g, uint32_t i) {
     return sum;
 }
 
+double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
+    double sum = 0;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const mn_node *n = &g->nodes[i];
+        for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
+            int32_t t = g->operands[n->in_off + j];
+            if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT) sum += tensor_bytes(g, t, NULL);
+        }
+    }
+    return sum;
+}
+
 static const mn_type_rate *rate_of(const mn_rates *r, uint32_t dtype) {
     for (uint32_t i = 0; i < r->n_types; i++)
         if (r->type[i].dtype == dtype) return &r->type[i];

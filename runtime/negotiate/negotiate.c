@@ -479,6 +479,27 @@ static const char *outcome(chooser *c, const mn_offer *o, bool in) {
     return mn_offer_is_oracle(o) ? "oracle" : "slower";
 }
 
+/* Weights that a device uses where they lie in their file cost it no memory of their own. But what of them does not fit beside the rest
+ * comes from the disk at every step. */
+static void warn_of_disk(const chooser *c) {
+    const mn_plan *plan = &c->plan;
+    for (uint32_t d = 0; d < plan->n_devices; d++) {
+        const mn_offer *o = &c->p->offers[plan->device[d]];
+        double in_file = 0, left = (double)o->free_bytes - (double)plan->used[d];
+        for (uint32_t k = 0; k < plan->n_segments; k++) {
+            const mn_segment *s = &plan->segments[k];
+            if (s->offer == plan->device[d])
+                in_file += MN_MAX(mn_segment_bytes(&c->g->abi, s) - (double)s->estimate.weights, 0);
+        }
+        if (o->free_bytes && in_file > left)
+            mn_log(
+                MN_LOG_WARN,
+                "%s uses %.2f GiB of weights where they lie in their file, and %.2f GiB of memory are free for them: "
+                "the rest is read from the disk at every step",
+                o->record->name, in_file / 0x1p30, MN_MAX(left, 0) / 0x1p30);
+    }
+}
+
 /* The plan becomes the placement. */
 static mn_status settle(chooser *c) {
     mn_placement *p = c->p;
@@ -490,6 +511,7 @@ static mn_status settle(chooser *c) {
     }
     p->fallback = !c->named && mn_offer_is_oracle(offer(c, p->chosen));
     say_why(c, &why);
+    warn_of_disk(c);
     p->segments = plan->segments, p->n_segments = plan->n_segments;
     plan->segments = NULL;
     p->n_copies = plan->copies.n_copies;

@@ -37,6 +37,8 @@ typedef struct {
 } mn_copies;
 /* Bytes of weights that one token reads: LINEAR and MOE_LINEAR; of MOE_LINEAR the chosen experts. */
 double mn_node_bytes(const mn_graph *g, uint32_t i);
+/* Bytes of weights that the segment's products read in the long run: of MOE_LINEAR all experts. */
+double mn_segment_bytes(const mn_graph *g, const mn_segment *s);
 /* By o->rates: fills s->decode_us and prefill_us. */
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s);
 /* 128 drawn ids after a prompt of 512: what users feel. Microseconds per token. */

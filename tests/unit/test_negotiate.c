@@ -9,7 +9,18 @@
 #define OP(name) (1u << MN_OP_##name)
 enum { MAX_FAKES = 4, N_LAYERS = 8, D = 256, V = 2048 };
 
-typedef enum { HONEST, BAD_VERDICT, NO_CLASS, COARSE, ABSURD, NOT_A_NUMBER, NO_PAGES, LOST, NO_TABLE } lie;
+typedef enum {
+    HONEST,
+    BAD_VERDICT,
+    NO_CLASS,
+    COARSE,
+    ABSURD,
+    NOT_A_NUMBER,
+    NO_PAGES,
+    LOST,
+    NO_TABLE,
+    IN_PLACE
+} lie; /* IN_PLACE is none: weights stay in their file */
 typedef struct {
     const char *name;
     uint32_t kind, ops, old_ops; /* old_ops: known by a contract of version 0 */
@@ -99,6 +110,7 @@ static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, m
     e->prefill_us = e->decode_us * 10;
     if (f->lies == NO_CLASS) e->precision = 77;
     if (f->lies == COARSE) e->precision = MN_PRECISION_A8;
+    if (f->lies == IN_PLACE) e->weights = 0;
     if (f->lies == ABSURD) e->weights = UINT64_MAX - 5;
     if (f->lies == NOT_A_NUMBER) e->decode_us = NAN, e->prefill_us = -1, e->row_grain = UINT32_MAX;
     if (f->lies == LOST) return mn_fail(err, MN_DEVICE_LOST, "it fell off the bus");
@@ -544,6 +556,35 @@ static void test_share(void **state) {
     mn_placement_free(&p);
 }
 
+/* ---- weights that stay in their file ---- */
+static char logged[1024];
+static void keep(void *arg, int32_t level, const char *msg) {
+    (void)arg, (void)level;
+    snprintf(logged, sizeof logged, "%s", msg);
+}
+
+static const char *warned_of(uint64_t mem_free) {
+    INSTALL(CPU);
+    list_[0].lies = IN_PLACE;
+    devices[0].info.mem_free = mem_free;
+    logged[0] = 0;
+    mn_log_level(MN_LOG_WARN);
+    mn_log_to(keep, NULL);
+    mn_placement p = negotiate("cpu");
+    mn_log_to(NULL, NULL);
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+    return logged;
+}
+
+static void test_weights_in_their_file(void **state) {
+    const uint64_t weights = 4ull * D * (2 * D * N_LAYERS + V), rest = SPARE;
+    (void)state;
+    assert_string_equal(warned_of(0), ""); /* it does not say how much there is */
+    assert_string_equal(warned_of(weights + rest), "");
+    has_words(warned_of(weights / 2), "cpu uses 0.01 GiB of weights where they lie in their file");
+}
+
 static void test_words(void **state) {
     (void)state;
     INSTALL(GPU(1000), VENDOR(1), {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0});
@@ -704,6 +745,7 @@ int main(void) {
                                        cmocka_unit_test(test_layers_over_two),
                                        cmocka_unit_test(test_three_and_a_pool),
                                        cmocka_unit_test(test_share),
+                                       cmocka_unit_test(test_weights_in_their_file),
                                        cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_lies),
                                        cmocka_unit_test(test_record),
