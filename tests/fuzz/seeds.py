@@ -147,7 +147,15 @@ def gguf_files():
     yield "split", parts(**split)
 
 
-MADE = {"gguf": gguf_files, "safetensors": lambda: folders(False), "mlx": lambda: folders(True)}
+def tokenizers(ending):
+    folder = os.path.join(DATA, "tokenizers")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(ending) and name != "cases.json":
+            yield "ok-" + name, read(folder, name)
+
+
+MADE = {"tokenizer": lambda: tokenizers(".json"), "sentencepiece": lambda: tokenizers(".model"), "gguf": gguf_files,
+        "safetensors": lambda: folders(False), "mlx": lambda: folders(True)}
 
 
 def write(name, folder):
