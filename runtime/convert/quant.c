@@ -42,7 +42,7 @@ static void symmetric(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
 static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
     float m;
     const int hi = (1 << bits) - 1;
-    const float d = mn_fit_affine(x, 32, hi, bits > 4 ? 5 : 8, false, &m, q);
+    const float d = mn_fit_affine(x, 32, hi, bits > 4 ? 3 : 5, false, &m, q);
     const float stored = mn_put_half(scale, d), low = mn_put_half(scale + 2, m);
     mn_round_affine(x, 32, stored, low, 0, hi, (int8_t *)q);
 }
@@ -71,7 +71,7 @@ static void q5_1(const float *x, uint8_t *out) {
 }
 static void iq4_nl(const float *x, uint8_t *out) {
     uint8_t q[32];
-    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 7, q)), inv = d != 0 ? 1 / d : 0;
+    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q)), inv = d != 0 ? 1 / d : 0;
     for (int i = 0; i < 32; i++) q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
     put_nibbles(q, out + 2);
 }

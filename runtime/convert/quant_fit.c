@@ -116,20 +116,30 @@ uint8_t mn_nearest_value(const int8_t *values, float v) {
     return k;
 }
 
+/* The values that x * inv comes nearest to, all of them at once: each midpoint that lies below adds a step. */
+static void nearest_values(const float *x, int n, float inv, const int8_t *values, float *out) {
+    for (int i = 0; i < n; i++) out[i] = (float)values[0];
+    for (int k = 0; k < 15; k++) {
+        const float middle = 0.5f * (float)(values[k] + values[k + 1]), step = (float)(values[k + 1] - values[k]);
+        for (int i = 0; i < n; i++) out[i] += x[i] * inv > middle ? step : 0;
+    }
+}
+
 float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint8_t *q) {
     const float top = extreme(x, n);
-    float best = 0, inv = 0, d = 0;
+    float best = 0, inv = 0, d = 0, v[MN_FIT_MAX];
     for (int i = 0; i < n; i++) q[i] = 0;
     if (fabsf(top) < 1e-30f) return 0;
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) {
-            const float candidate = (float)(side ? values[15] : values[0]) * (1 + 0.02f * (float)k) / top;
-            float xq = 0, qq = 0;
-            for (int i = 0; i < n; i++) {
-                const float v = (float)values[mn_nearest_value(values, x[i] * candidate)];
-                xq += x[i] * v, qq += v * v;
-            }
-            if (qq > 0 && xq * xq > best * qq) best = xq * xq / qq, inv = candidate, d = xq / qq;
+            const float candidate = (float)(side ? values[15] : values[0]) * (1 + 0.03f * (float)k) / top;
+            float xq[8] = {0}, qq[8] = {0};
+            nearest_values(x, n, candidate, values, v);
+            for (int i = 0; i < n; i += 8)
+                for (int l = 0; l < 8; l++) xq[l] += x[i + l] * v[i + l], qq[l] += v[i + l] * v[i + l];
+            for (int l = 1; l < 8; l++) xq[0] += xq[l], qq[0] += qq[l];
+            if (qq[0] > 0 && xq[0] * xq[0] > best * qq[0])
+                best = xq[0] * xq[0] / qq[0], inv = candidate, d = xq[0] / qq[0];
         }
     for (int i = 0; i < n; i++) q[i] = mn_nearest_value(values, x[i] * inv);
     return d;

@@ -75,7 +75,7 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
 
 void mn_quant_q2_k(const float *x, uint8_t *out) {
     affine_block b = {.n_groups = 16, .size = 16, .hi = 3, .top = 15};
-    fit_block(&b, x, 8, 1, out + 80, out + 82);
+    fit_block(&b, x, 6, 1, out + 80, out + 82);
     for (int g = 0; g < 16; g++) out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
     memset(out + 16, 0, 64);
     for (int i = 0; i < 256; i++) {
@@ -211,7 +211,7 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
     uint8_t q[256], tried[32];
     int scale[8];
     float fitted[8], d;
-    for (int g = 0; g < 8; g++) fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 7, q + 32 * g);
+    for (int g = 0; g < 8; g++) fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q + 32 * g);
     d = extreme_of(fitted, 8) / -32;
     d = mn_put_half(out, d);
     memset(out + 2, 0, 6);
