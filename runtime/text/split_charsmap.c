@@ -11,7 +11,10 @@ struct mn_charsmap {
     size_t n_unit, n_text;
     char *text;
     bool graphemes;
+    bool kept[128]; /* this ASCII character, before another one, stays as it is */
 };
+
+static void find_kept(mn_charsmap *m);
 
 static uint32_t read_u32(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -39,6 +42,7 @@ mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_
     m->text = mn_strndup(blob.ptr + 4 + bytes, m->n_text);
     if (!m->unit || !m->text) return mn_charsmap_free(m), mn_fail_memory(err, blob.len);
     for (size_t i = 0; i < m->n_unit; i++) m->unit[i] = read_u32(p + 4 + 4 * i);
+    find_kept(m);
     *out = m;
     return MN_OK;
 }
@@ -61,6 +65,28 @@ static size_t find_match(const mn_charsmap *m, const char *s, size_t n, bool sho
         if (shortest) break;
     }
     return length;
+}
+
+/* No text of the table begins with it and an ASCII character. */
+static void find_kept(mn_charsmap *m) {
+    char s[2];
+    mn_str result;
+    for (int a = 1; a < 128; a++) {
+        m->kept[a] = a != '\r'; /* begins a grapheme of two */
+        for (int b = 1; b < 128 && m->kept[a]; b++) {
+            s[0] = (char)a, s[1] = (char)b;
+            m->kept[a] = !find_match(m, s, 2, false, &result);
+        }
+    }
+}
+
+/* Appends the characters at s that stay as they are, as far as that is cheap to see; how many. */
+static size_t put_kept(const mn_charsmap *m, mn_text *out, const char *s, size_t n) {
+    size_t len = 0;
+    while (len + 1 < n && (uint8_t)s[len] < 128 && (uint8_t)s[len + 1] < 128 && s[len + 1] && m->kept[(uint8_t)s[len]])
+        len++;
+    if (len) mn_text_put(out, s, len);
+    return len;
 }
 
 static size_t char_at(const char *s, size_t n, uint32_t *code) {
@@ -87,6 +113,7 @@ static void put_graphemes(const mn_charsmap *m, mn_text *out, const char *s, siz
     uint32_t code;
     mn_str result;
     for (size_t i = 0, len; i < n; i += len) {
+        if ((len = put_kept(m, out, s + i, n - i)) > 0) continue;
         len = grapheme_at(s + i, n - i);
         if (len < 6 && find_match(m, s + i, len, true, &result)) {
             mn_text_put(out, result.ptr, (size_t)result.len);
@@ -110,6 +137,7 @@ void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n
     uint32_t code;
     mn_str result;
     for (size_t i = 0, len; i < n; i += len) {
+        if ((len = put_kept(m, out, s + i, n - i)) > 0) continue;
         len = find_match(m, s + i, n - i, false, &result);
         if (len)
             mn_text_put(out, result.ptr, (size_t)result.len);

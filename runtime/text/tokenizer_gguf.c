@@ -241,7 +241,7 @@ static bool words_stand_alone(const mn_vocab *v) {
     return true;
 }
 
-mn_status mn_scores_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
+mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
     if (!words_stand_alone(&tok->vocab)) return MN_OK;
     return mn_steps_add_split(&tok->splitter, "\\x{2581}*[^\\x{2581}]+|\\x{2581}+", MN_SPLIT_ISOLATED, false, where,
                               err);
@@ -259,7 +259,7 @@ static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bo
     const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
     if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
     if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
-    if (!st) st = mn_scores_split_words(tok, KEY("model"), err);
+    if (!st) st = mn_split_words(tok, KEY("model"), err);
     if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
     return st ? st : mn_tokenizer_add_strip(tok, blank, space ? 1 : 0, err);
 }

@@ -179,8 +179,8 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *nam
 /* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends. */
 mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_prefix, bool squeeze, bool escape,
                                  const char *where, mn_error *err);
-/* SCORES: cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */
-mn_status mn_scores_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
+/* Cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */
+mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
                                           uint32_t n_files, mn_error *err);
 mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err); /* decoding */

@@ -239,6 +239,10 @@ static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, m
     if (!st) st = read_any_decoder(tok, item_of(json, "decoder"), err);
     if (st) return st;
     mark_bytes(tok);
+    if (tok->model == MN_MODEL_MERGES && !tok->splitter.n && !tok->ignore_merges) {
+        st = mn_split_words(tok, "tokenizer.json: model", err);
+        if (st) return st;
+    }
     return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, "tokenizer.json: model.vocab", err) : MN_OK;
 }
 

@@ -292,8 +292,7 @@ static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x,
     if (!st) st = mn_sentencepiece_steps(tok, m->charsmap, m->dummy_prefix, m->squeeze, m->escape, m->name, err);
     if (st) return st;
     mn_vocab_finish(&tok->vocab);
-    return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, m->name, err)
-                                          : mn_scores_split_words(tok, m->name, err);
+    return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, m->name, err) : mn_split_words(tok, m->name, err);
 }
 
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const char *name, const mn_file *files,
