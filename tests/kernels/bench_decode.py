@@ -34,16 +34,14 @@ def main():
 
 
 def read_bytes(build, model, cache={}):
+    """Of one token: an embedding table is looked up unless it is the output matrix too, of experts only those in use are read."""
     if model not in cache:
         info = json.loads(subprocess.check_output([build + "/tools/minerva", "inspect", model, "--json"], stderr=subprocess.DEVNULL))
-        sizes = {t["name"]: t for t in info["tensors"]}
-        embd = sizes["token_embd.weight"]
-        total = info["bytes"]
-        if "output.weight" in sizes:
-            rows, cols = embd["dim"]
-            per = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}[embd["dtype"].lower()]
-            total -= int(rows * cols * per)
-        cache[model] = total
+        key = info["arch"] + ".expert_"
+        share = info["metadata"].get(key + "used_count", 0) / info["metadata"].get(key + "count", 1)
+        tied = all(t["name"] != "output.weight" for t in info["tensors"])
+        cache[model] = sum(t["bytes"] * (share if "_exps." in t["name"] else 1) for t in info["tensors"]
+                           if tied or t["name"] != "token_embd.weight")
     return cache[model]
 
 
