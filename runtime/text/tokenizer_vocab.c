@@ -16,7 +16,7 @@ mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *er
     v->slot = mn_alloc(v->n_slot, sizeof *v->slot);
     if (!v->token || !v->slot) return mn_fail_memory(err, n * sizeof *v->token);
     v->n = (uint32_t)n;
-    for (size_t i = 0; i < v->n_slot; i++) v->slot[i] = (mn_vocab_slot){0, -1};
+    for (size_t i = 0; i < v->n_slot; i++) v->slot[i].id = -1;
     return MN_OK;
 }
 
@@ -29,14 +29,15 @@ void mn_vocab_free(mn_vocab *v) {
 }
 
 /* The slot that holds this spelling, or the free one where it belongs. */
-static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint32_t *tag) {
+static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint16_t *tag) {
     uint64_t hash = mn_hash(s, n, 0);
     size_t i = (size_t)hash & (v->n_slot - 1);
-    *tag = (uint32_t)(hash >> 32);
+    *tag = (uint16_t)(hash >> 48);
     for (; v->slot[i].id >= 0; i = (i + 1) & (v->n_slot - 1)) {
-        if (v->slot[i].tag != *tag) continue;
-        mn_str p = v->token[v->slot[i].id].piece;
-        if (p.len == n && !memcmp(p.ptr, s, n)) break;
+        const mn_vocab_slot *slot = &v->slot[i];
+        if (slot->tag != *tag || slot->len != MN_MIN(n, UINT16_MAX)) continue;
+        if (n >= UINT16_MAX && v->token[slot->id].piece.len != n) continue;
+        if (!memcmp(slot->piece, s, n)) break;
     }
     return i;
 }
@@ -51,7 +52,7 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
                        MN_STR_ARG(t->piece), MN_STR_ARG(piece));
     t->flags = flags;
     if (piece.len == 0) return MN_OK;
-    uint32_t tag = 0;
+    uint16_t tag = 0;
     size_t i = find_slot(v, piece.ptr, (size_t)piece.len, &tag);
     if (v->slot[i].id >= 0)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece),
@@ -59,13 +60,13 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
     char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
     if (!copy) return mn_fail_memory(err, piece.len + 1);
     t->piece = (mn_str){copy, piece.len};
-    v->slot[i] = (mn_vocab_slot){tag, id};
+    v->slot[i] = (mn_vocab_slot){tag, (uint16_t)MN_MIN(piece.len, UINT16_MAX), id, copy};
     v->max_len = MN_MAX(v->max_len, (size_t)piece.len);
     return MN_OK;
 }
 
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
-    uint32_t tag = 0;
+    uint16_t tag = 0;
     return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n, &tag)].id;
 }
 
