@@ -93,6 +93,7 @@ static int logits(app *a, const app_flags *flags, const logits_flags *f) {
         return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o logits.safetensors");
     int code = app_open_model(a, flags);
     if (code == 0) code = get_ids(a, f, &ids, &n);
+    if (n <= a->info.n_ctx_train) params.n_ctx = n; /* longrope chooses its factors by it */
     if (code == 0) code = app_open_session(a, &params);
     if (code == 0) code = compute(a, ids, n, f->file);
     free(ids);

@@ -63,14 +63,14 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     return code;
 }
 
-/* A batch reserves no more positions than its longest member can use. */
-static uint32_t batch_context(const app *a, const gen *g, size_t n) {
+/* No more positions than the longest answer can reach: less memory, and longrope chooses its factors by them. */
+static uint32_t context_for(const app *a, const gen *g, size_t n) {
     int64_t most = 0, cap = a->info.n_ctx_train > 0 && a->info.n_ctx_train < 4096 ? a->info.n_ctx_train : 4096;
     for (size_t i = 0; i < n; i++) {
         int64_t want = g[i].max_new < 0 ? cap : (int64_t)g[i].n_prompt + g[i].max_new;
         if (want > most) most = want;
     }
-    return n < 2 || most >= cap ? 0 : (uint32_t)most;
+    return most >= cap ? 0 : (uint32_t)most;
 }
 
 static int begin_all(app *a, gen *g, size_t n, const sampling_flags *sampling, const run_flags *f) {
@@ -124,7 +124,7 @@ static int run(app *a, const app_flags *flags, const run_flags *f, const samplin
         code = complain(EXIT_NO_MEMORY, "out of memory");
     if (code) return code;
     params.n_seq = (uint32_t)*n;
-    params.n_ctx = batch_context(a, *g, *n);
+    params.n_ctx = context_for(a, *g, *n);
     code = app_open_session(a, &params);
     if (code == 0) code = begin_all(a, *g, *n, sampling, f);
     return code ? code : answer(a, *g, *n, f, flags->json);
