@@ -14,6 +14,19 @@ static mn_status find_type(const char *name, const mn_convert_type **out, mn_err
     return st;
 }
 
+/* How the model's makers say it should be sampled, where a side-car says so. */
+static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    const mn_file_set *f = &m->canonical->files;
+    const mn_sample_params *s = &m->defaults;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!mn_str_is(f->files[i].name, "generation_config.json")) continue;
+        mn_status st = mn_convert_real(p, "general.sampling.temp", (double)s->temp, err);
+        if (!st) st = mn_convert_real(p, "general.sampling.top_p", (double)s->top_p, err);
+        return st ? st : mn_convert_int(p, "general.sampling.top_k", s->top_k, err);
+    }
+    return MN_OK;
+}
+
 mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params, mn_error *err) {
     mn_convert_params own = {.size = sizeof own};
     mn_convert_plan p = {.model = m->canonical};
@@ -22,6 +35,7 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
     mn_status st = find_type(own.type, &p.type, err);
     if (!st) st = mn_convert_tensors(&p, err);
     if (!st) st = mn_convert_meta(&p, m->name, m->tokenizer, err);
+    if (!st) st = put_sampling(&p, m, err);
     if (!st && p.n_left_out)
         mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out", m->canonical->path, p.n_left_out);
     if (!st) st = mn_convert_write(&p, path, &run, err);

@@ -60,6 +60,9 @@ void mn_convert_plan_free(mn_convert_plan *p);
 /* ---- meta.c ---- */
 /* tok: NULL = the model has none. name: general.name. */
 mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err);
+mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v,
+                          mn_error *err); /* unless the model has this key */
+mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err);
 
 /* ---- gguf.c ---- */
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,

@@ -157,3 +157,12 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
     if (st || has_keys) return st;
     return tok ? put_tokenizer(p, tok, err) : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
 }
+
+mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v, mn_error *err) {
+    if (mn_meta_find(&p->model->meta, key)) return MN_OK;
+    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = v}, err);
+}
+
+mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {
+    return mn_meta_find(&p->model->meta, key) ? MN_OK : put_int(p, key, v, err);
+}

@@ -35,9 +35,12 @@ static char *temp_name(const char *path) {
     return NULL;
 }
 
+/* A file without a name is given one through /proc. */
 static mn_status open_temp(mn_output *f, const char *folder, mn_error *err) {
-    f->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    const bool nameless = !access("/proc/self/fd", X_OK);
+    f->fd = nameless ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     if (f->fd >= 0) return MN_OK;
+    if (!nameless) errno = EOPNOTSUPP;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)
         return fail_errno(err, f->path, "cannot create");
     if (!(f->temp = temp_name(f->path))) return mn_fail_memory(err, strlen(f->path));

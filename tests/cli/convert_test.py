@@ -73,6 +73,31 @@ def test_q8_all_fixtures():
     same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss")) else 0.1)
 
 
+def test_packed_checkpoints():
+    """MLX and F8, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
+    import packed
+    wrong, n_exact = [], 0
+
+    def compare(what, config, more, pack, seed=1, pad=8):
+        nonlocal n_exact
+        exact = what.startswith("mlx") and "F16" in what and "8 bits" not in what and "6 bits" not in what or what.startswith("mlx mxfp4")
+        n_exact += exact
+        tensors, _ = packed.build(config, pack, packed.random.Random(seed))
+        with scratch() as folder:
+            source = packed.models.Model(dict(config, **more), tensors).write(folder + "/packed", pad)
+            ids, out = ",".join(map(str, packed.PROMPT)), folder + "/a.gguf"
+            want = logits(source, ids, folder)
+            for kind, limit in ((["--type", "f32"], 2e-6), ([], 2e-6 if exact else 1e-2)):
+                convert(source, out, "--force", *kind)
+                error = relative_l2(logits(out, ids, folder), want)
+                if not error <= limit:
+                    wrong.append("%s%s: %.3g, at most %g" % (what, " " + kind[1] if kind else "", error, limit))
+    packed.compare = compare
+    packed.mlx()
+    packed.f8_all()
+    assert n_exact >= 3 and not wrong, "; ".join(wrong)
+
+
 def test_types_storyteller():
     """A trained model: each type at its own distance, sizes as the type says."""
     limits = {"f32": 1e-6, "bf16": 0.02, "f16": 0.002, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.08, "q5_1": 0.1, "q5_0": 0.1, "q4_k": 0.16,
@@ -134,6 +159,8 @@ def test_text_storyteller():
             for more in ([], ["--parse-special"], ["--no-bos"]):
                 a, b = (minerva("tokenize", "-m", m, "-p", text, "--json", *more).json() for m in (MODEL, out))
                 equal(a["ids"], b["ids"])
+        keys = [minerva("inspect", m, "--json").json()["metadata"] for m in (MODEL, out)]
+        assert not [k for k in keys[1] if k.startswith("minerva.") and k != "minerva.rope.pairing"], keys[1]  # the reader adds this one
         run = ["-p", "Tell me a story about a boat.", "-n", 40, "--temp", 0, "--precision", "exact", "--device", "reference", "--json"]
         a, b = (minerva("run", "-m", m, *run).json() for m in (MODEL, out))
         equal((a["prompt_ids"], a["ids"], a["finish_reason"]), (b["prompt_ids"], b["ids"], b["finish_reason"]))  # the template went along
