@@ -42,13 +42,13 @@ def config(fixture, key, value, words):
     folder(fixture, lambda c, _: c.update({key: value}), ["config.json", key] + words)
 
 
-def gguf(fixture, change, words):
+def gguf(fixture, change, words, args=()):
     """change(form, tensors); tensors: name -> (shape, type, bytes)"""
     f = gguf_forms.form(models.fixture(fixture))
     tensors = {name: rest for name, *rest in f.tensors()}
     change(f, tensors)
     name = "%s-%d.gguf" % (fixture, passed + failed)
-    refused(name, gguf_file.write(os.path.join(TMP, name), f.pairs(), [(n, *t) for n, t in tensors.items()]), [name] + words)
+    refused(name, gguf_file.write(os.path.join(TMP, name), f.pairs(), [(n, *t) for n, t in tensors.items()]), [name] + words, args)
 
 
 def drop(*names):
@@ -167,8 +167,8 @@ def gguf_keys():
     gguf("gemma2", put("attn_logit_softcapping", string, "much"), ["gemma2.attn_logit_softcapping", "number"])
     gguf("gemma3", put("rope.freq_base_swa", f32, -1.0), ["gemma3.rope.freq_base_swa", "-1"])
     gguf("gpt-oss", put("rope.scaling.type", string, "spiral"), ["gpt-oss.rope.scaling.type", "spiral", "yarn"])
-    gguf("phi3", lambda _, t: t.pop("rope_factors_long.weight"), ["rope_factors_long.weight"])
-    gguf("phi3", lambda _, t: t.update({"rope_factors_long.weight": ([4], 0, bytes(16))}), ["rope_factors_long.weight", "4", "8"])
+    gguf("phi3", lambda _, t: t.pop("rope_factors_long.weight"), ["rope_factors_long.weight"], ("-c", "64"))
+    gguf("phi3", lambda _, t: t.update({"rope_factors_long.weight": ([4], 0, bytes(16))}), ["rope_factors_long.weight", "4", "8"], ("-c", "64"))
     gguf("stablelm", put("rope.dimension_count", u32, 17), ["stablelm.rope.dimension_count", "17", "16"])
     gguf("gpt2", put("context_length", u32, 64), ["position_embd.weight", "96", "64"])
     gguf("olmo2", lambda f, _: setattr(f, "arch", "mamba"), ["mamba", "olmo2"])
