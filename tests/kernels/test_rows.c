@@ -105,7 +105,7 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     const mn_dtype t = case_dtype(type);
     const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
     mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
-    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (uint64_t)n * 4 + 2);
+    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) + 2);
     uint64_t s = next_u32();
     p += type == MN_F32 ? 0 : 2;
     case_random_weight(type, n, k, &s, p);
