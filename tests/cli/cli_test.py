@@ -449,6 +449,46 @@ def test_tokenize_vocabulary_only():
         is_error(minerva("run", "-m", path, "-p", "a", code=1), "vocab.gguf")
 
 
+# ---- template -------------------------------------------------------------------------------------------------------
+def template(folder, source, variables, code=0, *more):
+    v = put(folder, "v.json", variables if isinstance(variables, bytes) else json.dumps(variables).encode())
+    given = ["--template", put(folder, "t.jinja", source.encode())] if source is not None else []
+    return minerva("template", *given, "--vars", v, *more, code=code)
+
+
+def test_template_bytes():
+    messages = [{"role": "user", "content": "hé \U0001f98a\n"}]
+    with scratch() as folder:
+        r = template(folder, "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}{{ x }}\r\n\n", {"messages": messages, "x": 1.0})
+        equal(r.out, "[user] hé \U0001f98a\n1.0\n")  # exactly what is rendered: one line end of the template's last goes, as in Jinja
+        equal(template(folder, "", {}).out, "")
+        equal(template(folder, "{{ tools|tojson }}{{ tools[0].f }}", {"tools": [{"f": 0.5, "g": None}]}).out, '[{"f": 0.5, "g": null}]0.5')
+
+
+def test_template_model():
+    messages = [{"role": "user", "content": "Hi"}]
+    with scratch() as folder:
+        r = template(folder, None, {"messages": messages, "add_generation_prompt": True}, 0, "-m", MODEL)
+        has(r.out, "<|begin_of_text|>", "Hi<|eot_id|>", "assistant")
+        r = template(folder, None, {"messages": messages, "bos_token": "<B>"}, 0, "-m", MODEL)
+        equal(r.out[:3], "<B>")
+        equal(template(folder, "{{ bos_token }}{{ eos_token }}", {}, 0, "-m", MODEL).out, "<|begin_of_text|><|eot_id|>")
+        equal(template(folder, "{{ bos_token }}", {}).out, "")
+
+
+def test_template_errors():
+    with scratch() as folder:
+        r = template(folder, "a{{ raise_exception('not like this') }}", {}, 1)
+        equal(r.out, "")
+        is_error(r, "not like this")
+        is_error(template(folder, "\n{{ x.y }}", {}, 1), "line 2")
+        is_error(template(folder, "{% if %}", {}, 1), "line 1")
+        is_error(template(folder, "a", b'{"a": }', 1), "variables", "byte 6")
+        is_error(template(folder, "a", b"[]", 1), "object")
+        is_error(minerva("template", "--template", "/nonexistent.jinja", "--vars", "/nonexistent.json", code=1), "/nonexistent.jinja")
+        is_error(minerva("template", "--template", put(folder, "t", b"a"), code=2), "--vars")
+
+
 # ---- logits ---------------------------------------------------------------------------------------------------------
 def read_safetensors(path):
     with open(path, "rb") as f:
