@@ -245,6 +245,18 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     return status;
 }
 
+static bool says(const cJSON *object, const char *key, const char *word) {
+    const cJSON *item = json_get(object, key);
+    return cJSON_IsString(item) && !strcmp(item->valuestring, word);
+}
+
+/* Four writers of the same two forms. */
+static bool is_f8_method(const cJSON *q) {
+    return says(q, "quant_method", "fp8") || says(q, "quant_method", "fbgemm_fp8") ||
+           (says(q, "quant_method", "compressed-tensors") && says(q, "format", "float-quantized")) ||
+           (says(q, "quant_method", "modelopt") && says(q, "quant_algo", "FP8"));
+}
+
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
     (void)p;
     const cJSON *mlx = json_get(facts->config, "quantization"), *other = json_get(facts->config, "quantization_config");
@@ -254,11 +266,11 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
                        "config.json: key 'quantization': MLX weights (%s bits in groups of %s), which the loader mlx "
                        "reads; expected plain weights",
                        json_describe(json_get(mlx, "bits")).s, json_describe(json_get(mlx, "group_size")).s);
-    if (!other || (cJSON_IsString(method) && !strcmp(method->valuestring, "mxfp4"))) return MN_OK;
-    if (!cJSON_IsString(method) || (strcmp(method->valuestring, "fp8") && strcmp(method->valuestring, "fbgemm_fp8")))
+    if (!other || says(other, "quant_method", "mxfp4")) return MN_OK;
+    if (!is_f8_method(other))
         return mn_fail(err, MN_UNSUPPORTED,
                        "config.json: key 'quantization_config': quantised weights (quant_method %s), which this loader "
-                       "does not read; expected plain weights, mxfp4 or fp8",
+                       "does not read; expected plain weights, mxfp4, or fp8 by any of its writers",
                        json_describe(method).s);
     if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 || block->child->valueint != 128 ||
                   block->child->next->valueint != 128))

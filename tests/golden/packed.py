@@ -215,6 +215,9 @@ def f8_all():
     fp8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}}
     rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     plain = {"quantization_config": {"quant_method": "fp8"}}
+    tensors = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"]}}
+    compare("f8 as compressed-tensors", wide, tensors, f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
+    compare("f8 of modelopt", wide, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))
     for kind in ("F32", "BF16"):
         compare("f8 in blocks of 128, scales in " + kind, wide, fp8, f8(kind, ".weight_scale_inv", blocks))
         compare("f8 in blocks of 128, q k v in one matrix, scales in " + kind, wide_fused, fp8, f8(kind, ".weight_scale_inv", blocks))

@@ -109,6 +109,7 @@ def keys():
     config("olmo2", "architectures", ["Olmo9ForCausalLM"], ["Olmo9ForCausalLM", "Olmo2ForCausalLM"])
     for method in ("awq", "gptq", "bitsandbytes"):
         config("llama", "quantization_config", {"quant_method": method}, [method, "fp8"])
+    config("llama", "quantization_config", {"quant_method": "compressed-tensors", "format": "pack-quantized"}, ["compressed-tensors"])
     config("llama", "quantization_config", {"quant_method": "fp8", "weight_block_size": [64, 64]}, ["weight_block_size", "128"])
 
 
