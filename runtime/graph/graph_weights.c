@@ -97,9 +97,32 @@ static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
     return cut;
 }
 
+/* Rows per part of a cut: plugins want parts of one height (but the last), also where the cut begins inside one. */
+static int64_t cut_height(const mn_tensor_info *t, int64_t lo, int64_t n) {
+    int64_t a = plane_at(t, 0, 0)->dim[0], b = lo % a;
+    if (t->n_parts == 1) return n;
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Rows [lo, lo + n) of part p, whose planes go to `to`. */
+static void cut_part(const mn_tensor_info *t, uint32_t p, int64_t lo, int64_t n, mn_plane *to) {
+    const int64_t rows = plane_at(t, p, 0)->dim[0];
+    for (uint32_t i = 0; i < t->n_planes; i++) {
+        const mn_plane *whole = plane_at(t, p, i);
+        to[i] = whole->dim[0] == rows ? cut_plane(whole, lo, n) : *whole;
+    }
+}
+
 static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_entry *e, int64_t lo, int64_t n) {
+    const int64_t height = cut_height(&e->info, lo, n);
+    const size_t most = (size_t)(n / height) + e->info.n_parts;
     mn_model_tensor_entry *cut = mn_arena_alloc(&g->arena, 1, sizeof *cut);
-    mn_plane *planes = mn_arena_alloc(&g->arena, (size_t)e->info.n_parts * e->info.n_planes, sizeof *planes);
+    mn_plane *planes = mn_arena_alloc(&g->arena, most * e->info.n_planes, sizeof *planes);
     if (!cut || !planes) return mn_gb_no_memory(g), NULL;
     *cut = *e;
     cut->info.planes = planes;
@@ -110,12 +133,10 @@ static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_
     cut->bytes = e->bytes / (uint64_t)e->info.dim[0] * (uint64_t)n;
     int64_t at = 0; /* of the part's first row */
     for (uint32_t p = 0; p < e->info.n_parts; p++) {
-        const int64_t rows = plane_at(&e->info, p, 0)->dim[0], from = MN_MAX(lo, at), to = MN_MIN(lo + n, at + rows);
-        for (uint32_t i = 0; from < to && i < e->info.n_planes; i++)
-            planes[cut->info.n_parts * e->info.n_planes + i] =
-                cut_plane(plane_at(&e->info, p, i), plane_at(&e->info, p, i)->dim[0] == rows ? from - at : 0,
-                          plane_at(&e->info, p, i)->dim[0] == rows ? to - from : plane_at(&e->info, p, i)->dim[0]);
-        cut->info.n_parts += from < to;
+        const int64_t rows = plane_at(&e->info, p, 0)->dim[0], to = MN_MIN(lo + n, at + rows);
+        for (int64_t from = MN_MAX(lo, at); from < to; from += height)
+            cut_part(&e->info, p, from - at, MN_MIN(height, to - from),
+                     planes + (size_t)cut->info.n_parts++ * e->info.n_planes);
         at += rows;
     }
     return cut;

@@ -211,7 +211,7 @@ def blocks(shape):
 
 def f8_all():
     wide = config("llama", num_hidden_layers=1, hidden_size=256, intermediate_size=384, head_dim=48, num_attention_heads=8)  # k and v: 96 rows
-    wide_fused = dict(wide, model_type="phi3", head_dim=64)
+    wide_fused = dict(wide, model_type="phi3")  # q, k and v part inside blocks
     fp8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}}
     rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     plain = {"quantization_config": {"quant_method": "fp8"}}
