@@ -255,6 +255,8 @@ static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t c
  * lines like any other. */
 static char *read_line(char *out, int cap, void *arg) {
     ini_file *f = arg;
+    mn_free(f->value); /* inih passes over lines that it cannot read */
+    f->value = NULL;
     if (f->rest == f->end || f->status != MN_OK) return NULL;
     const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *end = eol ? eol : f->end, *at = f->rest;
     f->rest = eol ? eol + 1 : f->end;

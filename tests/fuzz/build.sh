@@ -13,12 +13,12 @@ build=$out/build
     -Db_sanitize=address,undefined -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined' -Dcuda=disabled
 # shellcheck disable=SC2046
 ninja -C "$build" $(ninja -C "$build" -t targets all | sed -n 's/^\(tests\/fuzz\/fuzz_[a-z]*\): .*/\1/p; s/^\(loaders\/[a-z]*\/[a-z]*\.so\): .*/\1/p')
-cp -f "$build"/tests/fuzz/fuzz_* "$out/" 2>/dev/null || true # folders of objects stay behind
+cp --remove-destination "$build"/tests/fuzz/fuzz_* "$out/" 2>/dev/null || true # folders of objects stay behind
 mkdir -p "$out/dict"
 cp "$root"/tests/fuzz/dict/* "$out/dict/"
 for loader in gguf safetensors mlx; do
     mkdir -p "$out/$loader"
-    cp -f "$build/loaders/$loader/$loader.so" "$out/$loader/"
+    cp --remove-destination "$build/loaders/$loader/$loader.so" "$out/$loader/"
 done
 for target in "$out"/fuzz_*; do
     name=${target##*/fuzz_}
