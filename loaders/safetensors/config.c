@@ -154,7 +154,8 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
 static int64_t by_matrix(const config_reader *c, const char *ending, int64_t unit, int64_t fallback) {
     for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
         const mn_parsed_tensor *t = &c->parsed->tensors[i];
-        if (mn_str_ends(t->native, ending) && t->n_dim == 2 && t->dim[0] % unit == 0) return t->dim[0] / unit;
+        if (mn_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 && t->dim[0] % unit == 0)
+            return t->dim[0] / unit;
     }
     return fallback;
 }

@@ -72,6 +72,9 @@ def nested(m):
     m.config = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text, "image_token_index": 262144,
                 "vision_config": {"hidden_size": 32, "model_type": "siglip_vision_model"}}
     m.tensors["vision_tower.vision_model.embeddings.patch_embedding.bias"] = ("F32", [4], bytes(16))
+    for which in "qk":  # with heads of their own
+        m.tensors["vision_tower.vision_model.encoder.layers.0.self_attn.%s_proj.weight" % which] = ("F32", [32, 4], bytes(512))
+    m.tensors = dict(sorted(m.tensors.items(), reverse=True))
     m.tensors["multi_modal_projector.mm_input_projection_weight"] = ("F32", [2, 4], bytes(32))
 
 
