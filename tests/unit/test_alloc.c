@@ -67,9 +67,39 @@ static void test_every_allocation(void **state) {
     for (int i = 0; i < 4; i++) assert_true(seen[i] > 0 || i == 3); /* the steps of an answer allocate little */
 }
 
+/* A conversion without memory leaves no file. */
+static void test_convert(void **state) {
+    (void)state;
+    mn_runtime *rt = NULL;
+    mn_model *m = NULL;
+    mn_error err = MN_ERROR_INIT;
+    mn_status st = MN_OUT_OF_MEMORY;
+    char folder[] = "/tmp/minerva-alloc-XXXXXX", path[64];
+    int64_t k = 1;
+    mn_log_level(MN_LOG_ERROR);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a.gguf", folder);
+    assert_int_equal(mn_runtime_create(NULL, &rt, &err), MN_OK);
+    assert_int_equal(mn_model_open(rt, demo, &m, &err), MN_OK);
+    const mn_convert_params params = {.size = sizeof params, .type = "q4_k_m"};
+    for (; k < (1 << 20) && st; k += k < 150 ? 1 : k / 29) {
+        mn_alloc_fail_after(k);
+        st = mn_model_convert(m, path, &params, &err);
+        mn_alloc_fail_after(-1);
+        if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
+        assert_true(mn_path_exists(path) == !st);
+    }
+    assert_int_equal(st, MN_OK);
+    assert_true(k > 20);
+    remove(path);
+    assert_int_equal(remove(folder), 0); /* nothing else was left there */
+    mn_model_free(m);
+    mn_runtime_free(rt);
+}
+
 int main(void) {
     const char *root = getenv("MINERVA_SOURCE_ROOT");
     snprintf(demo, sizeof demo, "%s/models/storyteller", root ? root : ".");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_convert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
