@@ -581,11 +581,11 @@ def test_lists_config():
 
 def test_lists_inspect():
     m = minerva("inspect", MODEL, "--json").json()
-    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors"])
+    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors", "types", "runs", "why"])
     equal((m["format"], m["arch"]), ("safetensors", "llama"))
     assert 5.0e6 < m["params"] < 5.5e6 and m["bytes"] >= 2 * m["params"]
     for t in m["tensors"]:
-        equal(list(t), ["name", "dtype", "dim"])
+        equal(list(t), ["name", "dtype", "dim", "bytes", "native", "file"])
     dims = {t["name"]: (t["dtype"].lower(), t["dim"]) for t in m["tensors"]}
     equal(dims["token_embd.weight"], ("bf16", [2048, 256]))
     equal(dims["blk.0.attn_k.weight"][1], [128, 256])
