@@ -106,12 +106,19 @@ static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
 static mn_status read_top(model *m, mn_error *err) {
     reader r = reader_of(m->whole);
     mn_status st = MN_OK;
+    uint32_t seen = 0;
     for (field f; !st && next_field(&r, &f);) {
+        seen |= f.number < 4 ? 1u << f.number : 0;
         if (f.number == 1) m->n_pieces++;
         if (f.number == 2) st = read_trainer(m, f.bytes, err);
         if (f.number == 3) st = read_normalizer(m, f.bytes, err);
     }
     if (!st && r.bad) st = damaged(&r, m->whole, m->name, err);
+    for (uint32_t i = 1; !st && i < 4;
+         i++) { /* one that was cut between two fields would still be read, and be wrong */
+        static const char *const part[] = {"", "pieces", "trainer_spec", "normalizer_spec"};
+        if (!(seen & 1u << i)) st = mn_fail(err, MN_BAD_FILE, "%s: found no %s (field %u)", m->name, part[i], i);
+    }
     if (!st && m->kind != MODEL_UNIGRAM && m->kind != MODEL_BPE)
         st = mn_fail(err, MN_UNSUPPORTED, "%s: trainer_spec.model_type: found %lld, expected 1 (unigram) or 2 (bpe)",
                      m->name, (long long)m->kind);

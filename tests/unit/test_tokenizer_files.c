@@ -133,6 +133,20 @@ static void memory_may_run_out(void **state) {
     }
 }
 
+/* Cut between two pieces, all that is there is sound. */
+static void half_a_model(void **state) {
+    (void)state;
+    static const char piece[] = {0x0a, 3, 0x0a, 1, 'a'};
+    mn_file file = {mn_str_of("tokenizer.model"), piece, sizeof piece};
+    mn_tokenizer *tok = NULL;
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(mn_tokenizer_create(NULL, &file, 1, &tok, &err), MN_BAD_FILE);
+    assert_non_null(strstr(err.msg, "tokenizer.model: found no trainer_spec"));
+    file.bytes = 0;
+    assert_int_equal(mn_tokenizer_create(NULL, &file, 1, &tok, &err), MN_BAD_FILE);
+    assert_non_null(strstr(err.msg, "tokenizer.model: found no pieces"));
+}
+
 /* ---- added tokens beside a tokenizer.model ---- */
 static void tokens_beside_a_model(void **state) {
     (void)state;
@@ -234,6 +248,7 @@ int main(void) {
                                        cmocka_unit_test(damaged_files),
                                        cmocka_unit_test(memory_may_run_out),
                                        cmocka_unit_test(tokens_beside_a_model),
+                                       cmocka_unit_test(half_a_model),
                                        cmocka_unit_test(harmony),
                                        cmocka_unit_test(thinking)};
     return cmocka_run_group_tests(tests, NULL, NULL);
