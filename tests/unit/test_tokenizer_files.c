@@ -81,7 +81,9 @@ static void damaged_files(void **state) {
         uint64_t bytes = 0;
         bool model = strstr(names[k], ".model") != NULL;
         snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[k]);
-        char *data = data_read(path, &bytes), *copy = mn_strndup(data, bytes);
+        char *data = data_read(path, &bytes);
+        assert_non_null(data);
+        char *copy = mn_strndup(data, bytes);
         for (int i = 0; i < 300; i++) {
             mn_file file = {mn_str_of(model ? "tokenizer.model" : "tokenizer.json"), copy, bytes};
             memcpy(copy, data, bytes);
@@ -114,6 +116,7 @@ static void memory_may_run_out(void **state) {
         uint64_t bytes = 0;
         snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[k]);
         char *data = data_read(path, &bytes);
+        assert_non_null(data);
         mn_file file = {mn_str_of(strstr(names[k], ".model") ? "tokenizer.model" : "tokenizer.json"), data, bytes};
         mn_status st = MN_OUT_OF_MEMORY;
         for (int64_t i = 0; st == MN_OUT_OF_MEMORY && i < 20000; i += 1 + i / 40) {
