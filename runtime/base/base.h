@@ -21,7 +21,7 @@
 
 /* ---- error.c ---- */
 /* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status. Long messages are cut at
- * a character boundary. */
+ * a character boundary; control characters, which a file's words may hold, become spaces. */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) MN_PRINTF(4, 5);
 /* Puts "prefix: " in front of a filled error's message; returns err's status (status if err is NULL). */

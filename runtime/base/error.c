@@ -15,6 +15,8 @@ static void set_msg(mn_error *err, const char *text, size_t len) {
     if (len >= cap) len = mn_utf8_complete(text, cap - 1);
     memmove(err->msg, text, len);
     err->msg[len] = 0;
+    for (char *c = err->msg; *c; c++) /* what a file says must not reach a terminal as commands */
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = ' ';
 }
 
 /* Through a buffer of our own: the arguments may point into err->msg. */
