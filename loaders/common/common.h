@@ -100,13 +100,21 @@ const mn_plane *mn_tensor_plane(const mn_parsed_tensor *t, uint32_t i); /* of n_
  * [E, N, K]; likewise ffn_up, ffn_down, and the heads of attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 
-/* The table's functions that are the same for all loaders. */
+/* The table's functions that read a model. */
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value);
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);
 
-/* ---- plugin.c ---- */
-/* The body of minerva_plugin_entry: a plugin of this id that offers this table. Host of a plugin's self: */
-const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_loader *table, mn_error *err);
-const mn_host *mn_loader_host(void *self);
+/* ---- plugin.c: the plugin object and its table ---- */
+/* What one loader has of its own. Both functions get arguments that were checked. */
+typedef struct {
+    const char *id; /* of the plugin and of the format */
+    /* g: this format, confidence 0, why it is not ours; set otherwise if it is. */
+    void (*guess)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g);
+    const char *why_not;
+    mn_status (*open)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                      mn_error *err);
+} mn_loader_kind;
+/* The body of minerva_plugin_entry. */
+const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err);
 
 #endif

@@ -1,15 +1,47 @@
-/* plugin.c -- the plugin object of a loader. One per host: two hosts in one process are two selves. */
+/* plugin.c -- the plugin object of a loader and its table. One object per host: two hosts in one process are two selves. */
 #include "common.h"
+#include <stdio.h>
 #include <string.h>
 
 typedef struct {
     mn_plugin plugin;
     const mn_host *host;
-    const mn_loader *table;
+    const mn_loader_kind *kind;
 } loader_self;
 
+static bool files_are_given(const mn_file *files, uint32_t n, uint32_t stride) {
+    return (files || !n) && stride >= MN_UP_TO(mn_file, bytes);
+}
+
+static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+    const loader_self *s = self;
+    mn_guess g = {.size = sizeof g};
+    if (!files_are_given(files, n, stride)) return MN_INVALID;
+    snprintf(g.format, sizeof g.format, "%s", s->kind->id);
+    snprintf(g.why, sizeof g.why, "%s", s->kind->why_not);
+    s->kind->guess(s->host, files, n, stride, &g);
+    return mn_out(out, &g);
+}
+
+static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                            mn_error *err) {
+    const loader_self *s = self;
+    if (!files_are_given(files, n, stride) || !out)
+        return mn_fail(err, MN_INVALID, "%s: open needs files, their stride and a place for the model", s->kind->id);
+    *out = NULL;
+    return s->kind->open(s->host, files, n, stride, out, err);
+}
+
+static const mn_loader table = {.size = sizeof table,
+                                .guess = table_guess,
+                                .open = table_open,
+                                .meta_at = mn_parsed_meta_at,
+                                .tensor_at = mn_parsed_tensor_at,
+                                .close = mn_parsed_free};
+
 static const void *self_query(void *self, const char *interface_id) {
-    return interface_id && !strcmp(interface_id, MN_LOADER_ID) ? ((loader_self *)self)->table : NULL;
+    (void)self;
+    return interface_id && !strcmp(interface_id, MN_LOADER_ID) ? &table : NULL;
 }
 
 static void self_shutdown(void *self) {
@@ -17,9 +49,8 @@ static void self_shutdown(void *self) {
     host->release(host->self, self);
 }
 
-const mn_host *mn_loader_host(void *self) { return ((loader_self *)self)->host; }
-
-const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_loader *table, mn_error *err) {
+const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err) {
+    const char *id = kind->id;
     if (!host) return mn_fail(err, MN_INVALID, "%s: no host", id), NULL;
     /* Of another major, the first 16 bytes are all that may be read. */
     if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
@@ -44,6 +75,6 @@ const mn_plugin *mn_loader_plugin(const mn_host *host, const char *id, const mn_
                         .query = self_query,
                         .shutdown = self_shutdown},
                        host,
-                       table};
+                       kind};
     return &s->plugin;
 }

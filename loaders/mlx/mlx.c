@@ -134,34 +134,20 @@ static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, u
     return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
 }
 
-static mn_status loader_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
-    mn_guess g = {
-        .size = sizeof g, .format = "mlx", .why = "no model*.safetensors beside a config.json with 'quantization'"};
-    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes)) return MN_INVALID;
-    if (!is_mlx(mn_loader_host(self), files, n, stride, NULL))
-        g.confidence = 95, strcpy(g.why, "model*.safetensors, and config.json with 'quantization'");
-    return mn_out(out, &g);
+static void guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
+    if (!is_mlx(host, files, n, stride, NULL))
+        g->confidence = 95, strcpy(g->why, "model*.safetensors, and config.json with 'quantization'");
 }
 
-static mn_status loader_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                             mn_error *err) {
-    if ((n && !files) || stride < MN_UP_TO(mn_file, bytes) || !out)
-        return mn_fail(err, MN_INVALID, "mlx: open needs files, their stride and a place for the model");
-    *out = NULL;
-    mn_status status = is_mlx(mn_loader_host(self), files, n, stride, err);
-    if (status) return status;
-    return model_open(mn_loader_host(self), files, n, stride, join_all, out, err);
+static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
+                      mn_error *err) {
+    const mn_status status = is_mlx(host, files, n, stride, err);
+    return status ? status : model_open(host, files, n, stride, join_all, out, err);
 }
 
-static const mn_loader table = {.size = sizeof table,
-                                .guess = loader_guess,
-                                .open = loader_open,
-                                .meta_at = mn_parsed_meta_at,
-                                .tensor_at = mn_parsed_tensor_at,
-                                .close = mn_parsed_free};
+static const mn_loader_kind kind = {"mlx", guess, "no model*.safetensors beside a config.json with 'quantization'",
+                                    open};
 
 MN_PLUGIN_NOTE("mlx", MN_KIND_LOADER, "")
 
-const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    return mn_loader_plugin(host, "mlx", &table, err);
-}
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mn_loader_plugin(host, &kind, err); }
