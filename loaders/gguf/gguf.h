@@ -27,6 +27,5 @@ mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint3
 
 /* ---- types.c ---- */
 bool gguf_dtype(uint32_t ggml_type, mn_dtype *out); /* false: not one that the ABI knows */
-const char *gguf_rope_pairing(mn_str architecture); /* "adjacent" or "halves" */
 
 #endif

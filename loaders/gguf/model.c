@@ -62,28 +62,12 @@ static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
     return status;
 }
 
-static mn_status add_pairing(mn_parsed *p, const mn_file *file, mn_error *err) {
-    const mn_parsed_meta *given = mn_parsed_find(p, "minerva.rope.pairing"),
-                         *arch = mn_parsed_find(p, "general.architecture");
-    if (given) {
-        if (given->value.type == MN_VALUE_STR &&
-            (mn_str_is(given->value.s, "halves") || mn_str_is(given->value.s, "adjacent")))
-            return MN_OK;
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'minerva.rope.pairing' is neither \"halves\" nor \"adjacent\"",
-                       MN_STR_ARG(file->name));
-    }
+static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error *err) {
+    const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
     if (!arch) return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing", MN_STR_ARG(file->name));
-    if (arch->value.type != MN_VALUE_STR)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is not a string, expected one",
-                       MN_STR_ARG(file->name));
-    const char *pairing = gguf_rope_pairing(arch->value.s);
-    mn_parsed_meta *m = mn_parsed_add_meta(p);
-    if (!m) return mn_fail_memory(err);
-    m->key = mn_str_of("minerva.rope.pairing");
-    m->native = mn_str_of("general.architecture");
-    m->value.type = MN_VALUE_STR;
-    m->value.s = mn_str_of(pairing);
-    return MN_OK;
+    if (arch->value.type == MN_VALUE_STR) return MN_OK;
+    return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is not a string, expected one",
+                   MN_STR_ARG(file->name));
 }
 
 /* parts[0..count): the model's files in order. Metadata is the first one's; the others bring tensors. */
@@ -101,7 +85,7 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
                        MN_STR_ARG(parts[0]->name), (long long)total, count, (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
     if (!status) status = mn_parsed_join(p, err); /* Mixtral's first files keep experts one by one */
-    return status ? status : add_pairing(p, parts[0], err);
+    return status ? status : check_architecture(p, parts[0], err);
 }
 
 static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {

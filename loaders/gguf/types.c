@@ -1,4 +1,4 @@
-/* types.c -- tables of the GGUF format: tensor types, and how each architecture's q and k rows are ordered. */
+/* types.c -- the tensor types of the GGUF format. */
 #include "gguf.h"
 
 static const struct {
@@ -14,20 +14,4 @@ bool gguf_dtype(uint32_t ggml_type, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++)
         if (types[i].ggml == ggml_type) return mn_dtype_by_id(types[i].id, out);
     return false;
-}
-
-/* Converters permute q and k of these architectures for pairs of neighbours (2i, 2i+1), or the model was trained so.
- * All others keep the halves (i, i + n_rot/2) of their checkpoints. */
-static const char *const adjacent[] = {
-    "llama",   "llama4",     "llada",         "deci",         "mistral3",    "baichuan",   "starcoder",
-    "plamo",   "orion",      "internlm2",     "minicpm",      "xverse",      "command-r",  "cohere2",
-    "olmo",    "arctic",     "deepseek",      "deepseek2",    "plm",         "chatglm",    "glm4",
-    "granite", "granitemoe", "granitehybrid", "chameleon",    "solar",       "bailingmoe", "neo-bert",
-    "smollm3", "arcee",      "ernie4_5",      "ernie4_5-moe", "llama-embed", "maincoder",
-};
-
-const char *gguf_rope_pairing(mn_str architecture) {
-    for (size_t i = 0; i < MN_COUNT(adjacent); i++)
-        if (mn_str_is(architecture, adjacent[i])) return "adjacent";
-    return "halves";
 }

@@ -2,7 +2,6 @@
 #include "convert/convert.h"
 #include "convert/dequant.h"
 #include "convert/quant.h"
-#include "graph/arch.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -117,17 +116,9 @@ static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
 
 /* ---- conventions ---- */
 
-/* GGUF's form of these has q and k turned for pairs of neighbours; of the other families that run here as checkpoints have them. */
-static uint32_t gguf_pairing(const char *arch) {
-    static const char *const adjacent[] = {"llama", "granite", "smollm3"};
-    for (size_t i = 0; i < MN_COUNT(adjacent); i++)
-        if (!strcmp(arch, adjacent[i])) return MN_ROPE_ADJACENT;
-    return MN_ROPE_HALVES;
-}
-
 static mn_row_order order_of(const mn_convert_plan *p, mn_str rest) {
     const mn_hparams *h = &p->hp;
-    const uint32_t wanted = mn_arch_find(h->arch) ? gguf_pairing(h->arch) : h->rope_pairing;
+    const uint32_t wanted = p->plain.rope_pairing;
     const uint64_t q = (uint64_t)(h->n_head * h->head_dim_k), k = (uint64_t)(h->n_head_kv * h->head_dim_k);
     mn_row_order o = {(uint64_t)h->head_dim_k, (uint64_t)h->n_rot, 0, wanted == MN_ROPE_HALVES};
     if (h->rope_pairing == wanted) return (mn_row_order){0};

@@ -12,18 +12,20 @@ typedef struct {
     double rope_theta_swa;  /* base of window layers */
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
+    bool adjacent;        /* GGUF's q and k are turned: pairs of neighbours rotate */
     int64_t broad_layers; /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
 } arch_facts;
 static const arch_facts facts[] = {
     {.arch = "gemma", .act = MN_ACT_GELU_TANH},
     {.arch = "gemma2", .act = MN_ACT_GELU_TANH, .window_period = 2, .broad_layers = 46}, /* 27B */
     {.arch = "gemma3", .act = MN_ACT_GELU_TANH, .window_period = 6, .rope_theta_swa = 10000, .broad_layers = 62},
+    {.arch = "granite", .adjacent = true},
     {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
-    {.arch = "llama", .route_normalise = true}, /* Mixtral */
+    {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
     {.arch = "qwen3moe", .route_normalise = true},
-    {.arch = "smollm3", .no_rope_period = 4},
+    {.arch = "smollm3", .no_rope_period = 4, .adjacent = true},
 };
 
 static arch_facts facts_of(const char *arch) {
@@ -159,6 +161,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     h.act = f.act;
     h.yarn_truncate = !f.yarn_whole;
     h.rope_theta_swa = f.rope_theta_swa;
+    h.rope_pairing = f.adjacent ? MN_ROPE_ADJACENT : MN_ROPE_HALVES;
     st = read_shape(&r, &h);
     if (!st) st = read_window(&r, &f, &h);
     if (!st) st = read_experts(&r, &f, &h);

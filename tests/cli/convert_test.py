@@ -160,7 +160,7 @@ def test_text_storyteller():
                 a, b = (minerva("tokenize", "-m", m, "-p", text, "--json", *more).json() for m in (MODEL, out))
                 equal(a["ids"], b["ids"])
         keys = [minerva("inspect", m, "--json").json()["metadata"] for m in (MODEL, out)]
-        assert not [k for k in keys[1] if k.startswith("minerva.") and k != "minerva.rope.pairing"], keys[1]  # the reader adds this one
+        assert not [k for k in keys[1] if k.startswith("minerva.")], keys[1]
         run = ["-p", "Tell me a story about a boat.", "-n", 40, "--temp", 0, "--precision", "exact", "--device", "reference", "--json"]
         a, b = (minerva("run", "-m", m, *run).json() for m in (MODEL, out))
         equal((a["prompt_ids"], a["ids"], a["finish_reason"]), (b["prompt_ids"], b["ids"], b["finish_reason"]))  # the template went along
@@ -349,6 +349,19 @@ def test_inspect_unknown_architecture():
         has(info["why"], "abacus")
         has(minerva("inspect", path).out, "runs here: no", "abacus")
         is_error(convert(path, os.path.join(folder, "b.gguf"), code=1), "abacus")
+
+
+def test_inspect_pairing():
+    """What GGUF does not say is fixed by the architecture; what a file says in our own key is believed or refused."""
+    import gguf_file as gguf
+    sizes = {"block_count": 1, "embedding_length": 8, "feed_forward_length": 8, "attention.head_count": 1, "context_length": 8}
+    pairs = [gguf.pair("general.architecture", gguf.STR, "llama")] + [gguf.pair("llama." + k, gguf.U32, v) for k, v in sizes.items()]
+    with scratch() as folder:
+        path = os.path.join(folder, "a.gguf")
+        for word in ("halves", "adjacent", "x"):
+            gguf.write(path, pairs + [gguf.pair("minerva.rope.pairing", gguf.STR, word)], [("token_embd.weight", (8, 8), 0, b"\0" * 256)])
+            why = minerva("inspect", path, "--json").json()["why"]
+            has(why, *(["minerva.rope.pairing", "halves, adjacent"] if word == "x" else ["tensor"]))  # the rest of the model is not there
 
 
 # ---- perplexity ----

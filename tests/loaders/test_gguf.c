@@ -120,8 +120,6 @@ static void good_small(void **state) {
     assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_FLOAT) && ((const double *)v.array)[0] == 1.5);
     v = test_value(gguf, m, "a.str", NULL);
     assert_true(v.n == 2 && test_is(((const mn_str *)v.array)[0], "ab") && test_is(((const mn_str *)v.array)[1], ""));
-    v = test_value(gguf, m, "minerva.rope.pairing", NULL);
-    assert_true(v.type == MN_VALUE_STR && test_is(v.s, "adjacent"));
     /* R4: an older host's smaller struct is not written past its end */
     struct {
         uint32_t size, type;
@@ -173,7 +171,6 @@ static void good_vocabulary_only(void **state) {
     test_add(&f, "vocab.gguf", b.ptr, b.len);
     assert_int_equal(test_open(gguf, &f, &m, &err), MN_OK);
     assert_int_equal(test_n_tensors(gguf, m), 0);
-    assert_true(test_is(test_value(gguf, m, "minerva.rope.pairing", NULL).s, "halves"));
     gguf.loader->close(m);
     test_clear(&f);
     free(b.ptr);
@@ -387,11 +384,6 @@ static void bad_meta(void **state) {
         kv_u32(&b, "general.alignment", alignments[i]);
         refuse(b, MN_BAD_FILE, "general.alignment", NULL);
     }
-    b = (bytes){0};
-    head(&b, 3, 0, 2);
-    kv_str(&b, "general.architecture", "llama");
-    kv_str(&b, "minerva.rope.pairing", "x");
-    refuse(b, MN_BAD_FILE, "minerva.rope.pairing", NULL);
 }
 
 /* One tensor described so, then 64 bytes of data. */
