@@ -193,7 +193,8 @@ static mn_status f8_rows(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tens
     return MN_OK;
 }
 
-static mn_status read_f8(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+/* *again: its scales are taken out of the array. */
+static mn_status read_f8(mn_parsed *p, mn_parsed_tensor *t, bool *again, mn_error *err) {
     const mn_str stem = stem_of(t->native, "weight");
     mn_parsed_tensor *s = layout_find(p, stem, "weight_scale_inv");
     const bool blocks = s != NULL;
@@ -202,7 +203,7 @@ static mn_status read_f8(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
         return bad_shape(s, "scales of F32, BF16 or F16", err);
     mn_status status = blocks ? f8_blocks(p, t, s, err) : f8_rows(p, t, s, err);
-    if (!status) layout_drop(p, s);
+    if (!status) layout_drop(p, s), *again = true;
     return status;
 }
 
@@ -222,7 +223,7 @@ static mn_status read_one(mn_parsed *p, uint64_t i, const struct model_family *f
     if (t->planes) return MN_OK;
     if (transposed(t, f)) return transpose(p, t, err);
     if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return *again = true, read_mxfp4(p, t, err);
-    if (t->dtype.id == MN_F8_E4M3 && mn_str_ends(t->native, ".weight")) return *again = true, read_f8(p, t, err);
+    if (t->dtype.id == MN_F8_E4M3 && mn_str_ends(t->native, ".weight")) return read_f8(p, t, again, err);
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);
