@@ -1,5 +1,6 @@
 /* Input: a model's files for the loader FUZZ_LOADER, as parts; alone it is FUZZ_ALONE. First the loader by itself, over copies of exactly
- * the files' sizes; what it opens then takes the way of every model: canonical form, hyper-parameters, tokeniser, template, graph.
+ * the files' sizes; what it opens then takes the way of every model: canonical form, hyper-parameters, tokeniser, template, graph, and a
+ * small one is converted, which reads every weight. Where the first part is a GGUF, it is what the user names, not the folder.
  * Weights are cheap: a GGUF that begins with Z (not part of it) is followed by zeros, and a .safetensors that begins with { is a header
  * alone, which gets its length in front and as many zeros behind as it speaks of. */
 #include "api/api.h"
@@ -7,8 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { ZEROS_MAX = 1 << 20, GGUF_ZEROS = 1 << 16 };
+enum { ZEROS_MAX = 1 << 20, GGUF_ZEROS = 1 << 17, CONVERT_MAX = 1 << 15 };
 static mn_runtime *rt;
 static const mn_plugin_record *loader;
 
@@ -106,17 +108,64 @@ static bool open_alone(const fuzz_parts *parts) {
 }
 
 /* ---- the whole way ---- */
-static void use_text(mn_model *m) {
+static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
+    mn_error err = MN_ERROR_INIT;
+    mn_stream *s = NULL;
+    mn_str text;
+    if (!fuzz_ok(mn_stream_create(m, 1, &s, &err), &err)) return;
+    mn_stream_prompt(s, ids, n / 2);
+    for (uint32_t i = 0; i < n; i++) {
+        FUZZ_CHECK(!mn_stream_push(s, ids[i], &text, &err));
+        FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
+        sum += (uint64_t)mn_stream_is_thinking(s) + (uint64_t)mn_model_is_stop(m, ids[i]);
+    }
+    FUZZ_CHECK(!mn_stream_finish(s, &text, &err));
+    mn_stream_free(s);
+}
+
+static void use_text(const mn_model *m) {
     static const char said[] = "Hello, w\xc3\xb6rld! 12  <|im_end|>\n";
+    static const char vars[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":true}";
     const mn_message messages[] = {{mn_str_of("user"), mn_str_of(said)}};
     mn_error err = MN_ERROR_INIT;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    if (fuzz_ok(mn_model_tokenize(m, mn_str_of(said), MN_TEXT_ADD_SPECIAL, &ids, &n, &err), &err)) mn_ids_free(ids);
-    if (m->chat && fuzz_ok(mn_model_chat(m, messages, 1, 0, &ids, &n, &err), &err)) mn_ids_free(ids);
+    char *text = NULL;
+    uint64_t bytes = 0;
+    if (!m->tokenizer) return;
+    if (fuzz_ok(mn_model_tokenize(m, mn_str_of(said), MN_TEXT_ADD_SPECIAL, &ids, &n, &err), &err)) {
+        use_stream(m, ids, n);
+        mn_ids_free(ids);
+    }
+    if (m->chat && fuzz_ok(mn_model_chat(m, messages, 1, 0, &ids, &n, &err), &err)) {
+        use_stream(m, ids, n);
+        mn_ids_free(ids);
+    }
+    if (m->chat && fuzz_ok(mn_template_render(m, NULL, mn_str_of(vars), &text, &bytes, &err), &err)) mn_json_free(text);
 }
 
-static bool open_whole(const char *path) {
+static void use_lists(const mn_model *m) {
+    mn_str key;
+    mn_value v = {.size = sizeof v};
+    mn_tensor_item t = {0};
+    for (uint32_t i = 0; !mn_model_meta(m, i, &key, &v); i++) read_value(&v);
+    for (uint32_t i = 0; !mn_model_tensor(m, i, &t); i++) FUZZ_CHECK(t.dtype[0] != '?' && t.file.len);
+}
+
+/* The type is the input's choice, by its size. A device's ways to read weights are others'; this one is the runtime's. */
+static void convert(const mn_model *m, const mn_model_info *info, size_t n) {
+    static const char *const types[] = {NULL, "f16", "q8_0", "q4_0", "q4_k_m"};
+    const mn_convert_params params = {
+        .size = sizeof params, .flags = MN_CONVERT_REPLACE, .type = types[n % MN_COUNT(types)]};
+    mn_error err = MN_ERROR_INIT;
+    char path[160];
+    if (info->n_params > CONVERT_MAX) return;
+    snprintf(path, sizeof path, "%s/converted", fuzz_folder());
+    fuzz_ok(mn_model_convert(m, path, &params, &err), &err);
+    unlink(path);
+}
+
+static bool open_whole(const char *path, size_t n) {
     mn_model *m = NULL;
     mn_error err = MN_ERROR_INIT;
     if (!fuzz_ok(mn_model_open(rt, path, &m, &err), &err)) {
@@ -131,6 +180,8 @@ static bool open_whole(const char *path) {
     bool built = fuzz_ok(mn_model_graph_of(m, &g, &err), &err);
     if (built) fuzz_ok(mn_model_graph_for(m, 1u << 20, &g, &err), &err);
     use_text(m);
+    use_lists(m);
+    convert(m, &info, n);
     mn_model_free(m);
     return built;
 }
@@ -157,11 +208,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
             snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.ptr);
             fuzz_file(name, (mn_str){f->map, f->bytes - zeros[i]}, zeros[i]);
         }
-        if (parts.n == 1)
-            snprintf(path, sizeof path, "%s/%s", fuzz_folder(), FUZZ_ALONE);
+        const mn_str first = parts.file[0].name;
+        if (mn_str_ends(first, ".gguf") && is_name(first, &parts))
+            snprintf(path, sizeof path, "%s/%.*s", fuzz_folder(), (int)first.len, first.ptr);
         else
             snprintf(path, sizeof path, "%s", fuzz_folder());
-        fuzz_accepted = open_whole(path);
+        fuzz_accepted = open_whole(path, n);
         fuzz_files_remove();
     }
     fuzz_free(&parts);

@@ -1,16 +1,24 @@
-/* Input: a tokeniser's files as parts, alone FUZZ_ALONE; the part "text" is encoded and decoded by what they make. */
+/* Input: a tokeniser's files as parts, alone FUZZ_ALONE; the part "text" is encoded and decoded by what they make, and some are written as
+ * GGUF. The chat template is looked for as well. */
 #include "fuzz.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "use_tokenizer.h"
+
+enum { EXPORT_MAX = 300 }; /* tokens: writing tries several forms */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fuzz_parts parts;
     mn_error err = MN_ERROR_INIT;
     mn_tokenizer *tok = NULL;
-    mn_log_level(MN_LOG_ERROR);
+    mn_text source = {0};
+    mn_log_level(MN_LOG_ERROR - 1);
     fuzz_split(data, n, FUZZ_ALONE, &parts);
     if (fuzz_ok(mn_tokenizer_create(NULL, parts.file, parts.n, &tok, &err), &err))
         fuzz_accepted = use_tokenizer(tok, fuzz_text(&parts, "text", DEFAULT_TEXT));
+    if (tok && mn_tokenizer_n_vocab(tok) <= EXPORT_MAX && n % 4 == 0) use_export(tok, &parts);
+    fuzz_ok(mn_chat_template_find(NULL, parts.file, parts.n, &source, &err), &err);
+    mn_text_free(&source);
     mn_tokenizer_free(tok);
     fuzz_free(&parts);
     return 0;

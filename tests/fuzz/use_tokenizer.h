@@ -2,7 +2,10 @@
 #ifndef USE_TOKENIZER_H
 #define USE_TOKENIZER_H
 #include "fuzz.h"
+#include "text/channels.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_export.h"
+#include <string.h>
 
 #define DEFAULT_TEXT "Hello, w\xc3\xb6rld!  It's 1234 <s>\n\tx \xe4\xb8\xad\xf0\x9f\x98\x80"
 
@@ -21,6 +24,33 @@ static void use_ids(const mn_tokenizer *tok, const int32_t *ids, size_t n, uint3
     mn_detokenizer_free(d);
 }
 
+static void use_channels(const mn_tokenizer *tok, const int32_t *ids, size_t n) {
+    mn_channels c = mn_channels_of(tok);
+    mn_channels_prompt(&c, ids, n / 2);
+    for (size_t i = 0; i < n; i++) {
+        mn_channels_push(&c, ids[i]);
+        FUZZ_CHECK(memchr(c.name, 0, sizeof c.name));
+    }
+}
+
+/* As keys of GGUF, and a tokeniser of those. */
+static inline void use_export(const mn_tokenizer *tok, const fuzz_parts *parts) {
+    static mn_meta_entry name = {.key = {"general.name", 12}, .value = {.type = MN_VALUE_STR, .s = {"x", 1}}};
+    const mn_meta base = {&name, 1};
+    mn_arena arena = {0};
+    mn_meta meta = {0};
+    mn_tokenizer *again = NULL;
+    mn_error err = MN_ERROR_INIT;
+    if (fuzz_ok(
+            mn_tokenizer_export(tok, &base, parts->file, parts->n, mn_tokenizer_n_vocab(tok) + 1, &arena, &meta, &err),
+            &err)) {
+        FUZZ_CHECK(fuzz_ok(mn_tokenizer_create(&meta, NULL, 0, &again, &err), &err));
+        mn_tokenizer_free(again);
+    }
+    mn_free(meta.entries);
+    mn_arena_free(&arena);
+}
+
 /* Whether the text could be encoded. */
 static bool use_tokenizer(const mn_tokenizer *tok, mn_str text) {
     mn_error err = MN_ERROR_INIT;
@@ -34,6 +64,7 @@ static bool use_tokenizer(const mn_tokenizer *tok, mn_str text) {
     for (size_t i = 0; i < n; i++) FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < mn_tokenizer_n_vocab(tok));
     use_ids(tok, ids, n, 0);
     use_ids(tok, ids, n, MN_DETOKENIZE_SPECIAL | MN_DETOKENIZE_CONTINUE);
+    use_channels(tok, ids, n);
     mn_free(ids);
     return true;
 }
