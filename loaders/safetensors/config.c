@@ -105,14 +105,28 @@ static void fill_defaults(config_reader *c) {
     for (const key_default *d = c->family->defaults; d && d->key && !c->status; d++)
         if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) && !cJSON_AddNumberToObject(c->root, d->key, d->value))
             c->status = mn_fail_memory(c->err);
+    if (c->status || !c->family->rope || json_get(c->root, "rope_parameters") || json_get(c->root, "rope_scaling"))
+        return;
+    cJSON *rope = cJSON_Parse(c->family->rope);
+    cJSON_DeleteItemFromObjectCaseSensitive(c->root, "rope_parameters"); /* a null */
+    if (rope && cJSON_AddItemToObject(c->root, "rope_parameters", rope)) return;
+    cJSON_Delete(rope);
+    c->status = mn_fail_memory(c->err);
 }
 
 /* Models with vision keep the text model's keys in a section of their own. */
 static void enter_text(config_reader *c) {
     cJSON *text = cJSON_GetObjectItemCaseSensitive(c->root, "text_config");
     if (!cJSON_IsObject(text) || !json_get(text, "model_type")) return;
+    const cJSON *tied = json_get(c->root, "tie_word_embeddings"); /* the whole model's, which decides */
+    if (tied && !cJSON_IsBool(tied)) config_fail(c, "", "tie_word_embeddings", tied, "true or false");
+    if (tied && !c->status) {
+        cJSON_DeleteItemFromObjectCaseSensitive(text, "tie_word_embeddings");
+        if (!cJSON_AddBoolToObject(text, "tie_word_embeddings", cJSON_IsTrue(tied))) c->status = mn_fail_memory(c->err);
+    }
     c->root = text;
     c->nested = true;
+    if (c->status) return;
     c->status = json_unique(c->parsed->host, c->file, text, c->err);
 }
 
@@ -207,9 +221,10 @@ static void read_sizes(config_reader *c) {
 
 static void read_act(config_reader *c) {
     const char *own = c->family->keys ? c->family->keys->act : NULL;
-    const char *key = own && json_get(c->root, own) ? own : "hidden_act"; /* Gemma has had both */
+    const bool first = !strcmp(c->arch, "gemma"); /* has had both keys, and said gelu where it meant the other one */
+    const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
     const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
-    if (c->family->norm_offset > 0 && !strcmp(act, "gelu")) act = c->family->act; /* so say Gemma's first configs */
+    if (first && !strcmp(act, "gelu")) act = c->family->act;
     config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 

@@ -141,15 +141,22 @@ static const size_keys gemma_keys = {.act = "hidden_activation"};
 
 /* ---- what files in the field leave out: the defaults of Transformers' classes ---- */
 
-static const key_default llama_defaults[] = {{"max_position_embeddings", 2048}, {0}};
-static const key_default mistral_defaults[] = {{"sliding_window", 4096}, {0}};
-static const key_default mixtral_defaults[] = {{"num_experts_per_tok", 2}, {"rms_norm_eps", 1e-5}, {0}};
-static const key_default qwen2_defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}, {0}};
-static const key_default qwen3_defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}, {0}};
-static const key_default qwen3_moe_defaults[] = {
-    {"sliding_window", 4096}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {0}};
-static const key_default phi_defaults[] = {{"layer_norm_eps", 1e-5}, {0}};
-static const key_default phi3_defaults[] = {{"rms_norm_eps", 1e-5}, {"original_max_position_embeddings", 4096}, {0}};
+static const key_default llama_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {0}};
+static const key_default mistral_defaults[] = {
+    {"max_position_embeddings", 131072}, {"rms_norm_eps", 1e-6}, {"sliding_window", 4096}, {0}};
+static const key_default mixtral_defaults[] = {
+    {"max_position_embeddings", 131072}, {"rms_norm_eps", 1e-5}, {"num_experts_per_tok", 2}, {0}};
+static const key_default qwen_defaults[] = {{"max_position_embeddings", 32768},
+                                            {"rms_norm_eps", 1e-6},
+                                            {"sliding_window", 4096},
+                                            {"max_window_layers", 28},
+                                            {0}};
+static const key_default qwen3_moe_defaults[] = {{"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6},
+                                                 {"sliding_window", 4096},           {"num_experts_per_tok", 8},
+                                                 {"moe_intermediate_size", 768},     {0}};
+static const key_default phi_defaults[] = {{"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
+static const key_default phi3_defaults[] = {
+    {"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-5}, {"original_max_position_embeddings", 4096}, {0}};
 static const key_default gemma_defaults[] = {{"max_position_embeddings", 8192}, {"rms_norm_eps", 1e-6}, {0}};
 static const key_default gemma2_defaults[] = {{"num_attention_heads", 8},      {"max_position_embeddings", 8192},
                                               {"rms_norm_eps", 1e-6},          {"query_pre_attn_scalar", 256},
@@ -164,7 +171,9 @@ static const key_default gpt_oss_defaults[] = {{"sliding_window", 128},
                                                {"num_experts_per_tok", 4},
                                                {0}};
 static const key_default olmo2_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
-static const key_default granite_defaults[] = {{"max_position_embeddings", 2048}, {"attention_multiplier", 1}, {0}};
+static const key_default granite_defaults[] = {
+    {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {"attention_multiplier", 1}, {0}};
+static const key_default smollm3_defaults[] = {{"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6}, {0}};
 static const key_default stablelm_defaults[] = {{"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default gpt2_defaults[] = {{"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
 
@@ -181,8 +190,8 @@ static const struct model_family families[] = {
      .own = moe_names,
      .fused = FUSED_HALVES,
      .extra = put_experts},
-    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2", .defaults = qwen2_defaults},
-    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3", .defaults = qwen3_defaults},
+    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2", .defaults = qwen_defaults},
+    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3", .defaults = qwen_defaults},
     {.model_type = "qwen3_moe",
      .class_name = "Qwen3MoeForCausalLM",
      .arch = "qwen3moe",
@@ -240,6 +249,8 @@ static const struct model_family families[] = {
      .arch = "gpt-oss",
      .defaults = gpt_oss_defaults,
      .rope_theta = 150000,
+     .rope = "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false,"
+             "\"original_max_position_embeddings\":4096}",
      .own = gpt_oss_names,
      .fused = FUSED_GPT_OSS,
      .extra = gpt_oss},
@@ -256,7 +267,7 @@ static const struct model_family families[] = {
     {.model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
      .arch = "smollm3",
-
+     .defaults = smollm3_defaults,
      .tied = true,
      .rope_theta = 2e6},
     {.model_type = "stablelm",

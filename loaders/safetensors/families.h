@@ -32,6 +32,7 @@ struct model_family {
     const key_default *defaults; /* ended by {0} */
     const char *act;             /* when config.json does not say; NULL: silu */
     double rope_theta, rotary;   /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
+    const char *rope;            /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
     bool layer_norm;             /* eps is a layer norm's */
     bool tied;                   /* when config.json does not say */
     bool conv1d;                 /* matrices of layers are stored [in, out] */

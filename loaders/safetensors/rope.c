@@ -1,5 +1,6 @@
 /* rope.c -- rotary position keys of config.json: `rope_theta` and `rope_scaling`, or the newer `rope_parameters`. */
 #include "families.h"
+#include <math.h>
 #include <string.h>
 
 /* Where the parameters are: an object (or NULL) and the path in front of its keys for messages. */
@@ -22,8 +23,9 @@ static section flat(config_reader *c, section s) {
         const char *type = config_str(c, local, "rope_parameters.sliding_attention.", "rope_type", "default");
         if (strcmp(type, "default"))
             config_fail(c, "rope_parameters.sliding_attention.", "rope_type", json_get(local, "rope_type"), "default");
+        const double base = 10000; /* whatever that of full attention is */
         config_put_float(c, "rope.freq_base_swa", "rope_parameters.sliding_attention.", "rope_theta",
-                         config_float(c, local, "rope_parameters.sliding_attention.", "rope_theta", 1e-3, 1e15, NULL));
+                         config_float(c, local, "rope_parameters.sliding_attention.", "rope_theta", 1e-3, 1e15, &base));
         child = full;
     }
     mn_str in = mn_parsed_printf(c->parsed, "rope_parameters.%.80s.", child->string);
@@ -32,14 +34,14 @@ static section flat(config_reader *c, section s) {
 }
 
 static section find_section(config_reader *c) {
-    static const char *const names[2] = {"rope_parameters", "rope_scaling"}, *const paths[2] = {"rope_parameters.",
-                                                                                                "rope_scaling."};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[2] = {"rope_scaling", "rope_parameters"}, *const paths[2] = {"rope_scaling.",
+                                                                                                "rope_parameters."};
+    for (int i = 0; i < 2; i++) { /* who adds rope_scaling to a newer file means it to count */
         const cJSON *o = json_get(c->root, names[i]);
-        if (!o) continue;
+        if (!o || (i == 0 && cJSON_IsObject(o) && !o->child)) continue;
         section s = {o, paths[i]};
         if (!cJSON_IsObject(o)) return config_fail(c, "", names[i], o, "an object or null"), s;
-        if (i == 0) s = flat(c, s);
+        if (i == 1) s = flat(c, s);
         if (!c->status) c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
         return s;
     }
@@ -67,22 +69,21 @@ static void put_optional(config_reader *c, section s, const char *key, const cha
     if (json_get(s.object, native)) put_number(c, s, key, native, lo, hi);
 }
 
-/* Inside the section, or at top level, or fallback (0: required). */
-static void put_original_length(config_reader *c, section s, int64_t fallback) {
+/* At top level, or else inside the section, or else what the model has. */
+static int64_t put_original_length(config_reader *c, section s) {
     const char *key = "original_max_position_embeddings";
-    bool inside = json_get(s.object, key) || !json_get(c->root, key);
-    const char *in = inside ? s.in : "";
-    int64_t v = config_int(c, inside ? s.object : c->root, in, key, 1, INT32_MAX, fallback ? &fallback : NULL);
+    const bool outside = json_get(c->root, key);
+    const char *in = outside ? "" : s.in;
+    const int64_t v = config_int(c, outside ? c->root : s.object, in, key, 1, INT32_MAX, &c->n_ctx);
     config_put_int(c, "rope.scaling.original_context_length", in, key, v);
+    return v;
 }
-
-static void read_linear(config_reader *c, section s) { put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6); }
 
 static void read_llama3(config_reader *c, section s) {
     put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
     put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
-    put_original_length(c, s, 0);
+    put_original_length(c, s);
     if (c->status) return;
     double low = json_get(s.object, "low_freq_factor")->valuedouble,
            high = json_get(s.object, "high_freq_factor")->valuedouble;
@@ -92,20 +93,26 @@ static void read_llama3(config_reader *c, section s) {
                             MN_STR_ARG(c->file->name), s.in, low, high);
 }
 
-/* Variants of yarn that no supported family uses: refused rather than computed wrongly. */
-static void refuse_yarn_variants(config_reader *c, section s) {
-    static const char *const keys[] = {"mscale", "mscale_all_dim"};
-    for (size_t i = 0; i < MN_COUNT(keys) && !c->status; i++)
-        if (json_get(s.object, keys[i]))
-            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s%s' is unsupported with yarn",
-                                MN_STR_ARG(c->file->name), s.in, keys[i]);
+/* What sin and cos are multiplied by for a context that is `factor` times longer (Peng et al. 2023, eq. 22, times m). */
+static double yarn_magnitude(double factor, double m) { return factor > 1 ? 0.1 * m * log(factor) + 1 : 1; }
+
+/* attention_factor, or as a ratio: mscale over mscale_all_dim, if both are there and not 0. */
+static void put_yarn_magnitude(config_reader *c, section s, double factor) {
+    const double none = 0, m = config_float(c, s.object, s.in, "mscale", 0, 1e3, &none),
+                 all = config_float(c, s.object, s.in, "mscale_all_dim", 0, 1e3, &none);
+    if (json_get(s.object, "attention_factor"))
+        put_number(c, s, "rope.scaling.yarn_attn_factor", "attention_factor", 1e-3, 1e3);
+    else if (m > 0 && all > 0)
+        config_put_float(c, "rope.scaling.yarn_attn_factor", s.in, "mscale",
+                         yarn_magnitude(factor, m) / yarn_magnitude(factor, all));
 }
 
 static void read_yarn(config_reader *c, section s) {
-    refuse_yarn_variants(c, s);
-    put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
-    put_original_length(c, s, c->n_ctx);
-    put_optional(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+    const double ratio = (double)c->n_ctx / (double)put_original_length(c, s);
+    const bool null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(s.object, "factor"));
+    const double factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, null ? &ratio : NULL);
+    config_put_float(c, "rope.scaling.factor", s.in, "factor", factor);
+    put_yarn_magnitude(c, s, factor);
     put_optional(c, s, "rope.scaling.beta_fast", "beta_fast", 1e-3, 1e6);
     put_optional(c, s, "rope.scaling.beta_slow", "beta_slow", 1e-3, 1e6);
     const cJSON *truncate = json_get(s.object, "truncate");
@@ -138,10 +145,15 @@ static void put_factors(config_reader *c, section s, const char *key, const char
     if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
 }
 
+/* factor stands for the ratio of the two lengths, which decides about the magnitude of sin and cos alone. */
 static void read_longrope(config_reader *c, section s, int64_t n_rot) {
-    put_optional(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
-    put_original_length(c, s, 0);
-    put_optional(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+    const double one = 1, factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, &one);
+    const int64_t original = put_original_length(c, s);
+    if (json_get(s.object, "attention_factor"))
+        put_number(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+    else if (json_get(s.object, "factor"))
+        config_put_float(c, "rope.scaling.attn_factor", s.in, "factor",
+                         factor > 1 ? sqrt(1 + log(factor) / log((double)original)) : 1);
     put_factors(c, s, "rope.scaling.short_factor", "short_factor", n_rot / 2);
     put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
 }
@@ -153,8 +165,8 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     if (!strcmp(type, "default")) type = "none";
     if (!strcmp(type, "su")) type = "longrope"; /* its first name */
     config_put_str(c, "rope.scaling.type", s.object ? s.in : "rope_scaling.", key, type);
-    if (!strcmp(type, "linear"))
-        read_linear(c, s);
+    if (!strcmp(type, "linear") || !strcmp(type, "dynamic"))
+        put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     else if (!strcmp(type, "llama3"))
         read_llama3(c, s);
     else if (!strcmp(type, "yarn"))
@@ -164,7 +176,8 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     else if (strcmp(type, "none") && !c->status)
         c->status =
             mn_fail(c->err, MN_UNSUPPORTED,
-                    "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, llama3, yarn, longrope",
+                    "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, dynamic, llama3, yarn, "
+                    "longrope",
                     MN_STR_ARG(c->file->name), s.in, key, type);
 }
 

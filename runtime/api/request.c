@@ -20,6 +20,11 @@ static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_
     if (hp->n_pos && r->n_ctx > hp->n_pos)
         return mn_fail(err, MN_BAD_INPUT, "a context of %u; the model has learned %lld positions and can have no more",
                        r->n_ctx, (long long)hp->n_pos);
+    if (trained && r->n_ctx > trained && hp->rope_scaling == MN_ROPE_SCALING_DYNAMIC)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "a context of %u: with rope scaling \"dynamic\" the angles of all positions change beyond the "
+                       "model's %lld; expected at most %lld",
+                       r->n_ctx, (long long)trained, (long long)trained);
     if (trained && r->n_ctx > trained)
         mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", r->n_ctx,
                (long long)trained);

@@ -2,6 +2,7 @@
 #include "convert/convert.h"
 #include "text/chat.h"
 #include "text/tokenizer_export.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,10 @@ static bool is_dropped(const mn_convert_plan *p, mn_str key) {
         if (mn_str_is(key, own[i])) return true;
     if (key.len <= arch || !begins(key, p->hp.arch)) return false;
     const mn_str rest = {key.ptr + arch, key.len - arch};
-    if (p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3 && begins(rest, "rope.scaling.")) return true;
+    const uint32_t scaling = p->hp.rope_scaling;
+    if ((scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC) && begins(rest, "rope.scaling."))
+        return true;
+    if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor")) return true; /* see put_magnitude */
     return mn_str_is(rest, "rope.scaling.long_factor") || mn_str_is(rest, "rope.scaling.short_factor");
 }
 
@@ -90,16 +94,29 @@ static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, m
     return copy ? put(p, mn_str_of(copy), v, err) : mn_fail_memory(err, sizeof key);
 }
 
-/* What other readers insist on: the width of experts; longrope's magnitude of sin and cos, which checkpoints leave to a formula. */
-static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
-    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert};
-    mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
-    if (st || p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE) return st;
-    mn_value scale = {.type = MN_VALUE_FLOAT};
+/* The magnitude of sin and cos, which checkpoints may leave to a formula: longrope's itself, yarn's over that of the formula. */
+static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
+    const bool yarn = p->hp.rope_scaling == MN_ROPE_SCALING_YARN;
+    char key[128];
+    double scale;
+    if (!yarn && p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE) return MN_OK;
     float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
     if (!freqs) return mn_fail_memory(err, (size_t)p->hp.n_rot * sizeof *freqs);
-    mn_rope_freqs(&p->hp, NULL, false, freqs, &scale.f);
-    return put_missing(p, "rope.scaling.attn_factor", scale, err);
+    mn_rope_freqs(&p->hp, NULL, false, freqs, &scale);
+    if (!yarn) return put_missing(p, "rope.scaling.attn_factor", (mn_value){.type = MN_VALUE_FLOAT, .f = scale}, err);
+    scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
+    if (fabs(scale - 1) < 1e-9) return MN_OK;
+    snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", p->hp.arch);
+    const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
+    if (!copy) return mn_fail_memory(err, sizeof key);
+    return put(p, mn_str_of(copy), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = scale}, err);
+}
+
+/* What other readers insist on: the width of experts, and the magnitude. */
+static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
+    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert};
+    const mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
+    return st ? st : put_magnitude(p, err);
 }
 
 static mn_status put_act(mn_convert_plan *p, mn_error *err) {

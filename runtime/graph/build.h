@@ -22,5 +22,6 @@ uint64_t mn_gb_f64(double d); /* as an attribute */
 
 /* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
-void mn_gb_freqs(mn_model_graph *g); /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
+void mn_gb_check_biases(mn_model_graph *g); /* after all: none is left over whose weight was used */
+void mn_gb_freqs(mn_model_graph *g);        /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
 #endif

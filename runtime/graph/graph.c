@@ -164,13 +164,15 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_g
     g->err = err;
     g->row_pos = g->freqs[0] = g->freqs[1] = -1;
     g->n_ctx = n_ctx;
-    g->status = mn_hparams_read(m, &g->hp, err);
+    g->asked = mn_arena_alloc(&g->arena, m->n_tensors + 1, 1);
+    g->status = g->asked ? mn_hparams_read(m, &g->hp, err) : mn_fail_memory(err, m->n_tensors);
     if (!g->status) {
         set_symbols(g);
         add_io(g);
         mn_gb_freqs(g);
     }
     if (!g->status) arch->build(g);
+    if (!g->status) mn_gb_check_biases(g);
     mn_status st = finish(g);
     g->err = NULL;
     if (st)

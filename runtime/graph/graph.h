@@ -43,6 +43,7 @@ typedef struct {
     /* while building */
     const mn_canonical *model;
     mn_error *err;
+    uint8_t *asked;   /* per tensor of the model: was it asked for? */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
     int32_t row_pos, freqs[2]; /* freqs: of all layers; of window layers, where they have their own base */

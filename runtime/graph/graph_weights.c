@@ -17,8 +17,23 @@ static void full_name(const char *name, int layer, char full[NAME]) {
 static const mn_model_tensor_entry *find(mn_model_graph *g, const char *full, bool optional) {
     if (g->status) return NULL;
     const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
+    if (e) g->asked[e - g->model->tensors] = 1;
     if (!e && !optional) mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing", g->model->path, full));
     return e;
+}
+
+void mn_gb_check_biases(mn_model_graph *g) {
+    char weight[NAME];
+    for (size_t i = 0; i < g->model->n_tensors && !g->status; i++) {
+        const mn_tensor_info *t = &g->model->tensors[i].info;
+        if (g->asked[i] || !mn_str_ends(t->name, ".bias")) continue;
+        snprintf(weight, sizeof weight, "%.*s.weight", (int)MN_MIN(t->name.len - 5, NAME - 8), t->name.ptr);
+        const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, weight);
+        if (e && g->asked[e - g->model->tensors])
+            mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
+                                  "%s: tensor %.*s: the architecture %s has no bias here; expected its weight alone",
+                                  g->model->path, MN_STR_ARG(t->native), g->hp.arch));
+    }
 }
 
 static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_dim, const int64_t *want) {

@@ -54,6 +54,7 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 #define MN_ROPE_SCALING_LLAMA3 2
 #define MN_ROPE_SCALING_YARN 3
 #define MN_ROPE_SCALING_LONGROPE 4
+#define MN_ROPE_SCALING_DYNAMIC 5 /* nothing up to n_ctx_train; beyond it nothing is computed */
 #define MN_MAX_LAYER 1024
 typedef struct {
     char arch[32];
@@ -68,7 +69,7 @@ typedef struct {
     /* rotary embedding; *_swa: of window layers, where they differ */
     uint32_t rope_pairing, rope_scaling; /* MN_ROPE_*, MN_ROPE_SCALING_* */
     double rope_theta, rope_theta_swa;
-    double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_beta_fast, rope_beta_slow;
+    double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_yarn_attn, rope_beta_fast, rope_beta_slow;
     bool yarn_truncate; /* its ramp begins and ends at whole pairs */
     int64_t rope_orig_ctx;
     /* experts; n_expert 0 = none */
@@ -87,5 +88,6 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
  * Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code; yarn: Peng et al. 2023; longrope: Ding et al. 2024.
  * mscale: for sin and cos. */
 void mn_rope_freqs(const mn_hparams *hp, const float *factors, bool local, float *freqs, double *mscale);
+double mn_rope_yarn_mscale(double factor); /* yarn's mscale where a file says nothing else */
 
 #endif

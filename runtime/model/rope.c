@@ -15,7 +15,7 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
         {"rope.scaling.low_freq_factor", 1e-6, offsetof(mn_hparams, rope_low_freq)},
         {"rope.scaling.high_freq_factor", 1e-6, offsetof(mn_hparams, rope_high_freq)},
         {"rope.scaling.attn_factor", 0, offsetof(mn_hparams, rope_attn_factor)},
-        {"rope.scaling.yarn_attn_factor", 0, offsetof(mn_hparams, rope_attn_factor)}, /* two spellings of converters */
+        {"rope.scaling.yarn_attn_factor", 0, offsetof(mn_hparams, rope_yarn_attn)},
         {"rope.scaling.beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)},
         {"rope.scaling.beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},
         {"rope.scaling.yarn_beta_fast", 1e-6, offsetof(mn_hparams, rope_beta_fast)},
@@ -48,9 +48,10 @@ static bool has_longrope(const mn_canonical *m) {
 }
 
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
-    static const char *const kinds[] = {"none", "linear", "llama3", "yarn", "longrope", "su"};
-    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE, MN_ROPE_SCALING_LINEAR,   MN_ROPE_SCALING_LLAMA3,
-                                        MN_ROPE_SCALING_YARN, MN_ROPE_SCALING_LONGROPE, MN_ROPE_SCALING_LONGROPE};
+    static const char *const kinds[] = {"none", "linear", "dynamic", "llama3", "yarn", "longrope", "su"};
+    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE,    MN_ROPE_SCALING_LINEAR, MN_ROPE_SCALING_DYNAMIC,
+                                        MN_ROPE_SCALING_LLAMA3,  MN_ROPE_SCALING_YARN,   MN_ROPE_SCALING_LONGROPE,
+                                        MN_ROPE_SCALING_LONGROPE};
     static const char *const pairs[] = {"halves", "adjacent"};
     static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
     char key[128];
@@ -99,11 +100,14 @@ static double longrope_mscale(const mn_hparams *h) {
     return ratio > 1 ? sqrt(1 + log(ratio) / log((double)h->rope_orig_ctx)) : 1;
 }
 
+double mn_rope_yarn_mscale(double factor) { return factor > 1 ? 0.1 * log(factor) + 1 : 1; }
+
+/* attn_factor is longrope's magnitude itself, and multiplies that of yarn: so other readers of GGUF take it. */
 static double mscale_of(const mn_hparams *h) {
-    if (h->rope_scaling != MN_ROPE_SCALING_YARN && h->rope_scaling != MN_ROPE_SCALING_LONGROPE) return 1;
-    if (h->rope_attn_factor > 0) return h->rope_attn_factor;
-    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE) return longrope_mscale(h);
-    return h->rope_factor > 1 ? 0.1 * log(h->rope_factor) + 1 : 1;
+    const double own = h->rope_attn_factor;
+    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE) return own > 0 ? own : longrope_mscale(h);
+    if (h->rope_scaling != MN_ROPE_SCALING_YARN) return 1;
+    return (h->rope_yarn_attn > 0 ? h->rope_yarn_attn : mn_rope_yarn_mscale(h->rope_factor)) * (own > 0 ? own : 1);
 }
 
 void mn_rope_freqs(const mn_hparams *h, const float *factors, bool local, float *freqs, double *mscale) {

@@ -147,6 +147,19 @@ def test_types_parts():
         assert not [k for k in keys if k.startswith("split.")], keys
 
 
+def test_types_magnitude():
+    """What YaRN multiplies sin and cos with: in GGUF as a factor of 0.1 ln(4) + 1, which other programs multiply it by."""
+    with scratch() as folder:
+        out = os.path.join(folder, "a.gguf")
+        convert(os.path.join(FIXTURES, "llama-yarn"), out)
+        keys = {k: v for k, v in minerva("inspect", out, "--json").json()["metadata"].items() if "attn_factor" in k}
+        equal(list(keys), ["llama.rope.scaling.attn_factor"])
+        usual, m, over = (0.1 * x * math.log(4) + 1 for x in (1, 0.5, 0.8))
+        assert abs(keys["llama.rope.scaling.attn_factor"] - m / over / usual) < 1e-6, keys
+        convert(os.path.join(FIXTURES, "gpt-oss"), out, "--force")
+        assert not [k for k in minerva("inspect", out, "--json").json()["metadata"] if "attn_factor" in k]
+
+
 # ---- text ----
 TEXTS = ["Once upon a time", "I'll say 12345 times:\n\n  \"Hello, W\u00f6rld\" \u4f60\u597d \U0001f600\t<|eot_id|>", " ", "x" * 300]
 

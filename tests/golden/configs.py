@@ -2,6 +2,7 @@
 """configs.py MINERVA: config.json and tensor names as other versions of Transformers, and other people, write them.
 
 Each variant of a fixture must give the fixture's golden logits on the device reference."""
+import math
 import sys
 import tempfile
 
@@ -58,6 +59,15 @@ def put(**values):
     return lambda m: m.config.update(values)
 
 
+def in_rope(**values):
+    return lambda m: m.config["rope_parameters"].update(values)
+
+
+def both_sections(m):
+    m.config["rope_parameters"] = {"rope_type": "linear", "factor": 3.0, "rope_theta": 5.0}
+    m.config["rope_scaling"] = {"rope_type": "default", "rope_theta": 10000.0}
+
+
 def rename(m, change):
     m.tensors = {change(name): t for name, t in m.tensors.items()}
 
@@ -87,6 +97,12 @@ def nested_new(m):
     prefix("model.", "model.language_model.")(m)
     nested(m)
     rename(m, lambda s: "model." + s if s.startswith(("vision", "multi")) else s)
+
+
+def tied_by_the_whole(m):
+    nested_new(m)
+    m.config["tie_word_embeddings"] = True
+    m.config["text_config"]["tie_word_embeddings"] = False
 
 
 def lm_head_too(m):
@@ -135,14 +151,26 @@ def inverse_frequencies(m):
     m.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", [8], bytes(32))
 
 
+def class_defaults(m):
+    """What the fixtures have as their class has it."""
+    c = m.config
+    for key, value in (("rms_norm_eps", 1e-5 if c["model_type"] in ("mixtral", "phi3", "gpt_oss", "olmo2") else 1e-6), ("layer_norm_eps", 1e-5),
+                       ("rope_theta", 1e4)):
+        if c.get(key) == value:
+            del c[key]
+    if c.get("rope_parameters", {}).get("rope_type", "default") == "default" and "n_positions" not in c:
+        c.pop("max_position_embeddings")
+
+
 def odd_place(_):
     """The header of any length: main() writes it so."""
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama3-rope",
-         "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
+EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+         "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "smollm3", "stablelm", "stablelm-parallel"]
 VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys", new_keys) for name in EVERY] + [
+    (name, "class defaults", class_defaults) for name in EVERY] + [
     (name, "data at an odd place", odd_place) for name in ("gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt2", "llama", "mixtral", "phi3", "stablelm-parallel")] + [
     ("gemma", "hidden_act gelu", put(hidden_act="gelu", hidden_activation=None)),
     ("gemma", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_act", "vocab_size")),
@@ -151,15 +179,24 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("gemma3", "period", lambda m: (drop("layer_types")(m), put(sliding_window_pattern=6)(m))),
     ("gemma3", "text part, first names", nested_old),
     ("gemma3", "text part, new names", nested_new),
+    ("gemma3", "text part, tied by the whole", tied_by_the_whole),
     ("gemma3", "text part, old keys", lambda m: (old_keys(m), nested_old(m))),
     ("gemma3", "lm_head", lm_head_too),
     ("granite", "lm_head", lm_head_too),
     ("gpt-oss", "defaults left out", drop("layer_types", "rms_norm_eps", "tie_word_embeddings", "swiglu_limit")),
     ("gpt-oss", "expert count", key_named("num_local_experts", "num_experts")),
+    ("gpt-oss", "yarn of 32 by the lengths", lambda m: (in_rope(factor=None)(m), put(max_position_embeddings=2048)(m))),
+    ("gpt-oss-odd", "rotary keys left out", drop("rope_parameters")),
+    ("gpt-oss-odd", "rotary keys null", put(rope_parameters=None, rope_scaling=None)),
     ("gpt2", "first files", causal_masks),
     ("gpt2", "defaults left out", drop("n_inner", "layer_norm_epsilon", "tie_word_embeddings", "activation_function")),
     ("llama", "rotary tables", inverse_frequencies),
     ("llama", "defaults left out", drop("tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias", "bos_token_id", "eos_token_id")),
+    ("llama", "dynamic, which changes nothing here", put(rope_scaling={"type": "dynamic", "factor": 4.0})),
+    ("llama", "rope_scaling beside rope_parameters that say something else", both_sections),
+    ("llama", "rope_scaling empty", put(rope_scaling={})),
+    ("llama-yarn", "its magnitude as a number", lambda m: in_rope(mscale=None, attention_factor=(.05 * math.log(4) + 1) / (.08 * math.log(4) + 1))(m)),
+    ("llama-yarn", "its magnitude as a number, and mscale", in_rope(mscale=3.0, attention_factor=(.05 * math.log(4) + 1) / (.08 * math.log(4) + 1))),
     ("llama3-rope", "tied, not said", drop("tie_word_embeddings")),
     ("mistral-plain", "sliding_window null", put(sliding_window=None)),
     ("mistral-window", "layer_types", put(layer_types=["sliding_attention"] * 2)),
@@ -169,6 +206,8 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("phi2-wide", "defaults left out", drop("layer_norm_eps", "hidden_act", "qk_layernorm", "tie_word_embeddings")),
     ("phi3", "first name of longrope", lambda m: (old_keys(m), m.config["rope_scaling"].update(type="su"))),
     ("phi3-long", "original length at top level", lambda m: m.config["rope_parameters"].pop("original_max_position_embeddings", None)),
+    ("phi3-long", "original length twice", lambda m: (put(original_max_position_embeddings=40)(m), in_rope(original_max_position_embeddings=999)(m))),
+    ("phi3-long", "ratio of the lengths as a factor", lambda m: (put(max_position_embeddings=64)(m), in_rope(factor=12.8)(m))),
     ("qwen2", "window not used", put(use_sliding_window=False, sliding_window=8, max_window_layers=0, layer_types=None)),
     ("qwen2-window", "no layer_types", drop("layer_types")),
     ("qwen3-moe", "expert count", key_named("num_local_experts", "num_experts")),

@@ -3,6 +3,7 @@
 
 What converters do is in the functions below: names, keys, rows of q and k in adjacent pairs for some, norms with Gemma's 1 added, experts stacked, GPT-2's matrices
 turned. Where a converter leaves out what a fixture varies (scales, windows), the key is given all the same."""
+import math
 import os
 import struct
 import sys
@@ -58,10 +59,14 @@ class Form:
             self.key("rope.scaling.type", STR, "yarn")
             self.key("rope.scaling.factor", F32, rope["factor"])
             self.key("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])
-            self.key("rope.scaling.yarn_beta_fast", F32, rope["beta_fast"])
-            self.key("rope.scaling.yarn_beta_slow", F32, rope["beta_slow"])
+            for key in ("beta_fast", "beta_slow"):
+                if key in rope:
+                    self.key("rope.scaling.yarn_" + key, F32, rope[key])
             if "attention_factor" in rope:
                 self.key("rope.scaling.yarn_attn_factor", F32, rope["attention_factor"])
+            if "mscale" in rope:  # this key multiplies the usual magnitude
+                usual, m, all_dim = (0.1 * x * math.log(rope["factor"]) + 1 for x in (1, rope["mscale"], rope["mscale_all_dim"]))
+                self.key("rope.scaling.attn_factor", F32, m / all_dim / usual)
         elif kind == "longrope":
             original = rope.get("original_max_position_embeddings") or c["original_max_position_embeddings"]
             self.key("rope.scaling.original_context_length", U32, original)
@@ -297,7 +302,6 @@ def output_too(f, tensors):
 
 def attn_factor(f, tensors):
     """Longrope's factor of sin and cos as converters compute it."""
-    import math
     ratio = f.c["max_position_embeddings"] / f.keys["rope.scaling.original_context_length"][1]
     f.key("rope.scaling.attn_factor", F32, math.sqrt(1 + math.log(ratio) / math.log(f.keys["rope.scaling.original_context_length"][1])))
     return tensors
@@ -329,8 +333,8 @@ def gating(f, tensors):
     return tensors
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama3-rope",
-         "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
+EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+         "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),
             ("gemma", output_too, {}), ("phi3", attn_factor, {}), ("gemma3", newer_gemma3, {}),

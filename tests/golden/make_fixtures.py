@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 COMMON = dict(vocab_size=160, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 SMALL = dict(COMMON, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=512)
+TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=1)
 MODELS = {
     "gemma": (tf.GemmaConfig, dict(SMALL, head_dim=24, num_key_value_heads=1)),
     "gemma2": (tf.Gemma2Config, dict(SMALL, num_hidden_layers=3, head_dim=16, sliding_window=12, query_pre_attn_scalar=20,
@@ -43,6 +44,9 @@ MODELS = {
                                                         long_factor=[1.2 + 0.4 * i for i in range(8)]))),
     "gpt-oss-odd": (tf.GptOssConfig, dict(SMALL, num_hidden_layers=3, head_dim=24, num_local_experts=5, num_experts_per_tok=2,
                                           sliding_window=9, intermediate_size=96)),
+    "olmo2-bias": (tf.Olmo2Config, dict(TINY, attention_bias=True)),
+    "llama-yarn": (tf.LlamaConfig, dict(TINY, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
+                                                                  beta_fast=8.0, mscale=0.5, mscale_all_dim=0.8))),
 }
 
 

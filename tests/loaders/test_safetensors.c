@@ -181,6 +181,30 @@ static void config_defaults(void **state) {
     shut(&f, m);
 }
 
+/* "gelu" was a slip of Gemma's first configurations alone; the later ones have a key of their own and mean what it says. */
+static void config_act(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *class_name, *members, *act;
+    } list[] = {
+        {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\"", "gelu_pytorch_tanh"},
+        {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\",\"hidden_activation\":\"relu\"", "relu"},
+        {"gemma2", "Gemma2ForCausalLM", "\"hidden_activation\":\"gelu\"", "gelu"},
+        {"gemma2", "Gemma2ForCausalLM", "\"hidden_act\":\"gelu\"", "gelu_pytorch_tanh"},
+        {"llama", "LlamaForCausalLM", "\"hidden_act\":\"gelu\"", "gelu"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char config[2048];
+        test_files f;
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%s," CONFIG_BASE "}",
+                 list[i].family, list[i].class_name, list[i].members);
+        mn_parsed *m = open_config(&f, config);
+        assert_true(str_is(m, "minerva.hidden_act", list[i].act));
+        shut(&f, m);
+    }
+}
+
 static void config_rope(void **state) {
     (void)state;
     test_files f;
@@ -205,7 +229,7 @@ static void config_rope(void **state) {
                         "\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
                         "\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1.5}}," CONFIG_BASE "}");
     assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30 &&
-                float_of(m, "llama.rope.scaling.attn_factor") == 1.5);
+                float_of(m, "llama.rope.scaling.yarn_attn_factor") == 1.5);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 64);
     shut(&f, m);
     m = open_config(
@@ -224,7 +248,8 @@ static void config_bad_rope(void **state) {
         mn_status status;
         const char *text, *text2;
     } list[] = {
-        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", MN_UNSUPPORTED, "dynamic", "known"},
+        {"\"rope_scaling\":{\"type\":\"spiral\",\"factor\":2}", MN_UNSUPPORTED, "spiral", "known"},
+        {"\"rope_scaling\":{\"type\":\"dynamic\"}", MN_BAD_FILE, "rope_scaling.factor", "missing"},
         {"\"rope_scaling\":3", MN_BAD_FILE, "rope_scaling", "3"},
         {"\"rope_scaling\":{\"rope_type\":7}", MN_BAD_FILE, "rope_scaling.rope_type", "7"},
         {"\"rope_scaling\":{\"type\":\"linear\"}", MN_BAD_FILE, "rope_scaling.factor", "missing"},
@@ -233,8 +258,8 @@ static void config_bad_rope(void **state) {
         {"\"rope_theta\":0", MN_BAD_FILE, "rope_theta", "0"},
         {"\"rope_theta\":1e999", MN_BAD_FILE, "rope_theta", NULL},
         {"\"rope_theta\":5,\"rope_parameters\":{\"rope_theta\":6}", MN_BAD_FILE, "rope_theta", "same"},
-        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}", MN_BAD_FILE,
-         "rope_parameters.sliding_attention.rope_theta", "missing"},
+        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_theta\":0}}", MN_BAD_FILE,
+         "rope_parameters.sliding_attention.rope_theta", "0"},
         {"\"rope_parameters\":{\"full_attention\":{},\"other\":{}}", MN_BAD_FILE, "rope_parameters", "one set"},
         {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_type\":\"linear\",\"rope_theta\":"
          "1e4}}",
@@ -242,11 +267,12 @@ static void config_bad_rope(void **state) {
         {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
          "\"original_max_position_embeddings\":32}",
          MN_BAD_FILE, "low_freq_factor", NULL},
-        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
-         MN_BAD_FILE, "original_max_position_embeddings", "missing"},
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":0}",
+         MN_BAD_FILE, "original_max_position_embeddings", "0"},
         {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":0}", MN_BAD_FILE, "truncate",
          "true or"},
-        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1}", MN_UNSUPPORTED, "mscale", NULL},
+        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":-1}", MN_BAD_FILE, "mscale", "-1"},
         {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1],"
          "\"long_factor\":[1,2]}",
          MN_BAD_FILE, "short_factor", "expected 2"},
@@ -348,7 +374,7 @@ static void config_bad(void **state) {
         strcpy(config, CONFIG);
         char *at = strstr(config, sizes[k]);
         at[0] = 'X';
-        if (k > 1) refuse_config(config, MN_BAD_FILE, sizes[k], "missing"); /* the first two have defaults */
+        if (k > 1 && k < 5) refuse_config(config, MN_BAD_FILE, sizes[k], "missing"); /* the others have defaults */
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             if (k == 5 && i == 2) i++; /* a fraction is the right kind there, though too large */
             char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2, rest[1024];
@@ -656,12 +682,13 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_fixtures),    cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties),
-        cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),      cmocka_unit_test(config_bad_rope),
-        cmocka_unit_test(config_windows),   cmocka_unit_test(config_bad),       cmocka_unit_test(header_bad),
-        cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),     cmocka_unit_test(end_of_map),
-        cmocka_unit_test(other_fixtures),   cmocka_unit_test(shards),           cmocka_unit_test(bad_index),
-        cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),    cmocka_unit_test(arguments),
+        cmocka_unit_test(good_fixtures),   cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties),
+        cmocka_unit_test(config_act),      cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),
+        cmocka_unit_test(config_bad_rope), cmocka_unit_test(config_windows),   cmocka_unit_test(config_bad),
+        cmocka_unit_test(header_bad),      cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),
+        cmocka_unit_test(end_of_map),      cmocka_unit_test(other_fixtures),   cmocka_unit_test(shards),
+        cmocka_unit_test(bad_index),       cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),
+        cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
