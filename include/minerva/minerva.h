@@ -89,12 +89,25 @@ MN_API mn_status mn_model_convert(const mn_model *m, const char *path, const mn_
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
 /* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT: not UTF-8. */
 MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err);
-typedef struct { mn_str role, content; } mn_message;
+/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id", "name", "content" as a list of parts); it
+ * wins over role and content; empty = nothing else. */
+typedef struct { mn_str role, content, more; } mn_message;
 /* The model's own chat template over the messages and the header of the answer, tokenised; text inside content can never become a
  * special token. n_known: how many of the messages a sequence holds already (then only what is new is given); 0 for all. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
+/* The same with all that templates know. The texts are JSON, an empty one is not given; strings in them are user data and never become
+ * special tokens. MN_INVALID names the text and the place in it: "tools[1]: ...". MN_UNSUPPORTED with n_known: the template writes those
+ * messages differently now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
+typedef struct {
+    uint32_t size, n_messages, n_known, flags; /* n_known: of messages; history is then known too. flags: 0 */
+    const mn_message *messages;
+    mn_str history; /* a list of messages before those: {"role", "content", and what mn_message calls more} */
+    mn_str tools;   /* a list of tools: {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} */
+    mn_str vars;    /* an object: further variables of the template, as "enable_thinking", "reasoning_effort", "documents", "date_string" */
+} mn_chat_params;
+MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids, uint32_t *n, mn_error *err);
 /* The text that a chat template makes of its variables: a JSON object with "messages", "tools", "add_generation_prompt" and whatever
- * else it asks for. source: the template, NUL-terminated; NULL = the model's own. m: may be NULL beside a source; where it has a
+ * else it asks for. source: the template, NUL-terminated; NULL = the model's own (its "tool_use", if it has that and there are tools). m: may be NULL beside a source; where it has a
  * tokeniser, bos_token and eos_token are its own unless vars names them. *text: *n bytes and a NUL, freed by mn_json_free.
  * MN_BAD_INPUT with the template's own words where it refuses (raise_exception). */
 MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n, mn_error *err);
@@ -111,6 +124,9 @@ MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_erro
  * last is not of the answer. prompt: the ids that the output follows, whose end may open such a part; before the first push. */
 MN_API int mn_stream_is_thinking(const mn_stream *st);
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
+/* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony): "functions.get_weather", and the text
+ * is its arguments; else empty. Other models write calls into the answer's text. */
+MN_API mn_str mn_stream_tool(const mn_stream *st);
 MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);           /* what was held back */
 MN_API void mn_stream_free(mn_stream *st);
 

@@ -5,7 +5,7 @@
 
 static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids, uint32_t *n, mn_error *err) {
     if (!m->chat) return mn_model_tokenize(m, mn_str_of(prompt), MN_TEXT_ADD_SPECIAL, ids, n, err);
-    mn_message user = {mn_str_of("user"), mn_str_of(prompt)};
+    mn_message user = {mn_str_of("user"), mn_str_of(prompt), {NULL, 0}};
     return mn_model_chat(m, &user, 1, 0, ids, n, err);
 }
 

@@ -51,26 +51,31 @@ static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
     return st;
 }
 
-static mn_status open_text(mn_model *m, mn_error *err) {
+static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
+    mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
     mn_text source = {0};
-    mn_status st = mn_tokenizer_create(&m->canonical->meta, f->files, f->n, &m->tokenizer, err);
-    if (st == MN_END) return MN_OK;
-    if (st) return mn_fail_in(err, st, "%s", m->canonical->path);
-    st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, &source, err);
+    mn_status st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
     if (!st) {
-        mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
-        st = mn_jinja_parse((mn_str){source.ptr, source.len}, &m->chat, &why);
+        st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);
         else if (st) {
             mn_log(MN_LOG_WARN, "%s: the chat template cannot be used: %s", m->canonical->path, why.msg);
             st = MN_OK;
         }
-    } else if (st == MN_END)
-        st = MN_OK;
+    }
     mn_text_free(&source);
-    return st;
+    return st == MN_END ? MN_OK : st;
+}
+
+static mn_status open_text(mn_model *m, mn_error *err) {
+    const mn_file_set *f = &m->canonical->files;
+    mn_status st = mn_tokenizer_create(&m->canonical->meta, f->files, f->n, &m->tokenizer, err);
+    if (st == MN_END) return MN_OK;
+    if (st) return mn_fail_in(err, st, "%s", m->canonical->path);
+    st = open_template(m, "default", &m->chat, err);
+    return st ? st : open_template(m, "tool_use", &m->chat_tools, err);
 }
 
 static char *copy_meta(const mn_model *m, const char *key) {
@@ -121,6 +126,7 @@ void mn_model_free(mn_model *m) {
     mn_model_graph_free(m->graphs[1]);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
+    mn_jinja_free(m->chat_tools);
     mn_canonical_close(m->canonical);
     pthread_mutex_destroy(&m->lock);
     mn_free(m->arch);

@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "text/channels.h"
 #include "text/chat.h"
+#include "text/scan.h"
 #include <string.h>
 #include <time.h>
 
@@ -34,38 +35,89 @@ static mn_str piece(const mn_model *m, int32_t id) {
     return id < 0 ? mn_str_of("") : mn_tokenizer_piece(m->tokenizer, id);
 }
 
-static mn_status render(const mn_model *m, const mn_message *messages, uint32_t n, bool answer, mn_text *out,
-                        mn_text *marks, mn_error *err) {
-    mn_chat_message *copy = mn_calloc(n ? n : 1, sizeof *copy);
-    if (!copy) return mn_fail_memory(err, n * sizeof *copy);
-    for (uint32_t i = 0; i < n; i++) copy[i] = (mn_chat_message){messages[i].role, messages[i].content};
-    mn_status st = mn_chat_render(m->chat, copy, n, answer, piece(m, mn_tokenizer_bos(m->tokenizer)),
-                                  piece(m, mn_tokenizer_eos(m->tokenizer)), (int64_t)time(NULL), out, marks, err);
-    mn_free(copy);
-    return st ? mn_fail_in(err, st, "chat template") : MN_OK;
+/* ---- chat ---- */
+static mn_status check_utf8(const mn_chat_params *p, mn_error *err) {
+    for (uint32_t i = 0; i < p->n_messages; i++) {
+        mn_str s = p->messages[i].content;
+        size_t bad = mn_utf8_check(s.ptr, s.len);
+        if (bad < s.len) return mn_fail(err, MN_BAD_INPUT, "the text is not UTF-8: byte %zu", bad);
+    }
+    return MN_OK;
 }
 
-mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known,
-                        int32_t **ids, uint32_t *n, mn_error *err) {
-    mn_text all = {0}, marks = {0}, known = {0};
-    mn_status st = need_tokenizer(m, err);
-    if (!st && !m->chat) st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
-    for (uint32_t i = 0; i < n_messages && !st; i++) {
-        size_t bad = mn_utf8_check(messages[i].content.ptr, messages[i].content.len);
-        if (bad < messages[i].content.len) st = mn_fail(err, MN_BAD_INPUT, "the text is not UTF-8: byte %zu", bad);
+/* The first n messages; answer: and the header of the next. */
+static mn_status render(const mn_model *m, const mn_chat *chat, uint32_t n, bool answer, int64_t now, mn_text *out,
+                        mn_text *marks, mn_error *err) {
+    const mn_jinja *tmpl = chat->tools.len && m->chat_tools ? m->chat_tools : m->chat;
+    mn_status st = mn_chat_render(tmpl, chat, n, answer, now, out, marks, err);
+    return st && st != MN_INVALID ? mn_fail_in(err, st, "chat template") : st;
+}
+
+/* The sequence that knows an answer ends with its stop token; a template may write white space behind that, which is new to it. */
+static size_t known_end(const mn_model *m, const mn_text *known, const mn_text *marks) {
+    size_t end = known->len;
+    while (end && strchr(" \t\r\n", known->ptr[end - 1])) end--;
+    for (uint32_t i = 0; i < m->n_stop; i++) {
+        mn_str stop = piece(m, m->stop[i]);
+        if (stop.len && stop.len <= end && !memcmp(known->ptr + end - stop.len, stop.ptr, stop.len) &&
+            !marks->ptr[end - 1])
+            return end;
     }
-    if (!st) st = render(m, messages, n_messages, true, &all, &marks, err);
-    if (!st && n_known) st = render(m, messages, n_known, false, &known, NULL, err);
+    return known->len;
+}
+
+/* What the template makes of all messages beyond what it makes of those that are known. */
+static mn_status encode_new(const mn_model *m, const mn_chat *chat, uint32_t n_known, int32_t **ids, uint32_t *n,
+                            mn_error *err) {
+    const int64_t now = (int64_t)time(NULL);
+    mn_text all = {0}, marks = {0}, known = {0}, known_marks = {0};
+    size_t from = 0;
+    mn_status st = render(m, chat, UINT32_MAX, true, now, &all, &marks, err);
+    if (!st && n_known) st = render(m, chat, n_known, false, now, &known, &known_marks, err);
     if (!st && (known.len > all.len || (known.len && memcmp(known.ptr, all.ptr, known.len))))
         st = mn_fail(err, MN_UNSUPPORTED, "the chat template changes what came before");
     if (!st) {
-        mn_str text = {all.ptr + known.len, all.len - known.len};
-        st = encode(m, text, (const uint8_t *)marks.ptr + known.len, MN_TOKENIZE_PARSE_SPECIAL, ids, n, err);
+        from = known_end(m, &known, &known_marks);
+        mn_str text = {all.ptr + from, all.len - from};
+        st = encode(m, text, (const uint8_t *)marks.ptr + from, MN_TOKENIZE_PARSE_SPECIAL, ids, n, err);
     }
     mn_text_free(&all);
     mn_text_free(&marks);
     mn_text_free(&known);
+    mn_text_free(&known_marks);
     return st;
+}
+
+mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids, uint32_t *n,
+                             mn_error *err) {
+    mn_chat_params own = {0}, *p = &own;
+    memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
+    mn_status st = need_tokenizer(m, err);
+    if (!st && !m->chat) st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
+    if (!st) st = check_utf8(p, err);
+    if (st) return st;
+    mn_chat_message *copy = mn_calloc(p->n_messages ? p->n_messages : 1, sizeof *copy);
+    if (!copy) return mn_fail_memory(err, p->n_messages * sizeof *copy);
+    for (uint32_t i = 0; i < p->n_messages; i++)
+        copy[i] = (mn_chat_message){p->messages[i].role, p->messages[i].content, p->messages[i].more};
+    mn_chat chat = {.messages = copy, .n = p->n_messages, .history = p->history, .tools = p->tools, .vars = p->vars};
+    chat.bos = piece(m, mn_tokenizer_bos(m->tokenizer));
+    chat.eos = piece(m, mn_tokenizer_eos(m->tokenizer));
+    st = encode_new(m, &chat, p->n_known, ids, n, err);
+    mn_free(copy);
+    return st;
+}
+
+mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known,
+                        int32_t **ids, uint32_t *n, mn_error *err) {
+    mn_chat_params p = {.size = sizeof p, .n_messages = n_messages, .n_known = n_known, .messages = messages};
+    return mn_model_chat_with(m, &p, ids, n, err);
+}
+
+static bool has_tools(mn_str vars) {
+    mn_str tools;
+    size_t at;
+    return mn_scan_find(vars, "tools", "", &tools, &at) && tools.len && tools.ptr[0] == '[';
 }
 
 mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n,
@@ -79,7 +131,8 @@ mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars,
     if (source) st = mn_jinja_parse(mn_str_of(source), &own, err);
     mn_str bos = tok ? piece(m, mn_tokenizer_bos(tok)) : (mn_str){NULL, 0};
     mn_str eos = tok ? piece(m, mn_tokenizer_eos(tok)) : (mn_str){NULL, 0};
-    if (!st) st = mn_chat_render_json(own ? own : m->chat, vars, bos, eos, (int64_t)time(NULL), &out, err);
+    const mn_jinja *theirs = !m ? NULL : has_tools(vars) && m->chat_tools ? m->chat_tools : m->chat;
+    if (!st) st = mn_chat_render_json(own ? own : theirs, vars, bos, eos, (int64_t)time(NULL), &out, err);
     if (!st && !(*text = mn_strndup(out.ptr ? out.ptr : "", out.len))) st = mn_fail_memory(err, out.len);
     *n = out.len;
     mn_jinja_free(own);
@@ -128,6 +181,8 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) { mn_channel
 
 int mn_stream_is_thinking(const mn_stream *s) { return s->part == MN_PART_THINKING; }
 
+mn_str mn_stream_tool(const mn_stream *s) { return mn_str_of(s->part == MN_PART_CALL ? s->channels.tool : ""); }
+
 /* Marks and headers give no text; after one, the white space that begins a part is dropped where tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
     mn_part part = mn_channels_push(&s->channels, id);
@@ -135,7 +190,12 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
     s->trim |= part == MN_PART_HEADER && (id == s->channels.think || id == s->channels.end_think);
     s->part = part == MN_PART_HEADER ? s->channels.part : part;
     if (part == MN_PART_HEADER) return give(s, MN_OK, text, err);
-    mn_status st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
+    mn_status st = mn_detokenizer_push(s->d, id, &s->text);
+    if (!st && mn_channels_shows(&s->channels, id)) {
+        mn_str mark = mn_tokenizer_piece(s->channels.tok, id);
+        if (mn_utf8_check(mark.ptr, mark.len) == mark.len) mn_text_put(&s->text, mark.ptr, mark.len);
+    }
+    st = give(s, st, text, err);
     while (s->trim && text->len && strchr(" \t\r\n", *text->ptr)) text->ptr++, text->len--;
     s->trim &= !text->len;
     return st;

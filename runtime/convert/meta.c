@@ -148,19 +148,25 @@ static bool is_quantised(const mn_convert_plan *p) {
     return false;
 }
 
+static mn_status put_template(mn_convert_plan *p, const char *name, const char *key, mn_error *err) {
+    const mn_file_set *f = &p->model->files;
+    mn_text source = {0};
+    mn_status st = mn_chat_template_find(&p->model->meta, f->files, f->n, name, &source, err);
+    if (!st) st = put_str(p, key, (mn_str){source.ptr, source.len}, err);
+    mn_text_free(&source);
+    return st == MN_END ? MN_OK : st;
+}
+
 /* The model's rows of the vocabulary may be more than the tokeniser's ids: each gets an entry. */
 static mn_status put_tokenizer(mn_convert_plan *p, const mn_tokenizer *tok, mn_error *err) {
-    mn_text template = {0};
     const mn_file_set *f = &p->model->files;
     const mn_meta base = {p->meta, p->n_meta};
     mn_meta keys = {0};
     mn_status st = mn_tokenizer_export(tok, &base, f->files, f->n, (uint32_t)p->hp.n_vocab, &p->arena, &keys, err);
     for (size_t i = 0; i < keys.n && !st; i++) st = put(p, keys.entries[i].key, keys.entries[i].value, err);
     mn_free(keys.entries);
-    if (!st) st = mn_chat_template_find(&p->model->meta, f->files, f->n, &template, err);
-    if (!st) st = put_str(p, "tokenizer.chat_template", (mn_str){template.ptr, template.len}, err);
-    mn_text_free(&template);
-    return st == MN_END ? MN_OK : st;
+    if (!st) st = put_template(p, "default", "tokenizer.chat_template", err);
+    return st ? st : put_template(p, "tool_use", "tokenizer.chat_template.tool_use", err);
 }
 
 mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err) {

@@ -73,6 +73,7 @@ bool mn_jformat(mn_jctx *c, mn_jstr format, const mn_jargs *args, mn_jval *out);
 /* jinja_json.c */
 bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out);
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars);
+bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out); /* any value, all of it user data */
 /* the tables */
 const mn_jfunc *mn_jfilter_find(mn_str name);
 const mn_jfunc *mn_jlist_filter_find(mn_str name);

@@ -159,9 +159,9 @@ bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *al
 
 static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out);
 
-static bool not_json(mn_jctx *c, const mn_scan *s, mn_str whole) {
+static bool not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whole) {
     if (s->unescaped[0].failed) return c->status = mn_fail_memory(c->err, whole.len), false;
-    return mn_jfail(c, "the variables: not valid JSON at byte %zu", (size_t)(s->at - whole.ptr));
+    return mn_jfail(c, "%s: not valid JSON at byte %zu", what, (size_t)(s->at - whole.ptr));
 }
 
 static bool string_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
@@ -187,7 +187,7 @@ static bool number_from(mn_jctx *c, mn_scan *s, mn_jval *out) {
         !memchr(text.ptr, '.', text.len) && !memchr(text.ptr, 'e', text.len) && !memchr(text.ptr, 'E', text.len);
     if (is_whole && text.ptr[0] != '+' && mn_parse_i64(text, &whole)) return *out = mn_j_int(whole), true;
     if (is_whole && text.len > 18 && mn_parse_f64(text, &real))
-        return mn_jfail(c, "the variables: the integer %.*s has more than 64 bits", MN_STR_ARG(text));
+        return mn_jfail(c, "the integer %.*s has more than 64 bits", MN_STR_ARG(text));
     if (text.ptr[0] != '+' && mn_parse_f64(text, &real)) return *out = mn_j_float(real), true;
     s->at = at;
     return false;
@@ -242,15 +242,29 @@ static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
     return ok;
 }
 
-bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars) {
+static bool is_utf8(mn_jctx *c, const char *what, mn_str json) {
     size_t valid = mn_utf8_check(json.ptr, (size_t)json.len);
-    if (valid < json.len) return mn_jfail(c, "the variables: not valid UTF-8 at byte %zu", valid);
+    return valid == json.len || mn_jfail(c, "%s: not valid UTF-8 at byte %zu", what, valid);
+}
+
+bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars) {
+    static const char what[] = "the variables";
+    if (!is_utf8(c, what, json)) return false;
     mn_scan s = mn_scan_of(json);
     bool ok = mn_scan_char(&s, '{');
     if (!ok)
-        mn_jfail(c, "the variables must be a JSON object");
+        mn_jfail(c, "%s must be a JSON object", what);
     else if (!(ok = dict_from(c, &s, 1, trusted, vars) && !mn_scan_more(&s)) && c->status == MN_OK)
-        not_json(c, &s, json);
+        not_json(c, what, &s, json);
+    mn_scan_free(&s);
+    return ok;
+}
+
+bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out) {
+    if (!is_utf8(c, what, json)) return false;
+    mn_scan s = mn_scan_of(json);
+    bool ok = from_text(c, &s, 1, out) && !mn_scan_more(&s);
+    if (!ok && c->status == MN_OK) not_json(c, what, &s, json);
     mn_scan_free(&s);
     return ok;
 }

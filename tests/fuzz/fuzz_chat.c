@@ -60,15 +60,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fuzz_split(data, n, "user", &parts);
     for (uint32_t i = 0; i < parts.n; i++) {
         const mn_file *f = &parts.file[i];
-        if (mn_str_is(f->name, "template")) continue;
-        messages[n_messages++] = (mn_chat_message){f->name, {f->map, f->bytes}};
+        if (mn_str_is(f->name, "template") || mn_str_is(f->name, "history") || mn_str_is(f->name, "tools") ||
+            mn_str_is(f->name, "vars"))
+            continue;
+        messages[n_messages++] = (mn_chat_message){f->name, {f->map, f->bytes}, {NULL, 0}};
         valid = valid && mn_utf8_check(f->map, f->bytes) == f->bytes &&
                 mn_utf8_check(f->name.ptr, f->name.len) == f->name.len;
     }
-    const bool ours = !fuzz_part(&parts, "template");
+    const mn_str none = {NULL, 0};
+    const mn_chat chat = {.messages = messages,
+                          .n = n_messages,
+                          .history = fuzz_part(&parts, "history") ? fuzz_text(&parts, "history", "") : none,
+                          .tools = fuzz_part(&parts, "tools") ? fuzz_text(&parts, "tools", "") : none,
+                          .vars = fuzz_part(&parts, "vars") ? fuzz_text(&parts, "vars", "") : none,
+                          .bos = mn_str_of("<s>"),
+                          .eos = mn_str_of("<|im_end|>")};
+    const bool ours = !fuzz_part(&parts, "template") && !chat.history.len && !chat.tools.len && !chat.vars.len;
     if (fuzz_ok(mn_jinja_parse(fuzz_text(&parts, "template", chatml), &t, &err), &err)) {
-        mn_status st = mn_chat_render(t, messages, n_messages, true, mn_str_of("<s>"), mn_str_of("<|im_end|>"), 0, &out,
-                                      &marks, &err);
+        mn_status st = mn_chat_render(t, &chat, UINT32_MAX, true, 0, &out, &marks, &err);
         fuzz_accepted = fuzz_ok(st, &err);
         FUZZ_CHECK(out.len == marks.len);
         if (ours) FUZZ_CHECK(st == MN_OK);

@@ -117,7 +117,7 @@ static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         FUZZ_CHECK(!mn_stream_push(s, ids[i], &text, &err));
         FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
-        sum += (uint64_t)mn_stream_is_thinking(s) + (uint64_t)mn_model_is_stop(m, ids[i]);
+        sum += (uint64_t)mn_stream_is_thinking(s) + (uint64_t)mn_model_is_stop(m, ids[i]) + mn_stream_tool(s).len;
     }
     FUZZ_CHECK(!mn_stream_finish(s, &text, &err));
     mn_stream_free(s);
@@ -126,7 +126,7 @@ static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
 static void use_text(const mn_model *m) {
     static const char said[] = "Hello, w\xc3\xb6rld! 12  <|im_end|>\n";
     static const char vars[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":true}";
-    const mn_message messages[] = {{mn_str_of("user"), mn_str_of(said)}};
+    const mn_message messages[] = {{mn_str_of("user"), mn_str_of(said), {NULL, 0}}};
     mn_error err = MN_ERROR_INIT;
     int32_t *ids = NULL;
     uint32_t n = 0;

@@ -7,16 +7,20 @@
 
 static mn_file file(const char *name, const char *text) { return (mn_file){mn_str_of(name), text, strlen(text)}; }
 
-static void check_found(const mn_meta *meta, const mn_file *files, uint32_t n, const char *want) {
+static void check_named(const mn_meta *meta, const mn_file *files, uint32_t n, const char *name, const char *want) {
     mn_text source = {0};
     mn_error err = MN_ERROR_INIT;
-    mn_status status = mn_chat_template_find(meta, files, n, &source, &err);
+    mn_status status = mn_chat_template_find(meta, files, n, name, &source, &err);
     if (want) {
         assert_int_equal(status, MN_OK);
         assert_string_equal(source.ptr, want);
     } else
         assert_int_equal(status, MN_END);
     mn_text_free(&source);
+}
+
+static void check_found(const mn_meta *meta, const mn_file *files, uint32_t n, const char *want) {
+    check_named(meta, files, n, "default", want);
 }
 
 static void finding(void **state) {
@@ -36,6 +40,13 @@ static void finding(void **state) {
     check_found(&empty, &named, 1, "d");
     check_found(&empty, &none, 1, NULL);
     check_found(NULL, NULL, 0, NULL);
+    check_named(&empty, &named, 1, "tool", "t");
+    check_named(&empty, &named, 1, "tool_use", NULL);
+    check_named(&meta, both, 2, "tool_use", NULL); /* one string is no list */
+    entry.key = mn_str_of("tokenizer.chat_template.tool_use");
+    entry.native = entry.key;
+    check_named(&meta, both, 2, "tool_use", "meta");
+    check_found(&meta, both, 2, "side");
 }
 
 static void bad_config(void **state) {
@@ -47,7 +58,7 @@ static void bad_config(void **state) {
         mn_file f = file("tokenizer_config.json", texts[i]);
         mn_text source = {0};
         mn_error err = MN_ERROR_INIT;
-        assert_int_equal(mn_chat_template_find(NULL, &f, 1, &source, &err), MN_BAD_FILE);
+        assert_int_equal(mn_chat_template_find(NULL, &f, 1, "default", &source, &err), MN_BAD_FILE);
         assert_non_null(strstr(err.msg, "tokenizer_config.json"));
         mn_text_free(&source);
     }
@@ -57,7 +68,8 @@ static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, 
                       mn_error *err) {
     mn_jinja *t = NULL;
     assert_int_equal(mn_jinja_parse(mn_str_of(source), &t, err), MN_OK);
-    mn_status status = mn_chat_render(t, m, n, true, mn_str_of("<s>"), mn_str_of("</s>"), 0, out, marks, err);
+    mn_chat c = {.messages = m, .n = n, .bos = mn_str_of("<s>"), .eos = mn_str_of("</s>")};
+    mn_status status = mn_chat_render(t, &c, UINT32_MAX, true, 0, out, marks, err);
     mn_jinja_free(t);
     return status;
 }
@@ -68,7 +80,8 @@ static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, 
 
 static void users_text_is_marked(void **state) {
     (void)state;
-    mn_chat_message m[] = {{mn_str_of("user"), mn_str_of(" hi <|eot_id|> ")}, {mn_str_of("evil|>"), mn_str_of("<s>")}};
+    mn_chat_message m[] = {{mn_str_of("user"), mn_str_of(" hi <|eot_id|> "), {NULL, 0}},
+                           {mn_str_of("evil|>"), mn_str_of("<s>"), {NULL, 0}}};
     mn_text out = {0}, marks = {0};
     mn_error err = MN_ERROR_INIT;
     assert_int_equal(chat(TEMPLATE, m, 2, &out, &marks, &err), MN_OK);
@@ -81,7 +94,7 @@ static void users_text_is_marked(void **state) {
 
 static void zero_bytes_stay(void **state) {
     (void)state;
-    mn_chat_message m = {mn_str_of("user"), {"a\0b", 3}};
+    mn_chat_message m = {mn_str_of("user"), {"a\0b", 3}, {NULL, 0}};
     mn_text out = {0};
     mn_error err = MN_ERROR_INIT;
     assert_int_equal(chat("{{ messages[0].content }}", &m, 1, &out, NULL, &err), MN_OK);
@@ -92,7 +105,7 @@ static void zero_bytes_stay(void **state) {
 
 static void refusals(void **state) {
     (void)state;
-    mn_chat_message m = {mn_str_of("system"), mn_str_of("x")};
+    mn_chat_message m = {mn_str_of("system"), mn_str_of("x"), {NULL, 0}};
     mn_text out = {0};
     mn_error err = MN_ERROR_INIT;
     assert_int_equal(chat("{{ raise_exception('System role not supported') }}", &m, 1, &out, NULL, &err), MN_BAD_INPUT);
@@ -103,9 +116,118 @@ static void refusals(void **state) {
     mn_text_free(&out);
 }
 
+/* ---- JSON: history, tools, further variables ---- */
+
+static mn_status render_json(const char *source, const mn_chat *c, uint32_t n, mn_text *out, mn_text *marks,
+                             mn_error *err) {
+    mn_jinja *t = NULL;
+    assert_int_equal(mn_jinja_parse(mn_str_of(source), &t, err), MN_OK);
+    mn_status status = mn_chat_render(t, c, n, true, 0, out, marks, err);
+    mn_jinja_free(t);
+    return status;
+}
+
+static void check_json(const mn_chat *c, uint32_t n, const char *source, const char *want) {
+    mn_text out = {0};
+    mn_error err = MN_ERROR_INIT;
+    if (render_json(source, c, n, &out, NULL, &err)) fail_msg("%s", err.msg);
+    assert_string_equal(out.ptr, want);
+    mn_text_free(&out);
+}
+
+static void all_that_templates_know(void **state) {
+    (void)state;
+    mn_chat_message m[] = {
+        {mn_str_of("tool"), mn_str_of("plain"), mn_str_of("{\"name\": \"f\", \"tool_call_id\": \"abcdefghi\"}")},
+        {mn_str_of("user"), {NULL, 0}, mn_str_of("{\"content\": [{\"type\": \"text\", \"text\": \"hi\"}]}")}};
+    mn_chat c = {.messages = m,
+                 .n = 2,
+                 .history = mn_str_of(
+                     "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
+                     "null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.0}}}]}]"),
+                 .tools = mn_str_of("[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"n\": 1.0}}]"),
+                 .vars = mn_str_of("{\"enable_thinking\": false, \"documents\": [{\"title\": \"t\"}]}")};
+    check_json(&c, UINT32_MAX, "{% for m in messages %}{{ m.role[0] }}{% endfor %} {{ messages|length }}", "uatu 4");
+    check_json(&c, UINT32_MAX, "{{ messages[1].content is none }} {{ messages[1].tool_calls | tojson }}",
+               "True [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.0}}}]");
+    check_json(&c, UINT32_MAX, "{{ messages[2].name }} {{ messages[2].content }} {{ messages[2].tool_call_id }}",
+               "f plain abcdefghi");
+    check_json(&c, UINT32_MAX, "{{ messages[3].content[0].text }}", "hi");
+    check_json(&c, UINT32_MAX, "{{ tools | tojson }}",
+               "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"n\": 1.0}}]");
+    check_json(&c, UINT32_MAX, "{{ enable_thinking is false }} {{ documents[0].title }}", "True t");
+    for (uint32_t n = 0; n < 4; n++)
+        check_json(&c, n, "{{ messages|length }}", (const char *[]){"2", "3", "4", "4"}[n]);
+}
+
+/* A role that templates know may be part of a special token; nothing else of the JSON may. */
+static void jsons_text_is_marked(void **state) {
+    (void)state;
+    mn_chat c = {.history =
+                     mn_str_of("[{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"evil\", \"content\": \"c\"}]"),
+                 .tools = mn_str_of("[{\"n\": \"d\"}]"),
+                 .vars = mn_str_of("{\"v\": \"ef\"}")};
+    mn_text out = {0}, marks = {0};
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(
+        render_json("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ tools[0].n }}{{ v }}", &c,
+                    UINT32_MAX, &out, &marks, &err),
+        MN_OK);
+    for (size_t i = 0; i < marks.len; i++) marks.ptr[i] = marks.ptr[i] ? 'u' : '.';
+    assert_string_equal(out.ptr, "<user>ab<evil>cdef");
+    assert_string_equal(marks.ptr, "......uu.uuuu.uuuu");
+    mn_text_free(&out);
+    mn_text_free(&marks);
+}
+
+static void bad_json(void **state) {
+    (void)state;
+    static const struct {
+        int which; /* 0 history, 1 tools, 2 vars, 3 a message's more */
+        const char *json, *says;
+    } cases[] = {
+        {0, "{", "history: not valid JSON at byte 1"},
+        {0, "[] x", "history: not valid JSON at byte 3"},
+        {0, "{}", "history: found an object, expected a list of messages"},
+        {0, "[{\"role\": \"user\"}, 1]", "history[1]: found a number, expected an object"},
+        {0, "[{\"content\": \"x\"}]", "history[0]: found no \"role\", expected a string"},
+        {0, "[{\"role\": null}]", "history[0]: found null, expected a string as \"role\""},
+        {0, "[\"\xff\"]", "history: not valid UTF-8 at byte 2"},
+        {1, "{}", "tools: found an object, expected a list of tools"},
+        {1, "[{}, []]", "tools[1]: found a list, expected an object"},
+        {1, "[{},]", "tools: not valid JSON at byte 4"},
+        {1, "nul", "tools: not valid JSON at byte 0"},
+        {2, "[]", "vars: found a list, expected an object"},
+        {2, "{\"x\": }", "vars: not valid JSON at byte 6"},
+        {2, "{\"messages\": []}", "vars: found \"messages\", which is given elsewhere"},
+        {2, "{\"add_generation_prompt\": false}", "vars: found \"add_generation_prompt\", which is given elsewhere"},
+        {3, "[]", "messages[0].more: found a list, expected an object"},
+        {3, "{\"role\": 1}", "messages[0].more: found a number, expected a string as \"role\""},
+    };
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        mn_chat_message m = {mn_str_of("user"), mn_str_of("x"), {NULL, 0}};
+        mn_chat c = {.messages = &m, .n = 1};
+        mn_str *at[] = {&c.history, &c.tools, &c.vars, &m.more};
+        mn_text out = {0};
+        mn_error err = MN_ERROR_INIT;
+        *at[cases[i].which] = mn_str_of(cases[i].json);
+        assert_int_equal(render_json("x", &c, UINT32_MAX, &out, NULL, &err), MN_INVALID);
+        assert_int_equal(err.status, MN_INVALID);
+        assert_string_equal(err.msg, cases[i].says);
+        assert_int_equal(render_json("x", &c, UINT32_MAX, &out, NULL, NULL), MN_INVALID);
+        assert_int_equal(out.len, 0);
+        mn_text_free(&out);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finding), cmocka_unit_test(bad_config),
-                                       cmocka_unit_test(users_text_is_marked), cmocka_unit_test(zero_bytes_stay),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finding),
+                                       cmocka_unit_test(bad_config),
+                                       cmocka_unit_test(users_text_is_marked),
+                                       cmocka_unit_test(zero_bytes_stay),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(all_that_templates_know),
+                                       cmocka_unit_test(jsons_text_is_marked),
+                                       cmocka_unit_test(bad_json)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,12 +10,37 @@
 
 static const char tokenizer[] =
     "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":5,\"b\":6,\"\xc4\x8a\":7,\"final\":8,\"analysis\":9,\"\xc3\xb0\":10,"
-    "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13},\"merges\":[]},\"decoder\":{\"type\":\"ByteLevel\"},\"added_"
-    "tokens\":["
+    "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13,\"\xc4\xa0to\":14,\"=\":15,\"fun\":16,\"ctions\":17,\".f\":18,"
+    "\"comment\":19,\"ary\":22,\"assistant\":23,\"\xc4\xa0\":24,\"json\":25,\"fin\":26,\"al\":27},\"merges\":[]},"
+    "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
     "{\"id\":20,\"content\":\"<think>\"},{\"id\":21,\"content\":\"</"
     "think>\"},{\"id\":30,\"content\":\"<|start|>\",\"special\":true},"
     "{\"id\":31,\"content\":\"<|channel|>\",\"special\":true},{\"id\":32,\"content\":\"<|message|>\",\"special\":true},"
-    "{\"id\":33,\"content\":\"<|end|>\",\"special\":true}]}";
+    "{\"id\":33,\"content\":\"<|end|>\",\"special\":true},{\"id\":34,\"content\":\"<|constrain|>\",\"special\":true},"
+    "{\"id\":35,\"content\":\"<|call|>\",\"special\":true},{\"id\":36,\"content\":\"[TOOL_CALLS]\",\"special\":true},"
+    "{\"id\":37,\"content\":\"<|tool_response|>\",\"special\":true}]}";
+enum { START = 30, CHANNEL, MESSAGE, END, CONSTRAIN, CALL, TOOL_CALLS, TOOL_RESPONSE };
+enum {
+    A = 5,
+    B,
+    NEWLINE,
+    FINAL,
+    ANALYSIS,
+    TO = 14,
+    IS,
+    FUN,
+    CTIONS,
+    F,
+    COMMENT,
+    THINK = 20,
+    END_THINK,
+    ARY,
+    ASSISTANT,
+    SPACE,
+    JSON,
+    FIN,
+    AL
+};
 
 typedef struct {
     mn_runtime *rt;
@@ -69,10 +94,10 @@ static int end(void **state) {
     return 0;
 }
 
-/* The answer, then "/", then the rest. */
+/* The answer, then "/", then the rest; "@functions.f:" before the text of a call. */
 static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids, uint32_t n,
                    const char *want) {
-    char part[2][128] = {"", ""}, both[260];
+    char part[2][256] = {"", ""}, both[520], tool[64] = "";
     mn_stream *s = NULL;
     mn_str text;
     assert_int_equal(mn_stream_create(w->model, 1, &s, NULL), MN_OK);
@@ -80,22 +105,92 @@ static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, con
     for (uint32_t i = 0; i <= n; i++) {
         mn_status st = i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
         assert_int_equal(st, MN_OK);
-        strncat(part[mn_stream_is_thinking(s)], text.ptr, text.len);
+        char *to = part[mn_stream_is_thinking(s)];
+        mn_str called = mn_stream_tool(s);
+        if (text.len && strcmp(called.ptr, tool)) snprintf(to + strlen(to), 80, "@%s:", strcpy(tool, called.ptr));
+        strncat(to, text.ptr, text.len);
     }
     snprintf(both, sizeof both, "%s/%s", part[0], part[1]);
     assert_string_equal(both, want);
     mn_stream_free(s);
 }
 #define IDS(...) (int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
+#define HARMONY START, ASSISTANT /* how its prompts end */
+#define FUNCTION TO, IS, FUN, CTIONS, F
 
 static void parts(void **state) {
     const world *w = *state;
-    expect(w, IDS(5), IDS(5, 7, 6), "a\nb/");
-    expect(w, IDS(5), IDS(20, 7, 5, 7, 21, 7, 7, 6, 7), "b\n/a\n");           /* <think>, white space after the tags */
-    expect(w, IDS(20), IDS(5, 21, 6), "b/a");                                 /* the template opened it */
-    expect(w, IDS(30, 5), IDS(31, 9, 32, 5, 33, 30, 5, 31, 8, 32, 6), "b/a"); /* Harmony */
-    expect(w, IDS(30, 5), IDS(31, 9, 32, 5), "/a");                           /* cut before the answer */
-    expect(w, IDS(5), IDS(10, 11, 12, 13), "\xf0\x9f\xa6\x99/");              /* a character of four tokens */
+    expect(w, IDS(A), IDS(A, NEWLINE, B), "a\nb/");
+    expect(w, IDS(A), IDS(10, 11, 12, 13), "\xf0\x9f\xa6\x99/"); /* a character of four tokens */
+}
+
+static void tags(void **state) {
+    const world *w = *state;
+    expect(w, IDS(A), IDS(THINK, NEWLINE, A, NEWLINE, END_THINK, NEWLINE, NEWLINE, B, NEWLINE),
+           "b\n/a\n");                                                         /* white space after tags goes */
+    expect(w, IDS(THINK), IDS(A, END_THINK, B), "b/a");                        /* the template opened it */
+    expect(w, IDS(THINK, NEWLINE), IDS(A, END_THINK, B), "b/a");               /* with a line end, as DeepSeek's does */
+    expect(w, IDS(THINK, NEWLINE, NEWLINE, END_THINK, NEWLINE), IDS(A), "a/"); /* and closed it: no thinking wanted */
+    expect(w, IDS(A), IDS(THINK, A, B), "/ab");                                /* cut before the answer */
+    expect(w, IDS(A), IDS(A, END_THINK, B), "ab/");                            /* an end without a beginning */
+    expect(w, IDS(A), IDS(THINK, A, THINK, B, END_THINK, A, THINK, B), "a/abb"); /* twice, and again */
+    expect(w, IDS(A), IDS(THINK, END_THINK, NEWLINE, A), "a/");                  /* nothing thought */
+}
+
+static void harmony(void **state) {
+    const world *w = *state;
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, FINAL, MESSAGE, B), "b/a");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A), "/a"); /* cut before the answer */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, FIN),
+           "/a");                                                     /* or in its header */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FIN, AL, MESSAGE, B), "b/"); /* a name of two tokens */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, SPACE, CONSTRAIN, JSON, MESSAGE, B), "b/");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, MESSAGE, A), "/a"); /* a preamble */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, AL, MESSAGE, A), "/a");    /* "finalal" is another name */
+    expect(w, IDS(HARMONY, CHANNEL, FINAL, MESSAGE), IDS(A), "a/");        /* the template wrote the header */
+}
+
+static void harmony_calls(void **state) {
+    const world *w = *state;
+    expect(w, IDS(HARMONY),
+           IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, COMMENT, ARY, FUNCTION, SPACE, CONSTRAIN, JSON,
+               MESSAGE, B, B, CALL),
+           "@functions.f:bb/a");
+    expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, B),
+           "@functions.f:b/");                                             /* the tool before the channel */
+    expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@functions.f:b/"); /* no channel */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, FUNCTION, CONSTRAIN, MESSAGE, B),
+           "@functions.f:b/"); /* on another channel */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE, B, CALL, HARMONY, CHANNEL, FINAL, MESSAGE, A),
+           "@functions.f:b@:a/");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, FUNCTION, MESSAGE, B), "b/");      /* what is final is no call */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "/b"); /* to nobody */
+}
+
+/* What a header may not be: the text is lost or shown, never a crash, and the next message is right again. */
+static void harmony_malformed(void **state) {
+    const world *w = *state;
+    expect(w, IDS(HARMONY), IDS(MESSAGE, A), "a/");          /* no channel */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, MESSAGE, A), "a/"); /* no name */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, CHANNEL, ANALYSIS, MESSAGE, A), "/a");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, CHANNEL, FINAL, MESSAGE, A), "a/"); /* the last name holds */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, MESSAGE, B), "/ab"); /* a mark in the text is not text */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, CHANNEL, FINAL, MESSAGE, B),
+           "b/a"); /* no <|end|> between them */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, END, HARMONY, CHANNEL, FINAL, MESSAGE, B), "b/");
+    expect(w, IDS(HARMONY), IDS(END, END, START, MESSAGE, B), "b/");
+    int32_t endless[200];
+    for (int i = 0; i < 200; i++) endless[i] = i ? A : CHANNEL; /* a header that never ends becomes text */
+    char want[220];
+    memset(want, 'a', sizeof want);
+    strcpy(want + 199 - 149, "/");
+    expect(w, IDS(HARMONY), endless, 200, want);
+}
+
+/* Marks of calls that are one special token are shown, others are not. */
+static void marks_of_calls(void **state) {
+    const world *w = *state;
+    expect(w, IDS(A), IDS(TOOL_CALLS, A, TOOL_RESPONSE, B), "[TOOL_CALLS]ab/");
 }
 
 /* With a model, with its template, and with neither. */
@@ -116,6 +211,12 @@ static void templates(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parts), cmocka_unit_test(templates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(parts),
+                                       cmocka_unit_test(tags),
+                                       cmocka_unit_test(harmony),
+                                       cmocka_unit_test(harmony_calls),
+                                       cmocka_unit_test(harmony_malformed),
+                                       cmocka_unit_test(marks_of_calls),
+                                       cmocka_unit_test(templates)};
     return cmocka_run_group_tests(tests, begin, end);
 }
