@@ -1,6 +1,7 @@
 /* generate.c -- see generate.h. */
 #include "generate.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,9 +30,7 @@ static void switch_part(gen *g, out_file *live, int thinking) {
     g->dim = thinking;
 }
 
-static int keep_text(gen *g, mn_str text, out_file *live) {
-    if (!text.len) return 0;
-    int thinking = mn_stream_is_thinking(g->stream);
+static int show(gen *g, mn_str text, int thinking, out_file *live) {
     int code = thinking ? append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
                         : append(&g->text, &g->n_text, &g->cap_text, text);
     if (code || !live || (thinking && !g->show_thinking)) return code;
@@ -41,8 +40,25 @@ static int keep_text(gen *g, mn_str text, out_file *live) {
     return live->error ? EXIT_FAILED : 0;
 }
 
+/* A call by tokens of its own is shown as "to=functions.f ARGUMENTS", on a line that it begins. */
+static int keep_text(gen *g, mn_str text, out_file *live) {
+    char head[80];
+    if (!text.len) return 0;
+    mn_str tool = mn_stream_tool(g->stream);
+    int code = 0;
+    if (tool.len && strncmp(g->tool, tool.ptr, sizeof g->tool) != 0) {
+        snprintf(g->tool, sizeof g->tool, "%s", tool.ptr);
+        int n =
+            snprintf(head, sizeof head, "%sto=%s ", g->n_text && g->text[g->n_text - 1] != '\n' ? "\n" : "", g->tool);
+        code = show(g, (mn_str){head, (uint64_t)n}, 0, live);
+        g->call = g->n_text;
+    }
+    return code ? code : show(g, text, mn_stream_is_thinking(g->stream), live);
+}
+
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     g->n_ids = g->n_text = g->n_thinking = 0;
+    g->tool[0] = 0;
     g->dim = 0;
     g->finish = MN_FINISH_NONE;
     g->begin = seconds();
@@ -134,6 +150,25 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
 
 static double rate(double n, double time) { return n > 0 && time > 0 ? n / time : NAN; }
 
+/* The call in the form of chat-completion APIs: arguments as text, for the model may have written anything. */
+static void call_json(const gen *g, json_out *j) {
+    const char *name = strncmp(g->tool, "functions.", 10) == 0 ? g->tool + 10 : g->tool;
+    json_key(j, "tool_calls");
+    json_open(j, '[');
+    json_open(j, '{');
+    json_key(j, "type");
+    json_z(j, "function");
+    json_key(j, "function");
+    json_open(j, '{');
+    json_key(j, "name");
+    json_z(j, name);
+    json_key(j, "arguments");
+    json_str(j, g->text + g->call, g->n_text - g->call);
+    json_close(j);
+    json_close(j);
+    json_close(j);
+}
+
 void gen_json(const app *a, const gen *g, json_out *j) {
     static const char *const reason[] = {NULL, "stop", "length", "interrupted"};
     json_open(j, '{');
@@ -146,6 +181,7 @@ void gen_json(const app *a, const gen *g, json_out *j) {
         json_key(j, "thinking");
         json_str(j, g->thinking, g->n_thinking);
     }
+    if (g->tool[0]) call_json(g, j);
     json_key(j, "prompt_ids");
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");

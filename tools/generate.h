@@ -14,6 +14,8 @@ typedef struct {
     int32_t seq, finish, *ids;
     size_t n_ids, cap_ids, n_text, cap_text, n_thinking, cap_thinking;
     char *text, *thinking;     /* the answer; what the model wrote beside it */
+    char tool[64];             /* whom the answer's end is addressed to (a call), else empty */
+    size_t call;               /* where in text the call's arguments begin */
     int show_thinking;         /* by the caller: live output has both */
     int dim;                   /* the terminal is in the colour of thinking */
     mn_stream *stream;         /* NULL: the model has no tokeniser */

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int keep(app *a, gen *g, mn_status status, int32_t *ids, uint32_t n) {
+static int keep(gen *g, int32_t *ids, uint32_t n) {
     int code = 0;
-    if (status != MN_OK) return app_fail(a, status);
     if (n == 0)
         code = complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
     else if (!(g->prompt = malloc(n * sizeof *ids)))
@@ -19,23 +18,36 @@ static int keep(app *a, gen *g, mn_status status, int32_t *ids, uint32_t n) {
     return code;
 }
 
-int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
-    const mn_message user = {{"user", 4}, text};
+static int from_messages(app *a, gen *g, const mn_message *messages, uint32_t n, const prompt_flags *flags) {
     int32_t *ids = NULL;
-    uint32_t n = 0;
-    mn_status status;
+    uint32_t n_ids = 0;
+    double begin = seconds();
+    int code = talk_ids(a, flags->talk, messages, n, 0, &ids, &n_ids);
+    g->tokenize_s = seconds() - begin;
+    return code ? code : keep(g, ids, n_ids);
+}
+
+static int from_plain(app *a, gen *g, mn_str text, const prompt_flags *flags) {
+    uint32_t how = MN_TEXT_ADD_SPECIAL | (flags->parse_special ? MN_TEXT_PARSE_SPECIAL : 0), n = 0;
+    int32_t *ids = NULL;
+    double begin = seconds();
+    mn_status status = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
+    g->tokenize_s = seconds() - begin;
+    return status == MN_OK ? keep(g, ids, n) : app_fail(a, status);
+}
+
+int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
+    const char *system = flags->talk->flags->system;
+    const mn_message messages[] = {{{"system", 6}, {system, system ? strlen(system) : 0}, {NULL, 0}},
+                                   {{"user", 4}, text, {NULL, 0}}};
     if (!a->info.has_tokenizer)
         return complain(EXIT_FAILED, "%s has no tokeniser: a text cannot be its prompt, --prompt-ids can",
                         a->info.path);
-    double begin = seconds();
-    if (flags->raw || !a->info.has_chat_template) {
-        uint32_t how = MN_TEXT_ADD_SPECIAL | (flags->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
-        status = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
-    } else
-        status = mn_model_chat(a->model, &user, 1, 0, &ids, &n, &a->err);
-    g->tokenize_s = seconds() - begin;
-    return keep(a, g, status, ids, n);
+    if (flags->raw || !a->info.has_chat_template) return from_plain(a, g, text, flags);
+    return system ? from_messages(a, g, messages, 2, flags) : from_messages(a, g, messages + 1, 1, flags);
 }
+
+int prompt_from_history(app *a, gen *g, const prompt_flags *flags) { return from_messages(a, g, NULL, 0, flags); }
 
 int prompt_from_ids(gen *g, const arg_ints *list) {
     if (list->n == 0 || list->n > UINT32_MAX || !(g->prompt = malloc(list->n * sizeof *g->prompt)))

@@ -14,7 +14,9 @@ typedef struct {
 #define F(field) offsetof(run_flags, field)
 static const arg_row prompt_rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL,
-     "the prompt; - = standard input, without its last line end\n(default: Tell me a story.)"},
+     "the prompt: a user's turn if the model has a chat template; - = standard\ninput, without its last line end "
+     "(default: "
+     "Tell me a story.;\nwith --history: nothing)"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"--prompts", "F.jsonl", ARG_TEXT, F(prompts), 0, 0, NULL,
      "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per line, in order"},
@@ -28,7 +30,10 @@ static const arg_row prompt_rows[] = {
     {"--ignore-eos", NULL, ARG_FLAG, F(ignore_eos), 0, 0, NULL, "end tokens do not end the answer"},
 };
 
-static int check(const run_flags *f) {
+static int check(const run_flags *f, const talk_flags *t) {
+    const char *given = talk_given(t), *without = f->raw ? "--raw" : f->ids.given ? "--prompt-ids" : NULL;
+    if (given && without) return complain(EXIT_USAGE, "%s: found %s, which uses no chat template", given, without);
+    if (t->history && f->prompts) return complain(EXIT_USAGE, "found --history and --prompts, expected one of them");
     int n = (f->prompt != NULL) + f->ids.given + (f->prompts != NULL);
     if (n > 1) return complain(EXIT_USAGE, "found %d of -p, --prompt-ids and --prompts, expected one of them", n);
     if (f->parse_special && !f->raw) return complain(EXIT_USAGE, "--parse-special: expected --raw with it");
@@ -49,6 +54,7 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     int code = 0;
     g->max_new = f->n;
     if (f->ids.given) return prompt_from_ids(g, &f->ids);
+    if (!typed && how->talk->history) return prompt_from_history(a, g, how);
     if (!a->info.has_tokenizer && !typed)
         return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
     if (!typed)
@@ -108,14 +114,17 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
         out_put(&out, "\n", 1);
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_LENGTH)
         note("the answer had not begun after %zu tokens: -n allows more, --show-thinking shows them", g->n_ids);
+    if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_STOP)
+        note("the model ended without an answer: --show-thinking shows its %zu tokens", g->n_ids);
     if (live) say_rate(g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
 
-static int run(app *a, const app_flags *flags, const run_flags *f, const sampling_flags *sampling, gen **g, size_t *n) {
-    const prompt_flags how = {f->raw, f->parse_special, f->n};
+static int run(app *a, const app_flags *flags, const run_flags *f, const talk *t, const sampling_flags *sampling,
+               gen **g, size_t *n) {
+    const prompt_flags how = {f->raw, f->parse_special, f->n, t};
     mn_session_params params = {0};
-    int code = app_open_model(a, flags);
+    int code = talk_check(a, t);
     if (code == 0 && f->prompts)
         code = prompts_from_file(a, f->prompts, &how, g, n);
     else if (code == 0 && (*g = calloc(1, sizeof **g)))
@@ -133,9 +142,12 @@ static int run(app *a, const app_flags *flags, const run_flags *f, const samplin
 int cmd_run(int argc, char **argv) {
     app_flags flags = {0};
     run_flags f = {.n = 512};
+    talk_flags tf = {0};
+    talk t = {.flags = &tf};
     sampling_flags sampling = sampling_defaults();
     const arg_group groups[] = {
         {"Prompt and answer", prompt_rows, COUNT(prompt_rows), &f},
+        {"Chat template", talk_rows, TALK_ROWS, &tf},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Sampling", sampling_rows, SAMPLING_ROWS, &sampling},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
@@ -152,11 +164,13 @@ int cmd_run(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
-    else if (code == ARGS_OK && (code = check(&f)) == 0)
-        code = run(&a, &flags, &f, &sampling, &g, &n);
+    else if (code == ARGS_OK && (code = check(&f, &tf)) == 0 && (code = talk_open(&t)) == 0 &&
+             (code = app_open_model(&a, &flags)) == 0)
+        code = run(&a, &flags, &f, &t, &sampling, &g, &n);
     for (size_t i = 0; i < n; i++) gen_free(&g[i]);
     free(g);
     args_free_ints(&f.ids);
+    talk_close(&t);
     app_close(&a);
     return code;
 }

@@ -1,5 +1,5 @@
 /* template.c -- minerva template: what a chat template makes of its variables. */
-#include "app.h"
+#include "talk.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@ typedef struct {
 static const arg_row rows[] = {
     {"--template", "F.jinja", ARG_TEXT, F(source), 0, 0, NULL, "the template (default: the model's own)"},
     {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
-     "an object: messages, tools, add_generation_prompt, bos_token, ...\n-: standard input"},
+     "an object: messages, tools, add_generation_prompt, bos_token, ...;\nthe file, - for standard input, or the JSON "
+     "text itself"},
 };
 
 static int render(app *a, const char *source, mn_str vars) {
@@ -30,14 +31,14 @@ static int render(app *a, const char *source, mn_str vars) {
 
 static int run(app *a, const app_flags *flags, const template_flags *f) {
     char *source = NULL, *vars = NULL;
-    size_t n_source = 0, n_vars = 0;
+    size_t n_source = 0;
     if (!f->vars) return complain(EXIT_USAGE, "found no variables, expected --vars V.json");
     int code = f->source ? read_all(f->source, &source, &n_source) : 0;
     if (code == 0 && source && strlen(source) != n_source)
         code = complain(EXIT_FAILED, "%s: found a NUL at byte %zu, expected text", f->source, strlen(source));
-    if (code == 0) code = read_all(f->vars, &vars, &n_vars);
+    if (code == 0) code = talk_read(f->vars, &vars);
     if (code == 0 && (!source || flags->model)) code = app_open_model(a, flags);
-    if (code == 0) code = render(a, source, (mn_str){vars, n_vars});
+    if (code == 0) code = render(a, source, (mn_str){vars, strlen(vars)});
     free(source);
     free(vars);
     return code;

@@ -474,6 +474,7 @@ def test_template_model():
         equal(r.out[:3], "<B>")
         equal(template(folder, "{{ bos_token }}{{ eos_token }}", {}, 0, "-m", MODEL).out, "<|begin_of_text|><|eot_id|>")
         equal(template(folder, "{{ bos_token }}", {}).out, "")
+        equal(minerva("template", "--template", put(folder, "t", "{{ x }}"), "--vars", ' {"x": 1.0}').out, "1.0")
 
 
 def test_template_errors():
@@ -724,6 +725,185 @@ def test_chat_turns():
     minerva("chat", "-m", MODEL, "-n", "5", "--system", "You are brief.", stdin=b"a\nb\nc\n")  # answers that are cut, then go on
     equal(minerva("chat", "-m", MODEL, stdin=b"").out, "")
     is_error(minerva("chat", "-m", MODEL, stdin=b"\xff\n", code=1), "UTF-8")
+
+
+# ---- talk: what the chat template gets beside the prompt --------------------------------------------------------------
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"days": {"default": 2}}}}}]
+HISTORY = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Rain?"}]},
+           {"role": "assistant", "content": None, "tool_calls": [{"id": "abcdefghi", "function": {"name": "weather", "arguments": {"x": 1.0}}}]},
+           {"role": "tool", "content": "yes", "tool_call_id": "abcdefghi", "name": "weather"}]
+TALK = """{{ bos_token }}{% if tools %}T{{ tools|tojson }}{% endif %}{% if mood is defined %}M{{ mood }}{% endif %}{% for m in messages -%}
+[{{ m.role }}{{ m.name }}{{ m.tool_call_id }}]{% if m.content is string %}{{ m.content }}{% elif m.content %}{{ m.content[0].text }}{% endif %}
+{%- if m.tool_calls %}{{ m.tool_calls|tojson }}{% endif %}<|eot_id|>
+{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def talker(folder, source=TALK):
+    """The demo model with a template of its own."""
+    for name in os.listdir(MODEL):
+        if name != "chat_template.jinja":
+            os.symlink(os.path.join(MODEL, name), os.path.join(folder, name))
+    put(folder, "chat_template.jinja", source)
+    return folder
+
+
+def prompt_of(model, *args, **more):
+    return minerva("run", "-m", model, *args, "-n", "1", "--ignore-eos", "--temp", "0", "--json", **more).json()["prompt_ids"]
+
+
+def rendered(model, folder, **variables):
+    """The ids of what `minerva template` makes of the variables."""
+    text = template(folder, None, dict({"add_generation_prompt": True, "tools": None}, **variables), 0, "-m", model).raw
+    return tokenize("--file", put(folder, "text", text), "--no-bos", "--parse-special", "--json").json()["ids"]
+
+
+def test_talk_run():
+    with scratch() as folder, scratch() as data:
+        model, user = talker(folder), {"role": "user", "content": "Hi"}
+        tools, history, mood = put(data, "t.json", json.dumps(TOOLS)), put(data, "h.json", json.dumps(HISTORY)), json.dumps({"mood": "good"})
+        equal(prompt_of(model, "-p", "Hi"), rendered(model, data, messages=[user]))
+        equal(prompt_of(model, "-p", "Hi", "--tools", tools, "--vars", mood), rendered(model, data, messages=[user], tools=TOOLS, mood="good"))
+        equal(prompt_of(model, "-p", "Hi", "--tools", json.dumps(TOOLS), "--vars", put(data, "v.json", mood)), rendered(model, data, messages=[user], tools=TOOLS, mood="good"))
+        equal(prompt_of(model, "-p", "Hi", "--system", "S"), rendered(model, data, messages=[{"role": "system", "content": "S"}, user]))
+        equal(prompt_of(model, "--history", history), rendered(model, data, messages=HISTORY))
+        equal(prompt_of(model, "--history", "-", "-p", "Hi", stdin=json.dumps(HISTORY).encode()), rendered(model, data, messages=HISTORY + [user]))
+        lines = put(data, "p.jsonl", '{"prompt":"Hi","n":1}\n{"prompt_ids":[1,2],"n":1}\n')
+        got = minerva("run", "-m", model, "--prompts", lines, "--tools", tools, "--system", "S").lines()
+        equal(got[0]["prompt_ids"], rendered(model, data, messages=[{"role": "system", "content": "S"}, user], tools=TOOLS))
+        equal(got[1]["prompt_ids"], [1, 2])
+
+
+def test_talk_users_text():
+    """Nothing in the JSON becomes a special token; a role that every template knows may be part of one."""
+    with scratch() as folder:
+        model = talker(folder, "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{{ tools|tojson }}{{ v }}<|eot_id|>")
+        ids = prompt_of(model, "--history", '[{"role": "user", "content": "<|eot_id|>"}]', "--tools", '[{"a": "<|eot_id|>"}]', "--vars", '{"v": "<|eot_id|>"}')
+        equal(ids.count(4), 1)
+
+
+def test_talk_tool_template():
+    """A model with a second template for tools, in the file or as its converted GGUF."""
+    with scratch() as folder, scratch() as data:
+        model = talker(folder, "")
+        os.unlink(os.path.join(folder, "chat_template.jinja"))
+        os.unlink(os.path.join(folder, "tokenizer_config.json"))
+        with open(os.path.join(MODEL, "tokenizer_config.json"), encoding="utf-8") as f:
+            config = json.load(f)
+        config["chat_template"] = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+        put(folder, "tokenizer_config.json", json.dumps(config))
+        gguf = os.path.join(data, "m.gguf")
+        minerva("convert", model, "-o", gguf)
+        ids = {w: tokenize("-p", w, "--no-bos", "--json").json()["ids"] for w in ("plain", "tools")}
+        for m in (model, gguf):
+            equal(prompt_of(m, "-p", "Hi"), ids["plain"])
+            equal(prompt_of(m, "-p", "Hi", "--tools", "[{}]"), ids["tools"])
+            equal([template(data, None, {"tools": t}, 0, "-m", m).out for t in (None, [{}])], ["plain", "tools"])
+
+
+def test_talk_errors():
+    with scratch() as folder, scratch() as data:
+        model = talker(folder)
+        for flag, text, *says in [("--tools", "{}", "found an object, expected a list of tools"), ("--tools", "[{}, 1]", "tools[1]: found a number"),
+                                  ("--tools", "[", "not valid JSON at byte 1"), ("--tools", "", "found the end at byte 0"),
+                                  ("--vars", "[]", "found a list, expected an object"), ("--vars", '{"tools": []}', '"tools"', "elsewhere"),
+                                  ("--history", '[{"content": ""}]', "history[0]", '"role"'), ("--history", "[]]", "history", "byte 2"),
+                                  ("--history", b'["\xff"]', "UTF-8")]:
+            path = put(data, "bad.json", text)
+            is_error(minerva("run", "-m", model, "-p", "a", flag, path, code=1), path, *says)
+            is_error(minerva("chat", "-m", model, flag, path, stdin=b"", code=1), path, *says)
+        is_error(minerva("run", "-m", model, "-p", "a", "--tools", "[1]", code=1), "--tools[0]: found a number")
+        is_error(minerva("run", "-m", model, "-p", "a", "--vars", "/nonexistent/v.json", code=1), "/nonexistent/v.json")
+        is_error(minerva("run", "-m", model, "-p", "a", "--tools", put(data, "nul.json", b"[\0]"), code=1), "NUL at byte 1")
+        for flags in (["--system", "a", "--history", "[]"], ["--raw", "-p", "a", "--tools", "[]"], ["--prompt-ids", "1", "--system", "a"],
+                      ["--history", "[]", "--prompts", "/dev/null"]):
+            is_error(minerva("run", "-m", model, *flags, code=2), flags[0] if flags[0] != "--raw" else "--tools")
+    with scratch() as folder:
+        model = talker(folder)
+        os.unlink(os.path.join(folder, "chat_template.jinja"))
+        is_error(minerva("run", "-m", model, "-p", "a", "--system", "b", code=1), "no chat template", "--system")
+        is_error(minerva("run", "-m", talker_refusing(folder), "-p", "a", code=1), "chat template: no users")
+
+
+def talker_refusing(folder):
+    put(folder, "chat_template.jinja", "{{ raise_exception('no users') }}")
+    return folder
+
+
+def test_talk_chat():
+    """History, tools and what a tool answers reach the template; a new turn extends what the model has seen, white space and all."""
+    with scratch() as folder, scratch() as data:
+        model = talker(folder)
+        flags = ("--temp", "0", "--precision", "exact", "-n", "1000")
+        first = [{"role": "user", "content": "Tell me a story about a fox and a silver key."}]
+        told = minerva("run", "-m", model, "--history", json.dumps(first), "--tools", json.dumps(TOOLS), *flags, "--json").json()
+        equal(told["finish_reason"], "stop")
+        both = first + [{"role": "assistant", "content": told["text"]}, {"role": "tool", "content": "sunny"}]
+        more = minerva("run", "-m", model, "--history", json.dumps(both), "--tools", json.dumps(TOOLS), *flags, "--json").json()
+        said = first[0]["content"] + "\n/tool sunny\n"
+        chat = minerva("chat", "-m", model, "--tools", json.dumps(TOOLS), *flags, stdin=said.encode())
+        equal(chat.out, told["text"].rstrip("\n") + "\n" + more["text"].rstrip("\n") + "\n")
+        chat = minerva("chat", "-m", model, "--history", json.dumps(both[:2]), "--tools", json.dumps(TOOLS), *flags, stdin=b"/tool sunny\n")
+        equal(chat.out, more["text"].rstrip("\n") + "\n")
+        chat = minerva("chat", "-m", model, "--history", json.dumps(both[:2]), *flags, stdin=("/clear\n" + first[0]["content"] + "\n").encode())
+        equal(chat.out, minerva("run", "-m", model, "-p", first[0]["content"], *flags).out)
+
+
+def test_talk_template_that_moves():
+    """Some templates put tools before the last user message: each turn then begins anew."""
+    with scratch() as folder:
+        source = "{% for m in messages %}{% if loop.last %}T{% endif %}[{{ m.role }}]{{ m.content }}<|eot_id|>{% endfor %}"
+        model, flags = talker(folder, source), ("--temp", "0", "--precision", "exact", "-n", "1000")
+        chat = minerva("chat", "-m", model, *flags, stdin=b"Tell me a story.\nAnother.\n").out
+        first = minerva("run", "-m", model, "-p", "Tell me a story.", *flags, "--json").json()
+        equal(first["finish_reason"], "stop")
+        history = [{"role": "user", "content": "Tell me a story."}, {"role": "assistant", "content": first["text"]}, {"role": "user", "content": "Another."}]
+        equal(chat, first["text"].rstrip("\n") + "\n" + minerva("run", "-m", model, "--history", json.dumps(history), *flags).out)
+
+
+HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"]
+
+
+def caller(folder, opening):
+    """The demo model with the tokens of Harmony in place of rare ones; its template ends with `opening`, so that all it says is in that channel."""
+    talker(folder, TALK[:-len("[assistant]{% endif %}")] + opening + "{% endif %}")
+    os.unlink(os.path.join(folder, "tokenizer.json"))
+    with open(os.path.join(MODEL, "tokenizer.json"), encoding="utf-8") as f:
+        tok = json.load(f)
+    model, first = tok["model"], len(tok["model"]["vocab"]) - len(HARMONY)
+    gone = {piece for piece, i in model["vocab"].items() if i >= first}
+    pair = lambda m: m.split(" ") if isinstance(m, str) else m
+    model["merges"] = [m for m in model["merges"] if "".join(pair(m)) not in gone and not gone & set(pair(m))]
+    model["vocab"] = dict({piece: i for piece, i in model["vocab"].items() if i < first}, **{piece: first + i for i, piece in enumerate(HARMONY)})
+    tok["added_tokens"] += [{"id": first + i, "content": piece, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+                            for i, piece in enumerate(HARMONY)]
+    put(folder, "tokenizer.json", json.dumps(tok))
+    return folder
+
+
+def test_talk_calls():
+    """A call is shown as it came, is in the JSON, and the template gets it back as one, with what was thought before it."""
+    flags, ask = ("--temp", "0", "--precision", "exact", "-n", "12"), "Hi"
+    with scratch() as folder:
+        model = caller(folder, "<|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>")
+        a = minerva("run", "-m", model, "-p", ask, *flags, "--json").json()
+        args = a["text"][len("to=functions.weather "):]
+        equal(a["text"], "to=functions.weather " + args)
+        equal(a["tool_calls"], [{"type": "function", "function": {"name": "weather", "arguments": args}}])
+        equal(minerva("run", "-m", model, "-p", ask, *flags).out, a["text"].rstrip("\n") + "\n")
+        history = [{"role": "user", "content": ask}, {"role": "assistant", "content": "", "tool_calls": a["tool_calls"]}, {"role": "tool", "content": "ok"}]
+        more = minerva("run", "-m", model, "--history", json.dumps(history), *flags).out
+        equal(minerva("chat", "-m", model, *flags, stdin=(ask + "\n/tool ok\n").encode()).out, a["text"].rstrip("\n") + "\n" + more)
+    with scratch() as folder:
+        model = caller(folder, "<|start|>assistant<|channel|>analysis<|message|>")
+        r = minerva("run", "-m", model, "-p", ask, *flags)
+        equal(r.out, "")
+        has(r.err, "--show-thinking")
+        a = minerva("run", "-m", model, "-p", ask, *flags, "--json").json()
+        equal((a["text"], minerva("run", "-m", model, "-p", ask, *flags, "--show-thinking").out.rstrip("\n")), ("", a["thinking"].rstrip("\n")))
+    with scratch() as folder:
+        model = caller(folder, "<|start|>assistant<|channel|>final<|message|>")
+        a = minerva("run", "-m", model, "-p", ask, *flags, "--json").json()
+        assert a["text"] and "thinking" not in a and "tool_calls" not in a, a
 
 
 # ---- install --------------------------------------------------------------------------------------------------------
