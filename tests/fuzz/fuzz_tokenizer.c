@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (fuzz_ok(mn_tokenizer_create(NULL, parts.file, parts.n, &tok, &err), &err))
         fuzz_accepted = use_tokenizer(tok, fuzz_text(&parts, "text", DEFAULT_TEXT));
     if (tok && mn_tokenizer_n_vocab(tok) <= EXPORT_MAX && n % 4 == 0) use_export(tok, &parts);
-    fuzz_ok(mn_chat_template_find(NULL, parts.file, parts.n, &source, &err), &err);
+    fuzz_ok(mn_chat_template_find(NULL, parts.file, parts.n, n % 2 ? "default" : "tool_use", &source, &err), &err);
     mn_text_free(&source);
     mn_tokenizer_free(tok);
     fuzz_free(&parts);

@@ -29,7 +29,9 @@ static void use_channels(const mn_tokenizer *tok, const int32_t *ids, size_t n) 
     mn_channels_prompt(&c, ids, n / 2);
     for (size_t i = 0; i < n; i++) {
         mn_channels_push(&c, ids[i]);
-        FUZZ_CHECK(memchr(c.name, 0, sizeof c.name));
+        mn_channels_shows(&c, ids[i]);
+        FUZZ_CHECK(memchr(c.header, 0, sizeof c.header) && memchr(c.tool, 0, sizeof c.tool));
+        FUZZ_CHECK(mn_utf8_check(c.tool, strlen(c.tool)) == strlen(c.tool));
     }
 }
 
