@@ -69,3 +69,28 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d
     if (less) w = _mm256_sub_epi32(w, _mm256_set1_epi32(less));
     _mm256_storeu_ps(d, _mm256_mul_ps(_mm256_cvtepi32_ps(w), _mm256_set1_ps(by)));
 }
+/* d[i] = value i >> shift of those at p, which are F32, F16 or BF16; i < 8. */
+static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {
+    const size_t bytes = (size_t)(8 >> shift) * (dtype == MN_F32 ? 4 : 2);
+    const __m256i of = _mm256_srlv_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(shift));
+    __m256i raw;
+    if (bytes == 32) {
+        raw = _mm256_loadu_si256((const void *)p);
+    } else {
+        const __m128i low = bytes == 16  ? _mm_loadu_si128((const void *)p)
+                            : bytes == 8 ? _mm_loadl_epi64((const void *)p)
+                                         : _mm_loadu_si32(p);
+        raw = dtype == MN_F16   ? _mm256_castps_si256(_mm256_cvtph_ps(low))
+              : dtype == MN_F32 ? _mm256_castsi128_si256(low)
+                                : _mm256_slli_epi32(_mm256_cvtepu16_epi32(low), 16);
+    }
+    _mm256_storeu_ps(d, _mm256_permutevar8x32_ps(_mm256_castsi256_ps(raw), of));
+}
+static inline void v_e8m0_half8(uint64_t bytes, float *d) { /* d[i] = mnk_e8m0_half(byte i) */
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+    __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    v = _mm256_blendv_epi8(v, _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e),
+                           _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32(0x7fc00000), _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)));
+    _mm256_storeu_ps(d, _mm256_castsi256_ps(v));
+}

@@ -134,7 +134,7 @@ LAYOUT(32, 0)
 LAYOUT(32, 1)
 LAYOUT(16, 0)
 LAYOUT(16, 1)
-#define VNNI_ROW(type, e, bytes, group, off, min, ...)                                                                 \
+#define VNNI_ROW(type, e, bytes, group, off, min, apart, ...)                                                          \
     static void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, void *panel) {      \
         unpack(w, row, n, k0, kc, panel, (a8_type){e, bytes, group, off, min, type##_scales, type##_bytes});           \
     }                                                                                                                  \

@@ -113,7 +113,7 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     memcpy(v.b, w, 32);
     return v;
 }
-#include "bytes_stream.h"
+#include "bytes_plain.h"
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4) */
     return (VF){(int8_t)v.b[e], (int8_t)v.b[e + 1], (int8_t)v.b[e + 2], (int8_t)v.b[e + 3]};
 }

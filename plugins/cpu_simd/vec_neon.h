@@ -89,7 +89,7 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return (VB){vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b))),
                 vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(c), vcreate_u64(d)))};
 }
-#include "bytes_stream.h"
+#include "bytes_plain.h"
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multiple of 4 */
     int8x16_t h = vreinterpretq_s8_u8(e < 16 ? v.lo : v.hi);
     int16x8_t w = vmovl_s8(e & 8 ? vget_high_s8(h) : vget_low_s8(h));

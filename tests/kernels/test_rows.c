@@ -100,12 +100,26 @@ static double norm(const double *a, int64_t n) {
 
 /* ---- LINEAR ---- */
 
+/* The F16 values of a scale or bias plane, as MLX stores them too: in another type, moved up to the next place in memory. */
+static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
+    for (int64_t i = 0; i < n; i++) {
+        const float f = (float)f16_value(mnk_u16(e->data + 2 * i));
+        uint32_t u = mnk_f32_bits(f);
+        uint16_t h = (uint16_t)(u >> 16);
+        memcpy(to + i * (dtype == MN_F32 ? 4 : 2), dtype == MN_F32 ? (void *)&u : (void *)&h, dtype == MN_F32 ? 4 : 2);
+    }
+    const uint64_t step = dtype == MN_F32 ? 4 : 2;
+    *e = (mnc_extra){.data = to, .row_bytes = e->row_bytes / e->step * step, .step = step, .dtype = dtype};
+    return to + (uint64_t)n * step;
+}
+
 /* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address where the type allows it. */
 static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
     const mn_dtype t = case_dtype(type);
     const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
     mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
-    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) + 2);
+    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) +
+                                  (t.n_planes == 3 ? 8 * blocks * (uint64_t)n : 0) + 2);
     uint64_t s = next_u32();
     p += type == MN_F32 ? 0 : 2;
     case_random_weight(type, n, k, &s, p);
@@ -115,6 +129,9 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     if (t.n_planes == 3) {
         w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
         w.bias = w.scale, w.bias.data = p + 2 * blocks * (uint64_t)n;
+        p += 4 * blocks * (uint64_t)n;
+        for (int i = 0; i < 2 && n % 3; i++)
+            p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n, p);
     }
     if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
         w.scale = (mnc_extra){.data = p, .row_bytes = 4, .step = 0, .dtype = MN_F32};

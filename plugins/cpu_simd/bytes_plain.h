@@ -1,4 +1,4 @@
-/* bytes_stream.h -- vb_stream in whole words, for instruction sets without a better one. Little-endian. */
+/* bytes_plain.h -- what instruction sets without a better way share; bytes_avx2.h says what these do. Little-endian. */
 static inline uint64_t stream_word(const uint8_t *p, int64_t at,
                                    int64_t bytes) { /* up to eight bytes from p + at on, then 0 */
     uint64_t w = 0;
@@ -10,4 +10,10 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
     const int64_t n = 4 * bits;
     return vb_words(mnk_spread(stream_word(p, 0, n), bits), mnk_spread(stream_word(p, bits, n), bits),
                     mnk_spread(stream_word(p, 2 * bits, n), bits), mnk_spread(stream_word(p, 3 * bits, n), bits));
+}
+static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {
+    for (int i = 0; i < 8; i++) d[i] = mnk_load1(p, dtype, i >> shift);
+}
+static inline void v_e8m0_half8(uint64_t bytes, float *d) {
+    for (int i = 0; i < 8; i++) d[i] = mnk_e8m0_half(bytes >> 8 * i & 255);
 }
