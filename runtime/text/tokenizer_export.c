@@ -107,21 +107,25 @@ static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tok
     put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
 }
 
+static bool has_token(const mn_tokenizer *tok, int32_t id) { return id >= 0 && (uint32_t)id < tok->vocab.n; }
+
 /* What the tokeniser adds is BOS and EOS in GGUF's words. The end of the text, of a turn, of a message: there is a key for each; more end
- * ids than that are found by the spellings that readers know. */
+ * ids than that are found by the spellings that readers know. generation_config.json may name ids that are no tokens; readers refuse
+ * them. */
 static void put_ends(export *e) {
     static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     const mn_tokenizer *tok = e->tok;
     const bool adds_bos = tok->prefix.n == 1, adds_eos = tok->suffix.n == 1;
     int32_t eos = adds_eos ? tok->suffix.id[0] : tok->eos;
     size_t k = 0;
-    if (eos < 0 && tok->stop.n) eos = tok->stop.id[0];
+    for (size_t i = 0; i < tok->stop.n && eos < 0; i++)
+        if (has_token(tok, tok->stop.id[i])) eos = tok->stop.id[i];
     put_id(e, KEY("bos_token_id"), adds_bos ? tok->prefix.id[0] : tok->bos);
     put_id(e, KEY("eos_token_id"), eos);
     put_id(e, KEY("unknown_token_id"), tok->unk);
     put_id(e, KEY("padding_token_id"), tok->pad);
     for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++)
-        if (tok->stop.id[i] != eos && (uint32_t)tok->stop.id[i] < tok->vocab.n) put_id(e, keys[k++], tok->stop.id[i]);
+        if (tok->stop.id[i] != eos && has_token(tok, tok->stop.id[i])) put_id(e, keys[k++], tok->stop.id[i]);
     put_bool(e, KEY("add_bos_token"), adds_bos);
     put_bool(e, KEY("add_eos_token"), adds_eos);
 }
