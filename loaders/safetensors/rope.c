@@ -164,7 +164,7 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     if (c->status) return;
     if (!strcmp(type, "default")) type = "none";
     if (!strcmp(type, "su")) type = "longrope"; /* its first name */
-    config_put_str(c, "rope.scaling.type", s.object ? s.in : "rope_scaling.", key, type);
+    if (strcmp(type, "none")) config_put_str(c, "rope.scaling.type", s.in, key, type);
     if (!strcmp(type, "linear") || !strcmp(type, "dynamic"))
         put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     else if (!strcmp(type, "llama3"))

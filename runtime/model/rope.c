@@ -11,6 +11,7 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
     } rows[] = {
         {"rope.freq_base", 1, offsetof(mn_hparams, rope_theta)},
         {"rope.freq_base_swa", 1, offsetof(mn_hparams, rope_theta_swa)},
+        {"rope.scale_linear", 1e-6, offsetof(mn_hparams, rope_factor)}, /* its first name */
         {"rope.scaling.factor", 1e-6, offsetof(mn_hparams, rope_factor)},
         {"rope.scaling.low_freq_factor", 1e-6, offsetof(mn_hparams, rope_low_freq)},
         {"rope.scaling.high_freq_factor", 1e-6, offsetof(mn_hparams, rope_high_freq)},
@@ -58,6 +59,7 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
     snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
     h->n_rot = h->head_dim_k;
     h->rope_theta = 10000;
+    h->rope_scaling = MN_ROPE_SCALING_LINEAR; /* a factor without a kind */
     h->rope_factor = h->rope_low_freq = 1;
     h->rope_high_freq = 4;
     h->rope_beta_fast = 32;
