@@ -130,6 +130,16 @@ static void enter_text(config_reader *c) {
     c->status = json_unique(c->parsed->host, c->file, text, c->err);
 }
 
+/* "owner/model" or "model" is a name. Checkpoints also have the path that they were saved to, or nothing: then the model has no
+ * name of its own. */
+static void put_name(config_reader *c) {
+    const cJSON *item = json_get(c->root, "_name_or_path");
+    if (item && !cJSON_IsString(item)) config_fail(c, "", "_name_or_path", item, "a string");
+    const char *name = item && cJSON_IsString(item) ? item->valuestring : "", *slash = strchr(name, '/');
+    if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/'))) return;
+    config_put_str(c, "general.name", "", "_name_or_path", name);
+}
+
 static void read_architecture(config_reader *c) {
     enter_text(c);
     const char *type = config_str(c, c->root, "", "model_type", NULL);
@@ -151,7 +161,7 @@ static void read_architecture(config_reader *c) {
     c->arch = c->family->arch;
     fill_defaults(c);
     config_put_str(c, "general.architecture", "", "model_type", c->arch);
-    config_put_str(c, "general.name", "", "_name_or_path", config_str(c, c->root, "", "_name_or_path", type));
+    put_name(c);
 }
 
 /* ---- sizes ---- */

@@ -1,6 +1,8 @@
 /* convert.c -- mn_model_convert: a model as one GGUF file. */
 #include "api/api.h"
 #include "convert/convert.h"
+#include <cjson/cJSON.h>
+#include <math.h>
 #include <string.h>
 
 static mn_status find_type(const char *name, const mn_convert_type **out, mn_error *err) {
@@ -14,17 +16,30 @@ static mn_status find_type(const char *name, const mn_convert_type **out, mn_err
     return st;
 }
 
-/* How the model's makers say it should be sampled, where a side-car says so. */
+/* How the model's makers say it should be sampled: generation_config.json's keys, where they are numbers, under GGUF's names. */
 static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
-    const mn_file_set *f = &m->canonical->files;
-    const mn_sample_params *s = &m->defaults;
-    for (uint32_t i = 0; i < f->n; i++) {
-        if (!mn_str_is(f->files[i].name, "generation_config.json")) continue;
-        mn_status st = mn_convert_real(p, "general.sampling.temp", (double)s->temp, err);
-        if (!st) st = mn_convert_real(p, "general.sampling.top_p", (double)s->top_p, err);
-        return st ? st : mn_convert_int(p, "general.sampling.top_k", s->top_k, err);
+    static const struct {
+        const char *json, *key;
+        bool whole;
+    } rows[] = {
+        {"temperature", "general.sampling.temp", false},
+        {"top_p", "general.sampling.top_p", false},
+        {"top_k", "general.sampling.top_k", true},
+        {"min_p", "general.sampling.min_p", false},
+        {"repetition_penalty", "general.sampling.penalty_repeat", false},
+    };
+    cJSON *said = mn_model_side_car(m, "generation_config.json");
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(said, rows[i].json);
+        if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= INT32_MAX)) continue;
+        if (rows[i].whole)
+            st = mn_convert_int(p, rows[i].key, (int64_t)v->valuedouble, err);
+        else
+            st = mn_convert_real(p, rows[i].key, v->valuedouble, err);
     }
-    return MN_OK;
+    cJSON_Delete(said);
+    return st;
 }
 
 mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params, mn_error *err) {

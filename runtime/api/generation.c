@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static cJSON *side_car(const mn_model *m, const char *name) {
+cJSON *mn_model_side_car(const mn_model *m, const char *name) {
     const mn_file_set *f = &m->canonical->files;
     for (uint32_t i = 0; i < f->n; i++) {
         if (!mn_str_is(f->files[i].name, name)) continue;
@@ -39,7 +39,7 @@ static bool stops_without_tokenizer(mn_model *m, const cJSON *generation) {
     int64_t eos;
     bool ok = add_json(m, generation);
     if (ok && !m->n_stop) {
-        cJSON *config = side_car(m, "config.json");
+        cJSON *config = mn_model_side_car(m, "config.json");
         ok = add_json(m, config);
         cJSON_Delete(config);
     }
@@ -76,7 +76,7 @@ void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {
-    cJSON *generation = side_car(m, "generation_config.json");
+    cJSON *generation = mn_model_side_car(m, "generation_config.json");
     uint32_t n = 0;
     bool ok = true;
     read_defaults(m, generation);

@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "text/chat.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The demo model: installed beside the library (the prefix may have been moved), or in the sources of a build tree. */
@@ -84,16 +85,24 @@ static char *copy_meta(const mn_model *m, const char *key) {
     return mn_strndup(s.ptr ? s.ptr : "", s.len);
 }
 
-/* The model's name; a file that has none, or only repeats its architecture, is called by its file name. */
+static mn_str last_part(const char *path, size_t len) {
+    size_t from = len;
+    while (from && path[from - 1] != '/') from--;
+    return (mn_str){path + from, len - from};
+}
+
+/* The model's name; a file that has none, or only repeats its architecture, is called by its file name, a checkpoint by its folder's. */
 static char *display_name(const mn_model *m) {
-    char *name = copy_meta(m, "general.name");
+    char *name = copy_meta(m, "general.name"), *full;
     if (name && name[0] && strcmp(name, m->arch)) return name;
     mn_free(name);
-    mn_str path = mn_str_of(m->canonical->path);
-    while (path.len > 1 && path.ptr[path.len - 1] == '/') path.len--;
-    size_t from = path.len;
-    while (from && path.ptr[from - 1] != '/') from--;
-    return mn_strndup(path.ptr + from, path.len - from);
+    full = realpath(m->canonical->path, NULL); /* "." has no name */
+    const char *path = full ? full : m->canonical->path;
+    mn_str last = last_part(path, strlen(path));
+    if (mn_str_ends(last, ".safetensors") && last.ptr > path + 1) last = last_part(path, (size_t)(last.ptr - path) - 1);
+    name = mn_strndup(last.ptr, last.len);
+    free(full);
+    return name;
 }
 
 mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {

@@ -72,16 +72,23 @@ static mn_status copy_keys(mn_convert_plan *p, const char *name, mn_error *err) 
     mn_status st = MN_OK;
     for (size_t i = 0; i < p->model->meta.n && !st; i++) {
         mn_meta_entry e = p->model->meta.entries[i];
-        if (is_dropped(p, e.key)) continue;
-        if (mn_str_is(e.key, "general.name")) {
-            st = put_str(p, "general.name", mn_str_of(name), err);
+        if (mn_str_is(e.key, "general.architecture")) { /* the first one, then the name */
+            st = put(p, e.key, e.value, err);
+            if (!st) st = put_str(p, "general.name", mn_str_of(name), err);
             continue;
         }
+        if (is_dropped(p, e.key)) continue;
+        if (mn_str_is(e.key, "general.name")) continue;
         st = renamed(p, &e.key, err);
         if (!st) st = as_bools(p, e.key, &e.value, err);
         if (!st) st = put(p, e.key, e.value, err);
     }
     return st;
+}
+
+/* Unless the model has it. */
+static mn_status put_general(mn_convert_plan *p, const char *key, const char *value, mn_error *err) {
+    return mn_meta_find(&p->model->meta, key) ? MN_OK : put_str(p, key, mn_str_of(value), err);
 }
 
 /* A key of the architecture's own, unless the model has it. */
@@ -112,10 +119,11 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     return put(p, mn_str_of(copy), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = scale}, err);
 }
 
-/* What other readers insist on: the width of experts, and the magnitude. */
+/* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the magnitude. */
 static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
-    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert};
-    const mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
+    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert}, window = {.type = MN_VALUE_INT};
+    mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
+    if (!st && !strcmp(p->hp.arch, "phi3")) st = put_missing(p, "attention.sliding_window", window, err);
     return st ? st : put_magnitude(p, err);
 }
 
@@ -142,10 +150,22 @@ static int64_t file_type(const mn_convert_plan *p) {
     return k ? k->file_type : 1024; /* "guessed" in other programs */
 }
 
-static bool is_quantised(const mn_convert_plan *p) {
-    for (size_t i = 0; i < p->n_tensors; i++)
-        if (p->tensors[i].type.block_elems > 1) return true;
-    return false;
+/* "1.1B", "95K", "8x7B": parameters with two digits or more; where there are experts, those of a model of one, times the experts. */
+static mn_status put_size_label(mn_convert_plan *p, mn_error *err) {
+    static const char units[] = "KMBT";
+    char label[48] = "";
+    double n = 0;
+    int unit = 0;
+    for (size_t i = 0; i < p->n_tensors; i++) {
+        const mn_out_tensor *t = &p->tensors[i];
+        const bool split =
+            p->hp.n_expert && (mn_str_ends(t->name, "_exps.weight") || mn_str_ends(t->name, "_exps.bias"));
+        n += (double)t->rows * (double)t->cols / (split ? (double)p->hp.n_expert : 1);
+    }
+    for (n /= 1e3; n > 1e3 && units[unit + 1]; unit++) n /= 1e3;
+    if (p->hp.n_expert) snprintf(label, sizeof label, "%lldx", (long long)p->hp.n_expert);
+    snprintf(label + strlen(label), sizeof label - strlen(label), "%.*f%c", n < 0.5 ? 2 : n < 9.5, n, units[unit]);
+    return put_general(p, "general.size_label", label, err);
 }
 
 static mn_status put_template(mn_convert_plan *p, const char *name, const char *key, mn_error *err) {
@@ -175,8 +195,10 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
     mn_status st = copy_keys(p, name, err);
     if (!st) st = put_derived(p, err);
     if (!st) st = put_act(p, err);
+    if (!st) st = put_general(p, "general.type", "model", err);
+    if (!st) st = put_size_label(p, err);
     if (!st) st = put_int(p, "general.file_type", file_type(p), err);
-    if (!st && is_quantised(p)) st = put_int(p, "general.quantization_version", 2, err);
+    if (!st) st = put_int(p, "general.quantization_version", 2, err);
     if (st || has_keys) return st;
     return tok ? put_tokenizer(p, tok, err) : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
 }

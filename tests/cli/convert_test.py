@@ -160,6 +160,95 @@ def test_types_magnitude():
         assert not [k for k in minerva("inspect", out, "--json").json()["metadata"] if "attn_factor" in k]
 
 
+# ---- keys ----
+def variant(folder, fixture, name, **changes):
+    """A fixture with other values in its config.json; None takes a key away."""
+    path = os.path.join(folder, name)
+    os.mkdir(path)
+    with open(os.path.join(FIXTURES, fixture, "config.json")) as f:
+        config = dict(json.load(f), **changes)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump({k: v for k, v in config.items() if v is not None}, f)
+    os.symlink(os.path.join(FIXTURES, fixture, "model.safetensors"), os.path.join(path, "model.safetensors"))
+    return path
+
+
+def keys_of(source, *args):
+    out = source + ".gguf"
+    convert(source, out, "--force", *args)
+    return minerva("inspect", out, "--json").json()["metadata"]
+
+
+def rewritten(source, out, *pairs):
+    """Bytes of a GGUF file's header replaced by as many others."""
+    with open(source, "rb") as f:
+        data = f.read()
+    for a, b in pairs:
+        assert data.count(a) == 1 and len(a) == len(b), (a, b)
+        data = data.replace(a, b)
+    with open(out, "wb") as f:
+        f.write(data)
+    return out
+
+
+def test_keys_general():
+    with scratch() as folder:
+        keys = keys_of(variant(folder, "llama", "Some-Model", _name_or_path=""))
+        equal([keys.get("general." + k) for k in ("name", "type", "size_label", "file_type", "quantization_version")], ["Some-Model", "model", "95K", 0, 2])
+        assert "llama.rope.scaling.type" not in keys, keys
+        for i, path in enumerate(("/home/someone/run-7", "./out", "a/b/c", "C:\\x")):  # where it was saved is nobody's business
+            equal(keys_of(variant(folder, "llama", "M%d" % i, _name_or_path=path))["general.name"], "M%d" % i)
+        equal(keys_of(variant(folder, "llama", "other", _name_or_path="owner/model"))["general.name"], "owner/model")
+        minerva("convert", ".", "-o", "../dot.gguf", cwd=os.path.join(folder, "M0"), exe=os.path.abspath(cli_test.MINERVA))
+        equal(minerva("inspect", os.path.join(folder, "dot.gguf"), "--json").json()["metadata"]["general.name"], "M0")
+        is_error(minerva("inspect", variant(folder, "llama", "bad", _name_or_path=7), code=1), "_name_or_path", "string")
+        equal(keys_of(variant(folder, "mixtral", "mixtral"))["general.size_label"], "4x95K")
+        equal(keys_of(variant(folder, "phi3", "phi3"))["phi3.attention.sliding_window"], 0)  # other programs insist on the key
+        equal(keys_of(variant(folder, "phi3-short", "windows"))["phi3.attention.sliding_window"], 20)
+
+
+def test_keys_sampling():
+    """What the makers say, and nothing that they do not say."""
+    with scratch() as folder:
+        path = variant(folder, "llama", "m")
+        for said, want in (({"eos_token_id": 2}, {}), ({"top_k": 40, "min_p": 0.25, "repetition_penalty": 1.5, "temperature": None, "top_p": "much"},
+                                                       {"top_k": 40, "min_p": 0.25, "penalty_repeat": 1.5}), ({"temperature": 0.5, "top_p": 0.75}, {"temp": 0.5, "top_p": 0.75})):
+            with open(os.path.join(path, "generation_config.json"), "w") as f:
+                json.dump(said, f)
+            equal({k[17:]: v for k, v in keys_of(path).items() if k.startswith("general.sampling.")}, want)
+
+
+def test_keys_rope():
+    """Files of others name the scaling in several ways."""
+    ids, both = fixture_ids("llama"), lambda *a: [struct.pack("<Q", len(k)) + k for k in a]
+    with scratch() as folder:
+        def same(a, b, limit=1e-6):
+            error = relative_l2(logits(a, ids, folder), logits(b, ids, folder))
+            assert error <= limit, "%s, %s: %g" % (a, b, error)
+
+        rope = {"rope_theta": 10000.0, "rope_type": "linear", "factor": 4.0}
+        path = variant(folder, "llama", "linear-x", rope_parameters=rope)
+        keys_of(path)
+        same(rewritten(path + ".gguf", folder + "/a.gguf", both(b"llama.rope.scaling.type", b"llama.rope.scaling.tyqe")), path)  # a factor alone is linear
+        old, new = both(b"llama.rope.scaling.factor", b"llama.rope.scale_linear")
+        name = both(b"linear-x", b"linear-x-y")
+        with open(folder + "/a.gguf", "rb") as f:
+            data = f.read().replace(old, new).replace(*name)
+        with open(folder + "/a.gguf", "wb") as f:
+            f.write(data)
+        same(folder + "/a.gguf", path)
+        # longrope: its factor says the magnitude; other programs would divide by it
+        ids = fixture_ids("phi3")
+        with open(os.path.join(FIXTURES, "phi3", "config.json")) as f:
+            rope = dict(json.load(f)["rope_parameters"], factor=2.0)
+        magnitude = math.sqrt(1 + math.log(2) / math.log(rope["original_max_position_embeddings"]))
+        path, told = variant(folder, "phi3", "long", rope_parameters=rope), variant(folder, "phi3", "told", rope_parameters=dict(rope, attention_factor=magnitude))
+        keys = keys_of(path)
+        assert abs(keys["phi3.rope.scaling.attn_factor"] / magnitude - 1) < 1e-6 and "phi3.rope.scaling.factor" not in keys, keys
+        same(path, told)
+        same(path + ".gguf", path)
+
+
 # ---- text ----
 TEXTS = ["Once upon a time", "I'll say 12345 times:\n\n  \"Hello, W\u00f6rld\" \u4f60\u597d \U0001f600\t<|eot_id|>", " ", "x" * 300]
 
