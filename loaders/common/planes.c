@@ -63,6 +63,10 @@ static int by_member(const void *a, const void *b) {
 }
 
 static bool same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
+    for (uint32_t k = 1; a->planes && b->planes && a->n_planes == b->n_planes && k < a->n_planes; k++)
+        if (a->planes[k].dtype != b->planes[k].dtype ||
+            memcmp(a->planes[k].stride, b->planes[k].stride, sizeof a->planes[k].stride))
+            return false;
     bool same = a->dtype.id == b->dtype.id && a->n_dim == b->n_dim &&
                 (a->planes ? a->n_planes : 1) == (b->planes ? b->n_planes : 1) && (!b->planes || b->n_parts == 1);
     for (uint32_t i = 0; same && i < a->n_dim; i++) same = a->dim[i] == b->dim[i];

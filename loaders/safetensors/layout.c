@@ -13,7 +13,66 @@ mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *endin
     return NULL;
 }
 
-void layout_drop(mn_parsed *p, const mn_parsed_tensor *t) { p->tensors[t - p->tensors] = p->tensors[--p->n_tensors]; }
+/* ---- the tensors as they were at the start, by name: big models have tens of thousands ---- */
+typedef struct {
+    mn_str name;
+    uint64_t at;
+} named;
+typedef struct {
+    named *names;
+    const void **sorted;
+    uint64_t n;
+} name_index;
+
+static int by_name(const void *a, const void *b) {
+    return mn_str_cmp(((const named *)a)->name, ((const named *)b)->name);
+}
+
+static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
+    const mn_host *h = p->host;
+    x->n = p->n_tensors;
+    x->names = h->alloc(h->self, (x->n + 1) * sizeof *x->names, 16);
+    x->sorted = h->alloc(h->self, (x->n + 1) * sizeof *x->sorted, 16);
+    if (!x->names || !x->sorted) return mn_fail_memory(err);
+    for (uint64_t i = 0; i < x->n; i++) x->names[i] = (named){p->tensors[i].native, i}, x->sorted[i] = &x->names[i];
+    mn_sort(x->sorted, x->n, by_name);
+    return MN_OK;
+}
+
+static void index_close(const mn_parsed *p, name_index *x) {
+    p->host->release(p->host->self, x->names);
+    p->host->release(p->host->self, (void *)x->sorted);
+}
+
+/* s against stem and ending in one. */
+static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
+    if (s.len < stem.len) return mn_str_cmp(s, stem);
+    const int c = memcmp(s.ptr, stem.ptr, stem.len);
+    return c ? c : mn_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mn_str_of(ending));
+}
+
+static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem, const char *ending) {
+    uint64_t lo = 0, hi = x->n;
+    while (lo < hi) {
+        const uint64_t mid = lo + (hi - lo) / 2;
+        const int c = cmp_parts(((const named *)x->sorted[mid])->name, stem, ending);
+        if (!c) return &p->tensors[((const named *)x->sorted[mid])->at];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/* What became part of another tensor stays in its place until all are read. */
+static void drop(mn_parsed_tensor *t) { t->n_dim = 0; }
+static void sweep(mn_parsed *p) {
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].n_dim) p->tensors[kept++] = p->tensors[i];
+    p->n_tensors = kept;
+}
 
 static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
     return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s", MN_STR_ARG(t->native),
@@ -135,9 +194,9 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks, const 
     return MN_OK;
 }
 
-static mn_status read_mxfp4(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, mn_error *err) {
     const mn_str stem = stem_of(t->native, "_blocks");
-    mn_parsed_tensor *s = layout_find(p, stem, "_scales");
+    mn_parsed_tensor *s = find(p, x, stem, "_scales");
     if (!s)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'", MN_STR_ARG(t->native), MN_STR_ARG(stem));
     const mn_parsed_tensor blocks = *t, scales = *s;
@@ -146,65 +205,10 @@ static mn_status read_mxfp4(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
         return bad_shape(&blocks, "U8 [experts, rows, groups, 16]", err);
     if (scales.dtype.id != MN_U8 || scales.n_dim != 3 || memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
         return bad_shape(&scales, "U8 [experts, rows, groups] like its blocks", err);
-    if (s > t)
-        layout_drop(p, s), layout_drop(p, t);
-    else
-        layout_drop(p, t), layout_drop(p, s);
+    drop(s), drop(t);
     if (!both) return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
     mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);
     return status ? status : mxfp4_rows(p, &blocks, &scales, 2, 1, "up_proj", err);
-}
-
-/* ---- F8 with scales: X.weight and X.weight_scale_inv [N/128, K/128], or X.weight_scale (one, or one per row) ---- */
-
-static mn_status f8_blocks(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
-    const int64_t N = t->dim[0], K = t->dim[1], parts = (N + 127) / 128, es = s->dtype.block_bytes;
-    if (t->n_dim != 2 || K % 128)
-        return bad_shape(t, "a matrix with rows of a multiple of 128 elements (F8 in blocks of 128 x 128)", err);
-    if (s->n_dim != 2 || s->dim[0] != parts || s->dim[1] != K / 128)
-        return bad_shape(s, "a scale for each 128 x 128 elements of its weight", err);
-    mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)parts, 2);
-    if (!planes) return mn_fail_memory(err);
-    for (int64_t i = 0; i < parts; i++) {
-        const int64_t rows = N - i * 128 < 128 ? N - i * 128 : 128;
-        planes[2 * i] = from(t, i * 128 * K);
-        planes[2 * i].bytes = (uint64_t)(rows * K);
-        planes[2 * i].dtype = MN_F8_E4M3_128;
-        set_dims(&planes[2 * i], 2, (int64_t[]){rows, K}, (int64_t[]){K, 128});
-        planes[2 * i + 1] = from(s, i * (K / 128) * es);
-        planes[2 * i + 1].bytes = (uint64_t)(K / 128 * es);
-        planes[2 * i + 1].kind = MN_PLANE_SCALE;
-        set_dims(&planes[2 * i + 1], 2, (int64_t[]){1, K / 128}, (int64_t[]){K / 128 * es, es});
-    }
-    mn_dtype_by_id(MN_F8_E4M3_128, &t->dtype);
-    return MN_OK;
-}
-
-static mn_status f8_rows(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
-    const bool one = s->dim[0] == 1 && (s->n_dim == 1 || s->dim[1] == 1);
-    if (t->n_dim != 2 || s->n_dim > 2 || (s->n_dim == 2 && s->dim[1] != 1) || (!one && s->dim[0] != t->dim[0]))
-        return bad_shape(s, "one scale, or one for each row of its weight", err);
-    mn_plane *planes = mn_tensor_planes(p, t, 1, 2);
-    if (!planes) return mn_fail_memory(err);
-    planes[0] = t->plane;
-    planes[1] = from(s, 0);
-    planes[1].kind = MN_PLANE_SCALE;
-    set_dims(&planes[1], 2, (int64_t[]){t->dim[0], 1}, (int64_t[]){one ? 0 : (int64_t)s->dtype.block_bytes, 0});
-    return MN_OK;
-}
-
-/* *again: its scales are taken out of the array. */
-static mn_status read_f8(mn_parsed *p, mn_parsed_tensor *t, bool *again, mn_error *err) {
-    const mn_str stem = stem_of(t->native, "weight");
-    mn_parsed_tensor *s = layout_find(p, stem, "weight_scale_inv");
-    const bool blocks = s != NULL;
-    if (!s) s = layout_find(p, stem, "weight_scale");
-    if (!s) return MN_OK; /* not scaled */
-    if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
-        return bad_shape(s, "scales of F32, BF16 or F16", err);
-    mn_status status = blocks ? f8_blocks(p, t, s, err) : f8_rows(p, t, s, err);
-    if (!status) layout_drop(p, s), *again = true;
-    return status;
 }
 
 /* ---- all ---- */
@@ -216,33 +220,57 @@ static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) 
     return f->fused == FUSED_GPT_OSS && mn_str_ends(t->native, "experts.down_proj");
 }
 
-/* One tensor; *again: the array changed, begin anew. */
-static mn_status read_one(mn_parsed *p, uint64_t i, const struct model_family *f, bool *again, mn_error *err) {
+/* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one without the ".weight". */
+static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts, bool *read,
+                         mn_error *err) {
+    static const char *const endings[] = {"_scale_inv", "_scale"};
+    const mn_str name = p->tensors[i].native;
+    mn_parsed_tensor *s = NULL;
+    for (size_t k = 0; k < MN_COUNT(endings) && !s; k++) s = find(p, x, name, endings[k]);
+    *read = s && s->n_dim;
+    if (*read) {
+        const uint64_t scales = (uint64_t)(s - p->tensors);
+        const mn_status status = f8_read(p, i, s, transposed(&p->tensors[i], facts->family), err);
+        drop(&p->tensors[scales]);
+        return status;
+    }
+    if (p->tensors[i].n_dim > 1 && json_get(facts->config, "quantization_config"))
+        return mn_fail(err, MN_BAD_FILE,
+                       "tensor '%.*s' is %s and has no '%.*s_scale' or '%.*s_scale_inv'; config.json has a "
+                       "quantization_config, expected one of them",
+                       MN_STR_ARG(name), mn_dtype_name(p->tensors[i].dtype.id), MN_STR_ARG(name), MN_STR_ARG(name));
+    return MN_OK; /* plain numbers */
+}
+
+static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts, mn_error *err) {
     static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
+    const struct model_family *f = facts->family;
     mn_parsed_tensor *t = &p->tensors[i];
-    if (t->planes) return MN_OK;
+    if (t->planes || !t->n_dim) return MN_OK;
+    if (t->dtype.id == MN_F8_E4M3 || t->dtype.id == MN_F8_E5M2) {
+        bool read;
+        mn_status status = read_f8(p, x, i, facts, &read, err);
+        if (status || read) return status;
+    }
     if (transposed(t, f)) return transpose(p, t, err);
-    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return *again = true, read_mxfp4(p, t, err);
-    if (t->dtype.id == MN_F8_E4M3 && mn_str_ends(t->native, ".weight")) return read_f8(p, t, again, err);
+    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return read_mxfp4(p, x, t, err);
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);
         if (!mn_str_ends(t->native, ending)) continue;
         mn_status status = k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
-        layout_drop(p, &p->tensors[i]);
-        *again = true;
+        drop(&p->tensors[i]);
         return status;
     }
     return MN_OK;
 }
 
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
-    mn_status status = MN_OK;
-    for (uint64_t i = 0; i < p->n_tensors && !status;) {
-        bool again = false; /* another tensor may be in its place */
-        status = read_one(p, i, facts->family, &again, err);
-        i += !again;
-    }
+    name_index x = {0};
+    mn_status status = index_open(p, &x, err);
+    for (uint64_t i = 0; i < x.n && !status; i++) status = read_one(p, &x, i, facts, err); /* those it adds are read */
+    index_close(p, &x);
+    sweep(p);
     return status;
 }
 

@@ -91,8 +91,9 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
 }
 
 bool tensor_is_ignored(mn_str native) {
-    static const char *const endings[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
-                                          ".input_scale",        ".k_scale",   ".v_scale"};
+    static const char *const endings[] = {
+        "rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".input_scale", ".activation_scale",
+        "_activation_scale",   ".q_scale",   ".k_scale",          ".v_scale",     ".kv_scale"};
     static const char *const towers[] = {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
                                          "model.multi_modal_projector."};
     for (size_t i = 0; i < MN_COUNT(endings); i++)

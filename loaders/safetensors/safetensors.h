@@ -1,6 +1,6 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c (the table), model.c (which files make
  * the model), header.c (one weight file), config.c and rope.c (config.json), families.c (what differs from family to
- * family), names.c (tensor names), layout.c (tensors that are stored otherwise than a graph wants them), json.c (checked
+ * family), names.c (tensor names), layout.c and f8.c (tensors that are stored otherwise than a graph wants them), json.c (checked
  * access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
@@ -44,8 +44,9 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err);
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
 /* The tensor whose name is stem (of len bytes) and ending; NULL = there is none. */
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);
-void layout_drop(mn_parsed *p, const mn_parsed_tensor *t); /* moves the last one into its place */
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out);
+/* f8.c: tensor `at` and its scales s described as one; of gate and up stored as one two, the second appended. s stays where it is. */
+mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed, mn_error *err);
 
 /* ---- config.c ---- */
 /* Reading config.json. After a failure status is set and the functions below do nothing: check once at the end. */

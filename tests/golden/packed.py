@@ -82,9 +82,18 @@ def build(c, pack, rng):
     return packed, plain
 
 
-def compare(what, c, more, pack, seed=1, pad=8):
+SIZES = {"F32": 4, "U32": 4, "BF16": 2, "F16": 2}
+
+
+def as_written(tensors):
+    """In the order of the SafeTensors library: by size of type, then by name. Scales come long before their weights."""
+    return dict(sorted(tensors.items(), key=lambda t: (-SIZES.get(t[1][0], 1), t[0])))
+
+
+def compare(what, c, more, pack, seed=1, pad=8, order=as_written):
     rng = random.Random(seed)
     packed, plain = build(c, pack, rng)
+    packed = order(packed)
     with tempfile.TemporaryDirectory() as folder:
         want = models.logits(MINERVA, models.Model(c, plain).write(folder + "/plain"), PROMPT)
         found = models.logits(MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed", pad), PROMPT)
@@ -216,6 +225,7 @@ def f8_all():
     rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     plain = {"quantization_config": {"quant_method": "fp8"}}
     tensors = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"]}}
+    compare("f8 in blocks of 128, scales behind their weights", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=dict)
     compare("f8 as compressed-tensors", wide, tensors, f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
     compare("f8 of modelopt", wide, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))
     for kind in ("F32", "BF16"):
