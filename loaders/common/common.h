@@ -109,7 +109,7 @@ mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);
 typedef struct {
     const char *id; /* of the plugin and of the format */
     /* g: this format, confidence 0, why it is not ours; set otherwise if it is. */
-    void (*guess)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g);
+    mn_status (*guess)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g);
     const char *why_not;
     mn_status (*open)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
                       mn_error *err);

@@ -19,8 +19,8 @@ static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint3
     if (!files_are_given(files, n, stride)) return MN_INVALID;
     snprintf(g.format, sizeof g.format, "%s", s->kind->id);
     snprintf(g.why, sizeof g.why, "%s", s->kind->why_not);
-    s->kind->guess(s->host, files, n, stride, &g);
-    return mn_out(out, &g);
+    const mn_status status = s->kind->guess(s->host, files, n, stride, &g);
+    return status ? status : mn_out(out, &g);
 }
 
 static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,

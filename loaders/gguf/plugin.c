@@ -2,7 +2,7 @@
 #include "gguf.h"
 #include <string.h>
 
-static void guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
+static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
     (void)host;
     for (uint32_t i = 0; i < n && g->confidence < 100; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
@@ -11,6 +11,7 @@ static void guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_
         else if (gguf_is_ours(f))
             g->confidence = 60, strcpy(g->why, "a file is named .gguf, but does not begin with GGUF");
     }
+    return MN_OK;
 }
 
 static const mn_loader_kind kind = {"gguf", guess, "no GGUF file", gguf_open};

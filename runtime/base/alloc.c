@@ -4,16 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Atomic int64_t fail_after = -1; /* only tests set it */
+static _Atomic int64_t fail_after = -1; /* only tests set these */
+static atomic_bool fail_once, failed;
 
-void mn_alloc_fail_after(int64_t k) { atomic_store(&fail_after, k); }
+static void inject(int64_t k, bool once) {
+    atomic_store(&failed, false);
+    atomic_store(&fail_once, once);
+    atomic_store(&fail_after, k);
+}
+void mn_alloc_fail_after(int64_t k) { inject(k, false); }
+void mn_alloc_fail_once(int64_t k) { inject(k, true); }
+bool mn_alloc_failed(void) { return atomic_load(&failed); }
 
-/* Counts down to 1 and stays there: from then on every allocation fails. */
+/* Counts down to 1 and stays there: from then on every allocation fails, or this one. */
 static bool injected_failure(void) {
     int64_t left = atomic_load_explicit(&fail_after, memory_order_relaxed);
     while (left > 1)
         if (atomic_compare_exchange_weak(&fail_after, &left, left - 1)) return false;
-    return left >= 0;
+    if (left < 0) return false;
+    if (atomic_load(&fail_once)) atomic_store(&fail_after, -1);
+    atomic_store(&failed, true);
+    return true;
 }
 
 /* n * size, at least 1 (so that 0 gives a pointer too); 0 = overflow. Beyond PTRDIFF_MAX no object can exist. */

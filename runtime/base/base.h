@@ -42,6 +42,8 @@ void mn_free(void *ptr); /* all of the above; NULL is fine */
 char *mn_strndup(const char *s, size_t n);
 /* Tests: the k-th allocation from now (1 = the next one) fails, and all after it; < 0 = none. */
 void mn_alloc_fail_after(int64_t k);
+void mn_alloc_fail_once(int64_t k); /* the k-th alone */
+bool mn_alloc_failed(void);         /* since one of these was called: whether it came to that */
 /* Grows *ptr (elements of size bytes, *cap of them) to hold at least want; false = out of memory, nothing changed. */
 bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size);
 

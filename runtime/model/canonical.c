@@ -16,9 +16,11 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
                              uint32_t *n_claims, mn_error *err) {
     mn_text said = {0};
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !st; i++) {
         mn_guess g = {.size = sizeof g};
-        if (loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n, sizeof(mn_file), &g)) continue;
+        mn_status guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n, sizeof(mn_file), &g);
+        if (guessed == MN_OUT_OF_MEMORY) st = mn_fail_memory(err, 0);
+        if (guessed) continue;
         g.format[sizeof g.format - 1] = g.why[sizeof g.why - 1] = 0;
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
                        g.why[0] ? g.why : "not its format");
@@ -28,7 +30,9 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
         claims[at] = (claim){&loaders[i], g.confidence, {0}};
         memcpy(claims[at].format, g.format, sizeof g.format);
     }
-    if (!n)
+    if (st)
+        *n_claims = 0;
+    else if (!n)
         st = mn_fail(err, MN_UNSUPPORTED, "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
     else if (!*n_claims)
         st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path, said.ptr ? said.ptr : "");

@@ -9,7 +9,7 @@ static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool
     mn_error err = MN_ERROR_INIT;
     char *z = mn_strndup(expression.ptr, expression.len);
     FUZZ_CHECK(z);
-    if (fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
+    if (z && fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
         fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, &err), &err) &&
         fuzz_ok(mn_steps_run(&steps, &p, true, &err), &err)) {
         size_t at = 0;

@@ -1,7 +1,9 @@
-/* replay.c -- drives a fuzz target without libFuzzer: replay FILE_OR_FOLDER...
- * Each seed, its prefixes, and mutations of it that are the same every time. A seed called ok-* must be accepted by the target: else
- * it has stopped reaching what it was made for. */
+/* replay.c -- drives a fuzz target without libFuzzer: replay [--every] FILE_OR_FOLDER...
+ * Each seed, its prefixes, and mutations of it that are the same every time; and each that is well while its k-th allocation fails, or
+ * that one and all behind it, for the first k and then ever fewer (--every: for all). A seed called ok-* must be accepted by the target: else it
+ * has stopped reaching what it was made for. */
 #include "fuzz.h"
+#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +48,28 @@ static void run(const uint8_t *data, size_t n) {
     n_runs++;
 }
 
+/* ---- without memory ---- */
+enum { DENSE = 48, SPARSE = 8 };
+static bool every;
+
+static void *allocate(size_t n) { return mn_alloc(n, 1); }
+static cJSON_Hooks ours = {allocate, mn_free};
+
+/* cJSON says no more than "no tree": where its allocations fail as well, files are called damaged. */
+static void starve(const uint8_t *data, size_t n, bool once, bool in_json) {
+    fuzz_only_memory = !in_json;
+    if (in_json) cJSON_InitHooks(&ours);
+    bool failed = true;
+    for (int64_t k = 1; failed; k += every || k < DENSE ? 1 : k / SPARSE) {
+        (once ? mn_alloc_fail_once : mn_alloc_fail_after)(k);
+        run(data, n);
+        failed = mn_alloc_failed();
+        mn_alloc_fail_after(-1);
+    }
+    if (in_json) cJSON_InitHooks(NULL);
+    fuzz_only_memory = false;
+}
+
 static void replay(const char *path, const char *name) {
     char *data = NULL;
     uint64_t n = 0;
@@ -54,11 +78,14 @@ static void replay(const char *path, const char *name) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
+    fuzz_refused = 0;
     run((const uint8_t *)data, n);
+    const bool well = fuzz_accepted && !fuzz_refused;
     if (!strncmp(name, "ok-", 3) && !fuzz_accepted) {
         fprintf(stderr, "%s: the target no longer accepts this seed: %s\n", path, fuzz_said);
         exit(1);
     }
+    for (int how = 0; how < 4 && well; how++) starve((const uint8_t *)data, n, how & 1, how & 2);
     for (uint64_t i = 0; i < PREFIXES && n; i++) run((const uint8_t *)data, (size_t)(n * i / PREFIXES));
     const size_t cap = (size_t)n + 256;
     uint8_t *work = malloc(cap);
@@ -80,6 +107,10 @@ int main(int argc, char **argv) {
     uint32_t n_files = 0;
     if (LLVMFuzzerInitialize) LLVMFuzzerInitialize(&argc, &argv);
     for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--every")) {
+            every = true;
+            continue;
+        }
         struct dirent **list = NULL;
         int n = mn_path_is_dir(argv[i]) ? scandir(argv[i], &list, NULL, alphasort) : -1;
         if (n < 0) {
