@@ -65,7 +65,13 @@ void mn_steps_free(mn_steps *s) {
 }
 
 /* ---- pieces ---- */
-mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, mn_error *err) {
+size_t mn_char_length(const char *s, size_t n) {
+    uint32_t code = 0;
+    return n ? (size_t)MN_MAX(1, mn_utf8_decode(s, n, &code)) : 0;
+}
+
+mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, size_t lead, mn_error *err) {
+    p->lead = lead;
     p->text.len = 0;
     p->text.failed = false;
     mn_text_put(&p->text, text, n);
@@ -181,24 +187,31 @@ static mn_status run_split(const mn_step *step, mn_pieces *p, mn_error *err) {
     return st;
 }
 
-/* ---- steps that rewrite: each appends the new form of s[0..n) to out ---- */
-static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n,
+/* ---- steps that rewrite: each appends the new form of s[0..n) to out. *lead: bytes at the start of s that stem from the text's
+ * first character; then, of what was appended ---- */
+static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n, size_t *lead,
                               mn_error *err) {
     size_t done = 0, from = 0, lo = 0, hi = 0;
+    const size_t leads = *lead;
+    *lead = 0;
     while (from <= n) {
         mn_status st = mn_matcher_next(m, s, n, from, &lo, &hi, err);
         if (st == MN_END) break;
         if (st) return st;
         mn_text_put(out, s + done, lo - done);
+        const size_t mark = out->len;
         bool around = step->left || step->right;
         if (step->left || !around) mn_text_put(out, step->content, step->content_len);
         if (around) mn_text_put(out, s + lo, hi - lo);
         if (step->right) mn_text_put(out, step->content, step->content_len);
+        /* What replaces a match stands where the match's last character stood. */
+        *lead += MN_MIN(lo, leads) - MN_MIN(done, leads) + (around ? lo < leads : hi <= leads) * (out->len - mark);
         done = hi;
         uint32_t code = 0;
         from = hi > lo ? hi : hi + (hi < n ? (size_t)MN_MAX(1, mn_utf8_decode(s + hi, n - hi, &code)) : 1);
     }
     mn_text_put(out, s + done, n - done);
+    *lead += leads - MN_MIN(done, leads);
     return MN_OK;
 }
 
@@ -208,7 +221,7 @@ static bool is_ascii(const char *s, size_t n) {
     return true;
 }
 
-static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size_t n, mn_error *err) {
+static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead, mn_error *err) {
     if (is_ascii(s, n)) return mn_text_put(out, s, n), MN_OK;
     const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)s;
     utf8proc_option_t options = (utf8proc_option_t)step->form;
@@ -219,6 +232,8 @@ static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size
     utf8proc_decompose(u, (utf8proc_ssize_t)n, code, want, options);
     utf8proc_ssize_t bytes = utf8proc_reencode(code, want, options);
     if (bytes > 0) mn_text_put(out, (const char *)code, (size_t)bytes);
+    if (*lead && bytes > 0)
+        *lead = MN_MIN(MN_MAX(*lead, mn_char_length((const char *)code, (size_t)bytes)), (size_t)bytes);
     mn_free(code);
     return bytes < 0 ? mn_fail(err, MN_BAD_INPUT, "normalising the text: %s", utf8proc_errmsg(bytes)) : MN_OK;
 }
@@ -228,20 +243,26 @@ static bool is_mark(uint32_t code, bool nonspacing) {
     return k == UTF8PROC_CATEGORY_MN || (!nonspacing && (k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME));
 }
 
-static void put_by_char(mn_text *out, const mn_step *step, const char *s, size_t n) {
+static void put_char(mn_text *out, const mn_step *step, uint32_t code) {
+    char utf8[4];
+    if (step->kind == MN_STEP_UNMARK && is_mark(code, step->nonspacing)) return;
+    if (step->kind == MN_STEP_LOWER && code == 0x130) { /* the one character that becomes two */
+        mn_text_puts(out, "i\xcc\x87");
+        return;
+    }
+    if (step->kind == MN_STEP_LOWER) code = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+    mn_text_put(out, utf8, (size_t)mn_utf8_encode(code, utf8));
+}
+
+static void put_by_char(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead) {
+    const size_t mark = out->len, leads = *lead;
+    *lead = 0;
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
-        char utf8[4];
         int len = mn_utf8_decode(s + i, n - i, &code);
         i += (size_t)MN_MAX(len, 1);
-        if (len <= 0) continue;
-        if (step->kind == MN_STEP_UNMARK && is_mark(code, step->nonspacing)) continue;
-        if (step->kind == MN_STEP_LOWER && code == 0x130) { /* the one character that becomes two */
-            mn_text_puts(out, "i\xcc\x87");
-            continue;
-        }
-        if (step->kind == MN_STEP_LOWER) code = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
-        mn_text_put(out, utf8, (size_t)mn_utf8_encode(code, utf8));
+        if (len > 0) put_char(out, step, code);
+        if (i <= leads) *lead = out->len - mark;
     }
 }
 
@@ -251,7 +272,7 @@ bool mn_is_space(uint32_t c) {
            k == UTF8PROC_CATEGORY_ZP;
 }
 
-static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_t n) {
+static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead) {
     size_t lo = n, hi = 0;
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
@@ -265,6 +286,7 @@ static void put_stripped(mn_text *out, const mn_step *step, const char *s, size_
     if (!step->left) lo = 0;
     if (!step->right) hi = n;
     if (hi > lo) mn_text_put(out, s + lo, hi - lo);
+    *lead = *lead > lo ? *lead - lo : 0;
 }
 
 /* Printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards, in order: OpenAI's GPT-2, encoder.py. */
@@ -286,9 +308,10 @@ int mn_byte_of_char(uint32_t code) {
     return code == 0x143 ? 0xad : -1;
 }
 
-static void put_bytes(mn_text *out, const char *s, size_t n) {
+static void put_bytes(mn_text *out, const char *s, size_t n, size_t *lead) {
     char chunk[512];
     size_t k = 0;
+    for (size_t i = 0, leads = *lead; i < leads; i++) *lead += mn_byte_char((uint8_t)s[i]) >= 0x80;
     for (size_t i = 0; i < n; i++) {
         k += (size_t)mn_utf8_encode(mn_byte_char((uint8_t)s[i]), chunk + k);
         if (k > sizeof chunk - 4) {
@@ -299,37 +322,48 @@ static void put_bytes(mn_text *out, const char *s, size_t n) {
     mn_text_put(out, chunk, k);
 }
 
-static void put_prepended(mn_text *out, const mn_step *step, const char *s, size_t n, bool at_start) {
+static void put_prepended(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead) {
     bool present = step->unless_present && n >= step->content_len && !memcmp(s, step->content, step->content_len);
-    if (!present && (at_start || !step->only_first)) mn_text_put(out, step->content, step->content_len);
+    if (!present && (*lead || !step->only_first)) {
+        mn_text_put(out, step->content, step->content_len);
+        if (*lead) *lead += step->content_len;
+    }
     mn_text_put(out, s, n);
 }
 
-static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n, bool at_start,
+static void put_mapped(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead) {
+    const size_t mark = out->len;
+    mn_charsmap_put(step->charsmap, out, s, n);
+    if (*lead) *lead = out->failed ? 0 : mn_char_length(out->ptr + mark, out->len - mark);
+}
+
+static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n, size_t *lead,
                          mn_error *err) {
     switch (step->kind) {
-    case MN_STEP_REPLACE: return put_replaced(out, m, step, s, n, err);
-    case MN_STEP_PREPEND: put_prepended(out, step, s, n, at_start); break;
-    case MN_STEP_FORM: return put_form(out, step, s, n, err);
-    case MN_STEP_STRIP: put_stripped(out, step, s, n); break;
-    case MN_STEP_BYTES: put_bytes(out, s, n); break;
+    case MN_STEP_REPLACE: return put_replaced(out, m, step, s, n, lead, err);
+    case MN_STEP_PREPEND: put_prepended(out, step, s, n, lead); break;
+    case MN_STEP_FORM: return put_form(out, step, s, n, lead, err);
+    case MN_STEP_STRIP: put_stripped(out, step, s, n, lead); break;
+    case MN_STEP_BYTES: put_bytes(out, s, n, lead); break;
     case MN_STEP_LOWER:
-    case MN_STEP_UNMARK: put_by_char(out, step, s, n); break;
-    case MN_STEP_CHARSMAP: mn_charsmap_put(step->charsmap, out, s, n); break;
+    case MN_STEP_UNMARK: put_by_char(out, step, s, n, lead); break;
+    case MN_STEP_CHARSMAP: put_mapped(out, step, s, n, lead); break;
     case MN_STEP_SPLIT: break;
     }
     return MN_OK;
 }
 
-static mn_status run_rewrite(const mn_step *step, mn_pieces *p, bool at_start, mn_error *err) {
+static mn_status run_rewrite(const mn_step *step, mn_pieces *p, mn_error *err) {
     mn_matcher m;
     mn_status st = mn_matcher_init(&m, &step->pattern, err);
-    size_t kept = 0;
+    size_t kept = 0, leads = p->lead;
+    p->lead = 0;
     p->spare.len = 0;
     for (size_t i = 0; !st && i < p->n; i++) {
         mn_span s = p->span[i];
-        size_t off = p->spare.len;
-        st = rewrite(&p->spare, &m, step, p->text.ptr + s.off, s.len, at_start && i == 0, err);
+        size_t off = p->spare.len, lead = s.off < leads ? MN_MIN(leads - s.off, s.len) : 0;
+        st = rewrite(&p->spare, &m, step, p->text.ptr + s.off, s.len, &lead, err);
+        if (lead) p->lead = off + lead;
         if (p->spare.len > off) p->span[kept++] = (mn_span){off, p->spare.len - off, false};
     }
     mn_matcher_free(&m);
@@ -342,10 +376,9 @@ static mn_status run_rewrite(const mn_step *step, mn_pieces *p, bool at_start, m
     return MN_OK;
 }
 
-mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, bool at_start, mn_error *err) {
+mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, mn_error *err) {
     mn_status st = MN_OK;
     for (size_t i = 0; !st && i < s->n; i++)
-        st = s->step[i].kind == MN_STEP_SPLIT ? run_split(&s->step[i], p, err)
-                                              : run_rewrite(&s->step[i], p, at_start, err);
+        st = s->step[i].kind == MN_STEP_SPLIT ? run_split(&s->step[i], p, err) : run_rewrite(&s->step[i], p, err);
     return st;
 }

@@ -60,7 +60,7 @@ typedef struct {
     bool invert;                     /* SPLIT: what does not match counts as the match */
     bool left, right;                /* STRIP; REPLACE: the match stays, content goes on its left and right */
     bool nonspacing;                 /* UNMARK: these alone */
-    bool unless_present, only_first; /* PREPEND: not twice; only where the whole text begins */
+    bool unless_present, only_first; /* PREPEND: not twice; only to what stems from the text's first character */
     char *content;
     size_t content_len;
     int form;
@@ -91,11 +91,13 @@ typedef struct {
     mn_text text, spare;
     mn_span *span, *spare_span;
     size_t n, cap, spare_n, spare_cap;
+    size_t lead; /* bytes at the start of text that stem from the first character of the user's text */
 } mn_pieces;
-mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, mn_error *err); /* one span (none if n == 0) */
+/* One span (none if n == 0), and lead as the text stands. */
+mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, size_t lead, mn_error *err);
 void mn_pieces_free(mn_pieces *p);
-/* at_start: the first span begins the user's text. */
-mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, bool at_start, mn_error *err);
+mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, mn_error *err);
+size_t mn_char_length(const char *s, size_t n); /* of the character at s, at most n; 0 if n == 0 */
 
 bool mn_is_space(uint32_t code); /* Unicode's White_Space */
 

@@ -1,6 +1,7 @@
 /* split_pattern.c -- searching: PCRE2 with its compiler where it has one, memmem for literals. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split.h"
+#include "text/split_syntax.h"
 #include <pcre2.h>
 #include <string.h>
 
@@ -13,29 +14,14 @@ static void pattern_release(void *p, void *unused) {
     mn_free(p);
 }
 
-/* Where PCRE2 would accept an expression and mean something else than the expression's author. */
-static const char *foreign_syntax(mn_str e) {
-    for (uint64_t i = 0; i + 1 < e.len; i++) {
-        if (e.ptr[i] == '&' && e.ptr[i + 1] == '&') return "set intersection (&&)";
-        if (e.ptr[i] != '\\') continue;
-        if (e.ptr[i + 1] == 'h' || e.ptr[i + 1] == 'H') return "\\h (a hexadecimal digit there)";
-        i++;
-    }
-    return NULL;
-}
-
-mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_error *err) {
-    memset(out, 0, sizeof *out);
-    const char *foreign = foreign_syntax(e);
-    if (foreign)
-        return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, foreign, MN_STR_ARG(e));
+static mn_status compile(mn_pattern *out, mn_str e, const mn_text *own, const char *where, mn_error *err) {
     pcre2_general_context *general = pcre2_general_context_create(pattern_alloc, pattern_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     int code = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE at = 0;
     if (context)
         out->code =
-            pcre2_compile((PCRE2_SPTR)e.ptr, (PCRE2_SIZE)e.len,
+            pcre2_compile((PCRE2_SPTR)(own->ptr ? own->ptr : ""), (PCRE2_SIZE)own->len,
                           PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
     pcre2_general_context_free(general);
@@ -46,8 +32,22 @@ mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_erro
     if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED) return mn_fail_memory(err, e.len);
     PCRE2_UCHAR text[120] = {0};
     pcre2_get_error_message(code, text, sizeof text);
-    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression, at offset %zu: %s: %.*s", where, (size_t)at,
-                   (char *)text, MN_STR_ARG(e));
+    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression: %s: %.*s", where, (char *)text, MN_STR_ARG(e));
+}
+
+mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_error *err) {
+    memset(out, 0, sizeof *out);
+    mn_text own = {0};
+    const char *problem = mn_pattern_translate(e, &own);
+    mn_status st = MN_OK;
+    if (own.failed)
+        st = mn_fail_memory(err, e.len);
+    else if (problem)
+        st = mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, problem, MN_STR_ARG(e));
+    else
+        st = compile(out, e, &own, where, err);
+    mn_text_free(&own);
+    return st;
 }
 
 mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err) {

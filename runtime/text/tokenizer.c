@@ -139,8 +139,8 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
     return MN_OK;
 }
 
-static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, bool at_start, mn_error *err) {
-    mn_status st = mn_steps_run(&tok->splitter, &e->pieces, at_start, err);
+static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, mn_error *err) {
+    mn_status st = mn_steps_run(&tok->splitter, &e->pieces, err);
     for (size_t i = 0; !st && i < e->pieces.n; i++) {
         mn_span s = e->pieces.span[i];
         st = encode_cached(tok, e, e->pieces.text.ptr + s.off, s.len, err);
@@ -149,15 +149,15 @@ static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, bool at_s
 }
 
 /* Tokens that are matched in normalised text: text is a copy, since pieces are cut from each gap anew. */
-static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_str text, bool at_start, mn_error *err) {
+static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_str text, size_t lead, mn_error *err) {
     mn_status st = MN_OK;
     mn_added_match m;
     for (size_t from = 0; !st && from < text.len;) {
         bool found = mn_added_next(&tok->normalized, text, from, NULL, false, &m);
         size_t gap = (found ? m.lo : (size_t)text.len) - from;
         if (gap) {
-            st = mn_pieces_set(&e->pieces, text.ptr + from, gap, err);
-            if (!st) st = encode_pieces(tok, e, at_start && from == 0, err);
+            st = mn_pieces_set(&e->pieces, text.ptr + from, gap, lead > from ? MN_MIN(lead - from, gap) : 0, err);
+            if (!st) st = encode_pieces(tok, e, err);
         }
         if (!st && found && !mn_ids_put(&e->ids, m.item->id)) st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
         from = found ? m.hi : (size_t)text.len;
@@ -168,14 +168,14 @@ static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_st
 static mn_status encode_gap(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool at_start,
                             mn_error *err) {
     if (!n) return MN_OK;
-    mn_status st = mn_pieces_set(&e->pieces, s, n, err);
-    if (!st) st = mn_steps_run(&tok->normalizer, &e->pieces, at_start, err);
+    mn_status st = mn_pieces_set(&e->pieces, s, n, at_start ? mn_char_length(s, n) : 0, err);
+    if (!st) st = mn_steps_run(&tok->normalizer, &e->pieces, err);
     if (st || !e->pieces.n) return st;
-    if (!tok->normalized.n) return encode_pieces(tok, e, at_start, err);
+    if (!tok->normalized.n) return encode_pieces(tok, e, err);
     mn_span span = e->pieces.span[0];
     char *copy = mn_strndup(e->pieces.text.ptr + span.off, span.len);
     if (!copy) return mn_fail_memory(err, span.len);
-    st = encode_normalized(tok, e, (mn_str){copy, span.len}, at_start, err);
+    st = encode_normalized(tok, e, (mn_str){copy, span.len}, e->pieces.lead, err);
     mn_free(copy);
     return st;
 }

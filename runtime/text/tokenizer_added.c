@@ -58,9 +58,14 @@ void mn_added_free(mn_added_set *s) {
     memset(s, 0, sizeof *s);
 }
 
+/* Unicode's UTS 18, annex C: letters, marks, digits, connectors and joiners; four rows of circled letters are alphabetic. */
 static bool is_word(uint32_t c) {
+    static const uint32_t circled[][2] = {{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NO) || k == UTF8PROC_CATEGORY_PC;
+    if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true;
+    for (size_t i = 0; i < MN_COUNT(circled); i++)
+        if (c >= circled[i][0] && c <= circled[i][1]) return true;
+    return k == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d;
 }
 
 /* The character that ends at hi; its first byte is at the offset returned. */

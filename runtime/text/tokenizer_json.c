@@ -44,8 +44,8 @@ mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name,
 /* What an added token looks like once the normaliser has seen the text it stands in. */
 static mn_status normalized_text(mn_tokenizer *tok, mn_str *text, mn_error *err) {
     mn_pieces p = {0};
-    mn_status st = mn_pieces_set(&p, text->ptr, (size_t)text->len, err);
-    if (!st) st = mn_steps_run(&tok->normalizer, &p, true, err);
+    mn_status st = mn_pieces_set(&p, text->ptr, (size_t)text->len, 0, err);
+    if (!st) st = mn_steps_run(&tok->normalizer, &p, err);
     if (!st && p.n) {
         char *copy = mn_arena_strndup(&tok->vocab.arena, p.text.ptr + p.span[0].off, p.span[0].len);
         *text = (mn_str){copy, p.span[0].len};

@@ -1,12 +1,14 @@
 /* tokenizer_steps.c -- tokenizer.json's "normalizer" and "pre_tokenizer" as lists of primitive steps. */
+#include "text/split_syntax.h"
 #include "text/tokenizer_impl.h"
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #define MAX_DEPTH 16 /* of nested Sequences */
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
-#define WORD_CHAR "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
+#define WORD_CHAR "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}" /* Unicode's UTS 18, C */
 
 static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -121,6 +123,15 @@ mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, 
     return st || !lower ? st : add_plain(out, MN_STEP_LOWER, err);
 }
 
+/* Of Google's NMT: control characters go, what looks like white space is white space. */
+static mn_status add_nmt(mn_steps *out, mn_error *err) {
+    mn_status st = add_rewrite(out, "[\\x{1}-\\x{8}\\x{b}\\x{e}-\\x{1f}\\x{7f}\\x{8f}\\x{9f}]", "", false, err);
+    return st ? st
+              : add_rewrite(out,
+                            "[\\t\\n\\f\\r\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]",
+                            " ", false, err);
+}
+
 static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
     bool lower = flag_of(json, "lowercase", true);
     return mn_steps_add_bert_normalizer(out, flag_of(json, "clean_text", true),
@@ -163,6 +174,7 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
     if (!strcmp(type, "Replace")) return add_replace(out, json, err);
     if (!strcmp(type, "Precompiled")) return add_precompiled(out, json, err);
     if (!strcmp(type, "BertNormalizer")) return add_bert_normalizer(out, json, err);
+    if (!strcmp(type, "Nmt")) return add_nmt(out, err);
     if (!strcmp(type, "Prepend"))
         return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
     return unsupported("normalizer", type, err);
@@ -222,6 +234,27 @@ mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err) {
     return st ? st : add_regex(out, PUNCTUATION, MN_SPLIT_ISOLATED, false, err);
 }
 
+static mn_status add_fixed_length(mn_steps *out, const cJSON *json, mn_error *err) {
+    const cJSON *length = cJSON_GetObjectItemCaseSensitive(json, "length");
+    int32_t n = 5;
+    char regex[32];
+    if (length && (!mn_json_id(length, &n) || n < 1 || n > 65535))
+        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: pre_tokenizer: FixedLength: length: expected 1 to 65535");
+    snprintf(regex, sizeof regex, "[\\s\\S]{1,%d}", n);
+    return add_regex(out, regex, MN_SPLIT_ISOLATED, false, err);
+}
+
+/* A cut wherever the script changes; spaces go with what stands before them, and are dropped in front. */
+static mn_status add_scripts(mn_steps *out, mn_error *err) {
+    mn_text regex = {0};
+    mn_status st = add_regex(out, "\\A[ \\p{sc:Unknown}]+", MN_SPLIT_REMOVED, false, err);
+    mn_pattern_scripts(&regex);
+    if (!st)
+        st = regex.failed ? mn_fail_memory(err, regex.len) : add_regex(out, regex.ptr, MN_SPLIT_ISOLATED, false, err);
+    mn_text_free(&regex);
+    return st;
+}
+
 static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
     const char *type = text_of(json, "type", NULL);
@@ -240,6 +273,8 @@ static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, 
     if (!strcmp(type, "Metaspace")) return add_metaspace(out, json, err);
     if (!strcmp(type, "Punctuation")) return add_punctuation(out, json, err);
     if (!strcmp(type, "BertPreTokenizer")) return mn_steps_add_bert_split(out, err);
+    if (!strcmp(type, "FixedLength")) return add_fixed_length(out, json, err);
+    if (!strcmp(type, "UnicodeScripts")) return add_scripts(out, err);
     if (!strcmp(type, "CharDelimiterSplit")) return add_delimiter(out, json, err);
     if (!strcmp(type, "Whitespace"))
         return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);

@@ -10,8 +10,8 @@ static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool
     char *z = mn_strndup(expression.ptr, expression.len);
     FUZZ_CHECK(z);
     if (z && fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
-        fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, &err), &err) &&
-        fuzz_ok(mn_steps_run(&steps, &p, true, &err), &err)) {
+        fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, mn_char_length(text.ptr, text.len), &err), &err) &&
+        fuzz_ok(mn_steps_run(&steps, &p, &err), &err)) {
         size_t at = 0;
         for (size_t i = 0; i < p.n; i++) {
             FUZZ_CHECK(p.span[i].len && p.span[i].off >= at && p.span[i].off + p.span[i].len <= p.text.len);
