@@ -82,10 +82,12 @@ static bool matters(int64_t layer, int64_t n) {
 static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
     const mn_convert_type *k = p->type;
     const bool value = mn_str_is(rest, "attn_v.weight"), down = begins(rest, "ffn_down");
+    const bool eight = p->hp.n_expert == 8; /* attention is a small part of such a model */
     if (!k->more) return k->dtype;
     if (mn_str_is(rest, p->hp.tied ? "token_embd.weight" : "output.weight")) return k->more;
     if (mn_str_is(rest, "attn_qkv.weight")) return k->qkv;
-    if (value && p->hp.n_expert == 8) return MN_Q8_0;
+    if (eight && (value || mn_str_is(rest, "attn_k.weight"))) return MN_Q8_0;
+    if (eight && mn_str_is(rest, "attn_output.weight")) return MN_Q5_K;
     return (value || down) && matters(layer, p->hp.n_layer) ? k->more : k->dtype;
 }
 

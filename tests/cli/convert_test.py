@@ -138,6 +138,19 @@ def test_types_again():
             equal(f.read(), one)
 
 
+def test_types_mixes():
+    """Which tensors a mix stores in more bits; rows that do not fit 256 fall back in the same places."""
+    with scratch() as folder:
+        source, out = variant(folder, "gpt-oss-mxfp4", "m"), os.path.join(folder, "a.gguf")  # eight experts, rows of 64
+        for kind, base, more in (("q4_k_m", "q5_0", "q8_0"), ("q5_k_m", "q5_1", "q8_0")):
+            convert(source, out, "--type", kind, "--force")
+            types = {t["name"]: t["dtype"] for t in minerva("inspect", out, "--json").json()["tensors"]}
+            equal({types["blk.0." + t + ".weight"] for t in ("attn_k", "attn_v")}, {"q8_0"})
+            equal(types["blk.1.attn_output.weight"], "q5_1")  # q5_k
+            equal([types[t] for t in ("blk.0.attn_q.weight", "token_embd.weight", "output.weight")], [base, base, more])
+            equal([types["blk.%d.ffn_down_exps.weight" % i] for i in range(4)], [base, base, more, more])
+
+
 def test_types_parts():
     """A file of several parts becomes one."""
     with scratch() as folder:
