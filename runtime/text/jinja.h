@@ -4,9 +4,11 @@
  * Every byte of every string knows whether it is template text (0) or user data (1), through all operations, so that the
  * tokeniser can refuse to see special tokens inside user data.
  *
- * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown
- * filters are found when they run; inheritance (extends, block, include, import) is an error. A template that nests
- * too deep, runs too long or makes too much text ends with an error. */
+ * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown filters are found when they run;
+ * inheritance (extends, block, include, import) is an error. Filters that work on each item do so at once, not when the result
+ * is read. Left out: the filters pprint, random, striptags, urlize, wordwrap; bytes (str.encode) and str.translate; attributes of
+ * numbers; \N{name}; that Chinese numerals are isnumeric(). A template that nests too deep, runs too long or makes too
+ * much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"

@@ -144,7 +144,11 @@ bool mn_jslice(mn_jctx *c, mn_jval v, const mn_jval part[3], mn_jval *out) {
         if (!mn_jlist_add(c, l, v.u.l->items[i])) return false;
         if (__builtin_add_overflow(i, step, &i)) break;
     }
-    *out = mn_j_listval(v.type == MN_J_RANGE ? MN_J_LIST : v.type, l);
+    if (v.type == MN_J_RANGE) { // a range again; its items are few enough for its numbers to be small
+        const int64_t *r = v.u.l->range;
+        l->range[0] = r[0] + from * r[2], l->range[1] = r[0] + to * r[2], l->range[2] = r[2] * step;
+    }
+    *out = mn_j_listval(v.type, l);
     return true;
 }
 

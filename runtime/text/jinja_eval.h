@@ -39,6 +39,7 @@ typedef struct mn_jloop {
     mn_jval current, before, after, changed; /* after: MISSING unless looked at early */
     int64_t index0, length, depth0;          /* length: -1 until asked */
     bool decided;                            /* items are those that passed the condition */
+    bool completed;                          /* a pass has reached the body's end */
 } mn_jloop;
 
 typedef enum { MN_FLOW_NEXT, MN_FLOW_BREAK, MN_FLOW_CONTINUE } mn_jflow;
@@ -77,6 +78,7 @@ bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out); /*
 /* the tables */
 const mn_jfunc *mn_jfilter_find(mn_str name);
 const mn_jfunc *mn_jlist_filter_find(mn_str name);
+const mn_jfunc *mn_jweb_filter_find(mn_str name);
 const mn_jfunc *mn_jtest_find(mn_str name);
 const mn_jfunc *mn_jglobal_find(mn_str name);
 const mn_jfunc *mn_jmethod_find(mn_jval v, mn_str name);

@@ -76,7 +76,9 @@ static bool exec_captured(mn_jctx *c, const mn_jnode *n) { // SET_BLOCK and FILT
     mn_jval text, v;
     if (!capture(c, mn_jscope_new(c, c->scope), n->body, &text)) return false;
     if (!filtered(c, n->kind == MN_N_SET_BLOCK ? n->b : n->a, text, &v)) return false;
-    return n->kind == MN_N_SET_BLOCK ? mn_jassign(c, n->a, v) : mn_jput(c, c->out, v);
+    if (n->kind == MN_N_SET_BLOCK) return mn_jassign(c, n->a, v);
+    if (v.type != MN_J_STR) return mn_jfail(c, "a filter block must make text, not %s", mn_jtype_name(v));
+    return mn_jput(c, c->out, v);
 }
 
 static bool exec_macro(mn_jctx *c, const mn_jnode *n) {

@@ -141,6 +141,9 @@ static bool parse_call_arg(mn_jparser *p, mn_jnode *n) {
         mn_jnode *kw = mn_jnode_new(p, MN_N_KEYWORD);
         if (!kw) return false;
         kw->name = p->t->text;
+        for (size_t i = 0; i < n->kw.n; i++)
+            if (mn_str_eq(n->kw.items[i]->name, kw->name))
+                return mn_jfail(p->c, "keyword '%.*s' given twice", MN_STR_ARG(kw->name));
         p->t += 2;
         return (kw->a = mn_jparse_expr(p, true)) && mn_jnodes_add(p, &n->kw, kw);
     }

@@ -131,16 +131,17 @@ static bool f_indent(ARGS) {
 static bool f_truncate(ARGS) {
     (void)all;
     mn_jstr s, end = {"...", NULL, 3, 0, false};
-    int64_t length, leeway;
+    int64_t length, leeway, n;
     mn_jval lee = arg[3].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[3];
-    if (!mn_jarg_str(c, "truncate", self, &s) || !mn_jarg_int(c, "length", arg[0], 255, &length) ||
+    if (!mn_jlength(c, self, &n) || !mn_jarg_int(c, "length", arg[0], 255, &length) ||
         !mn_jarg_int(c, "leeway", lee, 5, &leeway))
         return false;
     if (arg[2].type != MN_J_MISSING && !mn_jarg_str(c, "end", arg[2], &end)) return false;
     int64_t tail = (int64_t)mn_jchars(end);
     if (length < tail || leeway < 0) return mn_jfail(c, "truncate: length or leeway too small");
-    if (length > (int64_t)MN_J_OUTPUT || leeway > (int64_t)MN_J_OUTPUT || (int64_t)mn_jchars(s) <= length + leeway)
-        return *out = self, true;
+    if (length > (int64_t)MN_J_OUTPUT || leeway > (int64_t)MN_J_OUTPUT || n <= length + leeway)
+        return *out = self, true; // whatever has a length
+    if (!mn_jarg_str(c, "truncate", self, &s)) return false;
     mn_jbuf b = {0};
     mn_jstr cut = mn_jstr_slice(s, 0, mn_joffset(s, (size_t)(length - tail))), space = {" ", NULL, 1, 0, false};
     size_t at = mn_jtruth(arg[1]) ? SIZE_MAX : mn_jrfind(c, cut, space, cut.len);
@@ -157,7 +158,7 @@ static bool f_wordcount(ARGS) {
     if (!mn_jstr_of(c, self, &s) || !mn_jcharge(c, s.len / 16)) return false;
     for (size_t at = 0; at < s.len;) {
         at += mn_jchar(s, at, &u);
-        bool word = u == '_' || mn_jcode_alpha(u) || mn_jcode_digit(u);
+        bool word = u == '_' || mn_jcode_alpha(u) || mn_jcode_numeric(u);
         n += word && !inside;
         inside = word;
     }
@@ -316,5 +317,6 @@ static const mn_jfunc filters[] = {
 
 const mn_jfunc *mn_jfilter_find(mn_str name) {
     const mn_jfunc *f = mn_jfunc_in(filters, MN_COUNT(filters), name);
-    return f ? f : mn_jlist_filter_find(name);
+    if (!f) f = mn_jlist_filter_find(name);
+    return f ? f : mn_jweb_filter_find(name);
 }

@@ -40,21 +40,23 @@ static bool merge_sort(mn_jctx *c, keyed *a, size_t n, bool reverse) {
     return true;
 }
 
-/* Keys of a "a,b" attribute list are lists of values. */
+/* A list of values, of one attribute or of "a,b": equal values are then never asked for their order. */
 static bool multi_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitive, mn_jval *out) {
     mn_jval paths, key;
     mn_jstr comma = {",", NULL, 1, 0, false};
-    if (path.type != MN_J_STR || mn_jfind(*path.u.s, comma, 0) == SIZE_MAX)
-        return sort_key(c, item, path, case_sensitive, out);
-    mn_jlist *l = mn_jlist_new(c, 0);
-    if (!l || !mn_jsplit(c, *path.u.s, &comma, -1, false, &paths)) return false;
+    mn_jlist *l = mn_jlist_new(c, 1);
+    if (!l) return false;
+    *out = mn_j_listval(MN_J_LIST, l);
+    if (path.type != MN_J_STR) return sort_key(c, item, path, case_sensitive, &key) && mn_jlist_add(c, l, key);
+    if (!mn_jsplit(c, *path.u.s, &comma, -1, false, &paths)) return false;
     for (size_t i = 0; i < paths.u.l->n; i++)
         if (!sort_key(c, item, paths.u.l->items[i], case_sensitive, &key) || !mn_jlist_add(c, l, key)) return false;
     *out = mn_j_listval(MN_J_LIST, l);
     return true;
 }
 
-static bool sorted(mn_jctx *c, mn_jval v, mn_jval path, bool case_sensitive, bool reverse, keyed **out, size_t *n) {
+static bool sorted(mn_jctx *c, mn_jval v, mn_jval path, bool case_sensitive, bool reverse, bool by_list, keyed **out,
+                   size_t *n) {
     mn_jlist *l;
     if (!mn_jiterate(c, v, &l)) return false;
     keyed *a = *out = mn_jalloc(c, l->n, sizeof *a);
@@ -62,7 +64,7 @@ static bool sorted(mn_jctx *c, mn_jval v, mn_jval path, bool case_sensitive, boo
     *n = l->n;
     for (size_t i = 0; i < l->n; i++) {
         a[i].item = l->items[i];
-        if (!multi_key(c, l->items[i], path, case_sensitive, &a[i].key)) return false;
+        if (!(by_list ? multi_key : sort_key)(c, l->items[i], path, case_sensitive, &a[i].key)) return false;
     }
     return merge_sort(c, a, *n, reverse);
 }
@@ -80,7 +82,7 @@ static bool f_sort(ARGS) { // reverse case_sensitive attribute
     (void)all;
     keyed *a;
     size_t n;
-    return sorted(c, self, arg[2], mn_jtruth(arg[1]), mn_jtruth(arg[0]), &a, &n) && as_list(c, a, n, out);
+    return sorted(c, self, arg[2], mn_jtruth(arg[1]), mn_jtruth(arg[0]), true, &a, &n) && as_list(c, a, n, out);
 }
 
 static bool f_dictsort(ARGS) { // case_sensitive by reverse
@@ -100,7 +102,8 @@ static bool f_dictsort(ARGS) { // case_sensitive by reverse
     if (self.type != MN_J_DICT)
         return mn_jneed_defined(c, self) && mn_jfail(c, "dictsort: a dict is required, not %s", mn_jtype_name(self));
     return mn_jinvoke(c, mn_jmethod_find(self, mn_str_of("items")), self, &none, &items) &&
-           sorted(c, items, mn_j_int(by_value), mn_jtruth(arg[0]), mn_jtruth(arg[2]), &a, &n) && as_list(c, a, n, out);
+           sorted(c, items, mn_j_int(by_value), mn_jtruth(arg[0]), mn_jtruth(arg[2]), false, &a, &n) &&
+           as_list(c, a, n, out);
 }
 
 static bool f_groupby(ARGS) { // attribute default case_sensitive
@@ -270,21 +273,21 @@ static bool add_filled(mn_jctx *c, mn_jlist *rows, mn_jlist *row, size_t fill, m
     return mn_jlist_add(c, rows, mn_j_listval(MN_J_LIST, row));
 }
 
+/* As Jinja2 counts: a row is given when the next item comes and it is full, so that 0 gives an empty one first. */
 static bool f_batch(ARGS) { // linecount fill_with
     (void)all;
-    mn_jlist *l, *rows = mn_jlist_new(c, 0), *row = NULL;
+    mn_jlist *l, *rows = mn_jlist_new(c, 0), *row = mn_jlist_new(c, 0);
     int64_t size;
-    if (!rows || !mn_jarg_int(c, "linecount", arg[0], 1, &size) || !mn_jiterate(c, self, &l)) return false;
-    if (size < 1) return mn_jfail(c, "batch: linecount must be positive");
+    if (!rows || !row || !mn_jarg_int(c, "linecount", arg[0], 1, &size) || !mn_jiterate(c, self, &l)) return false;
     bool fill = arg[1].type != MN_J_MISSING && arg[1].type != MN_J_NONE;
     for (size_t i = 0; i < l->n; i++) {
-        if (!row && !(row = mn_jlist_new(c, 0))) return false;
+        if ((int64_t)row->n == size &&
+            (!mn_jlist_add(c, rows, mn_j_listval(MN_J_LIST, row)) || !(row = mn_jlist_new(c, 0))))
+            return false;
         if (!mn_jlist_add(c, row, l->items[i])) return false;
-        bool full = (int64_t)row->n >= size, end = i + 1 == l->n;
-        if (!full && !end) continue;
-        if (!add_filled(c, rows, row, fill && !full ? (size_t)(size - (int64_t)row->n) : 0, arg[1])) return false;
-        row = NULL;
     }
+    size_t lacks = fill && (int64_t)row->n < size ? (size_t)size - row->n : 0;
+    if (row->n && !add_filled(c, rows, row, lacks, arg[1])) return false;
     *out = mn_j_listval(MN_J_ITER, rows);
     return true;
 }
@@ -335,6 +338,8 @@ static bool f_map(ARGS) {
         rest = (mn_jargs){all->pos + 1, all->n_pos - 1, all->kw, all->n_kw};
     } else if (!path)
         return mn_jfail(c, "map requires a filter argument");
+    else if (all->n_kw > 1u + (otherwise != NULL))
+        return mn_jfail(c, "map: unexpected argument beside attribute and default");
     if (!mapped || !items_or_none(c, self, &l) || !mn_jenter(c)) return false;
     for (size_t i = 0; i < l->n; i++) {
         if (!(f ? mn_jinvoke(c, f, l->items[i], &rest, &v) : mn_jpath(c, l->items[i], *path, &v))) return false;

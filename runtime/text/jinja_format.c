@@ -6,8 +6,8 @@
 #include <string.h>
 
 typedef struct {
-    char align, sign, type, fill[5];
-    bool alt, zero, comma;
+    char align, sign, type, group, fill[5]; /* group: ',' or '_' between thousands */
+    bool alt, zero;
     int64_t width, precision; /* -1: none */
 } spec;
 
@@ -18,12 +18,12 @@ static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     return true;
 }
 
-static void group_thousands(char *text, size_t size) {
+static void group_thousands(char *text, size_t size, char by) {
     size_t start = strspn(text, "-+ "), digits = strspn(text + start, "0123456789"), len = strlen(text);
     for (size_t i = digits; i > 3; i -= 3) {
         if (len + 2 > size) return;
         memmove(text + start + i - 2, text + start + i - 3, len - (start + i - 3) + 1);
-        text[start + i - 3] = ',';
+        text[start + i - 3] = by;
         len++;
     }
 }
@@ -68,13 +68,14 @@ static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t 
         negative = signbit(f) && !isnan(f);
         int precision = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
         if (s->type == '%') f *= 100;
-        char fmt[8] = {'%', '.', '*', s->type == '%' ? 'f' : s->type, 0};
-        int n = snprintf(digits, sizeof digits, fmt, precision, fabs(f));
+        char type = s->type == '%' ? 'f' : s->type, fmt[8] = {'%', '#', '.', '*', type, 0},
+             plain[8] = {'%', '.', '*', type, 0};
+        int n = snprintf(digits, sizeof digits, s->alt ? fmt : plain, precision, fabs(f));
         if (n < 0 || (size_t)n + 2 > sizeof digits) return mn_jfail(c, "formatted number too long");
         if (s->type == '%') strcat(digits, "%");
     }
     snprintf(out, size, "%s%s", negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "", digits);
-    if (s->comma) group_thousands(out, size);
+    if (s->group) group_thousands(out, size, s->group);
     return true;
 }
 
@@ -93,6 +94,23 @@ static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char a
     if (s->precision >= 0) text = mn_jstr_slice(text, 0, mn_joffset(text, (size_t)s->precision));
     return mn_jpad(c, b, text, s->width, s->align ? s->align : align,
                    (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
+}
+
+/* repr() with escapes for all that is not ASCII. */
+static bool put_ascii(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+    mn_jbuf text = {0};
+    char esc[16];
+    uint32_t u;
+    if (!mn_jput_repr(c, &text, v)) return false;
+    mn_jstr s = mn_jbuf_str(&text);
+    for (size_t at = 0, n; at < s.len; at += n) {
+        n = mn_jchar(s, at, &u);
+        snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
+        if (!(u < 0x80 ? mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n))
+                       : mn_jbuf_puts(c, b, esc, mn_jstr_mark(s, at))))
+            return false;
+    }
+    return true;
 }
 
 /* ---- % ---- */
@@ -124,8 +142,8 @@ static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jv
 
 static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
     mn_jbuf text = {0};
-    if (s->type == 'r' || s->type == 'a')
-        return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
+    if (s->type == 'r') return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
+    if (s->type == 'a') return put_ascii(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
     if (s->type == 's') {
         mn_jstr str;
         return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
@@ -144,6 +162,15 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
     return put_number(c, b, s, v);
 }
 
+/* A number, or * for one of the arguments. */
+static bool read_size(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, int64_t *out) {
+    mn_jval v;
+    if (*at >= f.len || f.ptr[*at] != '*') return read_number(c, f, at, out);
+    ++*at;
+    if (!next_arg(c, a, &v) || !mn_jarg_int(c, "a width given by *", v, 0, out)) return false;
+    return (*out > -10000 && *out < 10000) || mn_jfail(c, "number in a format is too large");
+}
+
 static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_args *a) {
     spec s = {.width = 0, .precision = -1, .fill = " "};
     mn_jval v = mn_j_of(MN_J_MISSING);
@@ -155,8 +182,9 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
         if (ch == '-') s.align = '<';
         if (ch == '+' || (ch == ' ' && !s.sign)) s.sign = ch;
     }
-    if (!read_number(c, f, at, &s.width)) return false;
-    if (*at < f.len && f.ptr[*at] == '.' && (++*at, !read_number(c, f, at, &s.precision))) return false;
+    if (!read_size(c, f, at, a, &s.width)) return false;
+    if (s.width < 0) s.align = '<', s.width = -s.width;
+    if (*at < f.len && f.ptr[*at] == '.' && (++*at, !read_size(c, f, at, a, &s.precision))) return false;
     while (*at < f.len && strchr("hlL", f.ptr[*at]) && f.ptr[*at]) ++*at;
     if (*at >= f.len) return mn_jfail(c, "incomplete format");
     s.type = f.ptr[(*at)++];
@@ -200,7 +228,7 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     if (at < f.len && f.ptr[at] == '#') s->alt = true, at++;
     if (at < f.len && f.ptr[at] == '0') s->zero = !s->align, at++;
     if (!read_number(c, f, &at, &s->width)) return false;
-    if (at < f.len && f.ptr[at] == ',') s->comma = true, at++;
+    if (at < f.len && (f.ptr[at] == ',' || f.ptr[at] == '_')) s->group = f.ptr[at++];
     if (at < f.len && f.ptr[at] == '.' && (at++, !read_number(c, f, &at, &s->precision))) return false;
     if (at < f.len) s->type = f.ptr[at++];
     return at == f.len || mn_jfail(c, "invalid format specifier '%.*s'", MN_STR_ARG(((mn_str){f.ptr, f.len})));
@@ -212,26 +240,34 @@ static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jst
     mn_jstr str;
     if (!read_spec(c, spec_text, &s)) return false;
     if (conversion == 'r') return mn_jput_repr(c, &text, v) && put_text(c, b, &s, mn_jbuf_str(&text), '<');
+    if (conversion == 'a') return put_ascii(c, &text, v) && put_text(c, b, &s, mn_jbuf_str(&text), '<');
+    if (conversion && conversion != 's') return mn_jfail(c, "unknown conversion '%c'", conversion);
+    if (!conversion && spec_text.len && v.type != MN_J_STR && !mn_j_is_number(v))
+        return mn_jfail(c, "a format specification does not fit '%s'", mn_jtype_name(v));
     if (conversion || !mn_j_is_number(v) || !spec_text.len || (v.type == MN_J_FLOAT && !s.type && s.precision < 0)) {
         if (s.type && s.type != 's') return mn_jfail(c, "format code '%c' does not fit '%s'", s.type, mn_jtype_name(v));
         return mn_jstr_of(c, v, &str) && put_text(c, b, &s, str, mn_j_is_number(v) ? '>' : '<');
     }
-    if (!s.type) s.type = v.type == MN_J_FLOAT ? 'g' : 'd';
+    if (!s.type || s.type == 'n') s.type = v.type == MN_J_FLOAT ? 'g' : 'd';
+    if (s.type == 'c' && v.type != MN_J_FLOAT && !s.group && s.precision < 0) return put_conversion(c, b, &s, v);
     if (!strchr(v.type == MN_J_FLOAT ? "eEfFgG%" : "dboxXeEfFgG%", s.type))
         return mn_jfail(c, "unknown format code '%c'", s.type);
     return put_number(c, b, &s, v);
 }
 
 /* name, 0, "", with .attribute and [key] after it */
-static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, size_t *auto_next, mn_jval *out) {
+static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t *auto_next, mn_jval *out) {
     size_t len = 0;
     while (len < name.len && name.ptr[len] != '.' && name.ptr[len] != '[') len++;
     mn_str head = {name.ptr, len};
     int64_t index = -1;
-    if (!len)
-        index = (int64_t)(*auto_next)++;
-    else if (!mn_parse_i64(head, &index))
-        index = -1;
+    bool numbered = len && mn_parse_i64(head, &index);
+    if (numbered ? *auto_next > 0 : !len && *auto_next < 0)
+        return mn_jfail(c, "fields with numbers and fields without in one format");
+    if (numbered)
+        *auto_next = -1;
+    else
+        index = len ? -1 : (*auto_next)++;
     bool found = index >= 0 && (uint64_t)index < args->n_pos;
     if (found) *out = args->pos[index];
     for (size_t i = 0; !found && index < 0 && i < args->n_kw; i++)
@@ -250,39 +286,68 @@ static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, size_t *
         if (!(dot ? mn_jattr(c, v, piece, out) : mn_jitem(c, v, key, out))) return false;
         if (!dot) len++;
     }
-    return mn_jneed_defined(c, *out);
+    return true;
+}
+
+/* Where the field that begins at `at` ends: its own brace, not one of a field within. */
+static size_t field_end(mn_jstr f, size_t at) {
+    size_t depth = 0;
+    for (; at < f.len; at++) {
+        depth += f.ptr[at] == '{';
+        if (f.ptr[at] == '}' && !--depth) return at;
+    }
+    return SIZE_MAX;
+}
+
+/* auto_next: the number of the next field without one; -1 = fields have numbers. */
+static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args, int64_t *auto_next, int nested);
+
+static bool put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args, int64_t *auto_next, int nested) {
+    mn_jstr spec_text = {"", NULL, 0, 0, false};
+    mn_jbuf spec_out = {0};
+    mn_jval v;
+    char conversion = 0;
+    const char *colon = field.len ? memchr(field.ptr, ':', field.len) : NULL;
+    if (colon) {
+        spec_text = mn_jstr_slice(field, (size_t)(colon - field.ptr) + 1, field.len);
+        field.len = (size_t)(colon - field.ptr);
+    }
+    if (field.len >= 2 && field.ptr[field.len - 2] == '!') {
+        conversion = field.ptr[field.len - 1];
+        field.len -= 2;
+    }
+    if (!field_value(c, field, args, auto_next, &v)) return false;
+    if (spec_text.len && memchr(spec_text.ptr, '{', spec_text.len)) {
+        if (nested) return mn_jfail(c, "format fields are nested too deep");
+        if (!format_into(c, &spec_out, spec_text, args, auto_next, 1)) return false;
+        spec_text = mn_jbuf_str(&spec_out);
+    }
+    return put_field(c, b, v, conversion, spec_text);
+}
+
+static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args, int64_t *auto_next, int nested) {
+    for (size_t at = 0; at < f.len;) {
+        size_t to = at;
+        while (to < f.len && f.ptr[to] != '{' && f.ptr[to] != '}') to++;
+        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, mn_jstr_slice(f, at, to))) return false;
+        at = to;
+        if (at >= f.len) break;
+        if (at + 1 < f.len && f.ptr[at + 1] == f.ptr[at]) {
+            if (!mn_jbuf_put(c, b, mn_jstr_slice(f, at, at + 1))) return false;
+            at += 2;
+            continue;
+        }
+        size_t end = f.ptr[at] == '{' ? field_end(f, at) : SIZE_MAX;
+        if (end == SIZE_MAX) return mn_jfail(c, "single '%c' in a format string", f.ptr[at]);
+        if (!mn_jcharge(c, end - at) || !put_one(c, b, mn_jstr_slice(f, at + 1, end), args, auto_next, nested))
+            return false;
+        at = end + 1;
+    }
+    return true;
 }
 
 bool mn_jformat(mn_jctx *c, mn_jstr f, const mn_jargs *args, mn_jval *out) {
     mn_jbuf b = {0};
-    size_t auto_next = 0, at = 0;
-    while (at < f.len) {
-        size_t to = at;
-        while (to < f.len && f.ptr[to] != '{' && f.ptr[to] != '}') to++;
-        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, &b, mn_jstr_slice(f, at, to))) return false;
-        at = to;
-        if (at >= f.len) break;
-        if (at + 1 < f.len && f.ptr[at + 1] == f.ptr[at]) {
-            if (!mn_jbuf_put(c, &b, mn_jstr_slice(f, at, at + 1))) return false;
-            at += 2;
-            continue;
-        }
-        const char *end = memchr(f.ptr + at, '}', f.len - at);
-        if (!end || f.ptr[at] == '}') return mn_jfail(c, "single '%c' in a format string", f.ptr[at]);
-        mn_jstr field = mn_jstr_slice(f, at + 1, (size_t)(end - f.ptr)), spec_text = {"", NULL, 0, 0, false};
-        at = (size_t)(end - f.ptr) + 1;
-        const char *colon = field.len ? memchr(field.ptr, ':', field.len) : NULL;
-        if (colon) {
-            spec_text = mn_jstr_slice(field, (size_t)(colon - field.ptr) + 1, field.len);
-            field.len = (size_t)(colon - field.ptr);
-        }
-        char conversion = 0;
-        if (field.len >= 2 && field.ptr[field.len - 2] == '!') {
-            conversion = field.ptr[field.len - 1];
-            field.len -= 2;
-        }
-        mn_jval v;
-        if (!field_value(c, field, args, &auto_next, &v) || !put_field(c, &b, v, conversion, spec_text)) return false;
-    }
-    return mn_jbuf_value(c, &b, out);
+    int64_t auto_next = 0;
+    return format_into(c, &b, f, args, &auto_next, 0) && mn_jbuf_value(c, &b, out);
 }

@@ -66,6 +66,7 @@ static bool run_loop(mn_jctx *c, mn_jloop *loop) {
         bool ok = mn_jscope_set(c, scope, mn_str_of("loop"), self) && mn_jassign(c, loop->node->a, loop->current) &&
                   mn_jexec(c, loop->node->body, &flow);
         c->scope = outer;
+        loop->completed |= flow == MN_FLOW_NEXT;
         if (!ok || flow == MN_FLOW_BREAK) return ok;
     }
 }
@@ -78,7 +79,7 @@ static bool run_for(mn_jctx *c, const mn_jnode *n, mn_jscope *around, mn_jval ov
     if (!mn_jiterate(c, over, &loop->items)) return false;
     if (!n->c && over.type != MN_J_ITER) loop->length = (int64_t)loop->items->n;
     if (!run_loop(c, loop)) return false;
-    if (loop->index0 >= 0 || !n->d) return true;
+    if (loop->completed || !n->d) return true; // as Jinja2: also after a pass that break or continue cut short
     mn_jscope *outer = c->scope;
     if (!(c->scope = mn_jscope_new(c, around))) return c->scope = outer, false;
     bool ok = mn_jexec(c, n->d, &flow);

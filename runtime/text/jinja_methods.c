@@ -2,6 +2,7 @@
  * in Jinja2's immutable sandbox. */
 #include "text/jinja_eval.h"
 #include "text/jinja_text.h"
+#include <math.h>
 #include <string.h>
 
 #define ARGS mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out
@@ -62,19 +63,6 @@ static bool affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
     *yes = w.len <= s.len && (!w.len || !memcmp(end ? s.ptr + s.len - w.len : s.ptr, w.ptr, w.len));
     return true;
 }
-static bool with_bool(bool ok, bool yes, mn_jval *out) { return *out = mn_j_bool(yes), ok; }
-static bool m_startswith(ARGS) {
-    (void)all;
-    bool yes = false;
-    bool ok = affix(c, *self.u.s, arg[0], false, &yes);
-    return with_bool(ok, yes, out);
-}
-static bool m_endswith(ARGS) {
-    (void)all;
-    bool yes = false;
-    bool ok = affix(c, *self.u.s, arg[0], true, &yes);
-    return with_bool(ok, yes, out);
-}
 
 static bool m_upper(ARGS) {
     UNUSED_ARGS;
@@ -125,6 +113,22 @@ static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int
     size_t at = mn_joffset(s, (size_t)from);
     *part = mn_jstr_slice(s, at, at + mn_joffset(mn_jstr_slice(s, at, s.len), (size_t)(to - from)));
     return true;
+}
+
+static bool affix_in_window(mn_jctx *c, mn_jval self, const mn_jval *arg, bool end, mn_jval *out) {
+    mn_jstr part = *self.u.s;
+    int64_t base;
+    bool yes = false;
+    if (!window(c, *self.u.s, arg, &part, &base) || !affix(c, part, arg[0], end, &yes)) return false;
+    return *out = mn_j_bool(yes && base >= 0), true;
+}
+static bool m_startswith(ARGS) {
+    (void)all;
+    return affix_in_window(c, self, arg, false, out);
+}
+static bool m_endswith(ARGS) {
+    (void)all;
+    return affix_in_window(c, self, arg, true, out);
 }
 
 static bool find(mn_jctx *c, mn_jval self, const mn_jval *arg, bool last, bool must, mn_jval *out) {
@@ -191,10 +195,18 @@ static bool all_chars(mn_jctx *c, mn_jval self, bool (*pass)(uint32_t), bool (*f
     }
     return *out = mn_j_bool(any && yes), true;
 }
-static bool alnum(uint32_t u) { return mn_jcode_alpha(u) || mn_jcode_digit(u); }
+static bool alnum(uint32_t u) { return mn_jcode_alpha(u) || mn_jcode_numeric(u); }
+static bool m_isdecimal(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_decimal, NULL, out);
+}
 static bool m_isdigit(ARGS) {
     UNUSED_ARGS;
     return all_chars(c, self, mn_jcode_digit, NULL, out);
+}
+static bool m_isnumeric(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_numeric, NULL, out);
 }
 static bool m_isalpha(ARGS) {
     UNUSED_ARGS;
@@ -215,6 +227,46 @@ static bool m_isupper(ARGS) {
 static bool m_islower(ARGS) {
     UNUSED_ARGS;
     return all_chars(c, self, mn_jcode_lower, mn_jcode_upper, out);
+}
+
+/* Those that are true of an empty string. */
+static bool m_isascii(ARGS) {
+    UNUSED_ARGS;
+    bool yes = true;
+    for (size_t i = 0; yes && i < self.u.s->len; i++) yes = (uint8_t)self.u.s->ptr[i] < 0x80;
+    return *out = mn_j_bool(yes), mn_jcharge(c, self.u.s->len / 64);
+}
+static bool m_isprintable(ARGS) {
+    UNUSED_ARGS;
+    return all_chars(c, self, mn_jcode_print, NULL, out) && (out->u.b |= !self.u.s->len, true);
+}
+
+static bool m_isidentifier(ARGS) {
+    UNUSED_ARGS;
+    bool yes = self.u.s->len > 0;
+    uint32_t u;
+    if (!mn_jcharge(c, self.u.s->len / 16)) return false;
+    for (size_t at = 0; yes && at < self.u.s->len;) {
+        bool first = !at;
+        at += mn_jchar(*self.u.s, at, &u);
+        yes = u == '_' || mn_jcode_alpha(u) || (!first && mn_jcode_decimal(u));
+    }
+    return *out = mn_j_bool(yes), true;
+}
+
+static bool m_istitle(ARGS) {
+    UNUSED_ARGS;
+    bool any = false, yes = true, inside = false;
+    uint32_t u;
+    if (!mn_jcharge(c, self.u.s->len / 16)) return false;
+    for (size_t at = 0; yes && at < self.u.s->len;) {
+        at += mn_jchar(*self.u.s, at, &u);
+        bool lower = mn_jcode_lower(u), cased = lower || mn_jcode_upper(u) || mn_jcode_title(u);
+        if (cased) yes = lower == inside;
+        any |= cased;
+        inside = cased;
+    }
+    return *out = mn_j_bool(any && yes), true;
 }
 
 static bool pad(mn_jctx *c, mn_jval self, const mn_jval *arg, char align, mn_jval *out) {
@@ -296,6 +348,27 @@ static bool m_rpartition(ARGS) {
     return partition(c, self, arg[0], true, out);
 }
 
+static bool m_casefold(ARGS) {
+    UNUSED_ARGS;
+    return mn_jcase_of(c, *self.u.s, MN_J_FOLD, out);
+}
+
+static bool m_expandtabs(ARGS) {
+    (void)all;
+    mn_jbuf b = {0};
+    int64_t size, column = 0;
+    uint32_t u;
+    if (!mn_jarg_int(c, "tabsize", arg[0], 8, &size) || !mn_jcharge(c, self.u.s->len / 16)) return false;
+    for (size_t at = 0, n; at < self.u.s->len; at += n) {
+        n = mn_jchar(*self.u.s, at, &u);
+        int64_t fill = size > 0 ? size - column % size : 0;
+        if (u == '\t' ? !mn_jbuf_fill(c, &b, ' ', fill) : !mn_jbuf_put(c, &b, mn_jstr_slice(*self.u.s, at, at + n)))
+            return false;
+        column = u == '\n' || u == '\r' ? 0 : column + (u == '\t' ? fill : 1);
+    }
+    return mn_jbuf_value(c, &b, out);
+}
+
 /* ---- dicts ---- */
 
 static bool view(mn_jctx *c, mn_jval self, int what, mn_jval *out) { // 0 keys, 1 values, 2 items
@@ -344,27 +417,28 @@ static bool m_copy(ARGS) {
 
 /* ---- lists ---- */
 
-static bool list_count(mn_jctx *c, mn_jval self, mn_jval item, bool first, int64_t *n) {
-    *n = first ? -1 : 0;
-    for (size_t i = 0; i < self.u.l->n; i++) {
-        bool equal;
-        if (!mn_jcharge(c, 1) || !mn_jequal(c, self.u.l->items[i], item, &equal)) return false;
-        if (equal && first) return *n = (int64_t)i, true;
-        *n += equal;
-    }
-    return true;
-}
 static bool m_list_count(ARGS) {
     (void)all;
-    int64_t n;
-    return list_count(c, self, arg[0], false, &n) && (*out = mn_j_int(n), true);
+    int64_t n = 0;
+    for (size_t i = 0; i < self.u.l->n; i++) {
+        bool equal;
+        if (!mn_jcharge(c, 1) || !mn_jequal(c, self.u.l->items[i], arg[0], &equal)) return false;
+        n += equal;
+    }
+    return *out = mn_j_int(n), true;
 }
 static bool m_list_index(ARGS) {
     (void)all;
-    int64_t n;
-    if (!list_count(c, self, arg[0], true, &n)) return false;
-    *out = mn_j_int(n);
-    return n >= 0 || mn_jfail(c, "value is not in the list");
+    int64_t n = (int64_t)self.u.l->n, from, to;
+    bool equal = false;
+    if (!mn_jarg_int(c, "start", arg[1], 0, &from) || !mn_jarg_int(c, "stop", arg[2], n, &to)) return false;
+    if (from < 0) from = from < -n ? 0 : from + n;
+    if (to < 0) to = to < -n ? 0 : to + n;
+    for (int64_t i = from; i < MN_MIN(to, n) && !equal; i++) {
+        if (!mn_jcharge(c, 1) || !mn_jequal(c, self.u.l->items[i], arg[0], &equal)) return false;
+        *out = mn_j_int(i);
+    }
+    return equal || mn_jfail(c, "value is not in the list");
 }
 
 /* ---- loops and cyclers ---- */
@@ -410,14 +484,15 @@ static const mn_jfunc str_methods[] = {
     {"split", "?sep ?maxsplit", m_split},
     {"rsplit", "?sep ?maxsplit", m_rsplit},
     {"splitlines", "?keepends", m_splitlines},
-    {"startswith", "prefix", m_startswith},
-    {"endswith", "suffix", m_endswith},
+    {"startswith", "prefix ?start ?end", m_startswith},
+    {"endswith", "suffix ?start ?end", m_endswith},
     {"upper", "", m_upper},
     {"lower", "", m_lower},
     {"title", "", m_title},
     {"capitalize", "", m_capitalize},
     {"swapcase", "", m_swapcase},
-    {"casefold", "", m_lower},
+    {"casefold", "", m_casefold},
+    {"expandtabs", "?tabsize", m_expandtabs},
     {"replace", "old new ?count", m_replace},
     {"format", NULL, m_format},
     {"find", "sub ?start ?end", m_find},
@@ -427,8 +502,12 @@ static const mn_jfunc str_methods[] = {
     {"count", "sub ?start ?end", m_count},
     {"join", "iterable", m_join},
     {"isdigit", "", m_isdigit},
-    {"isdecimal", "", m_isdigit},
-    {"isnumeric", "", m_isdigit},
+    {"isascii", "", m_isascii},
+    {"isdecimal", "", m_isdecimal},
+    {"isidentifier", "", m_isidentifier},
+    {"isnumeric", "", m_isnumeric},
+    {"isprintable", "", m_isprintable},
+    {"istitle", "", m_istitle},
     {"isalpha", "", m_isalpha},
     {"isalnum", "", m_isalnum},
     {"isspace", "", m_isspace},
@@ -449,7 +528,14 @@ static const mn_jfunc dict_methods[] = {{"items", "", m_items},
                                         {"get", "key ?default", m_get},
                                         {"copy", "", m_copy}};
 static const mn_jfunc list_methods[] = {
-    {"count", "value", m_list_count}, {"index", "value", m_list_index}, {"copy", "", m_copy}};
+    {"count", "value", m_list_count}, {"index", "value ?start ?stop", m_list_index}, {"copy", "", m_copy}};
+static bool m_is_integer(ARGS) {
+    UNUSED_ARGS;
+    (void)c;
+    return *out = mn_j_bool(isfinite(self.u.f) && self.u.f == floor(self.u.f)), true;
+}
+
+static const mn_jfunc float_methods[] = {{"is_integer", "", m_is_integer}};
 static const mn_jfunc loop_methods[] = {{"cycle", NULL, m_cycle}, {"changed", NULL, m_changed}};
 static const mn_jfunc cycler_methods[] = {{"next", "", m_next}, {"reset", "", m_reset}};
 
@@ -458,6 +544,7 @@ const mn_jfunc *mn_jstr_method_find(mn_str name) { return mn_jfunc_in(str_method
 const mn_jfunc *mn_jmethod_find(mn_jval v, mn_str name) {
     switch (v.type) {
     case MN_J_STR: return mn_jstr_method_find(name);
+    case MN_J_FLOAT: return mn_jfunc_in(float_methods, MN_COUNT(float_methods), name);
     case MN_J_DICT: return mn_jfunc_in(dict_methods, MN_COUNT(dict_methods), name);
     case MN_J_LIST: return mn_jfunc_in(list_methods, MN_COUNT(list_methods), name);
     case MN_J_TUPLE: return mn_jfunc_in(list_methods, 2, name);

@@ -40,7 +40,7 @@ static bool int_op(mn_jctx *c, int op, int64_t a, int64_t b, mn_jval *out) {
         if (__builtin_mul_overflow(a, b, &r)) return overflow(c);
         break;
     case MN_T_POW: return int_power(c, a, b, out);
-    case MN_T_DIV: *out = mn_j_float((double)a / (double)b); return true;
+    case MN_T_DIV: *out = mn_j_float((double)((long double)a / (long double)b)); return true; // as if exact
     case MN_T_FLOORDIV:
         if (b == -1) return int_op(c, MN_T_MUL, a, -1, out);
         r = a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -60,6 +60,13 @@ static double float_mod(double a, double b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
+static double floor_divide(double a, double b) {
+    double rest = fmod(a, b), q = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0)) q -= 1;
+    if (q == 0) return copysign(0.0, a / b);
+    return floor(q) + (q - floor(q) > 0.5);
+}
+
 static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && b == 0) return mn_jfail(c, "division by zero");
     if (op == MN_T_POW && ((a == 0 && b < 0) || (a < 0 && floor(b) != b)))
@@ -70,7 +77,8 @@ static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
                : op == MN_T_DIV ? a / b
                : op == MN_T_POW ? pow(a, b)
                : op == MN_T_MOD ? float_mod(a, b)
-                                : floor((a - float_mod(a, b)) / b + 0.5);
+                                : floor_divide(a, b);
+    if (op == MN_T_POW && isinf(r) && isfinite(a) && isfinite(b)) return mn_jfail(c, "the power is out of range");
     *out = mn_j_float(r);
     return true;
 }

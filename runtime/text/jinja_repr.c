@@ -1,4 +1,5 @@
 /* jinja_repr.c -- values as text, as Python's str() and repr() write them. */
+#include "text/jinja_eval.h"
 #include "text/jinja_text.h"
 #include <math.h>
 #include <stdio.h>
@@ -52,13 +53,13 @@ static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t ma
 static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     bool one = s.len && memchr(s.ptr, '\'', s.len), two = s.len && memchr(s.ptr, '"', s.len);
     char quote[2] = {one && !two ? '"' : '\'', 0};
-    if (!mn_jbuf_puts(c, b, quote, 0)) return false;
+    if ((s.markup && !mn_jbuf_puts(c, b, "Markup(", 0)) || !mn_jbuf_puts(c, b, quote, 0)) return false;
     uint32_t u;
     for (size_t at = 0, n; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
         if (!repr_char(c, b, u, quote[0], mn_jstr_mark(s, at))) return false;
     }
-    return mn_jbuf_puts(c, b, quote, 0);
+    return mn_jbuf_puts(c, b, quote, 0) && (!s.markup || mn_jbuf_puts(c, b, ")", 0));
 }
 
 static bool repr_items(mn_jctx *c, mn_jbuf *b, const mn_jlist *l, const char *open, const char *close) {
@@ -86,6 +87,11 @@ static bool repr_range(mn_jctx *c, mn_jbuf *b, const int64_t r[3]) {
     return mn_jbuf_puts(c, b, text, 0);
 }
 
+static bool repr_macro(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+    mn_str of = v.u.macro->node->name;
+    return mn_jbuf_puts(c, b, "<Macro '", 0) && mn_jbuf_bytes(c, b, of.ptr, of.len, 0) && mn_jbuf_puts(c, b, "'>", 0);
+}
+
 static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     switch (v.type) {
     case MN_J_LIST: return repr_items(c, b, v.u.l, "[", "]");
@@ -95,6 +101,7 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     case MN_J_DICT: return repr_dict(c, b, v.u.d);
     case MN_J_NAMESPACE:
         return mn_jbuf_puts(c, b, "<Namespace ", 0) && repr_dict(c, b, v.u.d) && mn_jbuf_puts(c, b, ">", 0);
+    case MN_J_MACRO: return repr_macro(c, b, v);
     default: return mn_jbuf_puts(c, b, "<", 0) && mn_jbuf_puts(c, b, mn_jtype_name(v), 0) && mn_jbuf_puts(c, b, ">", 0);
     }
 }

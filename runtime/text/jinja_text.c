@@ -84,9 +84,49 @@ bool mn_jcode_alpha(uint32_t u) {
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
-bool mn_jcode_digit(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_ND; }
-bool mn_jcode_upper(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_LU; }
-bool mn_jcode_lower(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_LL || u == 0xAA || u == 0xBA; }
+typedef struct {
+    uint32_t first, last;
+} code_range;
+
+static bool in_ranges(uint32_t u, const code_range *r, size_t n) {
+    size_t i = 0;
+    while (i < n && u > r[i].last) i++;
+    return i < n && u >= r[i].first;
+}
+#define IN(u, ...) in_ranges(u, (const code_range[]){__VA_ARGS__}, MN_COUNT(((const code_range[]){__VA_ARGS__})))
+
+bool mn_jcode_decimal(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_ND; }
+
+bool mn_jcode_digit(uint32_t u) { // raised, lowered and circled ones: Numeric_Type=Digit
+    return mn_jcode_decimal(u) ||
+           (u >= 0xB2 &&
+            IN(u, {0xB2, 0xB3}, {0xB9, 0xB9}, {0x1369, 0x1371}, {0x19DA, 0x19DA}, {0x2070, 0x2070}, {0x2074, 0x2079},
+               {0x2080, 0x2089}, {0x2460, 0x2468}, {0x2474, 0x247C}, {0x2488, 0x2490}, {0x24EA, 0x24EA},
+               {0x24F5, 0x24FD}, {0x24FF, 0x24FF}, {0x2776, 0x277E}, {0x2780, 0x2788}, {0x278A, 0x2792},
+               {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}));
+}
+
+bool mn_jcode_numeric(uint32_t u) { // but for Chinese numerals, which are letters
+    utf8proc_category_t k = category(u);
+    return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
+}
+
+bool mn_jcode_upper(uint32_t u) { // with Other_Uppercase
+    return category(u) == UTF8PROC_CATEGORY_LU ||
+           (u >= 0x2160 &&
+            IN(u, {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}));
+}
+
+bool mn_jcode_lower(uint32_t u) { // with Other_Lowercase
+    return category(u) == UTF8PROC_CATEGORY_LL ||
+           (u >= 0xAA && IN(u, {0xAA, 0xAA}, {0xBA, 0xBA}, {0x2B0, 0x2B8}, {0x2C0, 0x2C1}, {0x2E0, 0x2E4},
+                            {0x345, 0x345}, {0x37A, 0x37A}, {0x1D2C, 0x1D6A}, {0x1D78, 0x1D78}, {0x1D9B, 0x1DBF},
+                            {0x2071, 0x2071}, {0x207F, 0x207F}, {0x2090, 0x209C}, {0x2170, 0x217F}, {0x24D0, 0x24E9},
+                            {0x2C7C, 0x2C7D}, {0xA69C, 0xA69D}, {0xA770, 0xA770}, {0xA7F8, 0xA7F9}, {0xAB5C, 0xAB5F},
+                            {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}));
+}
+
+bool mn_jcode_title(uint32_t u) { return category(u) == UTF8PROC_CATEGORY_LT; }
 
 static bool one_of(uint32_t code, const mn_jstr *chars) {
     if (!chars) return mn_jcode_space(code);
@@ -132,7 +172,7 @@ static bool put_upper(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark, bool tit
     return mn_jbuf_code(c, b, u, mark);
 }
 
-static bool cased(uint32_t u) { return mn_jcode_upper(u) || mn_jcode_lower(u) || category(u) == UTF8PROC_CATEGORY_LT; }
+static bool cased(uint32_t u) { return mn_jcode_upper(u) || mn_jcode_lower(u) || mn_jcode_title(u); }
 
 /* A capital sigma at the end of a word becomes the final one. */
 static bool final_sigma(mn_jstr s, size_t at, size_t n) {
@@ -152,6 +192,17 @@ static bool put_lower(mn_jctx *c, mn_jbuf *b, mn_jstr s, size_t at, size_t n, ui
     return mn_jbuf_code(c, b, u < 0x110000 ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)u) : u, mark);
 }
 
+/* Full case folding: one character may become several. */
+static bool put_folded(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark) {
+    utf8proc_int32_t folded[8];
+    utf8proc_ssize_t n =
+        u < 0x110000 ? utf8proc_decompose_char((utf8proc_int32_t)u, folded, 8, UTF8PROC_CASEFOLD, NULL) : 0;
+    if (n < 1 || n > 8) return mn_jbuf_code(c, b, u, mark);
+    for (utf8proc_ssize_t i = 0; i < n; i++)
+        if (!mn_jbuf_code(c, b, (uint32_t)folded[i], mark)) return false;
+    return true;
+}
+
 static bool title_break(uint32_t u) {
     return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u);
 }
@@ -164,9 +215,12 @@ bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
     for (size_t at = 0, n; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
         uint8_t mark = mn_jstr_mark(s, at);
-        bool raise = how == MN_J_UPPER || (how == MN_J_SWAP ? mn_jcode_lower(u) : how != MN_J_LOWER && start);
+        bool raise = how == MN_J_UPPER ||
+                     (how == MN_J_SWAP ? mn_jcode_lower(u) : how != MN_J_LOWER && how != MN_J_FOLD && start);
         bool title = how == MN_J_CAPITAL || how == MN_J_TITLE_METHOD;
-        if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) {
+        if (how == MN_J_FOLD) {
+            if (!put_folded(c, &b, u, mark)) return false;
+        } else if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) {
             if (!mn_jbuf_code(c, &b, u, mark)) return false;
         } else if (raise ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u))
             return false;

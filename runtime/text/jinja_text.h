@@ -15,13 +15,24 @@ size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end); /* last that
 bool mn_jcode_space(uint32_t code);                                 /* str.isspace() */
 bool mn_jcode_print(uint32_t code);                                 /* str.isprintable() */
 bool mn_jcode_alpha(uint32_t code);
+bool mn_jcode_decimal(uint32_t code); /* each class holds the one before it */
 bool mn_jcode_digit(uint32_t code);
+bool mn_jcode_numeric(uint32_t code);
 bool mn_jcode_upper(uint32_t code);
 bool mn_jcode_lower(uint32_t code);
+bool mn_jcode_title(uint32_t code); /* such as U+01C5 */
 /* chars: NULL = white space. sides: 1 left, 2 right. */
 mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides);
 
-typedef enum { MN_J_UPPER, MN_J_LOWER, MN_J_CAPITAL, MN_J_TITLE_METHOD, MN_J_TITLE_FILTER, MN_J_SWAP } mn_jcase;
+typedef enum {
+    MN_J_UPPER,
+    MN_J_LOWER,
+    MN_J_CAPITAL,
+    MN_J_TITLE_METHOD,
+    MN_J_TITLE_FILTER,
+    MN_J_SWAP,
+    MN_J_FOLD
+} mn_jcase;
 bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out);
 
 /* count < 0 = all */

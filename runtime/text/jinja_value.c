@@ -180,18 +180,18 @@ mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key) {
     return NULL;
 }
 
-static bool hashable(mn_jctx *c, mn_jval key) {
+bool mn_jhashable(mn_jctx *c, mn_jval key) {
     if (key.type == MN_J_LIST || key.type == MN_J_DICT) return mn_jfail(c, "unhashable type: '%s'", mn_jtype_name(key));
     if (key.type != MN_J_TUPLE) return true;
     if (!mn_jenter(c)) return false;
     bool ok = true;
-    for (size_t i = 0; ok && i < key.u.l->n; i++) ok = hashable(c, key.u.l->items[i]);
+    for (size_t i = 0; ok && i < key.u.l->n; i++) ok = mn_jhashable(c, key.u.l->items[i]);
     mn_jleave(c);
     return ok;
 }
 
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value) {
-    if (!hashable(c, key)) return false;
+    if (!mn_jhashable(c, key)) return false;
     mn_jval *old = mn_jdict_find(c, d, key);
     if (c->status != MN_OK) return false;
     if (old) {
@@ -330,7 +330,7 @@ bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
         return mn_jcharge(c, in.u.s->len / 64);
     }
     if (in.type == MN_J_DICT) {
-        *found = hashable(c, item) && mn_jdict_find(c, in.u.d, item) != NULL;
+        *found = mn_jhashable(c, item) && mn_jdict_find(c, in.u.d, item) != NULL;
         return c->status == MN_OK;
     }
     mn_jlist *l;

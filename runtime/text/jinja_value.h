@@ -159,6 +159,7 @@ bool mn_jlist_add(mn_jctx *c, mn_jlist *l, mn_jval v);
 mn_jdict *mn_jdict_new(mn_jctx *c);
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value);
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key); /* NULL = absent */
+bool mn_jhashable(mn_jctx *c, mn_jval key);                         /* false: the error of a key that cannot be one */
 mn_jval *mn_jdict_name(const mn_jdict *d, mn_str name);
 
 /* ---- asking values ---- */

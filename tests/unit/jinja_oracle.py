@@ -391,6 +391,95 @@ b {{- n -}} c {{ n -}}
 {%- set y = 6 %}   
 {{ y }}
 ===
+{{ 'aß ŉ ﬁ ΑΣ İ'.casefold() }}|{{ 'a\tbc\td\n\te'.expandtabs() }}|{{ 'a\tb'.expandtabs(4) }}|{{ 'a\tb'.expandtabs(tabsize=0) }}|{{ ''.isascii() }}{{ 'aé'.isascii() }}{{ ''.isprintable() }}{{ 'a\n'.isprintable() }}{{ 'é x'.isprintable() }}
+===
+{{ 'Abc Def'.istitle() }}{{ 'aBc'.istitle() }}{{ 'A1b'.istitle() }}{{ 'A1B'.istitle() }}{{ ''.istitle() }}{{ '1'.istitle() }}{{ 'ǅx'.istitle() }}{{ 'a_1'.isidentifier() }}{{ '1a'.isidentifier() }}{{ ''.isidentifier() }}{{ 'é'.isidentifier() }}
+===
+{{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '²'.isnumeric() }}{{ '½'.isnumeric() }}{{ '½'.isdigit() }}{{ '½'.isalnum() }}{{ '٣'.isdecimal() }}{{ 'Ⅷ'.isupper() }}{{ 'ⅷ'.islower() }}{{ 'ª'.islower() }}{{ 'ʰ'.islower() }}{{ 'a½b'|wordcount }}
+===
+{{ 'hello'.startswith('ell', 1) }}{{ 'hello'.startswith('ell', 1, 3) }}{{ 'hello'.startswith('', 9) }}{{ 'hello'.startswith('', 5) }}{{ 'hello'.endswith('ell', 0, 4) }}{{ 'hello'.endswith(('x', 'lo'), -3) }}{{ 'éa'.startswith('a', 1) }}
+===
+{{ [1, 2, 1].index(1, 1) }}{{ [1, 2, 1].index(1, -1) }}{{ (1, 2).index(2, 0, 9) }}
+===
+{{ [1, 2].index(1, 1) }}{{ [1, 2].index(2, 0, 1) }}
+===
+{{ range(10)[2:5] }} {{ range(10)[::-1] }} {{ range(1, 10, 2)[1:] }} {{ range(5)[::2]|list }} {{ range(5)[9:] }} {{ range(5)[1:][0] }}
+===
+{% macro m() %}{% endmacro %}{{ m }}{{ [m] }} {{ ['<'|e, 'x'|safe] }}
+===
+{{ '%*d|%-*d|%.*f|%*s' % (5, 3, 5, 3, 2, 3.14159, -4, 'a') }} {{ '%a %a' % ('é🎉', ['ÿ']) }} {{ '%#g %#.0f %#x %#o' % (1.0, 1.0, 255, 8) }}
+===
+{{ '%*d' % ('a', 1) }}
+===
+{{ '{:_} {:,} {:_}'.format(1234567, 1234567, -1234) }} {{ '{:{}}|{:{w}.{p}f}|{:{f}>{w}}|'.format('a', 5, 3.14159, 'b', w=7, p=2, f='*') }} {{ '{!a} {!r} {!s}'.format('é', 'é', 'é') }} {{ '{:n} {:c}'.format(5, 65) }} {{ '{}{}'.format(1, 2) }}{{ '{1}{0}'.format(1, 2) }}
+===
+{{ '{} {0}'.format(1) }}
+===
+{{ '{0} {}'.format(1) }}
+===
+{{ '{:5}'.format(none) }}
+===
+{{ '{:>5}'.format([1]) }}
+===
+{{ '{!x}'.format(1) }}
+===
+{{ '{:{}{'.format(1, 2) }}
+===
+{{ '{:{:{}}}'.format(1, 2, 3) }}
+===
+{{ '%s|%5s|{}' % (missing, missing) }}{{ '[{}]'.format(missing) }}{{ '%s'|format(missing) }}
+===
+{{ '%d' % missing }}
+===
+{{ -0.0 // 1 }} {{ 0.0 // -3 }} {{ 1 // 0.1 }} {{ 6 // 0.1 }} {{ -1e-300 // 1 }} {{ 1e300 // 7 }} {{ 7.5 // -2 }} {{ 9007199254740993 / 3 }} {{ 9223372036854775807 / 3 }}
+===
+{{ 1e308 ** 2 }}
+===
+{{ 10.0 ** 400 }}
+===
+{{ [{}, {}]|sort }}{{ [none, none]|sort }}{{ [{'a': none}, {'a': none}]|sort(attribute='a') }}
+===
+{{ [none, 1]|sort }}
+===
+{{ [1, 2, 3]|batch(0)|list }}{{ [1, 2, 3]|batch(-1)|list }}{{ [1, 2, 3]|batch(2, 0)|list }}{{ []|batch(0)|list }}{{ [1, 2]|batch(2, 9)|list }}
+===
+{{ missing|truncate }}{{ [1, 2]|truncate }}{{ d|truncate }}
+===
+{{ list|truncate(3, true, '', 0) }}
+===
+{{ missing is sameas missing }}{{ missing is sameas none }}{{ none is sameas none }}{{ 3 is filter }}{{ none is test }}{{ (1, 2) is filter }}{{ 'upper' is filter }}{{ 'odd' is test }}
+===
+{{ [] is filter }}
+===
+{{ '%s' is divisibleby 3 }}{{ '%d' is divisibleby(2) }}{{ '%s' is odd }}
+===
+{{ list|map(attribute='x', foo=1)|list }}
+===
+{% filter length %}abc{% endfilter %}
+===
+{% for x in list %}{{ x }}{% break %}{% else %}e{% endfor %}{% for x in list %}{% continue %}{% else %}e{% endfor %}{% for x in list %}{% if x > 1 %}{% continue %}{% endif %}{% else %}e{% endfor %}{% for x in list %}{% if x > 1 %}{% break %}{% endif %}{{ x }}{% else %}e{% endfor %}
+===
+{% if false %}{{ dict(a=1, a=2) }}{% endif %}
+===
+{{ 2.0.is_integer() }}{{ 2.5.is_integer() }}{{ (1 / 1).is_integer() }}
+===
+{%- macro type_of(spec) -%}{%- if spec.type is string -%}{{ spec.type }}{%- elif spec.type is iterable -%}({% for t in spec.type %}{{ type_of({'type': t}) }}{{ '|' if not loop.last }}{% endfor %}){%- else -%}any{%- endif -%}{%- endmacro -%}
+{%- for k, v in {'a': {'type': ['x', ['y', 'z']]}, 'b': {}}|items if k != 'c' %}{{ k ~ ':' ~ type_of(v) }}{{ ', ' if not loop.last else '.' }}{% endfor %}
+===
+{%- for m in messages[::-1] %}{% set index = (messages|length - 1) - loop.index0 %}{{ index }}{{ m.content.split('</think>')[-1].lstrip('\n').rstrip() }}{{ loop.previtem.role if loop.previtem is defined }}{% endfor %}{{ messages[loop_index:] if loop_index is defined }}
+===
+{{ {'a b': 'c&d', 'x': 1}|urlencode }} {{ [('a', 1), ('b', 'ü')]|urlencode }} {{ 'a/b c~?é'|urlencode }} {{ 123|urlencode }} {{ none|urlencode }} {{ []|urlencode }}|{{ missing|urlencode }}|{{ ('<'|e)|forceescape }} {{ 5|forceescape }}
+===
+{{ [1]|urlencode }}
+===
+{{ 13|filesizeformat }} {{ 1300|filesizeformat }} {{ 999999|filesizeformat }} {{ 1|filesizeformat }} {{ 0|filesizeformat }} {{ -5|filesizeformat }} {{ 1.5|filesizeformat }} {{ 2048|filesizeformat(true) }} {{ 1048576|filesizeformat(binary=true) }} {{ 1e26|filesizeformat }}
+===
+{{ 'x'|filesizeformat }}
+===
+{{ {'class': 'a b', 'id': none, 'x': 1, 'q': '<"'}|xmlattr }}|{{ {'class': 'a b'}|xmlattr(false) }}|{{ {}|xmlattr }}|{{ {'a': missing}|xmlattr }}|{{ {'a': '<'|e}|xmlattr(autospace=false) }}
+===
+{{ [1]|xmlattr }}
+===
 
   leading
 {% if true %}
