@@ -149,8 +149,10 @@ typedef struct { uint32_t n_name, n_desc, type; char name[8]; uint32_t size, abi
  *   MXFP4_SPLIT  DATA: element 2i is the low nibble of byte i, 2i+1 the high one; SCALE: U8, E8M0 (gpt-oss, MLX)
  *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits [i*b, (i+1)*b); SCALE, BIAS: F16, BF16
  *                or F32; x = scale * q + bias
- *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N]; stride 0 = one for all; x = scale * f8
- *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows */
+ *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 = one for all; x = scale * f8
+ *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows. Of experts [E, N, K] a part is
+ *                whole experts, SCALE [E, ceil(N/128), K/128]: rows 128i to 128i + 127 of an expert share row i
+ * The planes of all parts have the types and, but for dims of 1, the strides of the first part's. */
 #define MN_DTYPES(X)                                                                                                 \
     X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                                     \
     X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)                     \

@@ -9,12 +9,13 @@
 #define MNC_MAX_IN 32
 #define MNC_MAX_OUT 16
 
-/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data NULL = there is none. */
+/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data NULL = there is none.
+ * 2^row_shift rows (counted from the beginning of a group) share a row of values. */
 typedef struct {
     const uint8_t *data;
     const uint8_t *const *groups; /* as in mnc_weight */
     uint64_t row_bytes, step;     /* 0: one value for all rows, for all blocks of a row */
-    uint32_t dtype;
+    uint32_t dtype, row_shift;
 } mnc_extra;
 
 /* A weight as the ops see it: in the mapped file where its rows are dense, else copied once into one block. */
@@ -34,8 +35,8 @@ static inline const uint8_t *mnc_row(const mnc_weight *w, int64_t r) {
                      : (const uint8_t *)w->data + (uint64_t)r * w->row_bytes;
 }
 static inline const uint8_t *mnc_extra_row(const mnc_weight *w, const mnc_extra *x, int64_t r) {
-    return x->groups ? x->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows) * x->row_bytes
-                     : x->data + (uint64_t)r * x->row_bytes;
+    return x->groups ? x->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows >> x->row_shift) * x->row_bytes
+                     : x->data + (uint64_t)(r >> x->row_shift) * x->row_bytes;
 }
 /* Expert e of [E, N, K] as a matrix [N, K]; not for a repacked weight. */
 mnc_weight mnc_expert(const mnc_weight *w, int64_t e);

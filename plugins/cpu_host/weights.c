@@ -64,7 +64,7 @@ static uint64_t scale_bytes(uint32_t dtype) {
     return dtype == MN_F32 ? 4 : dtype == MN_F16 || dtype == MN_BF16 ? 2 : dtype == MN_U8 ? 1 : 0;
 }
 
-/* Values per dim of a SCALE or BIAS plane: one per block of a row; F8_E4M3 one per row, F8_E4M3_128 one row for the part. */
+/* Values per dim of a SCALE or BIAS plane: one per block of a row; F8_E4M3 one per row, F8_E4M3_128 a row for 128 rows. */
 static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x, mn_error *err) {
     uint64_t steps[MN_MAX_DIM], last;
     uint32_t n_dim = t->n_dim;
@@ -73,12 +73,24 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
         n_dim--;
     else
         steps[n_dim - 1] /= t->dtype.block_elems;
-    if (t->dtype.id == MN_F8_E4M3_128) steps[0] = 1;
+    if (t->dtype.id == MN_F8_E4M3_128) steps[n_dim - 2] = (steps[n_dim - 2] + 127) / 128;
     bool fits = scale_bytes(x->dtype) && (x->dtype == MN_U8) == (t->dtype.id == MN_MXFP4_SPLIT);
     for (uint32_t i = 0; fits && i < n_dim; i++) fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
     if (!fits || !reaches(x, steps, n_dim, scale_bytes(x->dtype), &last))
         return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNC_NAME(t));
     return MN_OK;
+}
+
+/* Ops step through the planes of all parts as through those of the first. */
+static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, const mn_plane *x, uint32_t i,
+                                  mn_error *err) {
+    bool like = x->dtype == first->dtype;
+    const uint32_t n = t->dtype.id == MN_F8_E4M3 ? t->n_dim - 1 : t->n_dim; /* it has one per row */
+    for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++)
+        like = x->stride[d] == first->stride[d] || (x->dim[d] == 1 && first->dim[d] == 1);
+    return like ? MN_OK
+                : mnc_fail(err, MN_INVALID, ~0u,
+                           "%.*s: the scales of part %u have another type or layout than the first", MNC_NAME(t), i);
 }
 
 static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i, mn_error *err) {
@@ -90,6 +102,7 @@ static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32
             return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u", MNC_NAME(t), k,
                             x->kind, kind);
         st = check_extra(t, part(s, i), x, err);
+        if (!st) st = check_like_first(t, plane_of(s, 0, k), x, i, err);
     }
     return st;
 }
@@ -206,7 +219,8 @@ static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t plane
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
     x->data = p->ptr;
     x->dtype = p->dtype;
-    x->row_bytes = t->dtype.id == MN_F8_E4M3_128 ? 0 : (uint64_t)p->stride[row_dim];
+    x->row_bytes = (uint64_t)p->stride[row_dim];
+    x->row_shift = t->dtype.id == MN_F8_E4M3_128 ? 7 : 0;
     x->step = t->dtype.id == MN_F8_E4M3 ? 0 : (uint64_t)p->stride[t->n_dim - 1];
 }
 

@@ -213,6 +213,7 @@ mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane) 
         index[0] -= plane_at(t, part, 0)->dim[0];
     const mn_plane *p = plane_at(t, part, plane);
     const uint8_t *at = p->ptr;
+    if (plane && t->dtype.id == MN_F8_E4M3_128) index[t->n_dim - 2] /= 128; /* rows that share a row of scales */
     for (uint32_t d = 0; d + 1 < t->n_dim; d++) at += (p->dim[d] > 1 ? index[d] : 0) * p->stride[d];
     return (mn_row_place){at, p->stride[t->n_dim - 1]};
 }

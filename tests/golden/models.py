@@ -80,16 +80,22 @@ def golden(name):
     return list(safetensors.read(path, "prompt")[1]), safetensors.read(path, "logits")[1]
 
 
-def logits(minerva, path, ids, *more):
-    """The logits of a model on the device reference; ends the program where there are none."""
+def logits(minerva, path, ids, device="reference"):
+    """The logits of a model on a device in class exact; None, and the reason is printed, where there are none."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "logits.safetensors")
-        p = subprocess.run([minerva, "logits", "-m", path, "--prompt-ids", ",".join(map(str, ids)), "--device", "reference", "-o", out, *more],
+        p = subprocess.run([minerva, "logits", "-m", path, "--prompt-ids", ",".join(map(str, ids)), "--device", device, "-o", out],
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if p.returncode:
             print("exit code %d: %s" % (p.returncode, p.stderr.decode(errors="replace").strip()[:400]))
             return None
         return safetensors.read(out, "logits")[1]
+
+
+def same_on_cpus(what, minerva, path, ids, want, limit=1e-5):
+    """On the reference within limit, and on cpu_simd within what class exact promises."""
+    same(what, logits(minerva, path, ids), want, limit)
+    same(what + ", cpu_simd", logits(minerva, path, ids, "cpu_simd"), want, 1e-4)
 
 
 def same(what, found, want, limit=1e-5):

@@ -2,7 +2,7 @@
 """packed.py MINERVA mlx|f8: quantised SafeTensors against the same weights written out in F32.
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
-for; the device reference must give the same logits for both. The plain form is held against Transformers by the fixtures."""
+for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
 import random
 import struct
 import sys
@@ -47,7 +47,7 @@ def f32(shape, values):
     return ("F32", list(shape), struct.pack("<%df" % len(values), *values))
 
 
-def build(c, pack, rng):
+def build(c, pack, rng, of=shapes):
     """(packed, plain). pack(stem, shape, rng) -> ({ending: tensor}, values), or None for a matrix that stays as it is."""
     packed, plain = {}, {}
 
@@ -61,7 +61,7 @@ def build(c, pack, rng):
             return
         for ending, tensor in done[0].items():
             packed[stem + ending] = tensor
-        plain[stem + ".weight"] = f32(shape, done[1])
+        plain[stem + ("" if "" in done[0] else ".weight")] = f32(shape, done[1])
 
     def norm(name, n):
         put(name + ".weight", [n], [rng.uniform(0.6, 1.4) for _ in range(n)])
@@ -77,7 +77,7 @@ def build(c, pack, rng):
         if c["model_type"].startswith("qwen3"):
             norm(layer + "self_attn.q_norm", c["head_dim"])
             norm(layer + "self_attn.k_norm", c["head_dim"])
-        for name, shape in shapes(c).items():
+        for name, shape in of(c).items():
             matrix(layer + name, shape)
     return packed, plain
 
@@ -90,17 +90,16 @@ def as_written(tensors):
     return dict(sorted(tensors.items(), key=lambda t: (-SIZES.get(t[1][0], 1), t[0])))
 
 
-def compare(what, c, more, pack, seed=1, pad=8, order=as_written):
+def compare(what, c, more, pack, seed=1, pad=8, order=as_written, of=shapes):
     rng = random.Random(seed)
-    packed, plain = build(c, pack, rng)
+    packed, plain = build(c, pack, rng, of)
     packed = order(packed)
     with tempfile.TemporaryDirectory() as folder:
         want = models.logits(MINERVA, models.Model(c, plain).write(folder + "/plain"), PROMPT)
-        found = models.logits(MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed", pad), PROMPT)
         if want is None:
             models.check(False, what + ": the plain form does not run")
         else:
-            models.same(what, found, want, 2e-6)
+            models.same_on_cpus(what, MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed", pad), PROMPT, want, 2e-6)
 
 
 # ---- 16-bit floats: rounded down to what they can hold, so that both forms have the same scale ----
@@ -199,7 +198,7 @@ NUMBERS = [b for b in range(256) if b & 127 != 127]
 def f8(kind, ending, grid):
     """grid(shape) -> (rows, columns) that share a scale, and the shape in which the scales are stored."""
     def pack(stem, shape, rng):
-        if "embed" in stem or "lm_head" in stem:
+        if "embed" in stem or "lm_head" in stem or stem.endswith("mlp.gate"):
             return None
         n, k = shape
         rows, cols, stored = grid(shape)
@@ -218,13 +217,63 @@ def blocks(shape):
     return 128, 128, [-(-shape[0] // 128), -(-shape[1] // 128)]
 
 
+def f8_together(kind, ending, grid):
+    """All experts of a layer in one tensor [E, N, K], as some checkpoints and Transformers 5 in memory have them; grid as in f8, of one expert's matrix."""
+    one = f8(kind, ending, grid)
+
+    def pack(stem, shape, rng):
+        if len(shape) == 2:
+            return one(stem, shape, rng)
+        raw, scales, values, stored = b"", b"", [], None
+        for _ in range(shape[0]):
+            packed, v = one(stem, shape[1:], rng)
+            raw, values = raw + packed[".weight"][2], values + v
+            scales, stored = scales + packed[ending][2], packed[ending][1]
+        return {"": ("F8_E4M3", list(shape), raw), ending.replace(".weight", ""): (kind, [shape[0]] + stored, scales)}, values
+    return pack
+
+
+def experts_of(c, together):
+    """shapes() with experts one by one, or together."""
+    def make(_):
+        out = {name: shape for name, shape in shapes(c).items() if "switch" not in name}
+        n, f, d = c["num_experts"], c["moe_intermediate_size"], c["hidden_size"]
+        if together:
+            return dict(out, **{"mlp.experts.gate_up_proj": (n, 2 * f, d), "mlp.experts.down_proj": (n, d, f)})
+        for e in range(n):
+            for which, shape in (("gate_proj", (f, d)), ("up_proj", (f, d)), ("down_proj", (d, f))):
+                out["mlp.experts.%d.%s" % (e, which)] = shape
+        return out
+    return make
+
+
+def f8_experts():
+    fp8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    tensors = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}}
+    c = config("qwen3_moe", num_hidden_layers=1, hidden_size=256, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=256, norm_topk_prob=True)
+    forms = (("blocks of 128", ".weight_scale_inv", blocks), ("a scale for each row", ".weight_scale", lambda s: (1, s[1], [s[0], 1])),
+             ("one scale", ".weight_scale", lambda s: (s[0], s[1], [])))
+    for what, ending, grid in forms:
+        compare("f8 experts one by one, " + what, c, fp8 if grid is blocks else tensors, f8("BF16", ending, grid), of=experts_of(c, False))
+    for what, ending, grid in forms:
+        grid = grid if what != "one scale" else lambda s: (s[0], s[1], [1, 1])
+        compare("f8 experts together, " + what, c, fp8, f8_together("F32", ending, grid), of=experts_of(c, True))
+    compare("f8 experts together, a scale for gates and one for ups", c, fp8, f8_together("F32", ".weight_scale_inv", lambda s: (
+        s[0] // 2, s[1], [2, 1]) if s[0] == 512 else (s[0], s[1], [1, 1])), of=experts_of(c, True))
+    high = dict(c, hidden_size=128, moe_intermediate_size=384)
+    compare("f8 experts of more blocks of rows than of columns", high, fp8, f8("F32", ".weight_scale_inv", blocks), of=experts_of(high, False))
+
+
 def f8_all():
+    f8_experts()
     wide = config("llama", num_hidden_layers=1, hidden_size=256, intermediate_size=384, head_dim=48, num_attention_heads=8)  # k and v: 96 rows
     wide_fused = dict(wide, model_type="phi3")  # q, k and v part inside blocks
     fp8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}}
     rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     plain = {"quantization_config": {"quant_method": "fp8"}}
     tensors = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"]}}
+    compare("f8 in blocks of 128, named as scales of rows are", wide, tensors, f8("BF16", ".weight_scale", blocks))
+    compare("f8, one scale named as that of blocks is", wide, plain, f8("BF16", ".weight_scale_inv", lambda s: (s[0], s[1], [])))
     compare("f8 in blocks of 128, scales behind their weights", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=dict)
     compare("f8 as compressed-tensors", wide, tensors, f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
     compare("f8 of modelopt", wide, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))

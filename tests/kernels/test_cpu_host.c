@@ -240,6 +240,41 @@ static void test_weight_layouts(void **state) {
     case_free(c);
 }
 
+/* Two parts of an F8 matrix [6, 8]: their scales lie alike, or are refused; a shared scale in the one and a scale for each row in
+ * the other would be read behind its end. */
+static void test_weight_scales(void **state) {
+    (void)state;
+    op_shape shape = {.rows = 1, .k = 8, .n = 6};
+    op_case *c = case_random(MN_OP_LINEAR, MN_F8_E4M3, &shape, 3);
+    float scales[3] = {1, 2, 3};
+    const uint8_t *w = c->data[1];
+    static const struct {
+        uint32_t dtype;
+        int64_t stride[2], bytes;
+        mn_status want;
+    } list[] = {{MN_F32, {4, 4}, 12, MN_OK},
+                {MN_F32, {4, 0}, 12, MN_INVALID},
+                {MN_F32, {0, 4}, 12, MN_INVALID},
+                {MN_F32, {0, 0}, 4, MN_OK},
+                {MN_BF16, {4, 4}, 12, MN_INVALID}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        mn_plane planes[4];
+        ERR(err);
+        for (int k = 0; k < 2; k++) {
+            planes[2 * k] = (mn_plane){w + 24 * k, 24, MN_PLANE_DATA, MN_F8_E4M3, {3, 8}, {8, 1}};
+            planes[2 * k + 1] = (mn_plane){scales, (uint64_t)list[i].bytes, MN_PLANE_SCALE, k ? list[i].dtype : MN_F32,
+                                           {3},    {list[i].stride[k]}};
+        }
+        mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+        mn_weight_src s = {sizeof s, 1, 2, 2, sizeof *planes, 0, planes, c->t[1].dtype};
+        assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
+        assert_int_equal(p.be->weights_put(a.weights, p.queue, &s, NULL, &err), list[i].want);
+        if (list[i].want) assert_non_null(strstr(err.msg, "scales of part 1"));
+        p.be->weights_free(a.weights);
+    }
+    case_free(c);
+}
+
 /* KV layers of a segment are counted from its first; pages are copied whole. */
 static void test_kv(void **state) {
     (void)state;
@@ -356,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_estimate),
         cmocka_unit_test(test_weight_errors),
         cmocka_unit_test(test_weight_layouts),
+        cmocka_unit_test(test_weight_scales),
         cmocka_unit_test(test_kv),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_device),

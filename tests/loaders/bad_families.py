@@ -79,6 +79,16 @@ def in_section(key, **values):
     return change
 
 
+def mixed_scales(tensors):
+    """Two experts in F8, the first with a scale for each row, the others with one."""
+    for e in range(4):
+        name = "model.layers.0.block_sparse_moe.experts.%d.w1.weight" % e
+        shape = tensors[name][1]
+        tensors[name] = ("F8_E4M3", shape, bytes(gguf_forms.product(shape)))
+        n = 1 if e else shape[0]
+        tensors[name + "_scale"] = ("F32", [n, 1], bytes(4 * n))
+
+
 def keys():
     config("gpt-oss", "swiglu_limit", 6.0, ["6", "7"])
     config("gpt-oss", "num_experts_per_tok", 99, ["99", "8"])
@@ -115,6 +125,14 @@ def keys():
         config("llama", "quantization_config", {"quant_method": method}, [method, "fp8"])
     config("llama", "quantization_config", {"quant_method": "compressed-tensors", "format": "pack-quantized"}, ["compressed-tensors"])
     config("llama", "quantization_config", {"quant_method": "fp8", "weight_block_size": [64, 64]}, ["weight_block_size", "128"])
+    fp8, up = {"quantization_config": {"quant_method": "fp8"}}, "model.layers.0.mlp.up_proj.weight"
+    scale = lambda kind, shape: {up + "_scale": (kind, shape, bytes({"F32": 4, "I32": 4}[kind] * gguf_forms.product(shape)))}  # noqa: E731
+    for kind in ("F8_E4M3", "F8_E5M2"):
+        folder("llama", lambda c, t: (c.update(fp8), retyped(up, kind, 1)(c, t)), [up, kind, "_scale", "quantization_config"])
+    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E5M2", 1)(c, t), t.update(scale("F32", [1]))), [up, "F8_E5M2", "F8_E4M3"])
+    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("I32", [1]))), [up + "_scale", "I32", "F32"])
+    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("F32", [3]))), [up + "_scale", "is 3", "128 x 128", "128 and 64"])
+    folder("mixtral", lambda c, t: (c.update(fp8), mixed_scales(t)), ["experts.1.w1", "experts.0.w1", "type and shape"])
 
 
 def tensors():

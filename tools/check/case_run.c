@@ -36,7 +36,7 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, uint32_t kind, uint32_t dt
     return p;
 }
 
-/* All planes of a weight; a type with one scale for 128 rows comes in parts of 128 rows. */
+/* All planes of a weight; a matrix of a type with one scale for 128 rows comes in parts of 128 rows, experts of it as one. */
 static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32_t most) {
     const mn_tensor *t = &c->t[i];
     const uint8_t *at = c->data[i];
@@ -46,6 +46,13 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
             planes[n] = dense(t, t->dim[0], MN_PLANE_DATA + k, plane_dtype(t->dtype, k), at);
             at += planes[n++].bytes;
         }
+        return 1;
+    }
+    if (t->n_dim == 3) {
+        mn_tensor rows = *t;
+        rows.dim[1] = (t->dim[1] + 127) / 128;
+        planes[0] = dense(t, t->dim[0], MN_PLANE_DATA, t->dtype.id, at);
+        planes[1] = dense(&rows, t->dim[0], MN_PLANE_SCALE, MN_F32, at + planes[0].bytes);
         return 1;
     }
     const uint8_t *scale = at + case_plane_bytes(t->dtype.id, t->dim[0] * t->dim[1]);

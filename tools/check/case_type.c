@@ -171,11 +171,12 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
         if (e4m3 ? (b[i] & 0x7f) == 0x7f : (b[i] & 0x7c) == 0x7c) b[i] ^= 0x40; /* NaN, Inf */
 }
 
-/* Bytes of all planes but the first: MXFP4_SPLIT has a U8 per block, MLX two F16, F8_E4M3_128 an F32 per 128 x 128. */
+/* Bytes of all planes but the first: MXFP4_SPLIT has a U8 per block, MLX two F16, F8_E4M3_128 an F32 per 128 x 128:
+ * room for a row of them per row, since experts of few rows have their own. */
 static uint64_t other_planes(mn_dtype t, int64_t rows, int64_t cols) {
     uint64_t blocks = (uint64_t)rows * (uint64_t)cols / t.block_elems;
     if (t.id == MN_MXFP4_SPLIT) return blocks;
-    if (t.id == MN_F8_E4M3_128) return (uint64_t)((rows + 127) / 128) * (uint64_t)(cols / 128) * 4;
+    if (t.id == MN_F8_E4M3_128) return blocks * 4;
     return t.n_planes == 3 ? blocks * 4 : 0;
 }
 

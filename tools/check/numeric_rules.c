@@ -22,8 +22,6 @@ static void sweep_type(numeric *n, const check_sweep *w, uint32_t dtype) {
             op_shape s = w->shapes[i];
             if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID) continue;
             if (w->types == SWEEP_MATRIX && i && v != i % w->n_variants) continue; /* there are many types */
-            if (w->op == MN_OP_MOE_LINEAR && dtype == MN_F8_E4M3_128)
-                continue; /* plugin.h has its parts for matrices */
             s.variant = v;
             if (w->k_blocks) {
                 int64_t block = case_dtype(dtype).block_elems;
