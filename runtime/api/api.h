@@ -25,6 +25,7 @@ struct mn_model {
     mn_tokenizer *tokenizer;   /* NULL = has none */
     mn_jinja *chat;            /* NULL = has no template */
     mn_jinja *chat_tools;      /* the one for chats with tools; NULL = the same */
+    bool spells_thinking;      /* the template speaks of <think> */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     int32_t *stop;             /* every id that ends a generation, each once */
     uint32_t n_stop;

@@ -1,6 +1,7 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
 #include "api/api.h"
 #include "text/chat.h"
+#include "text/spelled.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,7 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     mn_text source = {0};
     mn_status st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
     if (!st) {
+        m->spells_thinking |= mn_spelled_in((mn_str){source.ptr, source.len});
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);

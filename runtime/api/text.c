@@ -3,6 +3,7 @@
 #include "text/channels.h"
 #include "text/chat.h"
 #include "text/scan.h"
+#include "text/spelled.h"
 #include <string.h>
 #include <time.h>
 
@@ -152,6 +153,7 @@ int mn_model_is_stop(const mn_model *m, int32_t id) {
 struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
+    mn_spelled spelled;
     mn_part part; /* of what was pushed last */
     bool trim;    /* white space after </think> belongs to nobody */
     mn_text text;
@@ -163,6 +165,7 @@ mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, m
     mn_stream *s = mn_calloc(1, sizeof *s);
     if (!s) return mn_fail_memory(err, sizeof *s);
     s->channels = mn_channels_of(m->tokenizer);
+    if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0) s->spelled.state = MN_SPELLED_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, continuing ? MN_DETOKENIZE_CONTINUE : 0, &s->d, err);
     if (st)
         mn_free(s);
@@ -177,11 +180,28 @@ static mn_status give(mn_stream *s, mn_status st, mn_str *text, mn_error *err) {
     return st ? mn_fail(err, st, "turning ids into text failed") : MN_OK;
 }
 
-void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) { mn_channels_prompt(&s->channels, ids, n); }
+void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
+    mn_detokenizer *d = NULL;
+    mn_text end = {0};
+    mn_channels_prompt(&s->channels, ids, n);
+    if (s->spelled.state == MN_SPELLED_OFF || mn_detokenizer_create(s->channels.tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
+        return;
+    bool ok = true;
+    for (uint32_t i = n > 16 ? n - 16 : 0; i < n; i++) ok = ok && !mn_detokenizer_push(d, ids[i], &end);
+    if (ok && end.len) mn_spelled_prompt(&s->spelled, (mn_str){end.ptr, end.len});
+    mn_detokenizer_free(d);
+    mn_text_free(&end);
+}
 
 int mn_stream_is_thinking(const mn_stream *s) { return s->part == MN_PART_THINKING; }
 
 mn_str mn_stream_tool(const mn_stream *s) { return mn_str_of(s->part == MN_PART_CALL ? s->channels.tool : ""); }
+
+static void respell(mn_stream *s, bool last) {
+    bool thinking = false;
+    mn_spelled_push(&s->spelled, &s->text, last, &thinking);
+    s->part = thinking ? MN_PART_THINKING : MN_PART_ANSWER;
+}
 
 /* Marks and headers give no text; after one, the white space that begins a part is dropped where tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
@@ -195,6 +215,7 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
         mn_str mark = mn_tokenizer_piece(s->channels.tok, id);
         if (mn_utf8_check(mark.ptr, mark.len) == mark.len) mn_text_put(&s->text, mark.ptr, mark.len);
     }
+    if (!st && s->spelled.state != MN_SPELLED_OFF) respell(s, false);
     st = give(s, st, text, err);
     while (s->trim && text->len && strchr(" \t\r\n", *text->ptr)) text->ptr++, text->len--;
     s->trim &= !text->len;
@@ -203,12 +224,15 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
 
 mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
     s->text.len = 0;
-    return give(s, mn_detokenizer_finish(s->d, &s->text), text, err);
+    mn_status st = mn_detokenizer_finish(s->d, &s->text);
+    if (!st && s->spelled.state != MN_SPELLED_OFF) respell(s, true);
+    return give(s, st, text, err);
 }
 
 void mn_stream_free(mn_stream *s) {
     if (!s) return;
     mn_detokenizer_free(s->d);
+    mn_spelled_free(&s->spelled);
     mn_text_free(&s->text);
     mn_free(s);
 }

@@ -86,6 +86,21 @@ static bool g_raise(ARGS) {
     return false;
 }
 
+/* Python's strftime for a time without a zone: %z and %Z are empty, %f is microseconds. The rest is the C library's. */
+static void python_format(mn_jstr f, char *out) {
+    for (size_t i = 0; i < f.len; i++) {
+        const char next = f.ptr[i] == '%' && i + 1 < f.len ? f.ptr[i + 1] : 0;
+        if (next == 'f') out = stpcpy(out, "000000");
+        if (next == 'z' || next == 'Z' || next == 'f') {
+            i++;
+            continue;
+        }
+        *out++ = f.ptr[i];
+        if (next) *out++ = f.ptr[++i]; // also the second of %%
+    }
+    *out = 0;
+}
+
 static bool g_strftime(ARGS) {
     (void)self, (void)all;
     mn_jstr f;
@@ -94,9 +109,8 @@ static bool g_strftime(ARGS) {
     if (!mn_jarg_str(c, "strftime_now", arg[0], &f)) return false;
     if (!localtime_r(&now, &tm)) return mn_jfail(c, "strftime_now: no such date");
     if (f.len > 1000 || memchr(f.ptr, 0, f.len)) return mn_jfail(c, "strftime_now: format too long");
-    char fmt[1002], text[4096];
-    memcpy(fmt, f.ptr, f.len);
-    memcpy(fmt + f.len, "", 1);
+    char fmt[3 * 1000 + 1], text[4096]; // %f becomes three times as long
+    python_format(f, fmt);
     size_t n = strftime(text, sizeof text, fmt, &tm);
     mn_jbuf b = {0};
     return mn_jbuf_bytes(c, &b, text, n, 0) && mn_jbuf_value(c, &b, out);

@@ -476,6 +476,8 @@ b {{- n -}} c {{ n -}}
 ===
 {{ 'x'|filesizeformat }}
 ===
+{{ strftime_now('%d %b %Y|%-d|%j %U %p %I|%Z|%z|%f|%%z %%%Z|%') }}{{ strftime_now('') }}
+===
 {{ {'class': 'a b', 'id': none, 'x': 1, 'q': '<"'}|xmlattr }}|{{ {'class': 'a b'}|xmlattr(false) }}|{{ {}|xmlattr }}|{{ {'a': missing}|xmlattr }}|{{ {'a': '<'|e}|xmlattr(autospace=false) }}
 ===
 {{ [1]|xmlattr }}

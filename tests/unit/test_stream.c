@@ -63,36 +63,43 @@ static void remove_file(const world *w, const char *name) {
     unlink(path);
 }
 
-static int begin(void **state) {
+static void write_file(const world *w, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", w->folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* template: NULL = none */
+static world *world_open(const char *tokens, const char *template) {
     world *w = calloc(1, sizeof *w);
     mn_error err = MN_ERROR;
-    char path[256];
     strcpy(w->folder, "/tmp/minerva-stream-XXXXXX");
     assert_non_null(mkdtemp(w->folder));
     link_demo(w, "config.json");
     link_demo(w, "model.safetensors");
-    snprintf(path, sizeof path, "%s/tokenizer.json", w->folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fwrite(tokenizer, 1, sizeof tokenizer - 1, f);
-    fclose(f);
+    write_file(w, "tokenizer.json", tokens);
+    if (template) write_file(w, "chat_template.jinja", template);
     if (mn_runtime_create(NULL, &w->rt, &err) || mn_model_open(w->rt, w->folder, &w->model, &err))
         fail_msg("%s", err.msg);
-    *state = w;
-    return 0;
+    return w;
 }
 
-static int end(void **state) {
-    world *w = *state;
+static void world_close(world *w) {
     mn_model_free(w->model);
     mn_runtime_free(w->rt);
     remove_file(w, "config.json");
     remove_file(w, "model.safetensors");
     remove_file(w, "tokenizer.json");
+    remove_file(w, "chat_template.jinja");
     rmdir(w->folder);
     free(w);
-    return 0;
 }
+
+static int begin(void **state) { return *state = world_open(tokenizer, NULL), 0; }
+static int end(void **state) { return world_close(*state), 0; }
 
 /* The answer, then "/", then the rest; "@functions.f:" before the text of a call. */
 static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids, uint32_t n,
@@ -193,6 +200,71 @@ static void marks_of_calls(void **state) {
     expect(w, IDS(A), IDS(TOOL_CALLS, A, TOOL_RESPONSE, B), "[TOOL_CALLS]ab/");
 }
 
+/* ---- tags that are ordinary text ---- */
+
+/* ids 0 to 11 are one character each, the others longer pieces */
+static const char *const pieces[] = {"<", ">",  "/", "t",      "h",      "i",  "n",     "k",   "a",
+                                     "b", "\n", " ", "<think", "think>", "</", "nk>\n", "k>a", "ab</th"};
+#define N_PIECES (sizeof pieces / sizeof *pieces)
+
+/* The ids of text, with none of the pieces from `most` on: the longest first, so that tags are cut in different places. */
+static uint32_t spell(const char *text, size_t most, int32_t ids[64]) {
+    uint32_t n = 0;
+    while (*text) {
+        size_t best = N_PIECES;
+        for (size_t i = 0; i < most; i++)
+            if (!strncmp(text, pieces[i], strlen(pieces[i])) &&
+                (best == N_PIECES || strlen(pieces[i]) > strlen(pieces[best])))
+                best = i;
+        assert_true(best < N_PIECES && n < 64);
+        ids[n++] = (int32_t)best;
+        text += strlen(pieces[best]);
+    }
+    return n;
+}
+
+static void expect_spelled(const world *w, const char *prompt, const char *output, const char *want) {
+    int32_t before[64], ids[64];
+    for (size_t most = 12; most <= N_PIECES; most++) {
+        uint32_t n_before = spell(prompt, most, before), n = spell(output, most, ids);
+        expect(w, before, n_before, ids, n, want);
+    }
+}
+
+static void spelled(void **state) {
+    (void)state;
+    char tokens[2048] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{", *to = tokens + strlen(tokens);
+    for (size_t i = 0; i < N_PIECES; i++) {
+        to += sprintf(to, "%s\"", i ? "," : "");
+        for (const char *c = pieces[i]; *c; c++)
+            to += sprintf(to, "%.*s", *c == '\n' || *c == ' ' ? 2 : 1,
+                          *c == '\n'  ? "\xc4\x8a"
+                          : *c == ' ' ? "\xc4\xa0"
+                                      : c);
+        to += sprintf(to, "\":%zu", i);
+    }
+    strcpy(to, "},\"merges\":[]},\"decoder\":{\"type\":\"ByteLevel\"}}");
+    world *w = world_open(tokens, "{{ messages[0].content.split('</think>')[-1] }}");
+    expect_spelled(w, "a", "ab", "ab/");
+    expect_spelled(w, "a", "<think>\nab\n</think>\n\nb\n", "b\n/ab\n");
+    expect_spelled(w, "a", " \n<think>a</think>b", "b/a");
+    expect_spelled(w, "a", "<think></think>b", "b/");
+    expect_spelled(w, "a", "<think>ab", "/ab");           /* cut */
+    expect_spelled(w, "a", "<think>ab</thi", "/ab</thi"); /* cut in the tag: text after all */
+    expect_spelled(w, "a", "<thin", "<thin/");
+    expect_spelled(w, "a", " <a", " <a/");
+    expect_spelled(w, "a", "<think>a</thk></think>b", "b/a</thk>");
+    expect_spelled(w, "a", "a<think>b</think>", "a<think>b</think>/"); /* not where an answer begins */
+    expect_spelled(w, "a", "<think>a</think>b<think>a</think>", "b<think>a</think>/a");
+    expect_spelled(w, "<think>\n", "ab</think>\nb", "b/ab");   /* the template opened it */
+    expect_spelled(w, "<think>\n\n</think>\n\n", "ab", "ab/"); /* or closed it */
+    expect_spelled(w, "<think>", "", "/");
+    world_close(w);
+    w = world_open(tokens, "{{ messages[0].content }}"); /* a template that knows nothing of it */
+    expect_spelled(w, "a", "<think>a</think>b", "<think>a</think>b/");
+    world_close(w);
+}
+
 /* With a model, with its template, and with neither. */
 static void templates(void **state) {
     const world *w = *state;
@@ -217,6 +289,7 @@ int main(void) {
                                        cmocka_unit_test(harmony_calls),
                                        cmocka_unit_test(harmony_malformed),
                                        cmocka_unit_test(marks_of_calls),
+                                       cmocka_unit_test(spelled),
                                        cmocka_unit_test(templates)};
     return cmocka_run_group_tests(tests, begin, end);
 }
