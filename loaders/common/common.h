@@ -83,10 +83,8 @@ mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p);
 const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key); /* NULL = absent */
 
 /* Lays out a tensor whose name, file, offset, dtype and dims are set as one dense plane, and checks it: dims positive,
- * whole blocks, no overflow, inside the file. *bytes: the size of the data. */
+ * whole blocks, no overflow, inside the file, at any address. *bytes: the size of the data. */
 mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err);
-/* For formats that promise it: the data lies on a multiple of its widest number. SafeTensors does not. */
-mn_status mn_tensor_check_aligned(const mn_parsed_tensor *t, mn_error *err);
 /* No two entries [from, n_meta) have one key. */
 mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from, mn_error *err);
 /* No two tensors have one name. */

@@ -106,12 +106,6 @@ const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key) {
     return NULL;
 }
 
-/* Of the widest number inside a block. */
-static uint64_t dtype_align(mn_dtype t) {
-    if (t.block_elems == 1) return t.block_bytes;
-    return t.id == MN_Q8_K ? 4 : t.id == MN_MXFP4 ? 1 : 2;
-}
-
 /* Sizes and strides of a dense row-major plane; false = overflow. */
 static bool plane_sizes(mn_parsed_tensor *t, uint64_t *bytes) {
     uint64_t step = t->dtype.block_bytes;
@@ -153,14 +147,6 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     t->plane.kind = MN_PLANE_DATA;
     t->plane.dtype = t->dtype.id;
     return MN_OK;
-}
-
-mn_status mn_tensor_check_aligned(const mn_parsed_tensor *t, mn_error *err) {
-    if (!(t->offset % dtype_align(t->dtype))) return MN_OK;
-    return mn_fail(err, MN_BAD_FILE,
-                   "%.*s: tensor '%.*s': data at offset %llu, expected a multiple of %llu for %s: misaligned",
-                   MN_STR_ARG(t->file->name), MN_STR_ARG(t->native), (unsigned long long)t->offset,
-                   (unsigned long long)dtype_align(t->dtype), mn_dtype_name(t->dtype.id));
 }
 
 static int by_key(const void *a, const void *b) {

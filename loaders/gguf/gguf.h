@@ -10,6 +10,7 @@ typedef struct {
     const mn_file *file;
     mn_error *err;
     uint64_t at; /* next byte to read, <= file->bytes */
+    mn_str key;  /* whose value is read; len 0 = none */
     uint64_t n_meta, n_tensors, alignment;
     uint64_t first_meta; /* of this file, in parsed->meta */
 } gguf_reader;
@@ -27,5 +28,7 @@ mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint3
 
 /* ---- types.c ---- */
 bool gguf_dtype(uint32_t ggml_type, mn_dtype *out); /* false: not one that the ABI knows */
+extern const char gguf_known_types[];               /* for messages */
+const char *gguf_other_type(uint32_t ggml_type);    /* the name of one that the ABI does not know, or "unknown" */
 
 #endif

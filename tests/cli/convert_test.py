@@ -321,6 +321,35 @@ def test_readers_gguf_package():
             assert error <= limit * square, "%s: %g" % (kind, error / square)
 
 
+def at_odd_addresses(source, out):
+    """The same file with an alignment of 1, and its data behind a header of odd length."""
+    tensors = minerva("inspect", source, "--json").json()["tensors"]
+    with open(source, "rb") as f:
+        data = f.read()
+    size = sum(t["bytes"] + -t["bytes"] % 32 for t in tensors)
+    last = tensors[-1]["name"].encode()
+    end = data.rindex(last, 0, len(data) - size) + len(last) + 4 + 8 * len(tensors[-1]["dim"]) + 4 + 8
+    pairs = [struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, 1)]
+    if (end + len(pairs[0])) % 2 == 0:
+        pairs.append(struct.pack("<Q", 2) + b"ab" + struct.pack("<IB", 7, 1))
+    n_pairs = struct.unpack("<Q", data[16:24])[0] + len(pairs)
+    with open(out, "wb") as f:
+        f.write(data[:16] + struct.pack("<Q", n_pairs) + b"".join(pairs) + data[24:end] + data[-size:])
+
+
+def test_readers_odd_addresses():
+    with scratch() as folder:
+        source, out, text = (os.path.join(folder, x) for x in ("a.gguf", "odd.gguf", "text"))
+        with open(text, "w") as f:
+            f.write("Once upon a time, there was a little girl named Lily. " * 5)
+        for kind in ("f32", "f16", "q8_0", "q5_1", "q4_k", "iq4_xs", "mxfp4"):
+            convert(MODEL, source, "--type", kind, "--force")
+            at_odd_addresses(source, out)
+            equal(logits(out, PROMPT, folder), logits(source, PROMPT, folder))
+            both = [minerva("perplexity", "-m", m, "-f", text, "-c", 64, "--json").json()["perplexity"] for m in (source, out)]
+            assert abs(both[0] / both[1] - 1) < 1e-6, (kind, both)
+
+
 # ---- files and errors ----
 def is_empty(folder):
     equal(os.listdir(folder), [])

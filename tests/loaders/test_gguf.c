@@ -365,7 +365,7 @@ static void bad_meta(void **state) {
     b = (bytes){0};
     head(&b, 3, 0, 1);
     kv_str(&b, "k", "\xff\xfe");
-    refuse(b, MN_BAD_FILE, "UTF-8", NULL);
+    refuse(b, MN_BAD_FILE, "UTF-8", "'k'");
     b = (bytes){0};
     head(&b, 3, 0, 1);
     kv_str(&b, "\xc0\x80", "x");
@@ -376,7 +376,7 @@ static void bad_meta(void **state) {
     put_int(&b, 8, 4);
     put_int(&b, UINT64_MAX - 3, 8);
     fill(&b, 9);
-    refuse(b, MN_BAD_FILE, "truncated", NULL);
+    refuse(b, MN_BAD_FILE, "truncated", "'k'");
     static const uint32_t alignments[] = {0, 3, 48, 0x80000000u, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
         b = (bytes){0};
@@ -435,14 +435,36 @@ static void bad_tensors(void **state) {
     pad(&b, 32);
     fill(&b, 64);
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
-    b = (bytes){0};
-    head(&b, 3, 1, 2);
-    kv_str(&b, "general.architecture", "llama");
-    kv_u32(&b, "general.alignment", 1);
-    tensor(&b, "odd", 1, 4, 0, 0, 0);
-    if (b.len % 4 == 0) b.ptr[b.len - 8] = 1; /* the offset: off the grid of 4 either way */
-    fill(&b, 64);
-    refuse(b, MN_BAD_FILE, "misaligned", "'odd'");
+    refuse(one("t", 2, 256, 1, 16, 0), MN_UNSUPPORTED, "GGML type 16 (IQ2_XXS)", "MXFP4");
+    refuse(one("t", 2, 256, 1, 35, 0), MN_UNSUPPORTED, "GGML type 35 (TQ2_0)", "IQ4_XS");
+    refuse(one("t", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)", "'t'");
+}
+
+/* The data lies where the file's alignment puts it, also at an odd address. */
+static void every_alignment(void **state) {
+    (void)state;
+    for (uint32_t align = 1; align <= 1u << 16; align *= 2) {
+        bytes b = {0};
+        test_files f = {0};
+        mn_parsed *m;
+        mn_tensor_info t;
+        mn_error err;
+        head(&b, 3, 2, 2);
+        kv_str(&b, "general.architecture", "llama");
+        kv_u32(&b, "general.alignment", align);
+        tensor(&b, "first", 1, 4, 0, 0, 0);
+        tensor(&b, "second.", 1, 4, 0, 0, align > 16 ? align : 16);
+        pad(&b, align);
+        const size_t data = b.len;
+        fill(&b, (align > 16 ? align : 16) + 16);
+        test_add(&f, "a.gguf", b.ptr, b.len);
+        assert_int_equal(test_open(gguf, &f, &m, &err), MN_OK);
+        assert_true(test_tensor(gguf, m, "second.", &t));
+        assert_ptr_equal(t.planes->ptr, (const char *)f.file[0].map + data + (align > 16 ? align : 16));
+        gguf.loader->close(m);
+        test_clear(&f);
+        free(b.ptr);
+    }
 }
 
 static void every_truncation(void **state) {
@@ -528,10 +550,11 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_small),     cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only),
-        cmocka_unit_test(good_types),     cmocka_unit_test(splits),           cmocka_unit_test(bad_header),
-        cmocka_unit_test(bad_meta),       cmocka_unit_test(bad_tensors),      cmocka_unit_test(every_truncation),
-        cmocka_unit_test(every_boundary), cmocka_unit_test(random_damage),    cmocka_unit_test(arguments),
+        cmocka_unit_test(good_small),       cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only),
+        cmocka_unit_test(good_types),       cmocka_unit_test(splits),           cmocka_unit_test(bad_header),
+        cmocka_unit_test(bad_meta),         cmocka_unit_test(bad_tensors),      cmocka_unit_test(every_alignment),
+        cmocka_unit_test(every_truncation), cmocka_unit_test(every_boundary),   cmocka_unit_test(random_damage),
+        cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
