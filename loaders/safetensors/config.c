@@ -301,13 +301,12 @@ static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
 }
 
 static void read_window(config_reader *c) {
-    const cJSON *window = json_get(c->root, "sliding_window");
-    const bool asks = json_get(c->root, "use_sliding_window") || !strncmp(c->arch, "qwen", 4) || c->no_rope;
-    if (c->status || !window || (asks && !config_bool(c, "use_sliding_window", false))) return;
+    const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
+    if (c->status || !window || (c->family->asks_window && !config_bool(c, "use_sliding_window", false))) return;
     int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
     int64_t *slides = new_layers(c);
     if (!slides) return;
-    int64_t n = sliding_by_types(c, slides);
+    int64_t n = c->family->window == WINDOW_SOME ? sliding_by_types(c, slides) : -1;
     if (n < 0) n = sliding_by_rule(c, slides);
     if (c->status || !n) return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", size);

@@ -21,9 +21,10 @@ static void refuse_true(config_reader *c, const char *key) {
 }
 
 static void gemma(config_reader *c) {
+    refuse_true(c, "use_bidirectional_attention");
+    if (!strcmp(c->arch, "gemma")) return; /* the first has none of these */
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
-    refuse_true(c, "use_bidirectional_attention");
     if (!json_get(c->root, "query_pre_attn_scalar")) return;
     const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
     config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
@@ -181,20 +182,37 @@ static const key_default gpt2_defaults[] = {{"n_positions", 1024}, {"layer_norm_
 
 static const struct model_family families[] = {
     {.model_type = "llama", .class_name = "LlamaForCausalLM", .arch = "llama", .defaults = llama_defaults},
-    {.model_type = "mistral", .class_name = "MistralForCausalLM", .arch = "llama", .defaults = mistral_defaults},
+    {.model_type = "mistral",
+     .class_name = "MistralForCausalLM",
+     .arch = "llama",
+     .window = WINDOW_ALL,
+     .defaults = mistral_defaults},
     {.model_type = "mixtral",
      .class_name = "MixtralForCausalLM",
      .arch = "llama",
+     .window = WINDOW_ALL,
      .defaults = mixtral_defaults,
      .rope_theta = 1e6,
      .own = moe_names,
      .fused = FUSED_HALVES,
      .extra = put_experts},
-    {.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .arch = "qwen2", .defaults = qwen_defaults},
-    {.model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .arch = "qwen3", .defaults = qwen_defaults},
+    {.model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .arch = "qwen2",
+     .window = WINDOW_SOME,
+     .asks_window = true,
+     .defaults = qwen_defaults},
+    {.model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .arch = "qwen3",
+     .window = WINDOW_SOME,
+     .asks_window = true,
+     .defaults = qwen_defaults},
     {.model_type = "qwen3_moe",
      .class_name = "Qwen3MoeForCausalLM",
      .arch = "qwen3moe",
+     .window = WINDOW_ALL,
+     .asks_window = true,
      .defaults = qwen3_moe_defaults,
      .own = moe_names,
      .fused = FUSED_HALVES,
@@ -212,6 +230,7 @@ static const struct model_family families[] = {
     {.model_type = "phi3",
      .class_name = "Phi3ForCausalLM",
      .arch = "phi3",
+     .window = WINDOW_ALL,
      .defaults = phi3_defaults,
      .own = phi3_names},
     {.model_type = "gemma",
@@ -226,6 +245,7 @@ static const struct model_family families[] = {
     {.model_type = "gemma2",
      .class_name = "Gemma2ForCausalLM",
      .arch = "gemma2",
+     .window = WINDOW_SOME,
      .defaults = gemma2_defaults,
      .act = "gelu_pytorch_tanh",
      .own = gemma_names,
@@ -236,6 +256,7 @@ static const struct model_family families[] = {
     {.model_type = "gemma3_text",
      .class_name = "Gemma3ForCausalLM",
      .arch = "gemma3",
+     .window = WINDOW_SOME,
      .defaults = gemma3_defaults,
      .act = "gelu_pytorch_tanh",
      .rope_theta = 1e6,
@@ -247,6 +268,7 @@ static const struct model_family families[] = {
     {.model_type = "gpt_oss",
      .class_name = "GptOssForCausalLM",
      .arch = "gpt-oss",
+     .window = WINDOW_SOME,
      .defaults = gpt_oss_defaults,
      .rope_theta = 150000,
      .rope = "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false,"
@@ -267,6 +289,8 @@ static const struct model_family families[] = {
     {.model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
      .arch = "smollm3",
+     .window = WINDOW_SOME,
+     .asks_window = true,
      .defaults = smollm3_defaults,
      .tied = true,
      .rope_theta = 2e6},

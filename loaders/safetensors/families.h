@@ -25,6 +25,13 @@ typedef enum {
     FUSED_GPT_OSS, /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
 } fused_experts;
 
+/* What sliding_window means. The keys that say more are read only where the family has them. */
+typedef enum {
+    WINDOW_NONE, /* nothing, though files may have the key */
+    WINDOW_ALL,  /* every layer slides */
+    WINDOW_SOME, /* those that layer_types says, or a rule of the family */
+} window_use;
+
 struct model_family {
     const char *model_type, *class_name, *arch;
     const name_pair *own;        /* names in a layer that differ from the usual ones, ended by {0} */
@@ -33,9 +40,11 @@ struct model_family {
     const char *act;             /* when config.json does not say; NULL: silu */
     double rope_theta, rotary;   /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
     const char *rope;            /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
-    bool layer_norm;             /* eps is a layer norm's */
-    bool tied;                   /* when config.json does not say */
-    bool conv1d;                 /* matrices of layers are stored [in, out] */
+    window_use window;
+    bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
+    bool layer_norm;  /* eps is a layer norm's */
+    bool tied;        /* when config.json does not say */
+    bool conv1d;      /* matrices of layers are stored [in, out] */
     fused_experts fused;
     double norm_offset;
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */

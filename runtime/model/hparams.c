@@ -129,9 +129,12 @@ static mn_status read_scales(const mn_hp_reader *r, const arch_facts *f, mn_hpar
 }
 
 static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
-    static const char *const acts[] = {"silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"};
-    static const uint32_t ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF, MN_ACT_GELU_TANH,
-                                   MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
+    static const char *const acts[] = {
+        "silu",        "swish",         "gelu",      "gelu_new",         "gelu_pytorch_tanh",
+        "gelu_python", "gelu_accurate", "gelu_fast", "gelu_python_tanh", "relu"};
+    static const uint32_t ids[] = {MN_ACT_SILU,      MN_ACT_SILU,     MN_ACT_GELU_ERF,  MN_ACT_GELU_TANH,
+                                   MN_ACT_GELU_TANH, MN_ACT_GELU_ERF, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH,
+                                   MN_ACT_GELU_TANH, MN_ACT_RELU};
     mn_status st = mn_hp_word(r, "minerva.hidden_act", acts, ids, MN_COUNT(acts), &h->act);
     if (st) return st;
     st = mn_meta_f64(&r->m->meta, "minerva.norm.offset", &h->norm_offset, r->err);
