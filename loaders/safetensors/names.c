@@ -109,7 +109,8 @@ static const struct {
 } types[] = {
     {"F32", MN_F32},         {"F16", MN_F16},         {"BF16", MN_BF16}, {"F64", MN_F64},
     {"I8", MN_I8},           {"I16", MN_I16},         {"I32", MN_I32},   {"I64", MN_I64},
-    {"U8", MN_U8},           {"U32", MN_I32}, /* MLX: words of packed bits */
+    {"U8", MN_U8},           {"U32", MN_I32},                          /* MLX: words of packed bits */
+    {"BOOL", MN_U8},         {"U16", MN_I16},         {"U64", MN_I64}, /* masks and counters, which no graph reads */
     {"F8_E4M3", MN_F8_E4M3}, {"F8_E5M2", MN_F8_E5M2},
 };
 

@@ -1,6 +1,7 @@
 /* arch_blocks.c -- blocks that several families share. */
 #include "graph/arch.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { NAME = 64 };
 
@@ -55,11 +56,14 @@ int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
                        h->n_head * h->head_dim_v);
 }
 
+static bool is_arch(const mn_model_graph *g, const char *name) { return !strcmp(g->hp.arch, name); }
+
 int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
+    const bool may_lack = !is_arch(g, "qwen3") && !is_arch(g, "qwen3moe") && !is_arch(g, "gemma3");
     int32_t qkv[3];
     mn_b_qkv(g, layer, x, qkv);
-    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, true, g->hp.head_dim_k);
-    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, true, g->hp.head_dim_k);
+    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, may_lack, g->hp.head_dim_k);
+    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, may_lack, g->hp.head_dim_k);
     if (q_norm >= 0) qkv[0] = mn_g_rms_norm(g, layer, qkv[0], q_norm);
     if (k_norm >= 0) qkv[1] = mn_g_rms_norm(g, layer, qkv[1], k_norm);
     return mn_b_attend(g, layer, qkv);

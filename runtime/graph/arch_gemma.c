@@ -3,9 +3,10 @@
  * base (3). */
 #include "graph/arch.h"
 #include <math.h>
+#include <string.h>
 
-static int32_t after(mn_model_graph *g, int i, int32_t y, const char *weight, const char *stem) {
-    return mn_g_has(g, weight, i) ? mn_b_rms(g, i, y, stem) : y;
+static int32_t after(mn_model_graph *g, int i, int32_t y, const char *stem) {
+    return strcmp(g->hp.arch, "gemma") ? mn_b_rms(g, i, y, stem) : y;
 }
 
 mn_status mn_arch_gemma(mn_model_graph *g) {
@@ -13,9 +14,9 @@ mn_status mn_arch_gemma(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, sqrt((double)h->n_embd));
     for (int i = 0; i < h->n_layer; i++) {
         int32_t y = mn_b_attention(g, i, mn_b_rms(g, i, x, "blk.%d.attn_norm"));
-        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_attention_norm.weight", "blk.%d.post_attention_norm"));
+        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_attention_norm"));
         y = mn_b_glu(g, i, mn_b_rms(g, i, x, "blk.%d.ffn_norm"));
-        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_ffw_norm.weight", "blk.%d.post_ffw_norm"));
+        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_ffw_norm"));
     }
     mn_b_head(g, x, mn_b_rms);
     return g->status;

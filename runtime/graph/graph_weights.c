@@ -1,6 +1,7 @@
 /* graph_weights.c -- weights of the graph: the model's tensors by name and shape, parts of their rows, small ones widened. */
 #include "graph/build.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME = 128 };
@@ -14,11 +15,37 @@ static void full_name(const char *name, int layer, char full[NAME]) {
         snprintf(full, NAME, "%s", name);
 }
 
+/* "blk.3.attn_q.bias" of the first layer, or of the next: what a whole model has, its layers have. */
+static const mn_model_tensor_entry *of_other_layer(const mn_model_graph *g, const char *full) {
+    char other[NAME], *end;
+    if (strncmp(full, "blk.", 4)) return NULL;
+    const long layer = strtol(full + 4, &end, 10);
+    snprintf(other, sizeof other, "blk.%ld%s", layer ? 0 : layer + 1, end);
+    return mn_canonical_tensor(g->model, other);
+}
+
+/* Names of checkpoints are those of their loader; the model's own tensors tell them. */
+static void absent(mn_model_graph *g, const char *full, bool optional) {
+    static const char *const top[][2] = {{"token_embd.weight", "model.embed_tokens.weight"},
+                                         {"output_norm.weight", "model.norm.weight"},
+                                         {"output.weight", "lm_head.weight"}};
+    const mn_model_tensor_entry *other = of_other_layer(g, full);
+    const char *native = NULL;
+    for (size_t i = 0; i < MN_COUNT(top); i++)
+        if (!strcmp(full, top[i][0])) native = top[i][1];
+    if (other)
+        mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing; another layer has it as %.*s",
+                              g->model->path, full, MN_STR_ARG(other->info.native)));
+    else if (!optional)
+        mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing%s%s%s", g->model->path, full,
+                              native ? " (in checkpoints such as " : "", native ? native : "", native ? ")" : ""));
+}
+
 static const mn_model_tensor_entry *find(mn_model_graph *g, const char *full, bool optional) {
     if (g->status) return NULL;
     const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
     if (e) g->asked[e - g->model->tensors] = 1;
-    if (!e && !optional) mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: tensor %s is missing", g->model->path, full));
+    if (!e) absent(g, full, optional);
     return e;
 }
 

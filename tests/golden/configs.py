@@ -145,6 +145,7 @@ def causal_masks(m):
     for i in range(m.config["n_layer"]):
         m.tensors["h.%d.attn.bias" % i] = ("F32", [1, 1, 4, 4], bytes(64))
         m.tensors["h.%d.attn.masked_bias" % i] = ("F32", [1], bytes(4))
+    m.tensors["h.0.attn.bias"] = ("BOOL", [1, 1, 4, 4], bytes(16))
 
 
 def inverse_frequencies(m):

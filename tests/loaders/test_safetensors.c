@@ -396,7 +396,7 @@ static void header_bad(void **state) {
         mn_status status;
         const char *text, *text2;
     } list[] = {
-        {ENTRY("\"U64\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "U64", "'t'"},
+        {ENTRY("\"C64\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "C64", "'t'"},
         {ENTRY("3", "[4]", "[0,16]"), 16, MN_BAD_FILE, "dtype", "'t'"},
         {ENTRY("\"F32\"", "4", "[0,16]"), 16, MN_BAD_FILE, "shape", "'t'"},
         {ENTRY("\"F32\"", "[0]", "[0,0]"), 0, MN_BAD_FILE, "dimension", "'t'"},
