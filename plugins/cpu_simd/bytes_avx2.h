@@ -12,10 +12,11 @@ static inline VB vb_pairs(const uint8_t *p) {
     __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
     return _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)), _mm256_set1_epi8(15));
 }
-static inline VB vb_field(VB v, int shift, uint8_t mask) { /* (v >> shift) & mask; mask has at most 8 - shift bits */
-    return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8((char)mask));
+/* Each byte moved down by shift bits, up where that is negative, and of it the bits of mask, which must come from the same byte. */
+static inline VB vb_field(VB v, int shift, uint8_t mask) {
+    v = shift < 0 ? _mm256_slli_epi16(v, -shift) : _mm256_srli_epi16(v, shift);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
-static inline VB vb_shl(VB v, int n) { return _mm256_slli_epi16(v, n); } /* no bit may leave its byte */
 static inline VB vb_or(VB a, VB b) { return _mm256_or_si256(a, b); }
 static inline VB vb_less(VB v, uint8_t n) { return _mm256_sub_epi8(v, _mm256_set1_epi8((char)n)); } /* modulo 256 */
 static inline VB vb_flip(VB v) { return _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)); }

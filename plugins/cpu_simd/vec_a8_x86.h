@@ -14,8 +14,8 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
                                   _mm256_mullo_epi32(_mm256_loadu_si256((const void *)sum4), _mm256_set1_epi32(off)));
     return v;
 }
-/* acc + d * (u - off) . x; d0 for elements below 16, d1 for the others. */
-static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const int group, const int off) {
+/* acc + d * (u - off) . x; in groups of 16 d[1] is the scale of elements from 16 on. */
+static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group, const int off) {
 #ifdef __AVX512VNNI__
     __m256i s = _mm256_dpbusd_epi32(x->seed, u, x->x);
 #else
@@ -28,7 +28,12 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const in
         if (off) s = _mm256_add_epi32(s, x->seed);
     }
 #endif
-    __m256 d = group == 32 ? _mm256_set1_ps(d0) : _mm256_blend_ps(_mm256_set1_ps(d0), _mm256_set1_ps(d1), 0xf0);
+    __m256 by = _mm256_set1_ps(d[0]);
+    if (group == 16) { /* both to both halves, then one to all of each */
+        double both;
+        memcpy(&both, d, 8);
+        by = _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_set1_pd(both)), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+    }
     (void)off;
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), d, acc);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), by, acc);
 }

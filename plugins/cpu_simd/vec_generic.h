@@ -79,11 +79,7 @@ static inline VB vb_pairs(const uint8_t *p) {
     return v;
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
-    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] >> shift & mask);
-    return v;
-}
-static inline VB vb_shl(VB v, int n) {
-    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] << n);
+    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)((shift < 0 ? v.b[i] << -shift : v.b[i] >> shift) & mask);
     return v;
 }
 static inline VB vb_or(VB v, VB w) {
@@ -125,10 +121,9 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     (void)sum4, (void)off;
     return (VX){x};
 }
-static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const int group, const int off) {
+static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group, const int off) {
     int32_t s[4] = {0}, t[4] = {0};
     for (int i = 0; i < 16; i++) s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
-    if (group == 32) d1 = d0;
-    return acc + v_set1(d0) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
-           v_set1(d1) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
+    return acc + v_set1(d[0]) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
+           v_set1(d[group < 32]) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
 }

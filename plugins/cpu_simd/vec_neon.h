@@ -69,9 +69,6 @@ static inline VB vb_field(VB v, int shift, uint8_t mask) {
     uint8x16_t keep = vdupq_n_u8(mask);
     return (VB){vandq_u8(vshlq_u8(v.lo, by), keep), vandq_u8(vshlq_u8(v.hi, by), keep)};
 }
-static inline VB vb_shl(VB v, int n) {
-    return (VB){vshlq_u8(v.lo, vdupq_n_s8((int8_t)n)), vshlq_u8(v.hi, vdupq_n_s8((int8_t)n))};
-}
 static inline VB vb_or(VB v, VB w) { return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)}; }
 static inline VB vb_less(VB v, uint8_t n) { return (VB){vsubq_u8(v.lo, vdupq_n_u8(n)), vsubq_u8(v.hi, vdupq_n_u8(n))}; }
 static inline VB vb_flip(VB v) { return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))}; }
@@ -110,11 +107,11 @@ static inline int32x4_t v_dot16(int32x4_t s, int8x16_t a, int8x16_t x) {
     return vpadalq_s16(vpadalq_s16(s, vmull_s8(vget_low_s8(a), vget_low_s8(x))), vmull_high_s8(a, x));
 #endif
 }
-static inline VF vx_fold(VF acc, VB u, const VX *x, float d0, float d1, const int group, const int off) {
+static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group, const int off) {
     const uint8x16_t less = vdupq_n_u8((uint8_t)off);
     const int32x4_t none = vdupq_n_s32(0);
     int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less)), hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
-    if (group == 32) return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d0);
-    acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d0);
-    return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, hi, x->hi)), d1);
+    if (group == 32) return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d[0]);
+    acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d[0]);
+    return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, hi, x->hi)), d[1]);
 }
