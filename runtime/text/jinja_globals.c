@@ -82,7 +82,9 @@ static bool g_raise(ARGS) {
     mn_jstr msg;
     if (!mn_jstr_of(c, arg[0], &msg)) return false;
     mn_str s = {msg.ptr, msg.len};
-    c->status = mn_fail(c->err, MN_BAD_INPUT, "%.*s", (int)MN_MIN(s.len, 480), s.ptr ? s.ptr : "");
+    const bool empty = !s.len || !s.ptr[0]; /* a failure says something */
+    c->status = empty ? mn_fail(c->err, MN_BAD_INPUT, "the template raised an exception without a message")
+                      : mn_fail(c->err, MN_BAD_INPUT, "%.*s", (int)MN_MIN(s.len, 480), s.ptr);
     return false;
 }
 
