@@ -1,90 +1,59 @@
-/* detokenizer.c -- ids to text as they come: pieces to bytes, bytes to whole characters. */
+/* detokenizer.c -- ids to text as they come: pieces through the decoder's steps to bytes, bytes to whole characters. */
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
 struct mn_detokenizer {
     const mn_tokenizer *tok;
-    uint32_t flags, strip_left;
+    uint32_t flags;
+    mn_decoder decoder;
     mn_text bytes; /* not yet a whole character */
-    mn_text piece; /* scratch */
 };
 
-static void start(mn_detokenizer *d) { d->strip_left = d->flags & MN_DETOKENIZE_CONTINUE ? 0 : d->tok->strip_max; }
+static void start(mn_detokenizer *d) { mn_decoder_start(&d->decoder, d->flags & MN_DETOKENIZE_CONTINUE); }
 
 mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_detokenizer **out, mn_error *err) {
-    *out = mn_calloc(1, sizeof **out);
-    if (!*out) return mn_fail_memory(err, sizeof **out);
-    (*out)->tok = tok;
-    (*out)->flags = flags;
-    start(*out);
+    mn_detokenizer *d = mn_calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return mn_fail_memory(err, sizeof *d);
+    d->tok = tok;
+    d->flags = flags;
+    if (!mn_decoder_init(&d->decoder, &tok->decoder)) return mn_free(d), mn_fail_memory(err, sizeof *d);
+    start(d);
+    *out = d;
     return MN_OK;
 }
 
 void mn_detokenizer_free(mn_detokenizer *d) {
     if (!d) return;
+    mn_decoder_free(&d->decoder);
     mn_text_free(&d->bytes);
-    mn_text_free(&d->piece);
     mn_free(d);
 }
 
-/* Visible characters back to bytes; a piece that holds another character was never byte-coded and stands for itself. */
-static void put_bytes(mn_text *out, mn_str piece) {
-    uint32_t code = 0;
-    size_t mark = out->len;
-    for (size_t i = 0; i < piece.len;) {
-        int n = mn_utf8_decode(piece.ptr + i, (size_t)piece.len - i, &code);
-        int byte = n > 0 ? mn_byte_of_char(code) : -1;
-        if (byte < 0) {
-            if (!out->failed) out->len = mark;
-            mn_text_put(out, piece.ptr, (size_t)piece.len);
-            return;
-        }
-        mn_text_put(out, &(char){(char)byte}, 1);
-        i += (size_t)n;
-    }
+/* Of <0xXX>; -1 = it is spelled otherwise. */
+static int byte_of(mn_str piece) {
+    static const char digit[] = "0123456789abcdef";
+    const char *high = NULL, *low = NULL;
+    if (piece.len != 6 || memcmp(piece.ptr, "<0x", 3) || piece.ptr[5] != '>') return -1;
+    high = memchr(digit, piece.ptr[3] | 32, 16);
+    low = memchr(digit, piece.ptr[4] | 32, 16);
+    return high && low ? (int)((high - digit) << 4 | (low - digit)) : -1;
 }
 
-static void put_replaced(const mn_tokenizer *tok, mn_text *out, mn_str piece) {
-    for (size_t i = 0; i < piece.len;) {
-        const mn_decode_replace *hit = NULL;
-        for (uint32_t k = 0; !hit && k < tok->n_replace; k++) {
-            const mn_decode_replace *r = &tok->replace[k];
-            if (r->from_len && r->from_len <= piece.len - i && !memcmp(piece.ptr + i, r->from, r->from_len)) hit = r;
-        }
-        if (hit)
-            mn_text_put(out, hit->to, hit->to_len);
-        else
-            mn_text_put(out, piece.ptr + i, 1);
-        i += hit ? hit->from_len : 1;
-    }
+static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
+    for (size_t i = 0; i < tok->normalized.n; i++)
+        if (tok->normalized.item[i].id == id) return tok->normalized.item[i].text;
+    return tok->vocab.token[id].piece;
 }
 
-static void put_piece(mn_detokenizer *d, int32_t id) {
-    const mn_tokenizer *tok = d->tok;
+/* Special tokens are shown as they are spelled; other added ones too, but for the marks of spaces. */
+static mn_decode_piece piece_of(const mn_tokenizer *tok, int32_t id) {
     const mn_token *t = &tok->vocab.token[id];
-    d->piece.len = 0;
-    if (t->flags & MN_TOKEN_BYTE && tok->decode_fallback) {
-        for (int b = 0; b < 256; b++)
-            if (tok->vocab.byte_id[b] == id) mn_text_put(&d->piece, &(char){(char)b}, 1);
-    } else if (t->flags & MN_TOKEN_SPECIAL || (t->flags & MN_TOKEN_ADDED && tok->decode_bytes))
-        mn_text_put(&d->piece, t->piece.ptr, (size_t)t->piece.len);
-    else if (tok->decode_bytes)
-        put_bytes(&d->piece, t->piece);
-    else
-        put_replaced(tok, &d->piece, t->piece);
-}
-
-/* Drops what encoding put in front of the text. It may arrive byte by byte only in theory: whole repetitions count. */
-static mn_str without_start(mn_detokenizer *d) {
-    mn_str s = {d->piece.ptr, d->piece.len};
-    const mn_tokenizer *tok = d->tok;
-    while (d->strip_left && s.len >= tok->strip_len && !memcmp(s.ptr, tok->strip, tok->strip_len)) {
-        s.ptr += tok->strip_len;
-        s.len -= tok->strip_len;
-        d->strip_left--;
-    }
-    if (s.len) d->strip_left = 0;
-    return s;
+    const bool special = t->flags & MN_TOKEN_SPECIAL, normalized = t->flags & MN_TOKEN_NORMALIZED;
+    return (mn_decode_piece){.text = normalized ? normalized_text(tok, id) : t->piece,
+                             .verbatim = special,
+                             .plain = special || (t->flags & MN_TOKEN_ADDED && !normalized),
+                             .byte = t->flags & MN_TOKEN_BYTE ? byte_of(t->piece) : -1};
 }
 
 /* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of one (Unicode, 3.9). */
@@ -115,18 +84,15 @@ mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out) {
     if (id < 0) return MN_INVALID;
     if ((uint32_t)id >= d->tok->vocab.n || !d->tok->vocab.token[id].piece.len) return MN_OK;
     if (d->tok->vocab.token[id].flags & MN_TOKEN_SPECIAL && !(d->flags & MN_DETOKENIZE_SPECIAL)) return MN_OK;
-    put_piece(d, id);
-    if (!d->piece.failed && d->piece.len) {
-        mn_str s = without_start(d);
-        mn_text_put(&d->bytes, s.ptr, (size_t)s.len);
-        if (!d->bytes.failed && d->bytes.len) flush(d, out, false);
-    }
-    return d->piece.failed || d->bytes.failed || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
+    if (!mn_decoder_push(&d->decoder, piece_of(d->tok, id), &d->bytes)) return MN_OUT_OF_MEMORY;
+    if (d->bytes.len) flush(d, out, false);
+    return out->failed ? MN_OUT_OF_MEMORY : MN_OK;
 }
 
 mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out) {
-    if (d->bytes.len) flush(d, out, true);
+    const bool ok = mn_decoder_finish(&d->decoder, &d->bytes);
+    if (ok && d->bytes.len) flush(d, out, true);
     d->bytes.len = 0;
     start(d);
-    return d->bytes.failed || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
+    return !ok || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
 }

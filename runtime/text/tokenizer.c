@@ -76,31 +76,8 @@ void mn_tokenizer_free(mn_tokenizer *tok) {
     mn_free(tok->prefix.id);
     mn_free(tok->suffix.id);
     mn_free(tok->stop.id);
-    for (uint32_t i = 0; i < tok->n_replace; i++) {
-        mn_free(tok->replace[i].from);
-        mn_free(tok->replace[i].to);
-    }
-    mn_free(tok->strip);
+    mn_decode_free(&tok->decoder);
     mn_free(tok);
-}
-
-mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err) {
-    if (tok->n_replace == MN_COUNT(tok->replace))
-        return mn_fail(err, MN_UNSUPPORTED, "decoder: more than %zu replacements", MN_COUNT(tok->replace));
-    mn_decode_replace *r = &tok->replace[tok->n_replace++];
-    r->from = mn_strndup(from.ptr ? from.ptr : "", (size_t)from.len);
-    r->to = mn_strndup(to.ptr ? to.ptr : "", (size_t)to.len);
-    r->from_len = (size_t)from.len;
-    r->to_len = (size_t)to.len;
-    return r->from && r->to ? MN_OK : mn_fail_memory(err, from.len + to.len);
-}
-
-mn_status mn_tokenizer_add_strip(mn_tokenizer *tok, mn_str what, uint32_t max, mn_error *err) {
-    if (tok->strip) return mn_fail(err, MN_UNSUPPORTED, "decoder: more than one \"Strip\"");
-    tok->strip = mn_strndup(what.ptr ? what.ptr : "", (size_t)what.len);
-    tok->strip_len = (size_t)what.len;
-    tok->strip_max = what.len ? max : 0;
-    return tok->strip ? MN_OK : mn_fail_memory(err, what.len);
 }
 
 /* ---- encoding ---- */

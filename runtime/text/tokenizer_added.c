@@ -89,13 +89,13 @@ static bool stands_alone(mn_str text, size_t lo, size_t hi) {
     return !is_word(code);
 }
 
-static bool allowed(const mn_added *a, mn_str text, size_t lo, const uint8_t *plain, bool parse_special) {
+static bool allowed(const mn_added *a, size_t lo, const uint8_t *plain, bool parse_special) {
     size_t n = (size_t)a->text.len;
     if (a->special && !parse_special) return false;
     if (a->special && plain)
         for (size_t i = lo; i < lo + n; i++)
             if (plain[i]) return false;
-    return !a->single_word || stands_alone(text, lo, lo + n);
+    return true;
 }
 
 /* lstrip and rstrip: the token takes the white space beside it. */
@@ -121,8 +121,12 @@ bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_
             size_t n = s->len[k];
             if (n > text.len - at) continue;
             uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
-            if (!found || !allowed(&s->item[found - 1], text, at, plain, parse_special)) continue;
+            if (!found || !allowed(&s->item[found - 1], at, plain, parse_special)) continue;
             *out = (mn_added_match){at, at + n, &s->item[found - 1]};
+            if (out->item->single_word && !stands_alone(text, at, at + n)) {
+                at += n - 1; /* no token then, nor what is inside it */
+                break;
+            }
             widen(out->item, text, from, &out->lo, &out->hi);
             return true;
         }

@@ -87,37 +87,76 @@ static bool add_symbol(mn_encoder *e, int32_t id, size_t off, size_t len) {
     return true;
 }
 
-/* A character without a token of its own: its bytes, else the unknown token (a run of them once if the model fuses
- * them), else nothing. Only merging by rank turns bytes into symbols before it merges. */
-static bool add_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t off, size_t len) {
+/* MERGES: the unknown character before, which may grow. */
+typedef struct {
+    size_t off, len; /* len 0: none */
+} unknown_run;
+
+static bool put_unknown(const mn_tokenizer *tok, mn_encoder *e, unknown_run *u) {
+    const size_t len = u->len;
+    u->len = 0;
+    return !len || add_symbol(e, tok->model_unk, u->off, len);
+}
+
+/* A character without a token of its own, with the affixes that the model gives it in key: its bytes, else the unknown token (a run
+ * of them once if the model fuses them), else nothing. Only merging by rank turns bytes into symbols before it merges. */
+static bool add_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str key, size_t off, size_t len, unknown_run *u) {
     bool ok = true;
-    if (tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s + off, len)) {
-        for (size_t i = 0; ok && i < len; i++) ok = add_symbol(e, tok->vocab.byte_id[(uint8_t)s[off + i]], off + i, 1);
+    if (tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, key.ptr, (size_t)key.len)) {
+        for (size_t i = 0; ok && i < key.len; i++)
+            ok = add_symbol(e, tok->vocab.byte_id[(uint8_t)key.ptr[i]], off + MN_MIN(i, len - 1), 1);
         return ok;
     }
     if (tok->model_unk < 0) return true;
-    if (tok->fuse_unk && e->n_sym && e->sym[e->n_sym - 1].id == tok->model_unk) {
-        e->sym[e->n_sym - 1].len += (uint32_t)len;
-        return true;
+    if (tok->fuse_unk && u->len) return u->len += len, true;
+    ok = put_unknown(tok, e, u);
+    *u = (unknown_run){off, len};
+    return ok;
+}
+
+/* A character as the vocabulary spells it there: marked inside a word, and at its end. */
+static mn_str with_affixes(const mn_tokenizer *tok, mn_text *key, mn_str c, bool first, bool last) {
+    if (!tok->continuing.len && !tok->ending.len) return c;
+    key->len = 0;
+    if (!first) mn_text_put(key, tok->continuing.ptr, (size_t)tok->continuing.len);
+    mn_text_put(key, c.ptr, (size_t)c.len);
+    if (last) mn_text_put(key, tok->ending.ptr, (size_t)tok->ending.len);
+    return (mn_str){key->ptr, key->failed ? 0 : key->len};
+}
+
+/* MERGES. */
+static bool add_ranked(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n) {
+    const mn_vocab *v = &tok->vocab;
+    const bool bare = !tok->continuing.len && !tok->ending.len;
+    mn_text key = {0};
+    unknown_run u = {0, 0};
+    bool ok = true;
+    for (size_t i = 0, len; ok && i < n; i += len) {
+        uint32_t code = 0;
+        len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
+        const mn_str c = with_affixes(tok, &key, (mn_str){s + i, len}, i == 0, i + len == n);
+        int32_t id = bare && code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, c.ptr, (size_t)c.len);
+        ok = !key.failed &&
+             (id >= 0 ? put_unknown(tok, e, &u) && add_symbol(e, id, i, len) : add_unknown(tok, e, c, i, len, &u));
     }
-    return add_symbol(e, tok->model_unk, off, len);
+    mn_text_free(&key);
+    return ok && put_unknown(tok, e, &u);
+}
+
+static bool add_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n) {
+    const mn_vocab *v = &tok->vocab;
+    bool ok = true;
+    for (size_t i = 0, len; ok && i < n; i += len) {
+        uint32_t code = 0;
+        len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
+        ok = add_symbol(e, code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, s + i, len), i, len);
+    }
+    return ok;
 }
 
 static bool add_symbols(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n) {
-    const mn_vocab *v = &tok->vocab;
-    bool ok = true;
     e->n_sym = 0;
-    for (size_t i = 0; ok && i < n;) {
-        uint32_t code = 0;
-        size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
-        int32_t id = code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, s + i, len);
-        if (tok->model == MN_MODEL_SCORES || id >= 0)
-            ok = add_symbol(e, id, i, len);
-        else
-            ok = add_unknown(tok, e, s, i, len);
-        i += len;
-    }
-    return ok;
+    return tok->model == MN_MODEL_SCORES ? add_scored(tok, e, s, n) : add_ranked(tok, e, s, n);
 }
 
 /* SCORES: symbols without a token come out as bytes only now: they may have been merged on the way. */

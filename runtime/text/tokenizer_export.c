@@ -258,10 +258,10 @@ mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, cons
     const bool merges = tok->model == MN_MODEL_MERGES, scores = tok->model == MN_MODEL_SCORES;
     mn_text names = {0};
     mn_pre_list(&names);
-    if (merges && tok->decode_bytes && names.ptr) st = try_gpt2(&e, n_tokens, names.ptr, &same, err);
+    if (merges && tok->byte_level && names.ptr) st = try_gpt2(&e, n_tokens, names.ptr, &same, err);
     st = !st && names.failed ? mn_fail_memory(err, 1) : st;
     mn_text_free(&names);
-    if (scores || (merges && !tok->decode_bytes)) st = try_llama(&e, n_tokens, &same, err);
+    if (scores || (merges && !tok->byte_level)) st = try_llama(&e, n_tokens, &same, err);
     if (!st && e.failed) st = mn_fail_memory(err, n_tokens);
     if (!st && !same) {
         e.n = e.n_base;

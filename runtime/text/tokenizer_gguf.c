@@ -162,8 +162,8 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
             return mn_fail(err, MN_BAD_FILE, KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space",
                            (unsigned long long)i, MN_STR_ARG(m));
         uint64_t left = (uint64_t)(blank - m.ptr);
-        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, (int32_t)i,
-                                false, KEY("merges"), &why);
+        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, 0,
+                                (int32_t)i, false, KEY("merges"), &why);
         if (st == MN_BAD_FILE) {
             if (!n_idle++) first = why;
             st = MN_OK;
@@ -192,14 +192,15 @@ static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
     tok->model = MN_MODEL_MERGES;
     bool raw = row->flags & MN_PRE_RAW;
     tok->ignore_merges = row->flags & MN_PRE_IGNORE_MERGES;
-    tok->decode_bytes = !raw;
-    tok->byte_fallback = tok->decode_fallback = raw;
+    tok->byte_level = !raw;
+    tok->byte_fallback = raw;
     *add_bos = row->flags & MN_PRE_ADD_BOS && tok->bos >= 0;
     st = read_merges(tok, meta, err);
     if (!st && raw) {
         st = mn_steps_add_replace(&tok->splitter, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
-        if (!st) st = mn_tokenizer_add_replace(tok, mn_str_of(MN_BLOCK), mn_str_of(" "), err);
-    }
+        if (!st) st = mn_decode_sentencepiece(&tok->decoder, 0, err);
+    } else if (!st)
+        st = mn_decode_add(&tok->decoder, MN_DECODE_BYTES, mn_str_of(""), NULL, err);
     for (size_t i = 0; !st && i < MN_COUNT(row->split) && row->split[i]; i++)
         st = mn_steps_add_split(&tok->splitter, row->split[i], MN_SPLIT_ISOLATED, false, KEY("pre"), err);
     if (!st && !raw && !mn_steps_add(&tok->splitter, MN_STEP_BYTES)) st = mn_fail_memory(err, sizeof(mn_step));
@@ -225,8 +226,9 @@ static mn_status read_scores(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
 }
 
 /* No piece has a space behind other characters: then merging never crosses a word's start, and words can be merged one
- * by one. The ids are the same, the heaps are small. */
+ * by one. The ids are the same, the heaps are small. A space is a piece: no run of unknown characters crosses one either. */
 static bool words_stand_alone(const mn_vocab *v) {
+    if (mn_vocab_plain(v, MN_BLOCK, strlen(MN_BLOCK)) < 0) return false;
     for (uint32_t i = 0; i < v->n; i++) {
         mn_str s = v->token[i].piece;
         bool other = false;
@@ -242,7 +244,7 @@ static bool words_stand_alone(const mn_vocab *v) {
 }
 
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
-    if (!words_stand_alone(&tok->vocab)) return MN_OK;
+    if (tok->continuing.len || tok->ending.len || !words_stand_alone(&tok->vocab)) return MN_OK;
     return mn_steps_add_split(&tok->splitter, "\\x{2581}*[^\\x{2581}]+|\\x{2581}+", MN_SPLIT_ISOLATED, false, where,
                               err);
 }
@@ -253,15 +255,13 @@ static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bo
     if (st && st != MN_END) return st;
     if ((st = read_scores(tok, meta, err))) return st;
     tok->model = MN_MODEL_SCORES;
-    tok->decode_fallback = true;
     tok->model_unk = tok->unk;
     *add_bos = tok->bos >= 0;
     const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
     if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
     if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
     if (!st) st = mn_split_words(tok, KEY("model"), err);
-    if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
-    return st ? st : mn_tokenizer_add_strip(tok, blank, space ? 1 : 0, err);
+    return st ? st : mn_decode_sentencepiece(&tok->decoder, space ? 1 : 0, err);
 }
 
 /* ---- t5 ---- */
@@ -307,7 +307,7 @@ static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
     if (!st) st = mn_steps_add_bert_normalizer(&tok->normalizer, true, true, true, true, err);
     if (!st) st = mn_steps_add_bert_split(&tok->splitter, err);
     if (!st) st = mn_steps_add_prepend(&tok->splitter, mn_str_of(MN_BLOCK), false, false, err);
-    return st ? st : mn_tokenizer_add_replace(tok, mn_str_of(MN_BLOCK), mn_str_of(" "), err);
+    return st ? st : mn_decode_add(&tok->decoder, MN_DECODE_METASPACE, mn_str_of(MN_BLOCK), NULL, err);
 }
 
 /* ---- BOS, EOS, stop ids ---- */

@@ -8,9 +8,11 @@
 #define MN_VOCAB_MAX (1 << 24)  /* ids; beyond it the file is damaged */
 
 /* ---- vocabulary: tokenizer_vocab.c ---- */
-#define MN_TOKEN_SPECIAL 1u /* control or unknown: never comes out of plain text, not shown */
-#define MN_TOKEN_ADDED 2u   /* matched in the text as it stands; its spelling is not byte-coded */
-#define MN_TOKEN_BYTE 4u    /* <0xXX>: stands for one byte, never comes out of text that spells it */
+#define MN_TOKEN_SPECIAL 1u    /* control or unknown: never comes out of plain text, not shown */
+#define MN_TOKEN_ADDED 2u      /* matched in the text as it stands; its spelling is not byte-coded */
+#define MN_TOKEN_NORMALIZED 8u /* ADDED, and the normaliser spells it in another way: it is shown so */
+#define MN_TOKEN_OUTSIDE 16u   /* ADDED, and the model itself does not know it */
+#define MN_TOKEN_BYTE 4u       /* <0xXX>: stands for one byte, never comes out of text that spells it */
 
 typedef struct {
     mn_str piece;
@@ -43,13 +45,15 @@ mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *er
 void mn_vocab_free(mn_vocab *v);
 /* Gives id its spelling (copied) and enters it; MN_BAD_FILE if the id or the spelling is taken. */
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err);
+/* A spelling that another id has goes over to this one: the other is shown so, but text no longer becomes it. */
+mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where, mn_error *err);
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n);  /* any token; -1 = none */
 int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n); /* one that plain text may become; -1 = none */
 void mn_vocab_finish(mn_vocab *v);                                  /* fills byte_id, char_id */
 mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err);  /* room for n */
-/* last_wins: which of two merges of the same pair counts. */
-mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where,
-                             mn_error *err);
+/* skip: bytes at the start of right that the union has not. last_wins: which of two merges of the same pair counts. */
+mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, size_t skip, int32_t rank, bool last_wins,
+                             const char *where, mn_error *err);
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
 /* ---- added tokens: tokenizer_added.c ---- */
@@ -89,12 +93,61 @@ typedef struct {
     bool single;         /* sums are rounded to float, as SentencePiece does */
 } mn_unigram;
 
+/* ---- decoding: tokenizer_decode.c ---- */
+typedef enum {
+    MN_DECODE_BYTES,     /* visible characters are bytes; from here on all tokens are one */
+    MN_DECODE_FALLBACK,  /* <0xXX> is a byte */
+    MN_DECODE_FUSE,      /* from here on all tokens are one */
+    MN_DECODE_REPLACE,   /* the pattern's matches become content */
+    MN_DECODE_STRIP,     /* content goes, at most left and right times at a token's ends */
+    MN_DECODE_METASPACE, /* content becomes a space, in the first token nothing */
+    MN_DECODE_WORDS,     /* tokens but the first begin with content, which goes, or else get a space in front */
+    MN_DECODE_SUFFIX,    /* content becomes a space, in the last token nothing */
+    MN_DECODE_CTC        /* of tokens that repeat one counts; content goes, extra becomes a space */
+} mn_decode_kind;
+typedef struct {
+    mn_decode_kind kind;
+    mn_pattern pattern;
+    char *content, *extra;
+    size_t content_len;
+    uint32_t left, right;
+    bool cleanup; /* WORDS, CTC: spaces that English has not go */
+    bool fused;   /* stands behind BYTES or FUSE */
+} mn_decode_step;
+typedef struct {
+    mn_decode_step *step;
+    size_t n, cap;
+    bool fused; /* the last step is BYTES or FUSE, or behind one */
+} mn_decode_steps;
+
+/* content is copied; *out, unless NULL, is the new step until the next is added. */
+mn_status mn_decode_add(mn_decode_steps *s, mn_decode_kind kind, mn_str content, mn_decode_step **out, mn_error *err);
+mn_status mn_decode_add_replace(mn_decode_steps *s, mn_str from, mn_str to, mn_error *err);
+mn_status mn_decode_add_strip(mn_decode_steps *s, mn_str what, uint32_t left, uint32_t right, mn_error *err);
+void mn_decode_free(mn_decode_steps *s);
+
+typedef struct {
+    mn_str text;
+    bool verbatim, plain; /* no marks for spaces in it; no visible bytes */
+    int byte;             /* that FALLBACK makes of it, -1 = none */
+} mn_decode_piece;
+typedef struct {
+    mn_text held, made;                   /* what waits for the next token; what the last one became */
+    bool holds, started, verbatim, plain; /* verbatim, plain: what is held */
+    uint32_t left;
+} mn_decode_state;
+typedef struct {
+    const mn_decode_steps *steps;
+    mn_decode_state *state; /* [steps->n] */
+} mn_decoder;
+bool mn_decoder_init(mn_decoder *d, const mn_decode_steps *steps); /* false = out of memory, as below; then start */
+void mn_decoder_start(mn_decoder *d, bool goes_on);                /* goes_on: what comes is not the text's beginning */
+bool mn_decoder_push(mn_decoder *d, mn_decode_piece p, mn_text *out); /* appends what p completes */
+bool mn_decoder_finish(mn_decoder *d, mn_text *out);                  /* appends what still waits; then start */
+void mn_decoder_free(mn_decoder *d);
+
 /* ---- the tokeniser ---- */
 typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES, MN_MODEL_UNIGRAM, MN_MODEL_WORDS } mn_model_kind;
-typedef struct {
-    char *from, *to;
-    size_t from_len, to_len;
-} mn_decode_replace;
 typedef struct {
     int32_t *id;
     size_t n, cap;
@@ -106,20 +159,16 @@ struct mn_tokenizer {
     mn_steps normalizer, splitter;
     mn_model_kind model;
     mn_unigram unigram;
-    mn_str continuing; /* WORDS: what a piece inside a word begins with; in the vocabulary's arena */
+    mn_str continuing; /* WORDS, MERGES: what a piece inside a word begins with; in the vocabulary's arena */
+    mn_str ending;     /* MERGES: what the last character of a word ends with; there too */
     uint32_t max_word; /* WORDS: characters; longer words are unknown */
+    bool whole_words;  /* WORDS: a word is one token or unknown */
     bool ignore_merges, byte_fallback, fuse_unk;
     int32_t bos, eos, unk, pad;
     int32_t model_unk; /* what an unknown character becomes; -1 = nothing */
     mn_id_list prefix, suffix, stop;
-    /* decoding */
-    bool decode_bytes;    /* pieces are written in visible bytes */
-    bool decode_fallback; /* <0xXX> is a byte */
-    mn_decode_replace replace[8];
-    uint32_t n_replace;
-    char *strip; /* this string is dropped at the start of a text, at most strip_max times */
-    size_t strip_len;
-    uint32_t strip_max;
+    mn_decode_steps decoder;
+    bool byte_level; /* pieces are written in visible bytes: the decoder has BYTES */
 };
 
 bool mn_ids_put(mn_id_list *l, int32_t id); /* false = out of memory */
@@ -162,6 +211,7 @@ typedef struct {
 mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
 mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
 mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
+mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err); /* in its arena */
 /* continuing: copied. tokenizer_words.c */
 mn_status mn_words_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
 /* The bytes of s[0..n) have tokens of their own. */
@@ -184,8 +234,8 @@ mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
                                           uint32_t n_files, mn_error *err);
-mn_status mn_tokenizer_add_replace(mn_tokenizer *tok, mn_str from, mn_str to, mn_error *err); /* decoding */
-mn_status mn_tokenizer_add_strip(mn_tokenizer *tok, mn_str what, uint32_t max, mn_error *err);
+/* How pieces in the way of SentencePiece become text: U+2581 is a space, <0xXX> a byte, and of the spaces at the start strip go. */
+mn_status mn_decode_sentencepiece(mn_decode_steps *s, uint32_t strip, mn_error *err);
 /* ids: from GGUF's keys or the side-cars. */
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files, mn_error *err);
@@ -201,6 +251,7 @@ mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const stru
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
 mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
+mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err); /* tokenizer_json_decoder.c */
 
 /* BERT's normaliser and pre-tokeniser: tokenizer_steps.c. */
 mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip, bool lower, mn_error *err);

@@ -66,8 +66,10 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
                       .single_word = flag_of(item, "single_word", false)};
         if (!mn_json_id(item_of(item, "id"), &a.id)) continue;
         a.text = tok->vocab.token[a.id].piece;
-        a.normalized = !a.special && tok->normalizer.n && flag_of(item, "normalized", true);
+        a.normalized = !a.special && flag_of(item, "normalized", true);
         if (a.normalized) st = normalized_text(tok, &a.text, err);
+        if (!st && !mn_str_eq(a.text, tok->vocab.token[a.id].piece))
+            tok->vocab.token[a.id].flags |= MN_TOKEN_NORMALIZED;
         if (!st) st = mn_added_put(a.normalized ? &tok->normalized : &tok->raw, &a, err);
         if (st) return st;
     }
@@ -89,11 +91,10 @@ static mn_status find_unknown(mn_tokenizer *tok, const cJSON *model, mn_error *e
 }
 
 static mn_status read_bpe(mn_tokenizer *tok, const cJSON *model, mn_str merges, mn_error *err) {
-    static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    for (size_t i = 0; i < MN_COUNT(affix); i++)
-        if (text_of(model, affix[i], "")[0])
-            return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: model.%s \"%s\": not supported", affix[i],
-                           text_of(model, affix[i], ""));
+    mn_status st =
+        mn_vocab_keep(&tok->vocab, mn_str_of(text_of(model, "continuing_subword_prefix", "")), &tok->continuing, err);
+    if (!st) st = mn_vocab_keep(&tok->vocab, mn_str_of(text_of(model, "end_of_word_suffix", "")), &tok->ending, err);
+    if (st) return st;
     const cJSON *dropout = item_of(model, "dropout");
     if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
         mn_log(MN_LOG_WARN, "tokenizer.json: model.dropout %g is for training; it is not used", dropout->valuedouble);
@@ -112,22 +113,38 @@ static mn_status read_words(mn_tokenizer *tok, const cJSON *model, mn_error *err
     return mn_words_init(tok, mn_str_of(continuing), (uint32_t)max_word, err);
 }
 
+/* Old files do not name it: then by what it has. */
+static const char *type_of(const cJSON *model, mn_str vocab, mn_str merges) {
+    const char *type = text_of(model, "type", NULL);
+    if (type) return type;
+    if (merges.len) return "BPE";
+    if (vocab.len && vocab.ptr[0] == '[') return "Unigram";
+    if (!vocab.len) return "(none)";
+    return item_of(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+}
+
 static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab, mn_str merges, const cJSON *added,
                             mn_error *err) {
-    static const char *const name[] = {
-        [MN_MODEL_MERGES] = "BPE", [MN_MODEL_UNIGRAM] = "Unigram", [MN_MODEL_WORDS] = "WordPiece"};
-    const char *type = text_of(model, "type", merges.len ? "BPE" : "(none)");
-    mn_model_kind kind = MN_MODEL_MERGES;
-    while (kind <= MN_MODEL_WORDS && (!name[kind] || strcmp(type, name[kind]) != 0)) kind++;
-    if (kind > MN_MODEL_WORDS)
+    static const struct {
+        const char *type;
+        mn_model_kind kind;
+    } kinds[] = {{"BPE", MN_MODEL_MERGES},
+                 {"Unigram", MN_MODEL_UNIGRAM},
+                 {"WordPiece", MN_MODEL_WORDS},
+                 {"WordLevel", MN_MODEL_WORDS}};
+    const char *type = type_of(model, vocab, merges);
+    size_t k = 0;
+    while (k < MN_COUNT(kinds) && strcmp(type, kinds[k].type) != 0) k++;
+    if (k == MN_COUNT(kinds))
         return mn_fail(err, MN_UNSUPPORTED,
-                       "tokenizer.json: model: unsupported type \"%s\"; known: BPE Unigram WordPiece", type);
-    tok->model = kind;
-    mn_status st = mn_json_vocab(tok, vocab, kind == MN_MODEL_UNIGRAM, added, err);
+                       "tokenizer.json: model: unsupported type \"%s\"; known: BPE Unigram WordPiece WordLevel", type);
+    tok->model = kinds[k].kind;
+    tok->whole_words = !strcmp(type, "WordLevel");
+    mn_status st = mn_json_vocab(tok, vocab, tok->model == MN_MODEL_UNIGRAM, added, err);
     if (!st) st = find_unknown(tok, model, err);
     if (st) return st;
-    if (kind == MN_MODEL_MERGES) return read_bpe(tok, model, merges, err);
-    if (kind == MN_MODEL_WORDS) return read_words(tok, model, err);
+    if (tok->model == MN_MODEL_MERGES) return read_bpe(tok, model, merges, err);
+    if (tok->model == MN_MODEL_WORDS) return read_words(tok, model, err);
     tok->byte_fallback = flag_of(model, "byte_fallback", false);
     tok->fuse_unk = true;
     return MN_OK;
@@ -146,6 +163,8 @@ static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *e
     mn_id_list *list = &tok->prefix;
     cJSON_ArrayForEach(item, item_of(json, "single")) {
         const cJSON *special = item_of(item, "SpecialToken"), *value = NULL;
+        if (!special && list == &tok->suffix)
+            return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: a template with the text twice");
         if (!special) {
             list = &tok->suffix;
             continue;
@@ -162,68 +181,33 @@ static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *e
     return MN_OK;
 }
 
+static mn_status read_pair(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
+    mn_status st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(item_of(json, "cls"), 1), err);
+    return st ? st : put_id(tok, &tok->suffix, cJSON_GetArrayItem(item_of(json, "sep"), 1), err);
+}
+
 static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
     const char *type = text_of(json, "type", "");
-    if (!strcmp(type, "TemplateProcessing")) return read_template(tok, json, err);
-    if (!strcmp(type, "ByteLevel")) return MN_OK;
-    mn_status st = MN_OK;
-    if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing")) {
-        st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(item_of(json, "cls"), 1), err);
-        return st ? st : put_id(tok, &tok->suffix, cJSON_GetArrayItem(item_of(json, "sep"), 1), err);
+    const bool template = !strcmp(type, "TemplateProcessing"), adds = tok->prefix.n || tok->suffix.n;
+    if (template || !strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing")) {
+        if (adds) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: more than one that adds tokens");
+        return template ? read_template(tok, json, err) : read_pair(tok, json, err);
     }
+    if (!strcmp(type, "ByteLevel")) return MN_OK;
     if (strcmp(type, "Sequence") != 0 || depth > 8)
         return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: unsupported type \"%s\"", type);
     const cJSON *item = NULL;
+    mn_status st = MN_OK;
     cJSON_ArrayForEach(item, item_of(json, "processors")) if ((st = read_post(tok, item, depth + 1, err))) break;
     return st;
 }
 
-/* ---- decoder ---- */
-static mn_status read_strip(mn_tokenizer *tok, const cJSON *json, bool fused, mn_error *err) {
-    const cJSON *begin = item_of(json, "start"), *end = item_of(json, "stop");
-    int32_t n_begin = 0, n_end = 0;
-    if ((begin && !mn_json_id(begin, &n_begin)) || (end && !mn_json_id(end, &n_end)))
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: decoder: Strip without counts");
-    if (n_end || !fused)
-        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: \"Strip\" at the end, or of single pieces");
-    return mn_tokenizer_add_strip(tok, mn_str_of(text_of(json, "content", " ")), (uint32_t)n_begin, err);
-}
-
-static mn_status read_decoder(mn_tokenizer *tok, const cJSON *json, bool *fused, int depth, mn_error *err) {
-    const char *type = text_of(json, "type", "");
-    const cJSON *item = NULL;
-    mn_status st = MN_OK;
-    if (!strcmp(type, "ByteLevel")) return tok->decode_bytes = true, MN_OK;
-    if (!strcmp(type, "ByteFallback")) return tok->decode_fallback = true, MN_OK;
-    if (!strcmp(type, "Fuse")) return *fused = true, MN_OK;
-    if (!strcmp(type, "Strip")) return read_strip(tok, json, *fused, err);
-    if (!strcmp(type, "Metaspace")) {
-        const char *scheme =
-            text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
-        st = mn_tokenizer_add_replace(tok, mn_str_of(text_of(json, "replacement", MN_BLOCK)), mn_str_of(" "), err);
-        return st ? st : mn_tokenizer_add_strip(tok, mn_str_of(" "), strcmp(scheme, "never") != 0, err);
-    }
-    const char *from = text_of(item_of(json, "pattern"), "String", NULL);
-    if (!strcmp(type, "Replace") && from)
-        return mn_tokenizer_add_replace(tok, mn_str_of(from), mn_str_of(text_of(json, "content", "")), err);
-    if (strcmp(type, "Sequence") != 0 || depth > 8)
-        return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: decoder: unsupported type \"%s\"", type);
-    cJSON_ArrayForEach(item,
-                       item_of(json, "decoders")) if ((st = read_decoder(tok, item, fused, depth + 1, err))) break;
-    return st;
-}
-
-static mn_status read_any_decoder(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
-    bool fused = false;
-    if (json && !cJSON_IsNull(json)) return read_decoder(tok, json, &fused, 0, err);
-    for (size_t i = 0; i < tok->splitter.n; i++) tok->decode_bytes |= tok->splitter.step[i].kind == MN_STEP_BYTES;
-    return MN_OK;
-}
-
 static void mark_bytes(mn_tokenizer *tok) {
     mn_vocab_finish(&tok->vocab);
-    if (!tok->byte_fallback && !tok->decode_fallback) return;
+    bool bytes = tok->byte_fallback;
+    for (size_t i = 0; i < tok->decoder.n; i++) bytes |= tok->decoder.step[i].kind == MN_DECODE_FALLBACK;
+    if (!bytes) return;
     for (int b = 0; b < 256; b++)
         if (tok->vocab.byte_id[b] >= 0) tok->vocab.token[tok->vocab.byte_id[b]].flags |= MN_TOKEN_BYTE;
 }
@@ -236,7 +220,7 @@ static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, m
     if (!st) st = mn_json_pre_tokenizer(&tok->splitter, item_of(json, "pre_tokenizer"), err);
     if (!st) st = collect_added(tok, added, err);
     if (!st) st = read_post(tok, item_of(json, "post_processor"), 0, err);
-    if (!st) st = read_any_decoder(tok, item_of(json, "decoder"), err);
+    if (!st) st = mn_json_decoder(tok, item_of(json, "decoder"), err);
     if (st) return st;
     mark_bytes(tok);
     if (tok->model == MN_MODEL_MERGES && !tok->splitter.n && !tok->ignore_merges) {

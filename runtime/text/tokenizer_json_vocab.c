@@ -94,7 +94,8 @@ static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err
     if (there >= 0 && there != id)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",
                        MN_STR_ARG(content), id, there);
-    if (there < 0) return mn_vocab_set(&tok->vocab, id, content, flags, "tokenizer.json: added_tokens", err);
+    if (there < 0)
+        return mn_vocab_set(&tok->vocab, id, content, flags | MN_TOKEN_OUTSIDE, "tokenizer.json: added_tokens", err);
     tok->vocab.token[id].flags |= flags;
     return MN_OK;
 }
@@ -108,10 +109,17 @@ static mn_status enter_all(mn_tokenizer *tok, const vocab_entry *entry, uint64_t
     for (uint64_t i = 0; !st && i < n_entries; i++) {
         int32_t id = (int32_t)(listed ? (double)i : entry[i].value);
         if (listed) tok->unigram.log_prob[id] = entry[i].value;
-        st = mn_vocab_set(&tok->vocab, id, entry[i].piece, 0, VOCAB, err);
+        st = listed ? mn_vocab_set_last(&tok->vocab, id, entry[i].piece, VOCAB, err)
+                    : mn_vocab_set(&tok->vocab, id, entry[i].piece, 0, VOCAB, err);
     }
     const cJSON *item = NULL;
     if (!st) cJSON_ArrayForEach(item, added) if ((st = enter_added(tok, item, err))) break;
+    for (uint64_t i = 0; !st && listed && i < n; i++) { /* spelled as a special token is */
+        mn_token *t = &tok->vocab.token[i];
+        int32_t same =
+            t->flags & MN_TOKEN_OUTSIDE ? mn_vocab_find(&tok->vocab, t->piece.ptr, (size_t)t->piece.len) : -1;
+        if (same >= 0) t->flags |= tok->vocab.token[same].flags & MN_TOKEN_SPECIAL;
+    }
     return st;
 }
 
@@ -156,7 +164,8 @@ mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
         if (i && !mn_scan_char(&s, ','))
             st = not_json(&s, merges, MERGES, err);
         else if (next_merge(&s, &left, &right))
-            st = mn_vocab_add_merge(&tok->vocab, left, right, (int32_t)i, true, MERGES, err);
+            st = mn_vocab_add_merge(&tok->vocab, left, right, (size_t)tok->continuing.len, (int32_t)i, true, MERGES,
+                                    err);
         else if (s.unescaped[0].failed || s.unescaped[1].failed)
             st = mn_fail_memory(err, merges.len);
         else

@@ -264,9 +264,7 @@ mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_
     if (!st && squeeze) st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
     if (!st && dummy_prefix) st = mn_steps_add_prepend(s, blank, false, false, err);
     if (!st && escape) st = mn_steps_add_replace(s, blank, block, err);
-    if (!st) st = mn_tokenizer_add_replace(tok, block, blank, err);
-    tok->decode_fallback = true;
-    return st ? st : mn_tokenizer_add_strip(tok, blank, squeeze ? UINT32_MAX : dummy_prefix, err);
+    return st ? st : mn_decode_sentencepiece(&tok->decoder, squeeze ? UINT32_MAX : dummy_prefix, err);
 }
 
 static bool valid_id(const mn_tokenizer *tok, int32_t id) { return id >= 0 && (uint32_t)id < tok->vocab.n; }

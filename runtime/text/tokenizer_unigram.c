@@ -40,7 +40,8 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
             return mn_fail(err, MN_BAD_FILE, "%s: token %u has %g, expected a finite log probability", where, i,
                            u->log_prob[i]);
         least = MN_MIN(least, u->log_prob[i]);
-        if (t->piece.len && !(t->flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE))) u->sorted[u->n++] = (int32_t)i;
+        if (t->piece.len && !(t->flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE)))
+            u->sorted[u->n++] = (int32_t)i;
     }
     u->unknown = least - UNKNOWN_PENALTY;
     qsort_r(u->sorted, u->n, sizeof *u->sorted, by_spelling, &tok->vocab);

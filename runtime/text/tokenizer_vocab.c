@@ -42,7 +42,8 @@ static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint16_t *ta
     return i;
 }
 
-mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err) {
+static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bool again, const char *where,
+                       mn_error *err) {
     if (id < 0 || (uint32_t)id >= v->n)
         return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u", where, id,
                        MN_STR_ARG(piece), v->n);
@@ -54,7 +55,8 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
     if (piece.len == 0) return MN_OK;
     uint16_t tag = 0;
     size_t i = find_slot(v, piece.ptr, (size_t)piece.len, &tag);
-    if (v->slot[i].id >= 0)
+    if (v->slot[i].id >= 0 && again) v->token[v->slot[i].id].flags |= MN_TOKEN_OUTSIDE;
+    if (v->slot[i].id >= 0 && !again)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece),
                        v->slot[i].id, id);
     char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
@@ -65,6 +67,14 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
     return MN_OK;
 }
 
+mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err) {
+    return enter(v, id, piece, flags, false, where, err);
+}
+
+mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where, mn_error *err) {
+    return enter(v, id, piece, 0, true, where, err);
+}
+
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
     uint16_t tag = 0;
     return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n, &tag)].id;
@@ -72,7 +82,7 @@ int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
 
 int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n) {
     int32_t id = mn_vocab_find(v, s, n);
-    return id >= 0 && v->token[id].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE) ? -1 : id;
+    return id >= 0 && v->token[id].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE) ? -1 : id;
 }
 
 void mn_vocab_finish(mn_vocab *v) {
@@ -115,16 +125,23 @@ static mn_status merge_unknown(const char *where, int32_t rank, mn_str left, mn_
                    rank, MN_STR_ARG(left), MN_STR_ARG(right), MN_STR_ARG(what));
 }
 
-mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, int32_t rank, bool last_wins, const char *where,
-                             mn_error *err) {
+mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err) {
+    char *p = mn_arena_strndup(&v->arena, s.ptr, (size_t)s.len);
+    *copy = (mn_str){p ? p : "", p ? s.len : 0};
+    return p ? MN_OK : mn_fail_memory(err, s.len);
+}
+
+mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, size_t skip, int32_t rank, bool last_wins,
+                             const char *where, mn_error *err) {
     int32_t a = mn_vocab_find(v, left.ptr, (size_t)left.len), b = mn_vocab_find(v, right.ptr, (size_t)right.len);
     if (a < 0) return merge_unknown(where, rank, left, right, left, err);
     if (b < 0) return merge_unknown(where, rank, left, right, right, err);
     char local[256], *joined = local;
-    size_t n = (size_t)(left.len + right.len);
+    skip = MN_MIN(skip, (size_t)right.len);
+    size_t n = (size_t)(left.len + right.len) - skip;
     if (n > sizeof local && !(joined = mn_alloc(n, 1))) return mn_fail_memory(err, n);
     memcpy(joined, left.ptr, (size_t)left.len);
-    memcpy(joined + left.len, right.ptr, (size_t)right.len);
+    memcpy(joined + left.len, right.ptr + skip, (size_t)right.len - skip);
     int32_t id = mn_vocab_find(v, joined, n);
     mn_status st = MN_OK;
     if (id < 0) st = merge_unknown(where, rank, left, right, (mn_str){joined, n}, err);

@@ -1,14 +1,11 @@
 /* tokenizer_words.c -- WordPiece: the longest piece that begins a word, then the longest that goes on, and so forth; a
- * word that cannot be written so is unknown as a whole (Schuster and Nakajima 2012; BERT). */
+ * word that cannot be written so is unknown as a whole (Schuster and Nakajima 2012; BERT). Or plain words: one token each. */
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
 mn_status mn_words_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err) {
-    char *copy = mn_arena_strndup(&tok->vocab.arena, continuing.ptr, (size_t)continuing.len);
-    if (!copy) return mn_fail_memory(err, continuing.len);
-    tok->continuing = (mn_str){copy, continuing.len};
     tok->max_word = max_word;
-    return MN_OK;
+    return mn_vocab_keep(&tok->vocab, continuing, &tok->continuing, err);
 }
 
 static size_t count_chars(const char *s, size_t n) {
@@ -32,16 +29,28 @@ static int32_t longest(const mn_tokenizer *tok, const char *s, size_t n, bool in
     return -1;
 }
 
-mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err) {
-    size_t mark = e->ids.n, at = 0;
+/* The tokens of a word; false: it has none. */
+static bool put_word(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool *ok) {
     mn_text key = {0};
-    bool ok = true, known = count_chars(s, n) <= tok->max_word;
-    while (ok && known && at < n) {
+    bool known = count_chars(s, n) <= tok->max_word;
+    for (size_t at = 0; *ok && known && at < n;) {
         int32_t id = longest(tok, s + at, n - at, at > 0, &at, &key);
         known = id >= 0;
-        ok = !key.failed && (!known || mn_ids_put(&e->ids, id));
+        *ok = !key.failed && (!known || mn_ids_put(&e->ids, id));
     }
     mn_text_free(&key);
+    return known;
+}
+
+static bool put_whole_word(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool *ok) {
+    int32_t id = mn_vocab_plain(&tok->vocab, s, n);
+    if (id >= 0) *ok = mn_ids_put(&e->ids, id);
+    return id >= 0;
+}
+
+mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err) {
+    size_t mark = e->ids.n;
+    bool ok = true, known = tok->whole_words ? put_whole_word(tok, e, s, n, &ok) : put_word(tok, e, s, n, &ok);
     if (ok && !known) {
         e->ids.n = mark;
         if (tok->model_unk < 0)

@@ -245,7 +245,10 @@ static void sentencepiece_spaces(void **state) {
     assert_string_equal(out.ptr, "Hello");
     out.len = 0;
     decode(tok, 0, (int32_t[]){3 + 0xf0, 3 + 0x9f, 15043, 3 + 0xe2}, 4, &out); /* bytes that complete nothing */
-    assert_string_equal(out.ptr, "\xef\xbf\xbd Hello\xef\xbf\xbd");
+    assert_string_equal(out.ptr, "\xef\xbf\xbd\xef\xbf\xbd Hello\xef\xbf\xbd");
+    out.len = 0;
+    decode(tok, 0, (int32_t[]){3 + 0x20, 15043}, 2, &out); /* a space that encoding did not put there */
+    assert_string_equal(out.ptr, "  Hello");
     mn_text_free(&out);
     expect_ids(tok, str("Hello world"), NULL, MN_TOKENIZE_ADD_SPECIAL, (int32_t[]){1, 15043, 3186}, 3);
     /* Merging may not spell a control or byte token. */
@@ -389,6 +392,27 @@ static void components(void **state) {
            "ab1", 3, 8);
     EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?=b)\"},\"behavior\":\"Isolated\",\"invert\":false}"),
            "ab", 1, 2);
+    EXPECT("{" MODEL("\"unk_token\":\"<unk>\",") "}",
+           "a\xe2\x96\x81"
+           "aab",
+           1, 5, 3);
+    /* Affixes: c begins, ##c goes on, c</w> ends a word. A byte's mark is in bytes too. */
+    static const char affixes[] =
+        "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\",\"end_of_word_suffix\":\"</"
+        "w>\",\"vocab\":{\"a\":0,"
+        "\"##b\":1,\"ab\":2,\"##a</w>\":3,\"##ba</w>\":4,\"a</w>\":5},\"merges\":[\"##b ##a</w>\",\"a ##b\"]}}";
+    EXPECT(affixes, "aba", 0, 4);
+    EXPECT(affixes, "abb", 2);
+    EXPECT(affixes, "a", 5);
+    static const char words[] =
+        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a b\":1,\"c\":2}},"
+        "\"added_tokens\":[{\"id\":3,\"content\":\"d\",\"special\":false,\"single_word\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\",\"}}";
+    EXPECT(words, "a b,c,a,cc", 1, 2, 0, 0);
+    EXPECT(words, "d,xd", 3, 0); /* an added token is no word of the model's */
+    EXPECT("{\"model\":{\"vocab\":{\"?\":0,\"c\":1},\"unk_token\":\"?\"}}", "c", 1);
+    EXPECT("{\"model\":{\"vocab\":[[\"?\",0],[\"c\",-1],[\"c\",-2]],\"unk_id\":0}}", "c",
+           2); /* of two alike the last */
 }
 
 #define ADDED(flags) "{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<x>\"" flags "}]}"
@@ -401,6 +425,15 @@ static void added_tokens(void **state) {
     EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":20,\"content\":\"<X>\","
                          "\"special\":false,\"normalized\":true}]}",
            "A<x>B", 1, 20, 2);
+    /* A word that stands in another one is no token, nor what is inside it. */
+    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"normalized\":false,\"single_word\":true},"
+                         "{\"id\":21,\"content\":\"b1\",\"normalized\":false}]}",
+           "<ab<ab1", 20, 3, 8);
+    /* As written goes before normalised, and what is left stands alone. */
+    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"special\":false,\"normalized\":true,"
+                         "\"single_word\":true},"
+                         "{\"id\":21,\"content\":\"b1\",\"special\":false,\"normalized\":false}]}",
+           "b1<ab", 21, 20);
     mn_tokenizer *tok = NULL;
     assert_int_equal(from_json(ADDED(",\"special\":true"), &tok, NULL), MN_OK);
     assert_int_equal(mn_tokenizer_n_vocab(tok), 21);
@@ -409,6 +442,16 @@ static void added_tokens(void **state) {
     mn_text out = {0};
     decode(tok, 0, (int32_t[]){1, 20, 15, 400, 2}, 5, &out);
     assert_string_equal(out.ptr, "ab");
+    mn_tokenizer_free(tok);
+    out.len = 0; /* shown as the normaliser spells it */
+    assert_int_equal(
+        from_json(
+            "{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":20,\"content\":\"<X>\","
+                          "\"special\":false,\"normalized\":true}]}",
+            &tok, NULL),
+        MN_OK);
+    decode(tok, 0, (int32_t[]){1, 20}, 2, &out);
+    assert_string_equal(out.ptr, "a<x>");
     mn_text_free(&out);
     mn_tokenizer_free(tok);
 }
@@ -463,7 +506,6 @@ static void bad_json_is_refused(void **state) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a q\"]}}", MN_BAD_FILE, "\"q\""},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}", MN_BAD_FILE, "\"aa\""},
         {"{" MODEL("\"unk_token\":\"zz\",") "}", MN_BAD_FILE, "zz"},
-        {"{" MODEL("\"end_of_word_suffix\":\"</w>\",") "}", MN_UNSUPPORTED, "</w>"},
         {"{" MODEL("") ",\"added_tokens\":[{\"id\":1}]}", MN_BAD_FILE, "content"},
         {"{" MODEL("") ",\"added_tokens\":[{\"id\":1,\"content\":\"b\"}]}", MN_BAD_FILE, "\"b\""},
         {"{" MODEL("") ",\"added_tokens\":[{\"id\":1,\"content\":\"z\"}]}", MN_BAD_FILE, "twice"},
@@ -478,11 +520,20 @@ static void bad_json_is_refused(void **state) {
         {PRE("{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"), MN_BAD_FILE, "pattern"},
         {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"), MN_UNSUPPORTED,
          "Sideways"},
-        {"{" MODEL("") ",\"decoder\":{\"type\":\"CTC\"}}", MN_UNSUPPORTED, "CTC"},
+        {"{" MODEL("") ",\"decoder\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
+        {"{" MODEL("") ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"CTC\"}]}}",
+         MN_UNSUPPORTED, "\"CTC\" behind"},
         {"{" MODEL("") ",\"post_processor\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
         {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
                        "\"q\"}}]}}",
          MN_BAD_FILE, "\"q\""},
+        {"{" MODEL("") ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\","
+                       "\"cls\":[\"a\",1],\"sep\":[\"a\",1]},"
+                       "{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],\"sep\":[\"a\",1]}]}}",
+         MN_UNSUPPORTED, "more than one"},
+        {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
+                       "{\"Sequence\":{\"id\":\"A\"}}]}}",
+         MN_UNSUPPORTED, "twice"},
         {"{\"model\":\"\xff\"}", MN_BAD_FILE, "UTF-8"},
     };
     for (size_t i = 0; i < MN_COUNT(bad); i++) {

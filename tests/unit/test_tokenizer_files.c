@@ -202,7 +202,7 @@ static mn_tokenizer *with_tokens(const char *added) {
 
 static void parts(mn_channels *c, const char *want, const int32_t *ids) {
     for (size_t i = 0; want[i]; i++) {
-        char got = "ATH"[mn_channels_push(c, ids[i])];
+        char got = "ATCH"[mn_channels_push(c, ids[i])];
         if (got != want[i]) fail_msg("id %zu: %c, expected %c of %s", i, got, want[i], want);
     }
 }

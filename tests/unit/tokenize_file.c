@@ -1,18 +1,32 @@
 /* tokenize_file FILE -- ids by a tokenizer.json or tokenizer.model alone, for oracles. Reads cases from stdin and answers
- * each: a case is "FLAGS BYTES\n" and the text (FLAGS as of mn_tokenizer_encode); an answer is a line of ids, the line
- * "BYTES", and the text that the ids decode to, special tokens left out. A failure is the line "error" and the message. */
+ * each: a case is "FLAGS BYTES\n" and the text (FLAGS as of mn_tokenizer_encode; 256: the text is ids to decode; 512: special
+ * tokens are shown); an answer is a line of ids, the line "BYTES", and the text that the ids decode to. A failure is the line
+ * "error" and the message. */
 #include "text/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define IDS 256u
+#define SHOW 512u
+
+static mn_status parse_ids(const char *text, int32_t **ids, size_t *n) {
+    *ids = mn_alloc(strlen(text) + 1, sizeof **ids);
+    for (char *end; *ids && *text; text = end) {
+        (*ids)[(*n)++] = (int32_t)strtol(text, &end, 10);
+        if (end == text) break;
+    }
+    return *ids ? MN_OK : MN_OUT_OF_MEMORY;
+}
 
 static mn_status answer(const mn_tokenizer *tok, mn_str text, uint32_t flags, mn_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
     mn_detokenizer *d = NULL;
     mn_text out = {0};
-    mn_status st = mn_tokenizer_encode(tok, text, NULL, flags, &ids, &n, err);
-    if (!st) st = mn_detokenizer_create(tok, 0, &d, err);
+    mn_status st =
+        flags & IDS ? parse_ids(text.ptr, &ids, &n) : mn_tokenizer_encode(tok, text, NULL, flags, &ids, &n, err);
+    if (!st) st = mn_detokenizer_create(tok, flags & SHOW ? MN_DETOKENIZE_SPECIAL : 0, &d, err);
     for (size_t i = 0; !st && i < n; i++) st = mn_detokenizer_push(d, ids[i], &out);
     if (!st) st = mn_detokenizer_finish(d, &out);
     if (!st) {
