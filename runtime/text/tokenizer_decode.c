@@ -133,7 +133,7 @@ static bool put_fallback(mn_decode_state *s, const mn_decode_piece *p) {
 
 static void put_literal(mn_text *out, mn_str s, mn_str from, mn_str to) {
     const char *at = NULL;
-    while (from.len && (at = memmem(s.ptr, (size_t)s.len, from.ptr, (size_t)from.len))) {
+    while (from.ptr && from.len && (at = memmem(s.ptr, (size_t)s.len, from.ptr, (size_t)from.len))) {
         const uint64_t n = (uint64_t)(at - s.ptr);
         mn_text_put(out, s.ptr, (size_t)n);
         put_str(out, to);
