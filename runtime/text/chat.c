@@ -101,6 +101,19 @@ static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
     return !known_role(s) || set_str(c, d, "role", s, 0);
 }
 
+/* What was thought goes by several names; as in Transformers, templates find it under the two that they read. */
+static bool alias_thoughts(mn_jctx *c, mn_jdict *d) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    for (size_t i = 0; i < MN_COUNT(names); i++) {
+        const mn_jval *found = mn_jdict_name(d, mn_str_of(names[i]));
+        if (!found || found->type == MN_J_NONE) continue;
+        mn_jval thoughts = *found;
+        bool has = mn_jdict_name(d, mn_str_of("thinking")) != NULL;
+        return set(c, d, "reasoning_content", thoughts) && (has || set(c, d, "thinking", thoughts));
+    }
+    return true;
+}
+
 static bool add_history(mn_jctx *c, mn_str json, mn_jlist *messages) {
     mn_jval list;
     char what[32];
@@ -110,7 +123,8 @@ static bool add_history(mn_jctx *c, mn_str json, mn_jlist *messages) {
         mn_jval message = list.u.l->items[i];
         snprintf(what, sizeof what, "history[%zu]", i);
         if (message.type != MN_J_DICT) return wrong_type(c, what, message, "an object");
-        if (!take_role(c, what, message.u.d) || !mn_jlist_add(c, messages, message)) return false;
+        if (!take_role(c, what, message.u.d) || !alias_thoughts(c, message.u.d) || !mn_jlist_add(c, messages, message))
+            return false;
     }
     return true;
 }
@@ -127,7 +141,7 @@ static bool add_message(mn_jctx *c, const mn_chat_message *m, size_t i, mn_jlist
         for (size_t k = 0; k < more.u.d->n; k++)
             if (!mn_jdict_set(c, d, more.u.d->items[k].key, more.u.d->items[k].value)) return false;
     }
-    return take_role(c, what, d) && mn_jlist_add(c, messages, mn_j_dictval(d));
+    return take_role(c, what, d) && alias_thoughts(c, d) && mn_jlist_add(c, messages, mn_j_dictval(d));
 }
 
 static bool add_tools(mn_jctx *c, mn_str json, mn_jdict *vars) {

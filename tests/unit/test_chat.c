@@ -160,6 +160,23 @@ static void all_that_templates_know(void **state) {
         check_json(&c, n, "{{ messages|length }}", (const char *[]){"2", "3", "4", "4"}[n]);
 }
 
+static void thoughts_by_any_name(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"reasoning\": \"t\"}", "t t"},
+        {"{\"reasoning_content\": \"t\"}", "t t"},
+        {"{\"thinking\": \"t\"}", "t t"},
+        {"{\"thinking\": \"a\", \"reasoning_content\": \"b\"}", "a b"},
+        {"{\"thinking\": null, \"reasoning\": \"b\"}", "None b"},
+        {"{}", " "},
+    };
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        mn_chat_message m = {mn_str_of("assistant"), mn_str_of("x"), mn_str_of(cases[i][0])};
+        mn_chat c = {.messages = &m, .n = 1};
+        check_json(&c, UINT32_MAX, "{{ messages[0].thinking }} {{ messages[0].reasoning_content }}", cases[i][1]);
+    }
+}
+
 /* A role that templates know may be part of a special token; nothing else of the JSON may. */
 static void jsons_text_is_marked(void **state) {
     (void)state;
@@ -220,6 +237,32 @@ static void bad_json(void **state) {
     }
 }
 
+static void memory_runs_out(void **state) {
+    (void)state;
+    mn_chat_message m = {mn_str_of("user"), mn_str_of("x"), mn_str_of("{\"name\": \"a\\nb\"}")};
+    mn_chat c = {.messages = &m,
+                 .n = 1,
+                 .history = mn_str_of("[{\"role\": \"user\", \"content\": \"q\\n\"}]"),
+                 .tools = mn_str_of("[{\"n\": \"\\u00e9\"}]"),
+                 .vars = mn_str_of("{\"v\": [1, 2.5]}")};
+    mn_jinja *t = NULL;
+    mn_status status = MN_OUT_OF_MEMORY;
+    assert_int_equal(mn_jinja_parse(mn_str_of(TEMPLATE "{{ tools|tojson ~ v }}"), &t, NULL), MN_OK);
+    for (int64_t k = 1; status != MN_OK; k++) {
+        mn_text out = {0}, marks = {0};
+        mn_error err = MN_ERROR_INIT;
+        mn_alloc_fail_after(k);
+        status = mn_chat_render(t, &c, UINT32_MAX, true, 0, &out, &marks, &err);
+        mn_alloc_fail_after(-1);
+        if (status != MN_OK) assert_int_equal(status, MN_OUT_OF_MEMORY);
+        assert_int_equal(out.len, marks.len);
+        mn_text_free(&out);
+        mn_text_free(&marks);
+        assert_true(k < 1000);
+    }
+    mn_jinja_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finding),
                                        cmocka_unit_test(bad_config),
@@ -228,6 +271,8 @@ int main(void) {
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(all_that_templates_know),
                                        cmocka_unit_test(jsons_text_is_marked),
-                                       cmocka_unit_test(bad_json)};
+                                       cmocka_unit_test(bad_json),
+                                       cmocka_unit_test(thoughts_by_any_name),
+                                       cmocka_unit_test(memory_runs_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
