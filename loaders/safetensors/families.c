@@ -37,6 +37,27 @@ static void granite(config_reader *c) {
     put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
 }
 
+static void expect_number(config_reader *c, const char *key, double value);
+
+/* Granite 4: of this class the models without experts and without state-space layers are Granite. */
+static void granite_hybrid(config_reader *c) {
+    const cJSON *types = json_get(c->root, "layer_types");
+    const char *position = config_str(c, c->root, "", "position_embedding_type", "none");
+    granite(c);
+    expect_number(c, "num_local_experts", 0);
+    if (!c->status && strcmp(position, "rope"))
+        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
+                            MN_STR_ARG(c->file->name), json_describe(json_get(c->root, "position_embedding_type")).s);
+    if (!types || !cJSON_IsArray(types) || !types->child) {
+        config_fail(c, "", "layer_types", types, "an array of \"attention\"");
+        return;
+    }
+    for (const cJSON *t = types->child; t && !c->status; t = t->next)
+        if (!cJSON_IsString(t) || (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
+            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
+                                MN_STR_ARG(c->file->name), json_describe(t).s);
+}
+
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
 static void put_experts(config_reader *c) {
     const char *count = json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";
@@ -127,6 +148,11 @@ static const name_pair phi_names[] = {
 static const name_pair phi3_names[] = {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
 static const name_pair stablelm_names[] = {
     {"self_attn.q_layernorm.norms.#", "attn_q_norm.#"}, {"self_attn.k_layernorm.norms.#", "attn_k_norm.#"}, {0}};
+static const name_pair granite_hybrid_names[] = {{"shared_mlp.input_linear", "ffn_up"},
+                                                 {"shared_mlp.gate", "ffn_gate"},
+                                                 {"shared_mlp.up", "ffn_up"},
+                                                 {"shared_mlp.output_linear", "ffn_down"},
+                                                 {0}};
 static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
                                        {"attn.c_attn", "attn_qkv"},
                                        {"attn.c_proj", "attn_output"},
@@ -137,6 +163,7 @@ static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
 
 static const size_keys gpt2_keys = {
     "n_positions", "n_embd", "n_layer", "n_head", "n_inner", "activation_function", "layer_norm_epsilon"};
+static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
 
@@ -174,6 +201,9 @@ static const key_default gpt_oss_defaults[] = {{"sliding_window", 128},
 static const key_default olmo2_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
 static const key_default granite_defaults[] = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {"attention_multiplier", 1}, {0}};
+static const key_default granite_hybrid_defaults[] = {{"max_position_embeddings", 2048},  {"rms_norm_eps", 1e-6},
+                                                      {"attention_multiplier", 1},        {"num_local_experts", 8},
+                                                      {"shared_intermediate_size", 1024}, {0}};
 static const key_default smollm3_defaults[] = {{"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6}, {0}};
 static const key_default stablelm_defaults[] = {{"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default gpt2_defaults[] = {{"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
@@ -286,6 +316,14 @@ static const struct model_family families[] = {
      .arch = "granite",
      .defaults = granite_defaults,
      .extra = granite},
+    {.model_type = "granitemoehybrid",
+     .class_name = "GraniteMoeHybridForCausalLM",
+     .arch = "granite",
+     .defaults = granite_hybrid_defaults,
+     .own = granite_hybrid_names,
+     .keys = &granite_hybrid_keys,
+     .fused = FUSED_SHARED,
+     .extra = granite_hybrid},
     {.model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
      .arch = "smollm3",

@@ -22,6 +22,7 @@ typedef struct {
 typedef enum {
     FUSED_NONE,
     FUSED_HALVES,  /* experts.gate_up_proj [E, 2F, D]: gates, then ups */
+    FUSED_SHARED,  /* shared_mlp.input_linear [2F, D]: gate, then up */
     FUSED_GPT_OSS, /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
 } fused_experts;
 

@@ -135,6 +135,21 @@ static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const ch
     return status;
 }
 
+/* shared_mlp.input_linear [2F, D]: gate, then up. */
+static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, mn_error *err) {
+    const mn_parsed_tensor both = *t;
+    const int64_t es = both.dtype.block_bytes, F = both.dim[0] / 2, D = both.dim[1];
+    if (both.n_dim != 2 || both.dim[0] % 2 || both.dtype.block_elems != 1)
+        return bad_shape(&both, "(gate and up) x inputs", err);
+    mn_status status = MN_OK;
+    for (int up = 0; up < 2 && !status; up++) {
+        mn_plane plane = from(&both, up * F * D * es);
+        set_dims(&plane, 2, (int64_t[]){F, D}, (int64_t[]){D * es, es});
+        status = half(p, &both, ending, up ? "up.weight" : "gate.weight", plane, (int64_t[]){F, D}, 2, err);
+    }
+    return status;
+}
+
 /* gate_up_proj_bias [E, 2F], gate and up in turn. */
 static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, mn_error *err) {
     const mn_parsed_tensor both = *t;
@@ -254,6 +269,11 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     }
     if (transposed(t, f)) return transpose(p, t, err);
     if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return read_mxfp4(p, x, t, err);
+    if (f->fused == FUSED_SHARED && mn_str_ends(t->native, "shared_mlp.input_linear.weight")) {
+        const mn_status status = split_shared(p, t, "input_linear.weight", err);
+        drop(&p->tensors[i]);
+        return status;
+    }
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);

@@ -189,7 +189,7 @@ void config_read_rope(config_reader *c) {
                  base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
-    if (json_get(c->root, "rope_local_base_freq")) /* Gemma 3's first configs */
+    if (!strcmp(c->arch, "gemma3") && json_get(c->root, "rope_local_base_freq")) /* its first configs */
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);

@@ -167,7 +167,7 @@ def odd_place(_):
     """The header of any length: main() writes it so."""
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "granite-hybrid", "llama", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "smollm3", "stablelm", "stablelm-parallel"]
 VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys", new_keys) for name in EVERY] + [
@@ -184,6 +184,7 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("gemma3", "text part, old keys", lambda m: (old_keys(m), nested_old(m))),
     ("gemma3", "lm_head", lm_head_too),
     ("granite", "lm_head", lm_head_too),
+    ("granite-hybrid", "first names of layers", put(layer_types=["attention"])),
     ("gpt-oss", "defaults left out", drop("layer_types", "rms_norm_eps", "tie_word_embeddings", "swiglu_limit")),
     ("gpt-oss", "expert count", key_named("num_local_experts", "num_experts")),
     ("gpt-oss", "yarn of 32 by the lengths", lambda m: (in_rope(factor=None)(m), put(max_position_embeddings=2048)(m))),
@@ -201,7 +202,7 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("llama3-rope", "tied, not said", drop("tie_word_embeddings")),
     ("mistral-plain", "sliding_window null", put(sliding_window=None)),
     ("mistral-window", "layer_types", put(layer_types=["sliding_attention"] * 2)),
-    ("mistral-window", "keys that other families have", put(layer_types=["full_attention", "sliding_attention"], use_sliding_window=False)),
+    ("mistral-window", "keys that other families have", put(layer_types=["full_attention", "sliding_attention"], use_sliding_window=False, rope_local_base_freq=7.0)),
     ("llama", "keys that other families have", put(sliding_window=4, use_sliding_window=True, layer_types=["sliding_attention"] * 2)),
     ("olmo2", "keys that other families have", put(sliding_window=4)),
     ("gemma", "gelu_accurate", put(hidden_act="gelu_accurate", hidden_activation=None)),

@@ -45,6 +45,9 @@ MODELS = {
     "gpt-oss-odd": (tf.GptOssConfig, dict(SMALL, num_hidden_layers=3, head_dim=24, num_local_experts=5, num_experts_per_tok=2,
                                           sliding_window=9, intermediate_size=96)),
     "olmo2-bias": (tf.Olmo2Config, dict(TINY, attention_bias=True)),
+    "granite-hybrid": (tf.GraniteMoeHybridConfig, dict(TINY, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5,
+                                                       num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=40, position_embedding_type="rope",
+                                                       layer_types=["full_attention"], mamba_n_heads=8, tie_word_embeddings=True)),
     "llama-yarn": (tf.LlamaConfig, dict(TINY, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
                                                                   beta_fast=8.0, mscale=0.5, mscale_all_dim=0.8))),
 }
