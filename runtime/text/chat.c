@@ -2,6 +2,7 @@
 #include "text/chat.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_render.h"
+#include "text/tokenizer_impl.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,19 +30,20 @@ static const char *named(const cJSON *list, const char *wanted) {
     return found;
 }
 
-static mn_status from_config(const mn_file *file, const char *name, mn_text *source, mn_error *err) {
+static mn_status from_config(const mn_file *files, uint32_t n_files, const char *name, mn_text *source, mn_error *err) {
+    static const char file[] = "tokenizer_config.json";
     const bool plain = !strcmp(name, "default");
-    cJSON *json = cJSON_ParseWithLength(file->map, (size_t)file->bytes);
-    if (!json) return mn_fail(err, MN_BAD_FILE, "%.*s: not valid JSON", MN_STR_ARG(file->name));
+    cJSON *json = NULL;
+    mn_status status = mn_json_file(files, n_files, file, &json, err);
+    if (status || !json) return status ? status : MN_END;
     const cJSON *entry = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
     const char *text = cJSON_IsArray(entry) ? named(entry, name) : plain ? cJSON_GetStringValue(entry) : NULL;
-    mn_status status = MN_END;
+    status = MN_END;
     if (text)
         status = put_source(source, mn_str_of(text), err);
     else if (plain && entry && !cJSON_IsNull(entry))
         status = mn_fail(err, MN_BAD_FILE,
-                         "%.*s: chat_template is neither a string nor a list with a template named \"default\"",
-                         MN_STR_ARG(file->name));
+                         "%s: chat_template is neither a string nor a list with a template named \"default\"", file);
     cJSON_Delete(json);
     return status;
 }
@@ -59,8 +61,7 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
     }
     const mn_file *file = files && plain ? file_named(files, n_files, "chat_template.jinja") : NULL;
     if (file) return put_source(source, (mn_str){file->map, file->bytes}, err);
-    file = files ? file_named(files, n_files, "tokenizer_config.json") : NULL;
-    return file ? from_config(file, name, source, err) : MN_END;
+    return files ? from_config(files, n_files, name, source, err) : MN_END;
 }
 
 /* ---- rendering ---- */

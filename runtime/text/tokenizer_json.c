@@ -17,14 +17,18 @@ static bool flag_of(const cJSON *json, const char *key, bool otherwise) {
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
 }
 
+/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
     size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
     if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
-    const char *end = NULL;
-    cJSON *json = text.len ? cJSON_ParseWithLengthOpts(text.ptr, (size_t)text.len, &end, false) : NULL;
-    if (!json)
-        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, end ? (size_t)(end - text.ptr) : 0);
+    char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
+    if (!copy) return mn_fail_memory(err, text.len + 1);
+    const char *end = copy;
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
+    const size_t at = (size_t)(end - copy);
+    mn_free(copy);
+    if (!json) return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
     if (!cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
