@@ -41,8 +41,9 @@ mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph *
  * defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,
                           mn_error *err);
-/* generation.c: a file of JSON beside the model, parsed; NULL = absent, damaged or out of memory. */
-struct cJSON *mn_model_side_car(const mn_model *m, const char *name);
+struct cJSON;
+/* generation.c: a file of JSON beside the model, parsed; *out NULL = absent or damaged. false: out of memory. */
+bool mn_model_side_car(const mn_model *m, const char *name, struct cJSON **out);
 /* Defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
 mn_status mn_generation_read(mn_model *m, mn_error *err);
 #endif

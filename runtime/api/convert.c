@@ -28,8 +28,8 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
         {"min_p", "general.sampling.min_p", false},
         {"repetition_penalty", "general.sampling.penalty_repeat", false},
     };
-    cJSON *said = mn_model_side_car(m, "generation_config.json");
-    mn_status st = MN_OK;
+    cJSON *said = NULL;
+    mn_status st = mn_model_side_car(m, "generation_config.json", &said) ? MN_OK : mn_fail_memory(err, 1);
     for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(said, rows[i].json);
         if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= INT32_MAX)) continue;

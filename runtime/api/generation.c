@@ -4,16 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-cJSON *mn_model_side_car(const mn_model *m, const char *name) {
+bool mn_model_side_car(const mn_model *m, const char *name, cJSON **out) {
     const mn_file_set *f = &m->canonical->files;
+    *out = NULL;
     for (uint32_t i = 0; i < f->n; i++) {
         if (!mn_str_is(f->files[i].name, name)) continue;
         char *copy = mn_strndup(f->files[i].map, f->files[i].bytes); /* cJSON wants an end that it can see */
-        cJSON *json = copy ? cJSON_Parse(copy) : NULL;
+        if (copy) *out = cJSON_Parse(copy);
         mn_free(copy);
-        return json;
+        return copy != NULL;
     }
-    return NULL;
+    return true;
 }
 
 static bool add(mn_model *m, double id) {
@@ -39,8 +40,8 @@ static bool stops_without_tokenizer(mn_model *m, const cJSON *generation) {
     int64_t eos;
     bool ok = add_json(m, generation);
     if (ok && !m->n_stop) {
-        cJSON *config = mn_model_side_car(m, "config.json");
-        ok = add_json(m, config);
+        cJSON *config = NULL;
+        ok = mn_model_side_car(m, "config.json", &config) && add_json(m, config);
         cJSON_Delete(config);
     }
     if (ok && mn_meta_i64(&m->canonical->meta, "tokenizer.ggml.eos_token_id", 0, INT32_MAX, &eos, NULL) == MN_OK)
@@ -76,13 +77,13 @@ void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {
-    cJSON *generation = mn_model_side_car(m, "generation_config.json");
+    cJSON *generation = NULL;
     uint32_t n = 0;
-    bool ok = true;
+    bool ok = mn_model_side_car(m, "generation_config.json", &generation);
     read_defaults(m, generation);
     const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
     for (uint32_t i = 0; i < n && ok; i++) ok = add(m, own[i]);
-    if (!m->tokenizer) ok = stops_without_tokenizer(m, generation);
+    if (ok && !m->tokenizer) ok = stops_without_tokenizer(m, generation);
     cJSON_Delete(generation);
     return ok ? MN_OK : mn_fail_memory(err, (m->n_stop + 1ull) * sizeof *m->stop);
 }

@@ -36,6 +36,10 @@ mn_str fuzz_text(const fuzz_parts *parts, const char *name, const char *otherwis
 _Noreturn void fuzz_broken(const char *file, int line, const char *what);
 /* A failure has a message; MN_END needs none. Returns whether status is MN_OK. */
 bool fuzz_ok(mn_status status, const mn_error *err);
+bool fuzz_well(mn_status status); /* the same of a call that fills no error */
+/* What came out, in order: calls without memory either say so or give the same (replay.c). */
+void fuzz_answered(const void *bytes, size_t n);
+extern uint64_t fuzz_answer;
 extern uint32_t fuzz_refused; /* how often it was not */
 extern bool fuzz_only_memory; /* all would be well but for memory: a failure that says something else is wrong */
 /* Set by a target when an input went all the way; replay.c asks it of the seeds called ok-*. */

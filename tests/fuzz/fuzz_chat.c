@@ -90,6 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         mn_status st = mn_chat_render(t, &chat, UINT32_MAX, true, 0, &out, &marks, &err);
         fuzz_accepted = fuzz_ok(st, &err);
         FUZZ_CHECK(out.len == marks.len);
+        fuzz_answered(out.ptr, out.len);
+        fuzz_answered(marks.ptr, marks.len);
         if (ours && !chat.history.len && !chat.tools.len) FUZZ_CHECK(st == MN_OK);
         if (ours && valid && !st) FUZZ_CHECK(n_special(&out, &marks) == 2 * n_all + 1);
         mn_text_free(&out);

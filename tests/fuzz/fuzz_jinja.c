@@ -30,6 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         mn_text once = {0}, again = {0}, marks = {0}, more = {0};
         mn_status st = render(t, vars, NULL, &once, &marks);
         FUZZ_CHECK(render(t, vars, NULL, &again, &more) == st);
+        fuzz_answered(once.ptr, once.len);
+        fuzz_answered(marks.ptr, marks.len);
         FUZZ_CHECK(once.len == again.len);
         const size_t n_same = MN_MIN(once.len, again.len); /* less than all where memory ran out */
         FUZZ_CHECK(!n_same || !memcmp(once.ptr, again.ptr, n_same));

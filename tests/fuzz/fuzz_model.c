@@ -111,15 +111,17 @@ static bool open_alone(const fuzz_parts *parts) {
 static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
     mn_error err = MN_ERROR_INIT;
     mn_stream *s = NULL;
-    mn_str text;
+    mn_str text = {0};
+    fuzz_answered(ids, n * sizeof *ids);
     if (!fuzz_ok(mn_stream_create(m, 1, &s, &err), &err)) return;
     mn_stream_prompt(s, ids, n / 2);
     for (uint32_t i = 0; i < n; i++) {
-        FUZZ_CHECK(!mn_stream_push(s, ids[i], &text, &err));
+        FUZZ_CHECK(fuzz_ok(mn_stream_push(s, ids[i], &text, &err), &err));
+        fuzz_answered(text.ptr, text.len);
         FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
         sum += (uint64_t)mn_stream_is_thinking(s) + (uint64_t)mn_model_is_stop(m, ids[i]) + mn_stream_tool(s).len;
     }
-    FUZZ_CHECK(!mn_stream_finish(s, &text, &err));
+    FUZZ_CHECK(fuzz_ok(mn_stream_finish(s, &text, &err), &err));
     mn_stream_free(s);
 }
 
@@ -141,15 +143,26 @@ static void use_text(const mn_model *m) {
         use_stream(m, ids, n);
         mn_ids_free(ids);
     }
-    if (m->chat && fuzz_ok(mn_template_render(m, NULL, mn_str_of(vars), &text, &bytes, &err), &err)) mn_json_free(text);
+    if (m->chat && fuzz_ok(mn_template_render(m, NULL, mn_str_of(vars), &text, &bytes, &err), &err)) {
+        fuzz_answered(text, bytes);
+        mn_json_free(text);
+    }
 }
 
 static void use_lists(const mn_model *m) {
     mn_str key;
     mn_value v = {.size = sizeof v};
     mn_tensor_item t = {0};
-    for (uint32_t i = 0; !mn_model_meta(m, i, &key, &v); i++) read_value(&v);
-    for (uint32_t i = 0; !mn_model_tensor(m, i, &t); i++) FUZZ_CHECK(t.dtype[0] != '?' && t.file.len);
+    for (uint32_t i = 0; !mn_model_meta(m, i, &key, &v); i++) {
+        read_value(&v);
+        fuzz_answered(key.ptr, key.len);
+    }
+    for (uint32_t i = 0; !mn_model_tensor(m, i, &t); i++) {
+        FUZZ_CHECK(t.dtype[0] != '?' && t.file.len);
+        fuzz_answered(t.name.ptr, t.name.len);
+    }
+    fuzz_answered(m->stop, m->n_stop * sizeof *m->stop);
+    fuzz_answered(&m->defaults, sizeof m->defaults);
 }
 
 /* The type is the input's choice, by its size. A device's ways to read weights are others'; this one is the runtime's. */
@@ -161,7 +174,13 @@ static void convert(const mn_model *m, const mn_model_info *info, size_t n) {
     char path[160];
     if (info->n_params > CONVERT_MAX) return;
     snprintf(path, sizeof path, "%s/converted", fuzz_folder());
-    fuzz_ok(mn_model_convert(m, path, &params, &err), &err);
+    if (fuzz_ok(mn_model_convert(m, path, &params, &err), &err)) {
+        static uint8_t made[1 << 20];
+        FILE *f = fopen(path, "rb");
+        FUZZ_CHECK(f);
+        fuzz_answered(made, f ? fread(made, 1, sizeof made, f) : 0);
+        if (f) fclose(f);
+    }
     unlink(path);
 }
 

@@ -18,6 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         fuzz_accepted = use_tokenizer(tok, fuzz_text(&parts, "text", DEFAULT_TEXT));
     if (tok && mn_tokenizer_n_vocab(tok) <= (n % 4 ? EXPORT_ALWAYS : EXPORT_MAX)) use_export(tok, &parts);
     fuzz_ok(mn_chat_template_find(NULL, parts.file, parts.n, n % 2 ? "default" : "tool_use", &source, &err), &err);
+    fuzz_answered(source.ptr, source.len);
     mn_text_free(&source);
     mn_tokenizer_free(tok);
     fuzz_free(&parts);

@@ -43,6 +43,8 @@ static void run(const uint8_t *data, size_t n) {
     if (n) memcpy(copy, data, n);
     fuzz_accepted = false;
     fuzz_said[0] = 0;
+    fuzz_refused = 0;
+    fuzz_answer = 0;
     LLVMFuzzerTestOneInput(copy, n);
     free(copy);
     n_runs++;
@@ -56,7 +58,7 @@ static void *allocate(size_t n) { return mn_alloc(n, 1); }
 static cJSON_Hooks ours = {allocate, mn_free};
 
 /* cJSON says no more than "no tree": where its allocations fail as well, files are called damaged. */
-static void starve(const uint8_t *data, size_t n, bool once, bool in_json) {
+static void starve(const uint8_t *data, size_t n, uint64_t answer, bool once, bool in_json) {
     fuzz_only_memory = !in_json;
     if (in_json) cJSON_InitHooks(&ours);
     bool failed = true;
@@ -64,6 +66,8 @@ static void starve(const uint8_t *data, size_t n, bool once, bool in_json) {
         (once ? mn_alloc_fail_once : mn_alloc_fail_after)(k);
         run(data, n);
         failed = mn_alloc_failed();
+        if (fuzz_only_memory && !fuzz_refused && fuzz_answer != answer)
+            fuzz_broken(__FILE__, __LINE__, "without memory an answer is the same, or an error");
         mn_alloc_fail_after(-1);
     }
     if (in_json) cJSON_InitHooks(NULL);
@@ -78,14 +82,14 @@ static void replay(const char *path, const char *name) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
-    fuzz_refused = 0;
     run((const uint8_t *)data, n);
     const bool well = fuzz_accepted && !fuzz_refused;
+    const uint64_t answer = fuzz_answer;
     if (!strncmp(name, "ok-", 3) && !fuzz_accepted) {
         fprintf(stderr, "%s: the target no longer accepts this seed: %s\n", path, fuzz_said);
         exit(1);
     }
-    for (int how = 0; how < 4 && well; how++) starve((const uint8_t *)data, n, how & 1, how & 2);
+    for (int how = 0; how < 4 && well; how++) starve((const uint8_t *)data, n, answer, how & 1, how & 2);
     for (uint64_t i = 0; i < PREFIXES && n; i++) run((const uint8_t *)data, (size_t)(n * i / PREFIXES));
     const size_t cap = (size_t)n + 256;
     uint8_t *work = malloc(cap);

@@ -16,10 +16,12 @@ static void use_ids(const mn_tokenizer *tok, const int32_t *ids, size_t n, uint3
     if (!fuzz_ok(mn_detokenizer_create(tok, flags, &d, &err), &err)) return;
     size_t whole = 0; /* bytes known to be characters */
     for (size_t i = 0; i <= n; i++) {
-        FUZZ_CHECK(!(i < n ? mn_detokenizer_push(d, ids[i], &out) : mn_detokenizer_finish(d, &out)));
+        FUZZ_CHECK(fuzz_well(i < n ? mn_detokenizer_push(d, ids[i], &out) : mn_detokenizer_finish(d, &out)));
         if (out.len) whole += mn_utf8_check(out.ptr + whole, out.len - whole);
         FUZZ_CHECK(whole == out.len);
     }
+    fuzz_refused += out.failed;
+    fuzz_answered(out.ptr, out.len);
     mn_text_free(&out);
     mn_detokenizer_free(d);
 }
@@ -60,13 +62,15 @@ static bool use_tokenizer(const mn_tokenizer *tok, mn_str text) {
     size_t n = 0;
     uint32_t n_stop = 0;
     const uint32_t flags = MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL;
-    mn_tokenizer_stop_ids(tok, &n_stop);
+    const int32_t *stop = mn_tokenizer_stop_ids(tok, &n_stop);
+    fuzz_answered(stop, n_stop * sizeof *stop);
     if (text.len > 4096) text.len = 4096;
     if (!fuzz_ok(mn_tokenizer_encode(tok, text, NULL, flags, &ids, &n, &err), &err)) return false;
     for (size_t i = 0; i < n; i++) FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < mn_tokenizer_n_vocab(tok));
     use_ids(tok, ids, n, 0);
     use_ids(tok, ids, n, MN_DETOKENIZE_SPECIAL | MN_DETOKENIZE_CONTINUE);
     use_channels(tok, ids, n);
+    fuzz_answered(ids, n * sizeof *ids);
     mn_free(ids);
     return true;
 }
