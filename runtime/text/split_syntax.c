@@ -107,12 +107,13 @@ static const char *find_class(mn_str name) {
 }
 
 /* A script's own characters: since 10.40 PCRE2 takes its bare name to mean those that scripts share as well. */
-static bool is_script(const char *name) {
+static bool is_script(const char *name, bool *no_memory) {
     mn_text e = {0};
     int code = 0;
     PCRE2_SIZE at = 0;
     mn_text_printf(&e, "\\p{sc:%s}", name);
     pcre2_code *made = e.failed ? NULL : pcre2_compile((PCRE2_SPTR)e.ptr, e.len, PCRE2_UTF, &code, &at, NULL);
+    *no_memory |= e.failed || (!made && code == PCRE2_ERROR_NOMEMORY);
     mn_text_free(&e);
     pcre2_code_free(made);
     return made != NULL;
@@ -126,7 +127,7 @@ static void put_property(mn_text *out, const char *s, size_t n) {
     if (items)
         mn_text_puts(out, items);
     else
-        mn_text_printf(out, plain.len > 2 && is_script(name) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n, s);
+        mn_text_printf(out, plain.len > 2 && is_script(name, &out->failed) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n, s);
 }
 
 /* ---- escapes ---- */
@@ -225,6 +226,7 @@ static bool set_item(translator *t, set *out) {
             mn_text_puts(&out->others, "|");
             put_set(&out->others, &inner);
         }
+        out->items.failed |= inner.items.failed || inner.others.failed;
         set_free(&inner);
         return ok;
     }
@@ -237,6 +239,7 @@ static bool set_item(translator *t, set *out) {
             mn_text_printf(&out->others, "|[^%s]", items.ptr ? items.ptr : "");
         else if (is_class)
             mn_text_put(&out->items, items.ptr, items.len);
+        out->items.failed |= items.failed;
         mn_text_free(&items);
         return is_class || (!t->problem && other_escape(t, &out->items));
     }

@@ -95,7 +95,7 @@ static bool open_alone(const fuzz_parts *parts) {
     mn_str key, native;
     void *self = loader->plugin->self;
     const mn_loader *l = loader->loader;
-    l->guess(self, parts->file, parts->n, sizeof *parts->file, &guess);
+    fuzz_well(l->guess(self, parts->file, parts->n, sizeof *parts->file, &guess));
     if (!fuzz_ok(l->open(self, parts->file, parts->n, sizeof *parts->file, &m, &err), &err)) return false;
     mn_value v = {.size = sizeof v};
     for (uint32_t i = 0; l->meta_at(m, i, &key, &native, &v) == MN_OK; i++) read_value(&v);

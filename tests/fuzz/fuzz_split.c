@@ -8,8 +8,8 @@ static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool
     mn_pieces p = {0};
     mn_error err = MN_ERROR_INIT;
     char *z = mn_strndup(expression.ptr, expression.len);
-    FUZZ_CHECK(z);
-    if (z && fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
+    if (fuzz_well(z ? MN_OK : MN_OUT_OF_MEMORY) &&
+        fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
         fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, mn_char_length(text.ptr, text.len), &err), &err) &&
         fuzz_ok(mn_steps_run(&steps, &p, &err), &err)) {
         size_t at = 0;
