@@ -68,6 +68,9 @@ TEXT = {
 }
 
 
+HEAD_NORMS = {"model.layers.0.self_attn.%s.weight" % name: ("F32", [HEAD]) for name in ("q_norm", "k_norm")}
+
+
 def stems(layer, top="model."):
     """All matrices of a layer and of both ends."""
     yield from ((top + "layers.0." + name, shape) for name, shape in layer.items())
@@ -136,7 +139,7 @@ def safetensors():
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1,
         "attention_factor": 1.5}}), **shards})
     fused = {k: v for k, v in MATRICES.items() if "attn" in k}
-    yield "ok-fused-halves", folder(QWEN3_MOE, {**plain(fused), "model.layers.0.mlp.gate.weight": ("F32", [E, D]),
+    yield "ok-fused-halves", folder(QWEN3_MOE, {**plain(fused), **HEAD_NORMS, "model.layers.0.mlp.gate.weight": ("F32", [E, D]),
                                                 "model.layers.0.mlp.experts.gate_up_proj": ("BF16", [E, 2 * F, D]),
                                                 "model.layers.0.mlp.experts.down_proj": ("BF16", [E, D, F])})
 
@@ -172,7 +175,7 @@ def mlx():
     yield "ok-own", folder(*quantised(LLAMA, stems(MATRICES), 3, 128, own=own), TEXT)
     attn = {k: v for k, v in MATRICES.items() if "attn" in k}
     yield "ok-experts", folder(*quantised(QWEN3_MOE, stems({**attn, **EXPERTS, "mlp.gate": [E, D]}), 4, 64, own={
-        "model.layers.0.mlp.gate": (8, 64, "affine")}))
+        "model.layers.0.mlp.gate": (8, 64, "affine")}, extra=HEAD_NORMS))
 
 
 # ---- GGUF: small models of all families
