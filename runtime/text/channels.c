@@ -119,7 +119,8 @@ bool mn_channels_shows(const mn_channels *c, int32_t id) {
                                         "[ARGS]",
                                         "[CALL_ID]"};
     mn_str piece = mn_tokenizer_piece(c->tok, id);
-    for (size_t i = 0; piece.len && mn_tokenizer_is_special(c->tok, id) && i < MN_COUNT(parts); i++)
+    if (!piece.ptr || !mn_tokenizer_is_special(c->tok, id)) return false;
+    for (size_t i = 0; i < MN_COUNT(parts); i++)
         if (memmem(piece.ptr, piece.len, parts[i], strlen(parts[i]))) return true;
     return false;
 }
