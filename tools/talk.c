@@ -14,8 +14,7 @@ const arg_row talk_rows[TALK_ROWS] = {
      "\"parameters\"}}"},
     {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
      "more variables of the chat template: {\"enable_thinking\": false},\n{\"reasoning_effort\": \"low\"}, ... Each of "
-     "these files may be "
-     "the\nJSON text itself"},
+     "these files may be the\nJSON text itself"},
 };
 
 const char *talk_given(const talk_flags *f) {
@@ -90,8 +89,7 @@ int talk_check(app *a, const talk *t) {
 
 int talk_ids(app *a, const talk *t, const mn_message *messages, uint32_t n, uint32_t n_known, int32_t **ids,
              uint32_t *n_ids) {
-    mn_chat_params params = {sizeof params,  n, n_known, 0, messages, str_of(t->history), str_of(t->tools),
-                             str_of(t->vars)};
+    mn_chat_params params = talk_params(t, messages, n, n_known);
     mn_status status = mn_model_chat_with(a->model, &params, ids, n_ids, &a->err);
     if (status == MN_UNSUPPORTED && n_known) return TALK_ANEW;
     return status == MN_OK ? 0 : fail(a, t, status);
