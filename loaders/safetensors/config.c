@@ -293,7 +293,7 @@ static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"), by_rope = !strcmp(arch, "smollm3");
     int64_t period = !strcmp(arch, "gemma3") ? 6 : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2 : 0, n = 0;
     int64_t first = 0;
-    period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
+    if (!strcmp(arch, "gemma3")) period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
     if (counts) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
     for (int64_t i = 0; i < c->n_layer; i++)
         n += slides[i] = by_rope ? c->no_rope[i] : i >= first && (!period || i % period < period - 1);

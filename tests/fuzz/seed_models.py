@@ -116,8 +116,27 @@ def f8(how):
     return out
 
 
+def f8_experts(how):
+    """One by one with their scales in blocks, or together: in blocks, one scale for gates and one for ups, one for each row."""
+    layer, fused = "model.layers.0.mlp.", {k: v for k, v in MATRICES.items() if "attn" in k}
+    out = {**plain(fused), layer + "gate.weight": ("F32", [E, D])}
+    if how == "apart":
+        for e in range(E):
+            for which, (n, k) in (("gate", (F, D)), ("up", (F, D)), ("down", (D, F))):
+                stem = layer + "experts.%d.%s_proj.weight" % (e, which)
+                out[stem], out[stem + "_scale_inv"] = ("F8_E4M3", [n, k]), ("F32", [n // 128, k // 128])
+        return out
+    for which, (n, k) in (("gate_up", (2 * F, D)), ("down", (D, F))):
+        stem = layer + "experts.%s_proj" % which
+        out[stem] = "F8_E4M3", [E, n, k]
+        out[stem + "_scale_inv"] = "BF16", {"blocks": [E, n // 128, k // 128], "halves": [E, 2 if n == 2 * F else 1, 1], "rows": [E, n, 1]}[how]
+    return out
+
+
 def safetensors():
     yield from fixtures(False)
+    for how in ("apart", "blocks", "halves", "rows"):
+        yield "ok-f8-experts-" + how, folder({**QWEN3_MOE, "quantization_config": {"quant_method": "fp8"}}, f8_experts(how))
     yield "ok-text", folder(LLAMA, plain(), TEXT)
     jinja = {"tokenizer.model": read(HERE, "corpus", "sentencepiece", "ok-charsmap"), "chat_template.jinja": b"{{ messages[0].content }}",
              "added_tokens.json": b'{"<x>": 11}'}
