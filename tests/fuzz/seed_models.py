@@ -119,7 +119,7 @@ def f8(how):
 def f8_experts(how):
     """One by one with their scales in blocks, or together: in blocks, one scale for gates and one for ups, one for each row."""
     layer, fused = "model.layers.0.mlp.", {k: v for k, v in MATRICES.items() if "attn" in k}
-    out = {**plain(fused), layer + "gate.weight": ("F32", [E, D])}
+    out = {**plain(fused), **HEAD_NORMS, layer + "gate.weight": ("F32", [E, D])}
     if how == "apart":
         for e in range(E):
             for which, (n, k) in (("gate", (F, D)), ("up", (F, D)), ("down", (D, F))):
