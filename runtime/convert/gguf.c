@@ -2,7 +2,17 @@
 #include "convert/convert.h"
 #include <string.h>
 
-enum { KV_U32 = 4, KV_I32 = 5, KV_F32 = 6, KV_BOOL = 7, KV_STR = 8, KV_ARRAY = 9, KV_I64 = 11, ALIGNMENT = 32 };
+enum {
+    KV_U8 = 0,
+    KV_U32 = 4,
+    KV_I32 = 5,
+    KV_F32 = 6,
+    KV_BOOL = 7,
+    KV_STR = 8,
+    KV_ARRAY = 9,
+    KV_I64 = 11,
+    ALIGNMENT = 32
+};
 
 static void put_uint(mn_text *out, uint64_t v, int bytes) {
     char b[8];
@@ -28,15 +38,19 @@ static uint32_t int_type(int64_t lo, int64_t hi, bool array) {
     return lo >= INT32_MIN && hi <= INT32_MAX ? KV_I32 : KV_I64;
 }
 
-static void put_int(mn_text *out, int64_t v, uint32_t type) { put_uint(out, (uint64_t)v, type == KV_I64 ? 8 : 4); }
+static void put_int(mn_text *out, int64_t v, uint32_t type) {
+    put_uint(out, (uint64_t)v, type == KV_I64 ? 8 : type == KV_U8 ? 1 : 4);
+}
 
-static void put_array(mn_text *out, const mn_value *v) {
+/* bytes: integers that are a blob. */
+static void put_array(mn_text *out, const mn_value *v, bool bytes) {
     static const uint32_t kinds[] = {0, 0, KV_F32, KV_BOOL, KV_STR};
     const uint32_t element = v->type & 15u;
     const int64_t *ints = v->array;
     int64_t lo = 0, hi = 0;
     for (uint64_t i = 0; i < v->n && element == MN_VALUE_INT; i++) lo = MN_MIN(lo, ints[i]), hi = MN_MAX(hi, ints[i]);
-    const uint32_t type = element == MN_VALUE_INT ? int_type(lo, hi, true) : kinds[element];
+    const uint32_t ints_as = bytes && lo >= 0 && hi <= UINT8_MAX ? KV_U8 : int_type(lo, hi, true);
+    const uint32_t type = element == MN_VALUE_INT ? ints_as : kinds[element];
     put_uint(out, type, 4);
     put_uint(out, v->n, 8);
     for (uint64_t i = 0; i < v->n; i++) {
@@ -47,10 +61,10 @@ static void put_array(mn_text *out, const mn_value *v) {
     }
 }
 
-static void put_value(mn_text *out, const mn_value *v) {
+static void put_value(mn_text *out, mn_str key, const mn_value *v) {
     if (v->type & MN_VALUE_ARRAY) {
         put_uint(out, KV_ARRAY, 4);
-        put_array(out, v);
+        put_array(out, v, mn_str_is(key, "tokenizer.ggml.precompiled_charsmap"));
         return;
     }
     switch (v->type) {
@@ -79,7 +93,7 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
     put_uint(out, p->n_meta, 8);
     for (size_t i = 0; i < p->n_meta; i++) {
         put_str(out, p->meta[i].key);
-        put_value(out, &p->meta[i].value);
+        put_value(out, p->meta[i].key, &p->meta[i].value);
     }
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];

@@ -47,6 +47,18 @@ mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_
     return MN_OK;
 }
 
+static void put_u32(mn_text *out, uint32_t v) {
+    mn_text_put(out, (char[]){(char)v, (char)(v >> 8), (char)(v >> 16), (char)(v >> 24)}, 4);
+}
+
+void mn_charsmap_blob(const mn_charsmap *m, mn_text *out) {
+    put_u32(out, (uint32_t)(m->n_unit * 4));
+    for (size_t i = 0; i < m->n_unit; i++) put_u32(out, m->unit[i]);
+    mn_text_put(out, m->text, m->n_text);
+}
+
+bool mn_charsmap_graphemes(const mn_charsmap *m) { return m->graphemes; }
+
 static uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
 
 /* The shortest, or else the longest, text of the table that s[0..n) begins with: its length (0 = none) and result. */

@@ -41,6 +41,7 @@ static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file 
         return mn_tokenizer_from_gguf(tok, meta, err);
     if (!found) {
         st = mn_tokenizer_from_json(tok, json, "tokenizer.huggingface.json", files, n_files, err);
+        if (!st) st = mn_tokenizer_ids_from_gguf(tok, meta, err);
         return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
     }
     const mn_file *file = find_file(files, n_files, "tokenizer.json");

@@ -90,11 +90,15 @@ static mn_status read_id(mn_tokenizer *tok, const mn_meta *meta, const char *key
     return MN_OK;
 }
 
-static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+static mn_status read_named_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     mn_status st = read_id(tok, meta, KEY("bos_token_id"), &tok->bos, err);
     if (!st) st = read_id(tok, meta, KEY("eos_token_id"), &tok->eos, err);
     if (!st) st = read_id(tok, meta, KEY("unknown_token_id"), &tok->unk, err);
-    if (!st) st = read_id(tok, meta, KEY("padding_token_id"), &tok->pad, err);
+    return st ? st : read_id(tok, meta, KEY("padding_token_id"), &tok->pad, err);
+}
+
+static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    mn_status st = read_named_ids(tok, meta, err);
     if (st || mn_meta_find(meta, KEY("token_type"))) return st;
     const int32_t id[] = {tok->bos, tok->eos, tok->unk, tok->pad};
     for (size_t i = 0; i < MN_COUNT(id); i++)
@@ -123,16 +127,44 @@ static bool takes_space_behind(const mn_meta *meta, const mn_token *t) {
     return true;
 }
 
+/* The tokens of users are SentencePiece's symbols: parts of the normalised text, not what stands between texts. */
+static bool has_symbols(const mn_meta *meta) {
+    bool v = false;
+    return !mn_meta_bool(meta, "minerva.tokenizer.symbols", &v, NULL) && v;
+}
+
+/* As the normalised text spells it. */
+static mn_status put_symbol(mn_tokenizer *tok, mn_added a, mn_error *err) {
+    mn_text s = {0};
+    mn_str copy;
+    for (uint64_t i = 0; i < a.text.len; i++)
+        if (a.text.ptr[i] == ' ')
+            mn_text_puts(&s, MN_BLOCK);
+        else
+            mn_text_put(&s, a.text.ptr + i, 1);
+    mn_status st =
+        s.failed ? mn_fail_memory(err, a.text.len) : mn_vocab_keep(&tok->vocab, (mn_str){s.ptr, s.len}, &copy, err);
+    mn_text_free(&s);
+    if (st) return st;
+    a.text = copy;
+    return mn_added_put(&tok->normalized, &a, err);
+}
+
 static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    const bool symbols = has_symbols(meta);
     mn_status st = MN_OK;
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
         const mn_token *t = &tok->vocab.token[i];
         if (!(t->flags & MN_TOKEN_ADDED)) continue;
         mn_added a = {.text = t->piece, .id = (int32_t)i, .special = t->flags & MN_TOKEN_SPECIAL};
         a.rstrip = tok->model == MN_MODEL_SCORES && takes_space_behind(meta, t);
-        st = mn_added_put(&tok->raw, &a, err);
+        if (a.special || !symbols)
+            st = mn_added_put(&tok->raw, &a, err);
+        else if (tok->model == MN_MODEL_SCORES)
+            st = put_symbol(tok, a, err);
     }
-    return st ? st : mn_added_index(&tok->raw, KEY("tokens"), err);
+    if (!st) st = mn_added_index(&tok->raw, KEY("tokens"), err);
+    return st ? st : mn_added_index(&tok->normalized, KEY("tokens"), err);
 }
 
 /* ---- gpt2 ---- */
@@ -249,22 +281,6 @@ mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
                               err);
 }
 
-static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
-    bool space = true;
-    mn_status st = mn_meta_bool(meta, KEY("add_space_prefix"), &space, err);
-    if (st && st != MN_END) return st;
-    if ((st = read_scores(tok, meta, err))) return st;
-    tok->model = MN_MODEL_SCORES;
-    tok->model_unk = tok->unk;
-    *add_bos = tok->bos >= 0;
-    const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
-    if (space) st = mn_steps_add_prepend(&tok->splitter, blank, false, false, err);
-    if (!st) st = mn_steps_add_replace(&tok->splitter, blank, block, err);
-    if (!st) st = mn_split_words(tok, KEY("model"), err);
-    return st ? st : mn_decode_sentencepiece(&tok->decoder, space ? 1 : 0, err);
-}
-
-/* ---- t5 ---- */
 static mn_status read_charsmap(const mn_meta *meta, mn_text *blob, mn_error *err) {
     const void *array = NULL;
     uint64_t n = 0;
@@ -275,37 +291,120 @@ static mn_status read_charsmap(const mn_meta *meta, mn_text *blob, mn_error *err
     return blob->failed ? mn_fail_memory(err, n) : MN_OK;
 }
 
+/* how: what is there when no key says otherwise; its charsmap is in blob. */
+static mn_status read_spaces(const mn_meta *meta, mn_sentencepiece *how, mn_text *blob, mn_error *err) {
+    const struct {
+        const char *key;
+        bool *value;
+    } flags[] = {{KEY("add_space_prefix"), &how->dummy_prefix},
+                 {KEY("remove_extra_whitespaces"), &how->squeeze},
+                 {"minerva.tokenizer.graphemes", &how->graphemes}};
+    for (size_t i = 0; i < MN_COUNT(flags); i++) {
+        mn_status st = mn_meta_bool(meta, flags[i].key, flags[i].value, err);
+        if (st && st != MN_END) return st;
+    }
+    mn_status st = read_charsmap(meta, blob, err);
+    how->charsmap = (mn_str){blob->ptr, blob->len};
+    return st;
+}
+
+/* As the model's own SentencePiece treats white space and characters, where the file says more than a prefix. */
+static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    mn_sentencepiece how = {.dummy_prefix = true, .escape = true};
+    mn_text blob = {0};
+    mn_status st = read_spaces(meta, &how, &blob, err);
+    if (!st) st = read_scores(tok, meta, err);
+    tok->model = MN_MODEL_SCORES;
+    tok->fuse_unk = true;
+    tok->model_unk = tok->unk;
+    *add_bos = tok->bos >= 0;
+    if (!st && (how.squeeze || how.charsmap.len || has_symbols(meta))) {
+        st = mn_sentencepiece_steps(tok, &how, KEY("precompiled_charsmap"), err);
+    } else if (!st) {
+        if (how.dummy_prefix) st = mn_steps_add_prepend(&tok->splitter, mn_str_of(" "), false, false, err);
+        if (!st) st = mn_steps_add_replace(&tok->splitter, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
+        if (!st) st = mn_decode_sentencepiece(&tok->decoder, how.dummy_prefix, err);
+    }
+    mn_text_free(&blob);
+    return st ? st : mn_split_words(tok, KEY("model"), err);
+}
+
+/* ---- t5 ---- */
+/* Pieces that text may become: neither special ones, nor bytes, nor those that a file lists and does not use. */
+static mn_status read_log_probs(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    const int64_t *types = NULL;
+    const bool symbols = has_symbols(meta);
+    mn_status st = read_scores(tok, meta, err);
+    if (!st) st = mn_unigram_init(tok, err);
+    if (!st) st = get_types(meta, tok->vocab.n, &types, err);
+    for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
+        const bool used = !types || (types[i] != TYPE_UNUSED && types[i] != TYPE_UNDEFINED);
+        if (used && !(tok->vocab.token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)))
+            tok->unigram.log_prob[i] =
+                symbols && types && types[i] == TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)tok->vocab.token[i].score;
+    }
+    return st;
+}
+
 static mn_status read_t5(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
-    bool space = true, squeeze = true;
-    mn_text charsmap = {0};
-    mn_status st = mn_meta_bool(meta, KEY("add_space_prefix"), &space, err);
-    if (!st || st == MN_END) st = mn_meta_bool(meta, KEY("remove_extra_whitespaces"), &squeeze, err);
-    if (!st || st == MN_END) st = read_scores(tok, meta, err);
-    if (!st) st = read_charsmap(meta, &charsmap, err);
+    mn_sentencepiece how = {.dummy_prefix = true, .squeeze = true, .escape = true};
+    mn_text blob = {0};
     tok->model = MN_MODEL_UNIGRAM;
     tok->unigram.single = tok->fuse_unk = true;
+    tok->byte_fallback = true; /* if there are bytes */
     tok->model_unk = tok->unk;
     *add_bos = false;
-    if (!st) st = mn_unigram_init(tok, err);
-    for (uint32_t i = 0; !st && i < tok->vocab.n; i++)
-        if (!(tok->vocab.token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)))
-            tok->unigram.log_prob[i] = (double)tok->vocab.token[i].score;
-    if (!st)
-        st = mn_sentencepiece_steps(tok, (mn_str){charsmap.ptr, charsmap.len}, space, squeeze, true,
-                                    KEY("precompiled_charsmap"), err);
-    mn_text_free(&charsmap);
+    mn_status st = read_spaces(meta, &how, &blob, err);
+    if (!st) st = read_log_probs(tok, meta, err);
+    if (!st) st = mn_sentencepiece_steps(tok, &how, KEY("precompiled_charsmap"), err);
+    mn_text_free(&blob);
     return st ? st : mn_unigram_finish(tok, KEY("scores"), err);
 }
 
 /* ---- bert: pieces that begin a word have U+2581 in front, where BERT's own list marks those that go on one ---- */
-static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
-    (void)meta;
-    mn_status st = mn_words_init(tok, mn_str_of(""), UINT32_MAX, err);
-    tok->model = MN_MODEL_WORDS;
+#define BERT_WORD 100       /* characters; GGUF has no key for it */
+#define NONE "\xef\xbf\xbf" /* U+FFFF, a character that no text has: U+2581 in a text begins no word */
+
+/* Files give some of the ids, others leave them to their spellings, which never differ. */
+static mn_status bert_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, const char *spelling, int32_t *id,
+                         mn_error *err) {
+    mn_status st = *id < 0 ? read_id(tok, meta, key, id, err) : MN_OK;
+    if (!st && *id < 0) *id = mn_tokenizer_find(tok, mn_str_of(spelling));
+    if (!st && *id >= 0) tok->vocab.token[*id].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    return st;
+}
+
+static mn_status read_bert_ids(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    int32_t sep = -1, mask = -1;
+    bool add_sep = true;
+    mn_status st = bert_id(tok, meta, KEY("cls_token_id"), "[CLS]", &tok->bos, err);
+    if (!st) st = bert_id(tok, meta, KEY("seperator_token_id"), "[SEP]", &sep, err); /* spelled so */
+    if (!st) st = bert_id(tok, meta, KEY("unknown_token_id"), "[UNK]", &tok->unk, err);
+    if (!st) st = bert_id(tok, meta, KEY("mask_token_id"), "[MASK]", &mask, err);
+    if (!st) st = mn_meta_bool(meta, KEY("add_sep_token"), &add_sep, err);
+    if (st && st != MN_END) return st;
+    if (tok->eos < 0) tok->eos = sep;
     tok->model_unk = tok->unk;
     *add_bos = tok->bos >= 0;
-    if (!st) st = mn_steps_add_bert_normalizer(&tok->normalizer, true, true, true, true, err);
+    return !add_sep || sep < 0 || mn_ids_put(&tok->suffix, sep) ? MN_OK : mn_fail_memory(err, sizeof sep);
+}
+
+static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
+    bool lower = true;
+    mn_status st = mn_meta_bool(meta, KEY("normalizer.lowercase"), &lower, err);
+    if (st && st != MN_END) return st;
+    bool strip = lower;
+    st = mn_meta_bool(meta, KEY("normalizer.strip_accents"), &strip, err);
+    if (st && st != MN_END) return st;
+    int64_t max_word = BERT_WORD;
+    st = mn_meta_i64(meta, "minerva.tokenizer.max_word", 0, UINT32_MAX, &max_word, err);
+    if (st && st != MN_END) return st;
+    tok->model = MN_MODEL_WORDS;
+    st = mn_words_init(tok, mn_str_of(""), (uint32_t)max_word, err);
+    if (!st) st = read_bert_ids(tok, meta, add_bos, err);
+    if (!st) st = mn_steps_add_bert_normalizer(&tok->normalizer, true, true, strip, lower, err);
     if (!st) st = mn_steps_add_bert_split(&tok->splitter, err);
+    if (!st) st = mn_steps_add_replace(&tok->splitter, mn_str_of(MN_BLOCK), mn_str_of(NONE), err);
     if (!st) st = mn_steps_add_prepend(&tok->splitter, mn_str_of(MN_BLOCK), false, false, err);
     return st ? st : mn_decode_add(&tok->decoder, MN_DECODE_METASPACE, mn_str_of(MN_BLOCK), NULL, err);
 }
@@ -313,6 +412,8 @@ static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
 /* ---- BOS, EOS, stop ids ---- */
 static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool add_bos, mn_error *err) {
     bool add_eos = tok->model == MN_MODEL_UNIGRAM && tok->eos >= 0;
+    if (tok->suffix.n)
+        return add_bos && !mn_ids_put(&tok->prefix, tok->bos) ? mn_fail_memory(err, 1) : MN_OK; /* BERT's */
     mn_status st = mn_meta_bool(meta, KEY("add_bos_token"), &add_bos, err);
     if (st && st != MN_END) return st;
     st = mn_meta_bool(meta, KEY("add_eos_token"), &add_eos, err);
@@ -322,6 +423,22 @@ static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool ad
     if (add_eos && tok->eos < 0)
         return mn_fail(err, MN_BAD_FILE, KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is not set");
     bool ok = (!add_bos || mn_ids_put(&tok->prefix, tok->bos)) && (!add_eos || mn_ids_put(&tok->suffix, tok->eos));
+    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+/* Beside a tokenizer.json: keys that name other ids than it does, or than its side-cars would. */
+mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    bool adds_bos = false, adds_eos = false;
+    mn_status st = read_named_ids(tok, meta, err);
+    if (st) return st;
+    mn_status bos = mn_meta_bool(meta, KEY("add_bos_token"), &adds_bos, err);
+    mn_status eos = !bos || bos == MN_END ? mn_meta_bool(meta, KEY("add_eos_token"), &adds_eos, err) : bos;
+    if (eos && eos != MN_END) return eos;
+    bool ok = true;
+    if (!bos && adds_bos && !tok->prefix.n && tok->bos >= 0) ok = mn_ids_put(&tok->prefix, tok->bos);
+    if (!eos && adds_eos && !tok->suffix.n && tok->eos >= 0) ok &= mn_ids_put(&tok->suffix, tok->eos);
+    if (!bos && !adds_bos && tok->prefix.n == 1) tok->prefix.n = 0;
+    if (!eos && !adds_eos && tok->suffix.n == 1) tok->suffix.n = 0;
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
 }
 
@@ -346,6 +463,18 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
         if (stops) ok = mn_ids_put_once(&tok->stop, id);
     }
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+/* GGUF has no key of its own for what comes before the cuts. */
+static mn_status read_form(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    mn_str form = {NULL, 0};
+    mn_status st = mn_meta_str(meta, "minerva.tokenizer.form", &form, err);
+    if (st) return st == MN_END ? MN_OK : st;
+    st = mn_steps_add_form(&tok->normalizer, form, err);
+    return st != MN_END
+               ? st
+               : mn_fail(err, MN_UNSUPPORTED, "minerva.tokenizer.form: found \"%.*s\", expected NFC, NFD, NFKC or NFKD",
+                         MN_STR_ARG(form));
 }
 
 typedef mn_status (*read_fn)(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err);
@@ -373,7 +502,7 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
                        KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama gemma4 t5 bert",
                        MN_STR_ARG(model));
     if ((st = read_tokens(tok, meta, err)) || (st = read_ids(tok, meta, err))) return st;
-    st = read(tok, meta, &add_bos, err);
+    if (!(st = read_form(tok, meta, err))) st = read(tok, meta, &add_bos, err);
     if (!st) st = collect_added(tok, meta, err);
     if (!st) st = read_added_ends(tok, meta, add_bos, err);
     if (!st) st = mn_tokenizer_stop_from_gguf(tok, meta, err);

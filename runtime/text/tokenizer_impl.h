@@ -84,6 +84,7 @@ bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_
                    mn_added_match *out);
 
 /* ---- Unigram: tokenizer_unigram.c ---- */
+#define MN_SYMBOL_LOG_PROB (-0.1) /* of a user's symbol: it beats all others */
 typedef struct {
     double *log_prob; /* [n_vocab]; NAN: no piece that text may become */
     int32_t *sorted;  /* ids of those pieces, by spelling */
@@ -227,9 +228,13 @@ bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
                                  uint32_t n_files, mn_error *err);
-/* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends. */
-mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_prefix, bool squeeze, bool escape,
-                                 const char *where, mn_error *err);
+/* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends;
+ * graphemes: as for mn_charsmap_create. */
+typedef struct {
+    mn_str charsmap;
+    bool graphemes, dummy_prefix, squeeze, escape;
+} mn_sentencepiece;
+mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where, mn_error *err);
 /* Cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
@@ -237,6 +242,7 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const
 /* How pieces in the way of SentencePiece become text: U+2581 is a space, <0xXX> a byte, and of the spaces at the start strip go. */
 mn_status mn_decode_sentencepiece(mn_decode_steps *s, uint32_t strip, mn_error *err);
 /* ids: from GGUF's keys or the side-cars. */
+mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files, mn_error *err);
 
@@ -253,6 +259,9 @@ mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err); /* tokenizer_json_decoder.c */
 
+/* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
+mn_status mn_steps_add_form(mn_steps *out, mn_str name, mn_error *err);
+const char *mn_step_form(const mn_step *step); /* its name; NULL = the step is another one */
 /* BERT's normaliser and pre-tokeniser: tokenizer_steps.c. */
 mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip, bool lower, mn_error *err);
 mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err);

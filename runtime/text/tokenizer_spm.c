@@ -69,11 +69,12 @@ static mn_status damaged(const reader *r, mn_str whole, const char *where, mn_er
 /* ---- the model ---- */
 typedef struct {
     const char *name; /* of the file */
-    mn_str whole, charsmap;
+    mn_str whole;
     uint64_t n_pieces;
     int64_t kind;
     int32_t unk, bos, eos, pad;
-    bool byte_fallback, suffix, dummy_prefix, squeeze, escape;
+    bool byte_fallback, suffix;
+    mn_sentencepiece how;
 } model;
 
 static mn_status read_trainer(model *m, mn_str bytes, mn_error *err) {
@@ -94,10 +95,10 @@ static mn_status read_trainer(model *m, mn_str bytes, mn_error *err) {
 static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
     reader r = reader_of(bytes);
     for (field f; next_field(&r, &f);) switch (f.number) {
-        case 2: m->charsmap = f.bytes; break;
-        case 3: m->dummy_prefix = f.value != 0; break;
-        case 4: m->squeeze = f.value != 0; break;
-        case 5: m->escape = f.value != 0; break;
+        case 2: m->how.charsmap = f.bytes; break;
+        case 3: m->how.dummy_prefix = f.value != 0; break;
+        case 4: m->how.squeeze = f.value != 0; break;
+        case 5: m->how.escape = f.value != 0; break;
         default: break;
         }
     return r.bad ? damaged(&r, m->whole, m->name, err) : MN_OK;
@@ -153,7 +154,7 @@ static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_st
     if (st) return st;
     tok->vocab.token[id].score = score;
     if (tok->model == MN_MODEL_UNIGRAM && (type == TYPE_NORMAL || type == TYPE_USER))
-        tok->unigram.log_prob[id] = type == TYPE_USER ? -0.1 : (double)score; /* a user's symbol beats all others */
+        tok->unigram.log_prob[id] = type == TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)score;
     return MN_OK;
 }
 
@@ -250,21 +251,20 @@ static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
 }
 
 /* ---- white space ---- */
-mn_status mn_sentencepiece_steps(mn_tokenizer *tok, mn_str charsmap, bool dummy_prefix, bool squeeze, bool escape,
-                                 const char *where, mn_error *err) {
+mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where, mn_error *err) {
     const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
     mn_steps *s = &tok->normalizer;
     mn_status st = MN_OK;
-    if (charsmap.len) {
+    if (how->charsmap.len) {
         mn_step *step = mn_steps_add(s, MN_STEP_CHARSMAP);
-        st =
-            step ? mn_charsmap_create(charsmap, false, where, &step->charsmap, err) : mn_fail_memory(err, sizeof *step);
+        st = step ? mn_charsmap_create(how->charsmap, how->graphemes, where, &step->charsmap, err)
+                  : mn_fail_memory(err, sizeof *step);
     }
-    if (!st && squeeze) st = mn_steps_add_rewrite(s, "\\A +| +\\z", "", false, where, err);
-    if (!st && squeeze) st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
-    if (!st && dummy_prefix) st = mn_steps_add_prepend(s, blank, false, false, err);
-    if (!st && escape) st = mn_steps_add_replace(s, blank, block, err);
-    return st ? st : mn_decode_sentencepiece(&tok->decoder, squeeze ? UINT32_MAX : dummy_prefix, err);
+    if (!st && how->squeeze) st = mn_steps_add_rewrite(s, "\\A +| +\\z", "", false, where, err);
+    if (!st && how->squeeze) st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
+    if (!st && how->dummy_prefix) st = mn_steps_add_prepend(s, blank, false, false, err);
+    if (!st && how->escape) st = mn_steps_add_replace(s, blank, block, err);
+    return st ? st : mn_decode_sentencepiece(&tok->decoder, how->squeeze ? UINT32_MAX : how->dummy_prefix, err);
 }
 
 static bool valid_id(const mn_tokenizer *tok, int32_t id) { return id >= 0 && (uint32_t)id < tok->vocab.n; }
@@ -294,7 +294,7 @@ static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x,
     if (!st) st = enter_extras(tok, x, err);
     if (!st) st = collect_own(tok, err);
     if (!st) st = set_ids(tok, m, err);
-    if (!st) st = mn_sentencepiece_steps(tok, m->charsmap, m->dummy_prefix, m->squeeze, m->escape, m->name, err);
+    if (!st) st = mn_sentencepiece_steps(tok, &m->how, m->name, err);
     if (st) return st;
     mn_vocab_finish(&tok->vocab);
     return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, m->name, err) : mn_split_words(tok, m->name, err);
@@ -308,9 +308,7 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const
                .bos = 1,
                .eos = 2,
                .pad = -1,
-               .dummy_prefix = true,
-               .squeeze = true,
-               .escape = true};
+               .how = {.dummy_prefix = true, .squeeze = true, .escape = true}};
     extra_tokens x = {0};
     mn_status st = read_top(&m, err);
     if (!st) st = mn_json_file(files, n_files, "tokenizer_config.json", &x.config, err);

@@ -139,17 +139,24 @@ static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error 
                                         flag_of(json, "strip_accents", lower), lower, err);
 }
 
-static bool form_of(const char *type, int *form) {
-    static const struct {
-        const char *type;
-        int form;
-    } table[] = {{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
-                 {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
-                 {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
-                 {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
-    for (size_t i = 0; i < MN_COUNT(table); i++)
-        if (!strcmp(type, table[i].type)) return *form = table[i].form, true;
-    return false;
+static const struct {
+    const char *type;
+    int form;
+} forms[] = {{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+             {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+             {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+             {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
+
+mn_status mn_steps_add_form(mn_steps *out, mn_str name, mn_error *err) {
+    for (size_t i = 0; i < MN_COUNT(forms); i++)
+        if (mn_str_is(name, forms[i].type)) return add_form(out, forms[i].form, err);
+    return MN_END;
+}
+
+const char *mn_step_form(const mn_step *step) {
+    for (size_t i = 0; i < MN_COUNT(forms); i++)
+        if (step->kind == MN_STEP_FORM && step->form == forms[i].form) return forms[i].type;
+    return NULL;
 }
 
 static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
@@ -158,7 +165,6 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
     if (!type || depth > MAX_DEPTH)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: no \"type\", or nested too deeply");
     mn_status st = MN_OK;
-    int form = 0;
     if (!strcmp(type, "Sequence")) {
         const cJSON *item = NULL;
         cJSON_ArrayForEach(item,
@@ -166,7 +172,7 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
                                json, "normalizers")) if ((st = add_normalizer(out, item, depth + 1, err))) return st;
         return MN_OK;
     }
-    if (form_of(type, &form)) return add_form(out, form, err);
+    if ((st = mn_steps_add_form(out, mn_str_of(type), err)) != MN_END) return st;
     if (!strcmp(type, "Lowercase")) return add_plain(out, MN_STEP_LOWER, err);
     if (!strcmp(type, "StripAccents")) return add_plain(out, MN_STEP_UNMARK, err);
     if (!strcmp(type, "ByteLevel")) return add_plain(out, MN_STEP_BYTES, err);

@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "text/channels.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_export.h"
+#include "convert/tokenizer_export.h"
 #include <string.h>
 
 #define DEFAULT_TEXT "Hello, w\xc3\xb6rld!  It's 1234 <s>\n\tx \xe4\xb8\xad\xf0\x9f\x98\x80"

@@ -1,6 +1,7 @@
 /* tokenizer_export.c -- see tokenizer_export.h. */
-#include "text/tokenizer_export.h"
+#include "convert/tokenizer_export.h"
 #include "text/tokenizer_impl.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,18 @@ static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
     return t->flags & MN_TOKEN_ADDED ? TYPE_USER : TYPE_NORMAL;
 }
 
+/* Users' tokens have spaces, as converters write them and readers look for them in texts that are not normalised. */
+static mn_str with_spaces(export *e, mn_str piece) {
+    char *s = room(e, (size_t)piece.len + 1, 1);
+    uint64_t n = 0;
+    for (uint64_t i = 0; s && i < piece.len; i++) {
+        const bool block = piece.len - i >= 3 && !memcmp(piece.ptr + i, MN_BLOCK, 3);
+        s[n++] = block ? ' ' : piece.ptr[i];
+        i += block ? 2 : 0;
+    }
+    return (mn_str){s ? s : "", n};
+}
+
 static void put_tokens(export *e, uint32_t n) {
     mn_str *piece = room(e, n, sizeof *piece);
     int64_t *type = room(e, n, sizeof *type);
@@ -64,6 +77,10 @@ static void put_tokens(export *e, uint32_t n) {
         type[i] = there ? type_of(e->tok, i) : TYPE_UNUSED;
         piece[i] = there && e->tok->vocab.token[i].piece.len ? e->tok->vocab.token[i].piece
                                                              : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
+        if (type[i] != TYPE_USER || e->tok->model != MN_MODEL_SCORES) continue;
+        if (e->tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
+            type[i] = TYPE_UNUSED; /* no text has it */
+        piece[i] = with_spaces(e, piece[i]);
     }
     put_array(e, KEY("tokens"), MN_VALUE_STR, piece, n);
     put_array(e, KEY("token_type"), MN_VALUE_INT, type, n);
@@ -97,11 +114,17 @@ static void put_merges(export *e, const mn_merge *list, size_t n) {
 }
 
 /* "llama" merges what scores highest: by the scores that the pieces have, or by the order of the merges that make them. */
+static double score_of(const mn_tokenizer *tok, uint32_t id) {
+    if (id >= tok->vocab.n) return -1e9;
+    if (tok->model == MN_MODEL_SCORES) return (double)tok->vocab.token[id].score;
+    if (tok->model == MN_MODEL_UNIGRAM) return isnan(tok->unigram.log_prob[id]) ? 0 : tok->unigram.log_prob[id];
+    return -1e9;
+}
+
 static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tokens) {
     double *score = room(e, n_tokens, sizeof *score);
-    const bool own = e->tok->model == MN_MODEL_SCORES;
-    for (uint32_t i = 0; i < n_tokens && score; i++)
-        score[i] = i >= e->tok->vocab.n ? -1e9 : own ? (double)e->tok->vocab.token[i].score : -1e9;
+    const bool own = e->tok->model != MN_MODEL_MERGES;
+    for (uint32_t i = 0; i < n_tokens && score; i++) score[i] = score_of(e->tok, i);
     for (size_t i = n; i-- > 0 && score && !own;)
         score[list[i].id] = -(double)i; /* the earliest merge of a piece counts */
     put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
@@ -130,6 +153,13 @@ static void put_ends(export *e) {
     put_bool(e, KEY("add_eos_token"), adds_eos);
 }
 
+/* Which form of Unicode the text takes first; programs that do not know the key give other ids to text that is not in it. */
+static void put_form(export *e) {
+    const mn_steps *s = &e->tok->normalizer;
+    const char *form = s->n ? mn_step_form(&s->step[0]) : NULL;
+    if (form) put_str(e, "minerva.tokenizer.form", mn_str_of(form));
+}
+
 /* ---- does it give the same ids? ---- */
 static const char *const probes[] = {
     "Hello, world! The quick brown fox jumps over the lazy dog.",
@@ -149,6 +179,7 @@ static const char *const probes[] = {
     "\xe0\xb8\xaa\xe0\xb8\xa7\xe0\xb8\xb1\xe0\xb8\xaa\xe0\xb8\x94\xe0\xb8\xb5",
     "\xf0\x9f\x98\x80\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xe2\x80\x9cquoted\xe2\x80\x9d \xe2\x80\x94 dash \xe2\x82\xac"
     "5 \xc2\xbd \xc2\xb2",
+    "e\xcc\x81 A\xcc\x8a \xef\xac\x81 \xef\xbc\xa1 \xe2\x85\xa3",
     " leading",
     "a",
     " ",
@@ -209,24 +240,110 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
     put_str(e, KEY("model"), mn_str_of("gpt2"));
     put_tokens(e, n_tokens);
     put_merges(e, list, n);
+    put_form(e);
     put_ends(e);
     mn_status st = try_pre(e, names, whole_words, same, err);
     return st || *same ? st : try_pre(e, names, !whole_words, same, err); /* which often makes no difference */
 }
 
-static mn_status try_llama(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
+static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
+    mn_text names = {0};
+    mn_pre_list(&names);
+    mn_status st = names.failed ? mn_fail_memory(err, 1) : try_gpt2(e, n_tokens, names.ptr, same, err);
+    mn_text_free(&names);
+    return st;
+}
+
+/* Users' symbols of SentencePiece's own: found in normalised text, where other readers cut texts at them. */
+static void put_symbols(export *e) {
+    const mn_tokenizer *tok = e->tok;
+    bool symbols = tok->model == MN_MODEL_SCORES && tok->normalized.n;
+    for (uint32_t i = 0; i < tok->vocab.n && tok->model == MN_MODEL_UNIGRAM && tok->unigram.single; i++)
+        symbols |= type_of(tok, i) == TYPE_USER && !isnan(tok->unigram.log_prob[i]);
+    if (symbols) put_bool(e, "minerva.tokenizer.symbols", true);
+}
+
+/* How a text's characters and white space change before it is cut: SentencePiece's table, and two switches that are tried. */
+static void put_charsmap(export *e) {
+    const mn_steps *s = &e->tok->normalizer;
+    mn_text blob = {0};
+    bool graphemes = false;
+    for (size_t i = 0; i < s->n && !blob.len; i++) {
+        if (s->step[i].kind != MN_STEP_CHARSMAP) continue;
+        mn_charsmap_blob(s->step[i].charsmap, &blob);
+        graphemes = mn_charsmap_graphemes(s->step[i].charsmap);
+    }
+    if (graphemes)
+        put_bool(e, "minerva.tokenizer.graphemes", true); /* a little else than SentencePiece's own reading */
+    int64_t *byte = blob.len ? room(e, blob.len, sizeof *byte) : NULL;
+    for (size_t i = 0; i < blob.len && byte; i++) byte[i] = (uint8_t)blob.ptr[i];
+    if (byte) put_array(e, KEY("precompiled_charsmap"), MN_VALUE_INT, byte, blob.len);
+    e->failed |= blob.failed;
+    mn_text_free(&blob);
+}
+
+static mn_status try_spaces(export *e, bool *same, mn_error *err) {
+    const size_t at = e->n;
+    mn_status st = MN_OK;
+    for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
+        e->n = at;
+        put_bool(e, KEY("add_space_prefix"), !(i & 1));
+        if (i & 2 || e->tok->model == MN_MODEL_UNIGRAM) put_bool(e, KEY("remove_extra_whitespaces"), i & 2);
+        st = reads_back(e, same, err);
+    }
+    return st;
+}
+
+static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, bool *same, mn_error *err) {
     size_t n;
     const mn_merge *list = sorted_merges(e, &n);
-    put_str(e, KEY("model"), mn_str_of("llama"));
+    put_str(e, KEY("model"), mn_str_of(model));
     put_str(e, KEY("pre"), mn_str_of("default"));
     put_tokens(e, n_tokens);
     put_scores(e, list, n, n_tokens);
+    put_charsmap(e);
+    put_form(e);
+    put_symbols(e);
     put_ends(e);
+    return try_spaces(e, same, err);
+}
+
+/* Pieces of words as GGUF's "bert" spells them: those that begin one are marked, not those that go on. */
+static void mark_words(export *e, uint32_t n_tokens) {
+    const mn_tokenizer *tok = e->tok;
+    const mn_value *pieces = &e->keys[e->n - 2].value, *types = &e->keys[e->n - 1].value;
+    const mn_str none = {"", 0}, mark = tok->continuing;
+    mn_str *marked = room(e, n_tokens, sizeof *marked);
+    for (uint32_t i = 0; i < n_tokens && marked && !e->failed; i++) {
+        const mn_str s = ((const mn_str *)pieces->array)[i];
+        const bool goes_on = s.len > mark.len && !memcmp(s.ptr, mark.ptr, (size_t)mark.len);
+        if (((const int64_t *)types->array)[i] != TYPE_NORMAL)
+            marked[i] = s;
+        else if (goes_on)
+            marked[i] = (mn_str){s.ptr + mark.len, s.len - mark.len};
+        else
+            marked[i] = printed(e, MN_BLOCK, "", s, none);
+    }
+    e->keys[e->n - 2].value.array = marked;
+}
+
+static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
+    const mn_tokenizer *tok = e->tok;
+    put_str(e, KEY("model"), mn_str_of("bert"));
+    put_str(e, KEY("pre"), mn_str_of("default"));
+    put_tokens(e, n_tokens);
+    mark_words(e, n_tokens);
+    put_ends(e);
+    if (tok->suffix.n == 1) put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]); /* spelled so */
+    put_bool(e, KEY("add_sep_token"), tok->suffix.n == 1);
+    if (tok->max_word != 100)
+        put(e, "minerva.tokenizer.max_word", (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
     const size_t at = e->n;
     mn_status st = MN_OK;
-    for (int space = 1; space >= 0 && !st && !*same && !e->failed; space--) {
+    for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
         e->n = at;
-        put_bool(e, KEY("add_space_prefix"), space);
+        put_bool(e, KEY("normalizer.lowercase"), !(i & 1));
+        put_bool(e, KEY("normalizer.strip_accents"), !(i & 1) ^ !!(i & 2));
         st = reads_back(e, same, err);
     }
     return st;
@@ -255,13 +372,14 @@ mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, cons
     mn_status st = MN_OK;
     if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys))) return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
     memcpy(e.keys, base->entries, base->n * sizeof *e.keys);
-    const bool merges = tok->model == MN_MODEL_MERGES, scores = tok->model == MN_MODEL_SCORES;
-    mn_text names = {0};
-    mn_pre_list(&names);
-    if (merges && tok->byte_level && names.ptr) st = try_gpt2(&e, n_tokens, names.ptr, &same, err);
-    st = !st && names.failed ? mn_fail_memory(err, 1) : st;
-    mn_text_free(&names);
-    if (scores || (merges && !tok->byte_level)) st = try_llama(&e, n_tokens, &same, err);
+    if (tok->model == MN_MODEL_UNIGRAM)
+        st = try_scored(&e, "t5", n_tokens, &same, err);
+    else if (tok->model == MN_MODEL_WORDS)
+        st = tok->whole_words ? MN_OK : try_bert(&e, n_tokens, &same, err);
+    else if (tok->byte_level)
+        st = try_any_pre(&e, n_tokens, &same, err);
+    else
+        st = try_scored(&e, "llama", n_tokens, &same, err);
     if (!st && e.failed) st = mn_fail_memory(err, n_tokens);
     if (!st && !same) {
         e.n = e.n_base;
