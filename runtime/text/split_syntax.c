@@ -4,6 +4,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split_syntax.h"
 #include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_DEPTH 64
@@ -107,14 +108,12 @@ static const char *find_class(mn_str name) {
 }
 
 /* A script's own characters: since 10.40 PCRE2 takes its bare name to mean those that scripts share as well. */
-static bool is_script(const char *name, bool *no_memory) {
-    mn_text e = {0};
+static bool is_script(const char *name) {
+    char e[80];
     int code = 0;
     PCRE2_SIZE at = 0;
-    mn_text_printf(&e, "\\p{sc:%s}", name);
-    pcre2_code *made = e.failed ? NULL : pcre2_compile((PCRE2_SPTR)e.ptr, e.len, PCRE2_UTF, &code, &at, NULL);
-    *no_memory |= e.failed || (!made && code == PCRE2_ERROR_NOMEMORY);
-    mn_text_free(&e);
+    snprintf(e, sizeof e, "\\p{sc:%s}", name); /* names are cut at 63 */
+    pcre2_code *made = pcre2_compile((PCRE2_SPTR)e, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
     pcre2_code_free(made);
     return made != NULL;
 }
@@ -127,7 +126,7 @@ static void put_property(mn_text *out, const char *s, size_t n) {
     if (items)
         mn_text_puts(out, items);
     else
-        mn_text_printf(out, plain.len > 2 && is_script(name, &out->failed) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n, s);
+        mn_text_printf(out, plain.len > 2 && is_script(name) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n, s);
 }
 
 /* ---- escapes ---- */

@@ -13,7 +13,7 @@ static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool
         fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, mn_char_length(text.ptr, text.len), &err), &err) &&
         fuzz_ok(mn_steps_run(&steps, &p, &err), &err)) {
         size_t at = 0;
-        fuzz_answered(p.span, p.n * sizeof *p.span);
+        for (size_t i = 0; i < p.n; i++) fuzz_answered(&(size_t[]){p.span[i].off, p.span[i].len}, 2 * sizeof(size_t));
         for (size_t i = 0; i < p.n; i++) {
             FUZZ_CHECK(p.span[i].len && p.span[i].off >= at && p.span[i].off + p.span[i].len <= p.text.len);
             if (behavior != MN_SPLIT_REMOVED) FUZZ_CHECK(p.span[i].off == at);
