@@ -157,11 +157,15 @@ static void put_matches(mn_text *out, const mn_decode_step *step, mn_str s) {
     out->failed |= st && st != MN_END;
 }
 
-/* How many bytes at the end of s may be the beginning of what. */
-static size_t unfinished(mn_str s, mn_str what) {
-    for (size_t k = what.len ? (size_t)MN_MIN(what.len - 1, s.len) : 0; k > 0; k--)
-        if (!memcmp(s.ptr + s.len - k, what.ptr, k)) return k;
-    return 0;
+/* How much of s is certain, whatever follows: its matches, and what cannot begin another. */
+static size_t certain(mn_str s, mn_str from) {
+    mn_str rest = s;
+    const char *at = NULL;
+    while (from.len && (at = memmem(rest.ptr, (size_t)rest.len, from.ptr, (size_t)from.len)))
+        rest = (mn_str){at + from.len, rest.len - (uint64_t)(at - rest.ptr) - from.len};
+    for (size_t k = from.len ? (size_t)MN_MIN(from.len - 1, rest.len) : 0; k > 0; k--)
+        if (!memcmp(rest.ptr + rest.len - k, from.ptr, k)) return (size_t)s.len - k;
+    return (size_t)s.len;
 }
 
 static void put_replaced(const mn_decode_step *step, mn_decode_state *s, const mn_decode_piece *p) {
@@ -170,7 +174,7 @@ static void put_replaced(const mn_decode_step *step, mn_decode_state *s, const m
     if (step->fused && !p->verbatim) { /* a match may go on in the next part */
         put_str(&s->held, p->text);
         mn_str held = all_of(&s->held);
-        held.len -= unfinished(held, from);
+        held.len = certain(held, from);
         put_literal(&s->made, held, from, to);
         drop_front(&s->held, (size_t)held.len);
         return;

@@ -208,6 +208,15 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     return st;
 }
 
+/* Words alone, in lower case if the file says so. */
+static mn_status read_words(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    bool lower = false;
+    mn_status st = mn_meta_bool(meta, KEY("normalizer.lowercase"), &lower, err);
+    if (st && st != MN_END) return st;
+    if (lower && !mn_steps_add(&tok->splitter, MN_STEP_LOWER)) return mn_fail_memory(err, sizeof(mn_step));
+    return mn_steps_add_split(&tok->splitter, "\\s", MN_SPLIT_REMOVED, false, KEY("pre"), err);
+}
+
 static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
     mn_str model = {NULL, 0}, pre = mn_str_of("default");
     mn_meta_str(meta, KEY("model"), &model, NULL);
@@ -221,22 +230,22 @@ static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
         return st;
     const mn_pre_row *row = mn_pre_find(pre);
     if (!row) return unknown_pre(pre, err);
+    const bool raw = row->flags & MN_PRE_RAW, words = row->flags & MN_PRE_WORDS;
     tok->model = MN_MODEL_MERGES;
-    bool raw = row->flags & MN_PRE_RAW;
     tok->ignore_merges = row->flags & MN_PRE_IGNORE_MERGES;
-    tok->byte_level = !raw;
-    tok->byte_fallback = raw;
+    tok->byte_level = !raw && !words;
+    tok->byte_fallback = raw || words;
     *add_bos = row->flags & MN_PRE_ADD_BOS && tok->bos >= 0;
     st = read_merges(tok, meta, err);
-    if (!st && raw) {
-        st = mn_steps_add_replace(&tok->splitter, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
-        if (!st) st = mn_decode_sentencepiece(&tok->decoder, 0, err);
-    } else if (!st)
-        st = mn_decode_add(&tok->decoder, MN_DECODE_BYTES, mn_str_of(""), NULL, err);
+    if (!st && words) st = read_words(tok, meta, err);
+    if (!st && raw) st = mn_steps_add_replace(&tok->splitter, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
     for (size_t i = 0; !st && i < MN_COUNT(row->split) && row->split[i]; i++)
         st = mn_steps_add_split(&tok->splitter, row->split[i], MN_SPLIT_ISOLATED, false, KEY("pre"), err);
-    if (!st && !raw && !mn_steps_add(&tok->splitter, MN_STEP_BYTES)) st = mn_fail_memory(err, sizeof(mn_step));
-    return st;
+    if (!st && tok->byte_level && !mn_steps_add(&tok->splitter, MN_STEP_BYTES))
+        st = mn_fail_memory(err, sizeof(mn_step));
+    if (st) return st;
+    return tok->byte_level ? mn_decode_add(&tok->decoder, MN_DECODE_BYTES, mn_str_of(""), NULL, err)
+                           : mn_decode_sentencepiece(&tok->decoder, 0, err);
 }
 
 /* ---- llama ---- */
@@ -481,7 +490,8 @@ typedef mn_status (*read_fn)(mn_tokenizer *tok, const mn_meta *meta, bool *add_b
 static const struct {
     const char *model;
     read_fn read;
-} readers[] = {{"gpt2", read_gpt2}, {"llama", read_llama}, {"gemma4", read_gpt2}, {"t5", read_t5}, {"bert", read_bert}};
+} readers[] = {{"gpt2", read_gpt2},       {"llama", read_llama}, {"gemma4", read_gpt2},
+               {"whitespace", read_gpt2}, {"t5", read_t5},       {"bert", read_bert}};
 
 static read_fn find_reader(mn_str model) {
     for (size_t i = 0; i < MN_COUNT(readers); i++)
@@ -499,7 +509,7 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
     read_fn read = find_reader(model);
     if (!read)
         return mn_fail(err, MN_UNSUPPORTED,
-                       KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama gemma4 t5 bert",
+                       KEY("model") ": unknown tokeniser \"%.*s\"; known: gpt2 llama gemma4 whitespace t5 bert",
                        MN_STR_ARG(model));
     if ((st = read_tokens(tok, meta, err)) || (st = read_ids(tok, meta, err))) return st;
     if (!(st = read_form(tok, meta, err))) st = read(tok, meta, &add_bos, err);

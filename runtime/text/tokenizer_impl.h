@@ -269,7 +269,8 @@ mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err);
 /* tokenizer_pre.c: GGUF's names of pre-tokenisers. */
 #define MN_PRE_IGNORE_MERGES 1u
 #define MN_PRE_ADD_BOS 2u
-#define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
+#define MN_PRE_RAW 4u   /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
+#define MN_PRE_WORDS 8u /* pieces are plain UTF-8, and of white space nothing is left */
 typedef struct {
     const char *names; /* blank-separated */
     uint32_t flags;

@@ -57,6 +57,9 @@ static const struct {
      "a</w>~b</w>",
      "\xc4\xa0"
      "a b"},
+    {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"aba\"},"
+     "\"content\":\"x\"}]}",
+     "1~ab~a~b~ab~a", "1xbx"},
 };
 
 /* A tokeniser with these pieces; ids gets theirs. */
