@@ -221,8 +221,7 @@ static bool is_ascii(const char *s, size_t n) {
     return true;
 }
 
-static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead, mn_error *err) {
-    if (is_ascii(s, n)) return mn_text_put(out, s, n), MN_OK;
+static mn_status put_decomposed(mn_text *out, const mn_step *step, const char *s, size_t n, mn_error *err) {
     const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)s;
     utf8proc_option_t options = (utf8proc_option_t)step->form;
     utf8proc_ssize_t want = utf8proc_decompose(u, (utf8proc_ssize_t)n, NULL, 0, options);
@@ -232,10 +231,26 @@ static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size
     utf8proc_decompose(u, (utf8proc_ssize_t)n, code, want, options);
     utf8proc_ssize_t bytes = utf8proc_reencode(code, want, options);
     if (bytes > 0) mn_text_put(out, (const char *)code, (size_t)bytes);
-    if (*lead && bytes > 0)
-        *lead = MN_MIN(MN_MAX(*lead, mn_char_length((const char *)code, (size_t)bytes)), (size_t)bytes);
     mn_free(code);
     return bytes < 0 ? mn_fail(err, MN_BAD_INPUT, "normalising the text: %s", utf8proc_errmsg(bytes)) : MN_OK;
+}
+
+/* What leads becomes what it would alone, or at least one character, which may have taken in marks behind it. */
+static size_t led_by(const mn_text *out, size_t mark, size_t alone) {
+    const size_t made = out->len - mark;
+    return MN_MIN(MN_MAX(alone, mn_char_length(out->ptr + mark, made)), made);
+}
+
+static mn_status put_form(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead, mn_error *err) {
+    if (is_ascii(s, n)) return mn_text_put(out, s, n), MN_OK;
+    const size_t mark = out->len;
+    mn_text alone = {0};
+    mn_status st = put_decomposed(out, step, s, n, err);
+    if (!st && *lead) st = put_decomposed(&alone, step, s, *lead, err);
+    if (!st && *lead && !out->failed) *lead = led_by(out, mark, alone.len);
+    out->failed |= alone.failed;
+    mn_text_free(&alone);
+    return st;
 }
 
 static bool is_mark(uint32_t code, bool nonspacing) {
@@ -333,8 +348,12 @@ static void put_prepended(mn_text *out, const mn_step *step, const char *s, size
 
 static void put_mapped(mn_text *out, const mn_step *step, const char *s, size_t n, size_t *lead) {
     const size_t mark = out->len;
+    mn_text alone = {0};
     mn_charsmap_put(step->charsmap, out, s, n);
-    if (*lead) *lead = out->failed ? 0 : mn_char_length(out->ptr + mark, out->len - mark);
+    if (*lead) mn_charsmap_put(step->charsmap, &alone, s, *lead);
+    if (*lead && !out->failed) *lead = led_by(out, mark, alone.len);
+    out->failed |= alone.failed;
+    mn_text_free(&alone);
 }
 
 static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_step *step, const char *s, size_t n, size_t *lead,

@@ -165,6 +165,16 @@ static const struct {
     {"{\"type\":\"Lowercase\"}", FIRST, "A", "_a"},
     {"{\"type\":\"NFKC\"}", FIRST, "\xef\xac\x81x", "_fix"},
     {"{\"type\":\"Prepend\",\"prepend\":\"z\"}", FIRST, "a", "_za"},
+    {"{\"type\":\"NFKD\"}",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"FixedLength\",\"length\":1}," FIRST "]}",
+     "\xc2\xbd"
+     "a",
+     "_1|_\xe2\x81\x84|_2|a"},
+    {"{\"type\":\"NFC\"}", FIRST,
+     "e\xcc\x81"
+     "a",
+     "_\xc3\xa9"
+     "a"},
 };
 
 static void steps_cut_and_rewrite(void **state) {
