@@ -70,6 +70,7 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d
     if (less) w = _mm256_sub_epi32(w, _mm256_set1_epi32(less));
     _mm256_storeu_ps(d, _mm256_mul_ps(_mm256_cvtepi32_ps(w), _mm256_set1_ps(by)));
 }
+#define V_SCALES8 /* has the two that follow, which other vocabularies may leave out */
 /* d[i] = value i >> shift of those at p, which are F32, F16 or BF16; i < 8. */
 static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {
     const size_t bytes = (size_t)(8 >> shift) * (dtype == MN_F32 ? 4 : 2);

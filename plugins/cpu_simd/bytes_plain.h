@@ -11,9 +11,3 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
     return vb_words(mnk_spread(stream_word(p, 0, n), bits), mnk_spread(stream_word(p, bits, n), bits),
                     mnk_spread(stream_word(p, 2 * bits, n), bits), mnk_spread(stream_word(p, 3 * bits, n), bits));
 }
-static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {
-    for (int i = 0; i < 8; i++) d[i] = mnk_load1(p, dtype, i >> shift);
-}
-static inline void v_e8m0_half8(uint64_t bytes, float *d) {
-    for (int i = 0; i < 8; i++) d[i] = mnk_e8m0_half(bytes >> 8 * i & 255);
-}

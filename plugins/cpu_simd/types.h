@@ -7,7 +7,7 @@
  * types_*.inc have for each kernel, E being constant after inlining:
  *   KERNEL_scales(w, at, b, d, m)   of block b: d[E/G], m[E/G], room for 16
  *   KERNEL_bytes(p, j)              elements [32j, 32j + 32) of the block at p
- * and for those APART, whose blocks have 32 elements:
+ * and for those APART, whose blocks have 32 elements, where the vocabulary has V_SCALES8:
  *   KERNEL_scales8(w, at, b, d, m)  of blocks [8b, 8b + 8); KERNEL_bytes may then go on to j = 7 */
 #ifndef MNK_TYPES_H
 #define MNK_TYPES_H
