@@ -180,31 +180,26 @@ static mn_status unknown_pre(mn_str name, mn_error *err) {
 /* A merge of pieces that are no tokens can never apply: files have them, and other readers pass over them. */
 static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     const void *array = NULL;
-    uint64_t n = 0, n_idle = 0;
-    mn_error first = MN_ERROR_INIT, why = MN_ERROR_INIT;
+    uint64_t n = 0;
+    mn_merges m = {.vocab = &tok->vocab, .where = KEY("merges"), .pass_over = true};
     mn_status st = mn_meta_array(meta, KEY("merges"), MN_VALUE_STR, &array, &n, err);
     if (st == MN_END)
         return mn_fail(err, MN_BAD_FILE, KEY("merges") ": missing, although " KEY("model") " is \"gpt2\"");
-    if (!st) st = mn_vocab_merges(&tok->vocab, n, err);
+    if (!st) st = mn_merges_begin(&m, n, err);
     const mn_str *merge = array;
     for (uint64_t i = 0; !st && i < n; i++) {
-        mn_str m = merge[i];
-        const char *blank = m.len > 1 ? memchr(m.ptr + 1, ' ', (size_t)m.len - 1) : NULL;
+        mn_str pair = merge[i];
+        const char *blank = pair.len > 1 ? memchr(pair.ptr + 1, ' ', (size_t)pair.len - 1) : NULL;
         if (!blank)
             return mn_fail(err, MN_BAD_FILE, KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space",
-                           (unsigned long long)i, MN_STR_ARG(m));
-        uint64_t left = (uint64_t)(blank - m.ptr);
-        st = mn_vocab_add_merge(&tok->vocab, (mn_str){m.ptr, left}, (mn_str){blank + 1, m.len - left - 1}, 0,
-                                (int32_t)i, false, KEY("merges"), &why);
-        if (st == MN_BAD_FILE) {
-            if (!n_idle++) first = why;
-            st = MN_OK;
-        } else if (st)
-            mn_fail(err, st, "%s", why.msg);
+                           (unsigned long long)i, MN_STR_ARG(pair));
+        const uint64_t left = (uint64_t)(blank - pair.ptr);
+        st = mn_merges_add(&m, (mn_str){pair.ptr, left}, (mn_str){blank + 1, pair.len - left - 1}, err);
     }
-    if (!st && n_idle)
+    if (!st) st = mn_merges_end(&m, err);
+    if (!st && m.n_idle)
         mn_log(MN_LOG_WARN, "%llu of %llu merges cannot apply and are passed over; the first: %s",
-               (unsigned long long)n_idle, (unsigned long long)n, first.msg);
+               (unsigned long long)m.n_idle, (unsigned long long)n, m.first_idle.msg);
     return st;
 }
 

@@ -41,20 +41,49 @@ typedef struct {
     size_t n_merge_slot;
 } mn_vocab;
 
+size_t mn_vocab_slots(uint64_t n); /* of a table for n: a power of two, twice as many or more */
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err); /* n holes */
 void mn_vocab_free(mn_vocab *v);
 /* Gives id its spelling (copied) and enters it; MN_BAD_FILE if the id or the spelling is taken. */
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err);
 /* A spelling that another id has goes over to this one: the other is shown so, but text no longer becomes it. */
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where, mn_error *err);
-int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n);  /* any token; -1 = none */
+int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n); /* any token; -1 = none */
+/* The same in steps, for many at a time: memory is asked for the slot, then for the piece there, then the search finds both. */
+uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n); /* the hash */
+void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
+int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash);
 int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n); /* one that plain text may become; -1 = none */
 void mn_vocab_finish(mn_vocab *v);                                  /* fills byte_id, char_id */
-mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err);  /* room for n */
-/* skip: bytes at the start of right that the union has not. last_wins: which of two merges of the same pair counts. */
-mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, size_t skip, int32_t rank, bool last_wins,
-                             const char *where, mn_error *err);
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
+
+/* ---- merges on their way in: tokenizer_merges.c ----
+ * Each is four searches in tables larger than the caches. They are entered by the dozen, so that memory brings the places of all at
+ * once; what is wrong with one is told up to that many later. begin, add in the order of rank, end. */
+typedef struct {
+    char text[160]; /* left, right and, with a skip, their union */
+    mn_str piece[3];
+    uint64_t hash[3];
+} mn_merge_entry;
+typedef struct {
+    /* Set before begin: */
+    mn_vocab *vocab;
+    const char *where; /* for messages */
+    size_t skip;       /* bytes at the start of right that the union has not */
+    bool last_wins;    /* which of two merges of the same pair counts */
+    bool pass_over;    /* merges of pieces that are no tokens: counted, no error */
+    /* Read after end: */
+    uint64_t n_idle;
+    mn_error first_idle;
+
+    mn_merge_entry entry[16];
+    uint32_t n_entry;
+    int32_t rank; /* of entry[0] */
+} mn_merges;
+
+mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err);              /* n: how many at most */
+mn_status mn_merges_add(mn_merges *m, mn_str left, mn_str right, mn_error *err); /* both are copied */
+mn_status mn_merges_end(mn_merges *m, mn_error *err);
 
 /* ---- added tokens: tokenizer_added.c ---- */
 typedef struct {

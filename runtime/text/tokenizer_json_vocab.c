@@ -108,6 +108,8 @@ static mn_status enter_all(mn_tokenizer *tok, const vocab_entry *entry, uint64_t
     if (!st && listed) st = mn_unigram_init(tok, err);
     for (uint64_t i = 0; !st && i < n_entries; i++) {
         int32_t id = (int32_t)(listed ? (double)i : entry[i].value);
+        if (i + 8 < n_entries) /* its slot is on the way from memory when its turn comes */
+            mn_vocab_ask(&tok->vocab, entry[i + 8].piece.ptr, (size_t)entry[i + 8].piece.len);
         if (listed) tok->unigram.log_prob[id] = entry[i].value;
         st = listed ? mn_vocab_set_last(&tok->vocab, id, entry[i].piece, VOCAB, err)
                     : mn_vocab_set(&tok->vocab, id, entry[i].piece, 0, VOCAB, err);
@@ -157,15 +159,15 @@ mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
     if (!merges.len || merges.ptr[0] != '[') return mn_fail(err, MN_BAD_FILE, MERGES ": expected a list");
     uint64_t n = mn_scan_count(merges);
     mn_scan s = mn_scan_of(merges);
-    mn_status st = mn_vocab_merges(&tok->vocab, n, err);
+    mn_merges m = {.vocab = &tok->vocab, .where = MERGES, .skip = (size_t)tok->continuing.len, .last_wins = true};
+    mn_status st = mn_merges_begin(&m, n, err);
     mn_scan_char(&s, '[');
     for (uint64_t i = 0; !st && i < n; i++) {
         mn_str left = {NULL, 0}, right = {NULL, 0};
         if (i && !mn_scan_char(&s, ','))
             st = not_json(&s, merges, MERGES, err);
         else if (next_merge(&s, &left, &right))
-            st = mn_vocab_add_merge(&tok->vocab, left, right, (size_t)tok->continuing.len, (int32_t)i, true, MERGES,
-                                    err);
+            st = mn_merges_add(&m, left, right, err);
         else if (s.unescaped[0].failed || s.unescaped[1].failed)
             st = mn_fail_memory(err, merges.len);
         else
@@ -173,5 +175,5 @@ mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
     }
     if (!st && (!mn_scan_char(&s, ']') || s.at != s.end)) st = not_json(&s, merges, MERGES, err);
     mn_scan_free(&s);
-    return st;
+    return st ? st : mn_merges_end(&m, err);
 }

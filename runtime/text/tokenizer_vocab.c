@@ -1,8 +1,8 @@
-/* tokenizer_vocab.c -- pieces by id and by spelling, merges by pair: open addressing, at most half full. */
+/* tokenizer_vocab.c -- pieces by id and by spelling: open addressing, at most half full. */
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
-static size_t slots_for(uint64_t n) {
+size_t mn_vocab_slots(uint64_t n) {
     size_t slots = 16;
     while (slots < 2 * n) slots *= 2;
     return slots;
@@ -11,7 +11,7 @@ static size_t slots_for(uint64_t n) {
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err) {
     if (n == 0 || n > MN_VOCAB_MAX)
         return mn_fail(err, MN_BAD_FILE, "%s: %llu tokens, expected 1..%d", where, (unsigned long long)n, MN_VOCAB_MAX);
-    v->n_slot = slots_for(n);
+    v->n_slot = mn_vocab_slots(n);
     v->token = mn_calloc((size_t)n, sizeof *v->token);
     v->slot = mn_alloc(v->n_slot, sizeof *v->slot);
     if (!v->token || !v->slot) return mn_fail_memory(err, n * sizeof *v->token);
@@ -28,14 +28,16 @@ void mn_vocab_free(mn_vocab *v) {
     memset(v, 0, sizeof *v);
 }
 
+static size_t first_slot(const mn_vocab *v, uint64_t hash) { return (size_t)hash & (v->n_slot - 1); }
+static uint16_t tag_of(uint64_t hash) { return (uint16_t)(hash >> 48); }
+
 /* The slot that holds this spelling, or the free one where it belongs. */
-static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint16_t *tag) {
-    uint64_t hash = mn_hash(s, n, 0);
-    size_t i = (size_t)hash & (v->n_slot - 1);
-    *tag = (uint16_t)(hash >> 48);
+static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint64_t hash) {
+    size_t i = first_slot(v, hash);
+    const uint16_t tag = tag_of(hash);
     for (; v->slot[i].id >= 0; i = (i + 1) & (v->n_slot - 1)) {
         const mn_vocab_slot *slot = &v->slot[i];
-        if (slot->tag != *tag || slot->len != MN_MIN(n, UINT16_MAX)) continue;
+        if (slot->tag != tag || slot->len != MN_MIN(n, UINT16_MAX)) continue;
         if (n >= UINT16_MAX && v->token[slot->id].piece.len != n) continue;
         if (!memcmp(slot->piece, s, n)) break;
     }
@@ -53,8 +55,8 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
                        MN_STR_ARG(t->piece), MN_STR_ARG(piece));
     t->flags = flags;
     if (piece.len == 0) return MN_OK;
-    uint16_t tag = 0;
-    size_t i = find_slot(v, piece.ptr, (size_t)piece.len, &tag);
+    const uint64_t hash = mn_hash(piece.ptr, (size_t)piece.len, 0);
+    size_t i = find_slot(v, piece.ptr, (size_t)piece.len, hash);
     if (v->slot[i].id >= 0 && again) v->token[v->slot[i].id].flags |= MN_TOKEN_OUTSIDE;
     if (v->slot[i].id >= 0 && !again)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where, MN_STR_ARG(piece),
@@ -62,7 +64,7 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
     char *copy = mn_arena_strndup(&v->arena, piece.ptr, (size_t)piece.len);
     if (!copy) return mn_fail_memory(err, piece.len + 1);
     t->piece = (mn_str){copy, piece.len};
-    v->slot[i] = (mn_vocab_slot){tag, (uint16_t)MN_MIN(piece.len, UINT16_MAX), id, copy};
+    v->slot[i] = (mn_vocab_slot){tag_of(hash), (uint16_t)MN_MIN(piece.len, UINT16_MAX), id, copy};
     v->max_len = MN_MAX(v->max_len, (size_t)piece.len);
     return MN_OK;
 }
@@ -76,8 +78,22 @@ mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *w
 }
 
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
-    uint16_t tag = 0;
-    return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n, &tag)].id;
+    return mn_vocab_find_hashed(v, s, n, mn_hash(s, n, 0));
+}
+
+int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash) {
+    return n == 0 || n > v->max_len ? -1 : v->slot[find_slot(v, s, n, hash)].id;
+}
+
+uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n) {
+    const uint64_t hash = mn_hash(s, n, 0);
+    __builtin_prefetch(&v->slot[first_slot(v, hash)]);
+    return hash;
+}
+
+void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash) {
+    const mn_vocab_slot *slot = &v->slot[first_slot(v, hash)];
+    if (slot->id >= 0) __builtin_prefetch(slot->piece);
 }
 
 int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n) {
@@ -103,58 +119,8 @@ bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n) {
     return true;
 }
 
-mn_status mn_vocab_merges(mn_vocab *v, uint64_t n, mn_error *err) {
-    if (n > (1u << 28))
-        return mn_fail(err, MN_BAD_FILE, "merges: %llu of them, expected at most %u", (unsigned long long)n, 1u << 28);
-    v->n_merge_slot = slots_for(n);
-    v->merge = mn_alloc(v->n_merge_slot, sizeof *v->merge);
-    if (!v->merge) return mn_fail_memory(err, v->n_merge_slot * sizeof *v->merge);
-    for (size_t i = 0; i < v->n_merge_slot; i++) v->merge[i] = (mn_merge){0, 0, -1};
-    return MN_OK;
-}
-
-static mn_merge *merge_slot(const mn_vocab *v, uint64_t pair) {
-    uint64_t h = pair * 0x9e3779b97f4a7c15u;
-    size_t i = (size_t)(h ^ h >> 32) & (v->n_merge_slot - 1);
-    while (v->merge[i].id >= 0 && v->merge[i].pair != pair) i = (i + 1) & (v->n_merge_slot - 1);
-    return &v->merge[i];
-}
-
-static mn_status merge_unknown(const char *where, int32_t rank, mn_str left, mn_str right, mn_str what, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "%s: merge %d, \"%.*s\" with \"%.*s\": \"%.*s\" is not in the vocabulary", where,
-                   rank, MN_STR_ARG(left), MN_STR_ARG(right), MN_STR_ARG(what));
-}
-
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err) {
     char *p = mn_arena_strndup(&v->arena, s.ptr, (size_t)s.len);
     *copy = (mn_str){p ? p : "", p ? s.len : 0};
     return p ? MN_OK : mn_fail_memory(err, s.len);
-}
-
-mn_status mn_vocab_add_merge(mn_vocab *v, mn_str left, mn_str right, size_t skip, int32_t rank, bool last_wins,
-                             const char *where, mn_error *err) {
-    int32_t a = mn_vocab_find(v, left.ptr, (size_t)left.len), b = mn_vocab_find(v, right.ptr, (size_t)right.len);
-    if (a < 0) return merge_unknown(where, rank, left, right, left, err);
-    if (b < 0) return merge_unknown(where, rank, left, right, right, err);
-    char local[256], *joined = local;
-    skip = MN_MIN(skip, (size_t)right.len);
-    size_t n = (size_t)(left.len + right.len) - skip;
-    if (n > sizeof local && !(joined = mn_alloc(n, 1))) return mn_fail_memory(err, n);
-    memcpy(joined, left.ptr, (size_t)left.len);
-    memcpy(joined + left.len, right.ptr + skip, (size_t)right.len - skip);
-    int32_t id = mn_vocab_find(v, joined, n);
-    mn_status st = MN_OK;
-    if (id < 0) st = merge_unknown(where, rank, left, right, (mn_str){joined, n}, err);
-    if (joined != local) mn_free(joined);
-    if (st) return st;
-    uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    mn_merge *m = merge_slot(v, pair);
-    if (m->id < 0 || last_wins) *m = (mn_merge){pair, rank, id};
-    return MN_OK;
-}
-
-const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right) {
-    if (!v->n_merge_slot || left < 0 || right < 0) return NULL;
-    const mn_merge *m = merge_slot(v, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
-    return m->id < 0 ? NULL : m;
 }
