@@ -2,7 +2,7 @@
 #include "text/chat.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_render.h"
-#include "text/tokenizer_impl.h"
+#include "text/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +23,8 @@ static mn_status put_source(mn_text *source, mn_str s, mn_error *err) {
 static const char *named(const cJSON *list, const char *wanted) {
     const char *found = NULL;
     for (const cJSON *i = list->child; i; i = i->next) {
-        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(i, "name"));
-        if (name && !strcmp(name, wanted))
-            found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(i, "template"));
+        const char *name = cJSON_GetStringValue(mn_json_item(i, "name"));
+        if (name && !strcmp(name, wanted)) found = cJSON_GetStringValue(mn_json_item(i, "template"));
     }
     return found;
 }
@@ -36,7 +35,7 @@ static mn_status from_config(const mn_file *files, uint32_t n_files, const char 
     cJSON *json = NULL;
     mn_status status = mn_json_file(files, n_files, file, &json, err);
     if (status || !json) return status ? status : MN_END;
-    const cJSON *entry = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
+    const cJSON *entry = mn_json_item(json, "chat_template");
     const char *text = cJSON_IsArray(entry) ? named(entry, name) : plain ? cJSON_GetStringValue(entry) : NULL;
     status = MN_END;
     if (text)

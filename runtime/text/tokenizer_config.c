@@ -7,19 +7,17 @@ typedef struct {
     cJSON *tokenizer, *map, *generation, *config;
 } side_cars;
 
-static const cJSON *item_of(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
-
 /* "bos_token": a string, or an object with "content". */
 static int32_t token_of(const mn_tokenizer *tok, const cJSON *json, const char *key) {
-    const cJSON *v = item_of(json, key);
-    if (cJSON_IsObject(v)) v = item_of(v, "content");
+    const cJSON *v = mn_json_item(json, key);
+    if (cJSON_IsObject(v)) v = mn_json_item(v, "content");
     return cJSON_IsString(v) ? mn_tokenizer_find(tok, mn_str_of(v->valuestring)) : -1;
 }
 
 /* Models of several parts keep the text part's keys in "text_config". */
 static const cJSON *config_item(const cJSON *json, const char *key) {
-    const cJSON *v = item_of(json, key);
-    return v ? v : item_of(item_of(json, "text_config"), key);
+    const cJSON *v = mn_json_item(json, key);
+    return v ? v : mn_json_item(mn_json_item(json, "text_config"), key);
 }
 
 /* *id stays where no file names the token. */
@@ -50,7 +48,7 @@ static mn_status put_stops(mn_tokenizer *tok, const cJSON *v, const char *file, 
 }
 
 static mn_status read_stops(mn_tokenizer *tok, const side_cars *s, mn_error *err) {
-    mn_status st = put_stops(tok, item_of(s->generation, "eos_token_id"), "generation_config.json", err);
+    mn_status st = put_stops(tok, mn_json_item(s->generation, "eos_token_id"), "generation_config.json", err);
     if (st || tok->stop.n) return st;
     st = put_stops(tok, config_item(s->config, "eos_token_id"), "config.json", err);
     if (!st && tok->eos >= 0 && !mn_ids_put_once(&tok->stop, tok->eos)) st = mn_fail_memory(err, sizeof tok->eos);
@@ -63,8 +61,8 @@ static mn_status read_stops(mn_tokenizer *tok, const side_cars *s, mn_error *err
 
 /* These classes build their template from two flags, whatever tokenizer.json says. */
 static mn_status apply_flags(mn_tokenizer *tok, const cJSON *config, mn_error *err) {
-    const cJSON *class = item_of(config, "tokenizer_class");
-    const cJSON *bos = item_of(config, "add_bos_token"), *eos = item_of(config, "add_eos_token");
+    const cJSON *class = mn_json_item(config, "tokenizer_class");
+    const cJSON *bos = mn_json_item(config, "add_bos_token"), *eos = mn_json_item(config, "add_eos_token");
     if (!cJSON_IsString(class)) return MN_OK;
     if (strncmp(class->valuestring, "Llama", 5) != 0 && strncmp(class->valuestring, "Gemma", 5) != 0) return MN_OK;
     bool ok = true;

@@ -1,6 +1,7 @@
 /* tokenizer_impl.h -- what the files of the tokeniser share. */
 #ifndef MN_TOKENIZER_IMPL_H
 #define MN_TOKENIZER_IMPL_H
+#include "text/json.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
 
@@ -275,10 +276,6 @@ mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files, mn_error *err);
 
-struct cJSON;
-/* NULL if there is no such file; MN_BAD_FILE if it is not JSON. cJSON_Delete by the caller. */
-mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out, mn_error *err);
-mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
 bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be one */
 /* tokenizer_json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log probabilities, in the order
  * of their ids (UNIGRAM). */

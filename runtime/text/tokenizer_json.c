@@ -5,46 +5,6 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-static const cJSON *item_of(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
-
-static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
-    const cJSON *v = item_of(json, key);
-    return cJSON_IsString(v) ? v->valuestring : otherwise;
-}
-
-static bool flag_of(const cJSON *json, const char *key, bool otherwise) {
-    const cJSON *v = item_of(json, key);
-    return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
-}
-
-/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
-mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
-    *out = NULL;
-    size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
-    if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
-    char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
-    if (!copy) return mn_fail_memory(err, text.len + 1);
-    const char *end = copy;
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
-    const size_t at = (size_t)(end - copy);
-    mn_free(copy);
-    if (!json) return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
-    if (!cJSON_IsObject(json)) {
-        cJSON_Delete(json);
-        return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
-    }
-    *out = json;
-    return MN_OK;
-}
-
-mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out, mn_error *err) {
-    *out = NULL;
-    for (uint32_t i = 0; i < n_files; i++)
-        if (mn_str_is(files[i].name, name))
-            return mn_json_parse((mn_str){files[i].map, files[i].bytes}, name, out, err);
-    return MN_OK;
-}
-
 /* What an added token looks like once the normaliser has seen the text it stands in. */
 static mn_status normalized_text(mn_tokenizer *tok, mn_str *text, mn_error *err) {
     mn_pieces p = {0};
@@ -64,13 +24,13 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
     const cJSON *item = NULL;
     mn_status st = MN_OK;
     cJSON_ArrayForEach(item, added) {
-        mn_added a = {.special = flag_of(item, "special", false),
-                      .lstrip = flag_of(item, "lstrip", false),
-                      .rstrip = flag_of(item, "rstrip", false),
-                      .single_word = flag_of(item, "single_word", false)};
-        if (!mn_json_id(item_of(item, "id"), &a.id)) continue;
+        mn_added a = {.special = mn_json_flag(item, "special", false),
+                      .lstrip = mn_json_flag(item, "lstrip", false),
+                      .rstrip = mn_json_flag(item, "rstrip", false),
+                      .single_word = mn_json_flag(item, "single_word", false)};
+        if (!mn_json_id(mn_json_item(item, "id"), &a.id)) continue;
         a.text = tok->vocab.token[a.id].piece;
-        a.normalized = !a.special && flag_of(item, "normalized", true);
+        a.normalized = !a.special && mn_json_flag(item, "normalized", true);
         if (a.normalized) st = normalized_text(tok, &a.text, err);
         if (!st && !mn_str_eq(a.text, tok->vocab.token[a.id].piece))
             tok->vocab.token[a.id].flags |= MN_TOKEN_NORMALIZED;
@@ -83,10 +43,10 @@ static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *
 
 /* ---- model ---- */
 static mn_status find_unknown(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
-    const char *unk = text_of(model, "unk_token", NULL);
+    const char *unk = mn_json_text(model, "unk_token", NULL);
     if (unk && (tok->model_unk = mn_vocab_find(&tok->vocab, unk, strlen(unk))) < 0)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.unk_token \"%s\" is not in the vocabulary", unk);
-    const cJSON *id = item_of(model, "unk_id");
+    const cJSON *id = mn_json_item(model, "unk_id");
     if (tok->model == MN_MODEL_UNIGRAM && id && !cJSON_IsNull(id) &&
         (!mn_json_id(id, &tok->model_unk) || (uint32_t)tok->model_unk >= tok->vocab.n))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.unk_id: expected an id below %u or null", tok->vocab.n);
@@ -95,22 +55,23 @@ static mn_status find_unknown(mn_tokenizer *tok, const cJSON *model, mn_error *e
 }
 
 static mn_status read_bpe(mn_tokenizer *tok, const cJSON *model, mn_str merges, mn_error *err) {
-    mn_status st =
-        mn_vocab_keep(&tok->vocab, mn_str_of(text_of(model, "continuing_subword_prefix", "")), &tok->continuing, err);
-    if (!st) st = mn_vocab_keep(&tok->vocab, mn_str_of(text_of(model, "end_of_word_suffix", "")), &tok->ending, err);
+    mn_status st = mn_vocab_keep(&tok->vocab, mn_str_of(mn_json_text(model, "continuing_subword_prefix", "")),
+                                 &tok->continuing, err);
+    if (!st)
+        st = mn_vocab_keep(&tok->vocab, mn_str_of(mn_json_text(model, "end_of_word_suffix", "")), &tok->ending, err);
     if (st) return st;
-    const cJSON *dropout = item_of(model, "dropout");
+    const cJSON *dropout = mn_json_item(model, "dropout");
     if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
         mn_log(MN_LOG_WARN, "tokenizer.json: model.dropout %g is for training; it is not used", dropout->valuedouble);
-    tok->ignore_merges = flag_of(model, "ignore_merges", false);
-    tok->byte_fallback = flag_of(model, "byte_fallback", false);
-    tok->fuse_unk = flag_of(model, "fuse_unk", false);
+    tok->ignore_merges = mn_json_flag(model, "ignore_merges", false);
+    tok->byte_fallback = mn_json_flag(model, "byte_fallback", false);
+    tok->fuse_unk = mn_json_flag(model, "fuse_unk", false);
     return mn_json_merges(tok, merges, err);
 }
 
 static mn_status read_words(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
-    const char *continuing = text_of(model, "continuing_subword_prefix", "##");
-    const cJSON *most = item_of(model, "max_input_chars_per_word");
+    const char *continuing = mn_json_text(model, "continuing_subword_prefix", "##");
+    const cJSON *most = mn_json_item(model, "max_input_chars_per_word");
     int32_t max_word = 100;
     if (most && !mn_json_id(most, &max_word))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.max_input_chars_per_word: expected a number");
@@ -119,12 +80,12 @@ static mn_status read_words(mn_tokenizer *tok, const cJSON *model, mn_error *err
 
 /* Old files do not name it: then by what it has. */
 static const char *type_of(const cJSON *model, mn_str vocab, mn_str merges) {
-    const char *type = text_of(model, "type", NULL);
+    const char *type = mn_json_text(model, "type", NULL);
     if (type) return type;
     if (merges.len) return "BPE";
     if (vocab.len && vocab.ptr[0] == '[') return "Unigram";
     if (!vocab.len) return "(none)";
-    return item_of(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+    return mn_json_item(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
 static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab, mn_str merges, const cJSON *added,
@@ -149,7 +110,7 @@ static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab,
     if (st) return st;
     if (tok->model == MN_MODEL_MERGES) return read_bpe(tok, model, merges, err);
     if (tok->model == MN_MODEL_WORDS) return read_words(tok, model, err);
-    tok->byte_fallback = flag_of(model, "byte_fallback", false);
+    tok->byte_fallback = mn_json_flag(model, "byte_fallback", false);
     tok->fuse_unk = true;
     return MN_OK;
 }
@@ -163,21 +124,21 @@ static mn_status put_id(mn_tokenizer *tok, mn_id_list *list, const cJSON *value,
 }
 
 static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
-    const cJSON *item = NULL, *specials = item_of(json, "special_tokens");
+    const cJSON *item = NULL, *specials = mn_json_item(json, "special_tokens");
     mn_id_list *list = &tok->prefix;
-    cJSON_ArrayForEach(item, item_of(json, "single")) {
-        const cJSON *special = item_of(item, "SpecialToken"), *value = NULL;
+    cJSON_ArrayForEach(item, mn_json_item(json, "single")) {
+        const cJSON *special = mn_json_item(item, "SpecialToken"), *value = NULL;
         if (!special && list == &tok->suffix)
             return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: a template with the text twice");
         if (!special) {
             list = &tok->suffix;
             continue;
         }
-        const char *name = text_of(special, "id", "");
-        const cJSON *entry = item_of(specials, name);
+        const char *name = mn_json_text(special, "id", "");
+        const cJSON *entry = mn_json_item(specials, name);
         if (!entry)
             return mn_fail(err, MN_BAD_FILE, "tokenizer.json: post_processor: special_tokens has no \"%s\"", name);
-        cJSON_ArrayForEach(value, item_of(entry, "ids")) {
+        cJSON_ArrayForEach(value, mn_json_item(entry, "ids")) {
             mn_status st = put_id(tok, list, value, err);
             if (st) return st;
         }
@@ -186,24 +147,24 @@ static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *e
 }
 
 static mn_status read_pair(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
-    mn_status st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(item_of(json, "cls"), 1), err);
-    return st ? st : put_id(tok, &tok->suffix, cJSON_GetArrayItem(item_of(json, "sep"), 1), err);
+    mn_status st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(mn_json_item(json, "cls"), 1), err);
+    return st ? st : put_id(tok, &tok->suffix, cJSON_GetArrayItem(mn_json_item(json, "sep"), 1), err);
 }
 
 static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
-    const char *type = text_of(json, "type", "");
+    const char *type = mn_json_text(json, "type", "");
     const bool template = !strcmp(type, "TemplateProcessing"), adds = tok->prefix.n || tok->suffix.n;
     if (template || !strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing")) {
         if (adds) return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: more than one that adds tokens");
         return template ? read_template(tok, json, err) : read_pair(tok, json, err);
     }
     if (!strcmp(type, "ByteLevel")) return MN_OK;
-    if (strcmp(type, "Sequence") != 0 || depth > 8)
+    if (strcmp(type, "Sequence") != 0 || depth > MN_JSON_DEPTH)
         return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: post_processor: unsupported type \"%s\"", type);
     const cJSON *item = NULL;
     mn_status st = MN_OK;
-    cJSON_ArrayForEach(item, item_of(json, "processors")) if ((st = read_post(tok, item, depth + 1, err))) break;
+    cJSON_ArrayForEach(item, mn_json_item(json, "processors")) if ((st = read_post(tok, item, depth + 1, err))) break;
     return st;
 }
 
@@ -217,14 +178,14 @@ static void mark_bytes(mn_tokenizer *tok) {
 }
 
 static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, mn_str merges, mn_error *err) {
-    const cJSON *model = item_of(json, "model"), *added = item_of(json, "added_tokens");
+    const cJSON *model = mn_json_item(json, "model"), *added = mn_json_item(json, "added_tokens");
     if (!cJSON_IsObject(model)) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: \"model\" is missing");
     mn_status st = read_model(tok, model, vocab, merges, added, err);
-    if (!st) st = mn_json_normalizer(&tok->normalizer, item_of(json, "normalizer"), err);
-    if (!st) st = mn_json_pre_tokenizer(&tok->splitter, item_of(json, "pre_tokenizer"), err);
+    if (!st) st = mn_json_normalizer(&tok->normalizer, mn_json_item(json, "normalizer"), err);
+    if (!st) st = mn_json_pre_tokenizer(&tok->splitter, mn_json_item(json, "pre_tokenizer"), err);
     if (!st) st = collect_added(tok, added, err);
-    if (!st) st = read_post(tok, item_of(json, "post_processor"), 0, err);
-    if (!st) st = mn_json_decoder(tok, item_of(json, "decoder"), err);
+    if (!st) st = read_post(tok, mn_json_item(json, "post_processor"), 0, err);
+    if (!st) st = mn_json_decoder(tok, mn_json_item(json, "decoder"), err);
     if (st) return st;
     mark_bytes(tok);
     if (tok->model == MN_MODEL_MERGES && !tok->splitter.n && !tok->ignore_merges) {

@@ -8,8 +8,6 @@
 #define VOCAB "tokenizer.json: model.vocab"
 #define MERGES "tokenizer.json: model.merges"
 
-static const cJSON *item_of(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
-
 bool mn_json_id(const cJSON *v, int32_t *id) {
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX)) return false;
     *id = (int32_t)v->valuedouble;
@@ -72,9 +70,9 @@ static mn_status count_ids(const vocab_entry *entry, uint64_t n_entries, bool li
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, added) {
         int32_t id = 0;
-        const char *content = cJSON_GetStringValue(item_of(item, "content"));
+        const char *content = cJSON_GetStringValue(mn_json_item(item, "content"));
         if (!content) return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: an entry has no \"content\"");
-        if (!mn_json_id(item_of(item, "id"), &id)) return bad_id("added_tokens", mn_str_of(content), err);
+        if (!mn_json_id(mn_json_item(item, "id"), &id)) return bad_id("added_tokens", mn_str_of(content), err);
         *n = MN_MAX(*n, (uint64_t)id + 1);
         n_items++;
     }
@@ -86,10 +84,10 @@ static mn_status count_ids(const vocab_entry *entry, uint64_t n_entries, bool li
 }
 
 static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err) {
-    mn_str content = mn_str_of(cJSON_GetStringValue(item_of(item, "content")));
+    mn_str content = mn_str_of(cJSON_GetStringValue(mn_json_item(item, "content")));
     int32_t id = -1;
-    mn_json_id(item_of(item, "id"), &id);
-    uint32_t flags = MN_TOKEN_ADDED | (cJSON_IsTrue(item_of(item, "special")) ? MN_TOKEN_SPECIAL : 0);
+    mn_json_id(mn_json_item(item, "id"), &id);
+    uint32_t flags = MN_TOKEN_ADDED | (cJSON_IsTrue(mn_json_item(item, "special")) ? MN_TOKEN_SPECIAL : 0);
     int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
     if (there >= 0 && there != id)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",

@@ -185,7 +185,7 @@ static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) 
     cJSON_ArrayForEach(item, x->decoder) {
         int64_t key = -1;
         if (!mn_parse_i64(mn_str_of(item->string), &key) || key < 0 || key >= MN_VOCAB_MAX ||
-            !cJSON_IsString(cJSON_GetObjectItemCaseSensitive(item, "content")))
+            !cJSON_IsString(mn_json_item(item, "content")))
             return mn_fail(err, MN_BAD_FILE,
                            "tokenizer_config.json: added_tokens_decoder: \"%.80s\": expected an id and its \"content\"",
                            item->string);
@@ -193,10 +193,6 @@ static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) 
     }
     if (*n > most) return mn_fail(err, MN_BAD_FILE, "added tokens: ids up to %llu", (unsigned long long)*n - 1);
     return MN_OK;
-}
-
-static bool flag(const cJSON *json, const char *key) {
-    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, key));
 }
 
 static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error *err) {
@@ -222,11 +218,11 @@ static mn_status enter_extras(mn_tokenizer *tok, const extra_tokens *x, mn_error
     const cJSON *item = NULL;
     mn_status st = MN_OK;
     cJSON_ArrayForEach(item, x->decoder) {
-        mn_added a = {.text = mn_str_of(cJSON_GetObjectItemCaseSensitive(item, "content")->valuestring),
-                      .special = flag(item, "special"),
-                      .lstrip = flag(item, "lstrip"),
-                      .rstrip = flag(item, "rstrip"),
-                      .single_word = flag(item, "single_word")};
+        mn_added a = {.text = mn_str_of(mn_json_item(item, "content")->valuestring),
+                      .special = mn_json_flag(item, "special", false),
+                      .lstrip = mn_json_flag(item, "lstrip", false),
+                      .rstrip = mn_json_flag(item, "rstrip", false),
+                      .single_word = mn_json_flag(item, "single_word", false)};
         if ((st = enter_extra(tok, atoi(item->string), a, err))) return st;
     }
     cJSON_ArrayForEach(item, x->map) {
@@ -313,7 +309,7 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const
     mn_status st = read_top(&m, err);
     if (!st) st = mn_json_file(files, n_files, "tokenizer_config.json", &x.config, err);
     if (!st) st = mn_json_file(files, n_files, "added_tokens.json", &x.map, err);
-    x.decoder = cJSON_GetObjectItemCaseSensitive(x.config, "added_tokens_decoder");
+    x.decoder = mn_json_item(x.config, "added_tokens_decoder");
     if (!st) st = build(tok, &m, &x, err);
     cJSON_Delete(x.config);
     cJSON_Delete(x.map);

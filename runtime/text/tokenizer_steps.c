@@ -6,19 +6,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define MAX_DEPTH 16 /* of nested Sequences */
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 #define WORD_CHAR "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}" /* Unicode's UTS 18, C */
-
-static const char *text_of(const cJSON *json, const char *key, const char *otherwise) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsString(v) ? v->valuestring : otherwise;
-}
-
-static bool flag_of(const cJSON *json, const char *key, bool otherwise) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
-}
 
 static mn_status unsupported(const char *part, const char *type, mn_error *err) {
     return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: %s: unsupported type \"%s\"", part, type);
@@ -26,8 +15,8 @@ static mn_status unsupported(const char *part, const char *type, mn_error *err) 
 
 /* {"String": "x"} or {"Regex": "x"}. */
 static mn_status get_pattern(mn_pattern *out, const cJSON *json, const char *part, mn_error *err) {
-    const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(json, "pattern");
-    const char *literal = text_of(pattern, "String", NULL), *regex = text_of(pattern, "Regex", NULL);
+    const cJSON *pattern = mn_json_item(json, "pattern");
+    const char *literal = mn_json_text(pattern, "String", NULL), *regex = mn_json_text(pattern, "Regex", NULL);
     char where[64] = "tokenizer.json: ";
     strncat(where, part, 32);
     if (literal) return mn_pattern_literal(out, mn_str_of(literal), err);
@@ -37,7 +26,7 @@ static mn_status get_pattern(mn_pattern *out, const cJSON *json, const char *par
 
 static mn_status get_behavior(const cJSON *json, mn_split_behavior *out, mn_error *err) {
     static const char *const name[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
-    const char *found = text_of(json, "behavior", "Isolated");
+    const char *found = mn_json_text(json, "behavior", "Isolated");
     for (size_t i = 0; i < MN_COUNT(name); i++)
         if (!strcmp(found, name[i])) return *out = (mn_split_behavior)i, MN_OK;
     return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: pre_tokenizer: unsupported behavior \"%s\"", found);
@@ -51,7 +40,7 @@ static mn_status add_plain(mn_steps *out, mn_step_kind kind, mn_error *err) {
 static mn_status add_replace(mn_steps *out, const cJSON *json, mn_error *err) {
     mn_step *step = mn_steps_add(out, MN_STEP_REPLACE);
     if (!step) return mn_fail_memory(err, sizeof *step);
-    const char *content = text_of(json, "content", "");
+    const char *content = mn_json_text(json, "content", "");
     step->content = mn_strndup(content, strlen(content));
     step->content_len = strlen(content);
     return step->content ? get_pattern(&step->pattern, json, "normalizer", err) : mn_fail_memory(err, strlen(content));
@@ -60,8 +49,8 @@ static mn_status add_replace(mn_steps *out, const cJSON *json, mn_error *err) {
 static mn_status add_strip(mn_steps *out, const cJSON *json, mn_error *err) {
     mn_step *step = mn_steps_add(out, MN_STEP_STRIP);
     if (!step) return mn_fail_memory(err, sizeof *step);
-    step->left = flag_of(json, "strip_left", true);
-    step->right = flag_of(json, "strip_right", true);
+    step->left = mn_json_flag(json, "strip_left", true);
+    step->right = mn_json_flag(json, "strip_right", true);
     return MN_OK;
 }
 
@@ -88,7 +77,7 @@ static bool decode_base64(const char *s, mn_text *out) {
 }
 
 static mn_status add_precompiled(mn_steps *out, const cJSON *json, mn_error *err) {
-    const char *base64 = text_of(json, "precompiled_charsmap", NULL);
+    const char *base64 = mn_json_text(json, "precompiled_charsmap", NULL);
     mn_text blob = {0};
     mn_step *step = NULL;
     mn_status st = MN_OK;
@@ -133,10 +122,10 @@ static mn_status add_nmt(mn_steps *out, mn_error *err) {
 }
 
 static mn_status add_bert_normalizer(mn_steps *out, const cJSON *json, mn_error *err) {
-    bool lower = flag_of(json, "lowercase", true);
-    return mn_steps_add_bert_normalizer(out, flag_of(json, "clean_text", true),
-                                        flag_of(json, "handle_chinese_chars", true),
-                                        flag_of(json, "strip_accents", lower), lower, err);
+    bool lower = mn_json_flag(json, "lowercase", true);
+    return mn_steps_add_bert_normalizer(out, mn_json_flag(json, "clean_text", true),
+                                        mn_json_flag(json, "handle_chinese_chars", true),
+                                        mn_json_flag(json, "strip_accents", lower), lower, err);
 }
 
 static const struct {
@@ -161,15 +150,14 @@ const char *mn_step_form(const mn_step *step) {
 
 static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
-    const char *type = text_of(json, "type", NULL);
-    if (!type || depth > MAX_DEPTH)
+    const char *type = mn_json_text(json, "type", NULL);
+    if (!type || depth > MN_JSON_DEPTH)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: normalizer: no \"type\", or nested too deeply");
     mn_status st = MN_OK;
     if (!strcmp(type, "Sequence")) {
         const cJSON *item = NULL;
-        cJSON_ArrayForEach(item,
-                           cJSON_GetObjectItemCaseSensitive(
-                               json, "normalizers")) if ((st = add_normalizer(out, item, depth + 1, err))) return st;
+        cJSON_ArrayForEach(
+            item, mn_json_item(json, "normalizers")) if ((st = add_normalizer(out, item, depth + 1, err))) return st;
         return MN_OK;
     }
     if ((st = mn_steps_add_form(out, mn_str_of(type), err)) != MN_END) return st;
@@ -182,7 +170,7 @@ static mn_status add_normalizer(mn_steps *out, const cJSON *json, int depth, mn_
     if (!strcmp(type, "BertNormalizer")) return add_bert_normalizer(out, json, err);
     if (!strcmp(type, "Nmt")) return add_nmt(out, err);
     if (!strcmp(type, "Prepend"))
-        return mn_steps_add_prepend(out, mn_str_of(text_of(json, "prepend", "")), false, false, err);
+        return mn_steps_add_prepend(out, mn_str_of(mn_json_text(json, "prepend", "")), false, false, err);
     return unsupported("normalizer", type, err);
 }
 
@@ -198,7 +186,7 @@ static mn_status add_regex(mn_steps *out, const char *regex, mn_split_behavior b
 static mn_status add_split(mn_steps *out, const cJSON *json, mn_error *err) {
     mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
     if (!step) return mn_fail_memory(err, sizeof *step);
-    step->invert = flag_of(json, "invert", false);
+    step->invert = mn_json_flag(json, "invert", false);
     mn_status st = get_behavior(json, &step->behavior, err);
     return st ? st : get_pattern(&step->pattern, json, "pre_tokenizer", err);
 }
@@ -207,22 +195,23 @@ static mn_status add_delimiter(mn_steps *out, const cJSON *json, mn_error *err) 
     mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
     if (!step) return mn_fail_memory(err, sizeof *step);
     step->behavior = MN_SPLIT_REMOVED;
-    return mn_pattern_literal(&step->pattern, mn_str_of(text_of(json, "delimiter", " ")), err);
+    return mn_pattern_literal(&step->pattern, mn_str_of(mn_json_text(json, "delimiter", " ")), err);
 }
 
 static mn_status add_byte_level(mn_steps *out, const cJSON *json, mn_error *err) {
     mn_status st = MN_OK;
-    if (flag_of(json, "add_prefix_space", true)) st = mn_steps_add_prepend(out, mn_str_of(" "), true, false, err);
-    if (!st && flag_of(json, "use_regex", true)) st = add_regex(out, MN_REGEX_GPT2, MN_SPLIT_ISOLATED, false, err);
+    if (mn_json_flag(json, "add_prefix_space", true)) st = mn_steps_add_prepend(out, mn_str_of(" "), true, false, err);
+    if (!st && mn_json_flag(json, "use_regex", true)) st = add_regex(out, MN_REGEX_GPT2, MN_SPLIT_ISOLATED, false, err);
     return st ? st : add_plain(out, MN_STEP_BYTES, err);
 }
 
 static mn_status add_metaspace(mn_steps *out, const cJSON *json, mn_error *err) {
-    mn_str block = mn_str_of(text_of(json, "replacement", MN_BLOCK));
-    const char *scheme = text_of(json, "prepend_scheme", flag_of(json, "add_prefix_space", true) ? "always" : "never");
+    mn_str block = mn_str_of(mn_json_text(json, "replacement", MN_BLOCK));
+    const char *scheme =
+        mn_json_text(json, "prepend_scheme", mn_json_flag(json, "add_prefix_space", true) ? "always" : "never");
     mn_status st = mn_steps_add_replace(out, mn_str_of(" "), block, err);
     if (!st && strcmp(scheme, "never") != 0) st = mn_steps_add_prepend(out, block, true, !strcmp(scheme, "first"), err);
-    if (st || !flag_of(json, "split", true)) return st;
+    if (st || !mn_json_flag(json, "split", true)) return st;
     mn_step *step = mn_steps_add(out, MN_STEP_SPLIT);
     if (!step) return mn_fail_memory(err, sizeof *step);
     step->behavior = MN_SPLIT_WITH_NEXT;
@@ -241,7 +230,7 @@ mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err) {
 }
 
 static mn_status add_fixed_length(mn_steps *out, const cJSON *json, mn_error *err) {
-    const cJSON *length = cJSON_GetObjectItemCaseSensitive(json, "length");
+    const cJSON *length = mn_json_item(json, "length");
     int32_t n = 5;
     char regex[32];
     if (length && (!mn_json_id(length, &n) || n < 1 || n > 65535))
@@ -263,15 +252,14 @@ static mn_status add_scripts(mn_steps *out, mn_error *err) {
 
 static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, mn_error *err) {
     if (!json || cJSON_IsNull(json)) return MN_OK;
-    const char *type = text_of(json, "type", NULL);
-    if (!type || depth > MAX_DEPTH)
+    const char *type = mn_json_text(json, "type", NULL);
+    if (!type || depth > MN_JSON_DEPTH)
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: pre_tokenizer: no \"type\", or nested too deeply");
     mn_status st = MN_OK;
     if (!strcmp(type, "Sequence")) {
         const cJSON *item = NULL;
-        cJSON_ArrayForEach(
-            item, cJSON_GetObjectItemCaseSensitive(
-                      json, "pretokenizers")) if ((st = add_pre_tokenizer(out, item, depth + 1, err))) return st;
+        cJSON_ArrayForEach(item, mn_json_item(json, "pretokenizers")) if ((st = add_pre_tokenizer(out, item, depth + 1,
+                                                                                                  err))) return st;
         return MN_OK;
     }
     if (!strcmp(type, "Split")) return add_split(out, json, err);
@@ -286,7 +274,7 @@ static mn_status add_pre_tokenizer(mn_steps *out, const cJSON *json, int depth, 
         return add_regex(out, "[" WORD_CHAR "]+|[^\\s" WORD_CHAR "]+", MN_SPLIT_REMOVED, true, err);
     if (!strcmp(type, "WhitespaceSplit")) return add_regex(out, "\\s", MN_SPLIT_REMOVED, false, err);
     if (!strcmp(type, "Digits"))
-        return add_regex(out, flag_of(json, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED,
+        return add_regex(out, mn_json_flag(json, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED,
                          false, err);
     return unsupported("pre_tokenizer", type, err);
 }

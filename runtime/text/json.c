@@ -1,0 +1,43 @@
+/* json.c -- JSON files of a model as trees, and what their objects say. */
+#include "text/json.h"
+#include <cjson/cJSON.h>
+
+/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
+mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
+    *out = NULL;
+    size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
+    if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
+    char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
+    if (!copy) return mn_fail_memory(err, text.len + 1);
+    const char *end = copy;
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
+    const size_t at = (size_t)(end - copy);
+    mn_free(copy);
+    if (!json) return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
+    if (!cJSON_IsObject(json)) {
+        cJSON_Delete(json);
+        return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
+    }
+    *out = json;
+    return MN_OK;
+}
+
+mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out, mn_error *err) {
+    *out = NULL;
+    for (uint32_t i = 0; i < n_files; i++)
+        if (mn_str_is(files[i].name, name))
+            return mn_json_parse((mn_str){files[i].map, files[i].bytes}, name, out, err);
+    return MN_OK;
+}
+
+const cJSON *mn_json_item(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
+
+const char *mn_json_text(const cJSON *json, const char *key, const char *otherwise) {
+    const cJSON *v = mn_json_item(json, key);
+    return cJSON_IsString(v) ? v->valuestring : otherwise;
+}
+
+bool mn_json_flag(const cJSON *json, const char *key, bool otherwise) {
+    const cJSON *v = mn_json_item(json, key);
+    return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
+}
