@@ -106,23 +106,20 @@ static int how_far(const mn_offer *o) {
 }
 enum { DEVICE = 1, OPEN, CONTRACTS, VERDICTS, MEMORY };
 
-static bool same_kind(const mn_graph *g, uint32_t a, uint32_t b) {
-    return g->nodes[a].op == g->nodes[b].op && !strcmp(mn_node_weight_type(g, a), mn_node_weight_type(g, b));
-}
-
-/* Per op and weight type: how many nodes got which verdict, and why the first that was refused was. */
+/* Per op and weight types: how many nodes got which verdict, and why the first that was refused was. */
 static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
     uint32_t count[4] = {0}, no = UINT32_MAX; /* ASK, NO, SLOW, NATIVE */
-    char why[200];
+    char why[200], types[MN_TYPES_CAP];
     for (uint32_t i = first; i < g->n_nodes; i++) {
-        if (!same_kind(g, first, i)) continue;
+        if (!mn_node_same_kind(g, first, i)) continue;
         count[o->verdicts[i].verdict + 1]++;
         if (o->verdicts[i].verdict == MN_VERDICT_NO && no == UINT32_MAX) no = i;
     }
     const mn_op_info *op = mn_op_find(g->nodes[first].op);
     begin(j, NULL, "{");
     put_str(j, "op", op ? op->name : "?");
-    put_str(j, "type", mn_node_weight_type(g, first));
+    mn_node_weight_types(g, first, types, sizeof types);
+    put_str(j, "type", types);
     put_u64(j, "native", count[3]);
     put_u64(j, "slow", count[2]);
     put_u64(j, "ask", count[0]);
@@ -145,7 +142,7 @@ static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
     begin(j, "ops", "[");
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         bool first = true;
-        for (uint32_t k = 0; k < i && first; k++) first = !same_kind(g, k, i);
+        for (uint32_t k = 0; k < i && first; k++) first = !mn_node_same_kind(g, k, i);
         if (first) verdict_kind(j, o, g, i);
     }
     end(j, "]");

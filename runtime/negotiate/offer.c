@@ -27,13 +27,38 @@ static mn_status refuse_by(mn_registry *reg, mn_offer *o, mn_status st, mn_error
     return st;
 }
 
-const char *mn_node_weight_type(const mn_graph *g, uint32_t i) {
-    const mn_node *n = &g->nodes[i];
-    for (uint32_t j = 0; j < n->n_in; j++) {
-        int32_t t = g->operands[n->in_off + j];
-        if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT) return mn_dtype_name(g->tensors[t].dtype.id);
+/* The type of the weight at operand j of node i; 0 = there is none. */
+static uint32_t weight_type(const mn_graph *g, uint32_t i, uint32_t j) {
+    int32_t t = g->operands[g->nodes[i].in_off + j];
+    return t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT ? g->tensors[t].dtype.id : 0;
+}
+
+static bool has_type(const mn_graph *g, uint32_t i, uint32_t n_in, uint32_t type) {
+    for (uint32_t j = 0; j < n_in; j++)
+        if (weight_type(g, i, j) == type) return true;
+    return false;
+}
+
+static bool has_types_of(const mn_graph *g, uint32_t a, uint32_t b) {
+    for (uint32_t j = 0; j < g->nodes[b].n_in; j++) {
+        uint32_t type = weight_type(g, b, j);
+        if (type && !has_type(g, a, g->nodes[a].n_in, type)) return false;
     }
-    return "";
+    return true;
+}
+
+bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b) {
+    return g->nodes[a].op == g->nodes[b].op && has_types_of(g, a, b) && has_types_of(g, b, a);
+}
+
+void mn_node_weight_types(const mn_graph *g, uint32_t i, char *out, size_t cap) {
+    size_t len = 0;
+    out[0] = 0;
+    for (uint32_t j = 0; j < g->nodes[i].n_in && len < cap; j++) {
+        uint32_t type = weight_type(g, i, j);
+        if (type && !has_type(g, i, j, type))
+            len += (size_t)snprintf(out + len, cap - len, "%s%s", len ? ", " : "", mn_dtype_name(type));
+    }
 }
 
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) {
@@ -53,18 +78,17 @@ void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) 
 
 void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap) {
     const mn_op_info *op = mn_op_find(g->nodes[i].op);
-    const char *type = mn_node_weight_type(g, i);
-    snprintf(out, cap, "%s%s%s%s", op ? op->name : "an unknown op", *type ? " with " : "", type,
-             *type ? " weights" : "");
+    char types[MN_TYPES_CAP];
+    mn_node_weight_types(g, i, types, sizeof types);
+    snprintf(out, cap, "%s%s%s%s", op ? op->name : "an unknown op", *types ? " with " : "", types,
+             *types ? " weights" : "");
 }
 
-/* The first node of its kind (op and weight type) that is refused. */
+/* The first node of its kind that is refused. */
 static bool is_first_no(const mn_offer *o, const mn_graph *g, uint32_t i) {
     if (o->verdicts[i].verdict != MN_VERDICT_NO) return false;
     for (uint32_t k = 0; k < i; k++)
-        if (o->verdicts[k].verdict == MN_VERDICT_NO && g->nodes[k].op == g->nodes[i].op &&
-            !strcmp(mn_node_weight_type(g, k), mn_node_weight_type(g, i)))
-            return false;
+        if (o->verdicts[k].verdict == MN_VERDICT_NO && mn_node_same_kind(g, k, i)) return false;
     return true;
 }
 

@@ -17,8 +17,9 @@ static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g)
 }
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap); /* why not; "" = it does not say */
 void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap);   /* "LINEAR with q4_0 weights" */
-/* Name of the type of the node's first weight; "" = has none. */
-const char *mn_node_weight_type(const mn_graph *g, uint32_t i);
+#define MN_TYPES_CAP 64
+void mn_node_weight_types(const mn_graph *g, uint32_t i, char *out, size_t cap); /* "q4_0, f32"; "" = no weights */
+bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);               /* op and weight types */
 
 /* ---- segment.c ---- */
 /* Asks the device for memory and time of nodes [s->node_lo, node_hi): fills estimate, kv, n_pages, kv_bytes and need (without

@@ -19,8 +19,9 @@ typedef enum {
     NO_PAGES,
     LOST,
     NO_TABLE,
-    IN_PLACE
-} lie; /* IN_PLACE is none: weights stay in their file */
+    IN_PLACE,
+    NO_F64
+} lie; /* IN_PLACE and NO_F64 are none: weights stay in their file; no kernels for F64 */
 typedef struct {
     const char *name;
     uint32_t kind, ops, old_ops; /* old_ops: known by a contract of version 0 */
@@ -81,6 +82,13 @@ static mn_status f_contracts(void *self, const uint32_t (**table)[2], uint32_t *
     *n = k.n;
     return MN_OK;
 }
+static bool has_f64(const mn_graph *g, uint32_t i) {
+    for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
+        int32_t t = g->operands[g->nodes[i].in_off + j];
+        if (t >= 0 && g->tensors[t].dtype.id == MN_F64) return true;
+    }
+    return false;
+}
 static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
                             mn_error *err) {
     (void)at, (void)err;
@@ -88,6 +96,7 @@ static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, 
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         mn_verdict *one = (mn_verdict *)(void *)((char *)v + (size_t)i * stride);
         *one = (mn_verdict){MN_VERDICT_NATIVE, 7, NAN, 99};
+        if (d->f->lies == NO_F64 && has_f64(g, i)) *one = (mn_verdict){.verdict = MN_VERDICT_NO};
         if (d->f->lies == BAD_VERDICT && g->nodes[i].op == MN_OP_LINEAR) one->verdict = 42;
     }
     return MN_OK;
@@ -181,6 +190,7 @@ static int32_t operands[64 * N_LAYERS + 128];
 static uint64_t attrs[64];
 static mn_symbol symbols[MN_SYM_COUNT];
 static uint32_t n_nodes, n_tensors, n_operands;
+static int32_t f64_bias; /* nobody's, until a test gives it to a node */
 
 static int32_t add_tensor(uint32_t role, uint32_t dtype, int64_t a, int64_t b) {
     mn_tensor *t = &tensors[n_tensors];
@@ -215,6 +225,7 @@ static int build(void **state) {
     int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0), st = add_tensor(MN_ROLE_STATE, MN_I32, 4, 4);
     int32_t x = inner(T), pos = add_tensor(MN_ROLE_INTERIOR, MN_I32, T, 0);
     int32_t norm = add_tensor(MN_ROLE_WEIGHT, MN_F32, D, 0), freqs = add_tensor(MN_ROLE_WEIGHT, MN_F32, D / 2, 0);
+    f64_bias = add_tensor(MN_ROLE_WEIGHT, MN_F64, D, 0);
     add_node(MN_OP_EMBED, -1, (int32_t[]){in, in, in, weight(V), st, st}, 6, (int32_t[]){x, pos}, 2);
     for (int32_t i = 0; i < N_LAYERS; i++) {
         int32_t a = inner(T), q = inner(T), r = inner(T), y = inner(T), z = inner(T), sum = inner(T);
@@ -487,6 +498,21 @@ static void test_old_contract(void **state) {
     mn_placement_free(&p);
 }
 
+/* Of a node's weights any may be why it is refused: all their types are named, and its like are those with the same types. */
+static void test_types_of_all_weights(void **state) {
+    (void)state;
+    INSTALL(CPU, {"vendor", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "v", NO_F64, 0});
+    int32_t *bias[2] = {NULL};
+    for (uint32_t i = 0, n = 0; i < n_nodes && n < 2; i++)
+        if (nodes[i].op == MN_OP_LINEAR) bias[n++] = &operands[nodes[i].in_off + MN_LINEAR_WEIGHT + 1];
+    *bias[0] = *bias[1] = f64_bias;
+    mn_placement p = negotiate("auto");
+    assert_string_equal(offer_of(&p, "vendor")->reason, "cannot run LINEAR with f32, f64 weights");
+    assert_int_equal(offer_of(&p, "vendor")->n_can, n_nodes - 2);
+    mn_placement_free(&p);
+    *bias[0] = *bias[1] = -1;
+}
+
 /* ---- memory ---- */
 enum { LAYER = 2 * D * D * 4 + 2 * 4096, HEAD = V * D * 4, SPARE = 128 << 10 };
 
@@ -733,22 +759,15 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_is_enough),
-                                       cmocka_unit_test(test_claims),
-                                       cmocka_unit_test(test_oracle_last),
-                                       cmocka_unit_test(test_quarantine),
-                                       cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_part_by_list),
-                                       cmocka_unit_test(test_part_under_auto),
-                                       cmocka_unit_test(test_what_stays_together),
-                                       cmocka_unit_test(test_old_contract),
-                                       cmocka_unit_test(test_layers_over_two),
-                                       cmocka_unit_test(test_three_and_a_pool),
-                                       cmocka_unit_test(test_share),
-                                       cmocka_unit_test(test_weights_in_their_file),
-                                       cmocka_unit_test(test_words),
-                                       cmocka_unit_test(test_lies),
-                                       cmocka_unit_test(test_record),
-                                       cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_is_enough),   cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_oracle_last),     cmocka_unit_test(test_quarantine),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_part_by_list),
+        cmocka_unit_test(test_part_under_auto), cmocka_unit_test(test_what_stays_together),
+        cmocka_unit_test(test_old_contract),    cmocka_unit_test(test_types_of_all_weights),
+        cmocka_unit_test(test_layers_over_two), cmocka_unit_test(test_three_and_a_pool),
+        cmocka_unit_test(test_share),           cmocka_unit_test(test_weights_in_their_file),
+        cmocka_unit_test(test_words),           cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_record),          cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, build, NULL);
 }
