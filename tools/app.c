@@ -90,7 +90,7 @@ static int kv_type(const app_flags *flags, uint32_t *out) {
     return 0;
 }
 
-void app_say_device(const app *a) {
+static void say_device(const app *a) {
     const mn_session_info *s = &a->session_info;
     note("%s%s: %s", s->fallback ? "warning: " : "", s->device ? s->device : "?", s->why ? s->why : "");
 }
@@ -112,7 +112,7 @@ int app_open_session(app *a, mn_session_params *params) {
     a->load_s += seconds() - begin;
     a->session_info.size = sizeof a->session_info;
     mn_session_get_info(a->session, &a->session_info);
-    app_say_device(a);
+    say_device(a);
     interrupt_watch(a->session);
     return 0;
 }

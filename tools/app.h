@@ -44,7 +44,6 @@ int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
 /* minerva: cpu_simd: why -- and a warning where a slow device runs for want of a better one. */
-void app_say_device(const app *a);
 const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */

@@ -24,7 +24,7 @@ int parse_int(const char *s, size_t n, int64_t *out) {
     return errno == 0 && *end == 0;
 }
 
-int parse_float(const char *s, double *out) {
+static int parse_float(const char *s, double *out) {
     char *end;
     if (!*s || s[strspn(s, "+-.0123456789eE")]) return 0;
     errno = 0;

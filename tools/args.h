@@ -54,7 +54,6 @@ void args_free_ints(arg_ints *list);
 
 /* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no hexadecimal. */
 int parse_int(const char *s, size_t n, int64_t *out);
-int parse_float(const char *s, double *out);
 /* The name among n (every stride bytes a const char *) that is closest to what was typed, or NULL if none is close. */
 const char *closest(const char *typed, const char *const *names, size_t n);
 #endif

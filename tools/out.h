@@ -12,7 +12,6 @@
 
 #define EXIT_FAILED 1
 #define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 3
 #define EXIT_NO_MEMORY 4
 #define EXIT_INTERRUPTED 130
 

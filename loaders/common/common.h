@@ -93,7 +93,6 @@ mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err);
 mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err);
 /* planes.c: room for n_parts x n_planes planes, zeroed; NULL = out of memory. */
 mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, uint32_t n_planes);
-const mn_plane *mn_tensor_plane(const mn_parsed_tensor *t, uint32_t i); /* of n_parts * n_planes */
 /* Tensors that checkpoints keep one by one become parts of one: blk.3.ffn_gate.0.weight, .1.weight, ... -> blk.3.ffn_gate_exps.weight
  * [E, N, K]; likewise ffn_up, ffn_down, and the heads of attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err);

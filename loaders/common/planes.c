@@ -11,7 +11,7 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
     return planes;
 }
 
-const mn_plane *mn_tensor_plane(const mn_parsed_tensor *t, uint32_t i) { return t->planes ? &t->planes[i] : &t->plane; }
+static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) { return t->planes ? &t->planes[i] : &t->plane; }
 
 /* ---- one by one -> one ---- */
 
@@ -100,8 +100,7 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
         if (m.number != i || !same_kind(first, one))
             return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
                            MN_STR_ARG(one->native), i, MN_STR_ARG(first->native));
-        for (uint32_t k = 0; k < n_planes; k++)
-            planes[i * n_planes + k] = lifted(mn_tensor_plane(one, k), first->n_dim);
+        for (uint32_t k = 0; k < n_planes; k++) planes[i * n_planes + k] = lifted(plane_of(one, k), first->n_dim);
     }
     for (uint32_t i = t.n_dim++; i-- > 0;) t.dim[i + 1] = t.dim[i];
     t.dim[0] = n;

@@ -61,7 +61,7 @@ typedef struct {
 typedef struct {
     uint64_t place, bytes;
     int32_t first, last;
-    bool produced, consumed;
+    bool produced;
 } mnc_home;
 
 struct mn_program {
@@ -128,9 +128,7 @@ mn_status mnc_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
                     mn_error *err);
 uint32_t mnc_kv_dtype(const mn_compile *c, uint32_t precision);
 int64_t mnc_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer);
-mn_status mnc_homes(mn_program *p, mn_error *err); /* plan.c: fills homes and arena_bytes */
-mn_status mnc_plan(mn_device *d, const mn_compile *c, mn_program **out,
-                   mn_error *err);                   /* a program without weights: estimate, compile */
+mn_status mnc_homes(mn_program *p, mn_error *err);   /* plan.c: fills homes and arena_bytes */
 bool mnc_out_may_be_absent(uint32_t op, uint32_t i); /* OPTIONAL outputs of ops.def */
 bool mnc_changes_state(uint32_t op);
 void mnc_facts(mn_device_info *info, const char *device_name);

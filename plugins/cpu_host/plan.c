@@ -28,10 +28,7 @@ static mn_status live(mn_program *p, uint32_t node, mn_error *err) {
         mnc_home *h = &p->homes[mnc_root(g, (uint32_t)t)];
         if (h->first < 0) h->first = at;
         h->last = at;
-        if (!out)
-            h->consumed = true;
-        else if (!mnc_out_may_be_absent(n->op, i - n->n_in))
-            h->produced = true;
+        if (out && !mnc_out_may_be_absent(n->op, i - n->n_in)) h->produced = true;
     }
     return MN_OK;
 }
@@ -75,7 +72,7 @@ mn_status mnc_homes(mn_program *p, mn_error *err) {
     uint64_t want = 2 * sizeof(uint32_t) * (uint64_t)g->n_tensors;
     uint32_t *order = mnc_new(p->dev, want), n = 0;
     if (!order) return mnc_fail_memory(err, want, "planning");
-    for (uint32_t i = 0; i < g->n_tensors; i++) p->homes[i] = (mnc_home){MNC_NO_PLACE, 0, -1, -1, false, false};
+    for (uint32_t i = 0; i < g->n_tensors; i++) p->homes[i] = (mnc_home){MNC_NO_PLACE, 0, -1, -1, false};
     for (uint32_t i = p->lo; i < p->hi && !s; i++) s = live(p, i, err);
     for (uint32_t i = 0; i < g->n_tensors && !s; i++) {
         mnc_home *h = &p->homes[i];

@@ -98,7 +98,8 @@ static mn_status prepare(mn_program *p, mn_error *err) {
 
 static uint64_t round_up(uint64_t n) { return (n + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN; }
 
-mn_status mnc_plan(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
+/* A program without weights: for estimate and compile. */
+static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
     mn_compile c;
     uint32_t bad = 0;
     mn_status s = mnc_read_compile(in, &c, err);
@@ -160,7 +161,7 @@ static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err)
 mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     const mnc_ops *ops = d->plugin->ops;
     mn_program *p;
-    mn_status s = mnc_plan(d, c, &p, err);
+    mn_status s = plan(d, c, &p, err);
     if (s) return s;
     uint64_t weights;
     if ((s = weight_bytes(p, &weights, err))) {
@@ -186,7 +187,7 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
 
 mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_program *p;
-    mn_status s = mnc_plan(d, c, &p, err);
+    mn_status s = plan(d, c, &p, err);
     if (s) return s;
     for (uint32_t i = p->lo; i < p->hi && !s; i++) {
         const mn_node *n = mnc_node(p->graph, i);

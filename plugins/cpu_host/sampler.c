@@ -183,7 +183,8 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     return best_at(&h, keep - 1);
 }
 
-void mnc_slot_advance(mn_slot *slot, const mn_slot_params *p, int32_t id) {
+/* Writes a drawn id into the slot. -1 (nothing could be drawn) stops it. */
+static void slot_advance(mn_slot *slot, const mn_slot_params *p, int32_t id) {
     int32_t n_stop = p->n_stop < MN_MAX_STOP ? p->n_stop : MN_MAX_STOP;
     if (id < 0) {
         slot->done = MN_SLOT_STOPPED;
@@ -217,7 +218,7 @@ static void sample_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t sl
     ids[row] = -1;
     if (state->done) return;
     ids[row] = mnc_sample_draw(&s, w->scratch);
-    mnc_slot_advance(state, params, ids[row]);
+    slot_advance(state, params, ids[row]);
 }
 
 /* A slot's rows all go to one worker: a slot that draws twice in a step draws in order. */

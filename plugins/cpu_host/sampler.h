@@ -20,8 +20,6 @@ typedef struct {
 
 uint64_t mnc_sample_bytes(int64_t n_vocab);                  /* scratch of one call; 0 for a negative vocabulary */
 int32_t mnc_sample_draw(const mnc_sample *s, void *scratch); /* the id, or -1 = no finite logit */
-/* Writes a drawn id into the slot. -1 (nothing could be drawn) stops it. */
-void mnc_slot_advance(mn_slot *slot, const mn_slot_params *params, int32_t id);
 /* The op itself: slots are dealt out over the workers; needs worker_bytes = mnc_sample_bytes(V). */
 void mnc_op_sample(const mnc_call *c, mnc_worker *w);
 /* Philox4x32-10, Salmon et al. 2011. */

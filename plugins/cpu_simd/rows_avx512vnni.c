@@ -4,8 +4,7 @@
  * them: so two sizes of group, with and without minima, make four layouts for all types. */
 #include "rows.h"
 #include "vec_avx2.h"
-#undef V_ID
-#define V_ID(name) name##_avx512vnni
+#undef V_ID /* names are given by hand */
 #include "vec_a8_x86.h"
 #include "types.inc"
 #include "rows_a8.inc"

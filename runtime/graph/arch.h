@@ -17,8 +17,6 @@ mn_status mn_arch_gpt2(mn_model_graph *g);
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
 int32_t mn_b_rms(mn_model_graph *g, int layer, int32_t x, const char *stem);
 int32_t mn_b_layer_norm(mn_model_graph *g, int layer, int32_t x, const char *stem); /* the bias is optional */
-/* One product of a matrix [rows, columns of x] with an optional bias. */
-int32_t mn_b_linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows, int64_t cols);
 /* q, k, v [T, H, head_dim]: from attn_q, attn_k, attn_v, or from attn_qkv stored as one; biases optional. */
 void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]);
 /* Projected, heads of q and k normalised where the file has attn_q_norm, rotated, attended, projected back: [T, D]. */

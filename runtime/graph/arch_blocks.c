@@ -21,7 +21,8 @@ int32_t mn_b_layer_norm(mn_model_graph *g, int layer, int32_t x, const char *ste
     return mn_g_layer_norm(g, layer, x, w, mn_g_vector(g, named(name, stem, ".bias"), layer, true, g->hp.n_embd));
 }
 
-int32_t mn_b_linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows, int64_t cols) {
+/* One product of a matrix [rows, columns of x] with an optional bias. */
+static int32_t linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows, int64_t cols) {
     char name[NAME];
     int32_t y;
     const int32_t w = mn_g_matrix(g, named(name, stem, ".weight"), layer, false, rows, cols);
@@ -52,8 +53,8 @@ int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
     const mn_hparams *h = &g->hp;
     const int32_t q = mn_g_rope(g, layer, qkv[0]), k = mn_g_rope(g, layer, qkv[1]);
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, h->n_head);
-    return mn_b_linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output", h->n_embd,
-                       h->n_head * h->head_dim_v);
+    return linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output", h->n_embd,
+                  h->n_head * h->head_dim_v);
 }
 
 static bool is_arch(const mn_model_graph *g, const char *name) { return !strcmp(g->hp.arch, name); }
@@ -84,21 +85,20 @@ int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
             b[i] = mn_g_part_vector(g, "blk.%d.ffn_up.bias", layer, true, part);
         }
     mn_g_linear(g, layer, x, 2, w, b, NULL, y);
-    return mn_b_linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down", h->n_embd,
-                       h->n_ff);
+    return linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down", h->n_embd, h->n_ff);
 }
 
 int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x) {
     const mn_hparams *h = &g->hp;
-    x = mn_g_act(g, layer, mn_b_linear(g, layer, x, "blk.%d.ffn_up", h->n_ff, h->n_embd));
-    return mn_b_linear(g, layer, x, "blk.%d.ffn_down", h->n_embd, h->n_ff);
+    x = mn_g_act(g, layer, linear(g, layer, x, "blk.%d.ffn_up", h->n_ff, h->n_embd));
+    return linear(g, layer, x, "blk.%d.ffn_down", h->n_embd, h->n_ff);
 }
 
 int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form) {
     const mn_hparams *h = &g->hp;
     const int64_t E = h->n_expert, F = h->n_ff_expert, D = h->n_embd;
     int32_t experts, weights, y[2];
-    const int32_t logits = mn_b_linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
+    const int32_t logits = linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
     mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E), &experts, &weights);
     const int32_t w[2] = {mn_g_experts(g, "blk.%d.ffn_gate_exps.weight", layer, false, E, F, D),
                           mn_g_experts(g, "blk.%d.ffn_up_exps.weight", layer, false, E, F, D)};

@@ -31,7 +31,6 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
                          mn_error *err);
 
 /* ---- cost.c ---- */
-#define MN_NOT_PLACED UINT32_MAX /* mn_segment.offer of nodes that nobody has yet */
 typedef struct {
     uint32_t n_copies;
     double decode_us, prefill_us;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The shortest decimal that reads back as f, in Python's layout: 1e+16 and 1e-05 with exponents, between them without. */
-void mn_jfloat_repr(double f, char out[40]) {
+static void float_repr(double f, char out[40]) {
     if (isnan(f) || isinf(f)) {
         strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
@@ -115,7 +115,7 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     case MN_J_NONE: return mn_jbuf_puts(c, b, "None", 0);
     case MN_J_BOOL: return mn_jbuf_puts(c, b, v.u.b ? "True" : "False", 0);
     case MN_J_INT: snprintf(text, sizeof text, "%lld", (long long)v.u.i); return mn_jbuf_puts(c, b, text, 0);
-    case MN_J_FLOAT: mn_jfloat_repr(v.u.f, text); return mn_jbuf_puts(c, b, text, 0);
+    case MN_J_FLOAT: float_repr(v.u.f, text); return mn_jbuf_puts(c, b, text, 0);
     default: break;
     }
     if (!mn_jenter(c)) return false;

@@ -10,7 +10,8 @@ size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code) {
     return 1;
 }
 
-size_t mn_jchar_before(mn_jstr s, size_t end, uint32_t *code) {
+/* The character that ends at end > 0. */
+static size_t char_before(mn_jstr s, size_t end, uint32_t *code) {
     for (size_t n = 1; n <= 4 && n <= end; n++) {
         uint32_t u;
         if (((uint8_t)s.ptr[end - n] & 0xC0) == 0x80) continue;
@@ -142,7 +143,7 @@ mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides) {
     size_t from = 0, to = s.len, n;
     uint32_t u;
     while ((sides & 1) && from < to && (n = mn_jchar(s, from, &u), one_of(u, chars))) from += n;
-    while ((sides & 2) && to > from && (n = mn_jchar_before(s, to, &u), one_of(u, chars))) to -= n;
+    while ((sides & 2) && to > from && (n = char_before(s, to, &u), one_of(u, chars))) to -= n;
     return mn_jstr_slice(s, from, MN_MAX(from, to));
 }
 
@@ -178,7 +179,7 @@ static bool cased(uint32_t u) { return mn_jcode_upper(u) || mn_jcode_lower(u) ||
 static bool final_sigma(mn_jstr s, size_t at, size_t n) {
     uint32_t u;
     if (!at) return false;
-    mn_jchar_before(s, at, &u);
+    char_before(s, at, &u);
     if (!cased(u)) return false;
     if (at + n >= s.len) return true;
     mn_jchar(s, at + n, &u);
@@ -274,7 +275,7 @@ static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
         size_t at = s.len, n;
         uint32_t u;
         if (max >= 0 && (int64_t)l->n >= max) return add_piece(c, l, s, 0, s.len);
-        while (at && (n = mn_jchar_before(s, at, &u), !mn_jcode_space(u))) at -= n;
+        while (at && (n = char_before(s, at, &u), !mn_jcode_space(u))) at -= n;
         if (!add_piece(c, l, s, at, s.len)) return false;
         s = mn_jstr_slice(s, 0, at);
     }

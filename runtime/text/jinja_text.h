@@ -7,7 +7,6 @@
 
 /* Bytes (>= 1) of the character at offset at < s.len, and its code. */
 size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code);
-size_t mn_jchar_before(mn_jstr s, size_t end, uint32_t *code);      /* the one that ends at end > 0 */
 size_t mn_jchars(mn_jstr s);                                        /* how many */
 size_t mn_joffset(mn_jstr s, size_t chars);                         /* of the chars-th character; s.len past the end */
 size_t mn_jfind(mn_jstr in, mn_jstr what, size_t from);             /* SIZE_MAX = nowhere */

@@ -94,7 +94,7 @@ typedef struct mn_jctx {
     mn_status status;
     mn_error *err;
     int64_t now;
-    struct mn_jscope *scope, *globals;
+    struct mn_jscope *scope;
     mn_jbuf *out;
     mn_jval input; /* of a filter block */
 } mn_jctx;
@@ -184,6 +184,5 @@ bool mn_jiterate(mn_jctx *c, mn_jval v, mn_jlist **out);
 bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out); /* Python's str() */
 bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v);      /* appends str(v) */
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v);
-void mn_jfloat_repr(double f, char out[40]);
 
 #endif

@@ -128,7 +128,8 @@ static bool skip_string(mn_scan *s) {
     return s->at < s->end && *s->at++ == '"';
 }
 
-bool mn_scan_skip(mn_scan *s, mn_str *value) {
+/* Any value; brackets are counted, not matched: whoever reads inside finds the rest. */
+static bool skip_value(mn_scan *s, mn_str *value) {
     skip_space(s);
     const char *begin = s->at;
     int64_t depth = 0;
@@ -160,7 +161,7 @@ uint64_t mn_scan_count(mn_str value) {
     for (; s.at < s.end; s.at++) {
         char c = *s.at;
         if (c == '"') {
-            if (!mn_scan_skip(&s, &none)) break;
+            if (!skip_value(&s, &none)) break;
             s.at--;
         } else if (c == '[' || c == '{')
             depth++;
@@ -180,7 +181,7 @@ static int find_key(mn_scan *s, const char *key) {
     do {
         if (!mn_scan_string(s, 0, &name) || !mn_scan_char(s, ':')) return -1;
         if (mn_str_is(name, key)) return 1;
-        if (!mn_scan_skip(s, &value)) return -1;
+        if (!skip_value(s, &value)) return -1;
     } while (mn_scan_char(s, ','));
     return mn_scan_char(s, '}') ? 0 : -1;
 }
@@ -191,7 +192,7 @@ bool mn_scan_find(mn_str json, const char *outer, const char *inner, mn_str *val
     int found = find_key(&s, outer);
     skip_space(&s);
     if (found == 1 && s.at < s.end && *s.at == '{') found = find_key(&s, inner);
-    bool ok = found == 1 ? mn_scan_skip(&s, value) : found == 0;
+    bool ok = found == 1 ? skip_value(&s, value) : found == 0;
     *at = (size_t)(s.at - json.ptr);
     mn_scan_free(&s);
     return ok;

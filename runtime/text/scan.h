@@ -21,8 +21,6 @@ bool mn_scan_number(mn_scan *s, double *out);
 bool mn_scan_digits(mn_scan *s, mn_str *text);   /* the characters of a number */
 bool mn_scan_word(mn_scan *s, const char *word); /* true, false, null */
 bool mn_scan_more(mn_scan *s);                   /* something else than white space is left */
-/* Any value; brackets are counted, not matched: whoever reads inside finds the rest. */
-bool mn_scan_skip(mn_scan *s, mn_str *value);
 /* How many values a list or object has; 0 if it is neither. */
 uint64_t mn_scan_count(mn_str value);
 

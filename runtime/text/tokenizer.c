@@ -223,7 +223,6 @@ bool mn_tokenizer_adds_bos(const mn_tokenizer *tok) {
 }
 int32_t mn_tokenizer_bos(const mn_tokenizer *tok) { return tok->bos; }
 int32_t mn_tokenizer_eos(const mn_tokenizer *tok) { return tok->eos; }
-int32_t mn_tokenizer_unk(const mn_tokenizer *tok) { return tok->unk; }
 int32_t mn_tokenizer_pad(const mn_tokenizer *tok) { return tok->pad; }
 
 const int32_t *mn_tokenizer_stop_ids(const mn_tokenizer *tok, uint32_t *n) {

@@ -41,7 +41,6 @@ bool mn_tokenizer_adds_bos(const mn_tokenizer *tok);               /* ADD_SPECIA
 /* -1 = none. */
 int32_t mn_tokenizer_bos(const mn_tokenizer *tok);
 int32_t mn_tokenizer_eos(const mn_tokenizer *tok);
-int32_t mn_tokenizer_unk(const mn_tokenizer *tok);
 int32_t mn_tokenizer_pad(const mn_tokenizer *tok);
 
 /* Every id that ends a generation, without repetition: generation_config.json's eos_token_id (one or a list), else

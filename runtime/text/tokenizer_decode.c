@@ -4,8 +4,6 @@
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
-#define BAD "\xef\xbf\xbd"
-
 mn_status mn_decode_add(mn_decode_steps *s, mn_decode_kind kind, mn_str content, mn_decode_step **out, mn_error *err) {
     void *grown = s->step;
     bool ok = mn_grow(&grown, &s->cap, s->n + 1, sizeof *s->step);
