@@ -32,10 +32,8 @@ static mn_status entry_dtype(const mn_file *f, const cJSON *entry, const cJSON *
         return mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s': dtype is %s, expected a string", MN_STR_ARG(f->name),
                        entry->string, json_describe(dtype).s);
     if (!dtype_by_safetensors_name(dtype->valuestring, &t->dtype))
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "%.*s: tensor '%.120s': dtype '%.40s' is not known here; known: F64 F32 F16 BF16 F8_E4M3 "
-                       "F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
-                       MN_STR_ARG(f->name), entry->string, dtype->valuestring);
+        return mn_fail(err, MN_UNSUPPORTED, "%.*s: tensor '%.120s': dtype '%.40s' is not known here; known: %s",
+                       MN_STR_ARG(f->name), entry->string, dtype->valuestring, safetensors_known_types);
     return MN_OK;
 }
 

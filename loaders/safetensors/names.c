@@ -114,6 +114,8 @@ static const struct {
     {"F8_E4M3", MN_F8_E4M3}, {"F8_E5M2", MN_F8_E5M2},
 };
 
+const char safetensors_known_types[] = "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL";
+
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++)
         if (!strcmp(types[i].name, name)) return mn_dtype_by_id(types[i].id, out);

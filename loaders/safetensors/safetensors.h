@@ -45,6 +45,7 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
 /* The tensor whose name is stem (of len bytes) and ending; NULL = there is none. */
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out);
+extern const char safetensors_known_types[]; /* for messages */
 /* f8.c: tensor `at` and its scales s described as one; of gate and up stored as one two, the second appended. s stays where it is. */
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed, mn_error *err);
 

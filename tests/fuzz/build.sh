@@ -16,6 +16,7 @@ ninja -C "$build" $(ninja -C "$build" -t targets all | sed -n 's/^\(tests\/fuzz\
 cp --remove-destination "$build"/tests/fuzz/fuzz_* "$out/" 2>/dev/null || true # folders of objects stay behind
 mkdir -p "$out/dict"
 cp "$root"/tests/fuzz/dict/* "$out/dict/"
+cat "$root/tests/fuzz/dict/jinja.dict" >> "$out/dict/chat.dict" # templates are written in it
 for loader in gguf safetensors mlx; do
     mkdir -p "$out/$loader"
     cp --remove-destination "$build/loaders/$loader/$loader.so" "$out/$loader/"
