@@ -21,6 +21,9 @@ static const arg_row rows[] = {
     {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "special tokens written in the text become ids"},
 };
 
+static const arg_row window_row[] = {{"-c --ctx-size", "N", ARG_INT, offsetof(app_flags, ctx), 1, 2147483647, NULL,
+                                      "context: tokens of a window (default: 512)"}};
+
 typedef struct {
     const int32_t *window; /* the ids as they are run */
     uint32_t from, n;      /* position of the first scored row; ids of a window */
@@ -187,13 +190,13 @@ int cmd_perplexity(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
-        {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", window_row, 1, &flags},
+        {"", app_session_rows + 1, APP_SESSION_ROWS - 1, &flags}, /* without their -c */
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
     };
-    const arg_page page = {
-        "perplexity", "-m MODEL -f TEXT [-c CTX] [--stride N] [--json]",
-        "Measures how well a model predicts a text: exp of the mean of -log p (default context: 512).", groups,
-        COUNT(groups)};
+    const arg_page page = {"perplexity", "-m MODEL -f TEXT [-c CTX] [--stride N] [--json]",
+                           "Measures how well a model predicts a text: exp of the mean of -log p.", groups,
+                           COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : perplexity(&a, &flags, &f);

@@ -89,8 +89,8 @@ MN_API mn_status mn_model_convert(const mn_model *m, const char *path, const mn_
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
 /* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT: not UTF-8. */
 MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err);
-/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id", "name", "content" as a list of parts); it
- * wins over role and content; empty = nothing else. */
+/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id", "name", "reasoning_content", "content" as a
+ * list of parts); it wins over role and content; empty = nothing else. */
 typedef struct { mn_str role, content, more; } mn_message;
 /* The model's own chat template over the messages and the header of the answer, tokenised; text inside content can never become a
  * special token. n_known: how many of the messages a sequence holds already (then only what is new is given); 0 for all. */
@@ -107,8 +107,8 @@ typedef struct {
 } mn_chat_params;
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids, uint32_t *n, mn_error *err);
 /* The text that a chat template makes of its variables: a JSON object with "messages", "tools", "add_generation_prompt" and whatever
- * else it asks for. source: the template, NUL-terminated; NULL = the model's own (its "tool_use", if it has that and there are tools). m: may be NULL beside a source; where it has a
- * tokeniser, bos_token and eos_token are its own unless vars names them. *text: *n bytes and a NUL, freed by mn_json_free.
+ * else it asks for. source: the template, NUL-terminated; NULL = the model's own (its "tool_use", if it has that and there are tools).
+ * m: may be NULL beside a source; where it has a tokeniser, bos_token and eos_token are its own unless vars names them. *text: *n bytes and a NUL, freed by mn_json_free.
  * MN_BAD_INPUT with the template's own words where it refuses (raise_exception). */
 MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n, mn_error *err);
 MN_API void mn_ids_free(int32_t *ids);
@@ -120,8 +120,9 @@ typedef struct mn_stream mn_stream;
 /* continuing: 1 when the ids follow a prompt (a SentencePiece model then keeps the first space). */
 MN_API mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err);
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err); /* text: until the next call; may be empty */
-/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), which are never shown. 1: what was pushed
- * last is not of the answer. prompt: the ids that the output follows, whose end may open such a part; before the first push. */
+/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), or spells <think> where it has
+ * none and its chat template has that word; neither is ever shown. 1: what was pushed last is not of the answer. prompt: the ids that the output
+ * follows, whose end may open such a part; before the first push. */
 MN_API int mn_stream_is_thinking(const mn_stream *st);
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
 /* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony): "functions.get_weather", and the text

@@ -485,7 +485,9 @@ typedef struct {
 
 /* Convention keys that a loader sets beside GGUF's own where the format does not fix them:
  *   minerva.rope.pairing   STR "halves" | "adjacent"   how q and k rows are ordered
- *   minerva.norm.offset    FLOAT                        added to every norm weight (Gemma: 1 unless baked in) */
+ *   minerva.norm.offset    FLOAT                        added to every norm weight (Gemma: 1 unless baked in)
+ *   minerva.hidden_act     STR "silu", "gelu", ...     of the feed-forward part
+ *   minerva.tie_word_embeddings  BOOL                  the output matrix is the embedding table */
 typedef struct {
     uint32_t size, flags;
     mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);  /* reads headers only; the array of files is valid during the call, here and in open */
