@@ -312,12 +312,25 @@ static mn_status read_spaces(const mn_meta *meta, mn_sentencepiece *how, mn_text
     return st;
 }
 
+/* Files give some of the ids, others leave them to their spellings, which never differ. */
+static mn_status spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, const char *spelling, int32_t *id,
+                            mn_error *err) {
+    mn_status st = *id < 0 ? read_id(tok, meta, key, id, err) : MN_OK;
+    if (!st && *id < 0 && !mn_meta_find(meta, key)) *id = mn_tokenizer_find(tok, mn_str_of(spelling));
+    if (!st && *id >= 0) tok->vocab.token[*id].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    return st;
+}
+
 /* As the model's own SentencePiece treats white space and characters, where the file says more than a prefix. */
 static mn_status read_llama(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
     mn_sentencepiece how = {.dummy_prefix = true, .escape = true};
     mn_text blob = {0};
     mn_status st = read_spaces(meta, &how, &blob, err);
     if (!st) st = read_scores(tok, meta, err);
+    if (!st) st = spelled_id(tok, meta, KEY("bos_token_id"), "<s>", &tok->bos, err);
+    if (!st) st = spelled_id(tok, meta, KEY("eos_token_id"), "</s>", &tok->eos, err);
+    if (!st) st = spelled_id(tok, meta, KEY("unknown_token_id"), "<unk>", &tok->unk, err);
+    if (!st && tok->eos >= 0 && !mn_ids_put_once(&tok->stop, tok->eos)) st = mn_fail_memory(err, sizeof tok->eos);
     tok->model = MN_MODEL_SCORES;
     tok->fuse_unk = true;
     tok->model_unk = tok->unk;
@@ -369,22 +382,13 @@ static mn_status read_t5(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, 
 #define BERT_WORD 100       /* characters; GGUF has no key for it */
 #define NONE "\xef\xbf\xbf" /* U+FFFF, a character that no text has: U+2581 in a text begins no word */
 
-/* Files give some of the ids, others leave them to their spellings, which never differ. */
-static mn_status bert_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, const char *spelling, int32_t *id,
-                         mn_error *err) {
-    mn_status st = *id < 0 ? read_id(tok, meta, key, id, err) : MN_OK;
-    if (!st && *id < 0) *id = mn_tokenizer_find(tok, mn_str_of(spelling));
-    if (!st && *id >= 0) tok->vocab.token[*id].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
-    return st;
-}
-
 static mn_status read_bert_ids(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
     int32_t sep = -1, mask = -1;
     bool add_sep = true;
-    mn_status st = bert_id(tok, meta, KEY("cls_token_id"), "[CLS]", &tok->bos, err);
-    if (!st) st = bert_id(tok, meta, KEY("seperator_token_id"), "[SEP]", &sep, err); /* spelled so */
-    if (!st) st = bert_id(tok, meta, KEY("unknown_token_id"), "[UNK]", &tok->unk, err);
-    if (!st) st = bert_id(tok, meta, KEY("mask_token_id"), "[MASK]", &mask, err);
+    mn_status st = spelled_id(tok, meta, KEY("cls_token_id"), "[CLS]", &tok->bos, err);
+    if (!st) st = spelled_id(tok, meta, KEY("seperator_token_id"), "[SEP]", &sep, err); /* spelled so */
+    if (!st) st = spelled_id(tok, meta, KEY("unknown_token_id"), "[UNK]", &tok->unk, err);
+    if (!st) st = spelled_id(tok, meta, KEY("mask_token_id"), "[MASK]", &mask, err);
     if (!st) st = mn_meta_bool(meta, KEY("add_sep_token"), &add_sep, err);
     if (st && st != MN_END) return st;
     if (tok->eos < 0) tok->eos = sep;

@@ -174,6 +174,31 @@ static void sentencepiece_keys(void **state) {
     mn_tokenizer_free(tok);
 }
 
+/* Old "llama" files name no ids: SentencePiece's own are meant, unless the file says that there are none. */
+static void sentencepiece_without_ids(void **state) {
+    (void)state;
+    const mn_str tokens[] = {str("<unk>"), str("<s>"), str("</s>"), str("\xe2\x96\x81"), str("a")};
+    const double scores[5] = {0};
+    const int64_t types[] = {2, 3, 3, 1, 1};
+    mn_meta_entry e[] = {meta_str("tokenizer.ggml.model", "llama"),
+                         meta_array("tokenizer.ggml.tokens", MN_VALUE_STR, tokens, 5),
+                         meta_array("tokenizer.ggml.scores", MN_VALUE_FLOAT, scores, 5),
+                         meta_array("tokenizer.ggml.token_type", MN_VALUE_INT, types, 5),
+                         meta_int("tokenizer.ggml.bos_token_id", MN_VALUE_INT, -1)};
+    mn_tokenizer *tok = from_keys(e, 4);
+    expect_ids(tok, str("ab"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(1, 3, 4, 0));
+    uint32_t n = 0;
+    assert_int_equal(mn_tokenizer_stop_ids(tok, &n)[0], 2);
+    assert_int_equal(n, 1);
+    mn_tokenizer_free(tok);
+    tok = from_keys(e, 5);
+    expect_ids(tok, str("ab"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(3, 4, 0));
+    mn_tokenizer_free(tok);
+    tok = from_keys(e, 3); /* no types either */
+    expect_ids(tok, str("a<s>"), NULL, MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL, IDS(1, 3, 4, 1));
+    mn_tokenizer_free(tok);
+}
+
 /* Every pattern of the table compiles: one vocabulary under each name that the error message lists. */
 static void every_pre_tokeniser_works(void **state) {
     (void)state;
@@ -203,6 +228,7 @@ int main(void) {
                                        cmocka_unit_test(keys_beside_a_json),
                                        cmocka_unit_test(bert_keys),
                                        cmocka_unit_test(sentencepiece_keys),
+                                       cmocka_unit_test(sentencepiece_without_ids),
                                        cmocka_unit_test(words_alone),
                                        cmocka_unit_test(every_pre_tokeniser_works)};
     return cmocka_run_group_tests(tests, NULL, NULL);
