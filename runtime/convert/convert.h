@@ -1,4 +1,4 @@
-/* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian, alignment 32).
+/* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
  * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c lays both out; write.c turns rows and
  * writes them. What a loader says by convention keys (minerva.*) is applied, so that any reader of GGUF sees its own conventions. */
@@ -6,6 +6,8 @@
 #define MN_CONVERT_H
 #include "model/model.h"
 #include "text/tokenizer.h"
+
+#define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
 
 /* ---- types.c: GGUF's numbers of types, and what --type asks for ---- */
 typedef struct {

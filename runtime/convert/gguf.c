@@ -2,17 +2,7 @@
 #include "convert/convert.h"
 #include <string.h>
 
-enum {
-    KV_U8 = 0,
-    KV_U32 = 4,
-    KV_I32 = 5,
-    KV_F32 = 6,
-    KV_BOOL = 7,
-    KV_STR = 8,
-    KV_ARRAY = 9,
-    KV_I64 = 11,
-    ALIGNMENT = 32
-};
+enum { KV_U8 = 0, KV_U32 = 4, KV_I32 = 5, KV_F32 = 6, KV_BOOL = 7, KV_STR = 8, KV_ARRAY = 9, KV_I64 = 11 };
 
 static void put_uint(mn_text *out, uint64_t v, int bytes) {
     char b[8];
@@ -105,6 +95,6 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
         put_uint(out, number, 4);
         put_uint(out, t->offset, 8);
     }
-    while (!out->failed && out->len % ALIGNMENT) mn_text_put(out, "", 1);
+    while (!out->failed && out->len % MN_GGUF_ALIGNMENT) mn_text_put(out, "", 1);
     return out->failed ? mn_fail_memory(err, out->len) : MN_OK;
 }

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32 };
-
 static bool begins(mn_str s, const char *z) { return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z)); }
 
 /* ---- names ---- */
@@ -147,10 +145,10 @@ static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     for (uint32_t d = 0; d + 1 < t.n_dim; d++) t.rows *= (uint64_t)t.dim[d];
     t.offset = p->data_bytes;
     if (!mn_dtype_bytes(t.type, t.cols, &t.row_bytes) || !mn_mul_u64(t.row_bytes, t.rows, &t.bytes) ||
-        !mn_add_u64(p->data_bytes, t.bytes + ALIGNMENT - 1, &p->data_bytes))
+        !mn_add_u64(p->data_bytes, t.bytes + MN_GGUF_ALIGNMENT - 1, &p->data_bytes))
         return mn_fail(err, MN_UNSUPPORTED, "%.*s: tensor %.*s: rows of %lld do not fit blocks of %s", MN_STR_ARG(file),
                        MN_STR_ARG(t.name), (long long)t.cols, mn_dtype_name(t.type.id));
-    p->data_bytes -= p->data_bytes % ALIGNMENT;
+    p->data_bytes -= p->data_bytes % MN_GGUF_ALIGNMENT;
     if (!mn_grow((void **)&p->tensors, &p->cap_tensors, p->n_tensors + 1, sizeof t)) return no_memory(err);
     p->tensors[p->n_tensors++] = t;
     return MN_OK;

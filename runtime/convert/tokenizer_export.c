@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define KEY(name) "tokenizer.ggml." name
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 enum { MAX_KEYS = 24 };
 
 typedef struct {
@@ -48,11 +47,11 @@ static mn_str printed(export *e, const char *a, const char *b, mn_str left, mn_s
 /* ---- the vocabulary ---- */
 static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
     const mn_token *t = &tok->vocab.token[id];
-    if (!t->piece.len) return TYPE_UNUSED;
-    if (t->flags & MN_TOKEN_BYTE) return TYPE_BYTE;
-    if ((int32_t)id == tok->unk) return TYPE_UNKNOWN;
-    if (t->flags & MN_TOKEN_SPECIAL) return TYPE_CONTROL;
-    return t->flags & MN_TOKEN_ADDED ? TYPE_USER : TYPE_NORMAL;
+    if (!t->piece.len) return MN_TYPE_UNUSED;
+    if (t->flags & MN_TOKEN_BYTE) return MN_TYPE_BYTE;
+    if ((int32_t)id == tok->unk) return MN_TYPE_UNKNOWN;
+    if (t->flags & MN_TOKEN_SPECIAL) return MN_TYPE_CONTROL;
+    return t->flags & MN_TOKEN_ADDED ? MN_TYPE_USER : MN_TYPE_NORMAL;
 }
 
 /* Users' tokens have spaces, as converters write them and readers look for them in texts that are not normalised. */
@@ -74,12 +73,12 @@ static void put_tokens(export *e, uint32_t n) {
         const bool there = i < e->tok->vocab.n;
         char pad[24];
         snprintf(pad, sizeof pad, "[PAD%u]", i);
-        type[i] = there ? type_of(e->tok, i) : TYPE_UNUSED;
+        type[i] = there ? type_of(e->tok, i) : MN_TYPE_UNUSED;
         piece[i] = there && e->tok->vocab.token[i].piece.len ? e->tok->vocab.token[i].piece
                                                              : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
-        if (type[i] != TYPE_USER || e->tok->model != MN_MODEL_SCORES) continue;
+        if (type[i] != MN_TYPE_USER || e->tok->model != MN_MODEL_SCORES) continue;
         if (e->tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
-            type[i] = TYPE_UNUSED; /* no text has it */
+            type[i] = MN_TYPE_UNUSED; /* no text has it */
         piece[i] = with_spaces(e, piece[i]);
     }
     put_array(e, KEY("tokens"), MN_VALUE_STR, piece, n);
@@ -214,7 +213,7 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
     return st == MN_OUT_OF_MEMORY ? st : MN_OK;
 }
 
-/* ---- the two kinds of GGUF ---- */
+/* ---- the kinds of GGUF ---- */
 /* names: of all pre-tokenisers, those of one row in turn; the first of a row that gives the same ids is written. */
 static mn_status try_pre(export *e, const char *names, bool whole_words, bool *same, mn_error *err) {
     const size_t at = e->n;
@@ -259,7 +258,7 @@ static void put_symbols(export *e) {
     const mn_tokenizer *tok = e->tok;
     bool symbols = tok->model == MN_MODEL_SCORES && tok->normalized.n;
     for (uint32_t i = 0; i < tok->vocab.n && tok->model == MN_MODEL_UNIGRAM && tok->unigram.single; i++)
-        symbols |= type_of(tok, i) == TYPE_USER && !isnan(tok->unigram.log_prob[i]);
+        symbols |= type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
     if (symbols) put_bool(e, "minerva.tokenizer.symbols", true);
 }
 
@@ -317,7 +316,7 @@ static void mark_words(export *e, uint32_t n_tokens) {
     for (uint32_t i = 0; i < n_tokens && marked && !e->failed; i++) {
         const mn_str s = ((const mn_str *)pieces->array)[i];
         const bool goes_on = s.len > mark.len && !memcmp(s.ptr, mark.ptr, (size_t)mark.len);
-        if (((const int64_t *)types->array)[i] != TYPE_NORMAL)
+        if (((const int64_t *)types->array)[i] != MN_TYPE_NORMAL)
             marked[i] = s;
         else if (goes_on)
             marked[i] = (mn_str){s.ptr + mark.len, s.len - mark.len};
@@ -336,7 +335,7 @@ static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *er
     put_ends(e);
     if (tok->suffix.n == 1) put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]); /* spelled so */
     put_bool(e, KEY("add_sep_token"), tok->suffix.n == 1);
-    if (tok->max_word != 100)
+    if (tok->max_word != MN_MAX_WORD)
         put(e, "minerva.tokenizer.max_word", (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
     const size_t at = e->n;
     mn_status st = MN_OK;

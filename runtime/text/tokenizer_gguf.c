@@ -5,7 +5,6 @@
 #include <string.h>
 
 #define KEY(name) "tokenizer.ggml." name
-enum { TYPE_UNDEFINED, TYPE_NORMAL, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
 /* What ends a turn or a text in the models that forgot to say so in their keys. */
 static const char *const end_of_turn[] = {"<|eot_id|>",
@@ -47,16 +46,16 @@ static mn_status get_types(const mn_meta *meta, uint64_t n, const int64_t **type
     *types = array;
     if ((st = same_length(KEY("token_type"), n_types, n, err))) return st;
     for (uint64_t i = 0; i < n; i++)
-        if ((*types)[i] < TYPE_UNDEFINED || (*types)[i] > TYPE_BYTE)
+        if ((*types)[i] < MN_TYPE_UNDEFINED || (*types)[i] > MN_TYPE_BYTE)
             return mn_fail(err, MN_BAD_FILE, KEY("token_type") ": token %llu has %lld, expected 0 to 6",
                            (unsigned long long)i, (long long)(*types)[i]);
     return MN_OK;
 }
 
 static uint32_t flags_of(int64_t type, mn_str piece) {
-    if (type == TYPE_CONTROL || type == TYPE_UNKNOWN) return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
-    if (type == TYPE_USER) return MN_TOKEN_ADDED | (is_end_of_turn(piece) ? MN_TOKEN_SPECIAL : 0u);
-    return type == TYPE_BYTE ? MN_TOKEN_BYTE : 0u;
+    if (type == MN_TYPE_CONTROL || type == MN_TYPE_UNKNOWN) return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    if (type == MN_TYPE_USER) return MN_TOKEN_ADDED | (is_end_of_turn(piece) ? MN_TOKEN_SPECIAL : 0u);
+    return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0u;
 }
 
 static mn_status read_tokens(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
@@ -355,10 +354,10 @@ static mn_status read_log_probs(mn_tokenizer *tok, const mn_meta *meta, mn_error
     if (!st) st = mn_unigram_init(tok, err);
     if (!st) st = get_types(meta, tok->vocab.n, &types, err);
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
-        const bool used = !types || (types[i] != TYPE_UNUSED && types[i] != TYPE_UNDEFINED);
+        const bool used = !types || (types[i] != MN_TYPE_UNUSED && types[i] != MN_TYPE_UNDEFINED);
         if (used && !(tok->vocab.token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)))
             tok->unigram.log_prob[i] =
-                symbols && types && types[i] == TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)tok->vocab.token[i].score;
+                symbols && types && types[i] == MN_TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)tok->vocab.token[i].score;
     }
     return st;
 }
@@ -379,7 +378,6 @@ static mn_status read_t5(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, 
 }
 
 /* ---- bert: pieces that begin a word have U+2581 in front, where BERT's own list marks those that go on one ---- */
-#define BERT_WORD 100       /* characters; GGUF has no key for it */
 #define NONE "\xef\xbf\xbf" /* U+FFFF, a character that no text has: U+2581 in a text begins no word */
 
 static mn_status read_bert_ids(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos, mn_error *err) {
@@ -404,7 +402,7 @@ static mn_status read_bert(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
     bool strip = lower;
     st = mn_meta_bool(meta, KEY("normalizer.strip_accents"), &strip, err);
     if (st && st != MN_END) return st;
-    int64_t max_word = BERT_WORD;
+    int64_t max_word = MN_MAX_WORD;
     st = mn_meta_i64(meta, "minerva.tokenizer.max_word", 0, UINT32_MAX, &max_word, err);
     if (st && st != MN_END) return st;
     tok->model = MN_MODEL_WORDS;

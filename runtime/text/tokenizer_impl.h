@@ -7,6 +7,18 @@
 
 #define MN_BLOCK "\xe2\x96\x81" /* U+2581: a space, as SentencePiece writes it in pieces */
 #define MN_VOCAB_MAX (1 << 24)  /* ids; beyond it the file is damaged */
+#define MN_MAX_WORD 100         /* characters that WordPiece takes apart, unless a file says so */
+
+/* Types of tokens in SentencePiece's files, and in GGUF's, which add the first. */
+enum {
+    MN_TYPE_UNDEFINED,
+    MN_TYPE_NORMAL,
+    MN_TYPE_UNKNOWN,
+    MN_TYPE_CONTROL,
+    MN_TYPE_USER,
+    MN_TYPE_UNUSED,
+    MN_TYPE_BYTE
+};
 
 /* ---- vocabulary: tokenizer_vocab.c ---- */
 #define MN_TOKEN_SPECIAL 1u    /* control or unknown: never comes out of plain text, not shown */

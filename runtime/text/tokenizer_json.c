@@ -72,7 +72,7 @@ static mn_status read_bpe(mn_tokenizer *tok, const cJSON *model, mn_str merges, 
 static mn_status read_words(mn_tokenizer *tok, const cJSON *model, mn_error *err) {
     const char *continuing = mn_json_text(model, "continuing_subword_prefix", "##");
     const cJSON *most = mn_json_item(model, "max_input_chars_per_word");
-    int32_t max_word = 100;
+    int32_t max_word = MN_MAX_WORD;
     if (most && !mn_json_id(most, &max_word))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: model.max_input_chars_per_word: expected a number");
     return mn_words_init(tok, mn_str_of(continuing), (uint32_t)max_word, err);

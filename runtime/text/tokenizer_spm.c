@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 enum { MODEL_UNIGRAM = 1, MODEL_BPE };
 
 /* ---- protocol buffers: https://protobuf.dev/programming-guides/encoding ---- */
@@ -129,15 +128,15 @@ static mn_status read_top(model *m, mn_error *err) {
 }
 
 static uint32_t flags_of(uint64_t type) {
-    if (type == TYPE_UNKNOWN || type == TYPE_CONTROL) return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
-    if (type == TYPE_USER) return MN_TOKEN_ADDED;
-    return type == TYPE_BYTE ? MN_TOKEN_BYTE : 0;
+    if (type == MN_TYPE_UNKNOWN || type == MN_TYPE_CONTROL) return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    if (type == MN_TYPE_USER) return MN_TOKEN_ADDED;
+    return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0;
 }
 
 static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_str bytes, mn_error *err) {
     reader r = reader_of(bytes);
     mn_str piece = {"", 0};
-    uint64_t type = TYPE_NORMAL;
+    uint64_t type = MN_TYPE_NORMAL;
     float score = 0;
     for (field f; next_field(&r, &f);) {
         uint32_t bits = (uint32_t)f.value;
@@ -153,8 +152,8 @@ static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_st
     mn_status st = mn_vocab_set(&tok->vocab, id, piece, flags_of(type), m->name, err);
     if (st) return st;
     tok->vocab.token[id].score = score;
-    if (tok->model == MN_MODEL_UNIGRAM && (type == TYPE_NORMAL || type == TYPE_USER))
-        tok->unigram.log_prob[id] = type == TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)score;
+    if (tok->model == MN_MODEL_UNIGRAM && (type == MN_TYPE_NORMAL || type == MN_TYPE_USER))
+        tok->unigram.log_prob[id] = type == MN_TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)score;
     return MN_OK;
 }
 
