@@ -56,7 +56,6 @@ static void pop(chat *c) {
 
 /* A call that the model made by tokens of its own, for a template that writes them: with its arguments, and what was thought before. */
 static char *call_more(const gen *g) {
-    const char *name = strncmp(g->tool, "functions.", 10) == 0 ? g->tool + 10 : g->tool;
     char *args = strndup(g->text + g->call, g->n_text - g->call),
          *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
     cJSON *more = cJSON_CreateObject(), *calls = cJSON_AddArrayToObject(more, "tool_calls"),
@@ -66,7 +65,7 @@ static char *call_more(const gen *g) {
     if (!ok) cJSON_Delete(call);
     cJSON *function =
         ok && cJSON_AddStringToObject(call, "type", "function") ? cJSON_AddObjectToObject(call, "function") : NULL;
-    ok = function && cJSON_AddStringToObject(function, "name", name) &&
+    ok = function && cJSON_AddStringToObject(function, "name", gen_tool_name(g)) &&
          (read ? cJSON_AddRawToObject(function, "arguments", args)
                : cJSON_AddStringToObject(function, "arguments", args)) &&
          (!g->n_thinking || cJSON_AddStringToObject(more, "thinking", thought));

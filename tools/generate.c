@@ -150,9 +150,13 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
 
 static double rate(double n, double time) { return n > 0 && time > 0 ? n / time : NAN; }
 
+const char *gen_tool_name(const gen *g) {
+    static const char space[] = "functions.";
+    return g->tool + (strncmp(g->tool, space, sizeof space - 1) ? 0 : sizeof space - 1);
+}
+
 /* The call in the form of chat-completion APIs: arguments as text, for the model may have written anything. */
 static void call_json(const gen *g, json_out *j) {
-    const char *name = strncmp(g->tool, "functions.", 10) == 0 ? g->tool + 10 : g->tool;
     json_key(j, "tool_calls");
     json_open(j, '[');
     json_open(j, '{');
@@ -161,7 +165,7 @@ static void call_json(const gen *g, json_out *j) {
     json_key(j, "function");
     json_open(j, '{');
     json_key(j, "name");
-    json_z(j, name);
+    json_z(j, gen_tool_name(g));
     json_key(j, "arguments");
     json_str(j, g->text + g->call, g->n_text - g->call);
     json_close(j);

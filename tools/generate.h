@@ -29,6 +29,7 @@ int gen_begin(app *a, gen *g, const mn_sample_params *sample);
 int gen_run(app *a, gen *g, size_t n, out_file *live);
 /* Begins the stream of a further turn, which follows ids: forgets ids and text of the last one. */
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n);
+const char *gen_tool_name(const gen *g); /* of a call: tool without the "functions." that Harmony puts before it */
 void gen_json(const app *a, const gen *g, json_out *j);
 void gen_free(gen *g);
 #endif

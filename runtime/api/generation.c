@@ -1,20 +1,13 @@
 /* generation.c -- how a model wants to be sampled, and what ends its answers. */
 #include "api/api.h"
+#include "text/json.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
 bool mn_model_side_car(const mn_model *m, const char *name, cJSON **out) {
     const mn_file_set *f = &m->canonical->files;
-    *out = NULL;
-    for (uint32_t i = 0; i < f->n; i++) {
-        if (!mn_str_is(f->files[i].name, name)) continue;
-        char *copy = mn_strndup(f->files[i].map, f->files[i].bytes); /* cJSON wants an end that it can see */
-        if (copy) *out = cJSON_Parse(copy);
-        mn_free(copy);
-        return copy != NULL;
-    }
-    return true;
+    return mn_json_file(f->files, f->n, name, out, NULL) != MN_OUT_OF_MEMORY;
 }
 
 static bool add(mn_model *m, double id) {
