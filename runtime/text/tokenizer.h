@@ -58,8 +58,8 @@ mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_deto
 void mn_detokenizer_free(mn_detokenizer *d); /* NULL is fine */
 
 /* Appends to out the characters that id completes: always whole, valid UTF-8; bytes that can belong to no character
- * become U+FFFD, an unfinished one waits for the next id, and so do tokens that look otherwise at the end. An id that the vocabulary does not name gives nothing; a
- * negative one is MN_INVALID. Memory: out->failed, or MN_OUT_OF_MEMORY. */
+ * become U+FFFD, an unfinished one waits for the next id, and so do tokens that look otherwise at the end. An id that the
+ * vocabulary does not name gives nothing; a negative one is MN_INVALID. Memory: out->failed, or MN_OUT_OF_MEMORY. */
 mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out);
 mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out); /* what still waits becomes U+FFFD; d starts anew */
 
