@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """minerva convert, inspect and perplexity from outside: convert_test.py MINERVA GROUP. Standard library alone; what other readers of
 GGUF say is asked where the Python packages gguf and numpy are."""
-import glob
 import json
 import math
 import os

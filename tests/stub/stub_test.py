@@ -16,7 +16,7 @@ ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 sys.path[:0] = [os.path.join(ROOT, "tests", "cli"), os.path.join(ROOT, "tests", "golden")]
 import cli_test
 import safetensors
-from cli_test import DATA, MODEL, Skipped, equal, has, is_error, minerva, put, run, scratch
+from cli_test import DATA, MODEL, Skipped, equal, has, is_error, minerva, run, scratch
 
 STUBS = os.environ["MINERVA_STUBS"]
 TIMEOUT = 2  # seconds that a probe gets here
