@@ -1,4 +1,4 @@
-/* split.h -- the steps that turn a text into the pieces a BPE model sees: normalisers, which rewrite it, and
+/* split.h -- the steps that turn a text into the pieces that a model sees: normalisers, which rewrite it, and
  * pre-tokenisers, which cut it. Both are lists of the same few primitive steps. */
 #ifndef MN_SPLIT_H
 #define MN_SPLIT_H
@@ -11,7 +11,8 @@ typedef struct {
     size_t len;
 } mn_pattern; /* code: pcre2_code, or NULL for a literal */
 
-/* where: what to call the pattern in messages. MN_UNSUPPORTED for syntax that PCRE2 lacks or reads differently. */
+/* where: what to call the pattern in messages. The expression is Oniguruma's, rewritten for PCRE2
+ * (split_syntax.h); MN_UNSUPPORTED for what has no counterpart there. */
 mn_status mn_pattern_regex(mn_pattern *out, mn_str expression, const char *where, mn_error *err);
 mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err);
 void mn_pattern_free(mn_pattern *p);
