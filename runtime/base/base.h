@@ -112,6 +112,8 @@ mn_status mn_map_file(const char *path, mn_map *out, mn_error *err); /* read-onl
 void mn_unmap(mn_map *map);
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
+/* The one of n mapped files with this base name; NULL = none. */
+const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
 /* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A pipe, terminal or
  * device at path is written to. */
 mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err);

@@ -78,6 +78,12 @@ static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text,
     }
 }
 
+const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name) {
+    for (uint32_t i = 0; i < n; i++)
+        if (mn_str_is(files[i].name, name)) return &files[i];
+    return NULL;
+}
+
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* a pipe is welcome here: it is read to its end */
     if (fd < 0) return fail_errno(err, path, "cannot open");

@@ -9,12 +9,6 @@
 
 /* ---- finding the template ---- */
 
-static const mn_file *file_named(const mn_file *files, uint32_t n, const char *name) {
-    for (uint32_t i = 0; i < n; i++)
-        if (mn_str_is(files[i].name, name)) return &files[i];
-    return NULL;
-}
-
 static mn_status put_source(mn_text *source, mn_str s, mn_error *err) {
     mn_text_put(source, s.ptr, (size_t)s.len);
     return source->failed ? mn_fail_memory(err, s.len) : MN_OK;
@@ -58,7 +52,7 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
         if (status == MN_OK) return put_source(source, text, err);
         if (status != MN_END) return status;
     }
-    const mn_file *file = files && plain ? file_named(files, n_files, "chat_template.jinja") : NULL;
+    const mn_file *file = files && plain ? mn_file_named(files, n_files, "chat_template.jinja") : NULL;
     if (file) return put_source(source, (mn_str){file->map, file->bytes}, err);
     return files ? from_config(files, n_files, name, source, err) : MN_END;
 }

@@ -24,10 +24,8 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
 
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
-    for (uint32_t i = 0; i < n_files; i++)
-        if (mn_str_is(files[i].name, name))
-            return mn_json_parse((mn_str){files[i].map, files[i].bytes}, name, out, err);
-    return MN_OK;
+    const mn_file *file = mn_file_named(files, n_files, name);
+    return file ? mn_json_parse((mn_str){file->map, file->bytes}, name, out, err) : MN_OK;
 }
 
 const cJSON *mn_json_item(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }

@@ -23,12 +23,6 @@ bool mn_ids_put_once(mn_id_list *l, int32_t id) {
 }
 
 /* ---- life ---- */
-static const mn_file *find_file(const mn_file *files, uint32_t n, const char *name) {
-    for (uint32_t i = 0; i < n; i++)
-        if (mn_str_is(files[i].name, name)) return &files[i];
-    return NULL;
-}
-
 static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file *files, uint32_t n_files,
                           mn_error *err) {
     mn_str model = {NULL, 0}, json = {NULL, 0};
@@ -44,10 +38,10 @@ static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file 
         if (!st) st = mn_tokenizer_ids_from_gguf(tok, meta, err);
         return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
     }
-    const mn_file *file = find_file(files, n_files, "tokenizer.json");
+    const mn_file *file = mn_file_named(files, n_files, "tokenizer.json");
     if (file)
         return mn_tokenizer_from_json(tok, (mn_str){file->map, file->bytes}, "tokenizer.json", files, n_files, err);
-    file = find_file(files, n_files, "tokenizer.model");
+    file = mn_file_named(files, n_files, "tokenizer.model");
     if (!file) return MN_END;
     return mn_tokenizer_from_sentencepiece(tok, (mn_str){file->map, file->bytes}, "tokenizer.model", files, n_files,
                                            err);
