@@ -96,12 +96,28 @@ static bool same_reason(const mn_offer *o, uint32_t a, uint32_t b) {
     return o->verdicts[a].pad == o->verdicts[b].pad && o->verdicts[a].reason == o->verdicts[b].reason;
 }
 
+/* Of a refused node with weights of several types the first whose type no accepted node of the op has: it may be why. -1 = none. */
+static int32_t odd_weight(const mn_offer *o, const mn_graph *g, uint32_t i) {
+    char types[MN_TYPES_CAP];
+    mn_node_weight_types(g, i, types, sizeof types);
+    for (uint32_t j = 0; j < g->nodes[i].n_in && strchr(types, ','); j++) {
+        const uint32_t type = weight_type(g, i, j);
+        bool known = !type;
+        for (uint32_t k = 0; k < g->n_nodes && !known; k++)
+            known = g->nodes[k].op == g->nodes[i].op && o->verdicts[k].verdict != MN_VERDICT_NO &&
+                    has_type(g, k, g->nodes[k].n_in, type);
+        if (!known) return g->operands[g->nodes[i].in_off + j];
+    }
+    return -1;
+}
+
 static void append(mn_offer *o, const char *text) { /* as far as the room goes */
     size_t len = strlen(o->reason);
     snprintf(o->reason + len, sizeof o->reason - len, "%s", text);
 }
 
-/* "cannot run EMBED with f32 weights, ROPE with f32 weights: no such op; LINEAR with ...": each reason once. */
+/* "cannot run EMBED with f32 weights, ROPE with f32 weights: no such op; LINEAR with q4_0, f64 weights
+ * (blk.0.attn_q.bias is f64): ...": each reason once. */
 static void refuse_nodes(mn_offer *o, const mn_graph *g) {
     char text[200];
     o->status = MN_UNSUPPORTED;
@@ -114,6 +130,12 @@ static void refuse_nodes(mn_offer *o, const mn_graph *g) {
             if (!is_first_no(o, g, k) || !same_reason(o, k, i)) continue;
             if (k > i || groups++) append(o, k > i ? ", " : "; ");
             mn_offer_node_kind(g, k, text, sizeof text);
+            append(o, text);
+            const int32_t odd = odd_weight(o, g, k);
+            if (odd < 0) continue;
+            const mn_tensor *t = &g->tensors[odd];
+            snprintf(text, sizeof text, " (%.*s is %s)", MN_STR_ARG(t->name), mn_dtype_name(t->dtype.id));
+            text[mn_utf8_complete(text, strlen(text))] = 0;
             append(o, text);
         }
         mn_offer_node_reason(o, i, text, sizeof text);

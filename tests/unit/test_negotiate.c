@@ -498,7 +498,7 @@ static void test_old_contract(void **state) {
     mn_placement_free(&p);
 }
 
-/* Of a node's weights any may be why it is refused: all their types are named, and its like are those with the same types. */
+/* Of a node's weights any may be why it is refused: all their types are named, and the tensor of a type that its like do not have. */
 static void test_types_of_all_weights(void **state) {
     (void)state;
     INSTALL(CPU, {"vendor", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "v", NO_F64, 0});
@@ -507,7 +507,7 @@ static void test_types_of_all_weights(void **state) {
         if (nodes[i].op == MN_OP_LINEAR) bias[n++] = &operands[nodes[i].in_off + MN_LINEAR_WEIGHT + 1];
     *bias[0] = *bias[1] = f64_bias;
     mn_placement p = negotiate("auto");
-    assert_string_equal(offer_of(&p, "vendor")->reason, "cannot run LINEAR with f32, f64 weights");
+    assert_string_equal(offer_of(&p, "vendor")->reason, "cannot run LINEAR with f32, f64 weights (t is f64)");
     assert_int_equal(offer_of(&p, "vendor")->n_can, n_nodes - 2);
     mn_placement_free(&p);
     *bias[0] = *bias[1] = -1;
