@@ -112,8 +112,8 @@ void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n) {
 bool mn_channels_shows(const mn_channels *c, int32_t id) {
     static const char *const parts[] = {"tool_call",
                                         "TOOL_CALL",
-                                        "tool\xe2\x96\x81"
-                                        "call",
+                                        ("tool\xe2\x96\x81"
+                                         "call"),
                                         "python_tag",
                                         "_ACTION|>",
                                         "[ARGS]",
