@@ -2,6 +2,18 @@
 #include "gguf.h"
 #include <string.h>
 
+/* Then the path named a folder of another format: a GGUF file in it, which may be of any type, or of another model, is named by
+ * itself where it is meant. */
+static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride) {
+    bool config = false, weights = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_str name = mn_file_at(files, i, stride)->name;
+        config |= mn_str_eq(name, mn_str_of("config.json"));
+        weights |= mn_str_begins(name, "model") && mn_str_ends(name, ".safetensors");
+    }
+    return config && weights;
+}
+
 static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
     (void)host;
     for (uint32_t i = 0; i < n && g->confidence < 100; i++) {
@@ -11,6 +23,8 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
         else if (gguf_is_ours(f))
             g->confidence = 60, strcpy(g->why, "a file is named .gguf, but does not begin with GGUF");
     }
+    if (g->confidence && beside_checkpoint(files, n, stride))
+        g->confidence = 50, strcpy(g->why, "a GGUF file beside config.json and model*.safetensors");
     return MN_OK;
 }
 

@@ -534,6 +534,24 @@ static void arguments(void **state) {
     assert_true(g.confidence > 0 && g.confidence < 100);
     gguf.loader->close(NULL);
     test_clear(&f);
+
+    /* in the folder of a checkpoint the checkpoint is meant, which its loader claims with 90 */
+    static const struct {
+        const char *others[2];
+        bool yields;
+    } folders[] = {{{"config.json", "tokenizer.json"}, false},
+                   {{"config.json", "adapter_model.safetensors"}, false},
+                   {{"other.safetensors", "model.safetensors"}, false},
+                   {{"config.json", "model-00001-of-00002.safetensors"}, true}};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        test_add_text(&f, "x.gguf", "GGUF");
+        test_add_text(&f, folders[i].others[0], "{}");
+        test_add_text(&f, folders[i].others[1], "{}");
+        g = (mn_guess){.size = sizeof g};
+        assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, f.n, sizeof(mn_file), &g), MN_OK);
+        assert_true(folders[i].yields ? g.confidence > 0 && g.confidence < 90 : g.confidence == 100);
+        test_clear(&f);
+    }
 }
 
 static int load(void **state) {
