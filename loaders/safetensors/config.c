@@ -184,6 +184,17 @@ static int64_t by_matrix(const config_reader *c, const char *ending, int64_t uni
     return fallback;
 }
 
+/* As many as the embedding has rows: Transformers makes its table by the key, and loads no other. */
+static void read_vocab(config_reader *c) {
+    if (!json_get(c->root, "vocab_size")) return;
+    const int64_t n = put_size(c, "vocab_size", "vocab_size", 1 << 26);
+    const int64_t rows = by_matrix(c, "embed_tokens.weight", 1, by_matrix(c, "wte.weight", 1, n));
+    if (!c->status && n != rows)
+        c->status =
+            mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
+                    MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
+}
+
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
     int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
     if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
@@ -223,7 +234,7 @@ static void read_sizes(config_reader *c) {
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
     config_put_int(c, "feed_forward_length", "", ff,
                    config_int(c, c->root, "", ff, 1, 1 << 26, k->n_ff ? &four : NULL));
-    if (json_get(c->root, "vocab_size")) put_size(c, "vocab_size", "vocab_size", 1 << 26);
+    read_vocab(c);
     read_heads(c, k);
     config_put_float(c, c->family->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", "",
                      eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));

@@ -47,9 +47,10 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
 }
 
 static mn_status read_heads(const mn_hp_reader *r, mn_hparams *h) {
-    mn_status st = mn_hp_need_int(r, "attention.head_count", 1, 65536, &h->n_head);
+    mn_status st = mn_hp_same_int(r, "attention.head_count", h->n_layer, 65536, &h->n_head);
+    if (!st) st = mn_hp_need(r, "attention.head_count", h->n_head);
     h->n_head_kv = h->n_head;
-    if (!st) st = mn_hp_int(r, "attention.head_count_kv", 1, 65536, &h->n_head_kv);
+    if (!st) st = mn_hp_same_int(r, "attention.head_count_kv", h->n_layer, 65536, &h->n_head_kv);
     if (!st) st = mn_hp_int(r, "attention.key_length", 1, 65536, &h->head_dim_k);
     if (st) return st;
     if (h->n_head % h->n_head_kv)
@@ -74,7 +75,8 @@ static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
     if (!st) st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
     if (!st) st = mn_hp_int(r, "expert_feed_forward_length", 1, BIG, &h->n_ff_expert);
     h->n_ff = h->n_ff_expert; /* a model of experts alone may leave it out */
-    if (!st) st = (h->n_ff ? mn_hp_int : mn_hp_need_int)(r, "feed_forward_length", 1, BIG, &h->n_ff);
+    if (!st) st = mn_hp_same_int(r, "feed_forward_length", h->n_layer, BIG, &h->n_ff);
+    if (!st) st = mn_hp_need(r, "feed_forward_length", h->n_ff);
     if (!h->n_ff_expert) h->n_ff_expert = h->n_ff;
     if (!st) st = mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
     return st ? st : read_heads(r, h);
@@ -141,7 +143,19 @@ static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
     return st == MN_END ? MN_OK : st;
 }
 
-static mn_status read_tables(const mn_canonical *m, mn_hparams *h, mn_error *err) {
+/* {arch}.vocab_size: a table may have more rows, as padding, never fewer. */
+static mn_status check_vocab(const mn_hp_reader *r, const mn_hparams *h) {
+    int64_t n = h->n_vocab;
+    mn_status st = mn_hp_int(r, "vocab_size", 1, INT32_MAX, &n);
+    if (!st && n > h->n_vocab)
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: key %s.vocab_size is %lld; token_embd.weight has %lld rows", r->m->path,
+                     r->arch, (long long)n, (long long)h->n_vocab);
+    return st;
+}
+
+static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
+    const mn_canonical *m = r->m;
+    mn_error *err = r->err;
     const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight"),
                                 *pos = mn_canonical_tensor(m, "position_embd.weight");
     if (pos) h->n_pos = pos->info.dim[0];
@@ -152,7 +166,7 @@ static mn_status read_tables(const mn_canonical *m, mn_hparams *h, mn_error *err
         return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path, (long long)h->n_vocab);
     bool tied = false, told = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &tied, NULL) == MN_OK;
     h->tied = told ? tied : !mn_canonical_tensor(m, "output.weight");
-    return MN_OK;
+    return check_vocab(r, h);
 }
 
 mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err) {
@@ -177,7 +191,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     uint8_t none[MN_MAX_LAYER / 8] = {0};
     if (!st) st = mn_hp_layers(&r, "rope.no_rope_layers", h.n_layer, none, &told);
     if (told) memcpy(h.no_rope, none, sizeof none);
-    if (!st) st = read_tables(m, &h, err);
+    if (!st) st = read_tables(&r, &h);
     if (!st) *out = h;
     return st;
 }

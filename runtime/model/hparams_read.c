@@ -19,6 +19,27 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     return named(r, mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err));
 }
 
+mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi, int64_t *out) {
+    char full[KEY];
+    full_key(r, key, full);
+    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
+    if (!e || e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT)) return mn_hp_int(r, key, 1, hi, out);
+    const int64_t *v = e->value.array;
+    uint64_t same = 0;
+    while (same < e->value.n && v[same] == v[0]) same++;
+    if (same != e->value.n || same != (uint64_t)n_layer || v[0] < 1 || v[0] > hi)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: key %.*s is an array of %llu, expected one integer from 1 to %lld, or %lld times the same",
+                       r->m->path, MN_STR_ARG(e->native.len ? e->native : e->key), (unsigned long long)e->value.n,
+                       (long long)hi, (long long)n_layer);
+    *out = v[0];
+    return MN_OK;
+}
+
+mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value) {
+    return value ? MN_OK : mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.%s", r->m->path, r->arch, key);
+}
+
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out) {
     char full[KEY];
     full_key(r, key, full);

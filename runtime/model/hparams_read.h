@@ -13,6 +13,9 @@ typedef struct {
 mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out);
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
                          int64_t *out); /* absent: an error */
+/* From 1 to hi; also an array with the same integer for each layer. */
+mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi, int64_t *out);
+mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value); /* 0, as before it was read: an error */
 mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double hi, double *out);
 mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out);
 /* One of n words; key is written out in full. */

@@ -313,6 +313,13 @@ def newer_gemma3(f, tensors):
     return tensors
 
 
+def per_layer(f, tensors):
+    """As programs write them that have models with layers of different sizes."""
+    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+        f.keys[key] = (U32, [f.keys[key][1]] * f.c["num_hidden_layers"])
+    return tensors
+
+
 def without(*keys):
     def change(f, tensors):
         for key in keys:
@@ -339,7 +346,7 @@ EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd",
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),
             ("gemma", output_too, {}), ("phi3", attn_factor, {}), ("gemma3", newer_gemma3, {}),
             ("gpt-oss", without("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), {}), ("qwen3-moe", gating, {}), ("mixtral", gating, {}),
-            ("qwen3-moe", without("feed_forward_length"), {}),
+            ("qwen3-moe", without("feed_forward_length"), {}), ("llama-wide", per_layer, {}), ("gemma3", per_layer, {}),
             ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8})]
 
 

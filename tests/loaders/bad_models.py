@@ -106,6 +106,10 @@ def u32(v):
     return (4, struct.pack("<I", v))
 
 
+def u32s(v):
+    return (9, struct.pack("<IQ%dI" % len(v), 4, len(v), *v))
+
+
 def f32(v):
     return (6, struct.pack("<f", v))
 
@@ -155,6 +159,8 @@ def cases(tmp):
     c(tmp, "eps-text", "rms_norm_eps", "small", ["rms_norm_eps"])
     c(tmp, "unknown-arch", "model_type", "hyena", ["hyena", "llama"])
     c(tmp, "rope-unknown", "rope_parameters", {"rope_type": "spiral", "rope_theta": 1e4}, ["spiral"])
+    for wrong in (1, 159, 161, 128256):
+        c(tmp, "vocab-%d" % wrong, "vocab_size", wrong, ["config.json", "vocab_size", "is %d" % wrong, "160"])
     c(tmp, "head-dim", "head_dim", 7, ["7"])
     check("no-config", folder(tmp, "no-config", drop=("config.json",)), ["config.json"])
     check("no-weights", folder(tmp, "no-weights", drop=("*.safetensors",)), ["no-weights"])
@@ -186,6 +192,11 @@ def cases(tmp):
     g(tmp, "g-heads-zero", ["llama.attention.head_count", "0"], {"llama.attention.head_count": u32(0)})
     g(tmp, "g-heads-kv", ["head_count_kv", "3"], {"llama.attention.head_count_kv": u32(3)})
     g(tmp, "g-layers", ["llama.block_count", "4294967295"], {"llama.block_count": u32(2**32 - 1)})
+    g(tmp, "g-vocab", ["llama.vocab_size", "2049", "2048 rows"], {"llama.vocab_size": u32(2049)})
+    g(tmp, "g-vocab-zero", ["llama.vocab_size", "0"], {"llama.vocab_size": u32(0)})
+    g(tmp, "g-vocab-padded", [], {"llama.vocab_size": u32(2047)}, code=0)
+    for layers in ([4] * 5 + [2], [4] * 5, [0] * 6):
+        g(tmp, "g-heads-array", ["llama.attention.head_count", "6 times"], {"llama.attention.head_count": u32s(layers)})
     g(tmp, "g-eps", ["layer_norm_rms_epsilon"], {"llama.attention.layer_norm_rms_epsilon": f32(float("nan"))})
     g(tmp, "g-theta", ["rope.freq_base"], {"llama.rope.freq_base": f32(-1)})
     g(tmp, "g-rot", ["rope.dimension_count", "63"], {"llama.rope.dimension_count": u32(63)})
