@@ -72,7 +72,8 @@ typedef struct {
 #define SAMPLING_ROWS 9
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
-/* NAN fields become what the model's file recommends, else temp 0.7 and top_p 0.95; an unset seed is drawn and said. */
+/* NAN fields, and top_k and last_n below 0, become what the model's file recommends, else what the flags' help says; an unset seed
+ * is drawn and said. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
 
 /* Subcommands: argv[0] is the subcommand's name; the exit code. */

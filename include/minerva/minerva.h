@@ -168,14 +168,15 @@ typedef struct {
     float temp;                     /* <= 0: the arg max */
     int32_t top_k;                  /* 0 = off; see docs/ops.md, SAMPLE, for the order of filters */
     float top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-    int32_t penalty_last_n;
+    int32_t penalty_last_n;         /* how far back the penalties look; < 0: over all tokens */
     int32_t ignore_stop;            /* 1: end tokens do not end it */
     uint32_t n_stop;                /* further stop ids, at most MN_MAX_STOP with the model's own */
     const int32_t *stop;
 } mn_sample_params;
 
 /* How the model's makers say it should be sampled (generation_config.json, general.sampling.*), else temp 0.7, top_p 0.95, top_k off;
- * everything else 0. *out is filled up to its size. */
+ * everything else 0; a repetition penalty counts over all tokens (penalty_last_n -1) unless they say otherwise.
+ * *out is filled up to its size. */
 MN_API void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
 
 /* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the prompt does not fit

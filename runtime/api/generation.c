@@ -61,6 +61,13 @@ static void read_defaults(mn_model *m, const cJSON *generation) {
     m->defaults.temp = (float)clamp(recommended(m, generation, "temperature", "general.sampling.temp", 0.7), 0, 100);
     m->defaults.top_p = (float)clamp(recommended(m, generation, "top_p", "general.sampling.top_p", 0.95), 0, 1);
     m->defaults.top_k = (int32_t)clamp(recommended(m, generation, "top_k", "general.sampling.top_k", 0), 0, INT32_MAX);
+    m->defaults.min_p = (float)clamp(recommended(m, generation, "min_p", "general.sampling.min_p", 0), 0, 1);
+    const double penalty = recommended(m, generation, "repetition_penalty", "general.sampling.penalty_repeat", 0);
+    if (!(penalty > 0) || penalty == 1) return;
+    m->defaults.repeat_penalty = (float)clamp(penalty, 0.01, 100);
+    m->defaults.penalty_last_n = /* Transformers knows no other than all */
+        (int32_t)clamp(recommended(m, generation, "penalty_last_n", "general.sampling.penalty_last_n", -1), -1,
+                       INT32_MAX);
 }
 
 void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {

@@ -230,6 +230,36 @@ def test_keys_sampling():
             equal({k[17:]: v for k, v in keys_of(path).items() if k.startswith("general.sampling.")}, want)
 
 
+def test_keys_sampling_of_the_makers():
+    """From generation_config.json and from the keys of a GGUF file alike; flags are stronger."""
+    with scratch() as folder:
+        plain, path, gguf = variant(folder, "llama", "plain"), variant(folder, "llama", "m"), os.path.join(folder, "m.gguf")
+
+        def ids(model, *flags):
+            return minerva("run", "-m", model, "--prompt-ids", "5,6,7,5,6,7", "-n", "90", "--ignore-eos", "-s", "3", "--json", *flags).json()["ids"]
+
+        def makers_say(**said):
+            with open(os.path.join(path, "generation_config.json"), "w") as f:
+                json.dump(said, f)
+            minerva("convert", path, "-o", gguf, "--force")
+            return path, gguf
+
+        greedy, penalised = ids(plain, "--temp", "0"), ids(plain, "--temp", "0", "--repeat-penalty", "1.8", "--repeat-last-n", "500")
+        near = ids(plain, "--temp", "0", "--repeat-penalty", "1.8")
+        assert len({tuple(i) for i in (greedy, penalised, near)}) == 3, "the fixture tells nothing"
+        for model in makers_say(min_p=1.0, temperature=5.0):
+            equal(ids(model), greedy)
+            equal(ids(model, "--min-p", "0"), ids(plain, "--temp", "5"))
+        for model in makers_say(repetition_penalty=1.8):  # over all tokens, as the library that the file is for
+            equal(ids(model, "--temp", "0"), penalised)
+            equal(ids(model, "--temp", "0", "--repeat-last-n", "64"), near)
+            equal(ids(model, "--temp", "0", "--repeat-penalty", "1.8"), near)
+            equal(ids(model, "--temp", "0", "--repeat-penalty", "1"), greedy)
+        for wrong in (1, 0, -2, "much", None):
+            for model in makers_say(repetition_penalty=wrong):
+                equal(ids(model, "--temp", "0"), greedy)
+
+
 def test_keys_rope():
     """Files of others name the scaling in several ways."""
     ids, both = fixture_ids("llama"), lambda *a: [struct.pack("<Q", len(k)) + k for k in a]
