@@ -51,6 +51,8 @@ typedef enum {
 typedef struct mn_charsmap mn_charsmap; /* immutable */
 /* graphemes: as tokenizer.json's "Precompiled" uses the table, else as SentencePiece does. MN_BAD_FILE if damaged. */
 mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_charsmap **out, mn_error *err);
+/* Texts that stay as they are, the longest of those that begin at a character; once; not for graphemes. Copied. */
+mn_status mn_charsmap_keep(mn_charsmap *m, const mn_str *symbol, size_t n, mn_error *err);
 void mn_charsmap_blob(const mn_charsmap *m, mn_text *out); /* appends what it was made of */
 bool mn_charsmap_graphemes(const mn_charsmap *m);
 void mn_charsmap_free(mn_charsmap *m);                                             /* NULL is fine */

@@ -3,6 +3,7 @@
  * units, then the results, each ended by a NUL; a leaf holds the offset of its result. A unit is
  *   bits 0..7 label, 8 "has a leaf", 10..30 offset (bit 9: shifted by 8 more); of a leaf, bits 0..30 are the value. */
 #include "text/split.h"
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -12,6 +13,10 @@ struct mn_charsmap {
     char *text;
     bool graphemes;
     bool kept[128]; /* this ASCII character, before another one, stays as it is */
+    mn_str *symbol; /* [n_symbol] texts that stay as they are, sorted; in symbols */
+    size_t n_symbol;
+    mn_text symbols;
+    bool begins[256]; /* a symbol does, with this byte */
 };
 
 static void find_kept(mn_charsmap *m);
@@ -24,6 +29,8 @@ void mn_charsmap_free(mn_charsmap *m) {
     if (!m) return;
     mn_free(m->unit);
     mn_free(m->text);
+    mn_free(m->symbol);
+    mn_text_free(&m->symbols);
     mn_free(m);
 }
 
@@ -77,6 +84,54 @@ static size_t find_match(const mn_charsmap *m, const char *s, size_t n, bool sho
         if (shortest) break;
     }
     return length;
+}
+
+/* ---- symbols ---- */
+static int by_bytes(const void *a, const void *b) {
+    const mn_str *x = a, *y = b;
+    int order = memcmp(x->ptr, y->ptr, (size_t)MN_MIN(x->len, y->len));
+    return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+mn_status mn_charsmap_keep(mn_charsmap *m, const mn_str *symbol, size_t n, mn_error *err) {
+    m->symbol = mn_alloc(n, sizeof *m->symbol);
+    for (size_t i = 0; i < n; i++) mn_text_put(&m->symbols, symbol[i].ptr, (size_t)symbol[i].len);
+    if (!m->symbol || m->symbols.failed) return mn_fail_memory(err, n * sizeof *m->symbol);
+    const char *at = m->symbols.ptr;
+    for (size_t i = 0; i < n; at += symbol[i++].len) {
+        if (!symbol[i].len) continue;
+        m->symbol[m->n_symbol++] = (mn_str){at, symbol[i].len};
+        m->begins[(uint8_t)*at] = true;
+        if ((uint8_t)*at < 128) m->kept[(uint8_t)*at] = false;
+    }
+    qsort(m->symbol, m->n_symbol, sizeof *m->symbol, by_bytes);
+    return MN_OK;
+}
+
+/* The first of symbol[lo..hi), which share depth bytes, whose next byte is at least b. */
+static size_t first_from(const mn_charsmap *m, size_t lo, size_t hi, size_t depth, int b) {
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        const mn_str t = m->symbol[mid];
+        if (t.len <= depth || (uint8_t)t.ptr[depth] < b)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Bytes of the longest symbol that s[0..n) begins with, 0 = none. */
+static size_t symbol_at(const mn_charsmap *m, const char *s, size_t n) {
+    size_t lo = 0, hi = m->n_symbol, longest = 0;
+    if (!n || !m->begins[(uint8_t)*s]) return 0;
+    for (size_t depth = 0; depth < n; depth++) {
+        lo = first_from(m, lo, hi, depth, (uint8_t)s[depth]);
+        hi = first_from(m, lo, hi, depth, (uint8_t)s[depth] + 1);
+        if (lo == hi) break;
+        if (m->symbol[lo].len == depth + 1) longest = depth + 1;
+    }
+    return longest;
 }
 
 /* No text of the table begins with it and an ASCII character. */
@@ -150,6 +205,10 @@ void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n
     mn_str result;
     for (size_t i = 0, len; i < n; i += len) {
         if ((len = put_kept(m, out, s + i, n - i)) > 0) continue;
+        if ((len = symbol_at(m, s + i, n - i)) > 0) {
+            mn_text_put(out, s + i, len);
+            continue;
+        }
         len = find_match(m, s + i, n - i, false, &result);
         if (len)
             mn_text_put(out, result.ptr, (size_t)result.len);

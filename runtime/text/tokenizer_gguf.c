@@ -307,6 +307,7 @@ static mn_status read_spaces(const mn_meta *meta, mn_sentencepiece *how, mn_text
         if (st && st != MN_END) return st;
     }
     mn_status st = read_charsmap(meta, blob, err);
+    how->symbols = has_symbols(meta);
     how->charsmap = (mn_str){blob->ptr, blob->len};
     return st;
 }
@@ -356,8 +357,9 @@ static mn_status read_log_probs(mn_tokenizer *tok, const mn_meta *meta, mn_error
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
         const bool used = !types || (types[i] != MN_TYPE_UNUSED && types[i] != MN_TYPE_UNDEFINED);
         if (used && !(tok->vocab.token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE)))
-            tok->unigram.log_prob[i] =
-                symbols && types && types[i] == MN_TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)tok->vocab.token[i].score;
+            tok->unigram.log_prob[i] = symbols && types && types[i] == MN_TYPE_USER
+                                           ? mn_symbol_log_prob(tok->vocab.token[i].piece.len)
+                                           : (double)tok->vocab.token[i].score;
     }
     return st;
 }

@@ -126,7 +126,8 @@ bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_
                    mn_added_match *out);
 
 /* ---- Unigram: tokenizer_unigram.c ---- */
-#define MN_SYMBOL_LOG_PROB (-0.1) /* of a user's symbol: it beats all others */
+/* Of a user's symbol of n bytes, by SentencePiece 0.2.3: it beats all that is not one, and a longer one beats several. */
+static inline double mn_symbol_log_prob(uint64_t n) { return (double)((float)n * 0.1f - 0.1f); }
 typedef struct {
     double *log_prob; /* [n_vocab]; NAN: no piece that text may become */
     int32_t *sorted;  /* ids of those pieces, by spelling */
@@ -271,10 +272,11 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
                                  uint32_t n_files, mn_error *err);
 /* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends;
- * graphemes: as for mn_charsmap_create. */
+ * graphemes: as for mn_charsmap_create; symbols: added tokens of the vocabulary that are not special are the user's, and the charsmap
+ * leaves them alone. */
 typedef struct {
     mn_str charsmap;
-    bool graphemes, dummy_prefix, squeeze, escape;
+    bool graphemes, symbols, dummy_prefix, squeeze, escape;
 } mn_sentencepiece;
 mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where, mn_error *err);
 /* Cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */

@@ -153,7 +153,7 @@ static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_st
     if (st) return st;
     tok->vocab.token[id].score = score;
     if (tok->model == MN_MODEL_UNIGRAM && (type == MN_TYPE_NORMAL || type == MN_TYPE_USER))
-        tok->unigram.log_prob[id] = type == MN_TYPE_USER ? MN_SYMBOL_LOG_PROB : (double)score;
+        tok->unigram.log_prob[id] = type == MN_TYPE_USER ? mn_symbol_log_prob(piece.len) : (double)score;
     return MN_OK;
 }
 
@@ -245,7 +245,19 @@ static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
     return st ? st : mn_added_index(&tok->normalized, "user-defined symbols", err);
 }
 
-/* ---- white space ---- */
+/* ---- characters and white space ---- */
+static mn_status keep_symbols(const mn_tokenizer *tok, mn_charsmap *m, mn_error *err) {
+    size_t n = 0;
+    mn_str *symbol = mn_alloc(tok->vocab.n + 1u, sizeof *symbol);
+    if (!symbol) return mn_fail_memory(err, tok->vocab.n * sizeof *symbol);
+    for (uint32_t i = 0; i < tok->vocab.n; i++)
+        if ((tok->vocab.token[i].flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL)) == MN_TOKEN_ADDED)
+            symbol[n++] = tok->vocab.token[i].piece;
+    mn_status st = n ? mn_charsmap_keep(m, symbol, n, err) : MN_OK;
+    mn_free(symbol);
+    return st;
+}
+
 mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where, mn_error *err) {
     const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
     mn_steps *s = &tok->normalizer;
@@ -254,8 +266,10 @@ mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how,
         mn_step *step = mn_steps_add(s, MN_STEP_CHARSMAP);
         st = step ? mn_charsmap_create(how->charsmap, how->graphemes, where, &step->charsmap, err)
                   : mn_fail_memory(err, sizeof *step);
+        if (!st && how->symbols && !how->graphemes) st = keep_symbols(tok, step->charsmap, err);
     }
-    if (!st && how->squeeze) st = mn_steps_add_rewrite(s, "\\A +| +\\z", "", false, where, err);
+    if (!st && how->squeeze) /* at the end also what looks like an escaped one */
+        st = mn_steps_add_rewrite(s, how->escape ? "\\A +|[ \\x{2581}]+\\z" : "\\A +| +\\z", "", false, where, err);
     if (!st && how->squeeze) st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
     if (!st && how->dummy_prefix) st = mn_steps_add_prepend(s, blank, false, false, err);
     if (!st && how->escape) st = mn_steps_add_replace(s, blank, block, err);
@@ -303,7 +317,7 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const
                .bos = 1,
                .eos = 2,
                .pad = -1,
-               .how = {.dummy_prefix = true, .squeeze = true, .escape = true}};
+               .how = {.symbols = true, .dummy_prefix = true, .squeeze = true, .escape = true}};
     extra_tokens x = {0};
     mn_status st = read_top(&m, err);
     if (!st) st = mn_json_file(files, n_files, "tokenizer_config.json", &x.config, err);

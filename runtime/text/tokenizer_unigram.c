@@ -43,7 +43,7 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
         if (t->piece.len && !(t->flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE)))
             u->sorted[u->n++] = (int32_t)i;
     }
-    u->unknown = least - UNKNOWN_PENALTY;
+    u->unknown = u->single ? (double)(float)(least - UNKNOWN_PENALTY) : least - UNKNOWN_PENALTY;
     qsort_r(u->sorted, u->n, sizeof *u->sorted, by_spelling, &tok->vocab);
     for (size_t i = u->n; i-- > 0;) u->first[(uint8_t)tok->vocab.token[u->sorted[i]].piece.ptr[0]] = (uint32_t)i;
     u->first[256] = (uint32_t)u->n;

@@ -23,6 +23,9 @@ ALL = (TEXT + " ".join(TEXT.split()[::-1]) + "\n") * 3
 TEXTS = ["", " ", "  ", "\n", " \n ", "Hello world", " Hello  world ", "It's 1234567 tokens, DON'T!", "a\n\n\nb\t\tc \n d", "x = y+10;  // no",
          "Grüße, naïve café ÅNGSTRÖM", "e\u0301 ﬁ ½ ＡＢＣ１２ ｶﾞ Ⅳ ㎏ \u00a0x\u3000y", "日本語の漢字 中文 한국어", "Привет שלום नमस्ते สวัสดี", "🙂👍🏽👨‍👩‍👧!",
          "<s>a</s> <mask> x<mask>y  <mask>  z", "[X] [X]a a[X]b WORD word sword WORDS", "ǅ İ ß Σς K ſ", "\x01\x7f\u200b\ufeffz\u0085q\u2028r", "▁a ▁▁b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "...!!!???", "1 12 123 1234 12345 ١٢٣ ²³", TEXT]
+# Symbols that the characters' rules would change, that overlap, and ties between them; white space written out at the end.
+SYMBOL_TEXTS = ["a\tb\t\tc \t d", "①②① x①", "ﬁx ﬁ ﬁxﬁ xﬁx", "<ＡＢ> <AB> Ｃ<ＡＢ>Ｄ", "aabab abaab aaab aabaabab babab", "It's ▁ what▁", "▁", "tokens ▁▁ ▁", "\t", "①", "ﬁ", "...............\t...............",
+                "IT'S① IT'S IT'SIT'SIT'SIT'S\tIT'SIT'SIT'S", "\x01①\x01aab\x01 ......................... aaaaaaaaaaaaaaaaaaaaaaaaa"]
 ADDED = [AddedToken("<mask>", lstrip=True, special=True), AddedToken("[X]", rstrip=True, special=True), AddedToken("WORD", single_word=True, normalized=True), AddedToken("two words", normalized=False)]
 
 
@@ -134,6 +137,7 @@ def sentencepieces():
         "spm-unigram": train_spm(model_type="unigram", vocab_size=400, **rules("nmt_nfkc"), user_defined_symbols=["<sep>", "▁two▁words"]),
         "spm-bpe": train_spm(model_type="bpe", vocab_size=800, byte_fallback=True, split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=0.98, user_defined_symbols=["<sep>", "    "]),
         "spm-plain": train_spm(model_type="bpe", vocab_size=300, add_dummy_prefix=False, character_coverage=0.98, **rules("nfkc_cf")),
+        "spm-symbols": train_spm(model_type="unigram", vocab_size=600, byte_fallback=True, **rules("nmt_nfkc"), user_defined_symbols=["\t", "①", "ﬁx", "<ＡＢ>", "aab", "aa", "abab"]),
     }
 
 
@@ -169,14 +173,14 @@ def main(out):
     cases = []
     for name in names:
         tok = Original(os.path.join(out, name))
-        texts = [dict(text=t, special=s, ids=(ids := tok.encode(t, s)), decoded=tok.decode(ids)) for t in TEXTS for s in ((0,) if tok.spm else (0, 1)) if s == 0 or len(t) < 20]
+        texts = [dict(text=t, special=s, ids=(ids := tok.encode(t, s)), decoded=tok.decode(ids)) for t in TEXTS + SYMBOL_TEXTS * (name == "spm-symbols.model") for s in ((0,) if tok.spm else (0, 1)) if s == 0 or len(t) < 20]
         cases.append({"file": name, "texts": texts})
     with open(os.path.join(out, "cases.json"), "w", encoding="utf-8") as f:
         f.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False, separators=(",", ":")) for c in cases) + "\n]\n")
 
 
 def random_text(r):
-    parts = TEXT.split(" ") + list(TEXT) + ["\0", "<mask>", "[X]", "WORD", "two words", "  ", "\n", "<sep>", "    "]
+    parts = TEXT.split(" ") + list(TEXT) + ["\0", "<mask>", "[X]", "WORD", "two words", "  ", "\n", "<sep>", "    ", "▁", "①", "ﬁx", "<ＡＢ>", "aab", "abab"]
     pieces = []
     for _ in range(r.randrange(12)):
         k = r.randrange(8)
