@@ -29,6 +29,20 @@ static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text,
     return status;
 }
 
+/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no float holds. */
+static void spell_infinity(char *s) {
+    static const char word[] = "Infinity", number[] = "1e999   ";
+    if (!strstr(s, word)) return;
+    for (bool quoted = false; *s; s++) {
+        if (*s == '"')
+            quoted = !quoted;
+        else if (quoted && *s == '\\' && s[1])
+            s++;
+        else if (!quoted && !strncmp(s, word, sizeof word - 1))
+            memcpy(s, number, sizeof number - 1);
+    }
+}
+
 /* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
 mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n, cJSON **out, mn_error *err) {
     const char *text = (const char *)f->map + offset;
@@ -41,6 +55,7 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
     if (!copy) return mn_fail_memory(err);
     memcpy(copy, text, (size_t)n);
     copy[n] = 0;
+    spell_infinity(copy);
     mn_status status = parse_text(f, offset, copy, n, out, err);
     host->release(host->self, copy);
     return status;

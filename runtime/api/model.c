@@ -53,6 +53,26 @@ static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
     return st;
 }
 
+/* A count of layers that is too low gives answers, but not the model's. */
+static void warn_of_spare_layers(const mn_model *m) {
+    char key[96];
+    int64_t n_layer = 0, layer = -1;
+    snprintf(key, sizeof key, "%s.block_count", m->arch);
+    if (mn_meta_i64(&m->canonical->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK) return;
+    for (size_t i = 0; i < m->canonical->n_tensors; i++) {
+        const mn_str name = m->canonical->tensors[i].info.name;
+        if (name.len < 5 || memcmp(name.ptr, "blk.", 4)) continue;
+        const char *dot = memchr(name.ptr + 4, '.', name.len - 4);
+        if (!dot || !mn_parse_i64((mn_str){name.ptr + 4, (uint64_t)(dot - name.ptr) - 4}, &layer) || layer < n_layer)
+            continue;
+        const mn_str told = mn_meta_find(&m->canonical->meta, key)->native;
+        mn_log(MN_LOG_WARN, "%s: tensor %.*s belongs to a layer that is not used: %.*s is %lld", m->canonical->path,
+               MN_STR_ARG(m->canonical->tensors[i].info.native), (int)(told.len ? told.len : strlen(key)),
+               told.len ? told.ptr : key, (long long)n_layer);
+        return;
+    }
+}
+
 static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
@@ -121,6 +141,7 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     if (!st) {
         m->arch = copy_meta(m, "general.architecture");
         m->name = m->arch ? display_name(m) : NULL;
+        if (m->arch) warn_of_spare_layers(m);
         st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);

@@ -1,6 +1,21 @@
 /* json.c -- JSON files of a model as trees, and what their objects say. */
 #include "text/json.h"
 #include <cjson/cJSON.h>
+#include <string.h>
+
+/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no float holds. */
+static void spell_infinity(char *s) {
+    static const char word[] = "Infinity", number[] = "1e999   ";
+    if (!strstr(s, word)) return;
+    for (bool quoted = false; *s; s++) {
+        if (*s == '"')
+            quoted = !quoted;
+        else if (quoted && *s == '\\' && s[1])
+            s++;
+        else if (!quoted && !strncmp(s, word, sizeof word - 1))
+            memcpy(s, number, sizeof number - 1);
+    }
+}
 
 /* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
@@ -9,6 +24,7 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
     if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
     char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
     if (!copy) return mn_fail_memory(err, text.len + 1);
+    spell_infinity(copy);
     const char *end = copy;
     cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
     const size_t at = (size_t)(end - copy);

@@ -150,6 +150,7 @@ def cases(tmp):
     c(tmp, "layers-fraction", "num_hidden_layers", 2.5, ["num_hidden_layers", "2.5"])
     c(tmp, "layers-negative", "num_hidden_layers", -2, ["num_hidden_layers", "-2"])
     c(tmp, "layers-more", "num_hidden_layers", 3, ["blk.2."])
+    check("layers-fewer", folder(tmp, "layers-fewer", lambda c: c.update(num_hidden_layers=1)), ["model.layers.1.", "num_hidden_layers is 1"], code=0)
     c(tmp, "layers-huge", "num_hidden_layers", 10**12, ["num_hidden_layers"])
     c(tmp, "no-hidden", "hidden_size", None, ["config.json", "hidden_size"])
     c(tmp, "hidden-other", "hidden_size", 96, ["shape"])
@@ -166,6 +167,9 @@ def cases(tmp):
     check("no-weights", folder(tmp, "no-weights", drop=("*.safetensors",)), ["no-weights"])
     sharded = os.path.join(ROOT, "tests/data/fixtures/llama-sharded")
     check("no-shard", folder(tmp, "no-shard", source=sharded, drop=("model-00002*",)), ["model-00002-of-00002.safetensors"])
+    endless = float("inf")  # as Python writes it: Infinity
+    check("infinity", folder(tmp, "infinity", lambda c: c.update({"limit": [0.0, endless, -endless], "a \" Infinity": "Infinity"}), STORY), [], code=0)
+    c(tmp, "eps-infinity", "rms_norm_eps", endless, ["rms_norm_eps", "inf"])
     bad = folder(tmp, "bad-json")
     open(bad + "/config.json", "w").write('{"model_type": "llama", ')
     check("bad-json", bad, ["config.json"])
@@ -197,6 +201,7 @@ def cases(tmp):
     g(tmp, "g-vocab-padded", [], {"llama.vocab_size": u32(2047)}, code=0)
     for layers in ([4] * 5 + [2], [4] * 5, [0] * 6):
         g(tmp, "g-heads-array", ["llama.attention.head_count", "6 times"], {"llama.attention.head_count": u32s(layers)})
+    g(tmp, "g-layers-fewer", ["blk.5.", "llama.block_count is 5"], {"llama.block_count": u32(5)}, code=0)
     g(tmp, "g-eps", ["layer_norm_rms_epsilon"], {"llama.attention.layer_norm_rms_epsilon": f32(float("nan"))})
     g(tmp, "g-theta", ["rope.freq_base"], {"llama.rope.freq_base": f32(-1)})
     g(tmp, "g-rot", ["rope.dimension_count", "63"], {"llama.rope.dimension_count": u32(63)})
