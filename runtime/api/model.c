@@ -78,7 +78,8 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
     mn_text source = {0};
     mn_status st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
-    if (!st) {
+    if (st && st != MN_END) st = mn_fail_in(err, st, "%s", m->canonical->path);
+    if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
         m->spells_thinking |= mn_spelled_in((mn_str){source.ptr, source.len});
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)

@@ -206,6 +206,8 @@ def cases(tmp):
     g(tmp, "g-theta", ["rope.freq_base"], {"llama.rope.freq_base": f32(-1)})
     g(tmp, "g-rot", ["rope.dimension_count", "63"], {"llama.rope.dimension_count": u32(63)})
     g(tmp, "g-embd", ["shape", "512"], {"llama.embedding_length": u32(512)})
+    g(tmp, "g-template-empty", [], {"tokenizer.chat_template": string("")}, code=0)
+    g(tmp, "g-template-kind", ["g-template-kind.gguf", "tokenizer.chat_template"], {"tokenizer.chat_template": u32(1)})
     g(tmp, "g-pre", ["smoke-signals", "llama-bpe"], {"tokenizer.ggml.pre": string("smoke-signals")})
     g(tmp, "g-model", ["abacus"], {"tokenizer.ggml.model": string("abacus")})
     g(tmp, "g-bos", ["bos_token_id"], {"tokenizer.ggml.bos_token_id": u32(99999)})
