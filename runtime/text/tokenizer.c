@@ -123,16 +123,17 @@ static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, mn_error 
 /* Tokens that are matched in normalised text: text is a copy, since pieces are cut from each gap anew. */
 static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_str text, size_t lead, mn_error *err) {
     mn_status st = MN_OK;
-    mn_added_match m;
-    for (size_t from = 0; !st && from < text.len;) {
-        bool found = mn_added_next(&tok->normalized, text, from, NULL, false, &m);
-        size_t gap = (found ? m.lo : (size_t)text.len) - from;
-        if (gap) {
+    mn_added_match m = {0};
+    bool found = true;
+    for (size_t from = 0; !st && found; from = m.hi) {
+        found = mn_added_next(&tok->normalized, text, from, m.end, NULL, false, &m);
+        const size_t end = found ? m.lo : (size_t)text.len;
+        if (end > from) {
+            const size_t gap = end - from;
             st = mn_pieces_set(&e->pieces, text.ptr + from, gap, lead > from ? MN_MIN(lead - from, gap) : 0, err);
             if (!st) st = encode_pieces(tok, e, err);
         }
         if (!st && found && !mn_ids_put(&e->ids, m.item->id)) st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
-        from = found ? m.hi : (size_t)text.len;
     }
     return st;
 }
@@ -161,13 +162,13 @@ static bool put_all(mn_id_list *to, const mn_id_list *from) {
 static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text, const uint8_t *plain,
                              bool parse_special, mn_error *err) {
     mn_status st = MN_OK;
-    mn_added_match m;
-    for (size_t from = 0; !st && from < text.len;) {
-        bool found = mn_added_next(&tok->raw, text, from, plain, parse_special, &m);
-        size_t end = found ? m.lo : (size_t)text.len;
-        st = encode_gap(tok, e, text.ptr + from, end - from, from == 0, err);
+    mn_added_match m = {0};
+    bool found = true;
+    for (size_t from = 0; !st && found; from = m.hi) {
+        found = mn_added_next(&tok->raw, text, from, m.end, plain, parse_special, &m);
+        const size_t end = found ? m.lo : (size_t)text.len;
+        if (end > from) st = encode_gap(tok, e, text.ptr + from, end - from, from == 0, err);
         if (!st && found && !mn_ids_put(&e->ids, m.item->id)) st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
-        from = found ? m.hi : (size_t)text.len;
     }
     return st;
 }

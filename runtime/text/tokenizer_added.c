@@ -113,22 +113,25 @@ static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_
     }
 }
 
-bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_t *plain, bool parse_special,
+bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain, bool parse_special,
                    mn_added_match *out) {
-    for (size_t at = from; s->n && at < text.len; at++) {
+    for (; s->n && at < text.len; at++) {
         if (!s->first[(unsigned char)text.ptr[at]]) continue;
         for (size_t k = 0; k < s->n_len; k++) {
             size_t n = s->len[k];
             if (n > text.len - at) continue;
             uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
             if (!found || !allowed(&s->item[found - 1], at, plain, parse_special)) continue;
-            *out = (mn_added_match){at, at + n, &s->item[found - 1]};
+            *out = (mn_added_match){at, at + n, at + n, &s->item[found - 1]};
             if (out->item->single_word && !stands_alone(text, at, at + n)) {
                 at += n - 1; /* no token then, nor what is inside it */
                 break;
             }
             widen(out->item, text, from, &out->lo, &out->hi);
-            return true;
+            if (out->item->lstrip && out->lo < from) out->lo = from;
+            if (out->lo < out->hi) return true;
+            at += n - 1; /* all of it was taken before */
+            break;
         }
     }
     return false;

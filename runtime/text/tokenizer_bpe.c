@@ -136,6 +136,8 @@ static bool add_ranked(const mn_tokenizer *tok, mn_encoder *e, const char *s, si
         len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
         const mn_str c = with_affixes(tok, &key, (mn_str){s + i, len}, i == 0, i + len == n);
         int32_t id = bare && code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, c.ptr, (size_t)c.len);
+        if (id < 0 && tok->byte_level)
+            id = mn_vocab_find(v, c.ptr, (size_t)c.len); /* special or not: no byte is lost */
         ok = !key.failed &&
              (id >= 0 ? put_unknown(tok, e, &u) && add_symbol(e, id, i, len) : add_unknown(tok, e, c, i, len, &u));
     }

@@ -114,15 +114,17 @@ typedef struct {
     bool first[256]; /* some text begins with this byte */
 } mn_added_set;
 typedef struct {
-    size_t lo, hi;
+    size_t lo, hi, end; /* with the white space that it takes; end: without */
     const mn_added *item;
 } mn_added_match;
 
 mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err); /* text stays the caller's */
 mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err);  /* after the last put */
 void mn_added_free(mn_added_set *s);
-/* The first, then longest, match at or after from; false = none. plain: as in mn_tokenizer_encode, or NULL. */
-bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, const uint8_t *plain, bool parse_special,
+/* The first, then longest, match at or after at; false = none. from: where the text begins that no token has taken, which is behind
+ * at if the last one took white space: what another one needs of that is there for it all the same. plain: as in mn_tokenizer_encode,
+ * or NULL. */
+bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain, bool parse_special,
                    mn_added_match *out);
 
 /* ---- Unigram: tokenizer_unigram.c ---- */

@@ -26,6 +26,11 @@ TEXTS = ["", " ", "  ", "\n", " \n ", "Hello world", " Hello  world ", "It's 123
 # Symbols that the characters' rules would change, that overlap, and ties between them; white space written out at the end.
 SYMBOL_TEXTS = ["a\tb\t\tc \t d", "①②① x①", "ﬁx ﬁ ﬁxﬁ xﬁx", "<ＡＢ> <AB> Ｃ<ＡＢ>Ｄ", "aabab abaab aaab aabaabab babab", "It's ▁ what▁", "▁", "tokens ▁▁ ▁", "\t", "①", "ﬁ", "...............\t...............",
                 "IT'S① IT'S IT'SIT'SIT'SIT'S\tIT'SIT'SIT'S", "\x01①\x01aab\x01 ......................... aaaaaaaaaaaaaaaaaaaaaaaaa"]
+# Tokens that take the white space that others need, and special ones that are bytes of the vocabulary.
+GREEDY = [AddedToken(" sp ", rstrip=True, normalized=False), AddedToken("\n\n", lstrip=True, rstrip=True, normalized=False), AddedToken("<a>", rstrip=True, special=True),
+          AddedToken("é", special=True), AddedToken("!", special=True), AddedToken("<b> ", lstrip=True, normalized=True)]
+GREEDY_TEXTS = [" sp  sp  sp x", "<a>\n\n\n\n\nb", "a\n\n\n\n <a> <a>  sp \n\n\n", "Wait! What?! 龥 é !", "<b>  <b>  sp <b> <a>  <b> c", "\n\n\n\n"]
+MORE = {"spm-symbols.model": SYMBOL_TEXTS, "bytes-greedy.json": GREEDY_TEXTS}
 ADDED = [AddedToken("<mask>", lstrip=True, special=True), AddedToken("[X]", rstrip=True, special=True), AddedToken("WORD", single_word=True, normalized=True), AddedToken("two words", normalized=False)]
 
 
@@ -50,6 +55,11 @@ def made():
     tok.pre_tokenizer, tok.decoder = P.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tr.initial_alphabet = P.ByteLevel.alphabet()
     add("bytes-gpt2", tok, tr, post=processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]))
+
+    tok, tr = bpe(300)
+    tok.pre_tokenizer, tok.decoder = P.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tr.initial_alphabet = P.ByteLevel.alphabet()
+    add("bytes-greedy", tok, tr, added=GREEDY)
 
     llama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     tok, tr = bpe(ignore_merges=True)
@@ -173,7 +183,7 @@ def main(out):
     cases = []
     for name in names:
         tok = Original(os.path.join(out, name))
-        texts = [dict(text=t, special=s, ids=(ids := tok.encode(t, s)), decoded=tok.decode(ids)) for t in TEXTS + SYMBOL_TEXTS * (name == "spm-symbols.model") for s in ((0,) if tok.spm else (0, 1)) if s == 0 or len(t) < 20]
+        texts = [dict(text=t, special=s, ids=(ids := tok.encode(t, s)), decoded=tok.decode(ids)) for t in TEXTS + MORE.get(name, []) for s in ((0,) if tok.spm else (0, 1)) if s == 0 or len(t) < 20]
         cases.append({"file": name, "texts": texts})
     with open(os.path.join(out, "cases.json"), "w", encoding="utf-8") as f:
         f.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False, separators=(",", ":")) for c in cases) + "\n]\n")
@@ -200,7 +210,7 @@ def fuzz(out, program, n):
         path, bad = os.path.join(out, name), 0
         tok = Original(path)
         ours = subprocess.Popen([program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for text in TEXTS + [random_text(r) for _ in range(n)]:
+        for text in TEXTS + MORE.get(name, []) + [random_text(r) for _ in range(n)]:
             data = text.encode()
             want = tok.encode(text, 0)
             ours.stdin.write(b"%d %d\n" % (0 if tok.spm else 2, len(data)) + data)
@@ -218,7 +228,7 @@ def fuzz(out, program, n):
                 if bad <= int(os.environ.get("SHOW", "3")):
                     print(f"{name}: {wrong} of {text!r}\n  original {want if wrong == 'ids' else text_back!r}\n  ours     {got if wrong == 'ids' else back!r}")
         ours.stdin.close()
-        print(f"{name}: {bad} of {n + len(TEXTS)} differ")
+        print(f"{name}: {bad} of {n + len(TEXTS) + len(MORE.get(name, []))} differ")
         bad_total += bad
     return bad_total
 
