@@ -52,7 +52,10 @@ int cmd_convert(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK) return code;
     if (!f.in) return complain(EXIT_USAGE, "found no model, expected minerva convert IN -o OUT.gguf");
-    if (!f.out) return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o model.gguf");
+    if (!f.out || !*f.out)
+        return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o model.gguf");
+    if (!strcmp(f.out, "-"))
+        return complain(EXIT_USAGE, "-o: found \"-\", expected a file: a model is not written to standard output");
     signal(SIGXFSZ, SIG_IGN); // a limit on files is an error of write, and is said
     flags.model = f.in;
     code = app_open_model(&a, &flags);

@@ -390,6 +390,8 @@ def test_errors_arguments():
         is_error(convert(MODEL, out, "--type", "q9_9", code=2), "q9_9", "q4_k_m")
         is_error(minerva("convert", MODEL, code=2), "-o")
         is_error(minerva("convert", "-o", out, code=2), "no model")
+        is_error(minerva("convert", MODEL, "-o", "", code=2), "-o")
+        is_error(minerva("convert", os.path.abspath(MODEL), "-o", "-", code=2, cwd=folder, exe=os.path.abspath(cli_test.MINERVA)), "-o", "standard output")
         is_error(convert(os.path.join(folder, "none"), out, code=1), "none")
         is_empty(folder)
 
