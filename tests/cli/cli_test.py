@@ -639,6 +639,31 @@ def test_devices_explain():
     is_error(minerva("devices", "--explain", "-m", "/nonexistent/m", code=1), "/nonexistent/m")
 
 
+def test_devices_small_memory():
+    """A model that memory cannot hold: said with both numbers before anything of it is read. Its weights are a hole in a file."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+    import gguf_file as g
+    n_embd, n_ff, vocab = 16384, 65536, 32
+    shapes = {"attn_norm": [n_embd], "ffn_norm": [n_embd], "attn_q": [n_embd, n_embd], "attn_k": [1024, n_embd], "attn_v": [1024, n_embd],
+              "attn_output": [n_embd, n_embd], "ffn_gate": [n_ff, n_embd], "ffn_up": [n_ff, n_embd], "ffn_down": [n_embd, n_ff]}
+    layer = sum(4 * math.prod(shape) for shape in shapes.values())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    n_layer = 2 * memory // layer + 1
+    tensors = {"blk.%d.%s.weight" % (i, name): shape for i in range(n_layer) for name, shape in shapes.items()}
+    tensors.update({"token_embd.weight": [vocab, n_embd], "output_norm.weight": [n_embd]})
+    sizes = {"block_count": n_layer, "embedding_length": n_embd, "feed_forward_length": n_ff, "attention.head_count": 128,
+             "attention.head_count_kv": 8, "context_length": 64}
+    pairs = [g.pair("general.architecture", g.STR, "llama"), g.pair("llama.attention.layer_norm_rms_epsilon", g.F32, 1e-5)]
+    pairs += [g.pair("llama." + key, g.U32, n) for key, n in sizes.items()]
+    with scratch() as folder:
+        path = g.write(folder + "/large.gguf", pairs, [(name, shape, g.TENSOR_F32, 4 * math.prod(shape)) for name, shape in tensors.items()])
+        r = minerva("devices", "--explain", "-m", path, "--device", "cpu_simd")
+    said = re.search(r"warning: cpu_simd uses ([0-9.]+) GiB of weights where they lie in their file, and ([0-9.]+) GiB of memory are free", r.err)
+    assert said, r.err
+    assert float(said[1]) > 1.9 * memory / 2**30 > 1.9 * float(said[2]), said[0]
+    has(r.err, "the rest is read from the disk at every step")
+
+
 def test_devices_threads_precision():
     for flags in (("-t", "1"), ("-b", "1"), ("--precision", "a16"), ("-ctk", "f16", "-ctv", "f16"), ("-ctk", "f32")):
         check_answer(run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json", *flags).json())

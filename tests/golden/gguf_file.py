@@ -25,14 +25,20 @@ def array(key, kind, items):
 
 
 def write(path, pairs, tensors, version=3, alignment=32):
-    """tensors: (name, shape, type, bytes), the shape outermost first."""
+    """tensors: (name, shape, type, bytes), the shape outermost first. A number instead of bytes: so many that are a hole in the file."""
     infos, data, at = b"", [], 0
     tensors = list(tensors)
     for name, shape, kind, raw in tensors:
         infos += text(name) + struct.pack("<I", len(shape)) + struct.pack("<%dQ" % len(shape), *shape[::-1]) + struct.pack("<IQ", kind, at)
-        data.append(raw + b"\0" * (-len(raw) % alignment))
-        at += len(data[-1])
+        size = raw if isinstance(raw, int) else len(raw)
+        data.append((at, b"" if isinstance(raw, int) else raw))
+        at += size + -size % alignment
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs) + infos
     with open(path, "wb") as f:
-        f.write(head + b"\0" * (-len(head) % alignment) + b"".join(data))
+        f.write(head + b"\0" * (-len(head) % alignment))
+        begin = f.tell()
+        for offset, raw in data:
+            f.seek(begin + offset)
+            f.write(raw)
+        f.truncate(begin + at)
     return path
