@@ -173,7 +173,6 @@ static void extras(mn_program *p) {
     p->scratch = (uint64_t)cu_round((int64_t)p->arena, 256);
     p->half_at = reserve(p, half), p->partial_at = reserve(p, partial), p->arrived_at = reserve(p, arrived), p->ids_at = reserve(p, ids);
     p->adjusted_at = reserve(p, logits), p->count_at = reserve(p, logits);
-    p->arrived_bytes = arrived;
 }
 
 static mn_status check_shape(const mn_program *p, uint32_t i, mn_error *err) {

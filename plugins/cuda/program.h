@@ -20,7 +20,6 @@ struct mn_program {
     cu_unit *units;
     cu_home *homes; /* [n_tensors] */
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, scratch; /* places in the scratch */
-    uint64_t arrived_bytes;
     int split, max_splits;
 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
