@@ -22,16 +22,17 @@ template <uint32_t WT> __device__ __forceinline__ float dot(uint4 w, float d, co
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++) t = fmaf((float)(int8_t)(u[i] >> 8 * j), x[4 * i + j], t);
-        return fmaf(t, d, s);
-    }
+        s = fmaf(t, d, s);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float a, b;
-        if (WT == MN_F16) {
-            float2 f = __half22float2(*(const __half2 *)&u[i]);
-            a = f.x, b = f.y;
-        } else a = __uint_as_float(u[i] << 16), b = __uint_as_float(u[i] & 0xffff0000u);
-        s = fmaf(a, x[2 * i], s), s = fmaf(b, x[2 * i + 1], s);
+        for (int i = 0; i < 4; i++) {
+            float a, b;
+            if (WT == MN_F16) {
+                float2 f = __half22float2(*(const __half2 *)&u[i]);
+                a = f.x, b = f.y;
+            } else a = __uint_as_float(u[i] << 16), b = __uint_as_float(u[i] & 0xffff0000u);
+            s = fmaf(a, x[2 * i], s), s = fmaf(b, x[2 * i + 1], s);
+        }
     }
     return s;
 }
