@@ -9,22 +9,27 @@
 #define F(field) offsetof(app_flags, field)
 const arg_row app_model_rows[APP_MODEL_ROWS] = {
     {"-m --model", "MODEL", ARG_TEXT, F(model), 0, 0, NULL,
-     "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo model)"},
+     "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo "
+     "model)"},
 };
 const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"--device", "DEVICES", ARG_TEXT, F(device), 0, 0, NULL,
      "auto, cpu, or a list of plugin[:n] as minerva devices names them (default: auto)"},
-    {"-t --threads", "N", ARG_INT, F(threads), 1, 4096, NULL, "CPU threads (default: as many as the process may use)"},
+    {"-t --threads", "N", ARG_INT, F(threads), 1, 4096, NULL,
+     "CPU threads (default: as many as the process may use)"},
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
 };
 const arg_row app_session_rows[APP_SESSION_ROWS] = {
     {"-c --ctx-size", "N", ARG_INT, F(ctx), 1, 2147483647, NULL,
      "context: positions per sequence\n(default: what the model was trained for, at most 4096)"},
-    {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL, "rows computed per step at most (default: 512)"},
+    {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
+     "rows computed per step at most (default: 512)"},
     {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8",
      "of activations; auto: the device's fastest"},
-    {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16", "type of the KV cache's keys"},
-    {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16", "of its values: the same as the keys'"},
+    {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16",
+     "type of the KV cache's keys"},
+    {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16",
+     "of its values: the same as the keys'"},
 };
 const arg_row app_json_rows[APP_JSON_ROWS] = {
     {"--json", NULL, ARG_FLAG, F(json), 0, 0, NULL, "machine-readable output"},
@@ -63,19 +68,24 @@ int app_open_runtime(app *a, const app_flags *flags) {
     a->flags = flags;
     a->err = (mn_error)MN_ERROR;
     snprintf(threads, sizeof threads, "%" PRId64, flags->threads);
-    if (flags->threads) settings[params.n_settings++] = (mn_setting){"threads", threads};
-    if (flags->device) settings[params.n_settings++] = (mn_setting){"device", flags->device};
-    if (flags->no_probe_cache) settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
+    if (flags->threads)
+        settings[params.n_settings++] = (mn_setting){"threads", threads};
+    if (flags->device)
+        settings[params.n_settings++] = (mn_setting){"device", flags->device};
+    if (flags->no_probe_cache)
+        settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
 }
 
 int app_open_model(app *a, const app_flags *flags) {
     int code = app_open_runtime(a, flags);
-    if (code) return code;
+    if (code)
+        return code;
     double begin = seconds();
     mn_status status = mn_model_open(a->rt, flags->model, &a->model, &a->err);
-    if (status != MN_OK) return app_fail(a, status);
+    if (status != MN_OK)
+        return app_fail(a, status);
     a->info.size = sizeof a->info;
     mn_model_get_info(a->model, &a->info);
     a->load_s = seconds() - begin;
@@ -86,13 +96,15 @@ static int kv_type(const app_flags *flags, uint32_t *out) {
     static const uint32_t type[] = {0, MN_F32, MN_F16};
     *out = type[flags->kv_k ? flags->kv_k : flags->kv_v];
     if (flags->kv_k && flags->kv_v && flags->kv_k != flags->kv_v)
-        return complain(EXIT_USAGE, "-ctk and -ctv: found two types, expected the same for keys and values");
+        return complain(EXIT_USAGE,
+                        "-ctk and -ctv: found two types, expected the same for keys and values");
     return 0;
 }
 
 static void say_device(const app *a) {
     const mn_session_info *s = &a->session_info;
-    note("%s%s: %s", s->fallback ? "warning: " : "", s->device ? s->device : "?", s->why ? s->why : "");
+    note("%s%s: %s", s->fallback ? "warning: " : "", s->device ? s->device : "?",
+         s->why ? s->why : "");
 }
 
 int app_open_session(app *a, mn_session_params *params) {
@@ -100,15 +112,20 @@ int app_open_session(app *a, mn_session_params *params) {
     double begin = seconds();
     params->size = sizeof *params;
     params->device = f->device;
-    if (params->precision == MN_PRECISION_AUTO) params->precision = (uint32_t)f->precision;
-    if (f->ctx) params->n_ctx = (uint32_t)f->ctx;
-    if (f->rows) params->n_batch = (uint32_t)f->rows;
+    if (params->precision == MN_PRECISION_AUTO)
+        params->precision = (uint32_t)f->precision;
+    if (f->ctx)
+        params->n_ctx = (uint32_t)f->ctx;
+    if (f->rows)
+        params->n_batch = (uint32_t)f->rows;
     int code = kv_type(f, &params->kv_dtype);
-    if (code) return code;
+    if (code)
+        return code;
     progress *p = progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
     progress_end(p);
-    if (status != MN_OK) return app_fail(a, status);
+    if (status != MN_OK)
+        return app_fail(a, status);
     a->load_s += seconds() - begin;
     a->session_info.size = sizeof a->session_info;
     mn_session_get_info(a->session, &a->session_info);
@@ -119,9 +136,12 @@ int app_open_session(app *a, mn_session_params *params) {
 
 void app_close(app *a) {
     interrupt_watch(NULL);
-    if (a->session) mn_session_free(a->session);
-    if (a->model) mn_model_free(a->model);
-    if (a->rt) mn_runtime_free(a->rt);
+    if (a->session)
+        mn_session_free(a->session);
+    if (a->model)
+        mn_model_free(a->model);
+    if (a->rt)
+        mn_runtime_free(a->rt);
     memset(a, 0, sizeof *a);
 }
 
@@ -134,14 +154,16 @@ int read_all(const char *path, char **data, size_t *n) {
     while (f && got) {
         if (cap - *n < 65536) {
             char *grown = realloc(*data, cap = cap ? cap * 2 : 131072);
-            if (!grown) break;
+            if (!grown)
+                break;
             *data = grown;
         }
         got = fread(*data + *n, 1, cap - *n - 1, f);
         *n += got;
     }
     int e = !f ? errno : got ? ENOMEM : ferror(f) ? errno : 0;
-    if (f && !is_stdin) fclose(f);
+    if (f && !is_stdin)
+        fclose(f);
     if (e == 0) {
         (*data)[*n] = 0;
         return 0;
@@ -152,7 +174,8 @@ int read_all(const char *path, char **data, size_t *n) {
                     is_stdin ? "standard input" : path, strerror(e));
 }
 
-int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json, app_print as_table) {
+int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,
+             app_print as_table) {
     app a = {0};
     out_file out = out_stdout();
     int code = args_parse(page, argc, argv);

@@ -1,4 +1,5 @@
-/* app.h -- what the subcommands share: the common flags, opening runtime, model and session, prompts, interrupts. */
+/* app.h -- what the subcommands share: the common flags, opening runtime, model and session,
+ * prompts, interrupts. */
 #ifndef MINERVA_APP_H
 #define MINERVA_APP_H
 #include "args.h"
@@ -18,7 +19,8 @@ typedef struct {
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
-extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[], app_runtime_rows[];
+extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
+    app_runtime_rows[];
 #define APP_MODEL_ROWS 1
 #define APP_DEVICE_ROWS 3
 #define APP_SESSION_ROWS 5
@@ -39,7 +41,8 @@ typedef struct {
 /* Each 0, or the exit code with the error printed. app_close undoes all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
-/* params: n_ctx, n_seq, flags as the caller wants them; the rest comes from the flags. Says which device runs it and why. */
+/* params: n_ctx, n_seq, flags as the caller wants them; the rest comes from the flags. Says which
+ * device runs it and why. */
 int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
@@ -48,22 +51,24 @@ const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */
 const char *base_name(const char *path);
-/* All of a file ("-": standard input), malloc'ed and NUL-terminated; 0, or the exit code with the error printed. */
+/* All of a file ("-": standard input), malloc'ed and NUL-terminated; 0, or the exit code with the
+ * error printed. */
 int read_all(const char *path, char **data, size_t *n);
 
-/* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ---- */
-void interrupt_watch(mn_session *s); /* NULL: from now on Ctrl-C ends the program at once, with 130 */
-void interrupt_catch(void);          /* for work without a session, which asks interrupt_seen */
+/* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
+/* NULL: from now on Ctrl-C ends the program at once, with 130 */
+void interrupt_watch(mn_session *s);
+void interrupt_catch(void); /* for work without a session, which asks interrupt_seen */
 int interrupt_seen(void);
 void interrupt_again(void); /* forgets the last one (chat) */
 
-/* ---- progress.c: one line on a terminal for what takes over a second ---- */
+/* ---- progress.c: one line on a terminal for what takes over a second ------------------------- */
 typedef struct progress progress;
 progress *progress_begin(const char *what); /* may return NULL: all functions take that */
 void progress_at(progress *p, uint64_t done, uint64_t total);
 void progress_end(progress *p); /* wipes the line */
 
-/* ---- sampling.c ---- */
+/* ---- sampling.c ------------------------------------------------------------------------------ */
 typedef struct {
     double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
     int64_t top_k, last_n;
@@ -72,8 +77,8 @@ typedef struct {
 #define SAMPLING_ROWS 9
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
-/* NAN fields, and top_k and last_n below 0, become what the model's file recommends, else what the flags' help says; an unset seed
- * is drawn and said. */
+/* NAN fields, and top_k and last_n below 0, become what the model's file recommends, else what the
+ * flags' help says; an unset seed is drawn and said. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
 
 /* Subcommands: argv[0] is the subcommand's name; the exit code. */
@@ -89,8 +94,10 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);
-/* The body of a subcommand that lists what the runtime knows: parses, opens the runtime, prints in one of two ways. */
+/* The body of a subcommand that lists what the runtime knows: parses, opens the runtime, prints in
+ * one of two ways. */
 typedef void (*app_print)(const app *a, out_file *out);
-int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json, app_print as_table);
+int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,
+             app_print as_table);
 
 #endif

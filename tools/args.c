@@ -9,13 +9,15 @@
 
 #define MAX_NAMES 128
 
-/* ---- values ---- */
+/* ---- values ---------------------------------------------------------------------------------- */
 int parse_int(const char *s, size_t n, int64_t *out) {
     char buf[32], *end;
     size_t i = n > 0 && (s[0] == '-' || s[0] == '+');
-    if (n >= sizeof buf || i == n) return 0;
+    if (n >= sizeof buf || i == n)
+        return 0;
     for (; i < n; i++)
-        if (s[i] < '0' || s[i] > '9') return 0;
+        if (s[i] < '0' || s[i] > '9')
+            return 0;
     memcpy(buf, s, n);
     buf[n] = 0;
     errno = 0;
@@ -26,7 +28,8 @@ int parse_int(const char *s, size_t n, int64_t *out) {
 
 static int parse_float(const char *s, double *out) {
     char *end;
-    if (!*s || s[strspn(s, "+-.0123456789eE")]) return 0;
+    if (!*s || s[strspn(s, "+-.0123456789eE")])
+        return 0;
     errno = 0;
     *out = strtod(s, &end);
     return *end == 0 && isfinite(*out);
@@ -34,7 +37,8 @@ static int parse_float(const char *s, double *out) {
 
 static int parse_seed(const char *s, uint64_t *out) {
     char *end;
-    if (!*s || s[strspn(s, "0123456789")]) return 0;
+    if (!*s || s[strspn(s, "0123456789")])
+        return 0;
     errno = 0;
     unsigned long long v = strtoull(s, &end, 10);
     *out = v;
@@ -49,18 +53,21 @@ static int parse_choice(const char *choices, const char *s, int *out) {
             *out = i;
             return 1;
         }
-        if (!choices[len]) return 0;
+        if (!choices[len])
+            return 0;
         choices += len + 1;
     }
 }
 
 static int parse_ints(const arg_row *row, const char *s, arg_ints *out) {
     size_t n = 1, i = 0;
-    for (const char *c = s; *c; c++) n += *c == ',';
+    for (const char *c = s; *c; c++)
+        n += *c == ',';
     int64_t *v = calloc(n, sizeof *v);
     for (; v && i < n; i++, s++) {
         size_t len = strcspn(s, ",");
-        if (!parse_int(s, len, &v[i]) || (double)v[i] < row->lo || (double)v[i] > row->hi) break;
+        if (!parse_int(s, len, &v[i]) || (double)v[i] < row->lo || (double)v[i] > row->hi)
+            break;
         s += len;
     }
     if (!v || i < n) {
@@ -80,19 +87,23 @@ void args_free_ints(arg_ints *list) {
     list->n = 0;
 }
 
-/* ---- messages ---- */
+/* ---- messages -------------------------------------------------------------------------------- */
 static size_t distance(const char *a, const char *b) {
     size_t row[64], na = strlen(a), nb = strlen(b);
-    if (na >= 64 || nb >= 64) return 64;
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    if (na >= 64 || nb >= 64)
+        return 64;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
     for (size_t i = 1; i <= na; i++) {
         size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
             size_t best = diagonal + (a[i - 1] != b[j - 1]);
             diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
             row[j] = best;
         }
     }
@@ -104,13 +115,15 @@ const char *closest(const char *typed, const char *const *names, size_t n) {
     size_t least = strlen(typed) / 3 + 2;
     for (size_t i = 0; i < n; i++) {
         size_t d = distance(typed, names[i]);
-        if (d < least) least = d, best = names[i];
+        if (d < least)
+            least = d, best = names[i];
     }
     return best;
 }
 
 static void expected(const arg_row *row, char *dst, size_t n) {
-    const char *list = row->kind == ARG_INTS ? "whole numbers separated by commas, each " : "a whole number ";
+    const char *list =
+        row->kind == ARG_INTS ? "whole numbers separated by commas, each " : "a whole number ";
     if (row->kind == ARG_CHOICE)
         snprintf(dst, n, "one of %s", row->choices);
     else if (row->kind == ARG_FLOAT)
@@ -123,11 +136,14 @@ static void expected(const arg_row *row, char *dst, size_t n) {
         snprintf(dst, n, "%sfrom %.0f to %.0f", list, row->lo, row->hi);
 }
 
-static int bad_value(const arg_page *page, const arg_row *row, const char *flag, const char *found) {
+static int bad_value(const arg_page *page, const arg_row *row, const char *flag,
+                     const char *found) {
     char want[160];
     expected(row, want, sizeof want);
-    if (!found) return complain(EXIT_USAGE, "%s: found nothing after it, expected %s", flag, want);
-    return complain(EXIT_USAGE, "%s: found \"%s\", expected %s (minerva %s --help)", flag, found, want, page->name);
+    if (!found)
+        return complain(EXIT_USAGE, "%s: found nothing after it, expected %s", flag, want);
+    return complain(EXIT_USAGE, "%s: found \"%s\", expected %s (minerva %s --help)", flag, found,
+                    want, page->name);
 }
 
 static size_t all_flags(const arg_page *page, char *store, size_t bytes, const char **names) {
@@ -137,7 +153,8 @@ static size_t all_flags(const arg_page *page, char *store, size_t bytes, const c
             const char *s = page->groups[g].rows[r].flags;
             while (*s == '-' && n < MAX_NAMES) {
                 size_t len = strcspn(s, " ");
-                if (at + len + 1 > bytes) return n;
+                if (at + len + 1 > bytes)
+                    return n;
                 names[n++] = memcpy(store + at, s, len);
                 store[at + len] = 0;
                 at += len + 1;
@@ -152,28 +169,35 @@ static int unknown_flag(const arg_page *page, const char *flag) {
     const char *names[MAX_NAMES];
     size_t n = all_flags(page, store, sizeof store, names);
     const char *near = closest(flag, names, n);
-    if (near) return complain(EXIT_USAGE, "unknown flag %s of minerva %s; did you mean %s?", flag, page->name, near);
-    return complain(EXIT_USAGE, "unknown flag %s; minerva %s --help lists those there are", flag, page->name);
+    if (near)
+        return complain(EXIT_USAGE, "unknown flag %s of minerva %s; did you mean %s?", flag,
+                        page->name, near);
+    return complain(EXIT_USAGE, "unknown flag %s; minerva %s --help lists those there are", flag,
+                    page->name);
 }
 
-/* ---- the help page ---- */
+/* ---- the help page --------------------------------------------------------------------------- */
 static void help_row(out_file *out, const arg_row *row) {
     char left[80];
     size_t n = 0;
     for (const char *s = row->flags; *s && n < 60; s++) {
-        if (*s == ' ') left[n++] = ',';
+        if (*s == ' ')
+            left[n++] = ',';
         left[n++] = *s;
     }
     left[n] = 0;
     if (row->value && row->kind != ARG_FLAG && row->flags[0] == '-')
         snprintf(left + n, sizeof left - n, " %s", row->value);
     out_printf(out, "  %-26s ", left);
-    if (strlen(left) > 26) out_printf(out, "\n  %-26s ", "");
+    if (strlen(left) > 26)
+        out_printf(out, "\n  %-26s ", "");
     for (const char *s = row->help; *s; s++) {
         out_put(out, s, 1);
-        if (*s == '\n') out_printf(out, "  %-26s ", "");
+        if (*s == '\n')
+            out_printf(out, "  %-26s ", "");
     }
-    if (row->kind == ARG_CHOICE) out_printf(out, " (%s)", row->choices);
+    if (row->kind == ARG_CHOICE)
+        out_printf(out, " (%s)", row->choices);
     out_puts(out, "\n");
 }
 
@@ -181,17 +205,20 @@ static int help(const arg_page *page) {
     out_file out = out_stdout();
     out_printf(&out, "Usage: minerva %s %s\n\n%s\n", page->name, page->usage, page->about);
     for (size_t g = 0; g < page->n_groups; g++) {
-        if (page->groups[g].title[0]) out_printf(&out, "\n%s\n", page->groups[g].title);
-        for (size_t r = 0; r < page->groups[g].n; r++) help_row(&out, &page->groups[g].rows[r]);
+        if (page->groups[g].title[0])
+            out_printf(&out, "\n%s\n", page->groups[g].title);
+        for (size_t r = 0; r < page->groups[g].n; r++)
+            help_row(&out, &page->groups[g].rows[r]);
     }
     return out_finish(&out, 0);
 }
 
-/* ---- parsing ---- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 static int has_name(const char *flags, const char *name, size_t n) {
     for (const char *s = flags; *s; s += strspn(s, " ")) {
         size_t len = strcspn(s, " ");
-        if (len == n && memcmp(s, name, n) == 0) return 1;
+        if (len == n && memcmp(s, name, n) == 0)
+            return 1;
         s += len;
     }
     return 0;
@@ -202,7 +229,8 @@ static const arg_row *find_row(const arg_page *page, const char *name, size_t n,
     for (size_t g = 0; g < page->n_groups; g++)
         for (size_t r = 0; r < page->groups[g].n; r++) {
             const arg_row *row = &page->groups[g].rows[r];
-            if (name ? !has_name(row->flags, name, n) : row->flags[0] == '-') continue;
+            if (name ? !has_name(row->flags, name, n) : row->flags[0] == '-')
+                continue;
             *field = (char *)page->groups[g].values + row->offset;
             return row;
         }
@@ -213,22 +241,30 @@ static int store(const arg_row *row, char *field, const char *s) {
     int64_t i = 0;
     double d = 0;
     switch (row->kind) {
-    case ARG_FLAG: *(int *)(void *)field = 1; return 1;
-    case ARG_TEXT: *(const char **)(void *)field = s; return 1;
+    case ARG_FLAG:
+        *(int *)(void *)field = 1;
+        return 1;
+    case ARG_TEXT:
+        *(const char **)(void *)field = s;
+        return 1;
     case ARG_INT:
-        if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi) return 0;
+        if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi)
+            return 0;
         *(int64_t *)(void *)field = i;
         return 1;
     case ARG_FLOAT:
-        if (!parse_float(s, &d) || d < row->lo || d > row->hi) return 0;
+        if (!parse_float(s, &d) || d < row->lo || d > row->hi)
+            return 0;
         *(double *)(void *)field = d;
         return 1;
     case ARG_SEED: {
         arg_seed *seed = (arg_seed *)(void *)field;
         return seed->given = parse_seed(s, &seed->v);
     }
-    case ARG_INTS: return parse_ints(row, s, (arg_ints *)(void *)field);
-    case ARG_CHOICE: return parse_choice(row->choices, s, (int *)(void *)field);
+    case ARG_INTS:
+        return parse_ints(row, s, (arg_ints *)(void *)field);
+    case ARG_CHOICE:
+        return parse_choice(row->choices, s, (int *)(void *)field);
     }
     return 0;
 }
@@ -238,9 +274,12 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     char *field = NULL;
     const arg_row *row = find_row(page, arg, n, &field);
-    if (!row) return unknown_flag(page, arg);
+    if (!row)
+        return unknown_flag(page, arg);
     if (row->kind == ARG_FLAG) {
-        if (equals) return complain(EXIT_USAGE, "%.*s: found \"%s\", expected no value", (int)n, arg, equals + 1);
+        if (equals)
+            return complain(EXIT_USAGE, "%.*s: found \"%s\", expected no value", (int)n, arg,
+                            equals + 1);
         return store(row, field, NULL) ? ARGS_OK : EXIT_USAGE;
     }
     char *name = strndup(arg, n);
@@ -258,7 +297,8 @@ static int parse_operand(const arg_page *page, const char *arg, int *n_operands)
     char *field = NULL;
     const arg_row *row = find_row(page, NULL, 0, &field);
     if (!row || (*n_operands)++ > 0)
-        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)", arg, page->name);
+        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)", arg,
+                        page->name);
     return store(row, field, arg) ? ARGS_OK : bad_value(page, row, row->flags, arg);
 }
 

@@ -1,4 +1,5 @@
-/* args.h -- the command line as a table: one row per flag makes the parser, its errors and the --help page. */
+/* args.h -- the command line as a table: one row per flag makes the parser, its errors and the
+ * --help page. */
 #ifndef MINERVA_ARGS_H
 #define MINERVA_ARGS_H
 #include <stddef.h>
@@ -25,7 +26,8 @@ typedef struct {
 } arg_seed;
 
 typedef struct {
-    const char *flags; /* "-n --n-predict": the first is the one messages name; "M" without a dash: an operand */
+    /* "-n --n-predict": the first is the one messages name; "M" without a dash: an operand */
+    const char *flags;
     const char *value; /* what --help calls the value */
     arg_kind kind;
     size_t offset; /* of the field in the group's struct */
@@ -47,13 +49,16 @@ typedef struct {
 } arg_page;
 
 #define ARGS_OK (-1)
-/* Fills the groups' structs, which hold the defaults. ARGS_OK to go on, else the exit code: 0 after --help (on stdout), 2
- * after an error (on stderr: the flag, what was found, what was expected). argv[0] is the subcommand's own name. */
+/* Fills the groups' structs, which hold the defaults. ARGS_OK to go on, else the exit code: 0 after
+ * --help (on stdout), 2 after an error (on stderr: the flag, what was found, what was expected).
+ * argv[0] is the subcommand's own name. */
 int args_parse(const arg_page *page, int argc, char **argv);
 void args_free_ints(arg_ints *list);
 
-/* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no hexadecimal. */
+/* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no
+ * hexadecimal. */
 int parse_int(const char *s, size_t n, int64_t *out);
-/* The name among n (every stride bytes a const char *) that is closest to what was typed, or NULL if none is close. */
+/* The name among n (every stride bytes a const char *) that is closest to what was typed, or NULL
+ * if none is close. */
 const char *closest(const char *typed, const char *const *names, size_t n);
 #endif

@@ -3,7 +3,8 @@
 #define MINERVA_BENCH_H
 #include "app.h"
 
-/* n_prompt rows or n_gen tokens (the other is 0) on batch sequences that hold depth tokens already. */
+/* n_prompt rows or n_gen tokens (the other is 0) on batch sequences that hold depth tokens
+ * already. */
 typedef struct {
     uint32_t n_prompt, n_gen, depth, batch;
 } bench_test;
@@ -16,7 +17,8 @@ typedef struct {
     double p50_s, p99_s; /* time per generated token and sequence; NaN where none was generated */
 } bench_result;
 
-/* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either way. */
+/* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either
+ * way. */
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out);
 void bench_result_free(bench_result *r);
 /* "pp512", "tg128 @ d4096" */

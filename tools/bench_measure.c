@@ -1,4 +1,5 @@
-/* bench_measure.c -- see bench.h. A test first fills every sequence to its depth, off the clock, then times the rest. */
+/* bench_measure.c -- see bench.h. A test first fills every sequence to its depth, off the clock,
+ * then times the rest. */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +17,10 @@ typedef struct {
 } bench;
 
 void bench_name(const bench_test *t, char *dst, size_t n) {
-    int len = snprintf(dst, n, "%s%u", t->n_prompt ? "pp" : "tg", t->n_prompt ? t->n_prompt : t->n_gen);
-    if (t->depth && len > 0 && (size_t)len < n) snprintf(dst + len, n - (size_t)len, " @ d%u", t->depth);
+    int len =
+        snprintf(dst, n, "%s%u", t->n_prompt ? "pp" : "tg", t->n_prompt ? t->n_prompt : t->n_gen);
+    if (t->depth && len > 0 && (size_t)len < n)
+        snprintf(dst + len, n - (size_t)len, " @ d%u", t->depth);
 }
 
 static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
@@ -28,15 +31,19 @@ static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
     }
 }
 
-/* Steps until every sequence has finished; notes the first token and the time between tokens (shared by those of one step). */
+/* Steps until every sequence has finished; notes the first token and the time between tokens
+ * (shared by those of one step). */
 static int finish_all(bench *b, int timed) {
     uint32_t got = 1;
     while (got) {
         mn_status status = mn_session_step(b->a->session, b->tokens, b->cap, &got, &b->a->err);
-        if (status == MN_CANCELLED) return EXIT_INTERRUPTED;
-        if (status != MN_OK) return app_fail(b->a, status);
+        if (status == MN_CANCELLED)
+            return EXIT_INTERRUPTED;
+        if (status != MN_OK)
+            return app_fail(b->a, status);
         double now = seconds();
-        if (got && isnan(b->first)) b->first = now;
+        if (got && isnan(b->first))
+            b->first = now;
         if (timed && got && b->n_gaps < b->cap_gaps)
             b->gaps[b->n_gaps++] = (now - b->last) * (double)b->n_seq / (double)got;
         b->last = now;
@@ -45,35 +52,43 @@ static int finish_all(bench *b, int timed) {
 }
 
 static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t max_new, int again) {
-    mn_sample_params p = {.size = sizeof p, .max_new = max_new, .repeat_penalty = 1, .top_p = 1, .ignore_stop = 1};
+    mn_sample_params p = {
+        .size = sizeof p, .max_new = max_new, .repeat_penalty = 1, .top_p = 1, .ignore_stop = 1};
     mn_status status = again ? mn_seq_extend(b->a->session, b->seq[i], ids, n, &p, &b->a->err)
                              : mn_seq_create(b->a->session, ids, n, &p, &b->seq[i], &b->a->err);
-    if (status != MN_OK) return app_fail(b->a, status);
+    if (status != MN_OK)
+        return app_fail(b->a, status);
     b->n_seq = i >= b->n_seq ? i + 1 : b->n_seq;
     return 0;
 }
 
 static int fill(bench *b, const bench_test *t) {
     int code = 0;
-    for (uint32_t i = 0; i < t->batch && code == 0; i++) code = feed(b, i, b->ids, t->depth, 1, 0);
+    for (uint32_t i = 0; i < t->batch && code == 0; i++)
+        code = feed(b, i, b->ids, t->depth, 1, 0);
     return code ? code : finish_all(b, 0);
 }
 
-/* tokens per second of one repetition. A generated token costs one step, the first too: its prompt is one id. */
+/* tokens per second of one repetition. A generated token costs one step, the first too: its prompt
+ * is one id. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     const uint32_t n_new = t->n_gen ? t->n_gen : 1, n_prompt = t->n_prompt ? t->n_prompt : 1;
     int code = 0;
     b->first = NAN;
     b->begin = seconds();
-    if (t->depth) code = fill(b, t);
+    if (t->depth)
+        code = fill(b, t);
     double filled = seconds() - b->begin;
     b->first = NAN;
     b->begin = b->last = seconds();
-    for (uint32_t i = 0; i < t->batch && code == 0; i++) code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
-    if (code == 0) code = finish_all(b, t->n_gen != 0);
+    for (uint32_t i = 0; i < t->batch && code == 0; i++)
+        code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
+    if (code == 0)
+        code = finish_all(b, t->n_gen != 0);
     *rate = (double)(t->n_gen ? t->n_gen : t->n_prompt) * t->batch / (b->last - b->begin);
     *ttft = b->first - b->begin + (t->depth ? filled : 0);
-    for (uint32_t i = 0; i < b->n_seq; i++) mn_seq_free(b->a->session, b->seq[i]);
+    for (uint32_t i = 0; i < b->n_seq; i++)
+        mn_seq_free(b->a->session, b->seq[i]);
     b->n_seq = 0;
     return code;
 }
@@ -84,19 +99,22 @@ static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
     size_t bytes = 0;
     mn_stream *stream = NULL;
     mn_str piece;
-    if (!a->info.has_tokenizer || mn_stream_create(a->model, 0, &stream, &a->err) != MN_OK) return 0;
+    if (!a->info.has_tokenizer || mn_stream_create(a->model, 0, &stream, &a->err) != MN_OK)
+        return 0;
     for (uint32_t i = 0; i < n && mn_stream_push(stream, ids[i], &piece, &a->err) == MN_OK; i++) {
         char *grown = realloc(text, bytes + piece.len + 1);
-        if (!grown) break;
+        if (!grown)
+            break;
         text = grown;
-        if (piece.len) memcpy(text + bytes, piece.ptr, piece.len);
+        if (piece.len)
+            memcpy(text + bytes, piece.ptr, piece.len);
         bytes += piece.len;
     }
     int32_t *made = NULL;
     uint32_t n_made = 0;
     double begin = seconds();
-    mn_status status =
-        mn_model_tokenize(a->model, (mn_str){text ? text : "", bytes}, MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
+    mn_status status = mn_model_tokenize(a->model, (mn_str){text ? text : "", bytes},
+                                         MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
     double spent = status == MN_OK ? seconds() - begin : 0;
     mn_ids_free(made);
     mn_stream_free(stream);
@@ -110,16 +128,19 @@ static int ascending(const void *x, const void *y) {
 }
 
 static double quantile(double *v, size_t n, double q) {
-    if (n == 0) return NAN;
+    if (n == 0)
+        return NAN;
     qsort(v, n, sizeof *v, ascending);
     return v[(size_t)(q * (double)(n - 1) + 0.5)];
 }
 
 static void summarise(bench *b, bench_result *r) {
     double sum = 0, squares = 0;
-    for (size_t i = 0; i < r->n; i++) sum += r->samples[i];
+    for (size_t i = 0; i < r->n; i++)
+        sum += r->samples[i];
     r->avg = sum / (double)r->n;
-    for (size_t i = 0; i < r->n; i++) squares += (r->samples[i] - r->avg) * (r->samples[i] - r->avg);
+    for (size_t i = 0; i < r->n; i++)
+        squares += (r->samples[i] - r->avg) * (r->samples[i] - r->avg);
     r->stddev = r->n > 1 ? sqrt(squares / (double)(r->n - 1)) : 0;
     r->ttft_s = quantile(b->ttft, r->n, 0.5);
     r->p50_s = quantile(b->gaps, b->n_gaps, 0.5);
@@ -128,11 +149,14 @@ static void summarise(bench *b, bench_result *r) {
 
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out) {
     char name[64];
-    bench b = {.a = a, .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt), .cap = t->batch * 8 + 64};
+    bench b = {.a = a,
+               .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
+               .cap = t->batch * 8 + 64};
     double warm_rate, warm_ttft;
     memset(out, 0, sizeof *out);
     b.cap_gaps = (size_t)t->n_gen * t->batch * n_reps + 1;
-    if (b.cap_gaps > 1u << 20) b.cap_gaps = 1u << 20; // enough for a percentile
+    if (b.cap_gaps > 1u << 20)
+        b.cap_gaps = 1u << 20; // enough for a percentile
     b.ids = malloc(b.n_ids * sizeof *b.ids);
     b.seq = malloc(t->batch * sizeof *b.seq);
     b.tokens = malloc(b.cap * sizeof *b.tokens);
@@ -144,17 +168,23 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     int code = 0;
     if (!b.ids || !b.seq || !b.tokens || !b.gaps || !b.ttft || !out->samples)
         code = complain(EXIT_NO_MEMORY, "out of memory");
-    if (code == 0) random_ids(b.ids, b.n_ids, a->info.n_vocab);
-    double tokenize_s =
-        code ? 0
-             : tokenize_seconds(a, b.ids,
-                                t->n_prompt ? t->n_prompt + t->depth < b.n_ids ? t->n_prompt + t->depth : b.n_ids : 1);
-    if (code == 0) code = repeat(&b, t, &warm_rate, &warm_ttft);
+    if (code == 0)
+        random_ids(b.ids, b.n_ids, a->info.n_vocab);
+    double tokenize_s = code ? 0
+                             : tokenize_seconds(a, b.ids,
+                                                t->n_prompt ? t->n_prompt + t->depth < b.n_ids
+                                                                  ? t->n_prompt + t->depth
+                                                                  : b.n_ids
+                                                            : 1);
+    if (code == 0)
+        code = repeat(&b, t, &warm_rate, &warm_ttft);
     b.n_gaps = 0;
     for (; code == 0 && out->n < n_reps; progress_at(bar, out->n, n_reps))
-        if ((code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n])) == 0) b.ttft[out->n++] += tokenize_s;
+        if ((code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n])) == 0)
+            b.ttft[out->n++] += tokenize_s;
     progress_end(bar);
-    if (code == 0) summarise(&b, out);
+    if (code == 0)
+        summarise(&b, out);
     free(b.ids), free(b.seq), free(b.tokens), free(b.gaps), free(b.ttft);
     return code;
 }

@@ -33,16 +33,18 @@ typedef struct {
     mn_sample_params sample;
 } chat;
 
-/* ---- messages: owned copies ---- */
+/* ---- messages: owned copies ------------------------------------------------------------------ */
 static int push(chat *c, const char *role, const char *text, size_t n) {
     mn_message *grown = realloc(c->messages, (c->n + 1) * sizeof *grown);
     char *copy = malloc(n + 1);
-    if (grown) c->messages = grown;
+    if (grown)
+        c->messages = grown;
     if (!grown || !copy) {
         free(copy);
         return complain(EXIT_NO_MEMORY, "out of memory");
     }
-    if (n) memcpy(copy, text, n);
+    if (n)
+        memcpy(copy, text, n);
     copy[n] = 0;
     c->messages[c->n++] = (mn_message){{role, strlen(role)}, {copy, n}, {NULL, 0}};
     return 0;
@@ -54,7 +56,8 @@ static void pop(chat *c) {
     cJSON_free((char *)m->more.ptr);
 }
 
-/* A call that the model made by tokens of its own, for a template that writes them: with its arguments, and what was thought before. */
+/* A call that the model made by tokens of its own, for a template that writes them: with its
+ * arguments, and what was thought before. */
 static char *call_more(const gen *g) {
     char *args = strndup(g->text + g->call, g->n_text - g->call),
          *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
@@ -62,14 +65,17 @@ static char *call_more(const gen *g) {
           *call = cJSON_CreateObject(), *read = args ? cJSON_ParseWithOpts(args, NULL, 1) : NULL;
     char *text = NULL;
     int ok = args && thought && calls && cJSON_AddItemToArray(calls, call);
-    if (!ok) cJSON_Delete(call);
-    cJSON *function =
-        ok && cJSON_AddStringToObject(call, "type", "function") ? cJSON_AddObjectToObject(call, "function") : NULL;
+    if (!ok)
+        cJSON_Delete(call);
+    cJSON *function = ok && cJSON_AddStringToObject(call, "type", "function")
+                          ? cJSON_AddObjectToObject(call, "function")
+                          : NULL;
     ok = function && cJSON_AddStringToObject(function, "name", gen_tool_name(g)) &&
          (read ? cJSON_AddRawToObject(function, "arguments", args)
                : cJSON_AddStringToObject(function, "arguments", args)) &&
          (!g->n_thinking || cJSON_AddStringToObject(more, "thinking", thought));
-    if (ok) text = cJSON_PrintUnformatted(more);
+    if (ok)
+        text = cJSON_PrintUnformatted(more);
     cJSON_Delete(read);
     cJSON_Delete(more);
     free(args);
@@ -80,7 +86,8 @@ static char *call_more(const gen *g) {
 static int push_answer(chat *c) {
     const gen *g = &c->g;
     char *more = g->tool[0] ? call_more(g) : NULL;
-    if (g->tool[0] && !more) return complain(EXIT_NO_MEMORY, "out of memory");
+    if (g->tool[0] && !more)
+        return complain(EXIT_NO_MEMORY, "out of memory");
     int code = push(c, "assistant", g->text ? g->text : "", more ? 0 : g->n_text);
     if (code)
         cJSON_free(more);
@@ -90,12 +97,13 @@ static int push_answer(chat *c) {
 }
 
 static void forget_sequence(chat *c) {
-    if (c->has_seq) mn_seq_free(c->a.session, c->g.seq);
+    if (c->has_seq)
+        mn_seq_free(c->a.session, c->g.seq);
     c->has_seq = 0;
     c->n_known = 0;
 }
 
-/* ---- one turn ---- */
+/* ---- one turn -------------------------------------------------------------------------------- */
 static int begin_turn(chat *c) {
     app *a = &c->a;
     int32_t *ids = NULL;
@@ -106,8 +114,10 @@ static int begin_turn(chat *c) {
         forget_sequence(c);
         code = talk_ids(a, &c->talk, c->messages, c->n, 0, &ids, &n);
     }
-    if (code == 0) code = gen_restart(a, &c->g, ids, n);
-    if (code) return mn_ids_free(ids), code;
+    if (code == 0)
+        code = gen_restart(a, &c->g, ids, n);
+    if (code)
+        return mn_ids_free(ids), code;
     if (c->has_seq)
         status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
     else {
@@ -118,9 +128,9 @@ static int begin_turn(chat *c) {
     return status == MN_OK ? 0 : app_fail(a, status);
 }
 
-/* The last message is the user's. A turn that ends by a stop token leaves a sequence that the next turn extends; any other
- * end lacks that token, and a template leaves out what was thought in earlier turns: then the next turn begins anew from
- * the messages. */
+/* The last message is the user's. A turn that ends by a stop token leaves a sequence that the next
+ * turn extends; any other end lacks that token, and a template leaves out what was thought in
+ * earlier turns: then the next turn begins anew from the messages. */
 static int turn(chat *c, out_file *out) {
     int code = begin_turn(c);
     if (code) {
@@ -129,40 +139,49 @@ static int turn(chat *c, out_file *out) {
         return code;
     }
     code = gen_run(&c->a, &c->g, 1, out);
-    if (c->g.n_text == 0 || c->g.text[c->g.n_text - 1] != '\n') out_put(out, "\n", 1);
+    if (c->g.n_text == 0 || c->g.text[c->g.n_text - 1] != '\n')
+        out_put(out, "\n", 1);
     out_flush(out);
-    if (out->error) return EXIT_FAILED;
-    if (c->g.finish == MN_FINISH_LENGTH) note("the answer was cut at its greatest length");
-    if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking) forget_sequence(c);
+    if (out->error)
+        return EXIT_FAILED;
+    if (c->g.finish == MN_FINISH_LENGTH)
+        note("the answer was cut at its greatest length");
+    if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking)
+        forget_sequence(c);
     if (code && code != EXIT_INTERRUPTED) {
         pop(c);
         return code;
     }
     int failed = push_answer(c);
-    if (c->has_seq) c->n_known = c->n;
+    if (c->has_seq)
+        c->n_known = c->n;
     return failed ? failed : code;
 }
 
 static void clear(chat *c) {
     forget_sequence(c);
-    while (c->n && strcmp(c->messages[c->n - 1].role.ptr, "system") != 0) pop(c);
+    while (c->n && strcmp(c->messages[c->n - 1].role.ptr, "system") != 0)
+        pop(c);
     free(c->talk.history);
     c->talk.history = NULL;
     note("a new conversation");
 }
 
-/* ---- lines ---- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 static char *read_line(chat *c) {
     char *line = NULL;
     size_t cap = 0;
 #ifdef HAVE_LIBEDIT
     if (c->terminal && (line = readline("> "))) {
-        if (*line) add_history(line);
+        if (*line)
+            add_history(line);
         return line;
     }
-    if (c->terminal) return NULL;
+    if (c->terminal)
+        return NULL;
 #endif
-    if (c->terminal) fputs(has_color(stderr) ? "\033[1m> \033[0m" : "> ", stderr);
+    if (c->terminal)
+        fputs(has_color(stderr) ? "\033[1m> \033[0m" : "> ", stderr);
     if (getline(&line, &cap, stdin) < 0) {
         free(line);
         return NULL;
@@ -173,11 +192,15 @@ static char *read_line(chat *c) {
 
 /* 1: the line was a command; -1: the end. */
 static int command(chat *c, const char *line) {
-    if (line[0] == 0) return 1;
-    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return -1;
-    if (!strcmp(line, "/clear")) return clear(c), 1;
+    if (line[0] == 0)
+        return 1;
+    if (!strcmp(line, "/exit") || !strcmp(line, "/quit"))
+        return -1;
+    if (!strcmp(line, "/clear"))
+        return clear(c), 1;
     if (!strcmp(line, "/help"))
-        return note("/clear: a new conversation; /tool TEXT: what a tool answers; /exit or Ctrl-D: the end; "
+        return note("/clear: a new conversation; /tool TEXT: what a tool answers; /exit or Ctrl-D: "
+                    "the end; "
                     "Ctrl-C: ends an answer"),
                1;
     return 0;
@@ -189,41 +212,53 @@ static int converse(chat *c) {
     for (;;) {
         interrupt_watch(NULL); // while a line is typed Ctrl-C ends the program
         char *line = read_line(c);
-        if (!line) break;
+        if (!line)
+            break;
         interrupt_watch(c->a.session);
         int what = command(c, line);
         int tool = strncmp(line, "/tool ", 6) == 0;
         const char *said = tool ? line + 6 : line;
         code = what == 0 ? push(c, tool ? "tool" : "user", said, strlen(said)) : 0;
         free(line);
-        if (what == 0 && code == 0) code = turn(c, &out);
-        if (what < 0 || out.error || code == EXIT_NO_MEMORY) break;
-        if (code && !c->terminal) break; // a script wants to know; a person goes on
+        if (what == 0 && code == 0)
+            code = turn(c, &out);
+        if (what < 0 || out.error || code == EXIT_NO_MEMORY)
+            break;
+        if (code && !c->terminal)
+            break; // a script wants to know; a person goes on
         interrupt_again();
         code = 0;
     }
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
 
-static int start(chat *c, const app_flags *flags, const chat_flags *f, const sampling_flags *sampling) {
+static int start(chat *c, const app_flags *flags, const chat_flags *f,
+                 const sampling_flags *sampling) {
     mn_session_params params = {0};
     int code = app_open_model(&c->a, flags);
-    if (code) return code;
+    if (code)
+        return code;
     if (!c->a.info.has_tokenizer)
-        return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with", c->a.info.path);
+        return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with",
+                        c->a.info.path);
     if (!c->a.info.has_chat_template)
-        return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text", c->a.info.path);
+        return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text",
+                        c->a.info.path);
     code = talk_check(&c->a, &c->talk);
-    if (code == 0) code = app_open_session(&c->a, &params);
-    if (code) return code;
+    if (code == 0)
+        code = app_open_session(&c->a, &params);
+    if (code)
+        return code;
     sampling_resolve(&c->a, sampling, &c->sample);
     c->sample.max_new = f->n < 0 ? 0 : (uint32_t)f->n;
     c->g.max_new = f->n;
     c->g.show_thinking = f->show_thinking;
     c->terminal = isatty(STDIN_FILENO);
     const char *system = c->talk.flags->system;
-    if (system && (code = push(c, "system", system, strlen(system)))) return code;
-    if (c->terminal) note("/help lists the commands, Ctrl-D ends the conversation");
+    if (system && (code = push(c, "system", system, strlen(system))))
+        return code;
+    if (c->terminal)
+        note("/help lists the commands, Ctrl-D ends the conversation");
     return converse(c);
 }
 
@@ -241,20 +276,23 @@ int cmd_chat(int argc, char **argv) {
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {"chat", "[-m MODEL] [flags]", "A conversation: one line of standard input is one turn.",
-                           groups, COUNT(groups)};
+    const arg_page page = {"chat", "[-m MODEL] [flags]",
+                           "A conversation: one line of standard input is one turn.", groups,
+                           COUNT(groups)};
     chat c = {.talk.flags = &tf};
     int code = args_parse(&page, argc, argv);
 #ifdef HAVE_LIBEDIT
     setlocale(LC_CTYPE, ""); // for the line editor alone; numbers keep their point
 #endif
     if (code == ARGS_OK && f.n == 0)
-        code = complain(EXIT_USAGE, "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
+        code = complain(EXIT_USAGE,
+                        "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK && (code = talk_open(&c.talk)) == 0)
         code = start(&c, &flags, &f, &sampling);
-    while (c.n) pop(&c);
+    while (c.n)
+        pop(&c);
     free(c.messages);
     talk_close(&c.talk);
     gen_free(&c.g);

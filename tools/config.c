@@ -37,10 +37,10 @@ int cmd_config(int argc, char **argv) {
         {"Settings of the command line", app_device_rows, 2, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {
-        "config", "[--json]",
-        "Prints every setting with its origin: the command line wins over MINERVA_* variables, these over\n"
-        "minerva.ini (the user's over the system's), that over the default.",
-        groups, COUNT(groups)};
+    const arg_page page = {"config", "[--json]",
+                           "Prints every setting with its origin: the command line wins over "
+                           "MINERVA_* variables, these over\n"
+                           "minerva.ini (the user's over the system's), that over the default.",
+                           groups, COUNT(groups)};
     return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

@@ -12,9 +12,11 @@ typedef struct {
 static const arg_row rows[] = {
     {"IN", "a model", ARG_TEXT, F(in), 0, 0, NULL,
      "a GGUF file, a .safetensors file or a folder in Hugging Face layout"},
-    {"-o --output", "OUT.gguf", ARG_TEXT, F(out), 0, 0, NULL, "the file to write; it appears when it is whole"},
+    {"-o --output", "OUT.gguf", ARG_TEXT, F(out), 0, 0, NULL,
+     "the file to write; it appears when it is whole"},
     {"--type", "TYPE", ARG_TEXT, F(type), 0, 0, NULL,
-     "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs\nq4_k_m q5_k_m mxfp4 (default: as "
+     "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs\nq4_k_m q5_k_m "
+     "mxfp4 (default: as "
      "stored)"},
     {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace a file that is there"},
 };
@@ -26,13 +28,16 @@ static int on_progress(void *arg, uint64_t done, uint64_t total) {
 
 static int convert(app *a, const convert_flags *f) {
     progress *bar = progress_begin("converting");
-    const mn_convert_params params = {sizeof params, f->force ? MN_CONVERT_REPLACE : 0, f->type, on_progress, bar};
+    const mn_convert_params params = {sizeof params, f->force ? MN_CONVERT_REPLACE : 0, f->type,
+                                      on_progress, bar};
     interrupt_catch();
     const double begin = seconds();
     const mn_status status = mn_model_convert(a->model, f->out, &params, &a->err);
     progress_end(bar);
-    if (status == MN_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
-    if (status != MN_OK) return app_fail(a, status);
+    if (status == MN_CANCELLED && interrupt_seen())
+        return EXIT_INTERRUPTED;
+    if (status != MN_OK)
+        return app_fail(a, status);
     note("%s: written in %.1f s", f->out, seconds() - begin);
     return 0;
 }
@@ -45,21 +50,28 @@ int cmd_convert(int argc, char **argv) {
         {"", app_device_rows + 1, 1, &flags}, // -t
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {"convert", "IN -o OUT.gguf [--type TYPE]",
-                           "Writes a model, of whatever format, as one GGUF file that other programs read too.", groups,
-                           COUNT(groups)};
+    const arg_page page = {
+        "convert", "IN -o OUT.gguf [--type TYPE]",
+        "Writes a model, of whatever format, as one GGUF file that other programs read too.",
+        groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
-    if (code != ARGS_OK) return code;
-    if (!f.in) return complain(EXIT_USAGE, "found no model, expected minerva convert IN -o OUT.gguf");
+    if (code != ARGS_OK)
+        return code;
+    if (!f.in)
+        return complain(EXIT_USAGE, "found no model, expected minerva convert IN -o OUT.gguf");
     if (!f.out || !*f.out)
-        return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o model.gguf");
+        return complain(EXIT_USAGE,
+                        "-o: found no file, expected where to write, as in -o model.gguf");
     if (!strcmp(f.out, "-"))
-        return complain(EXIT_USAGE, "-o: found \"-\", expected a file: a model is not written to standard output");
+        return complain(
+            EXIT_USAGE,
+            "-o: found \"-\", expected a file: a model is not written to standard output");
     signal(SIGXFSZ, SIG_IGN); // a limit on files is an error of write, and is said
     flags.model = f.in;
     code = app_open_model(&a, &flags);
-    if (code == 0) code = convert(&a, &f);
+    if (code == 0)
+        code = convert(&a, &f);
     app_close(&a);
     return code;
 }

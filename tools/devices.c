@@ -24,7 +24,8 @@ static void as_json(const app *a, out_file *out) {
 }
 
 static void as_table(const app *a, out_file *out) {
-    static const char *const columns[] = {"device", "memory", "free", "description", "usable", NULL};
+    static const char *const columns[] = {"device",      "memory", "free",
+                                          "description", "usable", NULL};
     table t;
     mn_device_item d;
     char total[32], unused[32];
@@ -40,7 +41,7 @@ static void as_table(const app *a, out_file *out) {
     table_free(&t);
 }
 
-/* ---- --explain: the record of mn_model_explain, as it is or as text ------------------------------------------------ */
+/* ---- --explain: the record of mn_model_explain, as it is or as text -------------------------- */
 static const char *text_of(const cJSON *o, const char *key) {
     const char *z = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
     return z ? z : "";
@@ -61,17 +62,20 @@ static void say_verdicts(const cJSON *step, out_file *out) {
         const char *type = text_of(op, "type"), *reason = text_of(op, "reason");
         out_printf(out, "\n              %s%s%s:", text_of(op, "op"), *type ? " " : "", type);
         for (size_t i = 0; i < COUNT(verdicts); i++)
-            if (number_of(op, verdicts[i]) > 0) out_printf(out, " %.0f %s", number_of(op, verdicts[i]), verdicts[i]);
-        if (*reason) out_printf(out, " (%s)", reason);
+            if (number_of(op, verdicts[i]) > 0)
+                out_printf(out, " %.0f %s", number_of(op, verdicts[i]), verdicts[i]);
+        if (*reason)
+            out_printf(out, " (%s)", reason);
     }
 }
 
 static void say_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
-        out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free", bytes_of(step, "weights", a),
-                   bytes_of(step, "kv", b), text_of(step, "kv_type"), bytes_of(step, "scratch", c),
-                   bytes_of(step, "need", d), bytes_of(step, "free", e));
+        out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
+                   bytes_of(step, "weights", a), bytes_of(step, "kv", b), text_of(step, "kv_type"),
+                   bytes_of(step, "scratch", c), bytes_of(step, "need", d),
+                   bytes_of(step, "free", e));
     out_printf(out, "; class %s", text_of(step, "class"));
 }
 
@@ -79,15 +83,16 @@ static void say_rates(const cJSON *step, out_file *out) {
     const cJSON *type;
     out_printf(out, "; %s", text_of(step, "source"));
     cJSON_ArrayForEach(type, cJSON_GetObjectItemCaseSensitive(step, "types"))
-        out_printf(out, "; %s %.3g GB/s, %.3g TFLOP/s", text_of(type, "type"), number_of(type, "decode_gbps"),
-                   number_of(type, "prefill_tflops"));
-    out_printf(out, "; %.3g us per node, %.3g per segment, %.3g per copy", number_of(step, "node_us"),
-               number_of(step, "step_us"), number_of(step, "copy_us"));
+        out_printf(out, "; %s %.3g GB/s, %.3g TFLOP/s", text_of(type, "type"),
+                   number_of(type, "decode_gbps"), number_of(type, "prefill_tflops"));
+    out_printf(out, "; %.3g us per node, %.3g per segment, %.3g per copy",
+               number_of(step, "node_us"), number_of(step, "step_us"), number_of(step, "copy_us"));
 }
 
 static void say_device(const cJSON *step, out_file *out) {
     char total[32];
-    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"))) return;
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok")))
+        return;
     out_printf(out, "; %s (%s), %s, driver %s", text_of(step, "description"), text_of(step, "kind"),
                bytes_of(step, "mem_total", total), text_of(step, "driver"));
 }
@@ -109,7 +114,8 @@ static void say_step(const cJSON *step, out_file *out) {
     int ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"));
     out_printf(out, "  %-10s  %s%s%s", name, ok ? "ok" : "NO", *text ? ": " : "", text);
     for (size_t i = 0; i < COUNT(more); i++)
-        if (!strcmp(more[i].step, name)) more[i].say(step, out);
+        if (!strcmp(more[i].step, name))
+            more[i].say(step, out);
     out_puts(out, "\n");
 }
 
@@ -127,16 +133,19 @@ static void say_placement(const cJSON *placement, out_file *out) {
                        cJSON_GetArrayItem(layers, 1)->valueint);
         out_printf(out, ": %s, %s\n", text_of(s, "device"), bytes_of(s, "need", need));
     }
-    out_printf(out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
-               number_of(placement, "copies"), number_of(placement, "us_per_token"), number_of(placement, "copy_us"));
+    out_printf(
+        out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
+        number_of(placement, "copies"), number_of(placement, "us_per_token"),
+        number_of(placement, "copy_us"));
 }
 
 static void explain_as_text(const cJSON *record, out_file *out) {
     const cJSON *c, *step, *request = cJSON_GetObjectItemCaseSensitive(record, "request"),
                            *placement = cJSON_GetObjectItemCaseSensitive(record, "placement");
     out_printf(out, "model %s\ndevice %s, class %s, context %.0f x %.0f\n\n",
-               text_of(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"), text_of(request, "device"),
-               text_of(request, "class"), number_of(request, "sequences"), number_of(request, "context"));
+               text_of(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"),
+               text_of(request, "device"), text_of(request, "class"),
+               number_of(request, "sequences"), number_of(request, "context"));
     cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(record, "candidates")) {
         const char *device = text_of(c, "device"), *plugin = text_of(c, "plugin");
         out_printf(out, "%s: %s\n",
@@ -150,7 +159,8 @@ static void explain_as_text(const cJSON *record, out_file *out) {
     if (cJSON_IsObject(placement))
         say_placement(placement, out);
     else
-        out_printf(out, "placement: none: %s\n", text_of(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
+        out_printf(out, "placement: none: %s\n",
+                   text_of(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
 }
 
 static int explain(const app_flags *flags) {
@@ -164,7 +174,8 @@ static int explain(const app_flags *flags) {
                                 .n_ctx = (uint32_t)flags->ctx,
                                 .n_batch = (uint32_t)flags->rows};
     mn_status status = code ? MN_OK : mn_model_explain(a.model, &params, &json, &a.err);
-    if (status != MN_OK) code = app_fail(&a, status);
+    if (status != MN_OK)
+        code = app_fail(&a, status);
     if (!code && flags->json)
         out_puts(&out, json), out_puts(&out, "\n");
     else if (!code) {
@@ -192,21 +203,25 @@ int cmd_devices(int argc, char **argv) {
     enum { SESSION_ROWS = 3 }; /* -c, -b, --precision */
     app_flags flags = {0};
     devices_flags own = {0};
-    const arg_group groups[] = {{"Choice", devices_rows, COUNT(devices_rows), &own},
-                                {"Model (with --explain)", app_model_rows, APP_MODEL_ROWS, &flags},
-                                {"Device (with --explain)", app_device_rows, APP_DEVICE_ROWS, &flags},
-                                {"Session (with --explain)", app_session_rows, SESSION_ROWS, &flags},
-                                {"Output", app_json_rows, APP_JSON_ROWS, &flags},
-                                {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
-    const arg_page page = {
-        "devices", "[--explain [-m MODEL] [--device DEVICES] [-c N]] [--json]",
-        "Lists the devices of all plugins, and why one is not usable; or explains which of them would run a model.",
-        groups, COUNT(groups)};
+    const arg_group groups[] = {
+        {"Choice", devices_rows, COUNT(devices_rows), &own},
+        {"Model (with --explain)", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"Device (with --explain)", app_device_rows, APP_DEVICE_ROWS, &flags},
+        {"Session (with --explain)", app_session_rows, SESSION_ROWS, &flags},
+        {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
+    const arg_page page = {"devices", "[--explain [-m MODEL] [--device DEVICES] [-c N]] [--json]",
+                           "Lists the devices of all plugins, and why one is not usable; or "
+                           "explains which of them would run a model.",
+                           groups, COUNT(groups)};
     int code = args_parse(&page, argc, argv);
-    if (code != ARGS_OK) return code;
-    if (own.explain) return explain(&flags);
+    if (code != ARGS_OK)
+        return code;
+    if (own.explain)
+        return explain(&flags);
     if (flags.model || flags.device || flags.ctx || flags.rows || flags.precision)
-        return complain(EXIT_USAGE, "minerva devices: a model, devices or sizes are given without --explain");
+        return complain(EXIT_USAGE,
+                        "minerva devices: a model, devices or sizes are given without --explain");
     app a = {0};
     out_file out = out_stdout();
     if ((code = app_open_runtime(&a, &flags)) == 0) {

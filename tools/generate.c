@@ -6,34 +6,44 @@
 #include <string.h>
 
 static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
-    if (want <= *cap) return 1;
+    if (want <= *cap)
+        return 1;
     size_t n = *cap * 2 > want ? *cap * 2 : want + 64;
     void *grown = realloc(*ptr, n * size);
-    if (grown) *ptr = grown, *cap = n;
+    if (grown)
+        *ptr = grown, *cap = n;
     return grown != NULL;
 }
 
-static int no_memory(void) { return complain(EXIT_NO_MEMORY, "out of memory"); }
+static int no_memory(void) {
+    return complain(EXIT_NO_MEMORY, "out of memory");
+}
 
 static int append(char **buffer, size_t *n, size_t *cap, mn_str text) {
-    if (!grow((void **)buffer, cap, *n + text.len + 1, 1)) return no_memory();
-    if (text.len) memcpy(*buffer + *n, text.ptr, text.len);
+    if (!grow((void **)buffer, cap, *n + text.len + 1, 1))
+        return no_memory();
+    if (text.len)
+        memcpy(*buffer + *n, text.ptr, text.len);
     *n += text.len;
     return 0;
 }
 
 /* Thinking is dimmed on a terminal; a line of its own ends it. */
 static void switch_part(gen *g, out_file *live, int thinking) {
-    if (g->dim == thinking) return;
-    if (has_color(stdout)) out_puts(live, thinking ? "\033[2m" : "\033[0m");
-    if (!thinking && g->n_thinking && g->thinking[g->n_thinking - 1] != '\n') out_put(live, "\n", 1);
+    if (g->dim == thinking)
+        return;
+    if (has_color(stdout))
+        out_puts(live, thinking ? "\033[2m" : "\033[0m");
+    if (!thinking && g->n_thinking && g->thinking[g->n_thinking - 1] != '\n')
+        out_put(live, "\n", 1);
     g->dim = thinking;
 }
 
 static int show(gen *g, mn_str text, int thinking, out_file *live) {
     int code = thinking ? append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
                         : append(&g->text, &g->n_text, &g->cap_text, text);
-    if (code || !live || (thinking && !g->show_thinking)) return code;
+    if (code || !live || (thinking && !g->show_thinking))
+        return code;
     switch_part(g, live, thinking);
     out_put(live, text.ptr, text.len);
     out_flush(live);
@@ -43,13 +53,14 @@ static int show(gen *g, mn_str text, int thinking, out_file *live) {
 /* A call by tokens of its own is shown as "to=functions.f ARGUMENTS", on a line that it begins. */
 static int keep_text(gen *g, mn_str text, out_file *live) {
     char head[80];
-    if (!text.len) return 0;
+    if (!text.len)
+        return 0;
     mn_str tool = mn_stream_tool(g->stream);
     int code = 0;
     if (tool.len && strncmp(g->tool, tool.ptr, sizeof g->tool) != 0) {
         snprintf(g->tool, sizeof g->tool, "%s", tool.ptr);
-        int n =
-            snprintf(head, sizeof head, "%sto=%s ", g->n_text && g->text[g->n_text - 1] != '\n' ? "\n" : "", g->tool);
+        int n = snprintf(head, sizeof head, "%sto=%s ",
+                         g->n_text && g->text[g->n_text - 1] != '\n' ? "\n" : "", g->tool);
         code = show(g, (mn_str){head, (uint64_t)n}, 0, live);
         g->call = g->n_text;
     }
@@ -63,11 +74,14 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     g->finish = MN_FINISH_NONE;
     g->begin = seconds();
     g->first = g->last = NAN;
-    if (g->stream) mn_stream_free(g->stream);
+    if (g->stream)
+        mn_stream_free(g->stream);
     g->stream = NULL;
-    if (!a->info.has_tokenizer) return 0;
+    if (!a->info.has_tokenizer)
+        return 0;
     mn_status status = mn_stream_create(a->model, 1, &g->stream, &a->err);
-    if (status != MN_OK) return app_fail(a, status);
+    if (status != MN_OK)
+        return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);
     return 0;
 }
@@ -75,7 +89,8 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
 int gen_begin(app *a, gen *g, const mn_sample_params *sample) {
     mn_sample_params params = *sample;
     int code = gen_restart(a, g, g->prompt, g->n_prompt);
-    if (code) return code;
+    if (code)
+        return code;
     params.max_new = g->max_new < 0 ? 0 : (uint32_t)g->max_new;
     mn_status status = mn_seq_create(a->session, g->prompt, g->n_prompt, &params, &g->seq, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
@@ -86,39 +101,47 @@ static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     mn_status status = MN_OK;
     int code = 0;
     g->last = seconds();
-    if (isnan(g->first)) g->first = g->last;
-    if (!grow((void **)&g->ids, &g->cap_ids, g->n_ids + 1, sizeof *g->ids)) return no_memory();
+    if (isnan(g->first))
+        g->first = g->last;
+    if (!grow((void **)&g->ids, &g->cap_ids, g->n_ids + 1, sizeof *g->ids))
+        return no_memory();
     g->ids[g->n_ids++] = t->id;
     g->finish = t->finish;
-    if (!g->stream) return 0;
+    if (!g->stream)
+        return 0;
     if (t->finish != MN_FINISH_STOP) { // a stop token is in ids, never in text
         status = mn_stream_push(g->stream, t->id, &text, &a->err);
         code = status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
     }
-    if (code || t->finish == MN_FINISH_NONE) return code;
+    if (code || t->finish == MN_FINISH_NONE)
+        return code;
     status = mn_stream_finish(g->stream, &text, &a->err);
     return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
 }
 
 static gen *find(gen *g, size_t n, int32_t seq) {
     for (size_t i = 0; i < n; i++)
-        if (g[i].seq == seq) return &g[i];
+        if (g[i].seq == seq)
+            return &g[i];
     return NULL;
 }
 
 static int interrupted(app *a, gen *g, size_t n, out_file *live) {
     mn_str text;
     for (size_t i = 0; i < n; i++) {
-        if (g[i].finish != MN_FINISH_NONE) continue;
+        if (g[i].finish != MN_FINISH_NONE)
+            continue;
         g[i].finish = GEN_INTERRUPTED;
-        if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK) keep_text(&g[i], text, live);
+        if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK)
+            keep_text(&g[i], text, live);
     }
     return EXIT_INTERRUPTED;
 }
 
 static uint64_t count_drawn(const gen *g, size_t n) {
     uint64_t drawn = 0;
-    for (size_t i = 0; i < n; i++) drawn += g[i].n_ids;
+    for (size_t i = 0; i < n; i++)
+        drawn += g[i].n_ids;
     return drawn;
 }
 
@@ -128,34 +151,42 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     uint64_t total = 0;
     int code = tokens ? 0 : no_memory();
     progress *p = live ? NULL : progress_begin("generating");
-    for (size_t i = 0; i < n; i++) total += g[i].max_new > 0 ? (uint64_t)g[i].max_new : 0;
+    for (size_t i = 0; i < n; i++)
+        total += g[i].max_new > 0 ? (uint64_t)g[i].max_new : 0;
     while (code == 0) {
         mn_status status = mn_session_step(a->session, tokens, cap, &got, &a->err);
         for (uint32_t i = 0; i < got && code == 0 && status == MN_OK; i++) {
             gen *one = find(g, n, tokens[i].seq);
-            if (one) code = take(a, one, &tokens[i], live);
+            if (one)
+                code = take(a, one, &tokens[i], live);
         }
         if (status == MN_CANCELLED)
             code = interrupted(a, g, n, live);
         else if (status != MN_OK)
             code = app_fail(a, status);
-        if (code || got == 0) break;
-        if (p) progress_at(p, count_drawn(g, n), total);
+        if (code || got == 0)
+            break;
+        if (p)
+            progress_at(p, count_drawn(g, n), total);
     }
     progress_end(p);
     free(tokens);
-    if (live && g->dim) switch_part(g, live, 0);
+    if (live && g->dim)
+        switch_part(g, live, 0);
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
 }
 
-static double rate(double n, double time) { return n > 0 && time > 0 ? n / time : NAN; }
+static double rate(double n, double time) {
+    return n > 0 && time > 0 ? n / time : NAN;
+}
 
 const char *gen_tool_name(const gen *g) {
     static const char space[] = "functions.";
     return g->tool + (strncmp(g->tool, space, sizeof space - 1) ? 0 : sizeof space - 1);
 }
 
-/* The call in the form of chat-completion APIs: arguments as text, for the model may have written anything. */
+/* The call in the form of chat-completion APIs: arguments as text, for the model may have written
+ * anything. */
 static void call_json(const gen *g, json_out *j) {
     json_key(j, "tool_calls");
     json_open(j, '[');
@@ -185,7 +216,8 @@ void gen_json(const app *a, const gen *g, json_out *j) {
         json_key(j, "thinking");
         json_str(j, g->thinking, g->n_thinking);
     }
-    if (g->tool[0]) call_json(g, j);
+    if (g->tool[0])
+        call_json(g, j);
     json_key(j, "prompt_ids");
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");
@@ -210,7 +242,8 @@ void gen_json(const app *a, const gen *g, json_out *j) {
 }
 
 void gen_free(gen *g) {
-    if (g->stream) mn_stream_free(g->stream);
+    if (g->stream)
+        mn_stream_free(g->stream);
     free(g->prompt);
     free(g->ids);
     free(g->text);

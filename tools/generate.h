@@ -24,12 +24,14 @@ typedef struct {
 
 /* Begins a sequence; 0 or the exit code. */
 int gen_begin(app *a, gen *g, const mn_sample_params *sample);
-/* Until none of the n runs any more, or Ctrl-C (finish is then GEN_INTERRUPTED and the code 130). live: text goes there as it
- * comes (NULL: none); a write that fails ends it, with code 1 to be said by out_finish. */
+/* Until none of the n runs any more, or Ctrl-C (finish is then GEN_INTERRUPTED and the code 130).
+ * live: text goes there as it comes (NULL: none); a write that fails ends it, with code 1 to be
+ * said by out_finish. */
 int gen_run(app *a, gen *g, size_t n, out_file *live);
 /* Begins the stream of a further turn, which follows ids: forgets ids and text of the last one. */
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n);
-const char *gen_tool_name(const gen *g); /* of a call: tool without the "functions." that Harmony puts before it */
+/* of a call: tool without the "functions." that Harmony puts before it */
+const char *gen_tool_name(const gen *g);
 void gen_json(const app *a, const gen *g, json_out *j);
 void gen_free(gen *g);
 #endif

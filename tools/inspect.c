@@ -9,29 +9,48 @@ typedef struct {
 } inspect_flags;
 
 static const arg_row rows[] = {
-    {"MODEL", "a model", ARG_TEXT, offsetof(inspect_flags, model), 0, 0, NULL, "the same as -m MODEL"},
+    {"MODEL", "a model", ARG_TEXT, offsetof(inspect_flags, model), 0, 0, NULL,
+     "the same as -m MODEL"},
 };
 
 /* Element i of an array as a value of its own. */
 static mn_value element(const mn_value *v, uint64_t i) {
     mn_value e = {sizeof e, v->type & 15u, 0, 0, {0, 0}, NULL, 0};
     switch (e.type) {
-    case MN_VALUE_INT: e.i = ((const int64_t *)v->array)[i]; break;
-    case MN_VALUE_FLOAT: e.f = ((const double *)v->array)[i]; break;
-    case MN_VALUE_BOOL: e.i = ((const uint8_t *)v->array)[i]; break;
-    case MN_VALUE_STR: e.s = ((const mn_str *)v->array)[i]; break;
-    default: break;
+    case MN_VALUE_INT:
+        e.i = ((const int64_t *)v->array)[i];
+        break;
+    case MN_VALUE_FLOAT:
+        e.f = ((const double *)v->array)[i];
+        break;
+    case MN_VALUE_BOOL:
+        e.i = ((const uint8_t *)v->array)[i];
+        break;
+    case MN_VALUE_STR:
+        e.s = ((const mn_str *)v->array)[i];
+        break;
+    default:
+        break;
     }
     return e;
 }
 
 static void json_scalar(json_out *j, const mn_value *v) {
     switch (v->type) {
-    case MN_VALUE_INT: json_int(j, v->i); break;
-    case MN_VALUE_FLOAT: json_num(j, v->f); break;
-    case MN_VALUE_BOOL: json_bool(j, v->i != 0); break;
-    case MN_VALUE_STR: json_str(j, v->s.ptr ? v->s.ptr : "", v->s.len); break;
-    default: json_null(j);
+    case MN_VALUE_INT:
+        json_int(j, v->i);
+        break;
+    case MN_VALUE_FLOAT:
+        json_num(j, v->f);
+        break;
+    case MN_VALUE_BOOL:
+        json_bool(j, v->i != 0);
+        break;
+    case MN_VALUE_STR:
+        json_str(j, v->s.ptr ? v->s.ptr : "", v->s.len);
+        break;
+    default:
+        json_null(j);
     }
 }
 
@@ -48,7 +67,7 @@ static void json_value(json_out *j, const mn_value *v) {
     json_close(j);
 }
 
-/* ---- totals per type, the largest first ---- */
+/* ---- totals per type, the largest first ------------------------------------------------------ */
 #define MAX_TYPES 64
 typedef struct {
     const char *dtype;
@@ -60,11 +79,15 @@ static size_t add_types(const app *a, type_total *types) {
     size_t n = 0;
     for (uint32_t i = 0; mn_model_tensor(a->model, i, &t) == MN_OK; i++) {
         size_t k = 0;
-        while (k < n && strcmp(types[k].dtype, t.dtype)) k++;
-        if (k == MAX_TYPES) continue;
-        if (k == n) types[n++] = (type_total){t.dtype, 0, 0, 0};
+        while (k < n && strcmp(types[k].dtype, t.dtype))
+            k++;
+        if (k == MAX_TYPES)
+            continue;
+        if (k == n)
+            types[n++] = (type_total){t.dtype, 0, 0, 0};
         uint64_t params = 1;
-        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++) params *= (uint64_t)t.dim[d];
+        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++)
+            params *= (uint64_t)t.dim[d];
         types[k].count++, types[k].params += params, types[k].bytes += t.bytes;
         for (; k && types[k].bytes > types[k - 1].bytes; k--) {
             const type_total moved = types[k];
@@ -77,11 +100,13 @@ static size_t add_types(const app *a, type_total *types) {
 /* Would a session be made of it, and why (not)? Negotiation's own answer. */
 static int runs_here(app *a, char *why, size_t cap) {
     char *text = NULL;
-    if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK) return snprintf(why, cap, "%s", a->err.msg), 0;
+    if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK)
+        return snprintf(why, cap, "%s", a->err.msg), 0;
     cJSON *json = cJSON_Parse(text);
     const cJSON *placement = cJSON_GetObjectItemCaseSensitive(json, "placement");
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-    const char *device = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(placement, "device"));
+    const char *device =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(placement, "device"));
     const char *reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(placement, "why"));
     const char *message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(error, "message"));
     if (device)
@@ -116,7 +141,8 @@ static void json_tensors(const app *a, json_out *j) {
         json_key(j, "name"), json_str(j, t.name.ptr, t.name.len);
         json_key(j, "dtype"), json_z(j, t.dtype);
         json_key(j, "dim"), json_open(j, '[');
-        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++) json_int(j, t.dim[d]);
+        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++)
+            json_int(j, t.dim[d]);
         json_close(j);
         json_key(j, "bytes"), json_uint(j, t.bytes);
         json_key(j, "native"), json_str(j, t.native.ptr ? t.native.ptr : "", t.native.len);
@@ -151,7 +177,7 @@ static void as_json(app *a, out_file *out) {
     json_line(&j);
 }
 
-/* ---- for people: long strings and arrays are cut, and say so ---- */
+/* ---- for people: long strings and arrays are cut, and say so --------------------------------- */
 #define SHOWN_BYTES 100
 #define SHOWN_ELEMENTS 8
 
@@ -178,15 +204,18 @@ static void text_value(out_file *out, const mn_value *v) {
     out_puts(out, "[");
     for (uint64_t i = 0; i < v->n && i < SHOWN_ELEMENTS; i++) {
         mn_value e = element(v, i);
-        if (i) out_puts(out, ", ");
+        if (i)
+            out_puts(out, ", ");
         text_scalar(out, &e);
     }
-    if (v->n > SHOWN_ELEMENTS) out_printf(out, ", ... (%" PRIu64 " elements)", v->n);
+    if (v->n > SHOWN_ELEMENTS)
+        out_printf(out, ", ... (%" PRIu64 " elements)", v->n);
     out_puts(out, "]");
 }
 
 static void tensor_table(const app *a, out_file *out) {
-    static const char *const columns[] = {"tensor", "type", "dim", "size", "file", "name in the file", NULL};
+    static const char *const columns[] = {"tensor",           "type", "dim", "size", "file",
+                                          "name in the file", NULL};
     table t;
     mn_tensor_item item;
     char dims[160], bytes[32];
@@ -195,7 +224,8 @@ static void tensor_table(const app *a, out_file *out) {
         size_t n = 0;
         dims[0] = 0;
         for (uint32_t d = 0; d < item.n_dim && d < MN_MAX_DIM; d++)
-            n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, d ? " x " : "", item.dim[d]);
+            n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, d ? " x " : "",
+                                  item.dim[d]);
         table_cell(&t, "%.*s", (int)item.name.len, item.name.ptr);
         table_cell(&t, "%s", item.dtype);
         table_cell(&t, "%s", dims);
@@ -255,11 +285,13 @@ int cmd_inspect(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"inspect", "[MODEL] [--json]",
-                           "Prints a model's metadata and tensors. Weights are not read.", groups, COUNT(groups)};
+                           "Prints a model's metadata and tensors. Weights are not read.", groups,
+                           COUNT(groups)};
     app a = {0};
     out_file out = out_stdout();
     int code = args_parse(&page, argc, argv);
-    if (f.model) flags.model = f.model;
+    if (f.model)
+        flags.model = f.model;
     if (code == ARGS_OK && (code = app_open_model(&a, &flags)) == 0) {
         (flags.json ? as_json : as_text)(&a, &out);
         code = out_finish(&out, 0);

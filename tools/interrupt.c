@@ -1,4 +1,5 @@
-/* interrupt.c -- SIGINT. The one place with state that outlives a call: a signal handler has no other way to know. */
+/* interrupt.c -- SIGINT. The one place with state that outlives a call: a signal handler has no
+ * other way to know. */
 #include "app.h"
 #include <signal.h>
 #include <string.h>
@@ -10,14 +11,17 @@ static volatile sig_atomic_t seen, catching;
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     mn_session *s = watched;
-    if ((!s && !catching) || seen) _exit(EXIT_INTERRUPTED); // nothing to save, or asked twice
+    if ((!s && !catching) || seen)
+        _exit(EXIT_INTERRUPTED); // nothing to save, or asked twice
     seen = 1;
-    if (s) mn_session_cancel(s);
+    if (s)
+        mn_session_cancel(s);
 }
 
 static void catch_interrupts(void) {
     struct sigaction action, old;
-    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; // nohup and scripts' background jobs
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+        return; // nohup and scripts' background jobs
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
@@ -26,7 +30,8 @@ static void catch_interrupts(void) {
 
 void interrupt_watch(mn_session *s) {
     watched = s;
-    if (s) catch_interrupts();
+    if (s)
+        catch_interrupts();
 }
 
 void interrupt_catch(void) {
@@ -34,5 +39,9 @@ void interrupt_catch(void) {
     catch_interrupts();
 }
 
-int interrupt_seen(void) { return seen != 0; }
-void interrupt_again(void) { seen = 0; }
+int interrupt_seen(void) {
+    return seen != 0;
+}
+void interrupt_again(void) {
+    seen = 0;
+}

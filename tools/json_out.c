@@ -8,34 +8,41 @@
 int utf8_length(const char *s, size_t n) {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *u = (const unsigned char *)s;
-    if (n == 0) return 0;
-    if (u[0] < 0x80) return 1;
+    if (n == 0)
+        return 0;
+    if (u[0] < 0x80)
+        return 1;
     int len = u[0] >= 0xf0 && u[0] < 0xf8 ? 4 : u[0] >= 0xe0 ? 3 : u[0] >= 0xc0 ? 2 : 0;
-    if (len == 0 || u[0] >= 0xf8 || (size_t)len > n) return 0;
+    if (len == 0 || u[0] >= 0xf8 || (size_t)len > n)
+        return 0;
     uint32_t code = u[0] & (0x7fu >> len);
     for (int i = 1; i < len; i++) {
-        if ((u[i] & 0xc0) != 0x80) return 0;
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
         code = code << 6 | (u[i] & 0x3fu);
     }
     return code < least[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : len;
 }
 
 static void comma(json_out *j) {
-    if (j->after_value && j->depth) out_put(j->out, ",", 1);
+    if (j->after_value && j->depth)
+        out_put(j->out, ",", 1);
     j->after_value = 1;
 }
 
 void json_open(json_out *j, char bracket) {
     comma(j);
     out_put(j->out, &bracket, 1);
-    if (j->depth < sizeof j->closer) j->closer[j->depth] = bracket == '{' ? '}' : ']';
+    if (j->depth < sizeof j->closer)
+        j->closer[j->depth] = bracket == '{' ? '}' : ']';
     j->depth++;
     j->after_value = 0;
 }
 
 void json_close(json_out *j) {
     j->depth--;
-    if (j->depth < sizeof j->closer) out_put(j->out, &j->closer[j->depth], 1);
+    if (j->depth < sizeof j->closer)
+        out_put(j->out, &j->closer[j->depth], 1);
     j->after_value = 1;
 }
 
@@ -75,7 +82,9 @@ void json_key_n(json_out *j, const char *bytes, size_t n) {
     j->after_value = 0;
 }
 
-void json_key(json_out *j, const char *z) { json_key_n(j, z, strlen(z)); }
+void json_key(json_out *j, const char *z) {
+    json_key_n(j, z, strlen(z));
+}
 
 void json_str(json_out *j, const char *bytes, size_t n) {
     comma(j);
@@ -106,18 +115,26 @@ void json_uint(json_out *j, uint64_t v) {
 
 void json_num(json_out *j, double v) {
     char buf[40] = "null";
-    for (int digits = 6; digits <= 17 && isfinite(v); digits++) { // the shortest that reads back as v
-        snprintf(buf, sizeof buf, "%.*g", digits, v); // the program never sets LC_NUMERIC: the point is a point
-        if (strtod(buf, NULL) == v) break;
+    for (int digits = 6; digits <= 17 && isfinite(v);
+         digits++) { // the shortest that reads back as v
+        snprintf(buf, sizeof buf, "%.*g", digits,
+                 v); // the program never sets LC_NUMERIC: the point is a point
+        if (strtod(buf, NULL) == v)
+            break;
     }
     plain(j, buf);
 }
 
-void json_bool(json_out *j, int v) { plain(j, v ? "true" : "false"); }
-void json_null(json_out *j) { plain(j, "null"); }
+void json_bool(json_out *j, int v) {
+    plain(j, v ? "true" : "false");
+}
+void json_null(json_out *j) {
+    plain(j, "null");
+}
 
 void json_ids(json_out *j, const int32_t *ids, size_t n) {
     json_open(j, '[');
-    for (size_t i = 0; i < n; i++) json_int(j, ids[i]);
+    for (size_t i = 0; i < n; i++)
+        json_int(j, ids[i]);
     json_close(j);
 }

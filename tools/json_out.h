@@ -1,4 +1,5 @@
-/* json_out.h -- writes JSON as it goes: valid UTF-8, numbers that read back as the same value, never NaN. */
+/* json_out.h -- writes JSON as it goes: valid UTF-8, numbers that read back as the same value,
+ * never NaN. */
 #ifndef MINERVA_JSON_OUT_H
 #define MINERVA_JSON_OUT_H
 #include "out.h"

@@ -15,10 +15,13 @@ static const arg_row rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is: no chat template"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"-o --output", "F", ARG_TEXT, F(file), 0, 0, NULL,
-     "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding included); -: "
+     "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding "
+     "included); -: "
      "standard output"},
-    {"--no-bos", NULL, ARG_FLAG, F(no_bos), 0, 0, NULL, "add nothing (default: what the tokeniser adds)"},
-    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "special tokens written in the text become ids"},
+    {"--no-bos", NULL, ARG_FLAG, F(no_bos), 0, 0, NULL,
+     "add nothing (default: what the tokeniser adds)"},
+    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
+     "special tokens written in the text become ids"},
 };
 
 typedef struct {
@@ -31,20 +34,26 @@ typedef struct {
 static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
     char head[512];
     int len = snprintf(head, sizeof head,
-                       "{\"tokens\":{\"dtype\":\"I32\",\"shape\":[%" PRIu64 "],\"data_offsets\":[0,%" PRIu64 "]},"
-                       "\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%" PRIu64 "],\"data_offsets\":[%" PRIu64
-                       ",%" PRIu64 "]}}",
+                       "{\"tokens\":{\"dtype\":\"I32\",\"shape\":[%" PRIu64
+                       "],\"data_offsets\":[0,%" PRIu64 "]},"
+                       "\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%" PRIu64
+                       "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
                        n, 4 * n, n, n_vocab, 4 * n, 4 * n + 4 * n * n_vocab);
-    while (len % 8) head[len++] = ' ';
+    while (len % 8)
+        head[len++] = ' ';
     const uint64_t bytes = (uint64_t)len;
-    out_put(out, (const char *)&bytes, 8); // little-endian, as the format and every host of this program
+    out_put(out, (const char *)&bytes,
+            8); // little-endian, as the format and every host of this program
     out_put(out, head, (size_t)len);
 }
 
-static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab, const float *values) {
+static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
+                         const float *values) {
     sink *s = arg;
-    if (interrupt_seen()) return MN_CANCELLED;
-    if (n_vocab != s->n_vocab) return MN_INVALID; // the header is written already
+    if (interrupt_seen())
+        return MN_CANCELLED;
+    if (n_vocab != s->n_vocab)
+        return MN_INVALID; // the header is written already
     out_put(s->out, (const char *)values, (size_t)n_rows * n_vocab * sizeof *values);
     progress_at(s->bar, first + n_rows, s->n_ids);
     return s->out->error ? MN_IO_ERROR : MN_OK;
@@ -53,7 +62,8 @@ static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_
 static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     out_target target;
     int code = out_open(&target, path);
-    if (code) return code;
+    if (code)
+        return code;
     sink s = {&target.out, n, (uint64_t)a->info.n_vocab, progress_begin("computing logits")};
     write_header(&target.out, n, s.n_vocab);
     out_put(&target.out, (const char *)ids, n * sizeof *ids);
@@ -69,33 +79,45 @@ static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
 }
 
 static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
-    uint32_t how = (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
+    uint32_t how =
+        (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
     int32_t *made = NULL;
     mn_status status = MN_OK;
     if (f->text)
-        status = mn_model_tokenize(a->model, (mn_str){f->text, strlen(f->text)}, how, &made, n, &a->err);
+        status =
+            mn_model_tokenize(a->model, (mn_str){f->text, strlen(f->text)}, how, &made, n, &a->err);
     else
         *n = (uint32_t)f->ids.n;
-    if (status != MN_OK) return app_fail(a, status);
+    if (status != MN_OK)
+        return app_fail(a, status);
     *ids = malloc((*n + 1) * sizeof **ids);
-    for (uint32_t i = 0; *ids && i < *n; i++) (*ids)[i] = made ? made[i] : (int32_t)f->ids.v[i];
+    for (uint32_t i = 0; *ids && i < *n; i++)
+        (*ids)[i] = made ? made[i] : (int32_t)f->ids.v[i];
     mn_ids_free(made);
-    if (!*ids) return complain(EXIT_NO_MEMORY, "out of memory");
-    return *n ? 0 : complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
+    if (!*ids)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    return *n ? 0
+              : complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
 }
 
 static int logits(app *a, const app_flags *flags, const logits_flags *f) {
     mn_session_params params = {.precision = MN_PRECISION_EXACT, .flags = MN_SESSION_NO_SAMPLING};
     int32_t *ids = NULL;
     uint32_t n = 0;
-    if (!f->text == !f->ids.given) return complain(EXIT_USAGE, "expected one of -p TEXT and --prompt-ids IDS");
+    if (!f->text == !f->ids.given)
+        return complain(EXIT_USAGE, "expected one of -p TEXT and --prompt-ids IDS");
     if (!f->file)
-        return complain(EXIT_USAGE, "-o: found no file, expected where to write, as in -o logits.safetensors");
+        return complain(EXIT_USAGE,
+                        "-o: found no file, expected where to write, as in -o logits.safetensors");
     int code = app_open_model(a, flags);
-    if (code == 0) code = get_ids(a, f, &ids, &n);
-    if (n <= a->info.n_ctx_train) params.n_ctx = n; /* longrope chooses its factors by it */
-    if (code == 0) code = app_open_session(a, &params);
-    if (code == 0) code = compute(a, ids, n, f->file);
+    if (code == 0)
+        code = get_ids(a, f, &ids, &n);
+    if (n <= a->info.n_ctx_train)
+        params.n_ctx = n; /* longrope chooses its factors by it */
+    if (code == 0)
+        code = app_open_session(a, &params);
+    if (code == 0)
+        code = compute(a, ids, n, f->file);
     free(ids);
     return code;
 }
@@ -110,12 +132,14 @@ int cmd_logits(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows, 2, &flags}, // -c and -b: the precision is always exact
     };
-    const arg_page page = {"logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
-                           "Writes the logits of every position, computed in the precision class exact.", groups,
-                           COUNT(groups)};
+    const arg_page page = {
+        "logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
+        "Writes the logits of every position, computed in the precision class exact.", groups,
+        COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : logits(&a, &flags, &f);
+    if (code == ARGS_OK)
+        code = flags.list_devices ? cmd_devices(1, argv) : logits(&a, &flags, &f);
     args_free_ints(&f.ids);
     app_close(&a);
     return code;

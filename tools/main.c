@@ -25,14 +25,16 @@ static const subcommand subcommands[] = {
 };
 
 static int help(out_file out) {
-    out_puts(
-        &out,
-        "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on what this machine has.\n\nCommands\n");
+    out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on what "
+                   "this machine has.\n\nCommands\n");
     for (size_t i = 0; i < COUNT(subcommands); i++)
         out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
-    out_puts(&out, "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva "
-                   "--list-devices   the same as minerva devices\n\n"
-                   "Exit codes: 0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 interrupted.\n");
+    out_puts(
+        &out,
+        "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva "
+        "--list-devices   the same as minerva devices\n\n"
+        "Exit codes: 0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 "
+        "interrupted.\n");
     return out_finish(&out, 0);
 }
 
@@ -44,10 +46,12 @@ static int version(void) {
 
 static int unknown(const char *word) {
     const char *names[COUNT(subcommands)];
-    for (size_t i = 0; i < COUNT(subcommands); i++) names[i] = subcommands[i].name;
+    for (size_t i = 0; i < COUNT(subcommands); i++)
+        names[i] = subcommands[i].name;
     const char *near = closest(word, names, COUNT(names));
     const char *what = word[0] == '-' ? "flag" : "command";
-    if (near) return complain(EXIT_USAGE, "unknown %s %s; did you mean minerva %s?", what, word, near);
+    if (near)
+        return complain(EXIT_USAGE, "unknown %s %s; did you mean minerva %s?", what, word, near);
     return complain(EXIT_USAGE, "unknown %s %s; minerva --help lists the commands", what, word);
 }
 
@@ -58,10 +62,14 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     const char *word = argv[1];
-    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return help(out_stdout());
-    if (!strcmp(word, "--version") || !strcmp(word, "version")) return version();
-    if (!strcmp(word, "--list-devices")) return cmd_devices(argc - 1, argv + 1);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
+        return help(out_stdout());
+    if (!strcmp(word, "--version") || !strcmp(word, "version"))
+        return version();
+    if (!strcmp(word, "--list-devices"))
+        return cmd_devices(argc - 1, argv + 1);
     for (size_t i = 0; i < COUNT(subcommands); i++)
-        if (!strcmp(word, subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
+        if (!strcmp(word, subcommands[i].name))
+            return subcommands[i].run(argc - 1, argv + 1);
     return unknown(word);
 }

@@ -14,34 +14,43 @@ out_file out_stdout(void) {
 }
 
 static void remember(out_file *o) {
-    if (!o->error) o->error = errno ? errno : EIO;
+    if (!o->error)
+        o->error = errno ? errno : EIO;
 }
 
 void out_put(out_file *o, const char *bytes, size_t n) {
-    if (o->error || n == 0) return;
+    if (o->error || n == 0)
+        return;
     errno = 0;
-    if (fwrite(bytes, 1, n, o->f) != n) remember(o);
+    if (fwrite(bytes, 1, n, o->f) != n)
+        remember(o);
 }
 
-void out_puts(out_file *o, const char *z) { out_put(o, z, strlen(z)); }
+void out_puts(out_file *o, const char *z) {
+    out_put(o, z, strlen(z));
+}
 
 void out_printf(out_file *o, const char *fmt, ...) {
     va_list args;
-    if (o->error) return;
+    if (o->error)
+        return;
     errno = 0;
     va_start(args, fmt);
-    if (vfprintf(o->f, fmt, args) < 0) remember(o);
+    if (vfprintf(o->f, fmt, args) < 0)
+        remember(o);
     va_end(args);
 }
 
 void out_flush(out_file *o) {
     errno = 0;
-    if (!o->error && fflush(o->f) != 0) remember(o);
+    if (!o->error && fflush(o->f) != 0)
+        remember(o);
 }
 
 int out_finish(out_file *o, int code) {
     out_flush(o);
-    if (!o->error) return code;
+    if (!o->error)
+        return code;
     complain(EXIT_FAILED, "cannot write to %s: %s", o->name, strerror(o->error));
     return code ? code : EXIT_FAILED;
 }
@@ -56,7 +65,8 @@ static FILE *open_temp(const char *path, char **temp) {
     size_t n = strlen(path) + sizeof ".XXXXXX";
     char *name = malloc(n);
     FILE *f = NULL;
-    if (!name) return NULL;
+    if (!name)
+        return NULL;
     snprintf(name, n, "%s.XXXXXX", path);
     int fd = mkstemp(name);
     if (fd >= 0) {
@@ -86,20 +96,27 @@ int out_open(out_target *t, const char *path) {
     }
     errno = 0;
     t->out.f = is_special(path) ? fopen(path, "wb") : open_temp(path, &t->temp);
-    if (t->out.f) return 0;
+    if (t->out.f)
+        return 0;
     return complain(EXIT_FAILED, "cannot write to %s: %s", path, strerror(errno ? errno : ENOMEM));
 }
 
 int out_commit(out_target *t, int code) {
-    if (t->out.f == stdout) return out_finish(&t->out, code);
+    if (t->out.f == stdout)
+        return out_finish(&t->out, code);
     out_flush(&t->out);
-    if (t->temp && !t->out.error && code == 0 && fsync(fileno(t->out.f)) != 0 && errno != EINVAL) remember(&t->out);
+    if (t->temp && !t->out.error && code == 0 && fsync(fileno(t->out.f)) != 0 && errno != EINVAL)
+        remember(&t->out);
     errno = 0;
-    if (fclose(t->out.f) != 0) remember(&t->out);
-    if (t->temp && code == 0 && !t->out.error && rename(t->temp, t->path) != 0) remember(&t->out);
-    if (t->temp && (code != 0 || t->out.error)) unlink(t->temp);
+    if (fclose(t->out.f) != 0)
+        remember(&t->out);
+    if (t->temp && code == 0 && !t->out.error && rename(t->temp, t->path) != 0)
+        remember(&t->out);
+    if (t->temp && (code != 0 || t->out.error))
+        unlink(t->temp);
     free(t->temp);
-    if (!t->out.error || code) return code;
+    if (!t->out.error || code)
+        return code;
     return complain(EXIT_FAILED, "cannot write to %s: %s", t->path, strerror(t->out.error));
 }
 

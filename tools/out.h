@@ -27,18 +27,20 @@ void out_put(out_file *o, const char *bytes, size_t n);
 void out_puts(out_file *o, const char *z);
 void out_printf(out_file *o, const char *fmt, ...) OUT_PRINTF(2, 3);
 void out_flush(out_file *o);
-/* Flushes and says what went wrong, if anything did. The exit code: code, or 1 if code was 0 and a write failed. */
+/* Flushes and says what went wrong, if anything did. The exit code: code, or 1 if code was 0 and a
+ * write failed. */
 int out_finish(out_file *o, int code);
 
-/* A file that appears under its name only when all of it was written: a temporary beside it, renamed by out_commit. "-" is
- * standard output; devices and pipes are written to as they are. */
+/* A file that appears under its name only when all of it was written: a temporary beside it,
+ * renamed by out_commit. "-" is standard output; devices and pipes are written to as they are. */
 typedef struct {
     out_file out;
     const char *path;
     char *temp;
 } out_target;
 int out_open(out_target *t, const char *path); /* 0, or 1 with a message printed */
-int out_commit(out_target *t, int code);       /* code != 0: throws the temporary away; the exit code */
+/* code != 0: throws the temporary away; the exit code */
+int out_commit(out_target *t, int code);
 
 /* "minerva: error: ..." on stderr; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);

@@ -1,5 +1,6 @@
-/* perplexity.c -- minerva perplexity: how well a model predicts a text. Windows of n_ctx tokens that do not overlap, the second half of
- * each scored; with --stride windows that begin so many tokens apart, the last of each scored. */
+/* perplexity.c -- minerva perplexity: how well a model predicts a text. Windows of n_ctx tokens
+ * that do not overlap, the second half of each scored; with --stride windows that begin so many
+ * tokens apart, the last of each scored. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>
@@ -15,13 +16,17 @@ typedef struct {
 #define F(field) offsetof(ppl_flags, field)
 static const arg_row rows[] = {
     {"-f --file", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text; -: standard input"},
-    {"--ids", "FILE", ARG_TEXT, F(ids), 0, 0, NULL, "token ids instead, as numbers with blanks or commas between them"},
+    {"--ids", "FILE", ARG_TEXT, F(ids), 0, 0, NULL,
+     "token ids instead, as numbers with blanks or commas between them"},
     {"--stride", "N", ARG_INT, F(stride), 1, 2147483647, NULL,
-     "windows begin N tokens apart, and the last N of each count\n(default: the context, and the second half counts)"},
-    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL, "special tokens written in the text become ids"},
+     "windows begin N tokens apart, and the last N of each count\n(default: the context, and the "
+     "second half counts)"},
+    {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
+     "special tokens written in the text become ids"},
 };
 
-static const arg_row window_row[] = {{"-c --ctx-size", "N", ARG_INT, offsetof(app_flags, ctx), 1, 2147483647, NULL,
+static const arg_row window_row[] = {{"-c --ctx-size", "N", ARG_INT, offsetof(app_flags, ctx), 1,
+                                      2147483647, NULL,
                                       "context: tokens of a window (default: 512)"}};
 
 typedef struct {
@@ -34,19 +39,25 @@ typedef struct {
 static double minus_log_p(const float *row, uint32_t n_vocab, int32_t id) {
     float top = row[0];
     double sum = 0;
-    for (uint32_t i = 1; i < n_vocab; i++) top = row[i] > top ? row[i] : top;
-    for (uint32_t i = 0; i < n_vocab; i++) sum += (double)expf(row[i] - top);
+    for (uint32_t i = 1; i < n_vocab; i++)
+        top = row[i] > top ? row[i] : top;
+    for (uint32_t i = 0; i < n_vocab; i++)
+        sum += (double)expf(row[i] - top);
     return log(sum) + (double)top - (double)row[id];
 }
 
 /* Row i says how likely id i + 1 is. */
-static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab, const float *values) {
+static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
+                         const float *values) {
     score *s = arg;
-    if (interrupt_seen()) return MN_CANCELLED;
+    if (interrupt_seen())
+        return MN_CANCELLED;
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint32_t i = first + r;
-        if (i < s->from || i + 1 >= s->n) continue;
-        if (s->window[i + 1] < 0 || (uint32_t)s->window[i + 1] >= n_vocab) return MN_BAD_INPUT;
+        if (i < s->from || i + 1 >= s->n)
+            continue;
+        if (s->window[i + 1] < 0 || (uint32_t)s->window[i + 1] >= n_vocab)
+            return MN_BAD_INPUT;
         const double v = minus_log_p(values + (size_t)r * n_vocab, n_vocab, s->window[i + 1]);
         s->sum += v;
         s->squares += v * v;
@@ -55,7 +66,9 @@ static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_
     return MN_OK;
 }
 
-static double value_of(const score *s) { return exp(s->sum / (double)s->count); }
+static double value_of(const score *s) {
+    return exp(s->sum / (double)s->count);
+}
 
 /* The standard error of the mean of -log p, carried over to the perplexity. */
 static double error_of(const score *s) {
@@ -67,8 +80,8 @@ static int show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) 
     out_file out = out_stdout();
     json_out j = {&out, 0, 0, {0}};
     if (!a->flags->json) {
-        out_printf(&out, "perplexity %.4f +- %.4f (%" PRIu64 " tokens of %u windows, context %u)\n", value_of(s),
-                   error_of(s), s->count, windows, n_ctx);
+        out_printf(&out, "perplexity %.4f +- %.4f (%" PRIu64 " tokens of %u windows, context %u)\n",
+                   value_of(s), error_of(s), s->count, windows, n_ctx);
         return out_finish(&out, 0);
     }
     json_open(&j, '{');
@@ -88,22 +101,26 @@ static int32_t first_id(app *a) {
     int32_t *ids = NULL;
     uint32_t n = 0;
     mn_error why = MN_ERROR;
-    if (mn_model_tokenize(a->model, (mn_str){"", 0}, MN_TEXT_ADD_SPECIAL, &ids, &n, &why) != MN_OK) return -1;
+    if (mn_model_tokenize(a->model, (mn_str){"", 0}, MN_TEXT_ADD_SPECIAL, &ids, &n, &why) != MN_OK)
+        return -1;
     const int32_t id = n ? ids[0] : -1;
     mn_ids_free(ids);
     return id;
 }
 
-static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint32_t stride, int32_t bos) {
+static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint32_t stride,
+                   int32_t bos) {
     const uint32_t step = stride ? stride : n_ctx, windows = n < n_ctx ? 0 : (n - n_ctx) / step + 1;
     int32_t *window = malloc(n_ctx * sizeof *window);
-    if (!window) return complain(EXIT_NO_MEMORY, "out of memory");
+    if (!window)
+        return complain(EXIT_NO_MEMORY, "out of memory");
     score s = {window, stride ? n_ctx - stride - 1 : n_ctx / 2, n_ctx, 0, 0, 0};
     progress *bar = progress_begin("measuring perplexity");
     mn_status status = MN_OK;
     for (uint32_t w = 0; w < windows && status == MN_OK; w++) {
         memcpy(window, ids + (size_t)w * step, n_ctx * sizeof *window);
-        if (bos >= 0) window[0] = bos;
+        if (bos >= 0)
+            window[0] = bos;
         status = mn_session_logits(a->session, window, n_ctx, on_rows, &s, &a->err);
         progress_at(bar, w + 1, windows);
         if (status == MN_OK && !a->flags->json)
@@ -111,7 +128,8 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
     }
     progress_end(bar);
     free(window);
-    if (status == MN_CANCELLED) return EXIT_INTERRUPTED;
+    if (status == MN_CANCELLED)
+        return EXIT_INTERRUPTED;
     return status != MN_OK ? app_fail(a, status) : show(a, &s, windows, n_ctx);
 }
 
@@ -123,11 +141,12 @@ static int read_ids(const char *path, int32_t **ids, uint32_t *n) {
     *n = 0;
     for (size_t at = 0, len; code == 0 && at < bytes; at += len) {
         int64_t id;
-        if ((len = strspn(data + at, " \t\r\n,[]")) > 0) continue;
+        if ((len = strspn(data + at, " \t\r\n,[]")) > 0)
+            continue;
         len = strcspn(data + at, " \t\r\n,[]");
         if (!len || parse_int(data + at, len, &id) == 0 || id < 0 || id > INT32_MAX) {
-            code = complain(EXIT_USAGE, "%s: byte %zu: found \"%.*s\", expected a token id", path, at,
-                            (int)(len < 20 ? len : 20), data + at);
+            code = complain(EXIT_USAGE, "%s: byte %zu: found \"%.*s\", expected a token id", path,
+                            at, (int)(len < 20 ? len : 20), data + at);
             break;
         }
         if (*n == cap) {
@@ -149,13 +168,17 @@ static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
     size_t bytes;
     int32_t *made = NULL;
     int code = read_all(f->text, &data, &bytes);
-    if (code) return code;
+    if (code)
+        return code;
     const uint32_t how = MN_TEXT_ADD_SPECIAL | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
-    const mn_status status = mn_model_tokenize(a->model, (mn_str){data, bytes}, how, &made, n, &a->err);
+    const mn_status status =
+        mn_model_tokenize(a->model, (mn_str){data, bytes}, how, &made, n, &a->err);
     free(data);
-    if (status != MN_OK) return app_fail(a, status);
+    if (status != MN_OK)
+        return app_fail(a, status);
     *ids = malloc((*n + 1) * sizeof **ids);
-    if (*ids) memcpy(*ids, made, *n * sizeof **ids);
+    if (*ids)
+        memcpy(*ids, made, *n * sizeof **ids);
     mn_ids_free(made);
     return *ids ? 0 : complain(EXIT_NO_MEMORY, "out of memory");
 }
@@ -164,20 +187,28 @@ static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
     mn_session_params params = {.flags = MN_SESSION_NO_SAMPLING};
     int32_t *ids = NULL;
     uint32_t n = 0;
-    if (!f->text == !f->ids) return complain(EXIT_USAGE, "expected one of -f TEXT and --ids FILE");
-    if (!flags->ctx) flags->ctx = 512;
+    if (!f->text == !f->ids)
+        return complain(EXIT_USAGE, "expected one of -f TEXT and --ids FILE");
+    if (!flags->ctx)
+        flags->ctx = 512;
     if (flags->ctx < 4 || f->stride >= flags->ctx)
         return complain(EXIT_USAGE,
                         "--stride %" PRId64 " with a context of %" PRId64
                         ": expected a stride below it, and a context from 4 on",
                         f->stride, flags->ctx);
     int code = app_open_model(a, flags);
-    if (code == 0) code = f->text ? read_text(a, f, &ids, &n) : read_ids(f->ids, &ids, &n);
+    if (code == 0)
+        code = f->text ? read_text(a, f, &ids, &n) : read_ids(f->ids, &ids, &n);
     if (code == 0 && n < (uint64_t)flags->ctx)
-        code = complain(EXIT_FAILED, "the text has %u tokens, expected at least a window of %" PRId64 " (-c sets it)",
+        code = complain(EXIT_FAILED,
+                        "the text has %u tokens, expected at least a window of %" PRId64
+                        " (-c sets it)",
                         n, flags->ctx);
-    if (code == 0) code = app_open_session(a, &params);
-    if (code == 0) code = measure(a, ids, n, (uint32_t)flags->ctx, (uint32_t)f->stride, f->text ? first_id(a) : -1);
+    if (code == 0)
+        code = app_open_session(a, &params);
+    if (code == 0)
+        code = measure(a, ids, n, (uint32_t)flags->ctx, (uint32_t)f->stride,
+                       f->text ? first_id(a) : -1);
     free(ids);
     return code;
 }
@@ -195,11 +226,12 @@ int cmd_perplexity(int argc, char **argv) {
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
     };
     const arg_page page = {"perplexity", "-m MODEL -f TEXT [-c CTX] [--stride N] [--json]",
-                           "Measures how well a model predicts a text: exp of the mean of -log p.", groups,
-                           COUNT(groups)};
+                           "Measures how well a model predicts a text: exp of the mean of -log p.",
+                           groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK) code = flags.list_devices ? cmd_devices(1, argv) : perplexity(&a, &flags, &f);
+    if (code == ARGS_OK)
+        code = flags.list_devices ? cmd_devices(1, argv) : perplexity(&a, &flags, &f);
     app_close(&a);
     return code;
 }

@@ -52,13 +52,14 @@ static void as_table(const app *a, out_file *out) {
 }
 
 int cmd_plugins(int argc, char **argv) {
-    if (argc > 1 && !strcmp(argv[1], "check")) return cmd_plugins_check(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "check"))
+        return cmd_plugins_check(argc - 1, argv + 1);
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags},
                                 {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
-    const arg_page page = {
-        "plugins", "[--json]",
-        "Lists the plugin files that were found, in the order of the search, and why one was refused.", groups,
-        COUNT(groups)};
+    const arg_page page = {"plugins", "[--json]",
+                           "Lists the plugin files that were found, in the order of the search, "
+                           "and why one was refused.",
+                           groups, COUNT(groups)};
     return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

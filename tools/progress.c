@@ -21,7 +21,8 @@ struct progress {
 static void draw(progress *p) {
     uint64_t done = atomic_load(&p->done), total = atomic_load(&p->total);
     fprintf(stderr, "\r\033[Kminerva: %s ... %.0f s", p->what, seconds() - p->begin);
-    if (total) fprintf(stderr, ", %" PRIu64 " %%", done * 100 / total);
+    if (total)
+        fprintf(stderr, ", %" PRIu64 " %%", done * 100 / total);
     fflush(stderr);
 }
 
@@ -33,19 +34,24 @@ static void *run(void *arg) {
     pthread_mutex_lock(&p->lock);
     while (!p->over) {
         until.tv_sec += 1;
-        while (!p->over && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0) continue;
-        if (!p->over) draw(p), drawn = 1;
+        while (!p->over && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
+            continue;
+        if (!p->over)
+            draw(p), drawn = 1;
     }
     pthread_mutex_unlock(&p->lock);
-    if (drawn) fputs("\r\033[K", stderr);
+    if (drawn)
+        fputs("\r\033[K", stderr);
     return NULL;
 }
 
 progress *progress_begin(const char *what) {
     sigset_t all, old;
-    if (!isatty(STDERR_FILENO)) return NULL;
+    if (!isatty(STDERR_FILENO))
+        return NULL;
     progress *p = calloc(1, sizeof *p);
-    if (!p) return NULL;
+    if (!p)
+        return NULL;
     p->what = what;
     p->begin = seconds();
     pthread_mutex_init(&p->lock, NULL);
@@ -54,19 +60,22 @@ progress *progress_begin(const char *what) {
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = pthread_create(&p->thread, NULL, run, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!failed) return p;
+    if (!failed)
+        return p;
     free(p);
     return NULL;
 }
 
 void progress_at(progress *p, uint64_t done, uint64_t total) {
-    if (!p) return;
+    if (!p)
+        return;
     atomic_store(&p->done, done);
     atomic_store(&p->total, total);
 }
 
 void progress_end(progress *p) {
-    if (!p) return;
+    if (!p)
+        return;
     pthread_mutex_lock(&p->lock);
     p->over = 1;
     pthread_cond_signal(&p->wake);

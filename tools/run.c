@@ -14,13 +14,16 @@ typedef struct {
 #define F(field) offsetof(run_flags, field)
 static const arg_row prompt_rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL,
-     "the prompt: a user's turn if the model has a chat template; - = standard\ninput, without its last line end "
+     "the prompt: a user's turn if the model has a chat template; - = standard\ninput, without its "
+     "last line end "
      "(default: "
      "Tell me a story.;\nwith --history: nothing)"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"--prompts", "F.jsonl", ARG_TEXT, F(prompts), 0, 0, NULL,
-     "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per line, in order"},
-    {"--raw", NULL, ARG_FLAG, F(raw), 0, 0, NULL, "no chat template: the tokeniser's own BOS and the text"},
+     "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per "
+     "line, in order"},
+    {"--raw", NULL, ARG_FLAG, F(raw), 0, 0, NULL,
+     "no chat template: the tokeniser's own BOS and the text"},
     {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
      "with --raw: special tokens written in the text become ids"},
     {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
@@ -31,19 +34,29 @@ static const arg_row prompt_rows[] = {
 };
 
 static int check(const run_flags *f, const talk_flags *t) {
-    const char *given = talk_given(t), *without = f->raw ? "--raw" : f->ids.given ? "--prompt-ids" : NULL;
-    if (given && without) return complain(EXIT_USAGE, "%s: found %s, which uses no chat template", given, without);
-    if (t->history && f->prompts) return complain(EXIT_USAGE, "found --history and --prompts, expected one of them");
+    const char *given = talk_given(t), *without = f->raw         ? "--raw"
+                                                  : f->ids.given ? "--prompt-ids"
+                                                                 : NULL;
+    if (given && without)
+        return complain(EXIT_USAGE, "%s: found %s, which uses no chat template", given, without);
+    if (t->history && f->prompts)
+        return complain(EXIT_USAGE, "found --history and --prompts, expected one of them");
     int n = (f->prompt != NULL) + f->ids.given + (f->prompts != NULL);
-    if (n > 1) return complain(EXIT_USAGE, "found %d of -p, --prompt-ids and --prompts, expected one of them", n);
-    if (f->parse_special && !f->raw) return complain(EXIT_USAGE, "--parse-special: expected --raw with it");
-    if (f->n == 0) return complain(EXIT_USAGE, "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
+    if (n > 1)
+        return complain(EXIT_USAGE,
+                        "found %d of -p, --prompt-ids and --prompts, expected one of them", n);
+    if (f->parse_special && !f->raw)
+        return complain(EXIT_USAGE, "--parse-special: expected --raw with it");
+    if (f->n == 0)
+        return complain(EXIT_USAGE,
+                        "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
     return 0;
 }
 
 static int read_stdin(char **text, size_t *n) {
     int code = read_all("-", text, n);
-    if (code == 0 && *n && (*text)[*n - 1] == '\n') *n -= 1 + (*n > 1 && (*text)[*n - 2] == '\r');
+    if (code == 0 && *n && (*text)[*n - 1] == '\n')
+        *n -= 1 + (*n > 1 && (*text)[*n - 2] == '\r');
     return code;
 }
 
@@ -53,28 +66,36 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     size_t n = 0;
     int code = 0;
     g->max_new = f->n;
-    if (f->ids.given) return prompt_from_ids(g, &f->ids);
-    if (!typed && how->talk->history) return prompt_from_history(a, g, how);
+    if (f->ids.given)
+        return prompt_from_ids(g, &f->ids);
+    if (!typed && how->talk->history)
+        return prompt_from_history(a, g, how);
     if (!a->info.has_tokenizer && !typed)
         return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
+    /* a pipe that nobody writes to must not stop a script: standard input is read when
+             * asked for */
     if (!typed)
-        typed =
-            "Tell me a story."; /* a pipe that nobody writes to must not stop a script: standard input is read when asked for */
+        typed = "Tell me a story.";
     if (strcmp(typed, "-") == 0)
         code = read_stdin(&text, &n);
     else
         n = strlen(typed);
-    if (code == 0) code = prompt_from_text(a, g, (mn_str){text ? text : typed, n}, how);
+    if (code == 0)
+        code = prompt_from_text(a, g, (mn_str){text ? text : typed, n}, how);
     free(text);
     return code;
 }
 
-/* No more positions than the longest answer can reach: less memory, and longrope chooses its factors by them. */
+/* No more positions than the longest answer can reach: less memory, and longrope chooses its
+ * factors by them. */
 static uint32_t context_for(const app *a, const gen *g, size_t n) {
-    int64_t most = 0, cap = a->info.n_ctx_train > 0 && a->info.n_ctx_train < 4096 ? a->info.n_ctx_train : 4096;
+    int64_t most = 0, cap = a->info.n_ctx_train > 0 && a->info.n_ctx_train < 4096
+                                ? a->info.n_ctx_train
+                                : 4096;
     for (size_t i = 0; i < n; i++) {
         int64_t want = g[i].max_new < 0 ? cap : (int64_t)g[i].n_prompt + g[i].max_new;
-        if (want > most) most = want;
+        if (want > most)
+            most = want;
     }
     return most >= cap ? 0 : (uint32_t)most;
 }
@@ -86,8 +107,10 @@ static int begin_all(app *a, gen *g, size_t n, const sampling_flags *sampling, c
     for (size_t i = 0; i < n; i++) {
         g[i].show_thinking = f->show_thinking;
         int code = gen_begin(a, &g[i], &sample);
-        if (code && f->prompts) return complain(code, "%s: prompt %zu of %zu cannot be used", f->prompts, i + 1, n);
-        if (code) return code;
+        if (code && f->prompts)
+            return complain(code, "%s: prompt %zu of %zu cannot be used", f->prompts, i + 1, n);
+        if (code)
+            return code;
     }
     return 0;
 }
@@ -105,23 +128,28 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
     const int live = !json && !f->prompts;
     int code = gen_run(a, g, n, live ? &out : NULL);
     if (!live && (code == 0 || code == EXIT_INTERRUPTED))
-        for (size_t i = 0; i < n; i++) gen_json(a, &g[i], &j);
+        for (size_t i = 0; i < n; i++)
+            gen_json(a, &g[i], &j);
     if (live && !g->stream && !out.error) { // no tokeniser: the ids are the answer
-        for (size_t i = 0; i < g->n_ids; i++) out_printf(&out, "%s%d", i ? " " : "", g->ids[i]);
+        for (size_t i = 0; i < g->n_ids; i++)
+            out_printf(&out, "%s%d", i ? " " : "", g->ids[i]);
         out_put(&out, "\n", g->n_ids > 0);
     } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' &&
                (code != EXIT_INTERRUPTED || isatty(STDOUT_FILENO)))
         out_put(&out, "\n", 1);
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_LENGTH)
-        note("the answer had not begun after %zu tokens: -n allows more, --show-thinking shows them", g->n_ids);
+        note(
+            "the answer had not begun after %zu tokens: -n allows more, --show-thinking shows them",
+            g->n_ids);
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_STOP)
         note("the model ended without an answer: --show-thinking shows its %zu tokens", g->n_ids);
-    if (live) say_rate(g);
+    if (live)
+        say_rate(g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
 
-static int run(app *a, const app_flags *flags, const run_flags *f, const talk *t, const sampling_flags *sampling,
-               gen **g, size_t *n) {
+static int run(app *a, const app_flags *flags, const run_flags *f, const talk *t,
+               const sampling_flags *sampling, gen **g, size_t *n) {
     const prompt_flags how = {f->raw, f->parse_special, f->n, t};
     mn_session_params params = {0};
     int code = talk_check(a, t);
@@ -131,11 +159,13 @@ static int run(app *a, const app_flags *flags, const run_flags *f, const talk *t
         *n = 1, code = one_prompt(a, *g, f, &how);
     else if (code == 0)
         code = complain(EXIT_NO_MEMORY, "out of memory");
-    if (code) return code;
+    if (code)
+        return code;
     params.n_seq = (uint32_t)*n;
     params.n_ctx = context_for(a, *g, *n);
     code = app_open_session(a, &params);
-    if (code == 0) code = begin_all(a, *g, *n, sampling, f);
+    if (code == 0)
+        code = begin_all(a, *g, *n, sampling, f);
     return code ? code : answer(a, *g, *n, f, flags->json);
 }
 
@@ -155,9 +185,10 @@ int cmd_run(int argc, char **argv) {
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {"run", "[-m MODEL] [-p TEXT] [flags]",
-                           "Answers one prompt (or a file of them). Standard output holds the answer only.", groups,
-                           COUNT(groups)};
+    const arg_page page = {
+        "run", "[-m MODEL] [-p TEXT] [flags]",
+        "Answers one prompt (or a file of them). Standard output holds the answer only.", groups,
+        COUNT(groups)};
     app a = {0};
     gen *g = NULL;
     size_t n = 0;
@@ -167,7 +198,8 @@ int cmd_run(int argc, char **argv) {
     else if (code == ARGS_OK && (code = check(&f, &tf)) == 0 && (code = talk_open(&t)) == 0 &&
              (code = app_open_model(&a, &flags)) == 0)
         code = run(&a, &flags, &f, &t, &sampling, &g, &n);
-    for (size_t i = 0; i < n; i++) gen_free(&g[i]);
+    for (size_t i = 0; i < n; i++)
+        gen_free(&g[i]);
     free(g);
     args_free_ints(&f.ids);
     talk_close(&t);

@@ -14,27 +14,33 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
     {"--top-k", "N", ARG_INT, F(top_k), 0, 2147483647, NULL,
      "keep the N most likely tokens; 0 = off (default: the model's own, else 0)"},
     {"--top-p", "P", ARG_FLOAT, F(top_p), 0, 1, NULL,
-     "keep the most likely tokens that reach P together\n(default: the model's own, else 0.95; 1 = off)"},
+     "keep the most likely tokens that reach P together\n(default: the model's own, else 0.95; 1 = "
+     "off)"},
     {"--min-p", "P", ARG_FLOAT, F(min_p), 0, 1, NULL,
-     "keep tokens at least P times as likely as the best\n(default: the model's own, else 0 = off)"},
+     "keep tokens at least P times as likely as the best\n(default: the model's own, else 0 = "
+     "off)"},
     {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL,
      "divides the logits of tokens seen before\n(default: the model's own, else 1 = off)"},
     {"--repeat-last-n", "N", ARG_INT, F(last_n), 0, 2147483647, NULL,
-     "how far back penalties look (default: 64; with the model's own penalty as far as\nthe model says, else over "
+     "how far back penalties look (default: 64; with the model's own penalty as far as\nthe model "
+     "says, else over "
      "everything)"},
     {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL,
      "subtracted per occurrence (default: 0)"},
-    {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL, "subtracted once (default: 0)"},
+    {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL,
+     "subtracted once (default: 0)"},
 };
 
 sampling_flags sampling_defaults(void) {
-    sampling_flags f = {.temp = NAN, .top_p = NAN, .min_p = NAN, .repeat_penalty = NAN, .top_k = -1, .last_n = -1};
+    sampling_flags f = {
+        .temp = NAN, .top_p = NAN, .min_p = NAN, .repeat_penalty = NAN, .top_k = -1, .last_n = -1};
     return f;
 }
 
 static uint64_t random_seed(void) {
     uint64_t seed = 0;
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = (uint64_t)(seconds() * 1e6);
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = (uint64_t)(seconds() * 1e6);
     return seed >> 32; // short enough to type again
 }
 
@@ -42,17 +48,24 @@ void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *o
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
     mn_model_sample_defaults(a->model, out);
-    if (!isnan(f->temp)) out->temp = (float)f->temp;
+    if (!isnan(f->temp))
+        out->temp = (float)f->temp;
     if (!isnan(f->top_p))
-        out->top_p =
-            f->top_p > 0 ? (float)f->top_p : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
-    if (f->top_k >= 0) out->top_k = (int32_t)f->top_k;
-    if (!isnan(f->min_p)) out->min_p = (float)f->min_p;
+        out->top_p = f->top_p > 0
+                         ? (float)f->top_p
+                         : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
+    if (f->top_k >= 0)
+        out->top_k = (int32_t)f->top_k;
+    if (!isnan(f->min_p))
+        out->min_p = (float)f->min_p;
     const int own_penalty = isnan(f->repeat_penalty) && out->repeat_penalty > 0;
-    if (!isnan(f->repeat_penalty)) out->repeat_penalty = (float)f->repeat_penalty;
+    if (!isnan(f->repeat_penalty))
+        out->repeat_penalty = (float)f->repeat_penalty;
     out->frequency_penalty = (float)f->frequency_penalty;
     out->presence_penalty = (float)f->presence_penalty;
-    if (f->last_n >= 0 || !own_penalty) out->penalty_last_n = f->last_n >= 0 ? (int32_t)f->last_n : 64;
+    if (f->last_n >= 0 || !own_penalty)
+        out->penalty_last_n = f->last_n >= 0 ? (int32_t)f->last_n : 64;
     out->seed = f->seed.given ? f->seed.v : random_seed();
-    if (!f->seed.given && out->temp > 0) note("seed %" PRIu64, out->seed);
+    if (!f->seed.given && out->temp > 0)
+        note("seed %" PRIu64, out->seed);
 }

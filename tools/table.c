@@ -9,7 +9,8 @@ static void append(table *t, char *cell) {
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 64;
         char **grown = realloc(t->cells, cap * sizeof *grown);
-        if (grown) t->cells = grown, t->cap = cap;
+        if (grown)
+            t->cells = grown, t->cap = cap;
     }
     if (cell && t->n < t->cap) {
         t->cells[t->n++] = cell;
@@ -22,7 +23,8 @@ static void append(table *t, char *cell) {
 void table_begin(table *t, const char *const *columns, uint64_t right) {
     memset(t, 0, sizeof *t);
     t->right = right;
-    for (; columns[t->n_cols] && !t->failed; t->n_cols++) append(t, strdup(columns[t->n_cols]));
+    for (; columns[t->n_cols] && !t->failed; t->n_cols++)
+        append(t, strdup(columns[t->n_cols]));
 }
 
 void table_cell(table *t, const char *fmt, ...) {
@@ -32,13 +34,15 @@ void table_cell(table *t, const char *fmt, ...) {
     int n = vasprintf(&cell, fmt, args);
     va_end(args);
     for (char *c = cell; n >= 0 && *c; c++) // a cell is one line, whatever a plugin says
-        if ((unsigned char)*c < 0x20) *c = ' ';
+        if ((unsigned char)*c < 0x20)
+            *c = ' ';
     append(t, n < 0 ? NULL : cell);
 }
 
 static int width_of(const char *s) { // characters, not bytes
     int n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
     return n;
 }
 
@@ -49,7 +53,8 @@ static void csv_cell(out_file *out, const char *s) {
     }
     out_put(out, "\"", 1);
     for (; *s; s++) {
-        if (*s == '"') out_put(out, "\"", 1);
+        if (*s == '"')
+            out_put(out, "\"", 1);
         out_put(out, s, 1);
     }
     out_put(out, "\"", 1);
@@ -57,17 +62,21 @@ static void csv_cell(out_file *out, const char *s) {
 
 static void padded(out_file *out, const char *s, int width, int right, int last) {
     int gap = width - width_of(s);
-    if (right) out_printf(out, "%*s", gap, "");
+    if (right)
+        out_printf(out, "%*s", gap, "");
     out_puts(out, s);
-    if (!right && !last) out_printf(out, "%*s", gap, "");
+    if (!right && !last)
+        out_printf(out, "%*s", gap, "");
 }
 
-static void print_row(const table *t, size_t row, table_style style, const int *width, out_file *out) {
+static void print_row(const table *t, size_t row, table_style style, const int *width,
+                      out_file *out) {
     const int markdown = style == TABLE_MARKDOWN;
     for (size_t c = 0; c < t->n_cols; c++) {
         const char *s = t->cells[row * t->n_cols + c];
         if (style == TABLE_CSV) {
-            if (c) out_put(out, ",", 1);
+            if (c)
+                out_put(out, ",", 1);
             csv_cell(out, s);
             continue;
         }
@@ -79,25 +88,31 @@ static void print_row(const table *t, size_t row, table_style style, const int *
 
 void table_print(const table *t, table_style style, out_file *out) {
     int width[64] = {0};
-    if (t->failed || t->n_cols == 0 || t->n_cols > 64) return;
+    if (t->failed || t->n_cols == 0 || t->n_cols > 64)
+        return;
     for (size_t i = 0; i < t->n; i++) {
         int w = width_of(t->cells[i]);
-        if (w > width[i % t->n_cols]) width[i % t->n_cols] = w;
+        if (w > width[i % t->n_cols])
+            width[i % t->n_cols] = w;
     }
     for (size_t row = 0; row < t->n / t->n_cols; row++) {
         print_row(t, row, style, width, out);
-        if (row || style != TABLE_MARKDOWN) continue;
+        if (row || style != TABLE_MARKDOWN)
+            continue;
         for (size_t c = 0; c < t->n_cols; c++) {
             out_puts(out, c ? " | " : "| ");
-            for (int i = 0; i < width[c] - (int)(t->right >> c & 1); i++) out_put(out, "-", 1);
-            if (t->right >> c & 1) out_put(out, ":", 1);
+            for (int i = 0; i < width[c] - (int)(t->right >> c & 1); i++)
+                out_put(out, "-", 1);
+            if (t->right >> c & 1)
+                out_put(out, ":", 1);
         }
         out_puts(out, " |\n");
     }
 }
 
 void table_free(table *t) {
-    for (size_t i = 0; i < t->n; i++) free(t->cells[i]);
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cells[i]);
     free(t->cells);
     memset(t, 0, sizeof *t);
 }
@@ -110,7 +125,8 @@ const char *human_bytes(uint64_t bytes, char dst[32]) {
         snprintf(dst, 32, "%" PRIu64 " B", bytes);
         return dst;
     }
-    for (; v >= 1024 && u < 3; u++) v /= 1024;
+    for (; v >= 1024 && u < 3; u++)
+        v /= 1024;
     snprintf(dst, 32, "%.2f %s", v, unit[u]);
     return dst;
 }
@@ -123,7 +139,8 @@ const char *human_count(uint64_t count, char dst[32]) {
         snprintf(dst, 32, "%" PRIu64, count);
         return dst;
     }
-    for (; v >= 1000 && u < 3; u++) v /= 1000;
+    for (; v >= 1000 && u < 3; u++)
+        v /= 1000;
     snprintf(dst, 32, "%.2f %c", v, unit[u]);
     return dst;
 }

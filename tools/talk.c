@@ -7,18 +7,25 @@
 const arg_row talk_rows[TALK_ROWS] = {
     {"--system", "TEXT", ARG_TEXT, F(system), 0, 0, NULL, "a system message before the first turn"},
     {"--history", "F.json", ARG_TEXT, F(history), 0, 0, NULL,
-     "the conversation so far: a list of messages {\"role\", \"content\",\n\"tool_calls\", \"tool_call_id\", \"name\", "
+     "the conversation so far: a list of messages {\"role\", \"content\",\n\"tool_calls\", "
+     "\"tool_call_id\", \"name\", "
      "...}"},
     {"--tools", "F.json", ARG_TEXT, F(tools), 0, 0, NULL,
-     "tools that the model may call: a list of {\"type\": \"function\",\n\"function\": {\"name\", \"description\", "
+     "tools that the model may call: a list of {\"type\": \"function\",\n\"function\": {\"name\", "
+     "\"description\", "
      "\"parameters\"}}"},
     {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
-     "more variables of the chat template: {\"enable_thinking\": false},\n{\"reasoning_effort\": \"low\"}, ... Each of "
+     "more variables of the chat template: {\"enable_thinking\": false},\n{\"reasoning_effort\": "
+     "\"low\"}, ... Each of "
      "these files may be the\nJSON text itself"},
 };
 
 const char *talk_given(const talk_flags *f) {
-    return f->system ? "--system" : f->history ? "--history" : f->tools ? "--tools" : f->vars ? "--vars" : NULL;
+    return f->system    ? "--system"
+           : f->history ? "--history"
+           : f->tools   ? "--tools"
+           : f->vars    ? "--vars"
+                        : NULL;
 }
 
 static int is_json(const char *s) {
@@ -28,12 +35,13 @@ static int is_json(const char *s) {
 
 int talk_read(const char *flag, char **text) {
     size_t n;
-    if (!flag) return 0;
+    if (!flag)
+        return 0;
     if (!is_json(flag)) {
         int code = read_all(flag, text, &n);
         if (code == 0 && (n == 0 || strlen(*text) != n))
-            code = complain(EXIT_FAILED, "%s: found %s at byte %zu, expected JSON", flag, n ? "a NUL" : "the end",
-                            strlen(*text));
+            code = complain(EXIT_FAILED, "%s: found %s at byte %zu, expected JSON", flag,
+                            n ? "a NUL" : "the end", strlen(*text));
         return code;
     }
     *text = strdup(flag);
@@ -45,9 +53,11 @@ static mn_str str_of(const char *z) {
     return s;
 }
 
-static mn_chat_params talk_params(const talk *t, const mn_message *messages, uint32_t n, uint32_t n_known) {
-    mn_chat_params params = {sizeof params,  n, n_known, 0, messages, str_of(t->history), str_of(t->tools),
-                             str_of(t->vars)};
+static mn_chat_params talk_params(const talk *t, const mn_message *messages, uint32_t n,
+                                  uint32_t n_known) {
+    mn_chat_params params = {
+        sizeof params,  n, n_known, 0, messages, str_of(t->history), str_of(t->tools),
+        str_of(t->vars)};
     return params;
 }
 
@@ -59,39 +69,46 @@ static int fail(app *a, const talk *t, mn_status status) {
     } texts[] = {{"history", f->history}, {"tools", f->tools}, {"vars", f->vars}};
     for (size_t i = 0; status == MN_INVALID && i < COUNT(texts); i++)
         if (texts[i].flag && strncmp(a->err.msg, texts[i].name, strlen(texts[i].name)) == 0)
-            return is_json(texts[i].flag) ? complain(EXIT_FAILED, "--%s", a->err.msg)
-                                          : complain(EXIT_FAILED, "%s: %s", texts[i].flag, a->err.msg);
+            return is_json(texts[i].flag)
+                       ? complain(EXIT_FAILED, "--%s", a->err.msg)
+                       : complain(EXIT_FAILED, "%s: %s", texts[i].flag, a->err.msg);
     return app_fail(a, status);
 }
 
 int talk_open(talk *t) {
     const talk_flags *f = t->flags;
     if (f->system && f->history)
-        return complain(EXIT_USAGE, "found --system and --history, expected the system message in the history");
+        return complain(EXIT_USAGE,
+                        "found --system and --history, expected the system message in the history");
     int code = talk_read(f->history, &t->history);
-    if (code == 0) code = talk_read(f->tools, &t->tools);
+    if (code == 0)
+        code = talk_read(f->tools, &t->tools);
     return code ? code : talk_read(f->vars, &t->vars);
 }
 
-/* Whether the template likes them is found when there is something to say; whether they can be read, now. */
+/* Whether the template likes them is found when there is something to say; whether they can be
+ * read, now. */
 int talk_check(app *a, const talk *t) {
     const char *given = talk_given(t->flags);
     mn_chat_params params = talk_params(t, NULL, 0, 0);
     int32_t *ids = NULL;
     uint32_t n;
-    if (!given) return 0;
+    if (!given)
+        return 0;
     if (!a->info.has_chat_template)
         return complain(EXIT_FAILED, "%s has no chat template: %s needs one", a->info.path, given);
     mn_status status = mn_model_chat_with(a->model, &params, &ids, &n, &a->err);
-    if (status == MN_OK) mn_ids_free(ids);
+    if (status == MN_OK)
+        mn_ids_free(ids);
     return status == MN_INVALID ? fail(a, t, status) : 0;
 }
 
-int talk_ids(app *a, const talk *t, const mn_message *messages, uint32_t n, uint32_t n_known, int32_t **ids,
-             uint32_t *n_ids) {
+int talk_ids(app *a, const talk *t, const mn_message *messages, uint32_t n, uint32_t n_known,
+             int32_t **ids, uint32_t *n_ids) {
     mn_chat_params params = talk_params(t, messages, n, n_known);
     mn_status status = mn_model_chat_with(a->model, &params, ids, n_ids, &a->err);
-    if (status == MN_UNSUPPORTED && n_known) return TALK_ANEW;
+    if (status == MN_UNSUPPORTED && n_known)
+        return TALK_ANEW;
     return status == MN_OK ? 0 : fail(a, t, status);
 }
 

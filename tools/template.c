@@ -9,9 +9,11 @@ typedef struct {
 
 #define F(field) offsetof(template_flags, field)
 static const arg_row rows[] = {
-    {"--template", "F.jinja", ARG_TEXT, F(source), 0, 0, NULL, "the template (default: the model's own)"},
+    {"--template", "F.jinja", ARG_TEXT, F(source), 0, 0, NULL,
+     "the template (default: the model's own)"},
     {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
-     "an object: messages, tools, add_generation_prompt, bos_token, ...;\nthe file, - for standard input, or the JSON "
+     "an object: messages, tools, add_generation_prompt, bos_token, ...;\nthe file, - for standard "
+     "input, or the JSON "
      "text itself"},
 };
 
@@ -32,13 +34,18 @@ static int render(app *a, const char *source, mn_str vars) {
 static int run(app *a, const app_flags *flags, const template_flags *f) {
     char *source = NULL, *vars = NULL;
     size_t n_source = 0;
-    if (!f->vars) return complain(EXIT_USAGE, "found no variables, expected --vars V.json");
+    if (!f->vars)
+        return complain(EXIT_USAGE, "found no variables, expected --vars V.json");
     int code = f->source ? read_all(f->source, &source, &n_source) : 0;
     if (code == 0 && source && strlen(source) != n_source)
-        code = complain(EXIT_FAILED, "%s: found a NUL at byte %zu, expected text", f->source, strlen(source));
-    if (code == 0) code = talk_read(f->vars, &vars);
-    if (code == 0 && (!source || flags->model)) code = app_open_model(a, flags);
-    if (code == 0) code = render(a, source, (mn_str){vars, strlen(vars)});
+        code = complain(EXIT_FAILED, "%s: found a NUL at byte %zu, expected text", f->source,
+                        strlen(source));
+    if (code == 0)
+        code = talk_read(f->vars, &vars);
+    if (code == 0 && (!source || flags->model))
+        code = app_open_model(a, flags);
+    if (code == 0)
+        code = render(a, source, (mn_str){vars, strlen(vars)});
     free(source);
     free(vars);
     return code;
@@ -52,14 +59,15 @@ int cmd_template(int argc, char **argv) {
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {
-        "template", "(-m MODEL | --template F.jinja) --vars V.json",
-        "Prints what a chat template makes of its variables, byte by byte. A template's own\nobjection "
-        "(raise_exception) is exit code 1 and its words.",
-        groups, COUNT(groups)};
+    const arg_page page = {"template", "(-m MODEL | --template F.jinja) --vars V.json",
+                           "Prints what a chat template makes of its variables, byte by byte. A "
+                           "template's own\nobjection "
+                           "(raise_exception) is exit code 1 and its words.",
+                           groups, COUNT(groups)};
     app a = {.err = MN_ERROR};
     int code = args_parse(&page, argc, argv);
-    if (code == ARGS_OK) code = run(&a, &flags, &f);
+    if (code == ARGS_OK)
+        code = run(&a, &flags, &f);
     app_close(&a);
     return code;
 }

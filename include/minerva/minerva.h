@@ -1,13 +1,16 @@
-/* minerva.h -- run transformer language models from C. The application's side; plugins use plugin.h alone.
+/* minerva.h -- run transformer language models from C. The application's side; plugins use plugin.h
+ * alone.
  *
  *   mn_runtime *rt; mn_model *model; mn_session *s; int32_t seq;
- *   mn_runtime_create(NULL, &rt, &err); mn_model_open(rt, NULL, &model, &err); mn_session_create(model, NULL, &s, &err);
- *   mn_generate(s, "Tell me a story.", NULL, print, NULL, &err);
+ *   mn_runtime_create(NULL, &rt, &err); mn_model_open(rt, NULL, &model, &err);
+ *   mn_session_create(model, NULL, &s, &err); mn_generate(s, "Tell me a story.", NULL, print, NULL,
+ *   &err);
  *
- * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do) and fill *err, which
- * may be NULL; initialise it with MN_ERROR. Nothing here exits, aborts or prints, but for warnings through the log.
- * Threads: a runtime and a model are used from any thread; a session from one thread at a time (mn_session_cancel: any).
- * Lifetimes: session before model before runtime. Strings that are handed out live as long as what they were asked of.
+ * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do)
+ * and fill *err, which may be NULL; initialise it with MN_ERROR. Nothing here exits, aborts or
+ * prints, but for warnings through the log. Threads: a runtime and a model are used from any
+ * thread; a session from one thread at a time (mn_session_cancel: any). Lifetimes: session before
+ * model before runtime. Strings that are handed out live as long as what they were asked of.
  * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". */
 #ifndef MINERVA_H
 #define MINERVA_H
@@ -21,31 +24,53 @@ extern "C" {
 #define MN_API
 #endif
 
-#define MN_ERROR {sizeof(mn_error), 0, 0, ~0u, 0, {0}}
+#define MN_ERROR                                                                                   \
+    {                                                                                              \
+        sizeof(mn_error), 0, 0, ~0u, 0, {                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
 MN_API const char *mn_version(void); /* "0.1.0" */
-/* The command's exit code for a status: 0, 1 failure, 2 usage (MN_INVALID), 3 no usable device, 4 out of memory, 130 cancelled. */
+/* The command's exit code for a status: 0, 1 failure, 2 usage (MN_INVALID), 3 no usable device, 4
+ * out of memory, 130 cancelled. */
 MN_API int mn_exit_code(mn_status status);
 
-/* ---- runtime: plugins, devices, configuration ---------------------------------------------------------------------- */
+/* ---- runtime: plugins, devices, configuration ------------------------------------------------ */
 typedef struct mn_runtime mn_runtime;
-typedef struct { const char *key, *value; } mn_setting; /* a key of minerva.ini as `minerva config` lists it: "device" */
-typedef struct { uint32_t size, n_settings; const mn_setting *settings; } mn_runtime_params; /* settings win over everything */
-/* Reads the configuration, finds and opens plugins. A plugin that fails costs a record, not the runtime. */
-MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err);
+/* a key of minerva.ini as `minerva config` lists it: "device" */
+typedef struct {
+    const char *key, *value;
+} mn_setting;
+/* settings win over everything */
+typedef struct {
+    uint32_t size, n_settings;
+    const mn_setting *settings;
+} mn_runtime_params;
+/* Reads the configuration, finds and opens plugins. A plugin that fails costs a record, not the
+ * runtime. */
+MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
+                                   mn_error *err);
 MN_API void mn_runtime_free(mn_runtime *rt);
 
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
-typedef struct { const char *key, *value, *origin; } mn_config_item; /* origin: "default", "environment MINERVA_DEVICE", "FILE:LINE", "command line" */
+/* origin: "default", "environment MINERVA_DEVICE", "FILE:LINE", "command line" */
+typedef struct {
+    const char *key, *value, *origin;
+} mn_config_item;
 MN_API mn_status mn_runtime_config(const mn_runtime *rt, uint32_t i, mn_config_item *out);
 typedef struct {
-    const char *path, *id, *kind, *status, *reason; /* kind: "backend", "loader", ...; status: "ok" or why not */
+    /* kind: "backend", "loader", ...; status: "ok" or why not */
+    const char *path, *id, *kind, *status, *reason;
     uint32_t abi, pad;
-    const char *version, *vendor, *probe;           /* probe: what the probing process found, in a few words; "" = not asked */
+    /* probe: what the probing process found, in a few words; "" = not asked */
+    const char *version, *vendor, *probe;
 } mn_plugin_item;
 MN_API mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out);
 typedef struct {
-    const char *name, *plugin, *description, *uid, *reason; /* name: as --device takes it; reason: why it is not usable */
-    uint64_t mem_total, mem_free;                           /* bytes; free: asked now; 0 = unknown (some tell only once a session uses them) */
+    /* name: as --device takes it; reason: why it is not usable */
+    const char *name, *plugin, *description, *uid, *reason;
+    /* bytes; free: asked now; 0 = unknown (some tell only once a session uses them) */
+    uint64_t mem_total, mem_free;
     int32_t usable, pad;
 } mn_device_item;
 MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out);
@@ -53,64 +78,99 @@ MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_i
 MN_API const char *mn_runtime_setting(const mn_runtime *rt, const char *key);
 MN_API uint32_t mn_runtime_threads(const mn_runtime *rt);
 
-/* ---- model ---------------------------------------------------------------------------------------------------------- */
+/* ---- model ----------------------------------------------------------------------------------- */
 typedef struct mn_model mn_model;
-/* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting "model", else the demo
- * model that is installed with the program. Maps and checks; weights are not read yet. */
+/* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting
+ * "model", else the demo model that is installed with the program. Maps and checks; weights are not
+ * read yet. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
 MN_API void mn_model_free(mn_model *m);
 typedef struct {
     uint32_t size, n_tensors;
     const char *path, *format, *arch, *name;
-    uint64_t n_params, n_bytes;       /* of the tensors */
-    int64_t n_vocab, n_ctx_train;     /* rows of the output matrix; positions trained; 0 = unknown */
+    uint64_t n_params, n_bytes; /* of the tensors */
+    /* rows of the output matrix; positions trained; 0 = unknown */
+    int64_t n_vocab, n_ctx_train;
     int32_t has_tokenizer, has_chat_template;
 } mn_model_info;
 MN_API void mn_model_get_info(const mn_model *m, mn_model_info *out);
 MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value);
-typedef struct { mn_str name, native; const char *dtype; int64_t dim[MN_MAX_DIM]; uint32_t n_dim, pad; uint64_t bytes; mn_str file; } mn_tensor_item; /* file: base name of the one that it begins in */
-MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out); /* dim[0] outermost */
+/* file: base name of the one that it begins in */
+typedef struct {
+    mn_str name, native;
+    const char *dtype;
+    int64_t dim[MN_MAX_DIM];
+    uint32_t n_dim, pad;
+    uint64_t bytes;
+    mn_str file;
+} mn_tensor_item;
+/* dim[0] outermost */
+MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out);
 
-/* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise is turned into GGUF's conventions, and
- * the tokeniser and the chat template go along. The file appears under its name when it is whole; whatever ends this earlier leaves
- * nothing there. All threads of the runtime; about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor that
- * holds a NaN or an infinity. MN_IO_ERROR: the file is there already, or cannot be written. MN_CANCELLED: progress said so. */
+/* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise
+ * is turned into GGUF's conventions, and the tokeniser and the chat template go along. The file
+ * appears under its name when it is whole; whatever ends this earlier leaves nothing there. All
+ * threads of the runtime; about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor
+ * that holds a NaN or an infinity. MN_IO_ERROR: the file is there already, or cannot be written.
+ * MN_CANCELLED: progress said so. */
 typedef struct {
     uint32_t size, flags;
-    const char *type; /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest that GGUF has */
-    int (*progress)(void *arg, uint64_t done, uint64_t total); /* bytes, on the calling thread; non-zero stops. May be NULL */
+    /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest that
+     * GGUF has */
+    const char *type;
+    /* bytes, on the calling thread; non-zero stops. May be NULL */
+    int (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
 } mn_convert_params;
 #define MN_CONVERT_REPLACE 1u /* a file that is there is replaced */
-MN_API mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params, mn_error *err);
+MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
+                                  const mn_convert_params *params, mn_error *err);
 
-/* ---- text ------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 #define MN_TEXT_ADD_SPECIAL 1u   /* add what the tokeniser adds (BOS) */
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
-/* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT: not UTF-8. */
-MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err);
-/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id", "name", "reasoning_content", "content" as a
- * list of parts); it wins over role and content; empty = nothing else. */
-typedef struct { mn_str role, content, more; } mn_message;
-/* The model's own chat template over the messages and the header of the answer, tokenised; text inside content can never become a
- * special token. n_known: how many of the messages a sequence holds already (then only what is new is given); 0 for all. */
-MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
-/* The same with all that templates know. The texts are JSON, an empty one is not given; strings in them are user data and never become
- * special tokens. MN_INVALID names the text and the place in it: "tools[1]: ...". MN_UNSUPPORTED with n_known: the template writes those
- * messages differently now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
+/* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT:
+ * not UTF-8. */
+MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids,
+                                   uint32_t *n, mn_error *err);
+/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id",
+ * "name", "reasoning_content", "content" as a list of parts); it wins over role and content; empty
+ * = nothing else. */
 typedef struct {
-    uint32_t size, n_messages, n_known, flags; /* n_known: of messages; history is then known too. flags: 0 */
+    mn_str role, content, more;
+} mn_message;
+/* The model's own chat template over the messages and the header of the answer, tokenised; text
+ * inside content can never become a special token. n_known: how many of the messages a sequence
+ * holds already (then only what is new is given); 0 for all. */
+MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
+                               uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
+/* The same with all that templates know. The texts are JSON, an empty one is not given; strings in
+ * them are user data and never become special tokens. MN_INVALID names the text and the place in
+ * it: "tools[1]: ...". MN_UNSUPPORTED with n_known: the template writes those messages differently
+ * now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
+typedef struct {
+    /* n_known: of messages; history is then known too. flags: 0 */
+    uint32_t size, n_messages, n_known, flags;
     const mn_message *messages;
-    mn_str history; /* a list of messages before those: {"role", "content", and what mn_message calls more} */
-    mn_str tools;   /* a list of tools: {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} */
-    mn_str vars;    /* an object: further variables of the template, as "enable_thinking", "reasoning_effort", "documents", "date_string" */
+    /* a list of messages before those: {"role", "content", and what mn_message calls more} */
+    mn_str history;
+    /* a list of tools: {"type": "function", "function": {"name", "description", "parameters": a
+     * JSON schema}} */
+    mn_str tools;
+    /* an object: further variables of the template, as "enable_thinking", "reasoning_effort",
+     * "documents", "date_string" */
+    mn_str vars;
 } mn_chat_params;
-MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids, uint32_t *n, mn_error *err);
-/* The text that a chat template makes of its variables: a JSON object with "messages", "tools", "add_generation_prompt" and whatever
- * else it asks for. source: the template, NUL-terminated; NULL = the model's own (its "tool_use", if it has that and there are tools).
- * m: may be NULL beside a source; where it has a tokeniser, bos_token and eos_token are its own unless vars names them. *text: *n bytes and a NUL, freed by mn_json_free.
- * MN_BAD_INPUT with the template's own words where it refuses (raise_exception). */
-MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n, mn_error *err);
+MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
+                                    uint32_t *n, mn_error *err);
+/* The text that a chat template makes of its variables: a JSON object with "messages", "tools",
+ * "add_generation_prompt" and whatever else it asks for. source: the template, NUL-terminated; NULL
+ * = the model's own (its "tool_use", if it has that and there are tools). m: may be NULL beside a
+ * source; where it has a tokeniser, bos_token and eos_token are its own unless vars names them.
+ * *text: *n bytes and a NUL, freed by mn_json_free. MN_BAD_INPUT with the template's own words
+ * where it refuses (raise_exception). */
+MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text,
+                                    uint64_t *n, mn_error *err);
 MN_API void mn_ids_free(int32_t *ids);
 /* 1 if id ends a generation (any of the model's end tokens). */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
@@ -118,39 +178,51 @@ MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 /* Ids to text as they come; never half a UTF-8 character; special tokens are not shown. */
 typedef struct mn_stream mn_stream;
 /* continuing: 1 when the ids follow a prompt (a SentencePiece model then keeps the first space). */
-MN_API mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err);
-MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err); /* text: until the next call; may be empty */
-/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), or spells <think> where it has
- * none and its chat template has that word; neither is ever shown. 1: what was pushed last is not of the answer. prompt: the ids that the output
- * follows, whose end may open such a part; before the first push. */
+MN_API mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out,
+                                  mn_error *err);
+/* text: until the next call; may be empty */
+MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err);
+/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), or
+ * spells <think> where it has none and its chat template has that word; neither is ever shown. 1:
+ * what was pushed last is not of the answer. prompt: the ids that the output follows, whose end may
+ * open such a part; before the first push. */
 MN_API int mn_stream_is_thinking(const mn_stream *st);
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
-/* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony): "functions.get_weather", and the text
- * is its arguments; else empty. Other models write calls into the answer's text. */
+/* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony):
+ * "functions.get_weather", and the text is its arguments; else empty. Other models write calls into
+ * the answer's text. */
 MN_API mn_str mn_stream_tool(const mn_stream *st);
-MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);           /* what was held back */
+/* what was held back */
+MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);
 MN_API void mn_stream_free(mn_stream *st);
 
-/* ---- session: sequences that share a device, its weights and its KV cache ---------------------------------------------- */
+/* ---- session: sequences that share a device, its weights and its KV cache -------------------- */
 typedef struct mn_session mn_session;
 typedef struct {
-    uint32_t size, precision;  /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
-    const char *device;        /* "auto", "cpu", "cuda:0,cpu", ...; NULL = the setting "device" */
-    uint32_t n_ctx;            /* positions per sequence; 0 = what the model was trained for, at most 4096 */
-    uint32_t n_seq;            /* sequences at once; 0 = 1 */
-    uint32_t n_batch;          /* rows per step at most; 0 = 512 */
-    uint32_t kv_dtype;         /* MN_F32, MN_F16; 0 = by the precision class */
-    uint32_t run_ahead;        /* steps enqueued before the first is read; 0 = by the device (1 where execute is synchronous) */
+    /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
+    uint32_t size, precision;
+    const char *device; /* "auto", "cpu", "cuda:0,cpu", ...; NULL = the setting "device" */
+    /* positions per sequence; 0 = what the model was trained for, at most 4096 */
+    uint32_t n_ctx;
+    uint32_t n_seq;    /* sequences at once; 0 = 1 */
+    uint32_t n_batch;  /* rows per step at most; 0 = 512 */
+    uint32_t kv_dtype; /* MN_F32, MN_F16; 0 = by the precision class */
+    /* steps enqueued before the first is read; 0 = by the device (1 where execute is
+     * synchronous) */
+    uint32_t run_ahead;
     uint32_t flags;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
-/* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices there are and why each
- * cannot; MN_OUT_OF_MEMORY says how much is needed for what. */
-MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out, mn_error *err);
-/* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON object: every plugin file and device with
- * its steps and outcome, the placement, the error if nothing can run the model (then the status is still MN_OK). Asks and measures
- * devices, imports no weights. docs/negotiation.md names the fields. *json is freed by mn_json_free. */
-MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json, mn_error *err);
+/* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices
+ * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what. */
+MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
+                                   mn_error *err);
+/* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON
+ * object: every plugin file and device with its steps and outcome, the placement, the error if
+ * nothing can run the model (then the status is still MN_OK). Asks and measures devices, imports no
+ * weights. docs/negotiation.md names the fields. *json is freed by mn_json_free. */
+MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json,
+                                  mn_error *err);
 MN_API void mn_json_free(char *json);
 MN_API void mn_session_free(mn_session *s);
 typedef struct {
@@ -158,32 +230,36 @@ typedef struct {
     const char *device, *description, *why; /* why: one sentence on the choice */
     uint32_t n_ctx, n_seq, n_batch, threads;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
-    int32_t fallback, pad;                  /* 1: not what a user would expect (the oracle, for want of better) */
+    /* 1: not what a user would expect (the oracle, for want of better) */
+    int32_t fallback, pad;
 } mn_session_info;
 MN_API void mn_session_get_info(const mn_session *s, mn_session_info *out);
 
 typedef struct {
-    uint32_t size, max_new;         /* ids to draw at most; 0 = until the context is full */
+    uint32_t size, max_new; /* ids to draw at most; 0 = until the context is full */
     uint64_t seed;
-    float temp;                     /* <= 0: the arg max */
-    int32_t top_k;                  /* 0 = off; see docs/ops.md, SAMPLE, for the order of filters */
+    float temp;    /* <= 0: the arg max */
+    int32_t top_k; /* 0 = off; see docs/ops.md, SAMPLE, for the order of filters */
     float top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-    int32_t penalty_last_n;         /* how far back the penalties look; < 0: over all tokens */
-    int32_t ignore_stop;            /* 1: end tokens do not end it */
-    uint32_t n_stop;                /* further stop ids, at most MN_MAX_STOP with the model's own */
+    int32_t penalty_last_n; /* how far back the penalties look; < 0: over all tokens */
+    int32_t ignore_stop;    /* 1: end tokens do not end it */
+    uint32_t n_stop;        /* further stop ids, at most MN_MAX_STOP with the model's own */
     const int32_t *stop;
 } mn_sample_params;
 
-/* How the model's makers say it should be sampled (generation_config.json, general.sampling.*), else temp 0.7, top_p 0.95, top_k off;
- * everything else 0; a repetition penalty counts over all tokens (penalty_last_n -1) unless they say otherwise.
- * *out is filled up to its size. */
+/* How the model's makers say it should be sampled (generation_config.json, general.sampling.*),
+ * else temp 0.7, top_p 0.95, top_k off; everything else 0; a repetition penalty counts over all
+ * tokens (penalty_last_n -1) unless they say otherwise. *out is filled up to its size. */
 MN_API void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
 
-/* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the prompt does not fit
- * (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences are in use, or the cache is full. params NULL: greedy. */
-MN_API mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq, mn_error *err);
+/* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the
+ * prompt does not fit (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences are in use, or
+ * the cache is full. params NULL: greedy. */
+MN_API mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
+                               const mn_sample_params *params, int32_t *seq, mn_error *err);
 /* Appends ids to a finished sequence and lets it go on; its cache is kept. */
-MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n, const mn_sample_params *params, mn_error *err);
+MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
+                               const mn_sample_params *params, mn_error *err);
 /* A copy of a finished sequence up to its last stored token, sharing its full cache pages. */
 MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err);
 MN_API void mn_seq_free(mn_session *s, int32_t seq);
@@ -192,33 +268,48 @@ MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and d
 #define MN_FINISH_NONE 0
 #define MN_FINISH_STOP 1   /* id is a stop token */
 #define MN_FINISH_LENGTH 2 /* max_new reached, or the context is full */
-typedef struct { int32_t seq, id, finish, pad; } mn_token;
-/* Runs until at least one id is drawn and gives out all that were, at most cap (>= n_seq). *n = 0: no sequence is running.
- * MN_CANCELLED after mn_session_cancel. Sequences of any state are batched into one step. */
-MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n, mn_error *err);
-/* Makes the current or next mn_session_step return MN_CANCELLED. Any thread, also a signal handler. */
+typedef struct {
+    int32_t seq, id, finish, pad;
+} mn_token;
+/* Runs until at least one id is drawn and gives out all that were, at most cap (>= n_seq). *n = 0:
+ * no sequence is running. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
+ * into one step. */
+MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n,
+                                 mn_error *err);
+/* Makes the current or next mn_session_step return MN_CANCELLED. Any thread, also a signal
+ * handler. */
 MN_API void mn_session_cancel(mn_session *s);
 
-/* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of f32, first = position of the
- * block's first row; a status other than MN_OK ends it. Leaves no sequence behind. */
-typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab, const float *rows);
-MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows, void *arg, mn_error *err);
+/* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
+ * f32, first = position of the block's first row; a status other than MN_OK ends it. Leaves no
+ * sequence behind. */
+typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
+                                  const float *rows);
+MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
+                                   void *arg, mn_error *err);
 
 /* Seconds since the session was created, and counts, for honest timings. */
 typedef struct {
     uint32_t size, pad;
-    double load_s;             /* mn_session_create: weights imported, cache allocated */
+    double load_s; /* mn_session_create: weights imported, cache allocated */
     uint64_t n_prompt, n_drawn, n_steps;
-    double prompt_s, decode_s; /* time in steps that held prompt rows; in steps of drawn tokens only */
-    double host_s;             /* time spent building and enqueuing steps; on a synchronous device that includes their work */
-    uint64_t n_restored;       /* rows run again after a device was lost; in none of the counts above */
-    double restore_s;          /* what losing it cost: choosing another, and the steps that hold such rows */
+    /* time in steps that held prompt rows; in steps of drawn tokens only */
+    double prompt_s, decode_s;
+    /* time spent building and enqueuing steps; on a synchronous device that includes their work */
+    double host_s;
+    /* rows run again after a device was lost; in none of the counts above */
+    uint64_t n_restored;
+    /* what losing it cost: choosing another, and the steps that hold such rows */
+    double restore_s;
 } mn_session_stats;
 MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 
-/* One answer, in one call: the prompt as a user turn if the model has a chat template, else as plain text. print gets
- * pieces of the answer's text; non-zero stops. params NULL: the model's own defaults with at most 512 ids. */
-MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params, int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err);
+/* One answer, in one call: the prompt as a user turn if the model has a chat template, else as
+ * plain text. print gets pieces of the answer's text; non-zero stops. params NULL: the model's own
+ * defaults with at most 512 ids. */
+MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
+                             int (*print)(void *arg, const char *text, uint64_t n), void *arg,
+                             mn_error *err);
 
 #ifdef __cplusplus
 }

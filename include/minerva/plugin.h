@@ -1,25 +1,30 @@
 /* plugin.h -- the Minerva plugin ABI, version 0.8. C11 and C++17; needs no other Minerva header.
  *
- * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend (devices that
- * execute graphs), a loader (a parser of one model format), or both, as function tables that the host asks for by name.
+ * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend
+ * (devices that execute graphs), a loader (a parser of one model format), or both, as function
+ * tables that the host asks for by name.
  *
- * Read in this order: the rules, host and plugin, then either "backend" (facts, graph, negotiation, memory, weights,
- * programs) or "loader" at the end. docs/ops.md has one contract per operation.
+ * Read in this order: the rules, host and plugin, then either "backend" (facts, graph, negotiation,
+ * memory, weights, programs) or "loader" at the end. docs/ops.md has one contract per operation.
  *
- * R1  A table or struct that travels by its own pointer begins with `uint32_t size`: sizeof() as compiled by the side
- *     that owns its memory. Array elements carry no size and may grow at their end: arrays travel with a stride. Structs
- *     embedded in others (mn_str, mn_dtype) never grow.
+ * R1  A table or struct that travels by its own pointer begins with `uint32_t size`: sizeof() as
+ *     compiled by the side that owns its memory. Array elements carry no size and may grow at their
+ *     end: arrays travel with a stride. Structs embedded in others (mn_str, mn_dtype) never grow.
  * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test.
- * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS. Meanings never change.
- * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own size) and sets size.
+ * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
+ *     Meanings never change.
+ * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own
+ *     size) and sets size.
  * R5  Fixed-width integers and IEEE floats only: no enum, bool, long, size_t or bit-field crosses.
- * R6  What one side allocates, that side frees. No exception, longjmp or signal handler crosses. Strings are UTF-8
- *     with a length; a string inside a fixed char array ends with NUL.
+ * R6  What one side allocates, that side frees. No exception, longjmp or signal handler crosses.
+ *     Strings are UTF-8 with a length; a string inside a fixed char array ends with NUL.
  * R7  A plugin needs no symbol of the host: all that it may call is in mn_host.
- * R8  Default threading: plugin, device and program functions are called from any thread; a queue, a context and a weight
- *     set from one thread at a time. Children are freed before parents; events by whoever received them.
- * R9  Below 0.9, host and plugin must have the same minor. From 0.9 on, minors mix in both directions. They fit if the majors
- *     are equal, host.abi >= the plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION.
+ * R8  Default threading: plugin, device and program functions are called from any thread; a queue,
+ *     a context and a weight set from one thread at a time. Children are freed before parents;
+ *     events by whoever received them.
+ * R9  Below 0.9, host and plugin must have the same minor. From 0.9 on, minors mix in both
+ *     directions. They fit if the majors are equal, host.abi >= the plugin's MN_ABI_OLDEST, and
+ *     host.abi_min <= the plugin's MN_ABI_VERSION.
  */
 #ifndef MINERVA_PLUGIN_H
 #define MINERVA_PLUGIN_H
@@ -32,8 +37,12 @@ extern "C" {
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
 /* 0.8: the candidate for 0.9, the freeze. One line per version from there on. */
 #define MN_ABI_VERSION MN_ABI(0, 8)
-/* The oldest other side that this version understands: itself below 0.9, then all minors of its major (R9). */
-#define MN_ABI_OLDEST (MN_ABI_VERSION < MN_ABI(0, 9) ? MN_ABI_VERSION : MN_ABI_VERSION >> 16 ? MN_ABI_VERSION & ~0xFFFFu : MN_ABI(0, 9))
+/* The oldest other side that this version understands: itself below 0.9, then all minors of its
+ * major (R9). */
+#define MN_ABI_OLDEST                                                                              \
+    (MN_ABI_VERSION < MN_ABI(0, 9) ? MN_ABI_VERSION                                                \
+     : MN_ABI_VERSION >> 16        ? MN_ABI_VERSION & ~0xFFFFu                                     \
+                                   : MN_ABI(0, 9))
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
 
@@ -45,36 +54,49 @@ extern "C" {
 #endif
 
 /* Bytes with a length; not NUL-terminated. Valid as long as the function that gave it says. */
-typedef struct { const char *ptr; uint64_t len; } mn_str;
+typedef struct {
+    const char *ptr;
+    uint64_t len;
+} mn_str;
 
-/* ---- status and error -------------------------------------------------------------------------------------------
- * 0 = ok. The class (high byte) tells the caller what to DO; the low bytes tell apart cases of one class. */
+/* ---- status and error ---------------------------------------------------------------------------
+ * 0 = ok. The class (high byte) tells the caller what to DO; the low bytes tell apart cases of one
+ * class. */
 typedef int32_t mn_status;
 #define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code)))
 #define MN_STATUS_CLASS(status) ((uint32_t)(status) >> 24)
 #define MN_CLASS_REFUSE 1u    /* place the work elsewhere */
 #define MN_CLASS_SMALLER 2u   /* retry with less: out of memory */
 #define MN_CLASS_TRANSIENT 3u /* retry as it is */
-#define MN_CLASS_LOST 4u      /* the device is gone until the process ends: quarantine it; *_free and *_close still work */
-#define MN_CLASS_CALLER 5u    /* a bug of the caller */
+/* the device is gone until the process ends: quarantine it; *_free and *_close still work */
+#define MN_CLASS_LOST 4u
+#define MN_CLASS_CALLER 5u /* a bug of the caller */
 #define MN_CLASS_CANCELLED 6u
-#define MN_CLASS_INPUT 7u     /* the user's file, text or setting is at fault: say so */
+#define MN_CLASS_INPUT 7u /* the user's file, text or setting is at fault: say so */
 
 #define MN_OK MN_STATUS(0, 0)
-#define MN_UNSUPPORTED MN_STATUS(1, 1)   /* op, type, architecture or extension that this side does not know */
-#define MN_END MN_STATUS(1, 2)           /* past the last element of a list */
-#define MN_NO_DEVICE MN_STATUS(1, 3)     /* no usable device */
+/* op, type, architecture or extension that this side does not know */
+#define MN_UNSUPPORTED MN_STATUS(1, 1)
+#define MN_END MN_STATUS(1, 2)       /* past the last element of a list */
+#define MN_NO_DEVICE MN_STATUS(1, 3) /* no usable device */
 #define MN_OUT_OF_MEMORY MN_STATUS(2, 1)
 #define MN_TIMEOUT MN_STATUS(3, 1)
 #define MN_DEVICE_LOST MN_STATUS(4, 1)
-#define MN_INVALID MN_STATUS(5, 1)       /* an argument breaks the contract */
+#define MN_INVALID MN_STATUS(5, 1) /* an argument breaks the contract */
 #define MN_CANCELLED MN_STATUS(6, 1)
-#define MN_BAD_FILE MN_STATUS(7, 1)      /* truncated, corrupt or contradictory */
-#define MN_BAD_INPUT MN_STATUS(7, 2)     /* text, ids or settings */
+#define MN_BAD_FILE MN_STATUS(7, 1)  /* truncated, corrupt or contradictory */
+#define MN_BAD_INPUT MN_STATUS(7, 2) /* text, ids or settings */
 #define MN_IO_ERROR MN_STATUS(7, 3)
 
-/* Filled when the status is not MN_OK. Every mn_error * parameter may be NULL. node: the graph node at fault, else ~0u. */
-typedef struct { uint32_t size; mn_status status; int64_t vendor_code; uint32_t node, pad; char msg[488]; } mn_error;
+/* Filled when the status is not MN_OK. Every mn_error * parameter may be NULL. node: the graph node
+ * at fault, else ~0u. */
+typedef struct {
+    uint32_t size;
+    mn_status status;
+    int64_t vendor_code;
+    uint32_t node, pad;
+    char msg[488];
+} mn_error;
 
 typedef struct mn_device mn_device; /* all opaque, owned by the plugin */
 typedef struct mn_buffer mn_buffer;
@@ -85,74 +107,109 @@ typedef struct mn_program mn_program;
 typedef struct mn_context mn_context;
 typedef struct mn_parsed mn_parsed;
 
-/* ---- host and plugin -------------------------------------------------------------------------------------------- */
+/* ---- host and plugin ------------------------------------------------------------------------- */
 #define MN_LOG_ERROR 0
 #define MN_LOG_WARN 1
 #define MN_LOG_INFO 2
 #define MN_LOG_DEBUG 3
 
-/* What the host offers. Lives longer than the plugin. All functions: any thread; those up to query are always there. */
+/* What the host offers. Lives longer than the plugin. All functions: any thread; those up to query
+ * are always there. */
 typedef struct {
-    uint32_t size, abi, abi_min, pad; /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it takes */
+    /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it takes */
+    uint32_t size, abi, abi_min, pad;
     void *self;
     void (*log)(void *self, int32_t level, mn_str msg);
-    void *(*alloc)(void *self, uint64_t bytes, uint64_t align);              /* NULL = out of memory; align: a power of 2 */
-    void (*release)(void *self, void *ptr);                                  /* NULL is fine */
-    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all of them at the same time: barriers among them are legal. The one
-     * CPU thread pool of the process; a plugin starts no compute threads of its own, and a BLAS runs with one.
-     * One caller at a time (others wait); not from inside fn. */
-    mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg);
+    /* NULL = out of memory; align: a power of 2 */
+    void *(*alloc)(void *self, uint64_t bytes, uint64_t align);
+    void (*release)(void *self, void *ptr); /* NULL is fine */
+    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all of them at the same
+     * time: barriers among them are legal. The one CPU thread pool of the process; a plugin starts
+     * no compute threads of its own, and a BLAS runs with one. One caller at a time (others wait);
+     * not from inside fn. */
+    mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
+                          void *arg);
     uint32_t (*workers)(void *self);
-    int32_t (*progress)(void *self, float done, mn_str what);                /* done: 0 to 1; non-zero = stop: return MN_CANCELLED */
-    uint64_t (*now_ns)(void *self);                                          /* monotonic */
-    int32_t (*option)(void *self, const char *key, mn_str *value);           /* 1 = set, until shutdown. [plugin.ID] of minerva.ini; no getenv in plugins */
-    const void *(*query)(void *self, const char *interface_id);              /* later services; NULL = unknown */
+    /* done: 0 to 1; non-zero = stop: return MN_CANCELLED */
+    int32_t (*progress)(void *self, float done, mn_str what);
+    uint64_t (*now_ns)(void *self); /* monotonic */
+    /* 1 = set, until shutdown. [plugin.ID] of minerva.ini; no getenv in plugins */
+    int32_t (*option)(void *self, const char *key, mn_str *value);
+    /* later services; NULL = unknown */
+    const void *(*query)(void *self, const char *interface_id);
 } mn_host;
 
 #define MN_PLUGIN_UNLOADABLE 1u /* may be dlclosed after shutdown */
 
 /* What the plugin is. Lives until shutdown. */
 typedef struct {
-    uint32_t size, abi;               /* abi: the MN_ABI_VERSION it was compiled against */
-    void *self;                       /* first argument of everything below: two hosts in one process are two selves */
-    mn_str id, vendor, version, build_id; /* id: [a-z0-9_]+, the device name users type; build_id: changes with every build */
+    uint32_t size, abi; /* abi: the MN_ABI_VERSION it was compiled against */
+    /* first argument of everything below: two hosts in one process are two selves */
+    void *self;
+    /* id: [a-z0-9_]+, the device name users type; build_id: changes with every build */
+    mn_str id, vendor, version, build_id;
     uint64_t flags;
-    const void *(*query)(void *self, const char *interface_id); /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */
-    void (*shutdown)(void *self);     /* last call; everything below was freed */
+    /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */
+    const void *(*query)(void *self, const char *interface_id);
+    void (*shutdown)(void *self); /* last call; everything below was freed */
 } mn_plugin;
 
 #define MN_BACKEND_ID "mn.backend/1"
 #define MN_LOADER_ID "mn.loader/1"
 
-/* THE one exported symbol, named minerva_plugin_entry. Touches no driver; returns within 50 ms. NULL = error filled. */
+/* THE one exported symbol, named minerva_plugin_entry. Touches no driver; returns within 50 ms.
+ * NULL = error filled. */
 typedef const mn_plugin *(*mn_entry_fn)(const mn_host *host, mn_error *err);
 #define MN_ENTRY_NAME "minerva_plugin_entry"
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err);
 
-/* What the host reads from the file before it opens it: an ELF note. A plugin says, once, at file scope:
+/* What the host reads from the file before it opens it: an ELF note. A plugin says, once, at file
+ * scope:
  *   MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma")
- * isa: instruction sets that the whole file needs, by the compiler's names for __builtin_cpu_supports (x86) or of hwcaps
- * (Arm), separated by spaces; "" for one that runs on every processor of its machine or chooses for itself. */
+ * isa: instruction sets that the whole file needs, by the compiler's names for
+ * __builtin_cpu_supports (x86) or of hwcaps (Arm), separated by spaces; "" for one that runs on
+ * every processor of its machine or chooses for itself. */
 #define MN_KIND_BACKEND 1u
 #define MN_KIND_LOADER 2u
-typedef struct { uint32_t n_name, n_desc, type; char name[8]; uint32_t size, abi, abi_oldest, kinds; char id[64], isa[64]; } mn_note; /* size: from itself on */
-#define MN_PLUGIN_NOTE(id, kinds, isa)                                                                               \
-    static const mn_note minerva_note __attribute__((section(".note.minerva"), used, aligned(4))) = {                \
-        8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, MN_ABI_VERSION, MN_ABI_OLDEST, kinds, id, isa};
+/* size: from itself on */
+typedef struct {
+    uint32_t n_name, n_desc, type;
+    char name[8];
+    uint32_t size, abi, abi_oldest, kinds;
+    char id[64], isa[64];
+} mn_note;
+#define MN_PLUGIN_NOTE(id, kinds, isa)                                                             \
+    static const mn_note minerva_note                                                              \
+        __attribute__((section(".note.minerva"), used, aligned(4))) = {8,                          \
+                                                                       sizeof(mn_note) - 20,       \
+                                                                       1,                          \
+                                                                       "Minerva",                  \
+                                                                       sizeof(mn_note) - 20,       \
+                                                                       MN_ABI_VERSION,             \
+                                                                       MN_ABI_OLDEST,              \
+                                                                       kinds,                      \
+                                                                       id,                         \
+                                                                       isa};
 
-/* ---- data types -------------------------------------------------------------------------------------------------
- * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes, planes). Ids are permanent.
- * Blocks run along the last dimension, whose length is a multiple of the block. Block layouts are those of the GGUF
- * specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q; Q4_0 = {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i],
- * element 16+i the high one, x = d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others
+/* ---- data types ---------------------------------------------------------------------------------
+ * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes,
+ * planes). Ids are permanent. Blocks run along the last dimension, whose length is a multiple of
+ * the block. Block layouts are those of the GGUF specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q;
+ * Q4_0 = {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i], element 16+i the high one, x
+ * = d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others
  * hold one value per block:
- *   MXFP4_SPLIT  DATA: element 2i is the low nibble of byte i, 2i+1 the high one; SCALE: U8, E8M0 (gpt-oss, MLX)
- *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits [i*b, (i+1)*b); SCALE, BIAS: F16, BF16
- *                or F32; x = scale * q + bias
- *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 = one for all; x = scale * f8
- *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows. Of experts [E, N, K] a part is
- *                whole experts, SCALE [E, ceil(N/128), K/128]: rows 128i to 128i + 127 of an expert share row i
- * The planes of all parts have the types and, but for dims of 1, the strides of the first part's. */
+ *   MXFP4_SPLIT  DATA: element 2i is the low nibble of byte i, 2i+1 the high one; SCALE: U8, E8M0
+ *                (gpt-oss, MLX)
+ *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits [i*b,
+ *                (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
+ *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =
+ *                one for all; x = scale * f8
+ *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows.
+ *                Of experts [E, N, K] a part is whole experts, SCALE [E, ceil(N/128), K/128]: rows
+ *                128i to 128i + 127 of an expert share row i
+ * The planes of all parts have the types and, but for dims of 1, the strides of the first
+ * part's. */
+/* clang-format off */
 #define MN_DTYPES(X)                                                                                                 \
     X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                                     \
     X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)                     \
@@ -167,40 +224,58 @@ typedef struct { uint32_t n_name, n_desc, type; char name[8]; uint32_t size, abi
     X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                                  \
     X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                                  \
     X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)
+/* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
-enum { MN_DTYPES(MN_DTYPE_CONST_) MN_DTYPE_NONE = 0 }; /* constants only; the type itself does not cross */
-typedef struct { uint32_t id, block_elems, block_bytes, n_planes; } mn_dtype;
+/* constants only; the type itself does not cross */
+enum { MN_DTYPES(MN_DTYPE_CONST_) MN_DTYPE_NONE = 0 };
+typedef struct {
+    uint32_t id, block_elems, block_bytes, n_planes;
+} mn_dtype;
 
-/* ==== backend =======================================================================================================
- * ---- facts of a device: the plugin states, the host measures and scores ------------------------------------------- */
+/* ==== backend ====================================================================================
+ * ---- facts of a device: the plugin states, the host measures and scores ---------------------- */
 #define MN_DEVICE_CPU 1u
 #define MN_DEVICE_GPU 2u
 #define MN_DEVICE_NPU 3u
 #define MN_DEVICE_OTHER 4u
 
-#define MN_DEVICE_UNIFIED 1u       /* map() works on device buffers: memory is the host's */
-#define MN_DEVICE_ASYNC 2u         /* execute returns before the work is done: the host runs ahead */
-#define MN_DEVICE_WRAPS 4u         /* wrap() takes host memory without a copy */
-#define MN_DEVICE_PEER 8u          /* copy() reaches other devices of this plugin */
-#define MN_DEVICE_ORACLE 32u       /* right rather than fast: chosen only by name or when nothing else is there */
+#define MN_DEVICE_UNIFIED 1u /* map() works on device buffers: memory is the host's */
+/* execute returns before the work is done: the host runs ahead */
+#define MN_DEVICE_ASYNC 2u
+#define MN_DEVICE_WRAPS 4u /* wrap() takes host memory without a copy */
+#define MN_DEVICE_PEER 8u  /* copy() reaches other devices of this plugin */
+/* right rather than fast: chosen only by name or when nothing else is there */
+#define MN_DEVICE_ORACLE 32u
 
 typedef struct {
     uint32_t size, kind;
-    char name[64], uid[64], driver[64], mem_pool[64];   /* uid: PCI address or UUID; one mem_pool = memory counted once; the host's own is "host" */
-    uint64_t mem_total, mem_free, max_alloc, align, flags; /* bytes; mem_free 0 = only device_memory can tell; align: of binding offsets and wrapped memory */
+    /* uid: PCI address or UUID; one mem_pool = memory counted once; the host's own is "host" */
+    char name[64], uid[64], driver[64], mem_pool[64];
+    /* bytes; mem_free 0 = only device_memory can tell; align: of binding offsets and wrapped
+     * memory */
+    uint64_t mem_total, mem_free, max_alloc, align, flags;
     double mem_gbps, fp16_tflops, int8_tops, launch_us, h2d_gbps; /* claims; 0 = unknown */
 } mn_device_info;
 
-/* ---- the graph: immutable, the host's, valid while any program, weight set or context made from it lives ----------- */
+/* ---- the graph: immutable, the host's, valid while any program, weight set or context made from
+ * it lives ---- */
 
-/* SHAPE symbols decide how much is computed (n_tokens, n_outputs): bucketed; padded rows have no effect.
- * BOUND symbols are a maximum only (KV length): the truth lies in device tensors and changes without a new capture.
- * A derived symbol is base * mul + add, base being a lower index. Arrays of symbol values are [n_symbols]; entries of derived
- * symbols are ignored. A dim of a BOUND symbol always counts its maximum; a SHAPE value may be 0. Buffers are sized to the
- * bucket; rows behind a SHAPE value are not written. */
+/* SHAPE symbols decide how much is computed (n_tokens, n_outputs): bucketed; padded rows have no
+ * effect. BOUND symbols are a maximum only (KV length): the truth lies in device tensors and
+ * changes without a new capture. A derived symbol is base * mul + add, base being a lower index.
+ * Arrays of symbol values are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND
+ * symbol always counts its maximum; a SHAPE value may be 0. Buffers are sized to the bucket; rows
+ * behind a SHAPE value are not written. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u
-typedef struct { char name[24]; int64_t min, max, typical; uint32_t kind; int32_t base; int64_t mul, add; } mn_symbol; /* base: symbol index, -1 = not derived */
+/* base: symbol index, -1 = not derived */
+typedef struct {
+    char name[24];
+    int64_t min, max, typical;
+    uint32_t kind;
+    int32_t base;
+    int64_t mul, add;
+} mn_symbol;
 
 #define MN_ROLE_INPUT 1u    /* bound by the host, written before the step */
 #define MN_ROLE_OUTPUT 2u   /* bound by the host if wanted; not bound = need not be computed */
@@ -211,27 +286,36 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    int32_t alias_of, pad;   /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements; -1 = none */
+    /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements; -1
+     * = none */
+    int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
 } mn_tensor;
 
-/* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. Attributes by position: attrs[attr_off ..
- * +n_attr), integers or doubles (bits) by the op's table; one that is missing or 0 means what it meant before it existed. What a plugin does not
- * know, an operand that is there or an attribute that is not 0, it says no to. */
-typedef struct { uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr; int32_t layer; uint32_t pad; } mn_node;
+/* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. Attributes by
+ * position: attrs[attr_off .. +n_attr), integers or doubles (bits) by the op's table; one that is
+ * missing or 0 means what it meant before it existed. What a plugin does not know, an operand that
+ * is there or an attribute that is not 0, it says no to. */
 typedef struct {
-    uint32_t size, n_nodes, n_tensors, n_symbols, node_stride, tensor_stride, symbol_stride, n_operands;
-    const mn_node *nodes;       /* in execution order */
+    uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr;
+    int32_t layer;
+    uint32_t pad;
+} mn_node;
+typedef struct {
+    uint32_t size, n_nodes, n_tensors, n_symbols, node_stride, tensor_stride, symbol_stride,
+        n_operands;
+    const mn_node *nodes; /* in execution order */
     const mn_tensor *tensors;
     const mn_symbol *symbols;
     const int32_t *operands;
     const uint64_t *attrs;
     uint64_t n_attrs;
-    uint64_t digest[4];         /* of ops, shapes and attributes; not of weights */
+    uint64_t digest[4]; /* of ops, shapes and attributes; not of weights */
 } mn_graph;
 
-/* Op ids, permanent. Operands, attributes and formulas: docs/ops.md, made from the one table runtime/graph/ops.def. */
+/* Op ids, permanent. Operands, attributes and formulas: docs/ops.md, made from the one table
+ * runtime/graph/ops.def. */
 #define MN_OP_EMBED 1u
 #define MN_OP_RMS_NORM 2u
 #define MN_OP_LAYER_NORM 3u
@@ -251,9 +335,11 @@ typedef struct {
 #define MN_OP_MOE_LINEAR 17u
 #define MN_OP_MOE_COMBINE 18u
 
-/* Positions of operands (MN_op_NAME), outputs (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and
- * BIAS: weight i is operand 1 + 2*i, its output is i. OPS-BEGIN */
-enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3, MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
+/* Positions of operands (MN_op_NAME), outputs (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME).
+ * LINEAR repeats WEIGHT and BIAS: weight i is operand 1 + 2*i, its output is i. OPS-BEGIN */
+/* clang-format off */
+enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3,
+    MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
 enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
 enum { MN_EMBED_ATTR_SCALE = 0 };
 enum { MN_RMS_NORM_X = 0, MN_RMS_NORM_WEIGHT = 1 };
@@ -267,17 +353,22 @@ enum { MN_LINEAR_OUT_Y = 0 };
 enum { MN_ROPE_X = 0, MN_ROPE_ROW_POS = 1, MN_ROPE_FREQS = 2 };
 enum { MN_ROPE_OUT_Y = 0 };
 enum { MN_ROPE_ATTR_PAIRING = 0, MN_ROPE_ATTR_N_ROT = 1, MN_ROPE_ATTR_MSCALE = 2 };
-enum { MN_KV_STORE_K = 0, MN_KV_STORE_V = 1, MN_KV_STORE_ROW_POS = 2, MN_KV_STORE_ROW_SLOT = 3, MN_KV_STORE_PAGES = 4, MN_KV_STORE_KV = 5 };
+enum { MN_KV_STORE_K = 0, MN_KV_STORE_V = 1, MN_KV_STORE_ROW_POS = 2, MN_KV_STORE_ROW_SLOT = 3,
+    MN_KV_STORE_PAGES = 4, MN_KV_STORE_KV = 5 };
 enum { MN_KV_STORE_ATTR_KV_LAYER = 0, MN_KV_STORE_ATTR_GROUP = 1 };
-enum { MN_ATTENTION_Q = 0, MN_ATTENTION_ROW_POS = 1, MN_ATTENTION_ROW_SLOT = 2, MN_ATTENTION_SEQS = 3, MN_ATTENTION_PAGES = 4, MN_ATTENTION_KV = 5, MN_ATTENTION_SINKS = 6 };
+enum { MN_ATTENTION_Q = 0, MN_ATTENTION_ROW_POS = 1, MN_ATTENTION_ROW_SLOT = 2,
+    MN_ATTENTION_SEQS = 3, MN_ATTENTION_PAGES = 4, MN_ATTENTION_KV = 5, MN_ATTENTION_SINKS = 6 };
 enum { MN_ATTENTION_OUT_Y = 0 };
-enum { MN_ATTENTION_ATTR_SCALE = 0, MN_ATTENTION_ATTR_WINDOW = 1, MN_ATTENTION_ATTR_SOFTCAP = 2, MN_ATTENTION_ATTR_KV_LAYER = 3, MN_ATTENTION_ATTR_GROUP = 4, MN_ATTENTION_ATTR_N_HEAD_KV = 5, MN_ATTENTION_ATTR_DIM_V = 6 };
+enum { MN_ATTENTION_ATTR_SCALE = 0, MN_ATTENTION_ATTR_WINDOW = 1, MN_ATTENTION_ATTR_SOFTCAP = 2,
+    MN_ATTENTION_ATTR_KV_LAYER = 3, MN_ATTENTION_ATTR_GROUP = 4, MN_ATTENTION_ATTR_N_HEAD_KV = 5,
+    MN_ATTENTION_ATTR_DIM_V = 6 };
 enum { MN_ACT_X = 0 };
 enum { MN_ACT_OUT_Y = 0 };
 enum { MN_ACT_ATTR_KIND = 0 };
 enum { MN_GLU_GATE = 0, MN_GLU_UP = 1 };
 enum { MN_GLU_OUT_Y = 0 };
-enum { MN_GLU_ATTR_KIND = 0, MN_GLU_ATTR_ALPHA = 1, MN_GLU_ATTR_LIMIT = 2, MN_GLU_ATTR_UP_OFFSET = 3 };
+enum { MN_GLU_ATTR_KIND = 0, MN_GLU_ATTR_ALPHA = 1, MN_GLU_ATTR_LIMIT = 2,
+    MN_GLU_ATTR_UP_OFFSET = 3 };
 enum { MN_ADD_A = 0, MN_ADD_B = 1 };
 enum { MN_ADD_OUT_Y = 0 };
 enum { MN_MUL_A = 0, MN_MUL_B = 1 };
@@ -290,15 +381,18 @@ enum { MN_SOFTCAP_OUT_Y = 0 };
 enum { MN_SOFTCAP_ATTR_CAP = 0 };
 enum { MN_GATHER_ROWS_X = 0, MN_GATHER_ROWS_ROWS = 1 };
 enum { MN_GATHER_ROWS_OUT_Y = 0 };
-enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3, MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5 };
+enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3,
+    MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5 };
 enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2 };
 enum { MN_MOE_ROUTE_LOGITS = 0, MN_MOE_ROUTE_BIAS = 1 };
 enum { MN_MOE_ROUTE_OUT_EXPERTS = 0, MN_MOE_ROUTE_OUT_WEIGHTS = 1 };
 enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2 };
-enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2, MN_MOE_LINEAR_BIAS = 3 };
+enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2,
+    MN_MOE_LINEAR_BIAS = 3 };
 enum { MN_MOE_LINEAR_OUT_Y = 0 };
 enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1 };
 enum { MN_MOE_COMBINE_OUT_Y = 0 };
+/* clang-format on */
 /* OPS-END */
 
 /* Values of attributes. */
@@ -312,9 +406,10 @@ enum { MN_MOE_COMBINE_OUT_Y = 0 };
 #define MN_ROUTE_TOPK_SOFTMAX 1u /* the k largest, then softmax over these */
 #define MN_ROUTE_SIGMOID 2u      /* sigmoid of each, then the k largest */
 
-/* ---- the decode loop on the device: what lives per slot ------------------------------------------------------------
- * A slot is one sequence of a session. Its state lives in device memory, so that a step which continues it can be
- * enqueued before the previous one has finished. Reset by a write from the host, advanced by EMBED and SAMPLE. */
+/* ---- the decode loop on the device: what lives per slot -----------------------------------------
+ * A slot is one sequence of a session. Its state lives in device memory, so that a step which
+ * continues it can be enqueued before the previous one has finished. Reset by a write from the
+ * host, advanced by EMBED and SAMPLE. */
 #define MN_SLOT_RUNNING 0
 #define MN_SLOT_STOPPED 1 /* drew a stop id */
 #define MN_SLOT_LENGTH 2  /* drew max_new ids */
@@ -322,31 +417,39 @@ typedef struct {
     int32_t last_id; /* the id drawn last: what EMBED takes for src = ~slot */
     int32_t pos;     /* tokens stored so far = the position of the next one */
     int32_t n_drawn;
-    int32_t done;    /* MN_SLOT_*; a done slot stores no KV and draws -1 */
+    int32_t done; /* MN_SLOT_*; a done slot stores no KV and draws -1 */
 } mn_slot;
 
 #define MN_MAX_STOP 32
-/* How SAMPLE draws for a slot; written by the host when a sequence begins. Zero means off for every filter. */
+/* How SAMPLE draws for a slot; written by the host when a sequence begins. Zero means off for every
+ * filter. */
 typedef struct {
     uint64_t seed;
-    float temp;                     /* <= 0: the arg max (of the penalised logits; the lowest id wins a tie) */
+    /* <= 0: the arg max (of the penalised logits; the lowest id wins a tie) */
+    float temp;
     int32_t top_k;
     float top_p, min_p;
-    float repeat_penalty;           /* 0 or 1: off */
+    float repeat_penalty; /* 0 or 1: off */
     float frequency_penalty, presence_penalty;
-    int32_t penalty_last_n;         /* how many of the newest tokens count; < 0 = all */
-    int32_t max_new;                /* ids to draw at most; 0 = no limit */
+    int32_t penalty_last_n; /* how many of the newest tokens count; < 0 = all */
+    int32_t max_new;        /* ids to draw at most; 0 = no limit */
     int32_t n_stop;
     int32_t stop[MN_MAX_STOP];
     int32_t pad[2];
 } mn_slot_params;
 
-/* ---- negotiation ---------------------------------------------------------------------------------------------------- */
+/* ---- negotiation ----------------------------------------------------------------------------- */
 #define MN_VERDICT_NATIVE 2
 #define MN_VERDICT_SLOW 1 /* runs, far below the device's rates; reason may say why */
 #define MN_VERDICT_NO 0
 #define MN_VERDICT_ASK (-1) /* only compile can tell */
-typedef struct { int32_t verdict; uint32_t reason; float est_us; uint32_t pad; } mn_verdict; /* reason: for reason(); 0 = none */
+/* reason: for reason(); 0 = none */
+typedef struct {
+    int32_t verdict;
+    uint32_t reason;
+    float est_us;
+    uint32_t pad;
+} mn_verdict;
 
 /* Classes; the finer one has the smaller number. */
 #define MN_PRECISION_AUTO 0u
@@ -354,146 +457,234 @@ typedef struct { int32_t verdict; uint32_t reason; float est_us; uint32_t pad; }
 #define MN_PRECISION_A16 2u   /* activations may be rounded to 16 bits for matrix units, KV f16 */
 #define MN_PRECISION_A8 3u    /* activations may be rounded to 8 bits for matrix units, KV f16 */
 
-/* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and weights_open, where
- * weights and cache are not read.
- * A segment is a run of nodes [node_lo, node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse)
- * is a boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32 and others as declared, whatever its role. */
+/* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and
+ * weights_open, where weights and cache are not read.
+ * A segment is a run of nodes [node_lo, node_hi). A tensor that crosses its ends (made inside and
+ * read outside, or the reverse) is a boundary tensor: the host binds it like an input or output,
+ * dense and row-major, FLOAT as f32 and others as declared, whatever its role. */
 typedef struct {
-    uint32_t size, precision;           /* MN_PRECISION_* */
+    uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
     uint32_t node_lo, node_hi;
-    const int64_t *symbol_max;          /* [n_symbols] */
-    mn_weights *weights;                /* the segment's set; programs of one segment may share it */
-    mn_str cache;                       /* what program_save gave earlier, or empty */
-    uint32_t kv_dtype, flags;           /* kv_dtype: MN_F32, MN_F16, ..., MN_DTYPE_NONE = f32 in class exact, else f16; flags: MN_COMPILE_* */
+    const int64_t *symbol_max; /* [n_symbols] */
+    /* the segment's set; programs of one segment may share it */
+    mn_weights *weights;
+    mn_str cache; /* what program_save gave earlier, or empty */
+    /* kv_dtype: MN_F32, MN_F16, ..., MN_DTYPE_NONE = f32 in class exact, else f16; flags:
+     * MN_COMPILE_* */
+    uint32_t kv_dtype, flags;
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
-#define MN_ESTIMATE_DETERMINISTIC 1u /* in this class a row's results have the same bits, whatever else is in the step */
+/* in this class a row's results have the same bits, whatever else is in the step */
+#define MN_ESTIMATE_DETERMINISTIC 1u
 typedef struct {
-    uint32_t size, precision;           /* the class that it would use: the one asked for or a finer one; for AUTO its fastest for these weights */
-    uint64_t weights, scratch, host_pinned, import_peak; /* bytes, upper bounds; weights used in place count 0; scratch: of one context;
-                                         * host_pinned: the plugin's own; import_peak: held beyond weights while they are imported */
-    double decode_us, prefill_us;       /* one token of one sequence; 512 tokens. 0 = unknown */
-    uint32_t row_grain, flags;          /* row_grain: SHAPE symbols are rounded up to powers of two below it, to its multiples from it on; 0 =
-                                         * powers of two throughout, 1 = not rounded. flags: MN_ESTIMATE_* */
+    /* the class that it would use: the one asked for or a finer one; for AUTO its fastest for these
+     * weights */
+    uint32_t size, precision;
+    /* bytes, upper bounds; weights used in place count 0; scratch: of one context; host_pinned: the
+     * plugin's own; import_peak: held beyond weights while they are imported */
+    uint64_t weights, scratch, host_pinned, import_peak;
+    double decode_us, prefill_us; /* one token of one sequence; 512 tokens. 0 = unknown */
+    /* row_grain: SHAPE symbols are rounded up to powers of two below it, to its multiples from it
+     * on; 0 = powers of two throughout, 1 = not rounded. flags: MN_ESTIMATE_* */
+    uint32_t row_grain, flags;
 } mn_estimate;
 
-/* A page holds the keys and values of page_tokens tokens for all layers of one KV group in the segment. Contents are
- * the plugin's own; the buffer of the group has n_pages * page_bytes bytes. */
-typedef struct { uint32_t size, page_tokens; uint64_t page_bytes, flags; } mn_kv_layout; /* flags, here and below where none are named: 0 */
-typedef struct { uint32_t src_page, dst_page, n_tokens, pad; } mn_page_copy; /* the first n_tokens of a page; no page is both source and destination of one call */
+/* A page holds the keys and values of page_tokens tokens for all layers of one KV group in the
+ * segment. Contents are the plugin's own; the buffer of the group has n_pages * page_bytes
+ * bytes. */
+/* flags, here and below where none are named: 0 */
+typedef struct {
+    uint32_t size, page_tokens;
+    uint64_t page_bytes, flags;
+} mn_kv_layout;
+/* the first n_tokens of a page; no page is both source and destination of one call */
+typedef struct {
+    uint32_t src_page, dst_page, n_tokens, pad;
+} mn_page_copy;
 
-/* ---- weights: a tensor is parts x planes, described as stored, never converted behind the user's back ------------------ */
+/* ---- weights: a tensor is parts x planes, described as stored, never converted behind the user's
+ * back ---- */
 #define MN_PLANE_DATA 1u
 #define MN_PLANE_SCALE 2u
 #define MN_PLANE_BIAS 3u
 typedef struct {
-    const void *ptr;                              /* inside the mapped file */
+    const void *ptr; /* inside the mapped file */
     uint64_t bytes;
-    uint32_t kind, dtype;                         /* nibble order belongs to the dtype */
-    int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];  /* dims count the plane's own values (a SCALE plane: blocks); bytes per step of each dim (of the last: per block): transposed and interleaved weights are strides */
+    uint32_t kind, dtype; /* nibble order belongs to the dtype */
+    /* dims count the plane's own values (a SCALE plane: blocks); bytes per step of each dim (of the
+     * last: per block): transposed and interleaved weights are strides */
+    int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];
 } mn_plane;
 typedef struct {
-    uint32_t size, tensor;                        /* index in the graph */
-    uint32_t n_parts, n_planes, plane_stride, pad; /* parts stack along dim[0]: experts stored one by one, shards of rows */
-    const mn_plane *planes;                       /* [n_parts][n_planes] */
+    uint32_t size, tensor; /* index in the graph */
+    /* parts stack along dim[0]: experts stored one by one, shards of rows */
+    uint32_t n_parts, n_planes, plane_stride, pad;
+    const mn_plane *planes; /* [n_parts][n_planes] */
     mn_dtype dtype;
 } mn_weight_src;
-#define MN_KEPT_ALIASED 1u  /* the mapped file is used in place: it stays mapped until weights_free */
+/* the mapped file is used in place: it stays mapped until weights_free */
+#define MN_KEPT_ALIASED 1u
 #define MN_KEPT_COPIED 2u
 #define MN_KEPT_REPACKED 4u
 
-/* ---- programs --------------------------------------------------------------------------------------------------------- */
-typedef struct { uint32_t tensor, flags; mn_buffer *buffer; uint64_t offset, bytes; } mn_binding;
+/* ---- programs -------------------------------------------------------------------------------- */
+typedef struct {
+    uint32_t tensor, flags;
+    mn_buffer *buffer;
+    uint64_t offset, bytes;
+} mn_binding;
 
 #define MN_MEM_DEVICE 1u
 #define MN_MEM_HOST_PINNED 2u
 
-/* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a line says otherwise. All functions
- * must be there unless marked optional; what a device cannot do returns MN_UNSUPPORTED. An mn_event ** may be NULL (not wanted)
- * and may be set to NULL (already over); an event may be waited for again, by any one thread. */
+/* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a
+ * line says otherwise. All functions must be there unless marked optional; what a device cannot do
+ * returns MN_UNSUPPORTED. An mn_event ** may be NULL (not wanted) and may be set to NULL (already
+ * over); an event may be waited for again, by any one thread. */
 typedef struct {
     uint32_t size, flags;
     /* discovery; called first in the probing process */
-    mn_status (*device_count)(void *self, uint32_t *n, mn_error *);                       /* none: 0, or MN_NO_DEVICE and why */
-    mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);       /* cheap: holds no memory of the device afterwards */
+    /* none: 0, or MN_NO_DEVICE and why */
+    mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
+    /* cheap: holds no memory of the device afterwards */
+    mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
-    mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *); /* optional: now */
-    mn_status (*self_test)(mn_device *, mn_error *);                                       /* optional: a small kernel and a copy back */
+    /* optional: now */
+    mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *);
+    /* optional: a small kernel and a copy back */
+    mn_status (*self_test)(mn_device *, mn_error *);
     /* negotiation: pure, no device work */
-    mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n); /* the plugin's table, for its lifetime */
-    mn_status (*supports)(mn_device *, const mn_graph *, const int64_t *symbol_at, mn_verdict *, uint32_t stride, mn_error *); /* one verdict per node; symbol_at NULL = the maxima */
-    mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);             /* optional; NUL-terminated */
-    mn_status (*estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);    /* before any weight is loaded */
+    /* the plugin's table, for its lifetime */
+    mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n);
+    /* one verdict per node; symbol_at NULL = the maxima */
+    mn_status (*supports)(mn_device *, const mn_graph *, const int64_t *symbol_at, mn_verdict *,
+                          uint32_t stride, mn_error *);
+    /* optional; NUL-terminated */
+    mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);
+    /* before any weight is loaded */
+    mn_status (*estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
     /* memory, queues, events */
-    mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *); /* zeroed; 0 bytes is legal */
-    mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);   /* optional: zero-copy, or MN_UNSUPPORTED; host memory outlives it */
+    /* zeroed; 0 bytes is legal */
+    mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *);
+    /* optional: zero-copy, or MN_UNSUPPORTED; host memory outlives it */
+    mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
     void (*buffer_free)(mn_buffer *);
-    mn_status (*map)(mn_buffer *, void **, mn_error *);                                    /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued, read after its event */
+    /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued,
+     * read after its event */
+    mn_status (*map)(mn_buffer *, void **, mn_error *);
     mn_status (*queue_create)(mn_device *, mn_queue **, mn_error *);
     void (*queue_free)(mn_queue *);
-    mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);    /* in queue order; source copied on return */
-    mn_status (*read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned, uint64_t host_off, uint64_t n, mn_event **, mn_error *);
-    mn_status (*copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src, uint64_t src_off, uint64_t n, mn_event **, mn_error *);
-    mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);                        /* 0 polls; always bounded; MN_TIMEOUT = not yet */
+    /* in queue order; source copied on return */
+    mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);
+    mn_status (*read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned,
+                      uint64_t host_off, uint64_t n, mn_event **, mn_error *);
+    mn_status (*copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
+                      uint64_t src_off, uint64_t n, mn_event **, mn_error *);
+    /* 0 polls; always bounded; MN_TIMEOUT = not yet */
+    mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
-    mn_status (*abort)(mn_queue *);                                                        /* optional; any thread; what runs may finish, what waits is dropped; later calls: MN_CANCELLED, events become over */
-    /* weights: opened for a graph segment, so that the plugin may fuse, interleave and shard; streamed; sealed.
-     * Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until weights_free. */
+    /* optional; any thread; what runs may finish, what waits is dropped; later calls: MN_CANCELLED,
+     * events become over */
+    mn_status (*abort)(mn_queue *);
+    /* weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
+     * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED
+     * until weights_free. */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);  /* a tensor that the segment does not read: MN_OK */
-    mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);   /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
+    /* a tensor that the segment does not read: MN_OK */
+    mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
+                             mn_error *);
+    /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
+    mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
     void (*weights_free)(mn_weights *);
-    /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device. Not asked of a segment that has neither. */
-    mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *, mn_error *);
-    mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *, uint32_t n, uint32_t stride, mn_error *);
-    /* programs: compiled once for all symbol values within bounds. A context owns scratch and captured graphs. */
-    mn_status (*compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);      /* err.node: the refused node */
+    /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device. Not asked of a segment
+     * that has neither. */
+    mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
+                           mn_error *);
+    mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *,
+                         uint32_t n, uint32_t stride, mn_error *);
+    /* programs: compiled once for all symbol values within bounds. A context owns scratch and
+     * captured graphs. */
+    /* err.node: the refused node */
+    mn_status (*compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);
     void (*program_free)(mn_program *);
-    mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);             /* optional; *bytes: capacity in, size out; dst NULL: size query */
+    /* optional; *bytes: capacity in, size out; dst NULL: size query */
+    mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride, mn_error *); /* replaces all bindings, each tensor once; after an error none are bound */
-    mn_status (*context_prepare)(mn_context *, const int64_t *symbol_values, mn_error *);   /* optional; bound: whatever a first execute with these values would have to make */
-    mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null, mn_error *); /* allocates nothing for prepared values; bad values: MN_INVALID */
+    /* replaces all bindings, each tensor once; after an error none are bound */
+    mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride,
+                              mn_error *);
+    /* optional; bound: whatever a first execute with these values would have to make */
+    mn_status (*context_prepare)(mn_context *, const int64_t *symbol_values, mn_error *);
+    /* allocates nothing for prepared values; bad values: MN_INVALID */
+    mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null,
+                         mn_error *);
     void (*context_free)(mn_context *);
-} mn_backend; /* "mn.backend/1"; optional beside it: "mn.group/1" (several devices as one), "mn.profile/1", "mn.kv-export/1" */
+    /* "mn.backend/1"; optional beside it: "mn.group/1" (several devices as one), "mn.profile/1",
+ * "mn.kv-export/1" */
+} mn_backend;
 
-/* ==== loader ========================================================================================================
- * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing. Everything that it
- * hands out stays valid until close; files stay mapped until then. */
-typedef struct { mn_str name; const void *map; uint64_t bytes; } mn_file;               /* base name; model files and side-cars of one folder */
-typedef struct { uint32_t size, confidence; char format[32], why[88]; } mn_guess;        /* 0 (not mine) to 100; the highest wins; format: "gguf" */
+/* ==== loader =====================================================================================
+ * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing.
+ * Everything that it hands out stays valid until close; files stay mapped until then. */
+/* base name; model files and side-cars of one folder */
+typedef struct {
+    mn_str name;
+    const void *map;
+    uint64_t bytes;
+} mn_file;
+/* 0 (not mine) to 100; the highest wins; format: "gguf" */
+typedef struct {
+    uint32_t size, confidence;
+    char format[32], why[88];
+} mn_guess;
 
-#define MN_VALUE_INT 1u    /* i; an unsigned value above INT64_MAX is a bad file */
-#define MN_VALUE_FLOAT 2u  /* f */
-#define MN_VALUE_BOOL 3u   /* i: 0 or 1 */
-#define MN_VALUE_STR 4u    /* s */
-#define MN_VALUE_ARRAY 16u /* | one of the above: array, n elements of int64_t, double, uint8_t or mn_str */
-typedef struct { uint32_t size, type; int64_t i; double f; mn_str s; const void *array; uint64_t n; } mn_value;
+#define MN_VALUE_INT 1u   /* i; an unsigned value above INT64_MAX is a bad file */
+#define MN_VALUE_FLOAT 2u /* f */
+#define MN_VALUE_BOOL 3u  /* i: 0 or 1 */
+#define MN_VALUE_STR 4u   /* s */
+/* | one of the above: array, n elements of int64_t, double, uint8_t or mn_str */
+#define MN_VALUE_ARRAY 16u
+typedef struct {
+    uint32_t size, type;
+    int64_t i;
+    double f;
+    mn_str s;
+    const void *array;
+    uint64_t n;
+} mn_value;
 
 typedef struct {
     uint32_t size, n_parts, n_planes, plane_stride;
-    mn_str name, native;       /* canonical (GGUF's) and the file's own; a tensor that the loader has no canonical name for keeps its own */
+    /* canonical (GGUF's) and the file's own; a tensor that the loader has no canonical name for
+     * keeps its own */
+    mn_str name, native;
     mn_dtype dtype;
-    int64_t dim[MN_MAX_DIM];   /* dim[0] outermost (GGUF's order reversed): a matrix is [rows, columns] */
+    /* dim[0] outermost (GGUF's order reversed): a matrix is [rows, columns] */
+    int64_t dim[MN_MAX_DIM];
     uint32_t n_dim, pad;
-    const mn_plane *planes;    /* [n_parts][n_planes]; pointers into the mapped files, checked by the host */
+    /* [n_parts][n_planes]; pointers into the mapped files, checked by the host */
+    const mn_plane *planes;
 } mn_tensor_info;
 
 /* Convention keys that a loader sets beside GGUF's own where the format does not fix them:
  *   minerva.rope.pairing   STR "halves" | "adjacent"   how q and k rows are ordered
- *   minerva.norm.offset    FLOAT                        added to every norm weight (Gemma: 1 unless baked in)
+ *   minerva.norm.offset    FLOAT added to every norm weight (Gemma: 1 unless baked in)
  *   minerva.hidden_act     STR "silu", "gelu", ...     of the feed-forward part
  *   minerva.tie_word_embeddings  BOOL                  the output matrix is the embedding table */
 typedef struct {
     uint32_t size, flags;
-    mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);  /* reads headers only; the array of files is valid during the call, here and in open */
-    mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **, mn_error *);
-    mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *); /* native: the file's own key; MN_END past the last */
-    mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *);                      /* MN_END past the last */
+    /* reads headers only; the array of files is valid during the call, here and in open */
+    mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
+    mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
+                      mn_error *);
+    /* native: the file's own key; MN_END past the last */
+    mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
+    /* MN_END past the last */
+    mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *);
     void (*close)(mn_parsed *);
 } mn_loader; /* "mn.loader/1" */
 

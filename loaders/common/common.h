@@ -1,6 +1,7 @@
-/* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model that they hand out.
- * A static library with hidden symbols, linked into each plugin; it needs plugin.h alone.
- * Threads: an mn_parsed is built by one thread; once open has returned it is read-only. */
+/* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model
+ * that they hand out. A static library with hidden symbols, linked into each plugin; it needs
+ * plugin.h alone. Threads: an mn_parsed is built by one thread; once open has returned it is
+ * read-only. */
 #ifndef MN_LOADERS_COMMON_H
 #define MN_LOADERS_COMMON_H
 #include <minerva/plugin.h>
@@ -12,13 +13,15 @@
 #define MN_PRINTF(fmt, args)
 #endif
 #define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
-/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be smaller or larger than ours. */
+/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be
+ * smaller or larger than ours. */
 #define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 /* For "%.*s": names from files may be long, messages are short. */
 #define MN_STR_ARG(s) (int)((s).len > 120 ? 120 : (s).len), (s).len ? (s).ptr : ""
 
-/* ---- util.c ---- */
-/* Fills err (may be NULL) and returns status. Control characters and broken UTF-8 in the message become '?'. */
+/* ---- util.c ---------------------------------------------------------------------------------- */
+/* Fills err (may be NULL) and returns status. Control characters and broken UTF-8 in the message
+ * become '?'. */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_memory(mn_error *err); /* MN_OUT_OF_MEMORY */
 mn_str mn_str_of(const char *z);
@@ -32,16 +35,18 @@ bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 /* Heap sort: no memory, no recursion, n log n for any input (names come from untrusted files). */
 void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *));
-/* "PREFIX-00002-of-00003SUFFIX": fills the prefix, 2 and 3; false if the name is not of this form. */
+/* "PREFIX-00002-of-00003SUFFIX": fills the prefix, 2 and 3; false if the name is not of this
+ * form. */
 bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count);
 /* File i of the host's array. */
 const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
-/* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and sets dst's. */
+/* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and
+ * sets dst's. */
 mn_status mn_out(void *dst, const void *src);
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
 const char *mn_dtype_name(uint32_t id); /* "Q4_0"; "?" if unknown */
 
-/* ---- parsed.c ---- */
+/* ---- parsed.c -------------------------------------------------------------------------------- */
 typedef struct {
     mn_str key, native;
     mn_value value;
@@ -54,7 +59,8 @@ typedef struct {
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim;
     mn_plane plane; /* the bytes as stored */
-    /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the one plane above. */
+    /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the
+     * one plane above. */
     mn_plane *planes;
     uint32_t n_parts, n_planes;
 } mn_parsed_tensor;
@@ -72,7 +78,8 @@ struct mn_parsed {
 
 mn_parsed *mn_parsed_new(const mn_host *host); /* NULL = out of memory */
 void mn_parsed_free(mn_parsed *p);             /* NULL is fine */
-/* n elements of size bytes, zeroed, 16-byte aligned, until mn_parsed_free. NULL = out of memory or overflow. */
+/* n elements of size bytes, zeroed, 16-byte aligned, until mn_parsed_free. NULL = out of memory or
+ * overflow. */
 void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size);
 /* A formatted string in the model's memory, at most 1023 bytes; ptr NULL = out of memory. */
 mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) MN_PRINTF(2, 3);
@@ -82,8 +89,9 @@ mn_parsed_meta *mn_parsed_add_meta(mn_parsed *p);
 mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p);
 const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key); /* NULL = absent */
 
-/* Lays out a tensor whose name, file, offset, dtype and dims are set as one dense plane, and checks it: dims positive,
- * whole blocks, no overflow, inside the file, at any address. *bytes: the size of the data. */
+/* Lays out a tensor whose name, file, offset, dtype and dims are set as one dense plane, and checks
+ * it: dims positive, whole blocks, no overflow, inside the file, at any address. *bytes: the size
+ * of the data. */
 mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err);
 /* No two entries [from, n_meta) have one key. */
 mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from, mn_error *err);
@@ -93,23 +101,25 @@ mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err);
 mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err);
 /* planes.c: room for n_parts x n_planes planes, zeroed; NULL = out of memory. */
 mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, uint32_t n_planes);
-/* Tensors that checkpoints keep one by one become parts of one: blk.3.ffn_gate.0.weight, .1.weight, ... -> blk.3.ffn_gate_exps.weight
- * [E, N, K]; likewise ffn_up, ffn_down, and the heads of attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
+/* Tensors that checkpoints keep one by one become parts of one: blk.3.ffn_gate.0.weight, .1.weight,
+ * ... -> blk.3.ffn_gate_exps.weight [E, N, K]; likewise ffn_up, ffn_down, and the heads of
+ * attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 
 /* The table's functions that read a model. */
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value);
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);
 
-/* ---- plugin.c: the plugin object and its table ---- */
+/* ---- plugin.c: the plugin object and its table ----------------------------------------------- */
 /* What one loader has of its own. Both functions get arguments that were checked. */
 typedef struct {
     const char *id; /* of the plugin and of the format */
     /* g: this format, confidence 0, why it is not ours; set otherwise if it is. */
-    mn_status (*guess)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g);
+    mn_status (*guess)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *g);
     const char *why_not;
-    mn_status (*open)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                      mn_error *err);
+    mn_status (*open)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                      mn_parsed **out, mn_error *err);
 } mn_loader_kind;
 /* The body of minerva_plugin_entry. */
 const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err);

@@ -4,16 +4,19 @@
 
 mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, uint32_t n_planes) {
     mn_plane *planes = mn_parsed_alloc(p, (uint64_t)n_parts * n_planes, sizeof *planes);
-    if (!planes) return NULL;
+    if (!planes)
+        return NULL;
     t->planes = planes;
     t->n_parts = n_parts;
     t->n_planes = n_planes;
     return planes;
 }
 
-static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) { return t->planes ? &t->planes[i] : &t->plane; }
+static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) {
+    return t->planes ? &t->planes[i] : &t->plane;
+}
 
-/* ---- one by one -> one ---- */
+/* ---- one by one -> one ----------------------------------------------------------------------- */
 
 static const struct {
     const char *stem, *joined;
@@ -32,18 +35,22 @@ static bool take_number(mn_str *s, uint32_t *out) {
     uint64_t n = 0;
     for (*out = 0; n < s->len && n < 6 && s->ptr[n] >= '0' && s->ptr[n] <= '9'; n++)
         *out = *out * 10 + (uint32_t)(s->ptr[n] - '0');
-    if (!n || n >= s->len || s->ptr[n] != '.') return false;
+    if (!n || n >= s->len || s->ptr[n] != '.')
+        return false;
     *s = (mn_str){s->ptr + n + 1, s->len - n - 1};
     return true;
 }
 
 static bool take_member(mn_str name, member *m) {
-    if (!mn_str_begins(name, "blk.")) return false;
+    if (!mn_str_begins(name, "blk."))
+        return false;
     mn_str rest = {name.ptr + 4, name.len - 4};
-    if (!take_number(&rest, &m->layer)) return false;
+    if (!take_number(&rest, &m->layer))
+        return false;
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
-        if (!mn_str_begins(rest, stems[m->stem].stem) || rest.len <= n || rest.ptr[n] != '.') continue;
+        if (!mn_str_begins(rest, stems[m->stem].stem) || rest.len <= n || rest.ptr[n] != '.')
+            continue;
         m->ending = (mn_str){rest.ptr + n + 1, rest.len - n - 1};
         return take_number(&m->ending, &m->number);
     }
@@ -55,28 +62,35 @@ static int by_member(const void *a, const void *b) {
     member x, y;
     const bool is_x = take_member(((const mn_parsed_tensor *)a)->name, &x),
                is_y = take_member(((const mn_parsed_tensor *)b)->name, &y);
-    if (!is_x || !is_y) return is_x == is_y ? 0 : is_x ? -1 : 1;
-    if (x.layer != y.layer) return x.layer < y.layer ? -1 : 1;
-    if (x.stem != y.stem) return x.stem < y.stem ? -1 : 1;
+    if (!is_x || !is_y)
+        return is_x == is_y ? 0 : is_x ? -1 : 1;
+    if (x.layer != y.layer)
+        return x.layer < y.layer ? -1 : 1;
+    if (x.stem != y.stem)
+        return x.stem < y.stem ? -1 : 1;
     const int c = mn_str_cmp(x.ending, y.ending);
     return c ? c : (x.number > y.number) - (x.number < y.number);
 }
 
 static bool same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
-    for (uint32_t k = 1; a->planes && b->planes && a->n_planes == b->n_planes && k < a->n_planes; k++)
+    for (uint32_t k = 1; a->planes && b->planes && a->n_planes == b->n_planes && k < a->n_planes;
+         k++)
         if (a->planes[k].dtype != b->planes[k].dtype ||
             memcmp(a->planes[k].stride, b->planes[k].stride, sizeof a->planes[k].stride))
             return false;
     bool same = a->dtype.id == b->dtype.id && a->n_dim == b->n_dim &&
-                (a->planes ? a->n_planes : 1) == (b->planes ? b->n_planes : 1) && (!b->planes || b->n_parts == 1);
-    for (uint32_t i = 0; same && i < a->n_dim; i++) same = a->dim[i] == b->dim[i];
+                (a->planes ? a->n_planes : 1) == (b->planes ? b->n_planes : 1) &&
+                (!b->planes || b->n_parts == 1);
+    for (uint32_t i = 0; same && i < a->n_dim; i++)
+        same = a->dim[i] == b->dim[i];
     return same;
 }
 
 /* A plane with one more dim in front. */
 static mn_plane lifted(const mn_plane *p, uint32_t n_dim) {
     mn_plane out = *p;
-    for (uint32_t i = n_dim; i-- > 0;) out.dim[i + 1] = p->dim[i], out.stride[i + 1] = p->stride[i];
+    for (uint32_t i = n_dim; i-- > 0;)
+        out.dim[i + 1] = p->dim[i], out.stride[i + 1] = p->stride[i];
     out.dim[0] = 1;
     out.stride[0] = p->bytes > INT64_MAX ? 0 : (int64_t)p->bytes;
     return out;
@@ -90,44 +104,57 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     const uint32_t n_planes = first->planes ? first->n_planes : 1;
     take_member(first->name, &m);
     if (first->n_dim >= MN_MAX_DIM || (first->planes && first->n_parts != 1))
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions", MN_STR_ARG(first->native));
-    t.name = mn_parsed_printf(p, "blk.%u.%s.%.*s", m.layer, stems[m.stem].joined, MN_STR_ARG(m.ending));
+        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions",
+                       MN_STR_ARG(first->native));
+    t.name =
+        mn_parsed_printf(p, "blk.%u.%s.%.*s", m.layer, stems[m.stem].joined, MN_STR_ARG(m.ending));
     mn_plane *planes = mn_tensor_planes(p, &t, n, n_planes);
-    if (!t.name.ptr || !planes) return mn_fail_memory(err);
+    if (!t.name.ptr || !planes)
+        return mn_fail_memory(err);
     for (uint32_t i = 0; i < n; i++) {
         const mn_parsed_tensor *one = sorted[i];
         take_member(one->name, &m);
         if (m.number != i || !same_kind(first, one))
-            return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
+            return mn_fail(err, MN_BAD_FILE,
+                           "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
                            MN_STR_ARG(one->native), i, MN_STR_ARG(first->native));
-        for (uint32_t k = 0; k < n_planes; k++) planes[i * n_planes + k] = lifted(plane_of(one, k), first->n_dim);
+        for (uint32_t k = 0; k < n_planes; k++)
+            planes[i * n_planes + k] = lifted(plane_of(one, k), first->n_dim);
     }
-    for (uint32_t i = t.n_dim++; i-- > 0;) t.dim[i + 1] = t.dim[i];
+    for (uint32_t i = t.n_dim++; i-- > 0;)
+        t.dim[i + 1] = t.dim[i];
     t.dim[0] = n;
     mn_parsed_tensor *out = mn_parsed_add_tensor(p);
-    if (!out) return mn_fail_memory(err);
+    if (!out)
+        return mn_fail_memory(err);
     *out = t;
     return MN_OK;
 }
 
 static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     member x, y;
-    return take_member(a->name, &x) && take_member(b->name, &y) && x.layer == y.layer && x.stem == y.stem &&
-           mn_str_eq(x.ending, y.ending);
+    return take_member(a->name, &x) && take_member(b->name, &y) && x.layer == y.layer &&
+           x.stem == y.stem && mn_str_eq(x.ending, y.ending);
 }
 
 /* old: the tensors before, copied, since new ones are appended while they are read. */
-static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void **sorted, uint64_t n, mn_error *err) {
+static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void **sorted,
+                          uint64_t n, mn_error *err) {
     member m;
-    for (uint64_t i = 0; i < n; i++) sorted[i] = &old[i];
+    for (uint64_t i = 0; i < n; i++)
+        sorted[i] = &old[i];
     mn_sort(sorted, n, by_member);
     p->n_tensors = 0;
     for (uint64_t i = 0; i < n; i++) /* what is no member stays, in its order */
-        if (!take_member(old[i].name, &m)) p->tensors[p->n_tensors++] = old[i];
-    for (uint64_t i = 0, end; i < n && take_member(((const mn_parsed_tensor *)sorted[i])->name, &m); i = end) {
-        for (end = i + 1; end < n && one_tensor(sorted[i], sorted[end]);) end++;
+        if (!take_member(old[i].name, &m))
+            p->tensors[p->n_tensors++] = old[i];
+    for (uint64_t i = 0, end; i < n && take_member(((const mn_parsed_tensor *)sorted[i])->name, &m);
+         i = end) {
+        for (end = i + 1; end < n && one_tensor(sorted[i], sorted[end]);)
+            end++;
         mn_status status = join(p, sorted + i, (uint32_t)(end - i), err);
-        if (status) return status;
+        if (status)
+            return status;
     }
     return MN_OK;
 }
@@ -136,8 +163,10 @@ mn_status mn_parsed_join(mn_parsed *p, mn_error *err) {
     const uint64_t n = p->n_tensors;
     member m;
     uint64_t first = 0;
-    while (first < n && !take_member(p->tensors[first].name, &m)) first++;
-    if (first == n) return MN_OK;
+    while (first < n && !take_member(p->tensors[first].name, &m))
+        first++;
+    if (first == n)
+        return MN_OK;
     const mn_host *host = p->host;
     const void **sorted = host->alloc(host->self, n * sizeof *sorted, 16);
     mn_parsed_tensor *old = host->alloc(host->self, n * sizeof *old, 16);

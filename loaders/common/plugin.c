@@ -1,4 +1,5 @@
-/* plugin.c -- the plugin object of a loader and its table. One object per host: two hosts in one process are two selves. */
+/* plugin.c -- the plugin object of a loader and its table. One object per host: two hosts in one
+ * process are two selves. */
 #include "common.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,21 +14,24 @@ static bool files_are_given(const mn_file *files, uint32_t n, uint32_t stride) {
     return (files || !n) && stride >= MN_UP_TO(mn_file, bytes);
 }
 
-static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                             mn_guess *out) {
     const loader_self *s = self;
     mn_guess g = {.size = sizeof g};
-    if (!files_are_given(files, n, stride)) return MN_INVALID;
+    if (!files_are_given(files, n, stride))
+        return MN_INVALID;
     snprintf(g.format, sizeof g.format, "%s", s->kind->id);
     snprintf(g.why, sizeof g.why, "%s", s->kind->why_not);
     const mn_status status = s->kind->guess(s->host, files, n, stride, &g);
     return status ? status : mn_out(out, &g);
 }
 
-static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                            mn_error *err) {
+static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                            mn_parsed **out, mn_error *err) {
     const loader_self *s = self;
     if (!files_are_given(files, n, stride) || !out)
-        return mn_fail(err, MN_INVALID, "%s: open needs files, their stride and a place for the model", s->kind->id);
+        return mn_fail(err, MN_INVALID,
+                       "%s: open needs files, their stride and a place for the model", s->kind->id);
     *out = NULL;
     return s->kind->open(s->host, files, n, stride, out, err);
 }
@@ -51,11 +55,12 @@ static void self_shutdown(void *self) {
 
 const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err) {
     const char *id = kind->id;
-    if (!host) return mn_fail(err, MN_INVALID, "%s: no host", id), NULL;
+    if (!host)
+        return mn_fail(err, MN_INVALID, "%s: no host", id), NULL;
     /* Of another major, the first 16 bytes are all that may be read. */
     if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id, host->abi >> 16,
-                host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
+        mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id,
+                host->abi >> 16, host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
         return NULL;
     }
     if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release)) {
@@ -63,7 +68,8 @@ const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kin
         return NULL;
     }
     loader_self *s = host->alloc(host->self, sizeof *s, 16);
-    if (!s) return mn_fail_memory(err), NULL;
+    if (!s)
+        return mn_fail_memory(err), NULL;
     *s = (loader_self){{.size = sizeof s->plugin,
                         .abi = MN_ABI_VERSION,
                         .self = s,

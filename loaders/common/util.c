@@ -4,15 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Length of the valid character at s, 0 if there is none. Rejects overlong forms, surrogates and > U+10FFFF. */
+/* Length of the valid character at s, 0 if there is none. Rejects overlong forms, surrogates and >
+ * U+10FFFF. */
 static int utf8_char(const unsigned char *s, uint64_t n) {
-    if (s[0] < 0x80) return 1;
+    if (s[0] < 0x80)
+        return 1;
     int len = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (uint64_t)len) return 0;
+    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (uint64_t)len)
+        return 0;
     for (int i = 1; i < len; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F)) return 0;
-    if ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F)) return 0;
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))
+        return 0;
+    if ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
     return len;
 }
 
@@ -20,25 +26,29 @@ bool mn_utf8_valid(const char *s, uint64_t n) {
     const unsigned char *u = (const unsigned char *)s;
     for (uint64_t i = 0; i < n;) {
         int len = utf8_char(u + i, n - i);
-        if (!len) return false;
+        if (!len)
+            return false;
         i += (uint64_t)len;
     }
     return true;
 }
 
-/* Messages quote names of untrusted files and end up on terminals; a cut may also fall inside a character. */
+/* Messages quote names of untrusted files and end up on terminals; a cut may also fall inside a
+ * character. */
 static void scrub(char *msg) {
     uint64_t n = strlen(msg);
     for (uint64_t i = 0; i < n;) {
         unsigned char c = (unsigned char)msg[i];
         int len = utf8_char((unsigned char *)msg + i, n - i);
-        if (!len || c < 0x20 || c == 0x7F) msg[i] = '?', len = 1;
+        if (!len || c < 0x20 || c == 0x7F)
+            msg[i] = '?', len = 1;
         i += (uint64_t)len;
     }
 }
 
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
-    if (!err) return status;
+    if (!err)
+        return status;
     uint32_t cap = err->size ? err->size : (uint32_t)sizeof *err;
     mn_error own = {0};
     own.size = cap < sizeof own ? cap : (uint32_t)sizeof own;
@@ -50,7 +60,8 @@ mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     va_end(args);
     scrub(own.msg);
     memcpy(err, &own, own.size);
-    if (own.size > offsetof(mn_error, msg) && own.size < MN_UP_TO(mn_error, msg)) ((char *)err)[own.size - 1] = 0;
+    if (own.size > offsetof(mn_error, msg) && own.size < MN_UP_TO(mn_error, msg))
+        ((char *)err)[own.size - 1] = 0;
     return status;
 }
 
@@ -58,9 +69,15 @@ mn_status mn_fail_memory(mn_error *err) {
     return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory while reading the model's headers");
 }
 
-mn_str mn_str_of(const char *z) { return (mn_str){z, strlen(z)}; }
-bool mn_str_eq(mn_str a, mn_str b) { return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len)); }
-bool mn_str_is(mn_str a, const char *z) { return mn_str_eq(a, mn_str_of(z)); }
+mn_str mn_str_of(const char *z) {
+    return (mn_str){z, strlen(z)};
+}
+bool mn_str_eq(mn_str a, mn_str b) {
+    return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
+}
+bool mn_str_is(mn_str a, const char *z) {
+    return mn_str_eq(a, mn_str_of(z));
+}
 
 bool mn_str_begins(mn_str a, const char *z) {
     uint64_t n = strlen(z);
@@ -79,28 +96,34 @@ int mn_str_cmp(mn_str a, mn_str b) {
 }
 
 bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    if (b && a > UINT64_MAX / b) return false;
+    if (b && a > UINT64_MAX / b)
+        return false;
     *out = a * b;
     return true;
 }
 
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    if (a > UINT64_MAX - b) return false;
+    if (a > UINT64_MAX - b)
+        return false;
     *out = a + b;
     return true;
 }
 
-static void sift_down(const void **items, uint64_t root, uint64_t n, int (*cmp)(const void *, const void *)) {
+static void sift_down(const void **items, uint64_t root, uint64_t n,
+                      int (*cmp)(const void *, const void *)) {
     for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && cmp(items[child], items[child + 1]) < 0) child++;
-        if (cmp(items[root], items[child]) >= 0) return;
+        if (child + 1 < n && cmp(items[child], items[child + 1]) < 0)
+            child++;
+        if (cmp(items[root], items[child]) >= 0)
+            return;
         const void *t = items[root];
         items[root] = items[child], items[child] = t;
     }
 }
 
 void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *)) {
-    for (uint64_t i = n / 2; i-- > 0;) sift_down(items, i, n, cmp);
+    for (uint64_t i = n / 2; i-- > 0;)
+        sift_down(items, i, n, cmp);
     for (uint64_t end = n; end > 1; end--) {
         const void *t = items[0];
         items[0] = items[end - 1], items[end - 1] = t;
@@ -111,7 +134,8 @@ void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void
 static bool five_digits(const char *s, uint32_t *out) {
     *out = 0;
     for (int i = 0; i < 5; i++) {
-        if (s[i] < '0' || s[i] > '9') return false;
+        if (s[i] < '0' || s[i] > '9')
+            return false;
         *out = *out * 10 + (uint32_t)(s[i] - '0');
     }
     return true;
@@ -119,10 +143,12 @@ static bool five_digits(const char *s, uint32_t *out) {
 
 bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count) {
     const uint64_t tail = sizeof "-00001-of-00001" - 1;
-    if (!mn_str_ends(name, suffix) || name.len < strlen(suffix) + tail) return false;
+    if (!mn_str_ends(name, suffix) || name.len < strlen(suffix) + tail)
+        return false;
     *prefix = (mn_str){name.ptr, name.len - strlen(suffix) - tail};
     const char *s = name.ptr + prefix->len;
-    return s[0] == '-' && five_digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) && five_digits(s + 10, count);
+    return s[0] == '-' && five_digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) &&
+           five_digits(s + 10, count);
 }
 
 const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride) {
@@ -133,7 +159,8 @@ mn_status mn_out(void *dst, const void *src) {
     uint32_t cap, own;
     memcpy(&cap, dst, sizeof cap);
     memcpy(&own, src, sizeof own);
-    if (cap < sizeof cap) return MN_INVALID;
+    if (cap < sizeof cap)
+        return MN_INVALID;
     uint32_t n = cap < own ? cap : own;
     memcpy(dst, src, n);
     memcpy(dst, &n, sizeof n);
@@ -148,12 +175,14 @@ static const struct {
 
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(dtypes); i++)
-        if (dtypes[i].dtype.id == id) return *out = dtypes[i].dtype, true;
+        if (dtypes[i].dtype.id == id)
+            return *out = dtypes[i].dtype, true;
     return false;
 }
 
 const char *mn_dtype_name(uint32_t id) {
     for (size_t i = 0; i < MN_COUNT(dtypes); i++)
-        if (dtypes[i].dtype.id == id) return dtypes[i].name;
+        if (dtypes[i].dtype.id == id)
+            return dtypes[i].name;
     return "?";
 }

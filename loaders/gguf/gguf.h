@@ -1,5 +1,6 @@
-/* gguf.h -- the parts of the GGUF loader: plugin.c (the table), model.c (files and splits), read.c (one file's bytes),
- * types.c (data). The format: little-endian header, metadata pairs, tensor descriptions, then aligned data. */
+/* gguf.h -- the parts of the GGUF loader: plugin.c (the table), model.c (files and splits), read.c
+ * (one file's bytes), types.c (data). The format: little-endian header, metadata pairs, tensor
+ * descriptions, then aligned data. */
 #ifndef MN_GGUF_H
 #define MN_GGUF_H
 #include "../common/common.h"
@@ -15,20 +16,22 @@ typedef struct {
     uint64_t first_meta; /* of this file, in parsed->meta */
 } gguf_reader;
 
-/* ---- read.c ---- */
-mn_status gguf_read_header(gguf_reader *r);  /* magic, version, counts */
-mn_status gguf_read_meta(gguf_reader *r);    /* appends n_meta entries to parsed->meta */
-mn_status gguf_read_tensors(gguf_reader *r); /* appends n_tensors to parsed->tensors, placed; needs alignment */
+/* ---- read.c ---------------------------------------------------------------------------------- */
+mn_status gguf_read_header(gguf_reader *r); /* magic, version, counts */
+mn_status gguf_read_meta(gguf_reader *r);   /* appends n_meta entries to parsed->meta */
+/* appends n_tensors to parsed->tensors, placed; needs alignment */
+mn_status gguf_read_tensors(gguf_reader *r);
 
-/* ---- model.c ---- */
+/* ---- model.c --------------------------------------------------------------------------------- */
 bool gguf_has_magic(const mn_file *f);
 bool gguf_is_ours(const mn_file *f); /* by magic or by name */
-mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                    mn_error *err);
+mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                    mn_parsed **out, mn_error *err);
 
-/* ---- types.c ---- */
+/* ---- types.c --------------------------------------------------------------------------------- */
 bool gguf_dtype(uint32_t ggml_type, mn_dtype *out); /* false: not one that the ABI knows */
 extern const char gguf_known_types[];               /* for messages */
-const char *gguf_other_type(uint32_t ggml_type);    /* the name of one that the ABI does not know, or "unknown" */
+/* the name of one that the ABI does not know, or "unknown" */
+const char *gguf_other_type(uint32_t ggml_type);
 
 #endif

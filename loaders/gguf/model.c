@@ -1,24 +1,32 @@
-/* model.c -- from the files of a folder to one model: which are its parts, in what order, and do they agree. */
+/* model.c -- from the files of a folder to one model: which are its parts, in what order, and do
+ * they agree. */
 #include "gguf.h"
 #include <string.h>
 
 #define ALIGNMENT_DEFAULT 32u
 #define ALIGNMENT_MAX (1u << 30)
 
-bool gguf_has_magic(const mn_file *f) { return f->bytes >= 4 && !memcmp(f->map, "GGUF", 4); }
-bool gguf_is_ours(const mn_file *f) { return gguf_has_magic(f) || mn_str_ends(f->name, ".gguf"); }
+bool gguf_has_magic(const mn_file *f) {
+    return f->bytes >= 4 && !memcmp(f->map, "GGUF", 4);
+}
+bool gguf_is_ours(const mn_file *f) {
+    return gguf_has_magic(f) || mn_str_ends(f->name, ".gguf");
+}
 
 /* An integer key of this reader's file; *out keeps its value if the key is absent. */
-static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out) {
+static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int64_t hi,
+                         int64_t *out) {
     for (uint64_t i = r->first_meta; i < r->parsed->n_meta; i++) {
         const mn_parsed_meta *m = &r->parsed->meta[i];
-        if (!mn_str_is(m->key, key)) continue;
+        if (!mn_str_is(m->key, key))
+            continue;
         if (m->value.type != MN_VALUE_INT)
             return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one",
                            MN_STR_ARG(r->file->name), key);
         if (m->value.i < lo || m->value.i > hi)
             return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is %lld, expected %lld to %lld",
-                           MN_STR_ARG(r->file->name), key, (long long)m->value.i, (long long)lo, (long long)hi);
+                           MN_STR_ARG(r->file->name), key, (long long)m->value.i, (long long)lo,
+                           (long long)hi);
         *out = m->value.i;
     }
     return MN_OK;
@@ -27,9 +35,11 @@ static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int6
 static mn_status find_alignment(gguf_reader *r) {
     int64_t a = ALIGNMENT_DEFAULT;
     mn_status status = own_int(r, "general.alignment", 1, ALIGNMENT_MAX, &a);
-    if (status) return status;
+    if (status)
+        return status;
     if (a & (a - 1))
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'general.alignment' is %lld, expected a power of two",
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%.*s: key 'general.alignment' is %lld, expected a power of two",
                        MN_STR_ARG(r->file->name), (long long)a);
     r->alignment = (uint64_t)a;
     return MN_OK;
@@ -39,115 +49,152 @@ static mn_status find_alignment(gguf_reader *r) {
 static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count) {
     int64_t no = 0, n = 1;
     mn_status status = own_int(r, "split.count", 0, 65535, &n);
-    if (!status) status = own_int(r, "split.no", 0, 65535, &no);
-    if (status) return status;
-    if (n == 0) n = 1; /* written by some tools for a file that is whole */
+    if (!status)
+        status = own_int(r, "split.no", 0, 65535, &no);
+    if (status)
+        return status;
+    if (n == 0)
+        n = 1; /* written by some tools for a file that is whole */
     if (n != count)
-        return mn_fail(
-            r->err, MN_BAD_FILE,
-            "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected PREFIX-%05u-of-%05lld.gguf",
-            MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1, (long long)n);
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected "
+                       "PREFIX-%05u-of-%05lld.gguf",
+                       MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1,
+                       (long long)n);
     if (no != part)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key 'split.no' is %lld, expected %u by the file's name",
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%.*s: key 'split.no' is %lld, expected %u by the file's name",
                        MN_STR_ARG(r->file->name), (long long)no, part);
     return MN_OK;
 }
 
 static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
     mn_status status = gguf_read_header(r);
-    if (!status) status = gguf_read_meta(r);
-    if (!status) status = check_split(r, part, count);
-    if (!status) status = find_alignment(r);
-    if (!status) status = gguf_read_tensors(r);
+    if (!status)
+        status = gguf_read_meta(r);
+    if (!status)
+        status = check_split(r, part, count);
+    if (!status)
+        status = find_alignment(r);
+    if (!status)
+        status = gguf_read_tensors(r);
     return status;
 }
 
 static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error *err) {
     const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
-    if (!arch) return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing", MN_STR_ARG(file->name));
-    if (arch->value.type == MN_VALUE_STR) return MN_OK;
-    return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is not a string, expected one",
+    if (!arch)
+        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing",
+                       MN_STR_ARG(file->name));
+    if (arch->value.type == MN_VALUE_STR)
+        return MN_OK;
+    return mn_fail(err, MN_BAD_FILE,
+                   "%.*s: key 'general.architecture' is not a string, expected one",
                    MN_STR_ARG(file->name));
 }
 
-/* parts[0..count): the model's files in order. Metadata is the first one's; the others bring tensors. */
+/* parts[0..count): the model's files in order. Metadata is the first one's; the others bring
+ * tensors. */
 static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count, mn_error *err) {
     int64_t total = -1;
     for (uint32_t i = 0; i < count; i++) {
         gguf_reader r = {.parsed = p, .file = parts[i], .err = err};
         mn_status status = read_file(&r, i, count);
-        if (!status && i == 0) status = own_int(&r, "split.tensors.count", 0, INT64_MAX, &total);
-        if (status) return status;
-        if (i) p->n_meta = r.first_meta;
+        if (!status && i == 0)
+            status = own_int(&r, "split.tensors.count", 0, INT64_MAX, &total);
+        if (status)
+            return status;
+        if (i)
+            p->n_meta = r.first_meta;
     }
     if (count > 1 && total >= 0 && p->n_tensors != (uint64_t)total)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
-                       MN_STR_ARG(parts[0]->name), (long long)total, count, (unsigned long long)p->n_tensors);
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
+                       MN_STR_ARG(parts[0]->name), (long long)total, count,
+                       (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
-    if (!status) status = mn_parsed_join(p, err); /* Mixtral's first files keep experts one by one */
+    /* Mixtral's first files keep experts one by one */
+    if (!status)
+        status = mn_parsed_join(p, err);
     return status ? status : check_architecture(p, parts[0], err);
 }
 
 static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
+    return mn_fail(err, MN_BAD_FILE,
+                   "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
                    MN_STR_ARG(prefix), no, count, no, count);
 }
 
 /* Puts f where its name says. seen: the first file's prefix and count, which all share. */
-static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count, const mn_file **parts,
-                            mn_error *err) {
+static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count,
+                            const mn_file **parts, mn_error *err) {
     mn_str prefix;
     uint32_t no, of;
     bool numbered = mn_shard_name(f->name, ".gguf", &prefix, &no, &of);
     if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
-        return mn_fail(
-            err, MN_BAD_FILE,
-            "%.*s and %.*s are not parts of one model, expected one GGUF file or PREFIX-00001-of-%05u.gguf and so on",
-            MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
-    if (!numbered) no = 1; /* a whole file: any other one beside it is too much */
+        return mn_fail(err, MN_BAD_FILE,
+                       "%.*s and %.*s are not parts of one model, expected one GGUF file or "
+                       "PREFIX-00001-of-%05u.gguf and so on",
+                       MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
+    if (!numbered)
+        no = 1; /* a whole file: any other one beside it is too much */
     if (no < 1 || no > count)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u", MN_STR_ARG(f->name), no, count);
-    if (parts[no - 1]) return mn_fail(err, MN_BAD_FILE, "%.*s was given twice, expected once", MN_STR_ARG(f->name));
+        return mn_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u",
+                       MN_STR_ARG(f->name), no, count);
+    if (parts[no - 1])
+        return mn_fail(err, MN_BAD_FILE, "%.*s was given twice, expected once",
+                       MN_STR_ARG(f->name));
     parts[no - 1] = f;
     return MN_OK;
 }
 
 /* parts: room for count; all of the files [0, n) that are GGUF are its parts. */
-static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, const mn_file *first, mn_str prefix,
-                            uint32_t count, const mn_file **parts, mn_error *err) {
+static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, const mn_file *first,
+                            mn_str prefix, uint32_t count, const mn_file **parts, mn_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
-        mn_status status = gguf_is_ours(f) ? place_part(f, first, prefix, count, parts, err) : MN_OK;
-        if (status) return status;
+        mn_status status =
+            gguf_is_ours(f) ? place_part(f, first, prefix, count, parts, err) : MN_OK;
+        if (status)
+            return status;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (!parts[i]) return missing_part(prefix, i + 1, count, err);
+        if (!parts[i])
+            return missing_part(prefix, i + 1, count, err);
     return MN_OK;
 }
 
-static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride,
+                            mn_error *err) {
     const mn_file *first = NULL;
     uint32_t n_ours = 0, no, count = 1;
     mn_str prefix = {0};
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
-        if (!gguf_is_ours(f)) continue;
-        if (!n_ours++) first = f;
+        if (!gguf_is_ours(f))
+            continue;
+        if (!n_ours++)
+            first = f;
     }
-    if (!first) return mn_fail(err, MN_BAD_FILE, "no GGUF file among the %u files given", n);
+    if (!first)
+        return mn_fail(err, MN_BAD_FILE, "no GGUF file among the %u files given", n);
     bool named = mn_shard_name(first->name, ".gguf", &prefix, &no, &count) && count > 0;
-    if (n_ours == 1 && (!named || count == 1)) return read_parts(p, &first, 1, err);
-    if (!named) count = 1, prefix = (mn_str){0};
+    if (n_ours == 1 && (!named || count == 1))
+        return read_parts(p, &first, 1, err);
+    if (!named)
+        count = 1, prefix = (mn_str){0};
     const mn_file **parts = mn_parsed_alloc(p, count, sizeof *parts);
-    if (!parts) return mn_fail_memory(err);
+    if (!parts)
+        return mn_fail_memory(err);
     mn_status status = sort_parts(files, n, stride, first, prefix, count, parts, err);
     return status ? status : read_parts(p, parts, count, err);
 }
 
-mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                    mn_error *err) {
+mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                    mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
-    if (!p) return mn_fail_memory(err);
+    if (!p)
+        return mn_fail_memory(err);
     mn_status status = read_model(p, files, n, stride, err);
     if (status)
         mn_parsed_free(p);

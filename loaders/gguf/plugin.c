@@ -2,8 +2,8 @@
 #include "gguf.h"
 #include <string.h>
 
-/* Then the path named a folder of another format: a GGUF file in it, which may be of any type, or of another model, is named by
- * itself where it is meant. */
+/* Then the path named a folder of another format: a GGUF file in it, which may be of any type, or
+ * of another model, is named by itself where it is meant. */
 static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride) {
     bool config = false, weights = false;
     for (uint32_t i = 0; i < n; i++) {
@@ -14,14 +14,16 @@ static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride)
     return config && weights;
 }
 
-static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
+static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *g) {
     (void)host;
     for (uint32_t i = 0; i < n && g->confidence < 100; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
         if (gguf_has_magic(f))
             g->confidence = 100, strcpy(g->why, "a file begins with GGUF");
         else if (gguf_is_ours(f))
-            g->confidence = 60, strcpy(g->why, "a file is named .gguf, but does not begin with GGUF");
+            g->confidence = 60,
+            strcpy(g->why, "a file is named .gguf, but does not begin with GGUF");
     }
     if (g->confidence && beside_checkpoint(files, n, stride))
         g->confidence = 50, strcpy(g->why, "a GGUF file beside config.json and model*.safetensors");
@@ -32,4 +34,6 @@ static const mn_loader_kind kind = {"gguf", guess, "no GGUF file", gguf_open};
 
 MN_PLUGIN_NOTE("gguf", MN_KIND_LOADER, "")
 
-const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mn_loader_plugin(host, &kind, err); }
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+    return mn_loader_plugin(host, &kind, err);
+}

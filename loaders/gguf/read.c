@@ -1,4 +1,5 @@
-/* read.c -- reads one GGUF file: header, metadata, tensor descriptions. No byte of it is trusted. */
+/* read.c -- reads one GGUF file: header, metadata, tensor descriptions. No byte of it is
+ * trusted. */
 #include "gguf.h"
 #include <string.h>
 
@@ -32,10 +33,13 @@ static const struct {
 };
 #define KEY_MAX 65535u
 #define NAME_MAX_BYTES 1024u
-#define MIN_META_BYTES (8 + 1 + 4 + 1)           /* key length, key, type, value */
-#define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8) /* name length, name, n_dim, one dim, type, offset */
+#define MIN_META_BYTES (8 + 1 + 4 + 1) /* key length, key, type, value */
+/* name length, name, n_dim, one dim, type, offset */
+#define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 
-static uint64_t left(const gguf_reader *r) { return r->file->bytes - r->at; }
+static uint64_t left(const gguf_reader *r) {
+    return r->file->bytes - r->at;
+}
 
 /* "key 'a.b': " while its value is read. */
 #define KEY_ARG(r) (r)->key.len ? "key '" : "", MN_STR_ARG((r)->key), (r)->key.len ? "': " : ""
@@ -44,9 +48,10 @@ static uint64_t left(const gguf_reader *r) { return r->file->bytes - r->at; }
 static const unsigned char *take(gguf_reader *r, uint64_t n, const char *what) {
     if (n > left(r)) {
         mn_fail(r->err, MN_BAD_FILE,
-                "%.*s: %s%.*s%struncated or corrupt: %s needs %llu bytes at offset %llu, the file has %llu in all",
-                MN_STR_ARG(r->file->name), KEY_ARG(r), what, (unsigned long long)n, (unsigned long long)r->at,
-                (unsigned long long)r->file->bytes);
+                "%.*s: %s%.*s%struncated or corrupt: %s needs %llu bytes at offset %llu, the file "
+                "has %llu in all",
+                MN_STR_ARG(r->file->name), KEY_ARG(r), what, (unsigned long long)n,
+                (unsigned long long)r->at, (unsigned long long)r->file->bytes);
         return NULL;
     }
     const unsigned char *s = (const unsigned char *)r->file->map + r->at;
@@ -56,13 +61,15 @@ static const unsigned char *take(gguf_reader *r, uint64_t n, const char *what) {
 
 static uint64_t little_endian(const unsigned char *s, uint32_t n) {
     uint64_t v = 0;
-    for (uint32_t i = n; i-- > 0;) v = v << 8 | s[i];
+    for (uint32_t i = n; i-- > 0;)
+        v = v << 8 | s[i];
     return v;
 }
 
 static mn_status read_uint(gguf_reader *r, uint32_t bytes, const char *what, uint64_t *out) {
     const unsigned char *s = take(r, bytes, what);
-    if (!s) return MN_BAD_FILE;
+    if (!s)
+        return MN_BAD_FILE;
     *out = little_endian(s, bytes);
     return MN_OK;
 }
@@ -70,56 +77,71 @@ static mn_status read_uint(gguf_reader *r, uint32_t bytes, const char *what, uin
 /* A string of the file, in place. */
 static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
     uint64_t n;
-    if (read_uint(r, 8, what, &n)) return MN_BAD_FILE;
+    if (read_uint(r, 8, what, &n))
+        return MN_BAD_FILE;
     const unsigned char *s = take(r, n, what);
-    if (!s) return MN_BAD_FILE;
+    if (!s)
+        return MN_BAD_FILE;
     if (!mn_utf8_valid((const char *)s, n))
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: %s%.*s%s%s at offset %llu is not valid UTF-8, expected text",
-                       MN_STR_ARG(r->file->name), KEY_ARG(r), what, (unsigned long long)(r->at - n));
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%.*s: %s%.*s%s%s at offset %llu is not valid UTF-8, expected text",
+                       MN_STR_ARG(r->file->name), KEY_ARG(r), what,
+                       (unsigned long long)(r->at - n));
     *out = (mn_str){(const char *)s, n};
     return MN_OK;
 }
 
 static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_str *out) {
-    if (read_str(r, what, out)) return MN_BAD_FILE;
-    if (out->len >= 1 && out->len <= max) return MN_OK;
-    return mn_fail(r->err, MN_BAD_FILE, "%.*s: %s of %llu bytes before offset %llu, expected 1 to %llu",
-                   MN_STR_ARG(r->file->name), what, (unsigned long long)out->len, (unsigned long long)r->at,
-                   (unsigned long long)max);
+    if (read_str(r, what, out))
+        return MN_BAD_FILE;
+    if (out->len >= 1 && out->len <= max)
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%.*s: %s of %llu bytes before offset %llu, expected 1 to %llu",
+                   MN_STR_ARG(r->file->name), what, (unsigned long long)out->len,
+                   (unsigned long long)r->at, (unsigned long long)max);
 }
 
 mn_status gguf_read_header(gguf_reader *r) {
     const unsigned char *magic = take(r, 4, "the magic number");
     uint64_t version;
-    if (!magic) return MN_BAD_FILE;
+    if (!magic)
+        return MN_BAD_FILE;
     if (memcmp(magic, "GGUF", 4))
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: not a GGUF file: begins with %02x %02x %02x %02x, expected 47 47 55 46 (GGUF)",
-                       MN_STR_ARG(r->file->name), magic[0], magic[1], magic[2], magic[3]);
-    if (read_uint(r, 4, "the version", &version)) return MN_BAD_FILE;
+        return mn_fail(
+            r->err, MN_BAD_FILE,
+            "%.*s: not a GGUF file: begins with %02x %02x %02x %02x, expected 47 47 55 46 (GGUF)",
+            MN_STR_ARG(r->file->name), magic[0], magic[1], magic[2], magic[3]);
+    if (read_uint(r, 4, "the version", &version))
+        return MN_BAD_FILE;
     if (version && !(version & 0xFFFF))
-        return mn_fail(r->err, MN_UNSUPPORTED,
-                       "%.*s: a big-endian GGUF file (version field %08llx), expected little-endian",
-                       MN_STR_ARG(r->file->name), (unsigned long long)version);
+        return mn_fail(
+            r->err, MN_UNSUPPORTED,
+            "%.*s: a big-endian GGUF file (version field %08llx), expected little-endian",
+            MN_STR_ARG(r->file->name), (unsigned long long)version);
     if (version != 2 && version != 3)
-        return mn_fail(r->err, MN_UNSUPPORTED, "%.*s: GGUF version %llu, expected 2 or 3", MN_STR_ARG(r->file->name),
-                       (unsigned long long)version);
+        return mn_fail(r->err, MN_UNSUPPORTED, "%.*s: GGUF version %llu, expected 2 or 3",
+                       MN_STR_ARG(r->file->name), (unsigned long long)version);
     if (read_uint(r, 8, "the number of tensors", &r->n_tensors) ||
         read_uint(r, 8, "the number of metadata pairs", &r->n_meta))
         return MN_BAD_FILE;
     uint64_t bytes = left(r);
     if (r->n_meta > bytes / MIN_META_BYTES)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: %llu metadata pairs do not fit into the file's %llu bytes: truncated or corrupt",
-                       MN_STR_ARG(r->file->name), (unsigned long long)r->n_meta, (unsigned long long)r->file->bytes);
+        return mn_fail(
+            r->err, MN_BAD_FILE,
+            "%.*s: %llu metadata pairs do not fit into the file's %llu bytes: truncated or corrupt",
+            MN_STR_ARG(r->file->name), (unsigned long long)r->n_meta,
+            (unsigned long long)r->file->bytes);
     if (r->n_tensors > (bytes - r->n_meta * MIN_META_BYTES) / MIN_TENSOR_BYTES)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: %llu tensors do not fit into the file's %llu bytes: truncated or corrupt",
-                       MN_STR_ARG(r->file->name), (unsigned long long)r->n_tensors, (unsigned long long)r->file->bytes);
+        return mn_fail(
+            r->err, MN_BAD_FILE,
+            "%.*s: %llu tensors do not fit into the file's %llu bytes: truncated or corrupt",
+            MN_STR_ARG(r->file->name), (unsigned long long)r->n_tensors,
+            (unsigned long long)r->file->bytes);
     return MN_OK;
 }
 
-/* ---- metadata ---- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static double float_of(const unsigned char *s, uint32_t type) {
     uint64_t bits = little_endian(s, kv_types[type].min_bytes);
@@ -138,29 +160,41 @@ static double float_of(const unsigned char *s, uint32_t type) {
 static bool int_of(const unsigned char *s, uint32_t type, int64_t *out) {
     uint64_t bits = little_endian(s, kv_types[type].min_bytes);
     switch (type) {
-    case KV_I8: *out = (int8_t)bits; break;
-    case KV_I16: *out = (int16_t)bits; break;
-    case KV_I32: *out = (int32_t)bits; break;
-    default: *out = (int64_t)bits; return type != KV_U64 || bits <= INT64_MAX;
+    case KV_I8:
+        *out = (int8_t)bits;
+        break;
+    case KV_I16:
+        *out = (int16_t)bits;
+        break;
+    case KV_I32:
+        *out = (int32_t)bits;
+        break;
+    default:
+        *out = (int64_t)bits;
+        return type != KV_U64 || bits <= INT64_MAX;
     }
     return true;
 }
 
 static mn_status bad_value(gguf_reader *r, mn_str key, const char *found, const char *expected) {
     return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': %s before offset %llu, expected %s",
-                   MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at, expected);
+                   MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at,
+                   expected);
 }
 
-/* Reads n elements of a fixed-size type; out is the array that mn_value documents, or a scalar of the same type. */
+/* Reads n elements of a fixed-size type; out is the array that mn_value documents, or a scalar of
+ * the same type. */
 static mn_status read_numbers(gguf_reader *r, mn_str key, uint32_t type, uint64_t n, void *out) {
     const uint32_t size = kv_types[type].min_bytes;
     const unsigned char *s = take(r, n * size, kv_types[type].name);
-    if (!s) return MN_BAD_FILE;
+    if (!s)
+        return MN_BAD_FILE;
     for (uint64_t i = 0; i < n; i++, s += size) {
         if (kv_types[type].value == MN_VALUE_FLOAT)
             ((double *)out)[i] = float_of(s, type);
         else if (kv_types[type].value == MN_VALUE_BOOL) {
-            if (*s > 1) return bad_value(r, key, "a bool that is neither 0 nor 1", "0 or 1");
+            if (*s > 1)
+                return bad_value(r, key, "a bool that is neither 0 nor 1", "0 or 1");
             ((uint8_t *)out)[i] = *s;
         } else if (!int_of(s, type, (int64_t *)out + i))
             return bad_value(r, key, "an uint64 over 2^63-1", "a value that fits 63 bits");
@@ -170,49 +204,63 @@ static mn_status read_numbers(gguf_reader *r, mn_str key, uint32_t type, uint64_
 
 static mn_status read_strings(gguf_reader *r, uint64_t n, mn_str *out) {
     for (uint64_t i = 0; i < n; i++)
-        if (read_str(r, "a string of an array", &out[i])) return MN_BAD_FILE;
+        if (read_str(r, "a string of an array", &out[i]))
+            return MN_BAD_FILE;
     return MN_OK;
 }
 
 static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
     uint64_t type, n;
-    if (read_uint(r, 4, "an array's type", &type) || read_uint(r, 8, "an array's length", &n)) return MN_BAD_FILE;
+    if (read_uint(r, 4, "an array's type", &type) || read_uint(r, 8, "an array's length", &n))
+        return MN_BAD_FILE;
     if (type == KV_ARRAY)
         return mn_fail(r->err, MN_UNSUPPORTED,
-                       "%.*s: key '%.*s' is an array of arrays, expected an array of numbers, bools or strings",
+                       "%.*s: key '%.*s' is an array of arrays, expected an array of numbers, "
+                       "bools or strings",
                        MN_STR_ARG(r->file->name), MN_STR_ARG(key));
     if (type >= KV_TYPES)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': array of unknown type %llu, expected 0 to %d",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
+        return mn_fail(
+            r->err, MN_BAD_FILE, "%.*s: key '%.*s': array of unknown type %llu, expected 0 to %d",
+            MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
     if (n > left(r) / kv_types[type].min_bytes) /* before anything is allocated for it */
         return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: key '%.*s': an array of %llu elements (%s) does not fit into the %llu bytes that are "
+                       "%.*s: key '%.*s': an array of %llu elements (%s) does not fit into the "
+                       "%llu bytes that are "
                        "left: truncated or corrupt",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n, kv_types[type].name,
-                       (unsigned long long)left(r));
+                       MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n,
+                       kv_types[type].name, (unsigned long long)left(r));
     uint32_t value = kv_types[type].value;
     uint64_t size = value == MN_VALUE_BOOL ? 1 : value == MN_VALUE_STR ? sizeof(mn_str) : 8;
     void *array = mn_parsed_alloc(r->parsed, n, size);
-    if (!array) return mn_fail_memory(r->err);
+    if (!array)
+        return mn_fail_memory(r->err);
     v->type = MN_VALUE_ARRAY | value;
     v->array = array;
     v->n = n;
-    return value == MN_VALUE_STR ? read_strings(r, n, array) : read_numbers(r, key, (uint32_t)type, n, array);
+    return value == MN_VALUE_STR ? read_strings(r, n, array)
+                                 : read_numbers(r, key, (uint32_t)type, n, array);
 }
 
 static mn_status read_value(gguf_reader *r, mn_str key, mn_value *v) {
     uint64_t type;
     uint8_t flag = 0;
-    if (read_uint(r, 4, "a value's type", &type)) return MN_BAD_FILE;
+    if (read_uint(r, 4, "a value's type", &type))
+        return MN_BAD_FILE;
     if (type >= KV_TYPES)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s' has unknown type %llu, expected 0 to %d",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
-    if (type == KV_ARRAY) return read_array(r, key, v);
+        return mn_fail(
+            r->err, MN_BAD_FILE, "%.*s: key '%.*s' has unknown type %llu, expected 0 to %d",
+            MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
+    if (type == KV_ARRAY)
+        return read_array(r, key, v);
     v->type = kv_types[type].value;
-    if (type == KV_STR) return read_str(r, "a string value", &v->s);
-    void *out = v->type == MN_VALUE_FLOAT ? (void *)&v->f : v->type == MN_VALUE_BOOL ? (void *)&flag : (void *)&v->i;
+    if (type == KV_STR)
+        return read_str(r, "a string value", &v->s);
+    void *out = v->type == MN_VALUE_FLOAT  ? (void *)&v->f
+                : v->type == MN_VALUE_BOOL ? (void *)&flag
+                                           : (void *)&v->i;
     mn_status status = read_numbers(r, key, (uint32_t)type, 1, out);
-    if (v->type == MN_VALUE_BOOL) v->i = flag;
+    if (v->type == MN_VALUE_BOOL)
+        v->i = flag;
     return status;
 }
 
@@ -221,31 +269,38 @@ mn_status gguf_read_meta(gguf_reader *r) {
     for (uint64_t i = 0; i < r->n_meta; i++) {
         mn_str key;
         mn_status status = read_name(r, "a metadata key", KEY_MAX, &key);
-        if (status) return status;
+        if (status)
+            return status;
         mn_parsed_meta *m = mn_parsed_add_meta(r->parsed);
-        if (!m) return mn_fail_memory(r->err);
+        if (!m)
+            return mn_fail_memory(r->err);
         m->key = m->native = key;
         r->key = key;
-        if ((status = read_value(r, key, &m->value))) return status;
+        if ((status = read_value(r, key, &m->value)))
+            return status;
         r->key.len = 0;
     }
     return mn_parsed_check_keys(r->parsed, r->file, r->first_meta, r->err);
 }
 
-/* ---- tensors ---- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Dims are stored innermost first. */
 static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
     uint64_t n, dim;
-    if (read_uint(r, 4, "a tensor's number of dimensions", &n)) return MN_BAD_FILE;
+    if (read_uint(r, 4, "a tensor's number of dimensions", &n))
+        return MN_BAD_FILE;
     if (n < 1 || n > MN_MAX_DIM)
-        return mn_fail(r->err, MN_BAD_FILE, "%.*s: tensor '%.*s' has %llu dimensions, expected 1 to %d",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)n, MN_MAX_DIM);
+        return mn_fail(
+            r->err, MN_BAD_FILE, "%.*s: tensor '%.*s' has %llu dimensions, expected 1 to %d",
+            MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)n, MN_MAX_DIM);
     t->n_dim = (uint32_t)n;
     for (uint32_t i = t->n_dim; i-- > 0;) {
-        if (read_uint(r, 8, "a tensor's dimension", &dim)) return MN_BAD_FILE;
+        if (read_uint(r, 8, "a tensor's dimension", &dim))
+            return MN_BAD_FILE;
         if (dim < 1 || dim > INT64_MAX)
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: tensor '%.*s' has a dimension of %llu, expected 1 to 2^63-1",
+            return mn_fail(r->err, MN_BAD_FILE,
+                           "%.*s: tensor '%.*s' has a dimension of %llu, expected 1 to 2^63-1",
                            MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)dim);
         t->dim[i] = (int64_t)dim;
     }
@@ -256,22 +311,27 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
 static mn_status read_tensor(gguf_reader *r) {
     mn_parsed_tensor *t = mn_parsed_add_tensor(r->parsed);
     uint64_t type;
-    if (!t) return mn_fail_memory(r->err);
+    if (!t)
+        return mn_fail_memory(r->err);
     t->file = r->file;
-    if (read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name)) return MN_BAD_FILE;
+    if (read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name))
+        return MN_BAD_FILE;
     t->native = t->name;
-    if (read_dims(r, t) || read_uint(r, 4, "a tensor's type", &type)) return MN_BAD_FILE;
+    if (read_dims(r, t) || read_uint(r, 4, "a tensor's type", &type))
+        return MN_BAD_FILE;
     if (!gguf_dtype((uint32_t)type, &t->dtype))
-        return mn_fail(r->err, MN_UNSUPPORTED, "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
+        return mn_fail(r->err, MN_UNSUPPORTED,
+                       "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
                        MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)type,
                        gguf_other_type((uint32_t)type), gguf_known_types);
-    if (read_uint(r, 8, "a tensor's offset", &t->offset)) return MN_BAD_FILE;
+    if (read_uint(r, 8, "a tensor's offset", &t->offset))
+        return MN_BAD_FILE;
     if (t->offset % r->alignment)
-        return mn_fail(
-            r->err, MN_BAD_FILE,
-            "%.*s: tensor '%.*s' lies at offset %llu of the data, expected a multiple of %llu (general.alignment)",
-            MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset,
-            (unsigned long long)r->alignment);
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%.*s: tensor '%.*s' lies at offset %llu of the data, expected a multiple "
+                       "of %llu (general.alignment)",
+                       MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
+                       (unsigned long long)t->offset, (unsigned long long)r->alignment);
     return MN_OK;
 }
 
@@ -279,15 +339,18 @@ mn_status gguf_read_tensors(gguf_reader *r) {
     mn_status status;
     uint64_t first = r->parsed->n_tensors, bytes;
     for (uint64_t i = 0; i < r->n_tensors; i++)
-        if ((status = read_tensor(r))) return status;
-    uint64_t data =
-        (r->at + r->alignment - 1) & ~(r->alignment - 1); /* both far below 2^63: a file offset, 2^30 at most */
+        if ((status = read_tensor(r)))
+            return status;
+    /* both far below 2^63: a file offset, 2^30 at most */
+    uint64_t data = (r->at + r->alignment - 1) & ~(r->alignment - 1);
     for (uint64_t i = first; i < r->parsed->n_tensors; i++) {
         mn_parsed_tensor *t = &r->parsed->tensors[i];
         if (!mn_add_u64(t->offset, data, &t->offset))
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
-                           MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
-        if ((status = mn_tensor_place(t, &bytes, r->err))) return status;
+            return mn_fail(
+                r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
+                MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
+        if ((status = mn_tensor_place(t, &bytes, r->err)))
+            return status;
     }
     return MN_OK;
 }

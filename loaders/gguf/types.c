@@ -12,12 +12,14 @@ static const struct {
 
 bool gguf_dtype(uint32_t ggml_type, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++)
-        if (types[i].ggml == ggml_type) return mn_dtype_by_id(types[i].id, out);
+        if (types[i].ggml == ggml_type)
+            return mn_dtype_by_id(types[i].id, out);
     return false;
 }
 
-const char gguf_known_types[] = "F64 F32 F16 BF16 I8 to I64, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q8_1, Q2_K to Q6_K Q8_K, IQ4_NL "
-                                "IQ4_XS, MXFP4";
+const char gguf_known_types[] =
+    "F64 F32 F16 BF16 I8 to I64, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q8_1, Q2_K to Q6_K Q8_K, IQ4_NL "
+    "IQ4_XS, MXFP4";
 
 const char *gguf_other_type(uint32_t ggml_type) {
     static const struct {
@@ -30,6 +32,7 @@ const char *gguf_other_type(uint32_t ggml_type) {
         {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {40, "NVFP4"},   {41, "Q1_0"},   {42, "Q2_0"},
     };
     for (size_t i = 0; i < MN_COUNT(others); i++)
-        if (others[i].ggml == ggml_type) return others[i].name;
+        if (others[i].ggml == ggml_type)
+            return others[i].name;
     return "unknown";
 }

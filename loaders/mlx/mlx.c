@@ -1,5 +1,6 @@
-/* mlx.c -- MLX-quantised SafeTensors: a folder in Hugging Face layout whose config.json has `quantization`. A matrix is three tensors:
- * X.weight (words of packed bits), X.scales and, in mode affine, X.biases. Values are described as stored. */
+/* mlx.c -- MLX-quantised SafeTensors: a folder in Hugging Face layout whose config.json has
+ * `quantization`. A matrix is three tensors: X.weight (words of packed bits), X.scales and, in mode
+ * affine, X.biases. Values are described as stored. */
 #include "../safetensors/families.h"
 #include <string.h>
 
@@ -12,14 +13,17 @@ typedef struct {
 static mn_status read_packing(const cJSON *object, const char *in, packing *out, mn_error *err) {
     const cJSON *mode = json_get(object, "mode");
     if (!json_is_int(json_get(object, "bits"), 1, 32, &out->bits))
-        return mn_fail(err, MN_BAD_FILE, "config.json: key '%s.bits' is %s, expected 2, 3, 4, 6 or 8", in,
+        return mn_fail(err, MN_BAD_FILE,
+                       "config.json: key '%s.bits' is %s, expected 2, 3, 4, 6 or 8", in,
                        json_describe(json_get(object, "bits")).s);
     if (!json_is_int(json_get(object, "group_size"), 1, 65536, &out->group))
-        return mn_fail(err, MN_BAD_FILE, "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
+        return mn_fail(err, MN_BAD_FILE,
+                       "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
                        json_describe(json_get(object, "group_size")).s);
     out->mxfp4 = cJSON_IsString(mode) && !strcmp(mode->valuestring, "mxfp4");
     if (mode && !out->mxfp4 && !(cJSON_IsString(mode) && !strcmp(mode->valuestring, "affine")))
-        return mn_fail(err, MN_UNSUPPORTED, "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
                        json_describe(mode).s);
     return MN_OK;
 }
@@ -27,35 +31,45 @@ static mn_status read_packing(const cJSON *object, const char *in, packing *out,
 /* The matrix's own entry in `quantization` if it has one, else what holds for all. */
 static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out, mn_error *err) {
     for (const cJSON *own = quantization->child; own; own = own->next) {
-        if (!mn_str_is(stem, own->string)) continue;
-        if (cJSON_IsFalse(own)) return *out = (packing){0}, MN_OK;
-        if (cJSON_IsObject(own)) return read_packing(own, own->string, out, err);
+        if (!mn_str_is(stem, own->string))
+            continue;
+        if (cJSON_IsFalse(own))
+            return *out = (packing){0}, MN_OK;
+        if (cJSON_IsObject(own))
+            return read_packing(own, own->string, out, err);
     }
     return read_packing(quantization, "quantization", out, err);
 }
 
 static bool packing_dtype(const packing *k, mn_dtype *out) {
     static const int64_t bits[] = {2, 3, 4, 6, 8}, groups[] = {32, 64, 128};
-    if (k->mxfp4) return k->bits == 4 && k->group == 32 && mn_dtype_by_id(MN_MXFP4_SPLIT, out);
+    if (k->mxfp4)
+        return k->bits == 4 && k->group == 32 && mn_dtype_by_id(MN_MXFP4_SPLIT, out);
     for (uint32_t b = 0; b < 5; b++)
         for (uint32_t g = 0; g < 3; g++)
-            if (bits[b] == k->bits && groups[g] == k->group) return mn_dtype_by_id(MN_MLX2_32 + 3 * b + g, out);
+            if (bits[b] == k->bits && groups[g] == k->group)
+                return mn_dtype_by_id(MN_MLX2_32 + 3 * b + g, out);
     return false;
 }
 
 static bool is_scale(const mn_parsed_tensor *s, bool mxfp4) {
-    if (mxfp4) return s->dtype.id == MN_U8;
+    if (mxfp4)
+        return s->dtype.id == MN_U8;
     return s->dtype.id == MN_F16 || s->dtype.id == MN_BF16 || s->dtype.id == MN_F32;
 }
 
 /* scales or biases: one per group of each row. */
-static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x, int64_t n_groups, bool mxfp4,
-                             mn_error *err) {
+static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x, int64_t n_groups,
+                             bool mxfp4, mn_error *err) {
     bool fits = x->n_dim == t->n_dim && is_scale(x, mxfp4) && x->dim[x->n_dim - 1] == n_groups;
-    for (uint32_t i = 0; fits && i + 1 < t->n_dim; i++) fits = x->dim[i] == t->dim[i];
-    if (fits) return MN_OK;
-    return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'",
-                   MN_STR_ARG(x->native), mn_dtype_name(x->dtype.id), (long long)n_groups, MN_STR_ARG(t->native));
+    for (uint32_t i = 0; fits && i + 1 < t->n_dim; i++)
+        fits = x->dim[i] == t->dim[i];
+    if (fits)
+        return MN_OK;
+    return mn_fail(err, MN_BAD_FILE,
+                   "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'",
+                   MN_STR_ARG(x->native), mn_dtype_name(x->dtype.id), (long long)n_groups,
+                   MN_STR_ARG(t->native));
 }
 
 static void add_plane(mn_plane *to, const mn_parsed_tensor *from, uint32_t kind) {
@@ -64,32 +78,38 @@ static void add_plane(mn_plane *to, const mn_parsed_tensor *from, uint32_t kind)
 }
 
 /* t: X.weight, of words; becomes the matrix. */
-static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, const mn_parsed_tensor *b,
-                      const packing *k, mn_error *err) {
+static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
+                      const mn_parsed_tensor *b, const packing *k, mn_error *err) {
     const uint32_t last = t->n_dim - 1;
     mn_dtype type;
     if (!packing_dtype(k, &type))
         return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 6 or 8 bits in groups of 32, 64 "
+                       "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 6 or 8 bits "
+                       "in groups of 32, 64 "
                        "or 128, or mxfp4",
                        MN_STR_ARG(t->native), (long long)k->bits, (long long)k->group);
     const int64_t cols = t->dim[last] * 32 / k->bits;
-    if (t->dtype.id != MN_I32 || t->n_dim < 2 || t->n_dim > 3 || t->dim[last] * 32 % k->bits || cols % k->group)
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s): expected rows of U32 words, whole groups of %lld",
+    if (t->dtype.id != MN_I32 || t->n_dim < 2 || t->n_dim > 3 || t->dim[last] * 32 % k->bits ||
+        cols % k->group)
+        return mn_fail(err, MN_BAD_FILE,
+                       "tensor '%.*s' (%s): expected rows of U32 words, whole groups of %lld",
                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
     if (!b != k->mxfp4)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
                        b ? "there, which mxfp4 has not" : "missing");
     mn_status status = check_extra(t, s, cols / k->group, k->mxfp4, err);
-    if (!status && b) status = check_extra(t, b, cols / k->group, false, err);
+    if (!status && b)
+        status = check_extra(t, b, cols / k->group, false, err);
     mn_plane *planes = status ? NULL : mn_tensor_planes(p, t, 1, b ? 3 : 2);
-    if (!planes) return status ? status : mn_fail_memory(err);
+    if (!planes)
+        return status ? status : mn_fail_memory(err);
     add_plane(&planes[0], t, MN_PLANE_DATA);
     planes[0].dtype = type.id;
     planes[0].dim[last] = t->dim[last] = cols;
     planes[0].stride[last] = type.block_bytes;
     add_plane(&planes[1], s, MN_PLANE_SCALE);
-    if (b) add_plane(&planes[2], b, MN_PLANE_BIAS);
+    if (b)
+        add_plane(&planes[2], b, MN_PLANE_BIAS);
     t->dtype = type;
     return MN_OK;
 }
@@ -97,12 +117,15 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
 static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem, mn_error *err) {
     packing k;
     mn_parsed_tensor *t = layout_find(p, stem, ".weight");
-    const mn_parsed_tensor *s = layout_find(p, stem, ".scales"), *b = layout_find(p, stem, ".biases");
+    const mn_parsed_tensor *s = layout_find(p, stem, ".scales"),
+                           *b = layout_find(p, stem, ".biases");
     mn_status status = packing_of(quantization, stem, &k, err);
-    if (status) return status;
+    if (status)
+        return status;
     if (!t || !k.bits)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s.scales' is there, and %s", MN_STR_ARG(stem),
-                       t ? "config.json says that the matrix is not quantised" : "its weight is missing");
+                       t ? "config.json says that the matrix is not quantised"
+                         : "its weight is missing");
     return join(p, t, s, b, &k, err);
 }
 
@@ -113,42 +136,53 @@ static mn_status join_all(mn_parsed *p, const model_facts *facts, mn_error *err)
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors && !status; i++) {
         const mn_str s = p->tensors[i].native;
-        if (mn_str_ends(s, ".scales")) status = join_stem(p, quantization, (mn_str){s.ptr, s.len - 7}, err);
+        if (mn_str_ends(s, ".scales"))
+            status = join_stem(p, quantization, (mn_str){s.ptr, s.len - 7}, err);
     }
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!mn_str_ends(p->tensors[i].native, ".scales") && !mn_str_ends(p->tensors[i].native, ".biases"))
+        if (!mn_str_ends(p->tensors[i].native, ".scales") &&
+            !mn_str_ends(p->tensors[i].native, ".biases"))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
     return status;
 }
 
-/* MN_OK: config.json has an object `quantization`; looked for without parsing the rest of the folder. What is damaged is no
- * MLX model; without memory nothing can be said. */
-static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_error *err) {
-    const mn_file *config = model_is_ours(files, n, stride) ? model_file(files, n, stride, "config.json") : NULL;
+/* MN_OK: config.json has an object `quantization`; looked for without parsing the rest of the
+ * folder. What is damaged is no MLX model; without memory nothing can be said. */
+static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                        mn_error *err) {
+    const mn_file *config =
+        model_is_ours(files, n, stride) ? model_file(files, n, stride, "config.json") : NULL;
     cJSON *root = NULL;
-    mn_status status = config ? json_parse(host, config, 0, config->bytes, &root, err) : MN_BAD_FILE;
+    mn_status status =
+        config ? json_parse(host, config, 0, config->bytes, &root, err) : MN_BAD_FILE;
     bool yes = !status && cJSON_IsObject(json_get(root, "quantization"));
     cJSON_Delete(root);
-    if (yes || status == MN_OUT_OF_MEMORY) return status;
+    if (yes || status == MN_OUT_OF_MEMORY)
+        return status;
     return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
 }
 
-static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *g) {
+static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *g) {
     const mn_status status = is_mlx(host, files, n, stride, NULL);
-    if (!status) g->confidence = 95, strcpy(g->why, "model*.safetensors, and config.json with 'quantization'");
+    if (!status)
+        g->confidence = 95,
+        strcpy(g->why, "model*.safetensors, and config.json with 'quantization'");
     return status == MN_OUT_OF_MEMORY ? status : MN_OK;
 }
 
-static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                      mn_error *err) {
+static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                      mn_parsed **out, mn_error *err) {
     const mn_status status = is_mlx(host, files, n, stride, err);
     return status ? status : model_open(host, files, n, stride, join_all, out, err);
 }
 
-static const mn_loader_kind kind = {"mlx", guess, "no model*.safetensors beside a config.json with 'quantization'",
-                                    open};
+static const mn_loader_kind kind = {
+    "mlx", guess, "no model*.safetensors beside a config.json with 'quantization'", open};
 
 MN_PLUGIN_NOTE("mlx", MN_KIND_LOADER, "")
 
-const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mn_loader_plugin(host, &kind, err); }
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+    return mn_loader_plugin(host, &kind, err);
+}

@@ -1,39 +1,46 @@
-/* config.c -- config.json: from the keys of Hugging Face to the canonical ones. Values are checked one by one and against
- * each other; whether they agree with the tensors is the host's question. */
+/* config.c -- config.json: from the keys of Hugging Face to the canonical ones. Values are checked
+ * one by one and against each other; whether they agree with the tensors is the host's question. */
 #include "families.h"
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- access with a sticky status ---- */
+/* ---- access with a sticky status ------------------------------------------------------------- */
 
-void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found, const char *expected) {
-    if (c->status) return;
+void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found,
+                 const char *expected) {
+    if (c->status)
+        return;
     if (!found)
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s", MN_STR_ARG(c->file->name),
-                            in, key, expected);
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s",
+                            MN_STR_ARG(c->file->name), in, key, expected);
     else
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s", MN_STR_ARG(c->file->name), in,
-                            key, json_describe(found).s, expected);
+        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s",
+                            MN_STR_ARG(c->file->name), in, key, json_describe(found).s, expected);
 }
 
-int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key, int64_t lo, int64_t hi,
-                   const int64_t *fallback) {
+int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key,
+                   int64_t lo, int64_t hi, const int64_t *fallback) {
     int64_t v = lo;
     const cJSON *item = json_get(object, key);
-    if (c->status || (!item && fallback)) return fallback ? *fallback : v;
-    if (json_is_int(item, lo, hi, &v)) return v;
+    if (c->status || (!item && fallback))
+        return fallback ? *fallback : v;
+    if (json_is_int(item, lo, hi, &v))
+        return v;
     char expected[80];
-    snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)lo, (long long)hi);
+    snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)lo,
+             (long long)hi);
     config_fail(c, in, key, item, expected);
     return lo;
 }
 
-double config_float(config_reader *c, const cJSON *object, const char *in, const char *key, double lo, double hi,
-                    const double *fallback) {
+double config_float(config_reader *c, const cJSON *object, const char *in, const char *key,
+                    double lo, double hi, const double *fallback) {
     const cJSON *item = json_get(object, key);
-    if (c->status || (!item && fallback)) return fallback ? *fallback : lo;
-    if (item && cJSON_IsNumber(item) && item->valuedouble >= lo && item->valuedouble <= hi) return item->valuedouble;
+    if (c->status || (!item && fallback))
+        return fallback ? *fallback : lo;
+    if (item && cJSON_IsNumber(item) && item->valuedouble >= lo && item->valuedouble <= hi)
+        return item->valuedouble;
     char expected[80];
     snprintf(expected, sizeof expected, "a number from %g to %g", lo, hi);
     config_fail(c, in, key, item, expected);
@@ -42,43 +49,59 @@ double config_float(config_reader *c, const cJSON *object, const char *in, const
 
 bool config_bool(config_reader *c, const char *key, bool fallback) {
     const cJSON *item = json_get(c->root, key);
-    if (item && !cJSON_IsBool(item)) config_fail(c, "", key, item, "true or false");
+    if (item && !cJSON_IsBool(item))
+        config_fail(c, "", key, item, "true or false");
     return item ? cJSON_IsTrue(item) : fallback;
 }
 
-const char *config_str(config_reader *c, const cJSON *object, const char *in, const char *key, const char *fallback) {
+const char *config_str(config_reader *c, const cJSON *object, const char *in, const char *key,
+                       const char *fallback) {
     const cJSON *item = json_get(object, key);
-    if (!item && fallback) return fallback;
-    if (item && cJSON_IsString(item) && item->valuestring[0]) return item->valuestring;
+    if (!item && fallback)
+        return fallback;
+    if (item && cJSON_IsString(item) && item->valuestring[0])
+        return item->valuestring;
     config_fail(c, in, key, item, "a string");
     return "";
 }
 
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native) {
-    if (c->status) return NULL;
+    if (c->status)
+        return NULL;
     bool own = !strncmp(key, "general.", 8) || !strncmp(key, "minerva.", 8);
     mn_parsed_meta *m = mn_parsed_add_meta(c->parsed);
-    if (m) m->key = mn_parsed_printf(c->parsed, "%s%s%s", own ? "" : c->arch, own ? "" : ".", key);
-    if (m) m->native = mn_parsed_printf(c->parsed, "%s%s", in, native);
-    if (!m || !m->key.ptr || !m->native.ptr) return c->status = mn_fail_memory(c->err), NULL;
+    if (m)
+        m->key = mn_parsed_printf(c->parsed, "%s%s%s", own ? "" : c->arch, own ? "" : ".", key);
+    if (m)
+        m->native = mn_parsed_printf(c->parsed, "%s%s", in, native);
+    if (!m || !m->key.ptr || !m->native.ptr)
+        return c->status = mn_fail_memory(c->err), NULL;
     return &m->value;
 }
 
-void config_put_int(config_reader *c, const char *key, const char *in, const char *native, int64_t v) {
+void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
+                    int64_t v) {
     mn_value *out = config_put(c, key, in, native);
-    if (out) out->type = MN_VALUE_INT, out->i = v;
+    if (out)
+        out->type = MN_VALUE_INT, out->i = v;
 }
 
-void config_put_float(config_reader *c, const char *key, const char *in, const char *native, double v) {
+void config_put_float(config_reader *c, const char *key, const char *in, const char *native,
+                      double v) {
     mn_value *out = config_put(c, key, in, native);
-    if (out) out->type = MN_VALUE_FLOAT, out->f = v;
+    if (out)
+        out->type = MN_VALUE_FLOAT, out->f = v;
 }
 
-void config_put_str(config_reader *c, const char *key, const char *in, const char *native, const char *v) {
+void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
+                    const char *v) {
     mn_value *out = config_put(c, key, in, native);
     mn_str copy = {0};
-    if (out) copy = mn_parsed_copy(c->parsed, mn_str_of(v)); /* the JSON tree is freed at the end of open */
-    if (!out) return;
+    /* the JSON tree is freed at the end of open */
+    if (out)
+        copy = mn_parsed_copy(c->parsed, mn_str_of(v));
+    if (!out)
+        return;
     if (!copy.ptr) {
         c->status = mn_fail_memory(c->err);
         return;
@@ -89,27 +112,33 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
 
 void config_put_bool(config_reader *c, const char *key, const char *native, bool v) {
     mn_value *out = config_put(c, key, "", native);
-    if (out) out->type = MN_VALUE_BOOL, out->i = v;
+    if (out)
+        out->type = MN_VALUE_BOOL, out->i = v;
 }
 
-/* ---- which model is this ---- */
+/* ---- which model is this --------------------------------------------------------------------- */
 
 static void unknown_model(config_reader *c, const char *key, const char *found) {
     const mn_str known = family_list(c->parsed);
-    if (c->status) return;
-    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s': unknown architecture '%.60s'; known: %.*s",
-                        MN_STR_ARG(c->file->name), key, found, (int)known.len, known.ptr ? known.ptr : "");
+    if (c->status)
+        return;
+    c->status =
+        mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s': unknown architecture '%.60s'; known: %.*s",
+                MN_STR_ARG(c->file->name), key, found, (int)known.len, known.ptr ? known.ptr : "");
 }
 
 static void fill_defaults(config_reader *c) {
     for (const key_default *d = c->family->defaults; d && d->key && !c->status; d++)
-        if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) && !cJSON_AddNumberToObject(c->root, d->key, d->value))
+        if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) &&
+            !cJSON_AddNumberToObject(c->root, d->key, d->value))
             c->status = mn_fail_memory(c->err);
-    if (c->status || !c->family->rope || json_get(c->root, "rope_parameters") || json_get(c->root, "rope_scaling"))
+    if (c->status || !c->family->rope || json_get(c->root, "rope_parameters") ||
+        json_get(c->root, "rope_scaling"))
         return;
     cJSON *rope = cJSON_Parse(c->family->rope);
     cJSON_DeleteItemFromObjectCaseSensitive(c->root, "rope_parameters"); /* a null */
-    if (rope && cJSON_AddItemToObject(c->root, "rope_parameters", rope)) return;
+    if (rope && cJSON_AddItemToObject(c->root, "rope_parameters", rope))
+        return;
     cJSON_Delete(rope);
     c->status = mn_fail_memory(c->err);
 }
@@ -117,26 +146,34 @@ static void fill_defaults(config_reader *c) {
 /* Models with vision keep the text model's keys in a section of their own. */
 static void enter_text(config_reader *c) {
     cJSON *text = cJSON_GetObjectItemCaseSensitive(c->root, "text_config");
-    if (!cJSON_IsObject(text) || !json_get(text, "model_type")) return;
-    const cJSON *tied = json_get(c->root, "tie_word_embeddings"); /* the whole model's, which decides */
-    if (tied && !cJSON_IsBool(tied)) config_fail(c, "", "tie_word_embeddings", tied, "true or false");
+    if (!cJSON_IsObject(text) || !json_get(text, "model_type"))
+        return;
+    /* the whole model's, which decides */
+    const cJSON *tied = json_get(c->root, "tie_word_embeddings");
+    if (tied && !cJSON_IsBool(tied))
+        config_fail(c, "", "tie_word_embeddings", tied, "true or false");
     if (tied && !c->status) {
         cJSON_DeleteItemFromObjectCaseSensitive(text, "tie_word_embeddings");
-        if (!cJSON_AddBoolToObject(text, "tie_word_embeddings", cJSON_IsTrue(tied))) c->status = mn_fail_memory(c->err);
+        if (!cJSON_AddBoolToObject(text, "tie_word_embeddings", cJSON_IsTrue(tied)))
+            c->status = mn_fail_memory(c->err);
     }
     c->root = text;
     c->nested = true;
-    if (c->status) return;
+    if (c->status)
+        return;
     c->status = json_unique(c->parsed->host, c->file, text, c->err);
 }
 
-/* "owner/model" or "model" is a name. Checkpoints also have the path that they were saved to, or nothing: then the model has no
- * name of its own. */
+/* "owner/model" or "model" is a name. Checkpoints also have the path that they were saved to, or
+ * nothing: then the model has no name of its own. */
 static void put_name(config_reader *c) {
     const cJSON *item = json_get(c->root, "_name_or_path");
-    if (item && !cJSON_IsString(item)) config_fail(c, "", "_name_or_path", item, "a string");
-    const char *name = item && cJSON_IsString(item) ? item->valuestring : "", *slash = strchr(name, '/');
-    if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/'))) return;
+    if (item && !cJSON_IsString(item))
+        config_fail(c, "", "_name_or_path", item, "a string");
+    const char *name = item && cJSON_IsString(item) ? item->valuestring : "",
+               *slash = strchr(name, '/');
+    if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/')))
+        return;
     config_put_str(c, "general.name", "", "_name_or_path", name);
 }
 
@@ -144,13 +181,15 @@ static void read_architecture(config_reader *c) {
     enter_text(c);
     const char *type = config_str(c, c->root, "", "model_type", NULL);
     const cJSON *classes = c->nested ? NULL : json_get(c->root, "architectures");
-    if (c->status) return;
+    if (c->status)
+        return;
     c->family = family_by_type(type);
     if (!c->family) {
         unknown_model(c, "model_type", type);
         return;
     }
-    if (classes && (!cJSON_IsArray(classes) || (classes->child && !cJSON_IsString(classes->child)))) {
+    if (classes &&
+        (!cJSON_IsArray(classes) || (classes->child && !cJSON_IsString(classes->child)))) {
         config_fail(c, "", "architectures", classes, "an array of strings");
         return;
     }
@@ -164,9 +203,11 @@ static void read_architecture(config_reader *c) {
     put_name(c);
 }
 
-/* ---- sizes ---- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
-static const char *key_of(const char *own, const char *usual) { return own ? own : usual; }
+static const char *key_of(const char *own, const char *usual) {
+    return own ? own : usual;
+}
 
 static int64_t put_size(config_reader *c, const char *key, const char *native, int64_t hi) {
     int64_t v = config_int(c, c->root, "", native, 1, hi, NULL);
@@ -174,53 +215,65 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
     return v;
 }
 
-/* What the first layer's matrix says where config.json does not: its rows in units; else fallback. */
-static int64_t by_matrix(const config_reader *c, const char *ending, int64_t unit, int64_t fallback) {
+/* What the first layer's matrix says where config.json does not: its rows in units; else
+ * fallback. */
+static int64_t by_matrix(const config_reader *c, const char *ending, int64_t unit,
+                         int64_t fallback) {
     for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
         const mn_parsed_tensor *t = &c->parsed->tensors[i];
-        if (mn_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 && t->dim[0] % unit == 0)
+        if (mn_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 &&
+            t->dim[0] % unit == 0)
             return t->dim[0] / unit;
     }
     return fallback;
 }
 
-/* As many as the embedding has rows: Transformers makes its table by the key, and loads no other. */
+/* As many as the embedding has rows: Transformers makes its table by the key, and loads no
+ * other. */
 static void read_vocab(config_reader *c) {
-    if (!json_get(c->root, "vocab_size")) return;
+    if (!json_get(c->root, "vocab_size"))
+        return;
     const int64_t n = put_size(c, "vocab_size", "vocab_size", 1 << 26);
     const int64_t rows = by_matrix(c, "embed_tokens.weight", 1, by_matrix(c, "wte.weight", 1, n));
     if (!c->status && n != rows)
         c->status =
-            mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
+            mn_fail(c->err, MN_BAD_FILE,
+                    "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
                     MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
 }
 
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
     int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
     if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
-        c->status =
-            mn_fail(c->err, MN_BAD_FILE,
-                    "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld (there is no 'head_dim')",
-                    MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads, (long long)c->n_head);
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld "
+                            "(there is no 'head_dim')",
+                            MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads,
+                            (long long)c->n_head);
         return;
     }
-    if (!share) share = c->n_embd / c->n_head;
+    if (!share)
+        share = c->n_embd / c->n_head;
     c->head_dim = config_int(c, c->root, "", "head_dim", 1, 65536, &share);
     config_put_int(c, "attention.key_length", "", "head_dim", c->head_dim);
     config_put_int(c, "attention.value_length", "", "head_dim", c->head_dim);
 }
 
 static void read_heads(config_reader *c, const size_keys *k) {
-    const char *embd = key_of(k->n_embd, "hidden_size"), *heads = key_of(k->n_head, "num_attention_heads");
+    const char *embd = key_of(k->n_embd, "hidden_size"),
+               *heads = key_of(k->n_head, "num_attention_heads");
     c->n_head = put_size(c, "attention.head_count", heads, 65536);
-    if (!c->status) read_head_dim(c, embd, heads);
-    if (c->status) return;
+    if (!c->status)
+        read_head_dim(c, embd, heads);
+    if (c->status)
+        return;
     const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
     c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &said);
     if (!c->status && c->n_head % c->n_head_kv)
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
-                            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
+        c->status = mn_fail(
+            c->err, MN_BAD_FILE,
+            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
+            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
     config_put_int(c, "attention.head_count_kv", "", "num_key_value_heads", c->n_head_kv);
 }
 
@@ -228,7 +281,8 @@ static void read_sizes(config_reader *c) {
     static const size_keys usual = {0};
     const size_keys *k = c->family->keys ? c->family->keys : &usual;
     const char *ff = key_of(k->n_ff, "intermediate_size"), *eps = key_of(k->eps, "rms_norm_eps");
-    c->n_ctx = put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
+    c->n_ctx =
+        put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
     c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
     c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
@@ -236,29 +290,37 @@ static void read_sizes(config_reader *c) {
                    config_int(c, c->root, "", ff, 1, 1 << 26, k->n_ff ? &four : NULL));
     read_vocab(c);
     read_heads(c, k);
-    config_put_float(c, c->family->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", "",
-                     eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
+    config_put_float(c,
+                     c->family->layer_norm ? "attention.layer_norm_epsilon"
+                                           : "attention.layer_norm_rms_epsilon",
+                     "", eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
 }
 
 static void read_act(config_reader *c) {
     const char *own = c->family->keys ? c->family->keys->act : NULL;
-    const bool first = !strcmp(c->arch, "gemma"); /* has had both keys, and said gelu where it meant the other one */
+    /* has had both keys, and said gelu where it meant the other one */
+    const bool first = !strcmp(c->arch, "gemma");
     const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
     const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
-    if (first && !strcmp(act, "gelu")) act = c->family->act;
+    if (first && !strcmp(act, "gelu"))
+        act = c->family->act;
     config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
-/* ---- layers without rotation, sliding window ---- */
+/* ---- layers without rotation, sliding window ------------------------------------------------- */
 
-static void put_layers(config_reader *c, const char *key, const char *native, const int64_t *layers) {
+static void put_layers(config_reader *c, const char *key, const char *native,
+                       const int64_t *layers) {
     mn_value *v = config_put(c, key, "", native);
-    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = layers, v->n = (uint64_t)c->n_layer;
+    if (v)
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = layers, v->n = (uint64_t)c->n_layer;
 }
 
 static int64_t *new_layers(config_reader *c) {
-    int64_t *layers = c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *layers);
-    if (!layers && !c->status) c->status = mn_fail_memory(c->err);
+    int64_t *layers =
+        c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *layers);
+    if (!layers && !c->status)
+        c->status = mn_fail_memory(c->err);
     return layers;
 }
 
@@ -267,12 +329,16 @@ static void read_no_rope(config_reader *c) {
     const cJSON *list = json_get(c->root, "no_rope_layers");
     if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer))
         config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
-    const int64_t four = 4, every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
+    const int64_t four = 4,
+                  every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
     int64_t *none = new_layers(c), i = 0;
-    if (!none) return;
-    for (i = 0; i < c->n_layer; i++) none[i] = (i + 1) % every == 0;
+    if (!none)
+        return;
+    for (i = 0; i < c->n_layer; i++)
+        none[i] = (i + 1) % every == 0;
     i = 0;
-    for (const cJSON *n = list ? list->child : NULL; n; n = n->next) none[i++] = !(cJSON_IsNumber(n) && n->valueint);
+    for (const cJSON *n = list ? list->child : NULL; n; n = n->next)
+        none[i++] = !(cJSON_IsNumber(n) && n->valueint);
     c->no_rope = none;
     put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
 }
@@ -281,58 +347,81 @@ static void read_no_rope(config_reader *c) {
 static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     const cJSON *types = json_get(c->root, "layer_types");
     int64_t n = 0, n_sliding = 0;
-    if (!types) return -1;
-    if (!cJSON_IsArray(types)) return config_fail(c, "", "layer_types", types, "an array of strings"), -1;
+    if (!types)
+        return -1;
+    if (!cJSON_IsArray(types))
+        return config_fail(c, "", "layer_types", types, "an array of strings"), -1;
     for (const cJSON *t = types->child; t; t = t->next, n++) {
         bool sliding = cJSON_IsString(t) && !strcmp(t->valuestring, "sliding_attention");
         if (!sliding && !(cJSON_IsString(t) && !strcmp(t->valuestring, "full_attention")))
-            return config_fail(c, "", "layer_types", t, "\"full_attention\" or \"sliding_attention\" per layer"), -1;
-        if (n < c->n_layer) slides[n] = sliding;
+            return config_fail(c, "", "layer_types", t,
+                               "\"full_attention\" or \"sliding_attention\" per layer"),
+                   -1;
+        if (n < c->n_layer)
+            slides[n] = sliding;
         n_sliding += sliding;
     }
     if (n != c->n_layer && !c->status)
         c->status =
-            mn_fail(c->err, MN_BAD_FILE, "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)",
+            mn_fail(c->err, MN_BAD_FILE,
+                    "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)",
                     MN_STR_ARG(c->file->name), (long long)n, (long long)c->n_layer);
     return n_sliding;
 }
 
-/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 all but every sixth, of Qwen2 and Qwen3 those
- * from max_window_layers on, of SmolLM3 those that do not rotate, of the others all. */
+/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 all but every
+ * sixth, of Qwen2 and Qwen3 those from max_window_layers on, of SmolLM3 those that do not rotate,
+ * of the others all. */
 static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     const char *arch = c->arch;
-    const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"), by_rope = !strcmp(arch, "smollm3");
-    int64_t period = !strcmp(arch, "gemma3") ? 6 : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2 : 0, n = 0;
+    const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"),
+               by_rope = !strcmp(arch, "smollm3");
+    int64_t period = !strcmp(arch, "gemma3")                               ? 6
+                     : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2
+                                                                           : 0,
+            n = 0;
     int64_t first = 0;
-    if (!strcmp(arch, "gemma3")) period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
-    if (counts) first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
+    if (!strcmp(arch, "gemma3"))
+        period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
+    if (counts)
+        first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
     for (int64_t i = 0; i < c->n_layer; i++)
-        n += slides[i] = by_rope ? c->no_rope[i] : i >= first && (!period || i % period < period - 1);
+        n += slides[i] =
+            by_rope ? c->no_rope[i] : i >= first && (!period || i % period < period - 1);
     return n;
 }
 
 static void read_window(config_reader *c) {
     const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
-    if (c->status || !window || (c->family->asks_window && !config_bool(c, "use_sliding_window", false))) return;
+    if (c->status || !window ||
+        (c->family->asks_window && !config_bool(c, "use_sliding_window", false)))
+        return;
     int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
     int64_t *slides = new_layers(c);
-    if (!slides) return;
+    if (!slides)
+        return;
     int64_t n = c->family->window == WINDOW_SOME ? sliding_by_types(c, slides) : -1;
-    if (n < 0) n = sliding_by_rule(c, slides);
-    if (c->status || !n) return;
+    if (n < 0)
+        n = sliding_by_rule(c, slides);
+    if (c->status || !n)
+        return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", size);
     put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
 }
 
 static void read_all(config_reader *c) {
     read_architecture(c);
-    if (!c->status) read_sizes(c);
-    if (c->status) return;
-    if (!strcmp(c->arch, "smollm3")) read_no_rope(c);
+    if (!c->status)
+        read_sizes(c);
+    if (c->status)
+        return;
+    if (!strcmp(c->arch, "smollm3"))
+        read_no_rope(c);
     read_window(c);
     config_read_rope(c);
     read_act(c);
-    if (c->family->extra) c->family->extra(c);
+    if (c->family->extra)
+        c->family->extra(c);
     c->tied = config_bool(c, "tie_word_embeddings", c->family->tied);
     if (json_get(c->root, "tie_word_embeddings") || c->family->tied)
         config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
@@ -343,10 +432,12 @@ static void read_all(config_reader *c) {
 
 mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err) {
     mn_status status = json_parse(p->host, f, 0, f->bytes, &facts->config, err);
-    if (status) return status;
+    if (status)
+        return status;
     config_reader c = {.parsed = p, .file = f, .err = err, .root = facts->config, .arch = ""};
     c.status = json_unique(p->host, f, facts->config, err);
-    if (!c.status) read_all(&c);
+    if (!c.status)
+        read_all(&c);
     facts->tied = c.tied;
     facts->family = c.family;
     facts->n_layer = c.n_layer;

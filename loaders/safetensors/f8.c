@@ -1,5 +1,5 @@
-/* f8.c -- matrices of F8 and their scales: one for the matrix, one for each row, or one for each 128 x 128 elements; of experts stored as one
- * [E, N, K] the same for each expert. */
+/* f8.c -- matrices of F8 and their scales: one for the matrix, one for each row, or one for each
+ * 128 x 128 elements; of experts stored as one [E, N, K] the same for each expert. */
 #include "families.h"
 #include <string.h>
 
@@ -13,11 +13,15 @@ typedef struct {
 static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_scales *out) {
     const int64_t N = t->dim[t->n_dim - 2], K = t->dim[t->n_dim - 1], es = s->dtype.block_bytes;
     const uint32_t lead = t->n_dim - 2;
-    if (s->n_dim > t->n_dim || (lead && s->dim[0] != t->dim[0])) return false;
-    const int64_t R = s->n_dim > lead ? s->dim[lead] : 1, C = s->n_dim > lead + 1 ? s->dim[lead + 1] : 1;
+    if (s->n_dim > t->n_dim || (lead && s->dim[0] != t->dim[0]))
+        return false;
+    const int64_t R = s->n_dim > lead ? s->dim[lead] : 1,
+                  C = s->n_dim > lead + 1 ? s->dim[lead + 1] : 1;
     *out = (f8_scales){.expert = lead ? R * C * es : 0};
-    if (R == 1 && C == 1) return true;
-    if (R == N && C == 1) return out->row = es, true;
+    if (R == 1 && C == 1)
+        return true;
+    if (R == N && C == 1)
+        return out->row = es, true;
     out->blocks = K % 128 == 0 && C == K / 128 && R == (N + 127) / 128;
     out->halves = !out->blocks && lead && R == 2 && C == 1;
     out->row = C * es;
@@ -26,16 +30,18 @@ static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_s
 }
 
 static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE,
-                   "tensor '%.*s' (%s, %u dimensions, the first is %lld): expected one scale, one for each row, or one "
-                   "for each 128 x 128 elements of its weight, whose last two dimensions are %lld and %lld",
-                   MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id), s->n_dim, (long long)s->dim[0],
-                   (long long)t->dim[t->n_dim - 2], (long long)t->dim[t->n_dim - 1]);
+    return mn_fail(
+        err, MN_BAD_FILE,
+        "tensor '%.*s' (%s, %u dimensions, the first is %lld): expected one scale, one for each "
+        "row, or one "
+        "for each 128 x 128 elements of its weight, whose last two dimensions are %lld and %lld",
+        MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id), s->n_dim, (long long)s->dim[0],
+        (long long)t->dim[t->n_dim - 2], (long long)t->dim[t->n_dim - 1]);
 }
 
 /* Rows [lo, lo + n) of each matrix of t, `times` of them, as one part at planes. */
-static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc, int64_t lo, int64_t n,
-                     mn_plane *planes) {
+static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
+                     int64_t lo, int64_t n, mn_plane *planes) {
     const uint32_t lead = t->n_dim - 2;
     const int64_t E = lead ? t->dim[0] : 1, N = t->dim[lead], K = t->dim[lead + 1];
     const int64_t skip = sc->halves ? lo / n * sc->row : (sc->blocks ? lo / 128 : lo) * sc->row;
@@ -58,11 +64,12 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
 }
 
 /* A matrix that is no expert's, in blocks: a part for each 128 rows. */
-static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
-                          mn_error *err) {
+static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
+                          const f8_scales *sc, mn_error *err) {
     const int64_t N = t->dim[0], parts = (N + 127) / 128;
     mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)parts, 2);
-    if (!planes) return mn_fail_memory(err);
+    if (!planes)
+        return mn_fail_memory(err);
     for (int64_t i = 0; i < parts; i++) {
         describe(t, s, sc, i * 128, N - i * 128 < 128 ? N - i * 128 : 128, planes + 2 * i);
         planes[2 * i + 1].bytes = (uint64_t)sc->row;
@@ -72,11 +79,13 @@ static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_ten
 }
 
 /* Rows [lo, lo + n) of t's matrices as the tensor `to`; native: its name. */
-static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
-                        int64_t lo, int64_t n, mn_str native, mn_parsed_tensor *to, mn_error *err) {
+static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed_tensor *s,
+                        const f8_scales *sc, int64_t lo, int64_t n, mn_str native,
+                        mn_parsed_tensor *to, mn_error *err) {
     mn_parsed_tensor out = *t;
     mn_plane *planes = mn_tensor_planes(p, &out, 1, 2);
-    if (!planes || !native.ptr) return mn_fail_memory(err);
+    if (!planes || !native.ptr)
+        return mn_fail_memory(err);
     describe(t, s, sc, lo, n, planes);
     out.native = out.name = native;
     out.dim[t->n_dim - 2] = n;
@@ -86,53 +95,66 @@ static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed
 }
 
 /* gate_up_proj of all experts: gates, then ups. */
-static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, const f8_scales *sc, mn_error *err) {
+static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, const f8_scales *sc,
+                       mn_error *err) {
     const mn_parsed_tensor both = p->tensors[at], scales = *s; /* the array may move */
     const int64_t F = both.dim[1] / 2;
     const mn_str stem = {both.native.ptr, both.native.len - strlen("gate_up_proj")};
     if (both.dim[1] % 2 || (sc->blocks && F % 128))
         return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s': gate and up have %lld rows together; expected a multiple of %d, for blocks are "
+                       "tensor '%.*s': gate and up have %lld rows together; expected a multiple of "
+                       "%d, for blocks are "
                        "128 rows high",
                        MN_STR_ARG(both.native), (long long)both.dim[1], sc->blocks ? 256 : 2);
     mn_parsed_tensor *up = mn_parsed_add_tensor(p);
-    if (!up) return mn_fail_memory(err);
-    mn_status status =
-        in_one(p, &both, &scales, sc, F, F, mn_parsed_printf(p, "%.*sup_proj", MN_STR_ARG(stem)), up, err);
-    if (status) return status;
-    return in_one(p, &both, &scales, sc, 0, F, mn_parsed_printf(p, "%.*sgate_proj", MN_STR_ARG(stem)), &p->tensors[at],
-                  err);
+    if (!up)
+        return mn_fail_memory(err);
+    mn_status status = in_one(p, &both, &scales, sc, F, F,
+                              mn_parsed_printf(p, "%.*sup_proj", MN_STR_ARG(stem)), up, err);
+    if (status)
+        return status;
+    return in_one(p, &both, &scales, sc, 0, F,
+                  mn_parsed_printf(p, "%.*sgate_proj", MN_STR_ARG(stem)), &p->tensors[at], err);
 }
 
 static bool holds(mn_str s, const char *z) {
     const uint64_t n = strlen(z);
     for (uint64_t i = 0; i + n <= s.len; i++)
-        if (!memcmp(s.ptr + i, z, n)) return true;
+        if (!memcmp(s.ptr + i, z, n))
+            return true;
     return false;
 }
 
-static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed, f8_scales *sc,
-                       mn_error *err) {
+static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
+                       f8_scales *sc, mn_error *err) {
     if (t->dtype.id != MN_F8_E4M3)
-        return mn_fail(err, MN_UNSUPPORTED, "tensor '%.*s' is %s and has scales; expected F8_E4M3, which alone is read",
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "tensor '%.*s' is %s and has scales; expected F8_E4M3, which alone is read",
                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
     if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
-        return mn_fail(err, MN_UNSUPPORTED, "tensor '%.*s' is %s; expected scales of F32, BF16 or F16",
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "tensor '%.*s' is %s; expected scales of F32, BF16 or F16",
                        MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id));
     if (t->n_dim < 2 || t->n_dim > 3 || transposed)
-        return mn_fail(err, MN_UNSUPPORTED, "tensor '%.*s' has scales; expected so of matrices [rows, columns] alone",
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "tensor '%.*s' has scales; expected so of matrices [rows, columns] alone",
                        MN_STR_ARG(t->native));
     return scales_of(t, s, sc) ? MN_OK : bad_scales(t, s, err);
 }
 
-mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed, mn_error *err) {
+mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
+                  mn_error *err) {
     mn_parsed_tensor *t = &p->tensors[at];
     const bool both = t->n_dim == 3 && mn_str_ends(t->native, "gate_up_proj");
     f8_scales sc;
     mn_status status = check(t, s, transposed, &sc, err);
-    if (status) return status;
-    if (sc.halves && !both) return bad_scales(t, s, err);
-    if (both) return split(p, at, s, &sc, err);
-    if (sc.blocks && t->n_dim == 2 && !holds(t->native, ".experts.")) return in_parts(p, t, s, &sc, err);
+    if (status)
+        return status;
+    if (sc.halves && !both)
+        return bad_scales(t, s, err);
+    if (both)
+        return split(p, at, s, &sc, err);
+    if (sc.blocks && t->n_dim == 2 && !holds(t->native, ".experts."))
+        return in_parts(p, t, s, &sc, err);
     return in_one(p, t, s, &sc, 0, t->dim[t->n_dim - 2], t->native, t, err);
 }

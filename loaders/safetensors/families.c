@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- keys ---- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static const double zero = 0;
 
@@ -16,16 +16,19 @@ static void put_if(config_reader *c, const char *key, const char *native, double
 
 static void refuse_true(config_reader *c, const char *key) {
     if (config_bool(c, key, false) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is true, which is unsupported; expected false",
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key '%s' is true, which is unsupported; expected false",
                             MN_STR_ARG(c->file->name), key);
 }
 
 static void gemma(config_reader *c) {
     refuse_true(c, "use_bidirectional_attention");
-    if (!strcmp(c->arch, "gemma")) return; /* the first has none of these */
+    if (!strcmp(c->arch, "gemma"))
+        return; /* the first has none of these */
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
-    if (!json_get(c->root, "query_pre_attn_scalar")) return;
+    if (!json_get(c->root, "query_pre_attn_scalar"))
+        return;
     const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
     config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
 }
@@ -39,28 +42,34 @@ static void granite(config_reader *c) {
 
 static void expect_number(config_reader *c, const char *key, double value);
 
-/* Granite 4: of this class the models without experts and without state-space layers are Granite. */
+/* Granite 4: of this class the models without experts and without state-space layers are
+ * Granite. */
 static void granite_hybrid(config_reader *c) {
     const cJSON *types = json_get(c->root, "layer_types");
     const char *position = config_str(c, c->root, "", "position_embedding_type", "none");
     granite(c);
     expect_number(c, "num_local_experts", 0);
     if (!c->status && strcmp(position, "rope"))
-        c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
-                            MN_STR_ARG(c->file->name), json_describe(json_get(c->root, "position_embedding_type")).s);
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
+                            MN_STR_ARG(c->file->name),
+                            json_describe(json_get(c->root, "position_embedding_type")).s);
     if (!types || !cJSON_IsArray(types) || !types->child) {
         config_fail(c, "", "layer_types", types, "an array of \"attention\"");
         return;
     }
     for (const cJSON *t = types->child; t && !c->status; t = t->next)
-        if (!cJSON_IsString(t) || (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
-            c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
+        if (!cJSON_IsString(t) ||
+            (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
+            c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                                "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
                                 MN_STR_ARG(c->file->name), json_describe(t).s);
 }
 
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
 static void put_experts(config_reader *c) {
-    const char *count = json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";
+    const char *count =
+        json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";
     const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
     config_put_int(c, "expert_count", "", count, n);
     config_put_int(c, "expert_used_count", "", "num_experts_per_tok",
@@ -71,15 +80,17 @@ static void qwen3_moe(config_reader *c) {
     put_experts(c);
     config_put_int(c, "expert_feed_forward_length", "", "moe_intermediate_size",
                    config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL));
-    config_put_bool(c, "expert_weights_norm", "norm_topk_prob", config_bool(c, "norm_topk_prob", false));
+    config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
+                    config_bool(c, "norm_topk_prob", false));
 }
 
 /* A constant of the graph, which config.json may repeat. */
 static void expect_number(config_reader *c, const char *key, double value) {
     const double found = config_float(c, c->root, "", key, -DBL_MAX, DBL_MAX, &value);
-    if (c->status || !(found < value || found > value)) return;
-    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g", MN_STR_ARG(c->file->name), key,
-                        found, value);
+    if (c->status || !(found < value || found > value))
+        return;
+    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g",
+                        MN_STR_ARG(c->file->name), key, found, value);
 }
 
 static void gpt_oss(config_reader *c) {
@@ -88,7 +99,9 @@ static void gpt_oss(config_reader *c) {
     expect_number(c, "swiglu_alpha", 1.702);
 }
 
-static void phi(config_reader *c) { refuse_true(c, "qk_layernorm"); }
+static void phi(config_reader *c) {
+    refuse_true(c, "qk_layernorm");
+}
 
 static void stablelm(config_reader *c) {
     config_put_bool(c, "use_parallel_residual", "use_parallel_residual",
@@ -101,7 +114,7 @@ static void gpt2(config_reader *c) {
         config_put_float(c, "attention.scale", "", "scale_attn_weights", 1);
 }
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const name_pair moe_names[] = {
     {"block_sparse_moe.gate", "ffn_gate_inp"},
@@ -145,9 +158,11 @@ static const name_pair olmo2_names[] = {
 };
 static const name_pair phi_names[] = {
     {"self_attn.dense", "attn_output"}, {"mlp.fc1", "ffn_up"}, {"mlp.fc2", "ffn_down"}, {0}};
-static const name_pair phi3_names[] = {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
-static const name_pair stablelm_names[] = {
-    {"self_attn.q_layernorm.norms.#", "attn_q_norm.#"}, {"self_attn.k_layernorm.norms.#", "attn_k_norm.#"}, {0}};
+static const name_pair phi3_names[] = {
+    {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
+static const name_pair stablelm_names[] = {{"self_attn.q_layernorm.norms.#", "attn_q_norm.#"},
+                                           {"self_attn.k_layernorm.norms.#", "attn_k_norm.#"},
+                                           {0}};
 static const name_pair granite_hybrid_names[] = {{"shared_mlp.input_linear", "ffn_up"},
                                                  {"shared_mlp.gate", "ffn_gate"},
                                                  {"shared_mlp.up", "ffn_up"},
@@ -162,14 +177,16 @@ static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
                                        {0}};
 
 static const size_keys gpt2_keys = {
-    "n_positions", "n_embd", "n_layer", "n_head", "n_inner", "activation_function", "layer_norm_epsilon"};
+    "n_positions",       "n_embd", "n_layer", "n_head", "n_inner", "activation_function",
+    "layer_norm_epsilon"};
 static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
 
-/* ---- what files in the field leave out: the defaults of Transformers' classes ---- */
+/* ---- what files in the field leave out: the defaults of Transformers' classes ---------------- */
 
-static const key_default llama_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {0}};
+static const key_default llama_defaults[] = {
+    {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {0}};
 static const key_default mistral_defaults[] = {
     {"max_position_embeddings", 131072}, {"rms_norm_eps", 1e-6}, {"sliding_window", 4096}, {0}};
 static const key_default mixtral_defaults[] = {
@@ -179,39 +196,53 @@ static const key_default qwen_defaults[] = {{"max_position_embeddings", 32768},
                                             {"sliding_window", 4096},
                                             {"max_window_layers", 28},
                                             {0}};
-static const key_default qwen3_moe_defaults[] = {{"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6},
-                                                 {"sliding_window", 4096},           {"num_experts_per_tok", 8},
-                                                 {"moe_intermediate_size", 768},     {0}};
-static const key_default phi_defaults[] = {{"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
-static const key_default phi3_defaults[] = {
-    {"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-5}, {"original_max_position_embeddings", 4096}, {0}};
-static const key_default gemma_defaults[] = {{"max_position_embeddings", 8192}, {"rms_norm_eps", 1e-6}, {0}};
-static const key_default gemma2_defaults[] = {{"num_attention_heads", 8},      {"max_position_embeddings", 8192},
-                                              {"rms_norm_eps", 1e-6},          {"query_pre_attn_scalar", 256},
-                                              {"sliding_window", 4096},        {"attn_logit_softcapping", 50},
-                                              {"final_logit_softcapping", 30}, {0}};
-static const key_default gemma3_defaults[] = {{"num_attention_heads", 8}, {"max_position_embeddings", 131072},
-                                              {"rms_norm_eps", 1e-6},     {"query_pre_attn_scalar", 256},
-                                              {"sliding_window", 4096},   {0}};
+static const key_default qwen3_moe_defaults[] = {
+    {"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6},         {"sliding_window", 4096},
+    {"num_experts_per_tok", 8},         {"moe_intermediate_size", 768}, {0}};
+static const key_default phi_defaults[] = {
+    {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
+static const key_default phi3_defaults[] = {{"max_position_embeddings", 4096},
+                                            {"rms_norm_eps", 1e-5},
+                                            {"original_max_position_embeddings", 4096},
+                                            {0}};
+static const key_default gemma_defaults[] = {
+    {"max_position_embeddings", 8192}, {"rms_norm_eps", 1e-6}, {0}};
+static const key_default gemma2_defaults[] = {
+    {"num_attention_heads", 8},      {"max_position_embeddings", 8192},
+    {"rms_norm_eps", 1e-6},          {"query_pre_attn_scalar", 256},
+    {"sliding_window", 4096},        {"attn_logit_softcapping", 50},
+    {"final_logit_softcapping", 30}, {0}};
+static const key_default gemma3_defaults[] = {
+    {"num_attention_heads", 8}, {"max_position_embeddings", 131072},
+    {"rms_norm_eps", 1e-6},     {"query_pre_attn_scalar", 256},
+    {"sliding_window", 4096},   {0}};
 static const key_default gpt_oss_defaults[] = {{"sliding_window", 128},
                                                {"max_position_embeddings", 131072},
                                                {"rms_norm_eps", 1e-5},
                                                {"num_experts_per_tok", 4},
                                                {0}};
-static const key_default olmo2_defaults[] = {{"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
+static const key_default olmo2_defaults[] = {
+    {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
 static const key_default granite_defaults[] = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {"attention_multiplier", 1}, {0}};
-static const key_default granite_hybrid_defaults[] = {{"max_position_embeddings", 2048},  {"rms_norm_eps", 1e-6},
-                                                      {"attention_multiplier", 1},        {"num_local_experts", 8},
-                                                      {"shared_intermediate_size", 1024}, {0}};
-static const key_default smollm3_defaults[] = {{"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6}, {0}};
-static const key_default stablelm_defaults[] = {{"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
-static const key_default gpt2_defaults[] = {{"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
+static const key_default granite_hybrid_defaults[] = {
+    {"max_position_embeddings", 2048},  {"rms_norm_eps", 1e-6},
+    {"attention_multiplier", 1},        {"num_local_experts", 8},
+    {"shared_intermediate_size", 1024}, {0}};
+static const key_default smollm3_defaults[] = {
+    {"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6}, {0}};
+static const key_default stablelm_defaults[] = {
+    {"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
+static const key_default gpt2_defaults[] = {
+    {"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
 
-/* ---- families ---- */
+/* ---- families -------------------------------------------------------------------------------- */
 
 static const struct model_family families[] = {
-    {.model_type = "llama", .class_name = "LlamaForCausalLM", .arch = "llama", .defaults = llama_defaults},
+    {.model_type = "llama",
+     .class_name = "LlamaForCausalLM",
+     .arch = "llama",
+     .defaults = llama_defaults},
     {.model_type = "mistral",
      .class_name = "MistralForCausalLM",
      .arch = "llama",
@@ -301,7 +332,8 @@ static const struct model_family families[] = {
      .window = WINDOW_SOME,
      .defaults = gpt_oss_defaults,
      .rope_theta = 150000,
-     .rope = "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false,"
+     .rope = "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":"
+             "false,"
              "\"original_max_position_embeddings\":4096}",
      .own = gpt_oss_names,
      .fused = FUSED_GPT_OSS,
@@ -356,7 +388,8 @@ static const struct model_family families[] = {
 
 const struct model_family *family_by_type(const char *model_type) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (!strcmp(families[i].model_type, model_type)) return &families[i];
+        if (!strcmp(families[i].model_type, model_type))
+            return &families[i];
     return NULL;
 }
 
@@ -364,8 +397,8 @@ mn_str family_list(mn_parsed *p) {
     mn_str list = {"", 0};
     for (size_t i = 0; i < MN_COUNT(families) && list.ptr; i++) {
         const struct model_family *f = &families[i];
-        list =
-            mn_parsed_printf(p, "%.*s%s%s (%s)", (int)list.len, list.ptr, i ? ", " : "", f->model_type, f->class_name);
+        list = mn_parsed_printf(p, "%.*s%s%s (%s)", (int)list.len, list.ptr, i ? ", " : "",
+                                f->model_type, f->class_name);
     }
     return list;
 }

@@ -1,4 +1,5 @@
-/* families.h -- what the loader knows of each family of checkpoints: one row each, in families.c. */
+/* families.h -- what the loader knows of each family of checkpoints: one row each, in
+ * families.c. */
 #ifndef MN_SAFETENSORS_FAMILIES_H
 #define MN_SAFETENSORS_FAMILIES_H
 #include "safetensors.h"
@@ -21,9 +22,10 @@ typedef struct {
 
 typedef enum {
     FUSED_NONE,
-    FUSED_HALVES,  /* experts.gate_up_proj [E, 2F, D]: gates, then ups */
-    FUSED_SHARED,  /* shared_mlp.input_linear [2F, D]: gate, then up */
-    FUSED_GPT_OSS, /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
+    FUSED_HALVES, /* experts.gate_up_proj [E, 2F, D]: gates, then ups */
+    FUSED_SHARED, /* shared_mlp.input_linear [2F, D]: gate, then up */
+    /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
+    FUSED_GPT_OSS,
 } fused_experts;
 
 /* What sliding_window means. The keys that say more are read only where the family has them. */
@@ -35,12 +37,15 @@ typedef enum {
 
 struct model_family {
     const char *model_type, *class_name, *arch;
-    const name_pair *own;        /* names in a layer that differ from the usual ones, ended by {0} */
+    /* names in a layer that differ from the usual ones, ended by {0} */
+    const name_pair *own;
     const size_keys *keys;       /* NULL: the usual ones */
     const key_default *defaults; /* ended by {0} */
     const char *act;             /* when config.json does not say; NULL: silu */
-    double rope_theta, rotary;   /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
-    const char *rope;            /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
+    /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
+    double rope_theta, rotary;
+    /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
+    const char *rope;
     window_use window;
     bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
     bool layer_norm;  /* eps is a layer norm's */
@@ -52,6 +57,7 @@ struct model_family {
 };
 
 const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
-mn_str family_list(mn_parsed *p);                                  /* "llama (LlamaForCausalLM), ..." in p's memory */
+/* "llama (LlamaForCausalLM), ..." in p's memory */
+mn_str family_list(mn_parsed *p);
 
 #endif

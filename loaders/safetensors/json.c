@@ -1,4 +1,5 @@
-/* json.c -- checked access to JSON. cJSON keeps repeated members and accepts any bytes in strings: both are refused here. */
+/* json.c -- checked access to JSON. cJSON keeps repeated members and accepts any bytes in strings:
+ * both are refused here. */
 #include "safetensors.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,21 +8,25 @@
 #define JSON_MAX 100000000u /* bytes; the limit that the format sets for headers */
 
 /* text: n bytes and a NUL. */
-static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n, cJSON **out,
-                            mn_error *err) {
+static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n,
+                            cJSON **out, mn_error *err) {
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n + 1, &end, 0);
     if (!root)
         return mn_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu", MN_STR_ARG(f->name),
                        (unsigned long long)(offset + (end ? (uint64_t)(end - text) : 0)));
     uint64_t at = (uint64_t)(end - text);
-    while (at < n && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t')) at++;
+    while (at < n && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t'))
+        at++;
     mn_status status = MN_OK;
     if (at < n)
-        status = mn_fail(err, MN_BAD_FILE, "%.*s: bytes after the end of the JSON object at offset %llu, expected none",
-                         MN_STR_ARG(f->name), (unsigned long long)(offset + at));
+        status =
+            mn_fail(err, MN_BAD_FILE,
+                    "%.*s: bytes after the end of the JSON object at offset %llu, expected none",
+                    MN_STR_ARG(f->name), (unsigned long long)(offset + at));
     else if (!cJSON_IsObject(root))
-        status = mn_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one", MN_STR_ARG(f->name));
+        status = mn_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one",
+                         MN_STR_ARG(f->name));
     if (status)
         cJSON_Delete(root);
     else
@@ -29,10 +34,12 @@ static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text,
     return status;
 }
 
-/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no float holds. */
+/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
+ * float holds. */
 static void spell_infinity(char *s) {
     static const char word[] = "Infinity", number[] = "1e999   ";
-    if (!strstr(s, word)) return;
+    if (!strstr(s, word))
+        return;
     for (bool quoted = false; *s; s++) {
         if (*s == '"')
             quoted = !quoted;
@@ -43,16 +50,20 @@ static void spell_infinity(char *s) {
     }
 }
 
-/* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
-mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n, cJSON **out, mn_error *err) {
+/* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be
+ * past the mapped file. */
+mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n,
+                     cJSON **out, mn_error *err) {
     const char *text = (const char *)f->map + offset;
     if (!n || n > JSON_MAX)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u", MN_STR_ARG(f->name),
-                       (unsigned long long)n, JSON_MAX);
+        return mn_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u",
+                       MN_STR_ARG(f->name), (unsigned long long)n, JSON_MAX);
     if (!mn_utf8_valid(text, n))
-        return mn_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object", MN_STR_ARG(f->name));
+        return mn_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object",
+                       MN_STR_ARG(f->name));
     char *copy = host->alloc(host->self, n + 1, 16);
-    if (!copy) return mn_fail_memory(err);
+    if (!copy)
+        return mn_fail_memory(err);
     memcpy(copy, text, (size_t)n);
     copy[n] = 0;
     spell_infinity(copy);
@@ -67,18 +78,22 @@ static int by_name(const void *a, const void *b) {
 
 mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object, mn_error *err) {
     uint64_t n = 0;
-    for (const cJSON *m = object->child; m; m = m->next) n++;
-    if (n < 2) return MN_OK;
+    for (const cJSON *m = object->child; m; m = m->next)
+        n++;
+    if (n < 2)
+        return MN_OK;
     const void **order = host->alloc(host->self, n * sizeof *order, 16);
-    if (!order) return mn_fail_memory(err);
+    if (!order)
+        return mn_fail_memory(err);
     n = 0;
-    for (const cJSON *m = object->child; m; m = m->next) order[n++] = m;
+    for (const cJSON *m = object->child; m; m = m->next)
+        order[n++] = m;
     mn_sort(order, n, by_name);
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
         if (!by_name(order[i - 1], order[i]))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once", MN_STR_ARG(f->name),
-                             ((const cJSON *)order[i])->string);
+            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once",
+                             MN_STR_ARG(f->name), ((const cJSON *)order[i])->string);
     host->release(host->self, (void *)order);
     return status;
 }
@@ -90,7 +105,8 @@ const cJSON *json_get(const cJSON *object, const char *key) {
 
 json_text json_describe(const cJSON *item) {
     json_text t = {"absent"};
-    if (!item) return t;
+    if (!item)
+        return t;
     if (cJSON_IsNumber(item))
         snprintf(t.s, sizeof t.s, "%.17g", item->valuedouble);
     else if (cJSON_IsString(item))
@@ -98,14 +114,19 @@ json_text json_describe(const cJSON *item) {
     else if (cJSON_IsBool(item))
         snprintf(t.s, sizeof t.s, "%s", cJSON_IsTrue(item) ? "true" : "false");
     else
-        snprintf(t.s, sizeof t.s, "%s", cJSON_IsArray(item) ? "an array" : cJSON_IsObject(item) ? "an object" : "null");
+        snprintf(t.s, sizeof t.s, "%s",
+                 cJSON_IsArray(item)    ? "an array"
+                 : cJSON_IsObject(item) ? "an object"
+                                        : "null");
     return t;
 }
 
 bool json_is_int(const cJSON *item, int64_t lo, int64_t hi, int64_t *out) {
-    if (!item || !cJSON_IsNumber(item)) return false;
+    if (!item || !cJSON_IsNumber(item))
+        return false;
     double v = item->valuedouble;
-    if (!(v >= (double)lo && v <= (double)hi) || v > 9007199254740992.0 || v < -9007199254740992.0 || v != floor(v))
+    if (!(v >= (double)lo && v <= (double)hi) || v > 9007199254740992.0 ||
+        v < -9007199254740992.0 || v != floor(v))
         return false;
     *out = (int64_t)v;
     return true;

@@ -1,5 +1,5 @@
-/* layout.c -- tensors that checkpoints store otherwise than a graph wants them: described by strides and planes where they lie, never
- * moved. Tensors still have their native names here. */
+/* layout.c -- tensors that checkpoints store otherwise than a graph wants them: described by
+ * strides and planes where they lie, never moved. Tensors still have their native names here. */
 #include "families.h"
 #include <string.h>
 
@@ -7,13 +7,14 @@ mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *endin
     const uint64_t n = strlen(ending);
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         const mn_str s = p->tensors[i].native;
-        if (s.len == stem.len + n && !memcmp(s.ptr, stem.ptr, stem.len) && !memcmp(s.ptr + stem.len, ending, n))
+        if (s.len == stem.len + n && !memcmp(s.ptr, stem.ptr, stem.len) &&
+            !memcmp(s.ptr + stem.len, ending, n))
             return &p->tensors[i];
     }
     return NULL;
 }
 
-/* ---- the tensors as they were at the start, by name: big models have tens of thousands ---- */
+/* ---- the tensors as they were at the start, by name: big models have tens of thousands ------- */
 typedef struct {
     mn_str name;
     uint64_t at;
@@ -33,8 +34,10 @@ static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
     x->n = p->n_tensors;
     x->names = h->alloc(h->self, (x->n + 1) * sizeof *x->names, 16);
     x->sorted = h->alloc(h->self, (x->n + 1) * sizeof *x->sorted, 16);
-    if (!x->names || !x->sorted) return mn_fail_memory(err);
-    for (uint64_t i = 0; i < x->n; i++) x->names[i] = (named){p->tensors[i].native, i}, x->sorted[i] = &x->names[i];
+    if (!x->names || !x->sorted)
+        return mn_fail_memory(err);
+    for (uint64_t i = 0; i < x->n; i++)
+        x->names[i] = (named){p->tensors[i].native, i}, x->sorted[i] = &x->names[i];
     mn_sort(x->sorted, x->n, by_name);
     return MN_OK;
 }
@@ -46,17 +49,20 @@ static void index_close(const mn_parsed *p, name_index *x) {
 
 /* s against stem and ending in one. */
 static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
-    if (s.len < stem.len) return mn_str_cmp(s, stem);
+    if (s.len < stem.len)
+        return mn_str_cmp(s, stem);
     const int c = memcmp(s.ptr, stem.ptr, stem.len);
     return c ? c : mn_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mn_str_of(ending));
 }
 
-static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem, const char *ending) {
+static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem,
+                              const char *ending) {
     uint64_t lo = 0, hi = x->n;
     while (lo < hi) {
         const uint64_t mid = lo + (hi - lo) / 2;
         const int c = cmp_parts(((const named *)x->sorted[mid])->name, stem, ending);
-        if (!c) return &p->tensors[((const named *)x->sorted[mid])->at];
+        if (!c)
+            return &p->tensors[((const named *)x->sorted[mid])->at];
         if (c < 0)
             lo = mid + 1;
         else
@@ -66,37 +72,47 @@ static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str st
 }
 
 /* What became part of another tensor stays in its place until all are read. */
-static void drop(mn_parsed_tensor *t) { t->n_dim = 0; }
+static void drop(mn_parsed_tensor *t) {
+    t->n_dim = 0;
+}
 static void sweep(mn_parsed *p) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (p->tensors[i].n_dim) p->tensors[kept++] = p->tensors[i];
+        if (p->tensors[i].n_dim)
+            p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
 }
 
 static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s", MN_STR_ARG(t->native),
-                   mn_dtype_name(t->dtype.id), t->n_dim, expected);
+    return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s",
+                   MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected);
 }
 
-static mn_str stem_of(mn_str s, const char *ending) { return (mn_str){s.ptr, s.len - strlen(ending)}; }
+static mn_str stem_of(mn_str s, const char *ending) {
+    return (mn_str){s.ptr, s.len - strlen(ending)};
+}
 
-/* ---- experts stored as one ---- */
+/* ---- experts stored as one ------------------------------------------------------------------- */
 
-/* One of the two tensors that `both` [.., 2F ..] holds: dim d counts F, begins at `first` units of `step` bytes. */
-static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *ending, const char *name, mn_plane plane,
-                      const int64_t *dim, uint32_t n_dim, mn_error *err) {
+/* One of the two tensors that `both` [.., 2F ..] holds: dim d counts F, begins at `first` units of
+ * `step` bytes. */
+static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *ending,
+                      const char *name, mn_plane plane, const int64_t *dim, uint32_t n_dim,
+                      mn_error *err) {
     const mn_str stem = stem_of(both->native, ending);
     mn_parsed_tensor t = *both;
     t.native = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(stem), name);
     mn_plane *out = mn_tensor_planes(p, &t, 1, 1);
-    if (!t.native.ptr || !out) return mn_fail_memory(err);
+    if (!t.native.ptr || !out)
+        return mn_fail_memory(err);
     *out = plane;
     t.name = t.native;
     t.n_dim = n_dim;
-    for (uint32_t i = 0; i < MN_MAX_DIM; i++) t.dim[i] = i < n_dim ? dim[i] : 0;
+    for (uint32_t i = 0; i < MN_MAX_DIM; i++)
+        t.dim[i] = i < n_dim ? dim[i] : 0;
     mn_parsed_tensor *to = mn_parsed_add_tensor(p);
-    if (!to) return mn_fail_memory(err);
+    if (!to)
+        return mn_fail_memory(err);
     *to = t;
     return MN_OK;
 }
@@ -112,31 +128,38 @@ static mn_plane from(const mn_parsed_tensor *t, int64_t skip) {
 }
 
 static void set_dims(mn_plane *p, uint32_t n, const int64_t *dim, const int64_t *stride) {
-    for (uint32_t i = 0; i < n; i++) p->dim[i] = dim[i], p->stride[i] = stride[i];
+    for (uint32_t i = 0; i < n; i++)
+        p->dim[i] = dim[i], p->stride[i] = stride[i];
 }
 
 /* gate_up_proj: which of the two dims holds gate and up, and do they come in turn? */
-static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, fused_experts how,
-                               mn_error *err) {
+static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
+                               fused_experts how, mn_error *err) {
     const mn_parsed_tensor both = *t; /* the array may move */
-    const int64_t es = both.dtype.block_bytes, E = both.dim[0], rows = both.dim[1], cols = both.dim[2];
-    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2, D = how == FUSED_GPT_OSS ? rows : cols;
-    if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) || both.dtype.block_elems != 1)
+    const int64_t es = both.dtype.block_bytes, E = both.dim[0], rows = both.dim[1],
+                  cols = both.dim[2];
+    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2,
+                  D = how == FUSED_GPT_OSS ? rows : cols;
+    if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) ||
+        both.dtype.block_elems != 1)
         return bad_shape(&both, "experts x (gate and up) x inputs", err);
     mn_status status = MN_OK;
     for (int up = 0; up < 2 && !status; up++) {
         mn_plane plane = from(&both, up * (how == FUSED_GPT_OSS ? es : F * cols * es));
         if (how == FUSED_GPT_OSS)
-            set_dims(&plane, 3, (int64_t[]){E, F, D}, (int64_t[]){rows * cols * es, 2 * es, cols * es});
+            set_dims(&plane, 3, (int64_t[]){E, F, D},
+                     (int64_t[]){rows * cols * es, 2 * es, cols * es});
         else
             set_dims(&plane, 3, (int64_t[]){E, F, D}, (int64_t[]){rows * cols * es, cols * es, es});
-        status = half(p, &both, ending, up ? "up_proj" : "gate_proj", plane, (int64_t[]){E, F, D}, 3, err);
+        status = half(p, &both, ending, up ? "up_proj" : "gate_proj", plane, (int64_t[]){E, F, D},
+                      3, err);
     }
     return status;
 }
 
 /* shared_mlp.input_linear [2F, D]: gate, then up. */
-static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, mn_error *err) {
+static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
+                              mn_error *err) {
     const mn_parsed_tensor both = *t;
     const int64_t es = both.dtype.block_bytes, F = both.dim[0] / 2, D = both.dim[1];
     if (both.n_dim != 2 || both.dim[0] % 2 || both.dtype.block_elems != 1)
@@ -145,31 +168,37 @@ static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const cha
     for (int up = 0; up < 2 && !status; up++) {
         mn_plane plane = from(&both, up * F * D * es);
         set_dims(&plane, 2, (int64_t[]){F, D}, (int64_t[]){D * es, es});
-        status = half(p, &both, ending, up ? "up.weight" : "gate.weight", plane, (int64_t[]){F, D}, 2, err);
+        status = half(p, &both, ending, up ? "up.weight" : "gate.weight", plane, (int64_t[]){F, D},
+                      2, err);
     }
     return status;
 }
 
 /* gate_up_proj_bias [E, 2F], gate and up in turn. */
-static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char *ending, mn_error *err) {
+static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
+                            mn_error *err) {
     const mn_parsed_tensor both = *t;
     const int64_t es = both.dtype.block_bytes, E = both.dim[0], F = both.dim[1] / 2;
-    if (both.n_dim != 2 || both.dim[1] % 2) return bad_shape(&both, "experts x (gate and up)", err);
+    if (both.n_dim != 2 || both.dim[1] % 2)
+        return bad_shape(&both, "experts x (gate and up)", err);
     mn_status status = MN_OK;
     for (int up = 0; up < 2 && !status; up++) {
         mn_plane plane = from(&both, up * es);
         set_dims(&plane, 2, (int64_t[]){E, F}, (int64_t[]){2 * F * es, 2 * es});
-        status = half(p, &both, ending, up ? "up_proj.bias" : "gate_proj.bias", plane, (int64_t[]){E, F}, 2, err);
+        status = half(p, &both, ending, up ? "up_proj.bias" : "gate_proj.bias", plane,
+                      (int64_t[]){E, F}, 2, err);
     }
     return status;
 }
 
 /* A matrix [.., in, out] as [.., out, in]. */
 static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
-    if (t->n_dim < 2 || t->dtype.block_elems != 1) return bad_shape(t, "a matrix", err);
+    if (t->n_dim < 2 || t->dtype.block_elems != 1)
+        return bad_shape(t, "a matrix", err);
     const uint32_t a = t->n_dim - 2, b = t->n_dim - 1;
     mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
-    if (!plane) return mn_fail_memory(err);
+    if (!plane)
+        return mn_fail_memory(err);
     *plane = t->plane;
     const int64_t dim = t->dim[a], stride = plane->stride[a];
     t->dim[a] = plane->dim[a] = t->dim[b];
@@ -179,22 +208,26 @@ static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     return MN_OK;
 }
 
-/* ---- MXFP4 as released: X_blocks [E, N, K/32, 16] and X_scales [E, N, K/32] ---- */
+/* ---- MXFP4 as released: X_blocks [E, N, K/32, 16] and X_scales [E, N, K/32] ------------------ */
 
 /* Every `step`-th row of both from row `first` on: the experts' matrices [E, N / step, K]. */
-static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks, const mn_parsed_tensor *scales, int64_t step,
-                            int64_t first, const char *name, mn_error *err) {
+static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
+                            const mn_parsed_tensor *scales, int64_t step, int64_t first,
+                            const char *name, mn_error *err) {
     const int64_t E = blocks->dim[0], N = blocks->dim[1], G = blocks->dim[2];
     mn_parsed_tensor t = *blocks;
     const mn_str stem = stem_of(blocks->native, "_blocks");
     mn_str base = stem; /* up to and with the last dot */
-    while (base.len && base.ptr[base.len - 1] != '.') base.len--;
+    while (base.len && base.ptr[base.len - 1] != '.')
+        base.len--;
     t.native = t.name = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(base), name);
     mn_plane *planes = mn_tensor_planes(p, &t, 1, 2);
-    if (!t.native.ptr || !planes) return mn_fail_memory(err);
+    if (!t.native.ptr || !planes)
+        return mn_fail_memory(err);
     planes[0] = from(blocks, first * G * 16);
     planes[0].dtype = MN_MXFP4_SPLIT;
-    set_dims(&planes[0], 3, (int64_t[]){E, N / step, G * 32}, (int64_t[]){N * G * 16, step * G * 16, 16});
+    set_dims(&planes[0], 3, (int64_t[]){E, N / step, G * 32},
+             (int64_t[]){N * G * 16, step * G * 16, 16});
     planes[1] = from(scales, first * G);
     planes[1].kind = MN_PLANE_SCALE;
     planes[1].dtype = MN_U8;
@@ -204,7 +237,8 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks, const 
     memset(t.dim, 0, sizeof t.dim);
     memcpy(t.dim, planes[0].dim, 3 * sizeof t.dim[0]);
     mn_parsed_tensor *to = mn_parsed_add_tensor(p);
-    if (!to) return mn_fail_memory(err);
+    if (!to)
+        return mn_fail_memory(err);
     *to = t;
     return MN_OK;
 }
@@ -213,35 +247,42 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     const mn_str stem = stem_of(t->native, "_blocks");
     mn_parsed_tensor *s = find(p, x, stem, "_scales");
     if (!s)
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'", MN_STR_ARG(t->native), MN_STR_ARG(stem));
+        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'",
+                       MN_STR_ARG(t->native), MN_STR_ARG(stem));
     const mn_parsed_tensor blocks = *t, scales = *s;
     const bool both = mn_str_ends(stem, "gate_up_proj");
-    if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 || (both && blocks.dim[1] % 2))
+    if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 ||
+        (both && blocks.dim[1] % 2))
         return bad_shape(&blocks, "U8 [experts, rows, groups, 16]", err);
-    if (scales.dtype.id != MN_U8 || scales.n_dim != 3 || memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
+    if (scales.dtype.id != MN_U8 || scales.n_dim != 3 ||
+        memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
         return bad_shape(&scales, "U8 [experts, rows, groups] like its blocks", err);
     drop(s), drop(t);
-    if (!both) return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
+    if (!both)
+        return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
     mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);
     return status ? status : mxfp4_rows(p, &blocks, &scales, 2, 1, "up_proj", err);
 }
 
-/* ---- all ---- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
     static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
-        if (mn_str_ends(t->native, conv1d[i])) return true;
+        if (mn_str_ends(t->native, conv1d[i]))
+            return true;
     return f->fused == FUSED_GPT_OSS && mn_str_ends(t->native, "experts.down_proj");
 }
 
-/* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one without the ".weight". */
-static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts, bool *read,
-                         mn_error *err) {
+/* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one
+ * without the ".weight". */
+static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts,
+                         bool *read, mn_error *err) {
     static const char *const endings[] = {"_scale_inv", "_scale"};
     const mn_str name = p->tensors[i].native;
     mn_parsed_tensor *s = NULL;
-    for (size_t k = 0; k < MN_COUNT(endings) && !s; k++) s = find(p, x, name, endings[k]);
+    for (size_t k = 0; k < MN_COUNT(endings) && !s; k++)
+        s = find(p, x, name, endings[k]);
     *read = s && s->n_dim;
     if (*read) {
         const uint64_t scales = (uint64_t)(s - p->tensors);
@@ -250,25 +291,32 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
         return status;
     }
     if (p->tensors[i].n_dim > 1 && json_get(facts->config, "quantization_config"))
-        return mn_fail(err, MN_BAD_FILE,
-                       "tensor '%.*s' is %s and has no '%.*s_scale' or '%.*s_scale_inv'; config.json has a "
-                       "quantization_config, expected one of them",
-                       MN_STR_ARG(name), mn_dtype_name(p->tensors[i].dtype.id), MN_STR_ARG(name), MN_STR_ARG(name));
+        return mn_fail(
+            err, MN_BAD_FILE,
+            "tensor '%.*s' is %s and has no '%.*s_scale' or '%.*s_scale_inv'; config.json has a "
+            "quantization_config, expected one of them",
+            MN_STR_ARG(name), mn_dtype_name(p->tensors[i].dtype.id), MN_STR_ARG(name),
+            MN_STR_ARG(name));
     return MN_OK; /* plain numbers */
 }
 
-static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts, mn_error *err) {
+static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts,
+                          mn_error *err) {
     static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
     const struct model_family *f = facts->family;
     mn_parsed_tensor *t = &p->tensors[i];
-    if (t->planes || !t->n_dim) return MN_OK;
+    if (t->planes || !t->n_dim)
+        return MN_OK;
     if (t->dtype.id == MN_F8_E4M3 || t->dtype.id == MN_F8_E5M2) {
         bool read;
         mn_status status = read_f8(p, x, i, facts, &read, err);
-        if (status || read) return status;
+        if (status || read)
+            return status;
     }
-    if (transposed(t, f)) return transpose(p, t, err);
-    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS) return read_mxfp4(p, x, t, err);
+    if (transposed(t, f))
+        return transpose(p, t, err);
+    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
+        return read_mxfp4(p, x, t, err);
     if (f->fused == FUSED_SHARED && mn_str_ends(t->native, "shared_mlp.input_linear.weight")) {
         const mn_status status = split_shared(p, t, "input_linear.weight", err);
         drop(&p->tensors[i]);
@@ -277,8 +325,10 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);
-        if (!mn_str_ends(t->native, ending)) continue;
-        mn_status status = k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
+        if (!mn_str_ends(t->native, ending))
+            continue;
+        mn_status status =
+            k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
         drop(&p->tensors[i]);
         return status;
     }
@@ -288,7 +338,9 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     name_index x = {0};
     mn_status status = index_open(p, &x, err);
-    for (uint64_t i = 0; i < x.n && !status; i++) status = read_one(p, &x, i, facts, err); /* those it adds are read */
+    /* those it adds are read */
+    for (uint64_t i = 0; i < x.n && !status; i++)
+        status = read_one(p, &x, i, facts, err);
     index_close(p, &x);
     sweep(p);
     return status;
@@ -302,29 +354,36 @@ static bool says(const cJSON *object, const char *key, const char *word) {
 /* Four writers of the same two forms. */
 static bool is_f8_method(const cJSON *q) {
     return says(q, "quant_method", "fp8") || says(q, "quant_method", "fbgemm_fp8") ||
-           (says(q, "quant_method", "compressed-tensors") && says(q, "format", "float-quantized")) ||
+           (says(q, "quant_method", "compressed-tensors") &&
+            says(q, "format", "float-quantized")) ||
            (says(q, "quant_method", "modelopt") && says(q, "quant_algo", "FP8"));
 }
 
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
     (void)p;
-    const cJSON *mlx = json_get(facts->config, "quantization"), *other = json_get(facts->config, "quantization_config");
-    const cJSON *method = json_get(other, "quant_method"), *block = json_get(other, "weight_block_size");
+    const cJSON *mlx = json_get(facts->config, "quantization"),
+                *other = json_get(facts->config, "quantization_config");
+    const cJSON *method = json_get(other, "quant_method"),
+                *block = json_get(other, "weight_block_size");
     if (mlx)
         return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key 'quantization': MLX weights (%s bits in groups of %s), which the loader mlx "
+                       "config.json: key 'quantization': MLX weights (%s bits in groups of %s), "
+                       "which the loader mlx "
                        "reads; expected plain weights",
-                       json_describe(json_get(mlx, "bits")).s, json_describe(json_get(mlx, "group_size")).s);
-    if (!other || says(other, "quant_method", "mxfp4")) return MN_OK;
+                       json_describe(json_get(mlx, "bits")).s,
+                       json_describe(json_get(mlx, "group_size")).s);
+    if (!other || says(other, "quant_method", "mxfp4"))
+        return MN_OK;
     if (!is_f8_method(other))
         return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key 'quantization_config': quantised weights (quant_method %s), which this loader "
+                       "config.json: key 'quantization_config': quantised weights (quant_method "
+                       "%s), which this loader "
                        "does not read; expected plain weights, mxfp4, or fp8 by any of its writers",
                        json_describe(method).s);
-    if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 || block->child->valueint != 128 ||
-                  block->child->next->valueint != 128))
-        return mn_fail(
-            err, MN_UNSUPPORTED,
-            "config.json: key 'quantization_config.weight_block_size' is not [128, 128], which alone is read");
+    if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 ||
+                  block->child->valueint != 128 || block->child->next->valueint != 128))
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "config.json: key 'quantization_config.weight_block_size' is not [128, "
+                       "128], which alone is read");
     return MN_OK;
 }

@@ -10,7 +10,8 @@ static bool is_weights(const mn_file *f) {
 
 static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t stride, mn_str name) {
     for (uint32_t i = 0; i < n; i++)
-        if (mn_str_eq(mn_file_at(files, i, stride)->name, name)) return mn_file_at(files, i, stride);
+        if (mn_str_eq(mn_file_at(files, i, stride)->name, name))
+            return mn_file_at(files, i, stride);
     return NULL;
 }
 
@@ -20,11 +21,12 @@ const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, con
 
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
     for (uint32_t i = 0; i < n; i++)
-        if (is_weights(mn_file_at(files, i, stride))) return true;
+        if (is_weights(mn_file_at(files, i, stride)))
+            return true;
     return find_file(files, n, stride, mn_str_of(INDEX_NAME)) != NULL;
 }
 
-/* ---- with an index: tensor name -> file ---- */
+/* ---- with an index: tensor name -> file ------------------------------------------------------ */
 
 /* Grouped by shard, in the order of tensor names. */
 static int by_shard(const void *a, const void *b) {
@@ -46,22 +48,27 @@ static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_s
         else
             hi = mid;
     }
-    return lo < n && mn_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo] : NULL;
+    return lo < n && mn_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo]
+                                                                                       : NULL;
 }
 
-/* A shard's entries of the index, [0, n), against the tensors that its file brought, from `first` on. */
-static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *shard, const void **entries, uint64_t n,
-                             uint64_t first, mn_error *err) {
+/* A shard's entries of the index, [0, n), against the tensors that its file brought, from `first`
+ * on. */
+static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *shard,
+                             const void **entries, uint64_t n, uint64_t first, mn_error *err) {
     uint64_t n_held = p->n_tensors - first;
     const void **held = p->host->alloc(p->host->self, (n_held + 1) * sizeof *held, 16);
-    if (!held) return mn_fail_memory(err);
-    for (uint64_t i = 0; i < n_held; i++) held[i] = &p->tensors[first + i];
+    if (!held)
+        return mn_fail_memory(err);
+    for (uint64_t i = 0; i < n_held; i++)
+        held[i] = &p->tensors[first + i];
     mn_sort(held, n_held, by_native);
     mn_status status = MN_OK;
     for (uint64_t i = 0; i < n && !status; i++) {
         const cJSON *entry = entries[i];
         if (!find_tensor(held, n_held, mn_str_of(entry->string)))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
+            status = mn_fail(err, MN_BAD_FILE,
+                             "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
                              MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
     }
     p->host->release(p->host->self, (void *)held);
@@ -74,39 +81,50 @@ typedef struct {
 } folder;
 
 /* order: the index's entries by shard. */
-static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order, uint64_t n,
-                             mn_error *err) {
+static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order,
+                             uint64_t n, mn_error *err) {
     for (uint64_t i = 0, end; i < n; i = end) {
         mn_str name = mn_str_of(((const cJSON *)order[i])->valuestring);
-        for (end = i + 1; end < n && mn_str_is(name, ((const cJSON *)order[end])->valuestring);) end++;
+        for (end = i + 1; end < n && mn_str_is(name, ((const cJSON *)order[end])->valuestring);)
+            end++;
         const mn_file *shard = find_file(dir.files, dir.n, dir.stride, name);
         if (!shard)
-            return mn_fail(err, MN_BAD_FILE, "%.*s is missing: %.*s says that it holds %llu tensors of this model",
-                           MN_STR_ARG(name), MN_STR_ARG(index->name), (unsigned long long)(end - i));
+            return mn_fail(err, MN_BAD_FILE,
+                           "%.*s is missing: %.*s says that it holds %llu tensors of this model",
+                           MN_STR_ARG(name), MN_STR_ARG(index->name),
+                           (unsigned long long)(end - i));
         uint64_t first = p->n_tensors;
         mn_status status = header_read(p, shard, err);
-        if (!status) status = check_shard(p, index, shard, order + i, end - i, first, err);
-        if (status) return status;
+        if (!status)
+            status = check_shard(p, index, shard, order + i, end - i, first, err);
+        if (status)
+            return status;
     }
     return MN_OK;
 }
 
-static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const cJSON *map, mn_error *err) {
+static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const cJSON *map,
+                          mn_error *err) {
     uint64_t n = 0;
     if (!cJSON_IsObject(map) || !map->child)
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s: key 'weight_map' is %s, expected an object that names a file per tensor",
-                       MN_STR_ARG(index->name), json_describe(map).s);
+        return mn_fail(
+            err, MN_BAD_FILE,
+            "%.*s: key 'weight_map' is %s, expected an object that names a file per tensor",
+            MN_STR_ARG(index->name), json_describe(map).s);
     for (const cJSON *m = map->child; m; m = m->next, n++)
         if (!cJSON_IsString(m))
-            return mn_fail(err, MN_BAD_FILE, "%.*s: weight_map: '%.120s' is %s, expected a file name",
+            return mn_fail(err, MN_BAD_FILE,
+                           "%.*s: weight_map: '%.120s' is %s, expected a file name",
                            MN_STR_ARG(index->name), m->string, json_describe(m).s);
     mn_status status = json_unique(p->host, index, map, err);
-    if (status) return status;
+    if (status)
+        return status;
     const void **order = p->host->alloc(p->host->self, n * sizeof *order, 16);
-    if (!order) return mn_fail_memory(err);
+    if (!order)
+        return mn_fail_memory(err);
     n = 0;
-    for (const cJSON *m = map->child; m; m = m->next) order[n++] = m;
+    for (const cJSON *m = map->child; m; m = m->next)
+        order[n++] = m;
     mn_sort(order, n, by_shard);
     status = read_shards(p, dir, index, order, n, err);
     p->host->release(p->host->self, (void *)order);
@@ -116,45 +134,56 @@ static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const 
 static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn_error *err) {
     cJSON *root;
     mn_status status = json_parse(p->host, index, 0, index->bytes, &root, err);
-    if (status) return status;
+    if (status)
+        return status;
     status = json_unique(p->host, index, root, err);
-    if (!status) status = read_map(p, dir, index, json_get(root, "weight_map"), err);
+    if (!status)
+        status = read_map(p, dir, index, json_get(root, "weight_map"), err);
     cJSON_Delete(root);
     return status;
 }
 
-/* ---- without an index: one file, or the numbers in the names ---- */
+/* ---- without an index: one file, or the numbers in the names --------------------------------- */
 
 static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE,
-                   "%.*s-%05u-of-%05u.safetensors is missing: shard %u of the %u that make this model",
-                   MN_STR_ARG(prefix), no, count, no, count);
+    return mn_fail(
+        err, MN_BAD_FILE,
+        "%.*s-%05u-of-%05u.safetensors is missing: shard %u of the %u that make this model",
+        MN_STR_ARG(prefix), no, count, no, count);
 }
 
-static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix, uint32_t count,
-                               mn_error *err) {
+static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix,
+                               uint32_t count, mn_error *err) {
     for (uint32_t i = 0; i < dir.n; i++) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
         mn_str own;
         uint32_t no, of;
-        if (!is_weights(f)) continue;
+        if (!is_weights(f))
+            continue;
         bool numbered = mn_shard_name(f->name, ".safetensors", &own, &no, &of);
-        if (f == first && !numbered) continue; /* then the next one is what does not fit */
+        if (f == first && !numbered)
+            continue; /* then the next one is what does not fit */
         if (!numbered || of != count || !mn_str_eq(own, prefix))
             return mn_fail(err, MN_BAD_FILE,
-                           "%.*s and %.*s are not shards of one model, expected one model.safetensors, numbered "
+                           "%.*s and %.*s are not shards of one model, expected one "
+                           "model.safetensors, numbered "
                            "shards, or " INDEX_NAME,
                            MN_STR_ARG(first->name), MN_STR_ARG(f->name));
         if (no < 1 || no > of)
-            return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u", MN_STR_ARG(f->name), no, of);
+            return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u",
+                           MN_STR_ARG(f->name), no, of);
     }
     for (uint32_t no = 1; no <= count; no++) {
-        mn_str name = mn_parsed_printf(p, "%.*s-%05u-of-%05u.safetensors", MN_STR_ARG(prefix), no, count);
-        if (!name.ptr) return mn_fail_memory(err);
+        mn_str name =
+            mn_parsed_printf(p, "%.*s-%05u-of-%05u.safetensors", MN_STR_ARG(prefix), no, count);
+        if (!name.ptr)
+            return mn_fail_memory(err);
         const mn_file *f = find_file(dir.files, dir.n, dir.stride, name);
-        if (!f) return missing_shard(prefix, no, count, err);
+        if (!f)
+            return missing_shard(prefix, no, count, err);
         mn_status status = header_read(p, f, err);
-        if (status) return status;
+        if (status)
+            return status;
     }
     return MN_OK;
 }
@@ -165,32 +194,40 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     mn_str prefix = {0};
     for (uint32_t i = 0; i < dir.n; i++) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
-        if (is_weights(f) && !n_weights++) first = f;
+        if (is_weights(f) && !n_weights++)
+            first = f;
     }
     if (!first)
         return mn_fail(err, MN_BAD_FILE,
-                       "no weights: there is no model.safetensors and no " INDEX_NAME " among the %u files", dir.n);
+                       "no weights: there is no model.safetensors and no " INDEX_NAME
+                       " among the %u files",
+                       dir.n);
     bool numbered = mn_shard_name(first->name, ".safetensors", &prefix, &no, &count);
-    if (n_weights == 1 && !numbered) return header_read(p, first, err);
-    if (!numbered) prefix = (mn_str){0};
+    if (n_weights == 1 && !numbered)
+        return header_read(p, first, err);
+    if (!numbered)
+        prefix = (mn_str){0};
     return read_numbered(p, dir, first, prefix, count, err);
 }
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static mn_status name_tensors(mn_parsed *p, const struct model_family *family, mn_error *err) {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         p->tensors[i].name = tensor_canonical_name(p, family, p->tensors[i].native);
-        if (!p->tensors[i].name.ptr) return mn_fail_memory(err);
+        if (!p->tensors[i].name.ptr)
+            return mn_fail_memory(err);
     }
     return MN_OK;
 }
 
-/* Drops derived tables, and the copy of the embedding that some checkpoints keep although it is tied. */
+/* Drops derived tables, and the copy of the embedding that some checkpoints keep although it is
+ * tied. */
 static void drop_tensors(mn_parsed *p, bool tied) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!tensor_is_ignored(p->tensors[i].native) && !(tied && mn_str_is(p->tensors[i].name, "output.weight")))
+        if (!tensor_is_ignored(p->tensors[i].native) &&
+            !(tied && mn_str_is(p->tensors[i].name, "output.weight")))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
 }
@@ -203,14 +240,20 @@ static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
 }
 
 /* From the checkpoint's tensors to the canonical ones. */
-static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts, mn_error *err) {
+static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
+                                mn_error *err) {
     drop_tensors(p, false);
     mn_status status = join ? join(p, facts, err) : MN_OK;
-    if (!status) status = layout_read(p, facts, err);
-    if (!status) status = name_tensors(p, facts->family, err);
-    if (!status) status = mn_parsed_join(p, err);
-    if (!status) status = mn_parsed_check_names(p, err);
-    if (!status) drop_tensors(p, facts->tied);
+    if (!status)
+        status = layout_read(p, facts, err);
+    if (!status)
+        status = name_tensors(p, facts->family, err);
+    if (!status)
+        status = mn_parsed_join(p, err);
+    if (!status)
+        status = mn_parsed_check_names(p, err);
+    if (!status)
+        drop_tensors(p, facts->tied);
     return status;
 }
 
@@ -219,18 +262,22 @@ static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error 
     model_facts facts = {0};
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
         return mn_fail(err, MN_BAD_FILE,
-                       "config.json is missing: weights alone do not say what model this is; expected it beside them");
+                       "config.json is missing: weights alone do not say what model this is; "
+                       "expected it beside them");
     mn_status status = read_tensors(p, dir, err);
-    if (!status) status = config_read(p, config, &facts, err);
-    if (!status) status = make_canonical(p, join, &facts, err);
+    if (!status)
+        status = config_read(p, config, &facts, err);
+    if (!status)
+        status = make_canonical(p, join, &facts, err);
     cJSON_Delete(facts.config);
     return status;
 }
 
-mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, model_join join,
-                     mn_parsed **out, mn_error *err) {
+mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                     model_join join, mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
-    if (!p) return mn_fail_memory(err);
+    if (!p)
+        return mn_fail_memory(err);
     mn_status status = read_model(p, (folder){files, n, stride}, join, err);
     if (status)
         mn_parsed_free(p);

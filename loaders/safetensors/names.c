@@ -1,4 +1,5 @@
-/* names.c -- tables: the names of checkpoints against the canonical ones (GGUF's), and the format's types. */
+/* names.c -- tables: the names of checkpoints against the canonical ones (GGUF's), and the format's
+ * types. */
 #include "families.h"
 #include <string.h>
 
@@ -25,81 +26,107 @@ static const name_pair in_layer[] = {
     {"mlp.down_proj", "ffn_down"},       {0},
 };
 
-static mn_str skip(mn_str s, uint64_t n) { return (mn_str){s.ptr + n, s.len - n}; }
+static mn_str skip(mn_str s, uint64_t n) {
+    return (mn_str){s.ptr + n, s.len - n};
+}
 
 /* stem against a pattern whose "#" is a number: *number gets it. */
 static bool matches(mn_str stem, const char *pattern, mn_str *number) {
     uint64_t at = 0;
     for (; *pattern; pattern++) {
         if (*pattern != '#') {
-            if (at >= stem.len || stem.ptr[at++] != *pattern) return false;
+            if (at >= stem.len || stem.ptr[at++] != *pattern)
+                return false;
             continue;
         }
         const uint64_t from = at;
-        while (at < stem.len && stem.ptr[at] >= '0' && stem.ptr[at] <= '9') at++;
+        while (at < stem.len && stem.ptr[at] >= '0' && stem.ptr[at] <= '9')
+            at++;
         *number = (mn_str){stem.ptr + from, at - from};
-        if (at == from || at - from > 6 || (at - from > 1 && stem.ptr[from] == '0')) return false;
+        if (at == from || at - from > 6 || (at - from > 1 && stem.ptr[from] == '0'))
+            return false;
     }
     return at == stem.len;
 }
 
 static const char *pair_of(const name_pair *pairs, mn_str stem, mn_str *number) {
     for (; pairs && pairs->native; pairs++)
-        if (matches(stem, pairs->native, number)) return pairs->canonical;
+        if (matches(stem, pairs->native, number))
+            return pairs->canonical;
     return NULL;
 }
 
 /* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's. */
-static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str native, mn_str rest) {
+static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str native,
+                         mn_str rest) {
     static const char *const kinds[] = {".weight", ".bias", "_bias", ""};
     static const char *const canonical[] = {".weight", ".bias", ".bias", ".weight"};
     uint32_t layer = 0, digits = 0;
     while (digits < rest.len && digits < 6 && rest.ptr[digits] >= '0' && rest.ptr[digits] <= '9')
         layer = layer * 10 + (uint32_t)(rest.ptr[digits++] - '0');
-    if (!digits || digits >= rest.len || rest.ptr[digits] != '.' || (digits > 1 && rest.ptr[0] == '0')) return native;
+    if (!digits || digits >= rest.len || rest.ptr[digits] != '.' ||
+        (digits > 1 && rest.ptr[0] == '0'))
+        return native;
     rest = skip(rest, digits + 1);
     for (size_t k = 0; k < MN_COUNT(kinds); k++) {
-        if (!mn_str_ends(rest, kinds[k])) continue;
+        if (!mn_str_ends(rest, kinds[k]))
+            continue;
         mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])}, number = {0};
         const char *name = pair_of(family->own, stem, &number);
-        if (!name) name = pair_of(in_layer, stem, &number);
-        if (!name) continue;
+        if (!name)
+            name = pair_of(in_layer, stem, &number);
+        if (!name)
+            continue;
         const char *mark = strchr(name, '#');
-        if (!mark) return mn_parsed_printf(p, "blk.%u.%s%s", layer, name, canonical[k]);
-        return mn_parsed_printf(p, "blk.%u.%.*s%.*s%s", layer, (int)(mark - name), name, MN_STR_ARG(number),
-                                canonical[k]);
+        if (!mark)
+            return mn_parsed_printf(p, "blk.%u.%s%s", layer, name, canonical[k]);
+        return mn_parsed_printf(p, "blk.%u.%.*s%.*s%s", layer, (int)(mark - name), name,
+                                MN_STR_ARG(number), canonical[k]);
     }
     return native;
 }
 
 /* What stands in front of the text model's own names. */
 static mn_str without_prefix(mn_str s) {
-    static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "language_model.",
-                                           "model.", "transformer."};
+    static const char *const prefixes[] = {"language_model.model.", "model.language_model.",
+                                           "language_model.", "model.", "transformer."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++)
-        if (mn_str_begins(s, prefixes[i])) return skip(s, strlen(prefixes[i]));
+        if (mn_str_begins(s, prefixes[i]))
+            return skip(s, strlen(prefixes[i]));
     return s;
 }
 
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
     mn_str rest = without_prefix(native);
-    if (mn_str_begins(rest, "layers.")) return layer_name(p, family, native, skip(rest, 7));
-    if (mn_str_begins(rest, "h.")) return layer_name(p, family, native, skip(rest, 2));
+    if (mn_str_begins(rest, "layers."))
+        return layer_name(p, family, native, skip(rest, 7));
+    if (mn_str_begins(rest, "h."))
+        return layer_name(p, family, native, skip(rest, 2));
     for (size_t i = 0; i < MN_COUNT(top); i++)
-        if (mn_str_is(rest, top[i].native)) return mn_str_of(top[i].canonical);
+        if (mn_str_is(rest, top[i].native))
+            return mn_str_of(top[i].canonical);
     return native;
 }
 
 bool tensor_is_ignored(mn_str native) {
-    static const char *const endings[] = {
-        "rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".input_scale", ".activation_scale",
-        "_activation_scale",   ".q_scale",   ".k_scale",          ".v_scale",     ".kv_scale"};
-    static const char *const towers[] = {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
-                                         "model.multi_modal_projector."};
+    static const char *const endings[] = {"rotary_emb.inv_freq",
+                                          ".attn.bias",
+                                          ".attn.masked_bias",
+                                          ".input_scale",
+                                          ".activation_scale",
+                                          "_activation_scale",
+                                          ".q_scale",
+                                          ".k_scale",
+                                          ".v_scale",
+                                          ".kv_scale"};
+    static const char *const towers[] = {"vision_tower.", "model.vision_tower.",
+                                         "multi_modal_projector.", "model.multi_modal_projector."};
     for (size_t i = 0; i < MN_COUNT(endings); i++)
-        if (mn_str_ends(native, endings[i])) return true;
+        if (mn_str_ends(native, endings[i]))
+            return true;
     for (size_t i = 0; i < MN_COUNT(towers); i++)
-        if (mn_str_begins(native, towers[i])) return true;
+        if (mn_str_begins(native, towers[i]))
+            return true;
     return false;
 }
 
@@ -107,17 +134,31 @@ static const struct {
     const char *name;
     uint32_t id;
 } types[] = {
-    {"F32", MN_F32},         {"F16", MN_F16},         {"BF16", MN_BF16}, {"F64", MN_F64},
-    {"I8", MN_I8},           {"I16", MN_I16},         {"I32", MN_I32},   {"I64", MN_I64},
-    {"U8", MN_U8},           {"U32", MN_I32},                          /* MLX: words of packed bits */
-    {"BOOL", MN_U8},         {"U16", MN_I16},         {"U64", MN_I64}, /* masks and counters, which no graph reads */
-    {"F8_E4M3", MN_F8_E4M3}, {"F8_E5M2", MN_F8_E5M2},
+    {"F32", MN_F32},
+    {"F16", MN_F16},
+    {"BF16", MN_BF16},
+    {"F64", MN_F64},
+    {"I8", MN_I8},
+    {"I16", MN_I16},
+    {"I32", MN_I32},
+    {"I64", MN_I64},
+    /* MLX: words of packed bits */
+    {"U8", MN_U8},
+    {"U32", MN_I32},
+    /* masks and counters, which no graph reads */
+    {"BOOL", MN_U8},
+    {"U16", MN_I16},
+    {"U64", MN_I64},
+    {"F8_E4M3", MN_F8_E4M3},
+    {"F8_E5M2", MN_F8_E5M2},
 };
 
-const char safetensors_known_types[] = "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL";
+const char safetensors_known_types[] =
+    "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL";
 
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++)
-        if (!strcmp(types[i].name, name)) return mn_dtype_by_id(types[i].id, out);
+        if (!strcmp(types[i].name, name))
+            return mn_dtype_by_id(types[i].id, out);
     return false;
 }

@@ -1,4 +1,5 @@
-/* rope.c -- rotary position keys of config.json: `rope_theta` and `rope_scaling`, or the newer `rope_parameters`. */
+/* rope.c -- rotary position keys of config.json: `rope_theta` and `rope_scaling`, or the newer
+ * `rope_parameters`. */
 #include "families.h"
 #include <math.h>
 #include <string.h>
@@ -9,64 +10,80 @@ typedef struct {
     const char *in;
 } section;
 
-/* New configs may hold one set per layer type: that of full attention if there are several, whose window layers may have
- * another base (Gemma 3). */
+/* New configs may hold one set per layer type: that of full attention if there are several, whose
+ * window layers may have another base (Gemma 3). */
 static section flat(config_reader *c, section s) {
     const cJSON *child = s.object->child;
-    if (!child || !cJSON_IsObject(child)) return s;
+    if (!child || !cJSON_IsObject(child))
+        return s;
     if (child->next && cJSON_IsObject(child->next)) {
-        const cJSON *full = json_get(s.object, "full_attention"), *local = json_get(s.object, "sliding_attention");
+        const cJSON *full = json_get(s.object, "full_attention"),
+                    *local = json_get(s.object, "sliding_attention");
         if (!full || !local || child->next->next) {
-            config_fail(c, "", "rope_parameters", s.object, "one set, or full_attention and sliding_attention");
+            config_fail(c, "", "rope_parameters", s.object,
+                        "one set, or full_attention and sliding_attention");
             return s;
         }
-        const char *type = config_str(c, local, "rope_parameters.sliding_attention.", "rope_type", "default");
+        const char *type =
+            config_str(c, local, "rope_parameters.sliding_attention.", "rope_type", "default");
         if (strcmp(type, "default"))
-            config_fail(c, "rope_parameters.sliding_attention.", "rope_type", json_get(local, "rope_type"), "default");
+            config_fail(c, "rope_parameters.sliding_attention.", "rope_type",
+                        json_get(local, "rope_type"), "default");
         const double base = 10000; /* whatever that of full attention is */
-        config_put_float(c, "rope.freq_base_swa", "rope_parameters.sliding_attention.", "rope_theta",
-                         config_float(c, local, "rope_parameters.sliding_attention.", "rope_theta", 1e-3, 1e15, &base));
+        config_put_float(c, "rope.freq_base_swa", "rope_parameters.sliding_attention.",
+                         "rope_theta",
+                         config_float(c, local, "rope_parameters.sliding_attention.", "rope_theta",
+                                      1e-3, 1e15, &base));
         child = full;
     }
     mn_str in = mn_parsed_printf(c->parsed, "rope_parameters.%.80s.", child->string);
-    if (!in.ptr) c->status = mn_fail_memory(c->err);
+    if (!in.ptr)
+        c->status = mn_fail_memory(c->err);
     return (section){child, in.ptr ? in.ptr : ""};
 }
 
 static section find_section(config_reader *c) {
-    static const char *const names[2] = {"rope_scaling", "rope_parameters"}, *const paths[2] = {"rope_scaling.",
-                                                                                                "rope_parameters."};
+    static const char *const names[2] = {"rope_scaling", "rope_parameters"},
+                             *const paths[2] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) { /* who adds rope_scaling to a newer file means it to count */
         const cJSON *o = json_get(c->root, names[i]);
-        if (!o || (i == 0 && cJSON_IsObject(o) && !o->child)) continue;
+        if (!o || (i == 0 && cJSON_IsObject(o) && !o->child))
+            continue;
         section s = {o, paths[i]};
-        if (!cJSON_IsObject(o)) return config_fail(c, "", names[i], o, "an object or null"), s;
-        if (i == 1) s = flat(c, s);
-        if (!c->status) c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
+        if (!cJSON_IsObject(o))
+            return config_fail(c, "", names[i], o, "an object or null"), s;
+        if (i == 1)
+            s = flat(c, s);
+        if (!c->status)
+            c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
         return s;
     }
     return (section){NULL, ""};
 }
 
 /* A number that may stand inside the section or at top level: the same if in both. */
-static double either(config_reader *c, section s, const char *key, double lo, double hi, double fallback,
-                     const char **in) {
+static double either(config_reader *c, section s, const char *key, double lo, double hi,
+                     double fallback, const char **in) {
     bool inside = json_get(s.object, key), outside = json_get(c->root, key);
     double a = config_float(c, s.object, s.in, key, lo, hi, &fallback),
            b = config_float(c, c->root, "", key, lo, hi, &fallback);
     if (!c->status && inside && outside && (a > b || a < b))
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
                             MN_STR_ARG(c->file->name), s.in, key, a, key, b);
     *in = inside ? s.in : "";
     return inside ? a : b;
 }
 
-static void put_number(config_reader *c, section s, const char *key, const char *native, double lo, double hi) {
+static void put_number(config_reader *c, section s, const char *key, const char *native, double lo,
+                       double hi) {
     config_put_float(c, key, s.in, native, config_float(c, s.object, s.in, native, lo, hi, NULL));
 }
 
-static void put_optional(config_reader *c, section s, const char *key, const char *native, double lo, double hi) {
-    if (json_get(s.object, native)) put_number(c, s, key, native, lo, hi);
+static void put_optional(config_reader *c, section s, const char *key, const char *native,
+                         double lo, double hi) {
+    if (json_get(s.object, native))
+        put_number(c, s, key, native, lo, hi);
 }
 
 /* At top level, or else inside the section, or else what the model has. */
@@ -84,17 +101,22 @@ static void read_llama3(config_reader *c, section s) {
     put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
     put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
     put_original_length(c, s);
-    if (c->status) return;
+    if (c->status)
+        return;
     double low = json_get(s.object, "low_freq_factor")->valuedouble,
            high = json_get(s.object, "high_freq_factor")->valuedouble;
     if (low >= high)
         c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%slow_freq_factor' is %g, expected less than 'high_freq_factor', which is %g",
+                            "%.*s: key '%slow_freq_factor' is %g, expected less than "
+                            "'high_freq_factor', which is %g",
                             MN_STR_ARG(c->file->name), s.in, low, high);
 }
 
-/* What sin and cos are multiplied by for a context that is `factor` times longer (Peng et al. 2023, eq. 22, times m). */
-static double yarn_magnitude(double factor, double m) { return factor > 1 ? 0.1 * m * log(factor) + 1 : 1; }
+/* What sin and cos are multiplied by for a context that is `factor` times longer (Peng et al. 2023,
+ * eq. 22, times m). */
+static double yarn_magnitude(double factor, double m) {
+    return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
+}
 
 /* attention_factor, or as a ratio: mscale over mscale_all_dim, if both are there and not 0. */
 static void put_yarn_magnitude(config_reader *c, section s, double factor) {
@@ -110,22 +132,28 @@ static void put_yarn_magnitude(config_reader *c, section s, double factor) {
 static void read_yarn(config_reader *c, section s) {
     const double ratio = (double)c->n_ctx / (double)put_original_length(c, s);
     const bool null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(s.object, "factor"));
-    const double factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, null ? &ratio : NULL);
+    const double factor =
+        config_float(c, s.object, s.in, "factor", 1e-3, 1e6, null ? &ratio : NULL);
     config_put_float(c, "rope.scaling.factor", s.in, "factor", factor);
     put_yarn_magnitude(c, s, factor);
     put_optional(c, s, "rope.scaling.beta_fast", "beta_fast", 1e-3, 1e6);
     put_optional(c, s, "rope.scaling.beta_slow", "beta_slow", 1e-3, 1e6);
     const cJSON *truncate = json_get(s.object, "truncate");
-    if (truncate && !cJSON_IsBool(truncate)) config_fail(c, s.in, "truncate", truncate, "true or false");
-    config_put_bool(c, "rope.scaling.yarn_truncate", "truncate", !truncate || cJSON_IsTrue(truncate));
+    if (truncate && !cJSON_IsBool(truncate))
+        config_fail(c, s.in, "truncate", truncate, "true or false");
+    config_put_bool(c, "rope.scaling.yarn_truncate", "truncate",
+                    !truncate || cJSON_IsTrue(truncate));
 }
 
 /* One positive number per pair of rotated dims. */
-static void put_factors(config_reader *c, section s, const char *key, const char *native, int64_t n) {
+static void put_factors(config_reader *c, section s, const char *key, const char *native,
+                        int64_t n) {
     const cJSON *list = json_get(s.object, native);
     int64_t i = 0;
-    if (!list || !cJSON_IsArray(list)) config_fail(c, s.in, native, list, "an array of numbers");
-    if (c->status) return;
+    if (!list || !cJSON_IsArray(list))
+        config_fail(c, s.in, native, list, "an array of numbers");
+    if (c->status)
+        return;
     double *out = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *out);
     if (!out) {
         c->status = mn_fail_memory(c->err);
@@ -138,14 +166,17 @@ static void put_factors(config_reader *c, section s, const char *key, const char
             out[i] = f->valuedouble;
     }
     if (!c->status && i != n)
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)",
-                            MN_STR_ARG(c->file->name), s.in, native, (long long)i, (long long)n);
+        c->status = mn_fail(
+            c->err, MN_BAD_FILE,
+            "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)",
+            MN_STR_ARG(c->file->name), s.in, native, (long long)i, (long long)n);
     mn_value *v = config_put(c, key, s.in, native);
-    if (v) v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
+    if (v)
+        v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
 }
 
-/* factor stands for the ratio of the two lengths, which decides about the magnitude of sin and cos alone. */
+/* factor stands for the ratio of the two lengths, which decides about the magnitude of sin and cos
+ * alone. */
 static void read_longrope(config_reader *c, section s, int64_t n_rot) {
     const double one = 1, factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, &one);
     const int64_t original = put_original_length(c, s);
@@ -161,10 +192,14 @@ static void read_longrope(config_reader *c, section s, int64_t n_rot) {
 static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     const char *key = json_get(s.object, "rope_type") ? "rope_type" : "type";
     const char *type = s.object ? config_str(c, s.object, s.in, key, "default") : "default";
-    if (c->status) return;
-    if (!strcmp(type, "default")) type = "none";
-    if (!strcmp(type, "su")) type = "longrope"; /* its first name */
-    if (strcmp(type, "none")) config_put_str(c, "rope.scaling.type", s.in, key, type);
+    if (c->status)
+        return;
+    if (!strcmp(type, "default"))
+        type = "none";
+    if (!strcmp(type, "su"))
+        type = "longrope"; /* its first name */
+    if (strcmp(type, "none"))
+        config_put_str(c, "rope.scaling.type", s.in, key, type);
     if (!strcmp(type, "linear") || !strcmp(type, "dynamic"))
         put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     else if (!strcmp(type, "llama3"))
@@ -174,31 +209,36 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     else if (!strcmp(type, "longrope"))
         read_longrope(c, s, n_rot);
     else if (strcmp(type, "none") && !c->status)
-        c->status =
-            mn_fail(c->err, MN_UNSUPPORTED,
-                    "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, linear, dynamic, llama3, yarn, "
-                    "longrope",
-                    MN_STR_ARG(c->file->name), s.in, key, type);
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, "
+                            "linear, dynamic, llama3, yarn, "
+                            "longrope",
+                            MN_STR_ARG(c->file->name), s.in, key, type);
 }
 
 void config_read_rope(config_reader *c) {
     const char *in;
     section s = find_section(c);
-    if (c->status) return;
+    if (c->status)
+        return;
     const double rotary = c->family->rotary > 0 ? c->family->rotary : 1,
                  base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
-    if (!strcmp(c->arch, "gemma3") && json_get(c->root, "rope_local_base_freq")) /* its first configs */
+    /* its first configs */
+    if (!strcmp(c->arch, "gemma3") && json_get(c->root, "rope_local_base_freq"))
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: %lld of the 'head_dim' %lld dimensions are rotated ('%spartial_rotary_factor' %g), "
-                            "expected an even number from 2 on",
-                            MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
+        c->status =
+            mn_fail(c->err, MN_BAD_FILE,
+                    "%.*s: %lld of the 'head_dim' %lld dimensions are rotated "
+                    "('%spartial_rotary_factor' %g), "
+                    "expected an even number from 2 on",
+                    MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
     config_put_int(c, "rope.dimension_count", in, "partial_rotary_factor", n_rot);
-    if (!c->status) read_scaling(c, s, n_rot);
+    if (!c->status)
+        read_scaling(c, s, n_rot);
 }

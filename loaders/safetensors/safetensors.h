@@ -1,15 +1,18 @@
-/* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c (the table), model.c (which files make
- * the model), header.c (one weight file), config.c and rope.c (config.json), families.c (what differs from family to
- * family), names.c (tensor names), layout.c and f8.c (tensors that are stored otherwise than a graph wants them), json.c (checked
+/* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
+ * (the table), model.c (which files make the model), header.c (one weight file), config.c and
+ * rope.c (config.json), families.c (what differs from family to family), names.c (tensor names),
+ * layout.c and f8.c (tensors that are stored otherwise than a graph wants them), json.c (checked
  * access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
 #include <cjson/cJSON.h>
 
-/* ---- json.c ---- */
-/* Parses f's bytes [offset, offset + n) as one JSON object; cJSON_Delete by the caller. Scratch from host. */
-mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n, cJSON **out, mn_error *err);
+/* ---- json.c ---------------------------------------------------------------------------------- */
+/* Parses f's bytes [offset, offset + n) as one JSON object; cJSON_Delete by the caller. Scratch
+ * from host. */
+mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n,
+                     cJSON **out, mn_error *err);
 /* No two members have one name. Memory from host. */
 mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object, mn_error *err);
 const cJSON *json_get(const cJSON *object, const char *key); /* NULL if absent or null */
@@ -20,8 +23,9 @@ json_text json_describe(const cJSON *item); /* its value, for messages */
 bool json_is_int(const cJSON *item, int64_t lo, int64_t hi,
                  int64_t *out); /* false: no number, fraction, NaN or out of range */
 
-/* ---- header.c ---- */
-mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err); /* appends f's tensors under their own names */
+/* ---- header.c -------------------------------------------------------------------------------- */
+/* appends f's tensors under their own names */
+mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err);
 
 struct model_family; /* families.h */
 /* What of config.json is needed after its keys were read. */
@@ -32,25 +36,31 @@ typedef struct {
     bool tied;
 } model_facts;
 
-/* ---- names.c ---- */
-/* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none. ptr NULL = out of memory. */
+/* ---- names.c --------------------------------------------------------------------------------- */
+/* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none.
+ * ptr NULL = out of memory. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
 bool tensor_is_ignored(mn_str native); /* derived data, and the towers of other senses */
 
-/* ---- layout.c: by native names, before they become canonical ---- */
-/* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described as it lies. */
+/* ---- layout.c: by native names, before they become canonical --------------------------------- */
+/* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described
+ * as it lies. */
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err);
-/* A model_join that joins nothing: refuses models whose weights are quantised in a way that this loader does not read. */
+/* A model_join that joins nothing: refuses models whose weights are quantised in a way that this
+ * loader does not read. */
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
 /* The tensor whose name is stem (of len bytes) and ending; NULL = there is none. */
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out);
 extern const char safetensors_known_types[]; /* for messages */
-/* f8.c: tensor `at` and its scales s described as one; of gate and up stored as one two, the second appended. s stays where it is. */
-mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed, mn_error *err);
+/* f8.c: tensor `at` and its scales s described as one; of gate and up stored as one two, the second
+ * appended. s stays where it is. */
+mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
+                  mn_error *err);
 
-/* ---- config.c ---- */
-/* Reading config.json. After a failure status is set and the functions below do nothing: check once at the end. */
+/* ---- config.c -------------------------------------------------------------------------------- */
+/* Reading config.json. After a failure status is set and the functions below do nothing: check once
+ * at the end. */
 typedef struct {
     mn_parsed *parsed;
     const mn_file *file;
@@ -65,34 +75,43 @@ typedef struct {
     mn_status status;
 } config_reader;
 
-/* Appends the metadata. p has the checkpoint's tensors: their shapes say what config.json leaves out. */
+/* Appends the metadata. p has the checkpoint's tensors: their shapes say what config.json leaves
+ * out. */
 mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err);
 
-/* A member of object (a section of the file named `in`, "" = top level, else "rope_parameters." and so on).
- * Absent or null: fallback, or a failure if it is NULL. */
-int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key, int64_t lo, int64_t hi,
-                   const int64_t *fallback);
-double config_float(config_reader *c, const cJSON *object, const char *in, const char *key, double lo, double hi,
-                    const double *fallback);
+/* A member of object (a section of the file named `in`, "" = top level, else "rope_parameters." and
+ * so on). Absent or null: fallback, or a failure if it is NULL. */
+int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key,
+                   int64_t lo, int64_t hi, const int64_t *fallback);
+double config_float(config_reader *c, const cJSON *object, const char *in, const char *key,
+                    double lo, double hi, const double *fallback);
 bool config_bool(config_reader *c, const char *key, bool fallback);
-const char *config_str(config_reader *c, const cJSON *object, const char *in, const char *key, const char *fallback);
-void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found, const char *expected);
-/* Adds "ARCH.key", or key itself if it begins with "general." or "minerva."; native: in followed by key. */
-mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native); /* NULL after a failure */
-void config_put_int(config_reader *c, const char *key, const char *in, const char *native, int64_t v);
-void config_put_float(config_reader *c, const char *key, const char *in, const char *native, double v);
+const char *config_str(config_reader *c, const cJSON *object, const char *in, const char *key,
+                       const char *fallback);
+void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found,
+                 const char *expected);
+/* Adds "ARCH.key", or key itself if it begins with "general." or "minerva."; native: in followed by
+ * key. */
+/* NULL after a failure */
+mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native);
+void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
+                    int64_t v);
+void config_put_float(config_reader *c, const char *key, const char *in, const char *native,
+                      double v);
 void config_put_bool(config_reader *c, const char *key, const char *native, bool v);
-void config_put_str(config_reader *c, const char *key, const char *in, const char *native, const char *v);
+void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
+                    const char *v);
 
-/* ---- rope.c ---- */
+/* ---- rope.c ---------------------------------------------------------------------------------- */
 void config_read_rope(config_reader *c);
 
-/* ---- model.c ---- */
+/* ---- model.c --------------------------------------------------------------------------------- */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride);
-const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name); /* NULL = absent */
+/* NULL = absent */
+const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name);
 /* join: makes one tensor of several before layout_read; NULL = nothing to do. */
 typedef mn_status (*model_join)(mn_parsed *p, const model_facts *facts, mn_error *err);
-mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride, model_join join,
-                     mn_parsed **out, mn_error *err);
+mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                     model_join join, mn_parsed **out, mn_error *err);
 
 #endif

@@ -1,6 +1,7 @@
-/* cpu_host.h -- everything of mn_backend that two CPU plugins would otherwise write twice: host memory as device memory,
- * synchronous queues, weight sets, KV pages, programs whose steps run inside one call of the host's thread pool.
- * A plugin supplies facts, verdicts and one function per op (mnc_ops). Uses plugin.h alone. Prefix mnc_ = CPU host. */
+/* cpu_host.h -- everything of mn_backend that two CPU plugins would otherwise write twice: host
+ * memory as device memory, synchronous queues, weight sets, KV pages, programs whose steps run
+ * inside one call of the host's thread pool. A plugin supplies facts, verdicts and one function per
+ * op (mnc_ops). Uses plugin.h alone. Prefix mnc_ = CPU host. */
 #ifndef MNC_CPU_HOST_H
 #define MNC_CPU_HOST_H
 #include <minerva/plugin.h>
@@ -9,8 +10,9 @@
 #define MNC_MAX_IN 32
 #define MNC_MAX_OUT 16
 
-/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data NULL = there is none.
- * 2^row_shift rows (counted from the beginning of a group) share a row of values. */
+/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data
+ * NULL = there is none. 2^row_shift rows (counted from the beginning of a group) share a row of
+ * values. */
 typedef struct {
     const uint8_t *data;
     const uint8_t *const *groups; /* as in mnc_weight */
@@ -18,24 +20,28 @@ typedef struct {
     uint32_t dtype, row_shift;
 } mnc_extra;
 
-/* A weight as the ops see it: in the mapped file where its rows are dense, else copied once into one block. */
+/* A weight as the ops see it: in the mapped file where its rows are dense, else copied once into
+ * one block. */
 typedef struct {
     mn_dtype dtype;
     const void *data;   /* row-major blocks of the DATA plane; NULL only with groups */
     int64_t rows, cols; /* [N, K]; experts [E, N, K] have E * N rows; a vector has rows 1 */
     uint64_t row_bytes;
-    const uint8_t *const
-        *groups; /* experts, or parts that lie apart: where the rows [g * group_rows, ...) begin; NULL = one block */
+    /* experts, or parts that lie apart: where the rows [g * group_rows, ...) begin; NULL = one
+         * block */
+    const uint8_t *const *groups;
     int64_t group_rows;
     mnc_extra scale, bias;
-    void *repacked; /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
+    /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
+    void *repacked;
 } mnc_weight;
 static inline const uint8_t *mnc_row(const mnc_weight *w, int64_t r) {
     return w->groups ? w->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows) * w->row_bytes
                      : (const uint8_t *)w->data + (uint64_t)r * w->row_bytes;
 }
 static inline const uint8_t *mnc_extra_row(const mnc_weight *w, const mnc_extra *x, int64_t r) {
-    return x->groups ? x->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows >> x->row_shift) * x->row_bytes
+    return x->groups ? x->groups[r / w->group_rows] +
+                           (uint64_t)(r % w->group_rows >> x->row_shift) * x->row_bytes
                      : x->data + (uint64_t)(r >> x->row_shift) * x->row_bytes;
 }
 /* Expert e of [E, N, K] as a matrix [N, K]; not for a repacked weight. */
@@ -43,20 +49,22 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e);
 
 /* An operand in one execution. absent: ptr == NULL && weight == NULL. */
 typedef struct {
-    void *ptr; /* inputs, outputs, states, interiors: dense row-major; f32 for FLOAT, as declared otherwise */
+    /* inputs, outputs, states, interiors: dense row-major; f32 for FLOAT, as declared otherwise */
+    void *ptr;
     const mnc_weight *weight; /* role weight */
     int64_t dim[MN_MAX_DIM];  /* with the step's symbol values */
     uint32_t n_dim, dtype;
     int64_t rows, cols; /* dim[0] and the product of the rest */
 } mnc_operand;
 
-/* How the KV pages of one group lie in memory: page p at kv + p * page_bytes; in it, per layer: K [Hkv, page_tokens, Dk]
- * then V [Hkv, page_tokens, Dv], in kv_dtype (MN_F32 or MN_F16). */
+/* How the KV pages of one group lie in memory: page p at kv + p * page_bytes; in it, per layer: K
+ * [Hkv, page_tokens, Dk] then V [Hkv, page_tokens, Dv], in kv_dtype (MN_F32 or MN_F16). */
 typedef struct {
     uint32_t dtype, page_tokens, n_layers;
     int64_t n_head_kv, dim_k, dim_v;
-    uint64_t page_bytes, layer_bytes, v_offset; /* of a layer within a page: layer * layer_bytes; V at + v_offset */
-    const int32_t *pages;                       /* [n_slots, max_pages] */
+    /* of a layer within a page: layer * layer_bytes; V at + v_offset */
+    uint64_t page_bytes, layer_bytes, v_offset;
+    const int32_t *pages; /* [n_slots, max_pages] */
     int64_t max_pages;
     int64_t layer, n_pages; /* this node's layer, counted within the segment; pages in the buffer */
     uint8_t *base;
@@ -70,27 +78,31 @@ typedef struct {
     uint32_t n_attr;
     mnc_kv kv;  /* KV_STORE and ATTENTION */
     void *user; /* from mnc_op.user */
-    void *
-        shared; /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all workers, this node's during the node */
+    /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all workers, this node's
+         * during the node */
+    void *shared;
     int64_t max_rows; /* symbol_max of the leading dimension: what scratch was sized for */
 } mnc_call;
 
-/* One of n workers inside a step; all run every node's function at the same time; cpu_host puts a barrier between nodes. */
+/* One of n workers inside a step; all run every node's function at the same time; cpu_host puts a
+ * barrier between nodes. */
 typedef struct {
     uint32_t i, n;
     void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this worker's own */
     struct mnc_team *team;
 } mnc_worker;
 void mnc_barrier(mnc_worker *w); /* all workers must come */
-void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo,
-               int64_t *hi);                         /* this worker's share, in multiples of grain */
+                                 /* this worker's share, in multiples of grain */
+void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i); /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
-static inline uint8_t *mnc_kv_k(const mnc_kv *kv,
-                                int32_t page) { /* K [Hkv, page_tokens, Dk] of a page, this node's layer */
+/* K [Hkv, page_tokens, Dk] of a page, this node's layer */
+static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page) {
     return kv->base + (uint64_t)page * kv->page_bytes + (uint64_t)kv->layer * kv->layer_bytes;
 }
-static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) { return mnc_kv_k(kv, page) + kv->v_offset; }
+static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) {
+    return mnc_kv_k(kv, page) + kv->v_offset;
+}
 
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
 /* What prepare decides for a node, once per program. */
@@ -114,19 +126,22 @@ int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i); /* wi
 
 /* The plugin. All functions: any thread, no state but `self`. */
 typedef struct mnc_ops {
-    const char *id, *vendor, *version, *build_id, *device_name; /* device_name NULL: the CPU's model name */
-    uint64_t device_flags;                                      /* added to UNIFIED | WRAPS */
+    /* device_name NULL: the CPU's model name */
+    const char *id, *vendor, *version, *build_id, *device_name;
+    uint64_t device_flags; /* added to UNIFIED | WRAPS */
     const uint32_t (*contracts)[2];
     uint32_t n_contracts;
-    mn_status (*init)(const mn_host *host, void **self, mn_error *err); /* at entry; reads options; no heavy work */
+    /* at entry; reads options; no heavy work */
+    mn_status (*init)(const mn_host *host, void **self, mn_error *err);
     void (*fini)(const mn_host *host, void *self);
     int32_t (*verdict)(void *self, const mnc_query *q, uint32_t *reason); /* MN_VERDICT_* */
     const char *(*reason)(void *self, uint32_t reason);
     uint32_t (*precision)(void *self, const mn_graph *g); /* the class for AUTO */
     mn_status (*prepare)(void *self, const mnc_query *q, mnc_op *op, mn_error *err);
-    /* optional: makes a faster layout of a weight for a precision; NULL or *out == NULL: used as stored */
-    mn_status (*repack)(void *self, const mn_host *host, const mnc_weight *w, uint32_t precision, void **out,
-                        mn_error *err);
+    /* optional: makes a faster layout of a weight for a precision; NULL or *out == NULL: used as
+     * stored */
+    mn_status (*repack)(void *self, const mn_host *host, const mnc_weight *w, uint32_t precision,
+                        void **out, mn_error *err);
     mn_status (*self_test)(void *self, mn_error *err); /* optional */
     double (*gbps)(void *self);                        /* optional claims */
 } mnc_ops;

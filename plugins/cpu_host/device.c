@@ -15,7 +15,8 @@ static mn_status only_one(uint32_t i, mn_error *err) {
 mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
     mnc_plugin *p = self;
     mn_status s = only_one(i, err);
-    if (s) return s;
+    if (s)
+        return s;
     mn_device_info info = {.size = sizeof info, .kind = MN_DEVICE_CPU, .align = MNC_ALIGN};
     mnc_facts(&info, p->ops->device_name);
     snprintf(info.driver, sizeof info.driver, "%s %s", p->ops->id, p->ops->version);
@@ -29,16 +30,19 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
 mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     mn_device seed = {self, {0}};
     mn_status s = only_one(i, err);
-    if (s) return s;
+    if (s)
+        return s;
     mn_device *d = mnc_new(&seed, sizeof *d);
-    if (!d) return mnc_fail_memory(err, sizeof *d, "a device");
+    if (!d)
+        return mnc_fail_memory(err, sizeof *d, "a device");
     *d = seed;
     *out = d;
     return MN_OK;
 }
 
 void mnc_device_close(mn_device *d) {
-    if (d) mnc_delete(d, d);
+    if (d)
+        mnc_delete(d, d);
 }
 
 mn_status mnc_self_test(mn_device *d, mn_error *err) {
@@ -56,7 +60,8 @@ mn_status mnc_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
 mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     mnc_plugin *p = self;
     const char *text = p->ops->reason ? p->ops->reason(p->self, reason) : NULL;
-    if (cap) snprintf(buf, cap, "%s", text ? text : "");
+    if (cap)
+        snprintf(buf, cap, "%s", text ? text : "");
     return MN_OK;
 }
 
@@ -68,21 +73,26 @@ static const void *query(void *self, const char *id) {
 static void shutdown(void *self) {
     mnc_plugin *p = self;
     const mn_host *h = p->host;
-    if (p->ops->fini) p->ops->fini(h, p->self);
+    if (p->ops->fini)
+        p->ops->fini(h, p->self);
     h->release(h->self, p);
 }
 
-static mn_str str(const char *z) { return (mn_str){z, strlen(z)}; }
+static mn_str str(const char *z) {
+    return (mn_str){z, strlen(z)};
+}
 
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
     if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u", host->abi >> 16,
-                 host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
+        mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
+                 host->abi >> 16, host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16,
+                 MN_ABI_OLDEST & 0xffff);
         return NULL;
     }
-    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) || !MN_HAS(mn_host, host, parallel) ||
-        !MN_HAS(mn_host, host, workers)) {
-        mnc_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers", ops->id);
+    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) ||
+        !MN_HAS(mn_host, host, parallel) || !MN_HAS(mn_host, host, workers)) {
+        mnc_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers",
+                 ops->id);
         return NULL;
     }
     mnc_plugin *p = host->alloc(host->self, sizeof *p, MNC_ALIGN);
@@ -92,9 +102,16 @@ const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_er
     }
     memset(p, 0, sizeof *p);
     p->host = host, p->ops = ops;
-    p->api =
-        (mn_plugin){sizeof p->api,      MN_ABI_VERSION,       p,     str(ops->id), str(ops->vendor), str(ops->version),
-                    str(ops->build_id), MN_PLUGIN_UNLOADABLE, query, shutdown};
+    p->api = (mn_plugin){sizeof p->api,
+                         MN_ABI_VERSION,
+                         p,
+                         str(ops->id),
+                         str(ops->vendor),
+                         str(ops->version),
+                         str(ops->build_id),
+                         MN_PLUGIN_UNLOADABLE,
+                         query,
+                         shutdown};
     if (ops->init && ops->init(host, &p->self, err)) {
         host->release(host->self, p);
         return NULL;

@@ -1,4 +1,5 @@
-/* facts.c -- what Linux says about the machine: CPU name, memory with the cgroup's limit, a stable id. No allocation. */
+/* facts.c -- what Linux says about the machine: CPU name, memory with the cgroup's limit, a stable
+ * id. No allocation. */
 #include "mnc.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,8 +10,10 @@
 static bool slurp(const char *path, char *buf, size_t cap) { /* the first cap - 1 bytes */
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t n = 0;
-    if (fd < 0) return false;
-    for (ssize_t got; n < cap - 1 && (got = read(fd, buf + n, cap - 1 - n)) > 0;) n += (size_t)got;
+    if (fd < 0)
+        return false;
+    for (ssize_t got; n < cap - 1 && (got = read(fd, buf + n, cap - 1 - n)) > 0;)
+        n += (size_t)got;
     close(fd);
     buf[n] = 0;
     return n > 0;
@@ -35,22 +38,28 @@ static void cpu_name(char *out, size_t cap) {
         snprintf(out, cap, "CPU");
 }
 
-/* Lowers *total and *left to what one cgroup folder allows; the file cache it could drop counts as free. */
-static void cap_by(const char *folder, const char *limit_file, const char *usage_file, const char *cache_key,
-                   uint64_t *total, uint64_t *left) {
+/* Lowers *total and *left to what one cgroup folder allows; the file cache it could drop counts as
+ * free. */
+static void cap_by(const char *folder, const char *limit_file, const char *usage_file,
+                   const char *cache_key, uint64_t *total, uint64_t *left) {
     char path[512], buf[4096];
     snprintf(path, sizeof path, "%s/%s", folder, limit_file);
-    if (!slurp(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9') return; /* "max" */
+    if (!slurp(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9')
+        return; /* "max" */
     uint64_t limit = strtoull(buf, NULL, 10), used = 0, cache = 0;
-    if (limit >= *total) return;
+    if (limit >= *total)
+        return;
     snprintf(path, sizeof path, "%s/%s", folder, usage_file);
-    if (slurp(path, buf, sizeof buf)) used = strtoull(buf, NULL, 10);
+    if (slurp(path, buf, sizeof buf))
+        used = strtoull(buf, NULL, 10);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (slurp(path, buf, sizeof buf)) cache = number_after(buf, cache_key);
+    if (slurp(path, buf, sizeof buf))
+        cache = number_after(buf, cache_key);
     used -= cache < used ? cache : used;
     uint64_t room = used < limit ? limit - used : 0;
     *total = limit;
-    if (room < *left) *left = room;
+    if (room < *left)
+        *left = room;
 }
 
 static void memory(uint64_t *total, uint64_t *left) {
@@ -59,14 +68,16 @@ static void memory(uint64_t *total, uint64_t *left) {
         *total = number_after(buf, "MemTotal:") * 1024;
         *left = number_after(buf, "MemAvailable:") * 1024;
     }
-    cap_by("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ", total,
-           left);
+    cap_by("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+           "total_inactive_file ", total, left);
     cap_by("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ", total, left);
     char *at = slurp("/proc/self/cgroup", buf, sizeof buf) ? strstr(buf, "0::/") : NULL;
-    if (!at || (at != buf && at[-1] != '\n')) return;
+    if (!at || (at != buf && at[-1] != '\n'))
+        return;
     at += 3;
     at[strcspn(at, "\n")] = 0;
-    for (char *end = at + strlen(at); end > at + 1; end = strrchr(at, '/')) { /* a parent may be narrower */
+    /* a parent may be narrower */
+    for (char *end = at + strlen(at); end > at + 1; end = strrchr(at, '/')) {
         *end = 0;
         snprintf(folder, sizeof folder, "/sys/fs/cgroup%.300s", at);
         cap_by(folder, "memory.max", "memory.current", "inactive_file ", total, left);
@@ -80,8 +91,10 @@ void mnc_facts(mn_device_info *info, const char *device_name) {
         snprintf(info->name, sizeof info->name, "%s", device_name);
     else
         cpu_name(info->name, sizeof info->name);
-    if (!slurp("/etc/machine-id", id, sizeof id)) snprintf(id, sizeof id, "%s", info->name);
-    for (const char *c = id; *c; c++) h = (h ^ (uint8_t)*c) * 0x100000001b3u;
+    if (!slurp("/etc/machine-id", id, sizeof id))
+        snprintf(id, sizeof id, "%s", info->name);
+    for (const char *c = id; *c; c++)
+        h = (h ^ (uint8_t)*c) * 0x100000001b3u;
     snprintf(info->uid, sizeof info->uid, "cpu-%016llx", (unsigned long long)h);
     snprintf(info->mem_pool, sizeof info->mem_pool, "host");
     memory(&info->mem_total, &info->mem_free);
@@ -92,5 +105,7 @@ mn_status mnc_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total,
     (void)d;
     *free_bytes = *total = 0;
     memory(total, free_bytes);
-    return *total ? MN_OK : mnc_fail(err, MN_UNSUPPORTED, ~0u, "/proc/meminfo does not say how much memory there is");
+    return *total ? MN_OK
+                  : mnc_fail(err, MN_UNSUPPORTED, ~0u,
+                             "/proc/meminfo does not say how much memory there is");
 }

@@ -1,11 +1,13 @@
-/* memory.c -- buffers are host memory; queues do everything at once; the one event is always over. */
+/* memory.c -- buffers are host memory; queues do everything at once; the one event is always
+ * over. */
 #include "mnc.h"
 
 mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
     if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
         return mnc_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = mnc_new(d, sizeof *b);
-    if (!b) return mnc_fail_memory(err, sizeof *b, "a buffer");
+    if (!b)
+        return mnc_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, mnc_new(d, bytes), bytes, true};
     if (!b->ptr) {
         mnc_delete(d, b);
@@ -17,15 +19,18 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
 
 mn_status mnc_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
     mn_buffer *b = mnc_new(d, sizeof *b);
-    if (!b) return mnc_fail_memory(err, sizeof *b, "a buffer");
+    if (!b)
+        return mnc_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, host, bytes, false};
     *out = b;
     return MN_OK;
 }
 
 void mnc_buffer_free(mn_buffer *b) {
-    if (!b) return;
-    if (b->owned) mnc_delete(b->dev, b->ptr);
+    if (!b)
+        return;
+    if (b->owned)
+        mnc_delete(b->dev, b->ptr);
     mnc_delete(b->dev, b);
 }
 
@@ -37,7 +42,8 @@ mn_status mnc_map(mn_buffer *b, void **out, mn_error *err) {
 
 mn_status mnc_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_queue *q = mnc_new(d, sizeof *q);
-    if (!q) return mnc_fail_memory(err, sizeof *q, "a queue");
+    if (!q)
+        return mnc_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     atomic_init(&q->aborted, false);
     *out = q;
@@ -45,34 +51,44 @@ mn_status mnc_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
 }
 
 void mnc_queue_free(mn_queue *q) {
-    if (q) mnc_delete(q->dev, q);
+    if (q)
+        mnc_delete(q->dev, q);
 }
 
-static mn_status check(const mn_buffer *b, uint64_t off, uint64_t n, const char *what, mn_error *err) {
-    if (off <= b->bytes && n <= b->bytes - off) return MN_OK;
-    return mnc_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu", what,
-                    (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
+static mn_status check(const mn_buffer *b, uint64_t off, uint64_t n, const char *what,
+                       mn_error *err) {
+    if (off <= b->bytes && n <= b->bytes - off)
+        return MN_OK;
+    return mnc_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu",
+                    what, (unsigned long long)n, (unsigned long long)off,
+                    (unsigned long long)b->bytes);
 }
 
-mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
+                    mn_error *err) {
     (void)q;
     mn_status s = check(b, off, n, "write", err);
-    if (!s && n) memcpy(b->ptr + off, src, n);
+    if (!s && n)
+        memcpy(b->ptr + off, src, n);
     return s;
 }
 
-mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src, uint64_t src_off, uint64_t n,
-                   mn_event **ev, mn_error *err) {
+mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
+                   uint64_t src_off, uint64_t n, mn_event **ev, mn_error *err) {
     mn_status s = check(src, src_off, n, "copy from", err);
-    if (!s) s = check(dst, dst_off, n, "copy to", err);
-    if (s) return s;
-    if (n) memmove(dst->ptr + dst_off, src->ptr + src_off, n);
-    if (ev) *ev = &q->dev->done;
+    if (!s)
+        s = check(dst, dst_off, n, "copy to", err);
+    if (s)
+        return s;
+    if (n)
+        memmove(dst->ptr + dst_off, src->ptr + src_off, n);
+    if (ev)
+        *ev = &q->dev->done;
     return MN_OK;
 }
 
-mn_status mnc_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, uint64_t to_off, uint64_t n,
-                   mn_event **ev, mn_error *err) {
+mn_status mnc_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, uint64_t to_off,
+                   uint64_t n, mn_event **ev, mn_error *err) {
     return mnc_copy(q, to, to_off, b, off, n, ev, err);
 }
 
@@ -84,7 +100,9 @@ mn_status mnc_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
     (void)q, (void)e, (void)err;
     return MN_OK;
 }
-void mnc_event_free(mn_event *e) { (void)e; }
+void mnc_event_free(mn_event *e) {
+    (void)e;
+}
 mn_status mnc_abort(mn_queue *q) {
     atomic_store(&q->aborted, true);
     return MN_OK;

@@ -1,5 +1,5 @@
-/* sampler.h -- SAMPLE of ops.def on the CPU, shared by the CPU plugins: the same logits give the same ids on both.
- * Pure functions over one row; scratch is the caller's. Any thread. */
+/* sampler.h -- SAMPLE of ops.def on the CPU, shared by the CPU plugins: the same logits give the
+ * same ids on both. Pure functions over one row; scratch is the caller's. Any thread. */
 #ifndef MNC_SAMPLER_H
 #define MNC_SAMPLER_H
 #include "cpu_host.h"
@@ -18,7 +18,8 @@ typedef struct {
     int64_t n_top;
 } mnc_sample;
 
-uint64_t mnc_sample_bytes(int64_t n_vocab);                  /* scratch of one call; 0 for a negative vocabulary */
+/* scratch of one call; 0 for a negative vocabulary */
+uint64_t mnc_sample_bytes(int64_t n_vocab);
 int32_t mnc_sample_draw(const mnc_sample *s, void *scratch); /* the id, or -1 = no finite logit */
 /* The op itself: slots are dealt out over the workers; needs worker_bytes = mnc_sample_bytes(V). */
 void mnc_op_sample(const mnc_call *c, mnc_worker *w);

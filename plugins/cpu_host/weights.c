@@ -1,19 +1,23 @@
-/* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else copied once. */
+/* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else
+ * copied once. */
 #include "mnc.h"
 
 mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
     mn_status s = mnc_read_compile(in, &c, err);
-    if (s) return s;
+    if (s)
+        return s;
     uint64_t bytes = sizeof(mn_weights) + (uint64_t)c.graph->n_tensors * sizeof(mnc_kept);
     mn_weights *w = mnc_new(d, bytes);
-    if (!w) return mnc_fail_memory(err, bytes, "a weight set");
+    if (!w)
+        return mnc_fail_memory(err, bytes, "a weight set");
     w->dev = d, w->graph = c.graph, w->n = c.graph->n_tensors, w->precision = mnc_precision(d, &c);
     for (uint32_t i = c.node_lo; i < c.node_hi; i++) {
         const mn_node *n = mnc_node(c.graph, i);
         for (uint32_t j = 0; j < n->n_in; j++) {
             int32_t t = mnc_in(c.graph, n, j);
-            if (t >= 0 && mnc_tensor(c.graph, (uint32_t)t)->role == MN_ROLE_WEIGHT) w->kept[t].wanted = true;
+            if (t >= 0 && mnc_tensor(c.graph, (uint32_t)t)->role == MN_ROLE_WEIGHT)
+                w->kept[t].wanted = true;
         }
     }
     *out = w;
@@ -21,42 +25,52 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
 }
 
 static const mn_plane *plane_of(const mn_weight_src *s, uint32_t part, uint32_t plane) {
-    return (const mn_plane *)((const char *)s->planes + ((uint64_t)part * s->n_planes + plane) * s->plane_stride);
+    return (const mn_plane *)((const char *)s->planes +
+                              ((uint64_t)part * s->n_planes + plane) * s->plane_stride);
 }
-static const mn_plane *part(const mn_weight_src *s, uint32_t i) { return plane_of(s, i, 0); }
+static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
+    return plane_of(s, i, 0);
+}
 
-/* The bytes that n steps per dim reach, for values of `size` bytes; false = more than the plane has. */
-static bool reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size, uint64_t *last) {
+/* The bytes that n steps per dim reach, for values of `size` bytes; false = more than the plane
+ * has. */
+static bool reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
+                    uint64_t *last) {
     *last = 0;
     for (uint32_t i = 0; i < n_dim; i++) {
         uint64_t span;
-        if (p->stride[i] < 0 || __builtin_mul_overflow(steps[i] - 1, (uint64_t)p->stride[i], &span) ||
+        if (p->stride[i] < 0 ||
+            __builtin_mul_overflow(steps[i] - 1, (uint64_t)p->stride[i], &span) ||
             __builtin_add_overflow(*last, span, last))
             return false;
     }
     return p->ptr && !__builtin_add_overflow(*last, size, last) && *last <= p->bytes;
 }
 
-/* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay within its bytes. */
+/* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay
+ * within its bytes. */
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
     uint64_t last, steps[MN_MAX_DIM];
     if (p->kind != MN_PLANE_DATA)
-        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNC_NAME(t), p->kind);
+        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNC_NAME(t),
+                        p->kind);
     if (p->dtype != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), p->dtype,
-                        t->dtype.id);
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t),
+                        p->dtype, t->dtype.id);
     for (uint32_t i = 0; i < t->n_dim; i++) {
         if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]))
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: dim %u of part %u is %lld, the graph expects %lld",
-                            MNC_NAME(t), i, index, (long long)p->dim[i], (long long)t->dim[i]);
+            return mnc_fail(err, MN_INVALID, ~0u,
+                            "%.*s: dim %u of part %u is %lld, the graph expects %lld", MNC_NAME(t),
+                            i, index, (long long)p->dim[i], (long long)t->dim[i]);
         if (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u", MNC_NAME(t),
-                            (long long)p->dim[i], t->dtype.block_elems);
+            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u",
+                            MNC_NAME(t), (long long)p->dim[i], t->dtype.block_elems);
         steps[i] = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]);
     }
     if (!reaches(p, steps, t->n_dim, t->dtype.block_bytes, &last))
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: part %u has %llu bytes, its strides reach %llu", MNC_NAME(t),
-                        index, (unsigned long long)p->bytes, (unsigned long long)last);
+        return mnc_fail(err, MN_INVALID, ~0u,
+                        "%.*s: part %u has %llu bytes, its strides reach %llu", MNC_NAME(t), index,
+                        (unsigned long long)p->bytes, (unsigned long long)last);
     return MN_OK;
 }
 
@@ -64,45 +78,54 @@ static uint64_t scale_bytes(uint32_t dtype) {
     return dtype == MN_F32 ? 4 : dtype == MN_F16 || dtype == MN_BF16 ? 2 : dtype == MN_U8 ? 1 : 0;
 }
 
-/* Values per dim of a SCALE or BIAS plane: one per block of a row; F8_E4M3 one per row, F8_E4M3_128 a row for 128 rows. */
-static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x, mn_error *err) {
+/* Values per dim of a SCALE or BIAS plane: one per block of a row; F8_E4M3 one per row, F8_E4M3_128
+ * a row for 128 rows. */
+static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
+                             mn_error *err) {
     uint64_t steps[MN_MAX_DIM], last;
     uint32_t n_dim = t->n_dim;
-    for (uint32_t i = 0; i < n_dim; i++) steps[i] = (uint64_t)data->dim[i];
+    for (uint32_t i = 0; i < n_dim; i++)
+        steps[i] = (uint64_t)data->dim[i];
     if (t->dtype.id == MN_F8_E4M3)
         n_dim--;
     else
         steps[n_dim - 1] /= t->dtype.block_elems;
-    if (t->dtype.id == MN_F8_E4M3_128) steps[n_dim - 2] = (steps[n_dim - 2] + 127) / 128;
+    if (t->dtype.id == MN_F8_E4M3_128)
+        steps[n_dim - 2] = (steps[n_dim - 2] + 127) / 128;
     bool fits = scale_bytes(x->dtype) && (x->dtype == MN_U8) == (t->dtype.id == MN_MXFP4_SPLIT);
-    for (uint32_t i = 0; fits && i < n_dim; i++) fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
+    for (uint32_t i = 0; fits && i < n_dim; i++)
+        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
     if (!fits || !reaches(x, steps, n_dim, scale_bytes(x->dtype), &last))
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNC_NAME(t));
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
+                        MNC_NAME(t));
     return MN_OK;
 }
 
 /* Ops step through the planes of all parts as through those of the first. */
-static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, const mn_plane *x, uint32_t i,
-                                  mn_error *err) {
+static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, const mn_plane *x,
+                                  uint32_t i, mn_error *err) {
     bool like = x->dtype == first->dtype;
     const uint32_t n = t->dtype.id == MN_F8_E4M3 ? t->n_dim - 1 : t->n_dim; /* it has one per row */
     for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++)
         like = x->stride[d] == first->stride[d] || (x->dim[d] == 1 && first->dim[d] == 1);
     return like ? MN_OK
                 : mnc_fail(err, MN_INVALID, ~0u,
-                           "%.*s: the scales of part %u have another type or layout than the first", MNC_NAME(t), i);
+                           "%.*s: the scales of part %u have another type or layout than the first",
+                           MNC_NAME(t), i);
 }
 
-static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i, mn_error *err) {
+static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
+                              mn_error *err) {
     mn_status st = check_part(t, part(s, i), i, err);
     for (uint32_t k = 1; k < s->n_planes && !st; k++) {
         const mn_plane *x = plane_of(s, i, k);
         const uint32_t kind = k == 1 ? MN_PLANE_SCALE : MN_PLANE_BIAS;
         if (x->kind != kind)
-            return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u", MNC_NAME(t), k,
-                            x->kind, kind);
+            return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
+                            MNC_NAME(t), k, x->kind, kind);
         st = check_extra(t, part(s, i), x, err);
-        if (!st) st = check_like_first(t, plane_of(s, 0, k), x, i, err);
+        if (!st)
+            st = check_like_first(t, plane_of(s, 0, k), x, i, err);
     }
     return st;
 }
@@ -112,71 +135,91 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
 }
 
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
-    if (s->tensor >= w->n) return mnc_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->n);
+    if (s->tensor >= w->n)
+        return mnc_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->n);
     const mn_tensor *t = mnc_tensor(w->graph, s->tensor);
-    if (t->role != MN_ROLE_WEIGHT) return mnc_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNC_NAME(t));
-    if (w->kept[s->tensor].put) return mnc_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNC_NAME(t));
+    if (t->role != MN_ROLE_WEIGHT)
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNC_NAME(t));
+    if (w->kept[s->tensor].put)
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNC_NAME(t));
     if (s->dtype.id != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t), s->dtype.id,
-                        t->dtype.id);
-    if (!s->n_parts || !s->planes || s->plane_stride < MNC_UP_TO(mn_plane, stride) || !t->n_dim || t->n_dim > 3 ||
-        !t->dtype.block_elems)
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t),
+                        s->dtype.id, t->dtype.id);
+    if (!s->n_parts || !s->planes || s->plane_stride < MNC_UP_TO(mn_plane, stride) || !t->n_dim ||
+        t->n_dim > 3 || !t->dtype.block_elems)
         return mnc_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNC_NAME(t));
     if (!planes_fit(t, s))
-        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNC_NAME(t), s->n_planes,
-                        t->dtype.n_planes);
+        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNC_NAME(t),
+                        s->n_planes, t->dtype.n_planes);
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         mn_status st = check_planes(t, s, i, err);
-        if (st) return st;
-        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum)) sum = -1;
+        if (st)
+            return st;
+        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum))
+            sum = -1;
     }
     if (sum != t->dim[0])
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", MNC_NAME(t), (long long)sum,
-                        (long long)t->dim[0]);
+        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld",
+                        MNC_NAME(t), (long long)sum, (long long)t->dim[0]);
     return MN_OK;
 }
 
-/* ---- used in place? ---- */
+/* ---- used in place? -------------------------------------------------------------------------- */
 
 /* Of the values inside a block. */
 static uint64_t alignment(const mn_dtype *t) {
-    if (t->id == MN_F32) return 4;
-    if (t->id == MN_F64) return 8;
-    return t->n_planes > 1 || t->id == MN_MXFP4 || t->id == MN_F8_E4M3 || t->id == MN_F8_E5M2 ? 1 : 2;
+    if (t->id == MN_F32)
+        return 4;
+    if (t->id == MN_F64)
+        return 8;
+    return t->n_planes > 1 || t->id == MN_MXFP4 || t->id == MN_F8_E4M3 || t->id == MN_F8_E5M2 ? 1
+                                                                                              : 2;
 }
 
 /* A row's elements lie behind one another, and every row where its type wants it. */
 static bool rows_in_place(const mn_tensor *t, const mn_plane *p) {
     const uint64_t align = alignment(&t->dtype);
     const uint32_t last = t->n_dim - 1;
-    if (p->dim[last] > (int64_t)t->dtype.block_elems && p->stride[last] != (int64_t)t->dtype.block_bytes) return false;
-    if ((uintptr_t)p->ptr % align) return false;
+    if (p->dim[last] > (int64_t)t->dtype.block_elems &&
+        p->stride[last] != (int64_t)t->dtype.block_bytes)
+        return false;
+    if ((uintptr_t)p->ptr % align)
+        return false;
     for (uint32_t i = 0; i < last; i++)
-        if (p->dim[i] > 1 && ((uint64_t)p->stride[i] % align || !p->stride[i])) return false;
+        if (p->dim[i] > 1 && ((uint64_t)p->stride[i] % align || !p->stride[i]))
+            return false;
     return true;
 }
 
-/* Rows of all parts at one distance. 2D: parts behind one another, or (several planes) as groups of one height. */
-static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weight *w, uint64_t *row_bytes,
-                     bool *grouped) {
+/* Rows of all parts at one distance. 2D: parts behind one another, or (several planes) as groups of
+ * one height. */
+static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weight *w,
+                     uint64_t *row_bytes, bool *grouped) {
     const mn_plane *first = part(s, 0);
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
-    *row_bytes = t->n_dim > 1 && first->dim[row_dim] > 1 ? (uint64_t)first->stride[row_dim] : w->row_bytes;
+    *row_bytes =
+        t->n_dim > 1 && first->dim[row_dim] > 1 ? (uint64_t)first->stride[row_dim] : w->row_bytes;
     *grouped = t->n_dim == 3;
-    if (t->n_dim == 1) return s->n_parts == 1 && rows_in_place(t, first);
-    if (*row_bytes < w->row_bytes) return false;
+    if (t->n_dim == 1)
+        return s->n_parts == 1 && rows_in_place(t, first);
+    if (*row_bytes < w->row_bytes)
+        return false;
     const char *next = first->ptr;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = part(s, i);
-        if (!rows_in_place(t, p) || (p->dim[row_dim] > 1 && (uint64_t)p->stride[row_dim] != *row_bytes)) return false;
-        if (t->n_dim == 2 && p->ptr != (const void *)next) *grouped = true;
+        if (!rows_in_place(t, p) ||
+            (p->dim[row_dim] > 1 && (uint64_t)p->stride[row_dim] != *row_bytes))
+            return false;
+        if (t->n_dim == 2 && p->ptr != (const void *)next)
+            *grouped = true;
         next += (uint64_t)p->dim[0] * *row_bytes;
     }
     *grouped |= t->n_dim == 2 && s->n_parts > 1 && s->n_planes > 1;
     if (t->n_dim == 2 && *grouped) /* all parts but the last of one height */
         for (uint32_t i = 0; i < s->n_parts; i++)
-            if (part(s, i)->dim[0] > first->dim[0] || (i + 1 < s->n_parts && part(s, i)->dim[0] != first->dim[0]))
+            if (part(s, i)->dim[0] > first->dim[0] ||
+                (i + 1 < s->n_parts && part(s, i)->dim[0] != first->dim[0]))
                 return false;
     return t->n_dim == 3 || !*grouped || s->n_planes > 1;
 }
@@ -190,25 +233,30 @@ static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
     const uint8_t *from = p->ptr;
     for (uint64_t b = 0; b < blocks; b++, to += t->dtype.block_bytes) {
         uint64_t off = 0;
-        for (uint32_t i = 0; i < t->n_dim; i++) off += at[i] * (uint64_t)p->stride[i];
+        for (uint32_t i = 0; i < t->n_dim; i++)
+            off += at[i] * (uint64_t)p->stride[i];
         memcpy(to, from + off, t->dtype.block_bytes);
         for (uint32_t i = t->n_dim; i-- > 0;) {
-            if (++at[i] < n[i]) break;
+            if (++at[i] < n[i])
+                break;
             at[i] = 0;
         }
     }
     return to;
 }
 
-/* ---- addresses ---- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 /* Where group g of a plane begins: expert g, or part g of a matrix. */
-static const uint8_t *group_at(const mn_tensor *t, const mn_weight_src *s, uint32_t plane, int64_t g) {
-    if (t->n_dim == 2) return plane_of(s, (uint32_t)g, plane)->ptr;
+static const uint8_t *group_at(const mn_tensor *t, const mn_weight_src *s, uint32_t plane,
+                               int64_t g) {
+    if (t->n_dim == 2)
+        return plane_of(s, (uint32_t)g, plane)->ptr;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = plane_of(s, i, plane);
         const int64_t n = part(s, i)->dim[0];
-        if (g < n) return (const uint8_t *)p->ptr + (uint64_t)g * (uint64_t)p->stride[0];
+        if (g < n)
+            return (const uint8_t *)p->ptr + (uint64_t)g * (uint64_t)p->stride[0];
         g -= n;
     }
     return NULL;
@@ -225,20 +273,24 @@ static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t plane
 }
 
 /* The pointers of all groups of all planes, in one block of the set. */
-static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s, const uint8_t *copy, mnc_kept *k) {
+static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
+                       const uint8_t *copy, mnc_kept *k) {
     const int64_t n = t->n_dim == 3 ? t->dim[0] : s->n_parts;
     const uint8_t **at = mnc_new(d, (uint64_t)n * s->n_planes * sizeof *at);
-    if (!at) return false;
+    if (!at)
+        return false;
     mnc_weight *w = &k->w;
     k->groups = at;
     w->group_rows = t->n_dim == 3 ? t->dim[1] : part(s, 0)->dim[0];
     for (uint32_t p = 0; p < s->n_planes; p++)
         for (int64_t g = 0; g < n; g++)
-            at[p * n + g] =
-                copy && !p ? copy + (uint64_t)g * (uint64_t)w->group_rows * w->row_bytes : group_at(t, s, p, g);
+            at[p * n + g] = copy && !p ? copy + (uint64_t)g * (uint64_t)w->group_rows * w->row_bytes
+                                       : group_at(t, s, p, g);
     w->groups = at;
-    if (s->n_planes > 1) w->scale.groups = at + n;
-    if (s->n_planes > 2) w->bias.groups = at + 2 * n;
+    if (s->n_planes > 1)
+        w->scale.groups = at + n;
+    if (s->n_planes > 2)
+        w->bias.groups = at + 2 * n;
     return true;
 }
 
@@ -247,8 +299,10 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     x.rows = w->group_rows;
     x.data = w->groups[e];
     x.groups = NULL;
-    if (w->scale.groups) x.scale.data = w->scale.groups[e], x.scale.groups = NULL;
-    if (w->bias.groups) x.bias.data = w->bias.groups[e], x.bias.groups = NULL;
+    if (w->scale.groups)
+        x.scale.data = w->scale.groups[e], x.scale.groups = NULL;
+    if (w->bias.groups)
+        x.bias.data = w->bias.groups[e], x.bias.groups = NULL;
     return x;
 }
 
@@ -259,14 +313,16 @@ static void release(mn_device *d, mnc_kept *k) {
     *k = (mnc_kept){.wanted = k->wanted};
 }
 
-static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k, mn_error *err) {
+static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k,
+                      mn_error *err) {
     uint64_t bytes, stride;
     bool grouped;
     if (!mnc_bytes(w->graph, t, NULL, &bytes))
         return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNC_NAME(t));
     mnc_weight *o = &k->w;
     *o = (mnc_weight){.dtype = t->dtype, .rows = 1, .cols = t->dim[t->n_dim - 1]};
-    for (uint32_t i = 0; i + 1 < t->n_dim; i++) o->rows *= t->dim[i];
+    for (uint32_t i = 0; i + 1 < t->n_dim; i++)
+        o->rows *= t->dim[i];
     o->row_bytes = bytes / (uint64_t)o->rows;
     if (is_alias(t, s, o, &stride, &grouped)) {
         o->data = part(s, 0)->ptr;
@@ -274,37 +330,49 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         w->kept_how |= MN_KEPT_ALIASED;
     } else {
         if (s->n_planes > 1)
-            return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: rows of a type with several planes must be dense",
-                            MNC_NAME(t));
+            return mnc_fail(err, MN_UNSUPPORTED, ~0u,
+                            "%.*s: rows of a type with several planes must be dense", MNC_NAME(t));
         uint8_t *to = k->copy = mnc_new(w->dev, bytes);
-        if (!to) return mnc_fail_memory(err, bytes, "a copy of a weight");
-        for (uint32_t i = 0; i < s->n_parts; i++) to = copy_part(t, part(s, i), to);
+        if (!to)
+            return mnc_fail_memory(err, bytes, "a copy of a weight");
+        for (uint32_t i = 0; i < s->n_parts; i++)
+            to = copy_part(t, part(s, i), to);
         o->data = k->copy;
         grouped = t->n_dim == 3;
         w->kept_how |= MN_KEPT_COPIED;
     }
-    if (s->n_planes > 1) set_extra(t, s, 1, &o->scale);
-    if (s->n_planes > 2) set_extra(t, s, 2, &o->bias);
-    return !grouped || set_groups(w->dev, t, s, k->copy, k) ? MN_OK : mnc_fail_memory(err, 8, "a weight's groups");
+    if (s->n_planes > 1)
+        set_extra(t, s, 1, &o->scale);
+    if (s->n_planes > 2)
+        set_extra(t, s, 2, &o->bias);
+    return !grouped || set_groups(w->dev, t, s, k->copy, k)
+               ? MN_OK
+               : mnc_fail_memory(err, 8, "a weight's groups");
 }
 
-mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, mn_event **event, mn_error *err) {
+mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, mn_event **event,
+                          mn_error *err) {
     (void)q;
     mn_weight_src s = {0};
     memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s);
-    if (event) *event = NULL;
+    if (event)
+        *event = NULL;
     mn_status st = check_source(w, &s, err);
-    if (st) return st;
+    if (st)
+        return st;
     mnc_kept *k = &w->kept[s.tensor];
     mnc_plugin *p = w->dev->plugin;
-    if (!k->wanted) return MN_OK;
+    if (!k->wanted)
+        return MN_OK;
     st = keep(w, mnc_tensor(w->graph, s.tensor), &s, k, err);
-    if (!st && p->ops->repack) st = p->ops->repack(p->self, p->host, &k->w, w->precision, &k->w.repacked, err);
+    if (!st && p->ops->repack)
+        st = p->ops->repack(p->self, p->host, &k->w, w->precision, &k->w.repacked, err);
     if (st) {
         release(w->dev, k);
         return st;
     }
-    if (k->w.repacked) w->kept_how |= MN_KEPT_REPACKED;
+    if (k->w.repacked)
+        w->kept_how |= MN_KEPT_REPACKED;
     k->put = true;
     return MN_OK;
 }
@@ -313,13 +381,17 @@ mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
     (void)q;
     for (uint32_t i = 0; i < w->n; i++)
         if (w->kept[i].wanted && !w->kept[i].put)
-            return mnc_fail(err, MN_INVALID, ~0u, "weight %.*s is missing", MNC_NAME(mnc_tensor(w->graph, i)));
-    if (kept_how) *kept_how = w->kept_how;
+            return mnc_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
+                            MNC_NAME(mnc_tensor(w->graph, i)));
+    if (kept_how)
+        *kept_how = w->kept_how;
     return MN_OK;
 }
 
 void mnc_weights_free(mn_weights *w) {
-    if (!w) return;
-    for (uint32_t i = 0; i < w->n; i++) release(w->dev, &w->kept[i]);
+    if (!w)
+        return;
+    for (uint32_t i = 0; i < w->n; i++)
+        release(w->dev, &w->kept[i]);
     mnc_delete(w->dev, w);
 }

@@ -1,7 +1,8 @@
 /* attention.c -- ATTENTION over the paged cache.
- * A row's positions are scored in tiles of MNK_TILE with a running softmax; tiles add up to chunks of CHUNK positions, and
- * the chunks are merged in order. Both grids begin at position 0, so a row's result depends neither on the other rows of the
- * step nor on whether its chunks were computed by one worker (many rows) or by several (few rows, long context). */
+ * A row's positions are scored in tiles of MNK_TILE with a running softmax; tiles add up to chunks
+ * of CHUNK positions, and the chunks are merged in order. Both grids begin at position 0, so a
+ * row's result depends neither on the other rows of the step nor on whether its chunks were
+ * computed by one worker (many rows) or by several (few rows, long context). */
 #include "nodes.h"
 #include <math.h>
 
@@ -17,12 +18,19 @@ typedef struct {
     int64_t t, h, hkv, g, dk, dv, window, block, max_chunks; /* block: rows per task */
     float scale, cap;
     float *q, *k, *val, *s, *part,
-        *total; /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
+        /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
+        *total;
 } attn;
 
-static int64_t per_task(int64_t g) { return g >= BLOCK_ROWS ? 1 : BLOCK_ROWS / g; }
-static uint64_t up64(uint64_t n) { return (n + 63) / 64 * 64; }
-static uint64_t chunks_of(int64_t positions) { return (uint64_t)(positions + CHUNK - 1) / CHUNK; }
+static int64_t per_task(int64_t g) {
+    return g >= BLOCK_ROWS ? 1 : BLOCK_ROWS / g;
+}
+static uint64_t up64(uint64_t n) {
+    return (n + 63) / 64 * 64;
+}
+static uint64_t chunks_of(int64_t positions) {
+    return (uint64_t)(positions + CHUNK - 1) / CHUNK;
+}
 static int64_t split_rows(uint64_t row_bytes) {
     uint64_t n = SPLIT_BYTES / row_bytes;
     return n > SPLIT_ROWS ? SPLIT_ROWS : (int64_t)n;
@@ -30,11 +38,13 @@ static int64_t split_rows(uint64_t row_bytes) {
 
 static uint64_t lay_out(attn *a, uint8_t *base) { /* base NULL: the size only */
     uint64_t n = (uint64_t)(a->block * a->g), at = 0;
-    const uint64_t need[6] = {n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv,
-                              n * MNK_TILE,        n * (uint64_t)(a->dv + 2),        n * (uint64_t)(a->dv + 2)};
+    const uint64_t need[6] = {
+        n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv,
+        n * MNK_TILE,        n * (uint64_t)(a->dv + 2),        n * (uint64_t)(a->dv + 2)};
     float **const to[6] = {&a->q, &a->k, &a->val, &a->s, &a->part, &a->total};
     for (int i = 0; i < 6; i++) {
-        if (base) *to[i] = (float *)(void *)(base + at);
+        if (base)
+            *to[i] = (float *)(void *)(base + at);
         at += up64(need[i] * sizeof(float));
     }
     return at;
@@ -46,7 +56,8 @@ static void reset(float *st, int64_t dv) {
     memset(st + 1, 0, (size_t)(dv + 1) * sizeof(float));
 }
 static void merge(const attn *a, float *into, const float *part) {
-    if (part[0] == -INFINITY && part[1] == 0) return;
+    if (part[0] == -INFINITY && part[1] == 0)
+        return;
     float m = into[0] > part[0] ? into[0] : part[0];
     float x = into[0] == -INFINITY ? 0 : a->v->exp1(into[0] - m), y = a->v->exp1(part[0] - m);
     a->v->scale(into + 2, a->dv, x);
@@ -55,9 +66,11 @@ static void merge(const attn *a, float *into, const float *part) {
     into[1] = into[1] * x + part[1] * y;
 }
 static void finish(const attn *a, float *st, int64_t head, float *y) {
-    const mnc_weight *sinks = MN_ATTENTION_SINKS < a->c->node->n_in ? a->c->in[MN_ATTENTION_SINKS].weight : NULL;
+    const mnc_weight *sinks =
+        MN_ATTENTION_SINKS < a->c->node->n_in ? a->c->in[MN_ATTENTION_SINKS].weight : NULL;
     if (sinks) {
-        float sink = mnk_load1(sinks->data, MN_F32, head), m = st[0] > sink ? st[0] : sink, x = a->v->exp1(st[0] - m);
+        float sink = mnk_load1(sinks->data, MN_F32, head), m = st[0] > sink ? st[0] : sink,
+              x = a->v->exp1(st[0] - m);
         a->v->scale(st + 2, a->dv, x);
         st[1] = st[1] * x + a->v->exp1(sink - m);
     }
@@ -96,36 +109,44 @@ static int64_t first_of(const attn *a, int64_t pos) {
 }
 
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
-static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0, int64_t lo, int64_t hi) {
+static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
+                 int64_t lo, int64_t hi) {
     int64_t dv = a->dv, b0 = lo - t0;
     load_tile(a, slot, h, t0, lo, hi);
     a->v->scores(a->q, nr * a->g, a->k + b0 * a->dk, hi - lo, a->dk, a->s + b0, MNK_TILE);
     for (int64_t r = 0; r < nr; r++) {
         int64_t pos = a->pos[r0 + r], x = first_of(a, pos) - t0, y = pos + 1 - t0;
         x = x < b0 ? b0 : x, y = y > hi - t0 ? hi - t0 : y;
-        if (pos < 0 || x >= y) continue;
+        if (pos < 0 || x >= y)
+            continue;
         for (int64_t g = 0; g < a->g; g++) {
-            float *s = a->s + (r * a->g + g) * MNK_TILE, *st = a->part + (r * a->g + g) * (dv + 2), sum;
-            for (int64_t i = 0; i < x; i++) s[i] = -INFINITY;
-            for (int64_t i = y; i < MNK_TILE; i++) s[i] = -INFINITY;
+            float *s = a->s + (r * a->g + g) * MNK_TILE, *st = a->part + (r * a->g + g) * (dv + 2),
+                  sum;
+            for (int64_t i = 0; i < x; i++)
+                s[i] = -INFINITY;
+            for (int64_t i = y; i < MNK_TILE; i++)
+                s[i] = -INFINITY;
             float m = a->v->softmax(s, a->scale, a->cap, st[0], &sum),
                   by = st[0] == -INFINITY ? 0 : a->v->exp1(st[0] - m);
             a->v->scale(st + 2, dv, by);
             st[0] = m;
             st[1] = st[1] * by + sum;
         }
-        a->v->weigh(a->s + r * a->g * MNK_TILE, MNK_TILE, a->g, a->val, x, y, dv, a->part + r * a->g * (dv + 2) + 2,
-                    dv + 2);
+        a->v->weigh(a->s + r * a->g * MNK_TILE, MNK_TILE, a->g, a->val, x, y, dv,
+                    a->part + r * a->g * (dv + 2) + 2, dv + 2);
     }
 }
 
 /* One chunk of the rows' positions [lo, hi) into a->part. */
-static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t ci, int64_t lo, int64_t hi) {
+static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t ci,
+                  int64_t lo, int64_t hi) {
     int64_t end = (ci + 1) * CHUNK < hi ? (ci + 1) * CHUNK : hi;
-    for (int64_t i = 0; i < nr * a->g; i++) reset(a->part + i * (a->dv + 2), a->dv);
+    for (int64_t i = 0; i < nr * a->g; i++)
+        reset(a->part + i * (a->dv + 2), a->dv);
     for (int64_t t0 = ci * CHUNK; t0 < end; t0 += MNK_TILE) {
         int64_t x = t0 < lo ? lo : t0, y = t0 + MNK_TILE < end ? t0 + MNK_TILE : end;
-        if (x < y) tile(a, slot, h, r0, nr, t0, x, y);
+        if (x < y)
+            tile(a, slot, h, r0, nr, t0, x, y);
     }
 }
 
@@ -134,9 +155,12 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
     *lo = INT64_MAX, *hi = 0;
     for (int64_t r = r0; r < r0 + nr; r++) {
         int64_t pos = a->pos[r];
-        if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.page_tokens) continue;
-        if (first_of(a, pos) < *lo) *lo = first_of(a, pos);
-        if (pos + 1 > *hi) *hi = pos + 1;
+        if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.page_tokens)
+            continue;
+        if (first_of(a, pos) < *lo)
+            *lo = first_of(a, pos);
+        if (pos + 1 > *hi)
+            *hi = pos + 1;
     }
     return *lo < *hi;
 }
@@ -153,16 +177,20 @@ static float *out_of(const attn *a, int64_t r, int64_t head) {
 /* All chunks of a block of rows. */
 static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
     int64_t lo, hi, st = a->dv + 2;
-    if (!range(a, r0, nr, &lo, &hi)) return;
+    if (!range(a, r0, nr, &lo, &hi))
+        return;
     load_q(a, r0, nr, h);
-    for (int64_t i = 0; i < nr * a->g; i++) reset(a->total + i * st, a->dv);
+    for (int64_t i = 0; i < nr * a->g; i++)
+        reset(a->total + i * st, a->dv);
     for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++) {
         chunk(a, slot, h, r0, nr, ci, lo, hi);
-        for (int64_t i = 0; i < nr * a->g; i++) merge(a, a->total + i * st, a->part + i * st);
+        for (int64_t i = 0; i < nr * a->g; i++)
+            merge(a, a->total + i * st, a->part + i * st);
     }
     for (int64_t i = 0; i < nr * a->g; i++)
         if (a->pos[r0 + i / a->g] >= 0)
-            finish(a, a->total + i * st, h * a->g + i % a->g, out_of(a, r0 + i / a->g, h * a->g + i % a->g));
+            finish(a, a->total + i * st, h * a->g + i % a->g,
+                   out_of(a, r0 + i / a->g, h * a->g + i % a->g));
 }
 
 /* Calls whole for every (block of rows, kv head) of this worker, or only counts them. */
@@ -183,23 +211,27 @@ static void split(const attn *a, mnc_worker *w) {
     int64_t st = a->dv + 2, lo, hi, task = 0;
     float *shared = a->c->shared;
     for (int64_t r = 0; r < a->t; r++) {
-        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi)) continue;
+        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
+            continue;
         for (int64_t h = 0; h < a->hkv; h++)
             for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++, task++) {
-                if (task % w->n != w->i) continue;
+                if (task % w->n != w->i)
+                    continue;
                 load_q(a, r, 1, h);
                 chunk(a, slot[r], h, r, 1, ci, lo, hi);
                 for (int64_t g = 0; g < a->g; g++)
-                    memcpy(shared + ((r * a->h + h * a->g + g) * a->max_chunks + ci) * st, a->part + g * st,
-                           (size_t)st * sizeof(float));
+                    memcpy(shared + ((r * a->h + h * a->g + g) * a->max_chunks + ci) * st,
+                           a->part + g * st, (size_t)st * sizeof(float));
             }
     }
     mnc_barrier(w);
     for (int64_t i = w->i; i < a->t * a->h; i += w->n) {
         int64_t r = i / a->h, head = i % a->h;
-        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi)) continue;
+        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
+            continue;
         reset(a->total, a->dv);
-        for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++) merge(a, a->total, shared + (i * a->max_chunks + ci) * st);
+        for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++)
+            merge(a, a->total, shared + (i * a->max_chunks + ci) * st);
         finish(a, a->total, head, out_of(a, r, head));
     }
 }
@@ -218,7 +250,8 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
               .window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW),
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
-    if (!a.dv) a.dv = a.dk;
+    if (!a.dv)
+        a.dv = a.dk;
     a.g = a.h / a.hkv, a.block = per_task(a.g);
     a.max_chunks = (int64_t)chunks_of(c->kv.max_pages * 64);
     lay_out(&a, w->scratch);
@@ -226,23 +259,29 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
     bool fits = c->kv.page_tokens <= 64; /* what mnk_attention_scratch counted with */
     if (uneven && fits &&
-        a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) * sizeof(float)))
+        a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) *
+                          sizeof(float)))
         split(&a, w);
     else
         blocks(&a, w);
 }
 
 void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
-    const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q), *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
+    const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q),
+                    *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
     const uint64_t *at = q->graph->attrs + q->node->attr_off;
     attn a = {.h = mnc_query_dim(q, qt, 1), .dk = mnc_query_dim(q, qt, 2)};
-    a.hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV] : 0;
+    a.hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV]
+                                                          : 0;
     a.dv = MN_ATTENTION_ATTR_DIM_V < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_DIM_V] : 0;
-    if (!a.dv) a.dv = a.dk;
+    if (!a.dv)
+        a.dv = a.dk;
     a.g = a.hkv > 0 ? a.h / a.hkv : 1, a.block = per_task(a.g);
     op->worker_bytes = lay_out(&a, NULL);
-    /* the page size is not known here: 64 tokens is cpu_host's; with larger pages rows are not split */
-    uint64_t row = (uint64_t)a.h * chunks_of(mnc_query_dim(q, pages, 1) * 64) * (uint64_t)(a.dv + 2) * sizeof(float);
+    /* the page size is not known here: 64 tokens is cpu_host's; with larger pages rows are not
+     * split */
+    uint64_t row = (uint64_t)a.h * chunks_of(mnc_query_dim(q, pages, 1) * 64) *
+                   (uint64_t)(a.dv + 2) * sizeof(float);
     int64_t rows = row ? split_rows(row) : 0, t = mnc_query_dim(q, qt, 0);
     op->shared_bytes = (uint64_t)(rows < t ? rows : t) * row;
 }

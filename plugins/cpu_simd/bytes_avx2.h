@@ -1,80 +1,105 @@
-/* bytes_avx2.h -- 32 unsigned bytes in one register: what weight types are taken apart with. AVX2, AVX-512, VNNI. */
+/* bytes_avx2.h -- 32 unsigned bytes in one register: what weight types are taken apart with. AVX2,
+ * AVX-512, VNNI. */
 #include <immintrin.h>
 typedef __m256i VB;
-static inline VB vb_load(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
+static inline VB vb_load(const uint8_t *p) {
+    return _mm256_loadu_si256((const void *)p);
+}
 /* 16 bytes: their low nibbles, then their high ones. */
 static inline VB vb_halves(const uint8_t *p) {
     __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
-    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 0, 4, 4)),
+                            _mm256_set1_epi8(15));
 }
 /* 16 bytes: low and high nibble of each. */
 static inline VB vb_pairs(const uint8_t *p) {
     __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
     return _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)), _mm256_set1_epi8(15));
 }
-/* Each byte moved down by shift bits, up where that is negative, and of it the bits of mask, which must come from the same byte. */
+/* Each byte moved down by shift bits, up where that is negative, and of it the bits of mask, which
+ * must come from the same byte. */
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
     v = shift < 0 ? _mm256_slli_epi16(v, -shift) : _mm256_srli_epi16(v, shift);
     return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
-static inline VB vb_or(VB a, VB b) { return _mm256_or_si256(a, b); }
-static inline VB vb_less(VB v, uint8_t n) { return _mm256_sub_epi8(v, _mm256_set1_epi8((char)n)); } /* modulo 256 */
-static inline VB vb_flip(VB v) { return _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)); }
+static inline VB vb_or(VB a, VB b) {
+    return _mm256_or_si256(a, b);
+}
+/* modulo 256 */
+static inline VB vb_less(VB v, uint8_t n) {
+    return _mm256_sub_epi8(v, _mm256_set1_epi8((char)n));
+}
+static inline VB vb_flip(VB v) {
+    return _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80));
+}
 static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is set, else 0 */
-    const __m256i where = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i where =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)bits), where), bit);
     return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8((char)to));
 }
 static inline VB vb_lookup(VB i, const uint8_t table[16]) { /* i < 16 */
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), i);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)),
+                               i);
 }
-/* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its byte. */
+/* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its
+ * byte. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
     const int mask = (1 << bits) - 1;
     __m256i v;
     if (bits == 2) {
         v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
     } else if (bits == 3) { /* a dword has one byte and a half */
-        __m128i b = _mm_insert_epi32(
-            _mm_loadl_epi64((const void *)p),
-            (int)((uint32_t)p[8] | (uint32_t)p[9] << 8 | (uint32_t)p[10] << 16 | (uint32_t)p[11] << 24), 2);
+        __m128i b = _mm_insert_epi32(_mm_loadl_epi64((const void *)p),
+                                     (int)((uint32_t)p[8] | (uint32_t)p[9] << 8 |
+                                           (uint32_t)p[10] << 16 | (uint32_t)p[11] << 24),
+                                     2);
         v = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(b),
-                                _mm256_setr_epi8(0, 1, -1, -1, 1, 2, -1, -1, 3, 4, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1,
-                                                 7, 8, -1, -1, 9, 10, -1, -1, 10, 11, -1, -1));
+                                _mm256_setr_epi8(0, 1, -1, -1, 1, 2, -1, -1, 3, 4, -1, -1, 4, 5, -1,
+                                                 -1, 6, 7, -1, -1, 7, 8, -1, -1, 9, 10, -1, -1, 10,
+                                                 11, -1, -1));
         v = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
     } else { /* 12 bytes for each half */
-        __m256i b = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
-                                            _mm_srli_si128(_mm_loadu_si128((const void *)(p + 8)), 4), 1);
-        v = _mm256_shuffle_epi8(
-            b, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
+        __m256i b =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
+                                    _mm_srli_si128(_mm_loadu_si128((const void *)(p + 8)), 4), 1);
+        v = _mm256_shuffle_epi8(b, _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                                       0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
     }
     __m256i a = _mm256_and_si256(v, _mm256_set1_epi32(mask));
-    a = _mm256_or_si256(a, _mm256_and_si256(_mm256_slli_epi32(v, 8 - bits), _mm256_set1_epi32(mask << 8)));
-    a = _mm256_or_si256(a, _mm256_and_si256(_mm256_slli_epi32(v, 16 - 2 * bits), _mm256_set1_epi32(mask << 16)));
-    return _mm256_or_si256(
-        a, _mm256_and_si256(_mm256_slli_epi32(v, 24 - 3 * bits), _mm256_set1_epi32((int)((uint32_t)mask << 24))));
+    a = _mm256_or_si256(
+        a, _mm256_and_si256(_mm256_slli_epi32(v, 8 - bits), _mm256_set1_epi32(mask << 8)));
+    a = _mm256_or_si256(
+        a, _mm256_and_si256(_mm256_slli_epi32(v, 16 - 2 * bits), _mm256_set1_epi32(mask << 16)));
+    return _mm256_or_si256(a, _mm256_and_si256(_mm256_slli_epi32(v, 24 - 3 * bits),
+                                               _mm256_set1_epi32((int)((uint32_t)mask << 24))));
 }
 static inline __m128i vb_half(VB v, int64_t e) { /* the 16 bytes that byte e is of */
     return e < 16 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
 }
-static inline float v_f16_1(const uint8_t *p) { return _cvtsh_ss(mnk_u16(p)); }
+static inline float v_f16_1(const uint8_t *p) {
+    return _cvtsh_ss(mnk_u16(p));
+}
 static inline void v_f16_2(const uint8_t *p, float *a, float *b) { /* two in a row */
     int32_t i;
     memcpy(&i, p, 4);
     __m128 v = _mm_cvtph_ps(_mm_cvtsi32_si128(i));
     *a = _mm_cvtss_f32(v), *b = _mm_cvtss_f32(_mm_movehdup_ps(v));
 }
-static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
+/* d[i] = by * (byte i - less), i < 8 */
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
     __m256i w = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
-    if (less) w = _mm256_sub_epi32(w, _mm256_set1_epi32(less));
+    if (less)
+        w = _mm256_sub_epi32(w, _mm256_set1_epi32(less));
     _mm256_storeu_ps(d, _mm256_mul_ps(_mm256_cvtepi32_ps(w), _mm256_set1_ps(by)));
 }
 #define V_SCALES8 /* has the two that follow, which other vocabularies may leave out */
 /* d[i] = value i >> shift of those at p, which are F32, F16 or BF16; i < 8. */
 static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {
     const size_t bytes = (size_t)(8 >> shift) * (dtype == MN_F32 ? 4 : 2);
-    const __m256i of = _mm256_srlv_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(shift));
+    const __m256i of =
+        _mm256_srlv_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(shift));
     __m256i raw;
     if (bytes == 32) {
         raw = _mm256_loadu_si256((const void *)p);
@@ -93,6 +118,7 @@ static inline void v_e8m0_half8(uint64_t bytes, float *d) { /* d[i] = mnk_e8m0_h
     __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     v = _mm256_blendv_epi8(v, _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e),
                            _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
-    v = _mm256_blendv_epi8(v, _mm256_set1_epi32(0x7fc00000), _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)));
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32(0x7fc00000),
+                           _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)));
     _mm256_storeu_ps(d, _mm256_castsi256_ps(v));
 }

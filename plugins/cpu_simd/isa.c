@@ -10,24 +10,29 @@ static const struct {
     const char *name;
     int32_t level;
 } names[] = {
-    {"generic", MNK_GENERIC}, {"avx2", MNK_AVX2},     {"avx512", MNK_AVX512}, {"avx512vnni", MNK_AVX512VNNI},
-    {"amx", MNK_AMX},         {"neon", MNK_NEON_DOT}, {"neon", MNK_NEON},
+    {"generic", MNK_GENERIC}, {"avx2", MNK_AVX2},
+    {"avx512", MNK_AVX512},   {"avx512vnni", MNK_AVX512VNNI},
+    {"amx", MNK_AMX},         {"neon", MNK_NEON_DOT},
+    {"neon", MNK_NEON},
 };
 
 int32_t mnk_isa_by_name(const char *name, size_t len) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i].name) == len && !memcmp(names[i].name, name, len)) return names[i].level;
+        if (strlen(names[i].name) == len && !memcmp(names[i].name, name, len))
+            return names[i].level;
     return -1;
 }
 
 const char *mnk_isa_name(int32_t level) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].level == level) return names[i].name;
+        if (names[i].level == level)
+            return names[i].name;
     return "?";
 }
 
 int32_t mnk_isa_cap(int32_t level, int32_t cap) {
-    if ((level >= MNK_NEON) != (cap >= MNK_NEON)) return MNK_GENERIC;
+    if ((level >= MNK_NEON) != (cap >= MNK_NEON))
+        return MNK_GENERIC;
     return level < cap ? level : cap;
 }
 
@@ -37,16 +42,23 @@ static uint64_t xcr0(void) { /* which registers the operating system saves */
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
 }
-static bool all(uint32_t have, uint32_t want) { return (have & want) == want; }
+static bool all(uint32_t have, uint32_t want) {
+    return (have & want) == want;
+}
 
 int32_t mnk_cpu_level(void) {
     uint32_t a, b, c, d, c1, b7, c7, d7;
-    if (!__get_cpuid(1, &a, &b, &c1, &d) || !all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) return MNK_GENERIC;
+    if (!__get_cpuid(1, &a, &b, &c1, &d) || !all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
+        return MNK_GENERIC;
     uint64_t saved = xcr0();
-    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !all(b7, bit_AVX2)) return MNK_GENERIC;
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !all(b7, bit_AVX2))
+        return MNK_GENERIC;
     (void)c;
-    if ((saved & 0xe6) != 0xe6 || !all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ)) return MNK_AVX2;
-    if (!all(c7, bit_AVX512VNNI)) return MNK_AVX512;
+    if ((saved & 0xe6) != 0xe6 ||
+        !all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ))
+        return MNK_AVX2;
+    if (!all(c7, bit_AVX512VNNI))
+        return MNK_AVX512;
     return all(d7, 1u << 24 | 1u << 25) && (saved & 0x60000) == 0x60000
                ? MNK_AMX
                : MNK_AVX512VNNI; /* tile, int8; no rows need them yet */
@@ -60,5 +72,7 @@ int32_t mnk_cpu_level(void) {
 #endif
 }
 #else
-int32_t mnk_cpu_level(void) { return MNK_GENERIC; }
+int32_t mnk_cpu_level(void) {
+    return MNK_GENERIC;
+}
 #endif

@@ -5,16 +5,21 @@
 #endif
 
 #define SOME_ROWS 48 /* up to here small panels, still in the first cache when they are used */
-#define BLAS_ROWS                                                                                                      \
-    64 /* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are as fast */
+/* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows:
+     * those are as fast */
+#define BLAS_ROWS 64
 
-bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy, int64_t lo, int64_t hi) {
+bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
+                   int64_t lo, int64_t hi) {
 #ifdef MNC_OPENBLAS
     const int64_t most = 1 << 30;
-    if (hi <= lo || (uintptr_t)w->data % sizeof(float) || r > most || w->cols > most || ldy > most) return hi <= lo;
-    if (w->groups || w->row_bytes != (uint64_t)w->cols * sizeof(float)) return false;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)(hi - lo), (int)w->cols, 1.0f, x, (int)w->cols,
-                (const float *)w->data + lo * w->cols, (int)w->cols, 0.0f, y + lo, (int)ldy);
+    if (hi <= lo || (uintptr_t)w->data % sizeof(float) || r > most || w->cols > most || ldy > most)
+        return hi <= lo;
+    if (w->groups || w->row_bytes != (uint64_t)w->cols * sizeof(float))
+        return false;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)(hi - lo), (int)w->cols, 1.0f,
+                x, (int)w->cols, (const float *)w->data + lo * w->cols, (int)w->cols, 0.0f, y + lo,
+                (int)ldy);
     return true;
 #else
     (void)w, (void)x, (void)r, (void)y, (void)ldy, (void)lo, (void)hi;
@@ -23,29 +28,35 @@ bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int
 }
 
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */
-static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,
-                     int64_t hi) {
+static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
+                     int64_t lo, int64_t hi) {
     int64_t part = (hi - lo) / MNK_STREAMS, rest = lo + part * MNK_STREAMS, row[MNK_STREAMS];
     float out[MNK_STREAMS];
     for (int64_t j = 0; j < part; j++) {
-        for (int s = 0; s < MNK_STREAMS; s++) row[s] = lo + s * part + j;
+        for (int s = 0; s < MNK_STREAMS; s++)
+            row[s] = lo + s * part + j;
         for (int64_t i = 0; i < r; i++) {
             k->dot(w, row, pair[i].x, out);
-            for (int s = 0; s < MNK_STREAMS; s++) pair[i].y[row[s]] = out[s];
+            for (int s = 0; s < MNK_STREAMS; s++)
+                pair[i].y[row[s]] = out[s];
         }
     }
-    if (rest == hi) return;
-    for (int s = 0; s < MNK_STREAMS; s++) row[s] = rest + s < hi ? rest + s : hi - 1;
+    if (rest == hi)
+        return;
+    for (int s = 0; s < MNK_STREAMS; s++)
+        row[s] = rest + s < hi ? rest + s : hi - 1;
     for (int64_t i = 0; i < r; i++) {
         k->dot(w, row, pair[i].x, out);
-        for (int64_t j = rest; j < hi; j++) pair[i].y[j] = out[j - rest];
+        for (int64_t j = rest; j < hi; j++)
+            pair[i].y[j] = out[j - rest];
     }
 }
 
-void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
-                     void *panel) {
+void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
+                     int64_t lo, int64_t hi, void *panel) {
     int64_t kc = k->kc ? k->kc : w->cols;
-    if (lo >= hi || r <= 0) return;
+    if (lo >= hi || r <= 0)
+        return;
     if (r <= MNK_FEW_ROWS) {
         few_rows(k, w, pair, r, lo, hi);
         return;
@@ -61,19 +72,24 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
     }
 }
 
-static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int64_t lo, int64_t hi) {
+static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int64_t lo,
+                     int64_t hi) {
     for (int64_t i = 0; i < r; i++)
-        for (int64_t j = lo; j < hi; j++) y[i * ldy + j] += mnk_load1(b->data, b->dtype.id, j);
+        for (int64_t j = lo; j < hi; j++)
+            y[i * ldy + j] += mnk_load1(b->data, b->dtype.id, j);
 }
 
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {
     int64_t lo, hi, ldq = mnk_quant_bytes(k);
     mnc_range(w, r, 1, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) mnk_quantise(x + i * k, k, to + i * ldq);
+    for (int64_t i = lo; i < hi; i++)
+        mnk_quantise(x + i * k, k, to + i * ldq);
 }
 
 /* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
-static uint64_t pairs_bytes(int64_t r) { return ((uint64_t)r * sizeof(mnk_pair) + 63) / 64 * 64; }
+static uint64_t pairs_bytes(int64_t r) {
+    return ((uint64_t)r * sizeof(mnk_pair) + 63) / 64 * 64;
+}
 
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
@@ -82,7 +98,8 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     bool quantised = false;
     mnk_pair *pair = w->scratch;
     uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
-    if (r == 0) return;
+    if (r == 0)
+        return;
     for (uint32_t i = 0; i < c->node->n_out; i++)
         quantised |= mnk_kernel(use, c->in[MN_LINEAR_WEIGHT + 2 * i].weight, r)->quantised_x;
     if (quantised) { /* once for all weights, by all workers */
@@ -95,36 +112,42 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
                          *bias = at < c->node->n_in ? c->in[at].weight : NULL;
         const mnk_linear *kern = mnk_kernel(use, wt, r);
         float *y = c->out[i].ptr;
-        if (!y) continue;
+        if (!y)
+            continue;
         mnc_range(w, wt->rows, 16, &lo, &hi);
-        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT && r >= BLAS_ROWS &&
-                    (use->level < MNK_AVX512 || use->level >= MNK_NEON);
+        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT &&
+                    r >= BLAS_ROWS && (use->level < MNK_AVX512 || use->level >= MNK_NEON);
         if (!blas || !mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi)) {
             const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
             const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-            for (int64_t j = 0; j < r; j++) pair[j] = (mnk_pair){from + j * ldx, y + j * wt->rows};
+            for (int64_t j = 0; j < r; j++)
+                pair[j] = (mnk_pair){from + j * ldx, y + j * wt->rows};
             mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
         }
-        if (bias) add_bias(bias, y, r, wt->rows, lo, hi);
+        if (bias)
+            add_bias(bias, y, r, wt->rows, lo, hi);
     }
 }
 
-void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r, uint64_t *panel,
-                         bool *quantised) {
+void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
+                         uint64_t *panel, bool *quantised) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
     const mnk_linear *few = mnk_find_linear(dtype, use->precision, use->level, 1),
                      *many = mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1);
     *quantised |= (few && few->quantised_x) || (many && many->quantised_x);
-    if (many && r > MNK_FEW_ROWS && many->panel_bytes(k) > *panel) *panel = many->panel_bytes(k);
+    if (many && r > MNK_FEW_ROWS && many->panel_bytes(k) > *panel)
+        *panel = many->panel_bytes(k);
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, 0);
     int64_t r = mnc_query_dim(q, x, 0), k = 1;
     bool quantised = false;
-    for (uint32_t i = 1; i < x->n_dim; i++) k *= mnc_query_dim(q, x, i);
+    for (uint32_t i = 1; i < x->n_dim; i++)
+        k *= mnc_query_dim(q, x, i);
     for (uint32_t i = 0; i < q->node->n_out; i++)
         mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, &op->worker_bytes, &quantised);
     op->worker_bytes += pairs_bytes(r);
-    if (quantised) op->shared_bytes = (uint64_t)r * (uint64_t)mnk_quant_bytes(k);
+    if (quantised)
+        op->shared_bytes = (uint64_t)r * (uint64_t)mnk_quant_bytes(k);
 }

@@ -11,11 +11,15 @@ static void resolve(const mnc_call *c, int32_t *ids) {
     int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
             vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
-        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s; /* from: the slot that gives id and position */
+        /* from: the slot that gives id and position */
+        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
         ids[t] = row_pos[t] = -1;
-        if (s < 0 || s >= n_slots || from >= n_slots || (src[t] < 0 && slots[from].done)) continue;
-        int32_t id = src[t] < 0 ? slots[from].last_id : src[t], p = pos[t] < 0 ? slots[from].pos : pos[t];
-        if (p < 0 || p >= n_ctx) continue;
+        if (s < 0 || s >= n_slots || from >= n_slots || (src[t] < 0 && slots[from].done))
+            continue;
+        int32_t id = src[t] < 0 ? slots[from].last_id : src[t],
+                p = pos[t] < 0 ? slots[from].pos : pos[t];
+        if (p < 0 || p >= n_ctx)
+            continue;
         ids[t] = id < 0 || id >= vocab ? 0 : id;
         row_pos[t] = p;
         history[s * n_ctx + p] = ids[t];
@@ -25,7 +29,8 @@ static void resolve(const mnc_call *c, int32_t *ids) {
 
 static void add_row(const mnc_weight *w, int64_t row, float *x) {
     const uint8_t *p = mnc_row(w, row);
-    for (int64_t i = 0; i < w->cols; i++) x[i] += mnk_load1(p, w->dtype.id, i);
+    for (int64_t i = 0; i < w->cols; i++)
+        x[i] += mnk_load1(p, w->dtype.id, i);
 }
 
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
@@ -38,7 +43,8 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    if (w->i == 0) resolve(c, ids);
+    if (w->i == 0)
+        resolve(c, ids);
     mnc_barrier(w);
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
@@ -52,12 +58,15 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
             k->unpack(wt, ids[t], 1, k0, n, w->scratch);
             memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
         }
-        if (by != 0 && by != 1) v->scale(x, d, by);
-        if (positions) add_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1, x);
+        if (by != 0 && by != 1)
+            v->scale(x, d, by);
+        if (positions)
+            add_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1, x);
     }
 }
 
-static void turn(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half, const float *cs) {
+static void turn(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half,
+                 const float *cs) {
     bool halves = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_HALVES;
     int64_t step = halves ? 1 : 2, other = halves ? half : 1;
     for (int64_t i = 0; i < half; i++) {
@@ -65,29 +74,34 @@ static void turn(const mnc_call *c, const float *x, float *y, int64_t d, int64_t
         y[i * step] = a * co - b * si;
         y[i * step + other] = a * si + b * co;
     }
-    if (y != x) memcpy(y + 2 * half, x + 2 * half, (size_t)(d - 2 * half) * sizeof(float));
+    if (y != x)
+        memcpy(y + 2 * half, x + 2 * half, (size_t)(d - 2 * half) * sizeof(float));
 }
 
 void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ROPE_X];
     const mnc_weight *freqs = c->in[MN_ROPE_FREQS].weight;
     const int32_t *pos = c->in[MN_ROPE_ROW_POS].ptr;
-    int64_t h = q->dim[1], d = q->dim[2], rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT), half = (rot ? rot : d) / 2, lo, hi;
+    int64_t h = q->dim[1], d = q->dim[2], rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT),
+            half = (rot ? rot : d) / 2, lo, hi;
     double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
     float *cs = w->scratch;
     mnc_range(w, q->dim[0], 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         for (int64_t i = 0; i < half; i++) {
-            double angle = (double)pos[t] * (double)mnk_load1(freqs->data, MN_F32, i), m = mscale != 0 ? mscale : 1;
+            double angle = (double)pos[t] * (double)mnk_load1(freqs->data, MN_F32, i),
+                   m = mscale != 0 ? mscale : 1;
             cs[i] = (float)(cos(angle) * m);
             cs[half + i] = (float)(sin(angle) * m);
         }
         for (int64_t j = 0; j < h; j++)
-            turn(c, (const float *)q->ptr + (t * h + j) * d, (float *)c->out[0].ptr + (t * h + j) * d, d, half, cs);
+            turn(c, (const float *)q->ptr + (t * h + j) * d,
+                 (float *)c->out[0].ptr + (t * h + j) * d, d, half, cs);
     }
 }
 
-static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off, uint8_t *heads) {
+static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off,
+                  uint8_t *heads) {
     for (int64_t h = 0; h < kv->n_head_kv; h++, x += d) {
         int64_t at = (h * (int64_t)kv->page_tokens + off) * d;
         if (kv->dtype == MN_F16)
@@ -105,14 +119,16 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     int64_t lo, hi;
     mnc_range(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
-        if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->page_tokens >= kv->max_pages) continue;
+        if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->page_tokens >= kv->max_pages)
+            continue;
         int32_t page = kv->pages[slot[t] * kv->max_pages + pos[t] / (int32_t)kv->page_tokens];
         int64_t off = pos[t] % (int32_t)kv->page_tokens;
-        if (page < 0) continue;
-        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k, kv->dim_k, off,
-              mnc_kv_k(kv, page));
-        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v, kv->dim_v, off,
-              mnc_kv_v(kv, page));
+        if (page < 0)
+            continue;
+        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k,
+              kv->dim_k, off, mnc_kv_k(kv, page));
+        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v,
+              kv->dim_v, off, mnc_kv_v(kv, page));
     }
 }
 

@@ -2,21 +2,28 @@
 #include "nodes.h"
 #include <math.h>
 
-/* ---- MOE_ROUTE: in double, so that the choice is everyone's ---- */
+/* ---- MOE_ROUTE: in double, so that the choice is everyone's ---------------------------------- */
 static void softmax(double *v, int64_t n) {
     double max = v[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) max = v[i] > max ? v[i] : max;
-    for (int64_t i = 0; i < n; i++) sum += v[i] = exp(v[i] - max);
-    for (int64_t i = 0; i < n; i++) v[i] /= sum;
+    for (int64_t i = 1; i < n; i++)
+        max = v[i] > max ? v[i] : max;
+    for (int64_t i = 0; i < n; i++)
+        sum += v[i] = exp(v[i] - max);
+    for (int64_t i = 0; i < n; i++)
+        v[i] /= sum;
 }
 
-/* The j best of pick, best first, the lower index of equals; a taken one becomes NaN. score: [n]; chosen: its values [j]. */
-static void choose(const double *score, double *pick, int64_t n, int64_t j, int32_t *experts, double *chosen) {
+/* The j best of pick, best first, the lower index of equals; a taken one becomes NaN. score: [n];
+ * chosen: its values [j]. */
+static void choose(const double *score, double *pick, int64_t n, int64_t j, int32_t *experts,
+                   double *chosen) {
     for (int64_t i = 0; i < j; i++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++)
-            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best])) best = e;
-        if (best < 0) best = 0;
+            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
+                best = e;
+        if (best < 0)
+            best = 0;
         experts[i] = (int32_t)best;
         chosen[i] = score[best];
         pick[best] = NAN;
@@ -26,7 +33,8 @@ static void choose(const double *score, double *pick, int64_t n, int64_t j, int3
 /* Scratch: scores [E], what the choice goes by [E], the chosen [J <= E], in double. */
 void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
-    const mnc_weight *bias = MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
+    const mnc_weight *bias =
+        MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
     const int64_t n = x->cols, k = c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols,
                   kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
     double *score = w->scratch, *pick = score + n, *chosen = pick + n;
@@ -40,14 +48,21 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
             const double l = isnan(logit[e]) ? -INFINITY : (double)logit[e];
             score[e] = kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-l)) : l;
         }
-        if (kind == MN_ROUTE_SOFTMAX) softmax(score, n);
-        for (int64_t e = 0; e < n; e++) pick[e] = score[e] + (bias ? (double)mnk_load1(bias->data, MN_F32, e) : 0);
+        if (kind == MN_ROUTE_SOFTMAX)
+            softmax(score, n);
+        for (int64_t e = 0; e < n; e++)
+            pick[e] = score[e] + (bias ? (double)mnk_load1(bias->data, MN_F32, e) : 0);
         choose(score, pick, n, k, (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k, chosen);
-        if (kind == MN_ROUTE_TOPK_SOFTMAX) softmax(chosen, k);
-        for (int64_t j = 0; j < k; j++) sum += chosen[j];
-        if (scale == 0) scale = 1;
-        if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE)) scale /= sum;
-        for (int64_t j = 0; j < k; j++) weights[j] = (float)(chosen[j] * scale);
+        if (kind == MN_ROUTE_TOPK_SOFTMAX)
+            softmax(chosen, k);
+        for (int64_t j = 0; j < k; j++)
+            sum += chosen[j];
+        if (scale == 0)
+            scale = 1;
+        if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE))
+            scale /= sum;
+        for (int64_t j = 0; j < k; j++)
+            weights[j] = (float)(chosen[j] * scale);
     }
 }
 
@@ -56,7 +71,8 @@ void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op) {
     op->worker_bytes = 3 * (uint64_t)mnc_query_dim(q, x, x->n_dim - 1) * sizeof(double);
 }
 
-/* ---- MOE_LINEAR: the (token, choice) pairs of an expert are the rows of one product with its matrix ---- */
+/* ---- MOE_LINEAR: the (token, choice) pairs of an expert are the rows of one product with its
+ * matrix ---- */
 
 /* Of one worker: each makes its own, from the same experts. */
 typedef struct {
@@ -65,8 +81,11 @@ typedef struct {
     mnk_pair *pair; /* [P] rows of one product */
     void *panel;
 } groups;
-static uint64_t up64(uint64_t n) { return (n + 63) / 64 * 64; }
-static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *base) { /* base NULL: the size only */
+static uint64_t up64(uint64_t n) {
+    return (n + 63) / 64 * 64;
+}
+/* base NULL: the size only */
+static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *base) {
     const uint64_t order = up64((uint64_t)pairs * 4), start = up64((uint64_t)(n_expert + 2) * 4),
                    pair = up64((uint64_t)pairs * sizeof(mnk_pair));
     if (base)
@@ -75,14 +94,19 @@ static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *bas
     return order + start + pair;
 }
 
-static int64_t expert_of(const int32_t *experts, int64_t p, int64_t n) { /* padding is not followed */
+/* padding is not followed */
+static int64_t expert_of(const int32_t *experts, int64_t p, int64_t n) {
     return experts[p] < 0 || experts[p] >= n ? 0 : experts[p];
 }
 static void sort_pairs(groups *g, const int32_t *experts, int64_t pairs, int64_t n) {
     memset(g->start, 0, (size_t)(n + 2) * sizeof *g->start);
-    for (int64_t p = 0; p < pairs; p++) g->start[expert_of(experts, p, n) + 2]++;
-    for (int64_t e = 0; e < n; e++) g->start[e + 2] += g->start[e + 1]; /* start[e + 1]: where e's next pair goes */
-    for (int64_t p = 0; p < pairs; p++) g->order[g->start[expert_of(experts, p, n) + 1]++] = (int32_t)p;
+    for (int64_t p = 0; p < pairs; p++)
+        g->start[expert_of(experts, p, n) + 2]++;
+    /* start[e + 1]: where e's next pair goes */
+    for (int64_t e = 0; e < n; e++)
+        g->start[e + 2] += g->start[e + 1];
+    for (int64_t p = 0; p < pairs; p++)
+        g->order[g->start[expert_of(experts, p, n) + 1]++] = (int32_t)p;
 }
 
 typedef struct {
@@ -107,23 +131,31 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
         o->g->pair[j] = (mnk_pair){x + p / o->per_x * ldx, (float *)c->out[i].ptr + p * one.rows};
     }
     mnk_linear_rows(kern, &one, o->g->pair, n_pairs, lo, hi, o->g->panel);
-    if (!bias) return;
+    if (!bias)
+        return;
     const uint8_t *b = mnc_row(bias, e);
     for (int64_t j = 0; j < n_pairs; j++)
-        for (int64_t r = lo; r < hi; r++) o->g->pair[j].y[r] += mnk_load1(b, bias->dtype.id, r);
+        for (int64_t r = lo; r < hi; r++)
+            o->g->pair[j].y[r] += mnk_load1(b, bias->dtype.id, r);
 }
 
-/* Reading the weights is the work where experts have few pairs each: the rows of all experts in use are shared out as one run.
- * Else the products are, and each worker takes a share of every expert. */
-static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n, bool few) {
+/* Reading the weights is the work where experts have few pairs each: the rows of all experts in use
+ * are shared out as one run. Else the products are, and each worker takes a share of every
+ * expert. */
+static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n,
+                   bool few) {
     int64_t lo, hi, used = 0, begin = 0;
-    for (int64_t e = 0; e < n_expert; e++) used += o->g->start[e + 1] > o->g->start[e];
+    for (int64_t e = 0; e < n_expert; e++)
+        used += o->g->start[e + 1] > o->g->start[e];
     mnc_range(w, few ? used * n : n, 16, &lo, &hi);
     for (int64_t e = 0; e < n_expert; e++) {
-        if (o->g->start[e + 1] == o->g->start[e]) continue;
+        if (o->g->start[e + 1] == o->g->start[e])
+            continue;
         const int64_t from = lo > begin ? lo - begin : 0, to = hi - begin < n ? hi - begin : n;
-        if (from < to) expert_rows(o, i, e, from, to);
-        if (few) begin += n;
+        if (from < to)
+            expert_rows(o, i, e, from, to);
+        if (few)
+            begin += n;
     }
 }
 
@@ -134,8 +166,10 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     bool quantised = false;
     groups g = {0};
     product o = {c, use, &g, k, x->n_dim == 3 ? 1 : ex->cols};
-    if (!pairs) return;
-    for (uint32_t i = 0; i < c->node->n_out; i++) { /* as few or as many pairs as an expert may have */
+    if (!pairs)
+        return;
+    /* as few or as many pairs as an expert may have */
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         quantised |= mnk_kernel(use, wt, 1)->quantised_x || mnk_kernel(use, wt, pairs)->quantised_x;
     }
@@ -146,7 +180,8 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         const int64_t n = wt->group_rows, n_expert = wt->rows / n;
-        if (!c->out[i].ptr) continue;
+        if (!c->out[i].ptr)
+            continue;
         lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
         sort_pairs(&g, ex->ptr, pairs, n_expert);
         output(&o, w, i, n_expert, n, pairs <= MNK_FEW_ROWS * n_expert);
@@ -154,7 +189,8 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
 }
 
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
-    const mn_tensor *x = mnc_query_in(q, MN_MOE_LINEAR_X), *ex = mnc_query_in(q, MN_MOE_LINEAR_EXPERTS);
+    const mn_tensor *x = mnc_query_in(q, MN_MOE_LINEAR_X),
+                    *ex = mnc_query_in(q, MN_MOE_LINEAR_EXPERTS);
     const int64_t t = mnc_query_dim(q, ex, 0), pairs = t * mnc_query_dim(q, ex, 1),
                   k = mnc_query_dim(q, x, x->n_dim - 1);
     uint64_t panel = 0, rest = 0;
@@ -166,10 +202,11 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
         rest = bytes > rest ? bytes : rest;
     }
     op->worker_bytes = rest + panel;
-    if (quantised) op->shared_bytes = (uint64_t)(x->n_dim == 3 ? pairs : t) * (uint64_t)mnk_quant_bytes(k);
+    if (quantised)
+        op->shared_bytes = (uint64_t)(x->n_dim == 3 ? pairs : t) * (uint64_t)mnk_quant_bytes(k);
 }
 
-/* ---- MOE_COMBINE ---- */
+/* ---- MOE_COMBINE ----------------------------------------------------------------------------- */
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
@@ -182,7 +219,8 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
         memset(y, 0, (size_t)n * sizeof *y);
         for (int64_t j = 0; j < k; j++)
-            v->add_scaled(y, (const float *)x->ptr + (t * k + j) * d + at, n, ((const float *)weights->ptr)[t * k + j]);
+            v->add_scaled(y, (const float *)x->ptr + (t * k + j) * d + at, n,
+                          ((const float *)weights->ptr)[t * k + j]);
         lo += n;
     }
 }

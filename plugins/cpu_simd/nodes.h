@@ -25,18 +25,20 @@ void mnk_attention_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
-/* ---- products, for LINEAR and MOE_LINEAR ---- */
+/* ---- products, for LINEAR and MOE_LINEAR ----------------------------------------------------- */
 static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
     return mnk_find_linear(w->dtype.id, use->precision, use->level, r);
 }
-/* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel: k->panel_bytes if r > MNK_FEW_ROWS. */
-void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
-                     void *panel);
+/* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
+ * k->panel_bytes if r > MNK_FEW_ROWS. */
+void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
+                     int64_t lo, int64_t hi, void *panel);
 /* This worker's share of x [r, k] to mnk_quant rows. */
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to);
-/* What products of up to r rows with weight operand i need: raises *panel, sets *quantised where x is wanted in 8 bits. */
-void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r, uint64_t *panel,
-                         bool *quantised);
-bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy, int64_t lo,
-                   int64_t hi); /* false = not built in */
+/* What products of up to r rows with weight operand i need: raises *panel, sets *quantised where x
+ * is wanted in 8 bits. */
+void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
+                         uint64_t *panel, bool *quantised);
+bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
+                   int64_t lo, int64_t hi); /* false = not built in */
 #endif

@@ -1,15 +1,17 @@
-/* rows.h -- the kernels of cpu_simd as rows of one table: (ISA, precision class, weight dtype) -> functions.
- * Kernels are pure: no allocation, no globals, no I/O; pointers need the alignment of a byte unless said otherwise.
- * Every ISA is one translation unit (rows_ISA.c) that includes a small vector vocabulary (vec_ISA.h) and the shared
- * bodies (rows_f32.inc, rows_a8.inc, rows_ops.inc). Adding a kernel = a function there and one row in table.c; a weight type
- * made of blocks = a line in types.h and its two functions in types_*.inc. */
+/* rows.h -- the kernels of cpu_simd as rows of one table: (ISA, precision class, weight dtype) ->
+ * functions. Kernels are pure: no allocation, no globals, no I/O; pointers need the alignment of a
+ * byte unless said otherwise. Every ISA is one translation unit (rows_ISA.c) that includes a small
+ * vector vocabulary (vec_ISA.h) and the shared bodies (rows_f32.inc, rows_a8.inc, rows_ops.inc).
+ * Adding a kernel = a function there and one row in table.c; a weight type made of blocks = a line
+ * in types.h and its two functions in types_*.inc. */
 #ifndef MNK_ROWS_H
 #define MNK_ROWS_H
 #include "../cpu_host/cpu_host.h"
 #include "types.h"
 #include <string.h>
 
-/* Levels of an ISA family grow with its number: a row may run if it is generic or of the CPU's family and not above its level. */
+/* Levels of an ISA family grow with its number: a row may run if it is generic or of the CPU's
+ * family and not above its level. */
 enum {
     MNK_GENERIC = 0,
     MNK_AVX2 = 1,
@@ -20,11 +22,14 @@ enum {
     MNK_NEON_DOT = 17
 };
 
-#define MNK_STREAMS 8 /* weight rows that one dot call reads side by side: memory streams per worker */
-#define MNK_TILE 64   /* positions that attention scores at once */
-#define MNK_FEW_ROWS                                                                                                   \
-    4 /* up to here each weight row, in cache after the first, is multiplied by one x row after the other */
-#define MNK_KC 1024 /* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
+/* weight rows that one dot call reads side by side: memory streams per worker */
+#define MNK_STREAMS 8
+#define MNK_TILE 64 /* positions that attention scores at once */
+/* up to here each weight row, in cache after the first, is multiplied by one x row after the
+     * other */
+/* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
+#define MNK_FEW_ROWS 4
+#define MNK_KC 1024
 
 /* One x row of a product and where its sums go. */
 typedef struct {
@@ -32,8 +37,8 @@ typedef struct {
     float *y;         /* of weight row 0 */
 } mnk_pair;
 
-/* Matrix product with weights as stored. An output's sum has one order, whatever the number of x rows: f32 kernels are
- * batch-invariant. */
+/* Matrix product with weights as stored. An output's sum has one order, whatever the number of x
+ * rows: f32 kernels are batch-invariant. */
 typedef struct {
     const char *name;
     int32_t quantised_x;    /* x rows are mnk_quant rows, else f32 */
@@ -43,16 +48,24 @@ typedef struct {
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
     void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
-    /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to MNK_FEW_ROWS x rows alone. */
-    void (*unpack)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, void *panel);
-    /* pair[i].y[y0 + j] = (first ? 0 : itself) + x[i] . panel[j], x from byte x0 of pair[i].x on. */
-    void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0, int64_t r, int64_t y0,
-                 bool first);
+    /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to
+     * MNK_FEW_ROWS x rows alone. */
+    void (*unpack)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc,
+                   void *panel);
+    /* pair[i].y[y0 + j] = (first ? 0 : itself) + x[i] . panel[j], x from byte x0 of pair[i].x
+     * on. */
+    void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
+                 int64_t r, int64_t y0, bool first);
 } mnk_linear;
 
-/* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32 sum4[K/4], sum16[K/16]. */
-static inline int64_t mnk_quant_bytes(int64_t k) { return (k + k / 8 + k / 8 + k + k / 4 + 63) / 64 * 64; }
-static inline const float *mnk_quant_d(const uint8_t *row, int64_t k) { return (const float *)(const void *)(row + k); }
+/* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32
+ * sum4[K/4], sum16[K/16]. */
+static inline int64_t mnk_quant_bytes(int64_t k) {
+    return (k + k / 8 + k / 8 + k + k / 4 + 63) / 64 * 64;
+}
+static inline const float *mnk_quant_d(const uint8_t *row, int64_t k) {
+    return (const float *)(const void *)(row + k);
+}
 static inline const int32_t *mnk_quant_sum(const uint8_t *row, int64_t k) {
     return (const int32_t *)(const void *)(row + k + k / 8);
 }
@@ -62,19 +75,23 @@ static inline const int32_t *mnk_quant_sum4(const uint8_t *row, int64_t k) {
 static inline const int32_t *mnk_quant_sum16(const uint8_t *row, int64_t k) {
     return (const int32_t *)(const void *)(row + 2 * k + k / 4);
 }
-void mnk_quantise(const float *x, int64_t k, uint8_t *row); /* row 64-byte aligned, k a multiple of 32 */
+/* row 64-byte aligned, k a multiple of 32 */
+void mnk_quantise(const float *x, int64_t k, uint8_t *row);
 
 /* What attention and the small ops need of one ISA. */
 typedef struct {
     const char *name;
     void (*unpack_f16)(const uint8_t *src, int64_t n, float *dst);
     void (*pack_f16)(const float *src, int64_t n, uint8_t *dst); /* nearest even */
-    /* s[r * lds + j] = q[r] . k[j]: q [r, d], k [n, d] with n <= MNK_TILE; k has room for MNK_TILE + 8 rows of d rounded up to 16. */
-    void (*scores)(const float *q, int64_t r, const float *k, int64_t n, int64_t d, float *s, int64_t lds);
-    /* s[MNK_TILE]: masked entries hold -inf. s = exp(logit - max(m, logits)); returns the new maximum, *sum of the exps. */
+    /* s[r * lds + j] = q[r] . k[j]: q [r, d], k [n, d] with n <= MNK_TILE; k has room for MNK_TILE
+     * + 8 rows of d rounded up to 16. */
+    void (*scores)(const float *q, int64_t r, const float *k, int64_t n, int64_t d, float *s,
+                   int64_t lds);
+    /* s[MNK_TILE]: masked entries hold -inf. s = exp(logit - max(m, logits)); returns the new
+     * maximum, *sum of the exps. */
     float (*softmax)(float *s, float scale, float cap, float m, float *sum);
-    void (*weigh)(const float *p, int64_t ldp, int64_t g, const float *v, int64_t lo, int64_t hi, int64_t dv,
-                  float *acc, int64_t lda); /* acc[g, dv] += p[g, lo..hi) v */
+    void (*weigh)(const float *p, int64_t ldp, int64_t g, const float *v, int64_t lo, int64_t hi,
+                  int64_t dv, float *acc, int64_t lda); /* acc[g, dv] += p[g, lo..hi) v */
     void (*scale)(float *x, int64_t n, float by);
     void (*add_scaled)(float *x, const float *y, int64_t n, float by); /* x += by * y */
     float (*exp1)(float x);
@@ -100,7 +117,8 @@ const mnk_set *mnk_sets(uint32_t *n);
 int32_t mnk_cpu_level(void);
 int32_t mnk_isa_by_name(const char *name, size_t len);
 const char *mnk_isa_name(int32_t level);
-int32_t mnk_isa_cap(int32_t level, int32_t cap); /* a cap of another family leaves the generic rows */
+/* a cap of another family leaves the generic rows */
+int32_t mnk_isa_cap(int32_t level, int32_t cap);
 
 extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon;
 #define MNK_EXTERN_(kernel, isa) extern const mnk_linear mnk_##kernel##_##isa;
@@ -117,7 +135,7 @@ MNK_EXTERNS_A8(avx512vnni)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
 
-/* ---- scalars that every unit needs ---- */
+/* ---- scalars that every unit needs ----------------------------------------------------------- */
 static inline float mnk_bits_f32(uint32_t u) {
     float f;
     memcpy(&f, &u, 4);
@@ -136,24 +154,31 @@ static inline uint16_t mnk_u16(const uint8_t *p) {
 static inline float mnk_f16(uint16_t h) {
     uint32_t e = h & 0x7fffu, s = (uint32_t)(h & 0x8000u) << 16;
     float f = mnk_bits_f32(e << 13) * 0x1p112f; /* subnormals come out right */
-    if (e >= 0x7c00u) f = mnk_bits_f32(0x7f800000u | (e & 0x3ffu) << 13);
+    if (e >= 0x7c00u)
+        f = mnk_bits_f32(0x7f800000u | (e & 0x3ffu) << 13);
     return mnk_bits_f32(mnk_f32_bits(f) | s);
 }
 static inline uint16_t mnk_to_f16(float x) {
     uint32_t u = mnk_f32_bits(x), s = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u) return (uint16_t)(s | 0x7e00u);
-    if (a >= 0x477ff000u) return (uint16_t)(s | 0x7c00u);
+    if (a > 0x7f800000u)
+        return (uint16_t)(s | 0x7e00u);
+    if (a >= 0x477ff000u)
+        return (uint16_t)(s | 0x7c00u);
     if (a < 0x38800000u) { /* subnormal: let the adder round */
         float f = mnk_bits_f32(a) + 0.5f;
         return (uint16_t)(s | (mnk_f32_bits(f) - 0x3f000000u));
     }
     return (uint16_t)(s | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13));
 }
-static inline float mnk_bf16(uint16_t h) { return mnk_bits_f32((uint32_t)h << 16); }
+static inline float mnk_bf16(uint16_t h) {
+    return mnk_bits_f32((uint32_t)h << 16);
+}
 static inline float mnk_load1(const uint8_t *p, uint32_t dtype, int64_t i) { /* F32, F16 or BF16 */
     float f;
-    if (dtype == MN_F16) return mnk_f16(mnk_u16(p + 2 * i));
-    if (dtype == MN_BF16) return mnk_bf16(mnk_u16(p + 2 * i));
+    if (dtype == MN_F16)
+        return mnk_f16(mnk_u16(p + 2 * i));
+    if (dtype == MN_BF16)
+        return mnk_bf16(mnk_u16(p + 2 * i));
     memcpy(&f, p + 4 * i, 4);
     return f;
 }
@@ -164,15 +189,18 @@ typedef struct {
 } mnk_at;
 static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     mnk_at at = {mnc_row(w, row), NULL, NULL};
-    if (w->scale.data || w->scale.groups) at.scale = mnc_extra_row(w, &w->scale, row);
-    if (w->bias.data || w->bias.groups) at.bias = mnc_extra_row(w, &w->bias, row);
+    if (w->scale.data || w->scale.groups)
+        at.scale = mnc_extra_row(w, &w->scale, row);
+    if (w->bias.data || w->bias.groups)
+        at.bias = mnc_extra_row(w, &w->bias, row);
     return at;
 }
 static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
     const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
     return mnk_bits_f32(e == 255 ? 0x7fc00000u : bits);
 }
-/* The lowest eight fields of `bits` bits, spread to bytes: the upper half of eight, of four, of two moves up. */
+/* The lowest eight fields of `bits` bits, spread to bytes: the upper half of eight, of four, of two
+ * moves up. */
 static inline uint64_t mnk_spread(uint64_t v, const int bits) {
     const uint64_t four = (1u << 4 * bits) - 1, two = ((1u << 2 * bits) - 1) * 0x100000001u,
                    one = ((1u << bits) - 1) * 0x0001000100010001u;

@@ -1,7 +1,8 @@
-/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD: few rows as in rows_a8.inc, more through panels of bytes.
- * Panels: 16 weight rows side by side. Per block of 32 columns: u8 [8][16][4], f32 scales [groups][16], then minima if the type
- * has any. Bytes of types without minima are 128 more than the whole number they stand for, the others are as rows_a8.inc has
- * them: so two sizes of group, with and without minima, make four layouts for all types. */
+/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD: few rows as in rows_a8.inc, more through
+ * panels of bytes. Panels: 16 weight rows side by side. Per block of 32 columns: u8 [8][16][4], f32
+ * scales [groups][16], then minima if the type has any. Bytes of types without minima are 128 more
+ * than the whole number they stand for, the others are as rows_a8.inc has them: so two sizes of
+ * group, with and without minima, make four layouts for all types. */
 #include "rows.h"
 #include "vec_avx2.h"
 #undef V_ID /* names are given by hand */
@@ -11,7 +12,9 @@
 #define SIDE 16
 #define ROWS 64
 
-static int64_t block_bytes(const int group, const int min) { return 512 + 64 * (32 / group) * (1 + min); }
+static int64_t block_bytes(const int group, const int min) {
+    return 512 + 64 * (32 / group) * (1 + min);
+}
 
 /* 8 rows of 8 dwords -> 8 columns of 8 dwords, 64 bytes apart. */
 INLINE void transpose8(const __m256i r[8], uint8_t *to) {
@@ -28,33 +31,39 @@ INLINE void transpose8(const __m256i r[8], uint8_t *to) {
     }
     for (int i = 0; i < 4; i++) {
         _mm256_storeu_si256((void *)(to + 64 * i), _mm256_permute2x128_si256(u[i], u[i + 4], 0x20));
-        _mm256_storeu_si256((void *)(to + 64 * (i + 4)), _mm256_permute2x128_si256(u[i], u[i + 4], 0x31));
+        _mm256_storeu_si256((void *)(to + 64 * (i + 4)),
+                            _mm256_permute2x128_si256(u[i], u[i + 4], 0x31));
     }
 }
 
 /* One block of the type, of 8 weight rows: t.elems / 32 blocks of the panel. */
-INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t *to, const a8_type t) {
+INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t *to,
+                    const a8_type t) {
     const int n = 32 / t.group; /* groups in 32 columns */
     float d[8][16], m[8][16];
     for (int i = 0; i < 8; i++) {
         t.scales(w, &at[i], b, d[i], m[i]);
-        for (int64_t l = 0; l < t.bytes; l += 64) v_prefetch(at[i].data + b * t.bytes + A8_AHEAD + l);
+        for (int64_t l = 0; l < t.bytes; l += 64)
+            v_prefetch(at[i].data + b * t.bytes + A8_AHEAD + l);
     }
     for (int j = 0; j < t.elems / 32; j++, to += block_bytes(t.group, t.min)) {
         __m256i r[8];
         float *scale = (float *)(void *)(to + 512);
         for (int i = 0; i < 8; i++) {
             r[i] = t.u(at[i].data + b * t.bytes, j);
-            if (!t.min && t.off != 128) r[i] = _mm256_add_epi8(r[i], _mm256_set1_epi8((char)(128 - t.off)));
+            if (!t.min && t.off != 128)
+                r[i] = _mm256_add_epi8(r[i], _mm256_set1_epi8((char)(128 - t.off)));
             for (int g = 0; g < n; g++) {
                 scale[SIDE * g + i] = d[i][n * j + g];
-                if (t.min) scale[SIDE * (n + g) + i] = m[i][n * j + g] - (float)t.off * d[i][n * j + g];
+                if (t.min)
+                    scale[SIDE * (n + g) + i] = m[i][n * j + g] - (float)t.off * d[i][n * j + g];
             }
         }
         transpose8(r, to);
     }
 }
-INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k, void *panel, const a8_type t) {
+INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k, void *panel,
+                   const a8_type t) {
     const int64_t one = block_bytes(t.group, t.min);
     for (int64_t g = 0; g < n; g += SIDE)
         for (int h = 0; h < SIDE; h += 8) {
@@ -73,18 +82,21 @@ INLINE __m512i broadcast4(const uint8_t *p) {
 }
 
 /* mr x rows against 16 weight rows. */
-INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, __mmask16 keep, const int group,
-                 const int min, const int mr) {
+INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, __mmask16 keep,
+                 const int group, const int min, const int mr) {
     __m512 acc[8];
-    for (int a = 0; a < mr; a++) acc[a] = _mm512_setzero_ps();
+    for (int a = 0; a < mr; a++)
+        acc[a] = _mm512_setzero_ps();
     for (int64_t b = 0; b < k / 32; b++, p += block_bytes(group, min)) {
         __m512i w[8];
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) w[i] = _mm512_loadu_si512(p + 64 * i);
+        for (int i = 0; i < 8; i++)
+            w[i] = _mm512_loadu_si512(p + 64 * i);
 #pragma GCC unroll 8
         for (int a = 0; a < mr; a++) {
             const uint8_t *x = pair[a].x;
-            const int32_t *sums = group == 32 ? mnk_quant_sum(x, k) + b : mnk_quant_sum16(x, k) + 2 * b;
+            const int32_t *sums =
+                group == 32 ? mnk_quant_sum(x, k) + b : mnk_quant_sum16(x, k) + 2 * b;
             const float dx = mnk_quant_d(x, k)[b];
 #pragma GCC unroll 2
             for (int g = 0; g < 32 / group; g++) {
@@ -92,52 +104,73 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
                 __m512i s = min ? _mm512_setzero_si512() : _mm512_set1_epi32(-128 * sums[g]);
 #pragma GCC unroll 8
                 for (int i = 0; i < group / 4; i++)
-                    s = _mm512_dpbusd_epi32(s, w[group / 4 * g + i], broadcast4(x + 32 * b + group * g + 4 * i));
+                    s = _mm512_dpbusd_epi32(s, w[group / 4 * g + i],
+                                            broadcast4(x + 32 * b + group * g + 4 * i));
                 acc[a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s),
-                                         _mm512_mul_ps(_mm512_loadu_ps(scale), _mm512_set1_ps(dx)), acc[a]);
+                                         _mm512_mul_ps(_mm512_loadu_ps(scale), _mm512_set1_ps(dx)),
+                                         acc[a]);
                 if (min)
                     acc[a] = _mm512_fmadd_ps(_mm512_loadu_ps(scale + SIDE * (32 / group)),
                                              _mm512_set1_ps(dx * (float)sums[g]), acc[a]);
             }
         }
     }
-    for (int a = 0; a < mr; a++) _mm512_mask_storeu_ps(pair[a].y + y0, keep, acc[a]);
+    for (int a = 0; a < mr; a++)
+        _mm512_mask_storeu_ps(pair[a].y + y0, keep, acc[a]);
 }
-INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r, int64_t y0, const int group,
-                 const int min) {
+INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r,
+                 int64_t y0, const int group, const int min) {
     for (int64_t i = 0; i < r;) {
         int64_t left = r - i, mr = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         for (int64_t j = 0; j < n; j += SIDE) {
-            const uint8_t *p = (const uint8_t *)panel + j / SIDE * (k / 32) * block_bytes(group, min);
+            const uint8_t *p =
+                (const uint8_t *)panel + j / SIDE * (k / 32) * block_bytes(group, min);
             __mmask16 keep = n - j >= 16 ? 0xffff : (__mmask16)((1u << (n - j)) - 1u);
             switch (mr) {
-            case 8: tile(p, k, pair + i, y0 + j, keep, group, min, 8); break;
-            case 4: tile(p, k, pair + i, y0 + j, keep, group, min, 4); break;
-            case 2: tile(p, k, pair + i, y0 + j, keep, group, min, 2); break;
-            default: tile(p, k, pair + i, y0 + j, keep, group, min, 1); break;
+            case 8:
+                tile(p, k, pair + i, y0 + j, keep, group, min, 8);
+                break;
+            case 4:
+                tile(p, k, pair + i, y0 + j, keep, group, min, 4);
+                break;
+            case 2:
+                tile(p, k, pair + i, y0 + j, keep, group, min, 2);
+                break;
+            default:
+                tile(p, k, pair + i, y0 + j, keep, group, min, 1);
+                break;
             }
         }
         i += mr;
     }
 }
-#define LAYOUT(group, min)                                                                                             \
-    static void gemm_##group##_##min(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t x0,        \
-                                     int64_t r, int64_t y0, bool first) {                                              \
-        (void)x0, (void)first; /* all of K at once */                                                                  \
-        gemm(panel, n, k, pair, r, y0, group, min);                                                                    \
-    }                                                                                                                  \
-    static uint64_t panel_bytes_##group##_##min(int64_t k) {                                                           \
-        return (uint64_t)(ROWS / SIDE * (k / 32) * block_bytes(group, min));                                           \
+#define LAYOUT(group, min)                                                                         \
+    static void gemm_##group##_##min(const void *panel, int64_t n, int64_t k,                      \
+                                     const mnk_pair *pair, int64_t x0, int64_t r, int64_t y0,      \
+                                     bool first) {                                                 \
+        (void)x0, (void)first; /* all of K at once */                                              \
+        gemm(panel, n, k, pair, r, y0, group, min);                                                \
+    }                                                                                              \
+    static uint64_t panel_bytes_##group##_##min(int64_t k) {                                       \
+        return (uint64_t)(ROWS / SIDE * (k / 32) * block_bytes(group, min));                       \
     }
 LAYOUT(32, 0)
 LAYOUT(32, 1)
 LAYOUT(16, 0)
 LAYOUT(16, 1)
-#define VNNI_ROW(type, e, bytes, group, off, min, apart, ...)                                                          \
-    static void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, void *panel) {      \
-        unpack(w, row, n, k0, kc, panel, (a8_type){e, bytes, group, off, min, type##_scales, type##_bytes});           \
-    }                                                                                                                  \
-    const mnk_linear mnk_##type##_a8_avx512vnni = {                                                                    \
-        #type " a8 avx512vnni", 1, ROWS, SIDE, 0, panel_bytes_##group##_##min, dot_a8_##type, unpack_##type,           \
-        gemm_##group##_##min};
+#define VNNI_ROW(type, e, bytes, group, off, min, apart, ...)                                      \
+    static void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, \
+                              void *panel) {                                                       \
+        unpack(w, row, n, k0, kc, panel,                                                           \
+               (a8_type){e, bytes, group, off, min, type##_scales, type##_bytes});                 \
+    }                                                                                              \
+    const mnk_linear mnk_##type##_a8_avx512vnni = {#type " a8 avx512vnni",                         \
+                                                   1,                                              \
+                                                   ROWS,                                           \
+                                                   SIDE,                                           \
+                                                   0,                                              \
+                                                   panel_bytes_##group##_##min,                    \
+                                                   dot_a8_##type,                                  \
+                                                   unpack_##type,                                  \
+                                                   gemm_##group##_##min};
 MNK_BLOCKS(VNNI_ROW, )

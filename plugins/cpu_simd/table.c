@@ -3,18 +3,23 @@
 
 #define LINEAR(id, kernel, isa) [MN_##id] = &mnk_##kernel##_##isa,
 #define LINEAR_A8(id, kernel, isa) [MN_##id] = &mnk_##kernel##_a8_##isa,
-#define A8(isa, level)                                                                                                 \
-    {                                                                                                                  \
-        level, MN_PRECISION_A8, NULL, { MNK_BLOCK_TYPES(LINEAR_A8, isa) }                                              \
+#define A8(isa, level)                                                                             \
+    {                                                                                              \
+        level, MN_PRECISION_A8, NULL, {                                                            \
+            MNK_BLOCK_TYPES(LINEAR_A8, isa)                                                        \
+        }                                                                                          \
     }
-#define F32(isa, level)                                                                                                \
-    {                                                                                                                  \
-        level, 0, &mnk_vector_##isa, { MNK_PLAIN_TYPES(LINEAR, isa) MNK_BLOCK_TYPES(LINEAR, isa) }                     \
+#define F32(isa, level)                                                                            \
+    {                                                                                              \
+        level, 0, &mnk_vector_##isa, {                                                             \
+            MNK_PLAIN_TYPES(LINEAR, isa) MNK_BLOCK_TYPES(LINEAR, isa)                              \
+        }                                                                                          \
     }
 
 static const mnk_set sets[] = {
 #if defined(__x86_64__)
-    A8(avx512vnni, MNK_AVX512VNNI), A8(avx2, MNK_AVX2),        F32(avx512, MNK_AVX512), F32(avx2, MNK_AVX2),
+    A8(avx512vnni, MNK_AVX512VNNI), A8(avx2, MNK_AVX2),
+    F32(avx512, MNK_AVX512),        F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
     A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
 #endif
@@ -33,14 +38,17 @@ static bool runs(const mnk_set *s, int32_t level) {
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
     for (uint32_t i = 0; i < sizeof sets / sizeof *sets && dtype < MNK_N_TYPES; i++) {
         const mnk_linear *l = sets[i].linear[dtype];
-        if (!l || !runs(&sets[i], level) || (sets[i].precision && sets[i].precision != precision)) continue;
-        if (l->gemm || r <= MNK_FEW_ROWS) return l;
+        if (!l || !runs(&sets[i], level) || (sets[i].precision && sets[i].precision != precision))
+            continue;
+        if (l->gemm || r <= MNK_FEW_ROWS)
+            return l;
     }
     return NULL;
 }
 
 const mnk_vector *mnk_find_vector(int32_t level) {
     for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (sets[i].vector && runs(&sets[i], level)) return sets[i].vector;
+        if (sets[i].vector && runs(&sets[i], level))
+            return sets[i].vector;
     return NULL;
 }

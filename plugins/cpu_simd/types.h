@@ -1,10 +1,12 @@
-/* types.h -- the weight types as data. A kernel serves one way of storing; several types may share it.
+/* types.h -- the weight types as data. A kernel serves one way of storing; several types may share
+ * it.
  *
- * A block kernel sees a row as blocks of E elements in B bytes. It takes 32 elements at a time as unsigned bytes u, with a
- * scale d, and maybe a minimum m, for each group of G elements: x = d * (u - OFF) + m. That serves f32 and 8-bit products alike.
- * X(kernel, E, B, G, OFF, MIN, APART, ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has
- * m; APART: scales lie in planes of their own, so that eight blocks may be taken at once.
- * types_*.inc have for each kernel, E being constant after inlining:
+ * A block kernel sees a row as blocks of E elements in B bytes. It takes 32 elements at a time as
+ * unsigned bytes u, with a scale d, and maybe a minimum m, for each group of G elements: x = d * (u
+ * - OFF) + m. That serves f32 and 8-bit products alike. X(kernel, E, B, G, OFF, MIN, APART, ...):
+ * OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m; APART:
+ * scales lie in planes of their own, so that eight blocks may be taken at once. types_*.inc have
+ * for each kernel, E being constant after inlining:
  *   KERNEL_scales(w, at, b, d, m)   of block b: d[E/G], m[E/G], room for 16
  *   KERNEL_bytes(p, j)              elements [32j, 32j + 32) of the block at p
  * and for those APART, whose blocks have 32 elements, where the vocabulary has V_SCALES8:
@@ -12,49 +14,61 @@
 #ifndef MNK_TYPES_H
 #define MNK_TYPES_H
 /* clang-format off: tables */
-#define MNK_PLAIN_KERNELS(X, ...) \
-    X(f32, __VA_ARGS__) X(f16, __VA_ARGS__) X(bf16, __VA_ARGS__) \
-    X(f8_e5m2, __VA_ARGS__) X(f8_e4m3, __VA_ARGS__) X(f8_e4m3_128, __VA_ARGS__)
-#define MNK_BLOCKS(X, ...) \
-    /* kernel       E    B   G  OFF MIN APART */ \
-    X(q4_0,         32,  18, 32,   8, 0, 0, __VA_ARGS__) \
-    X(q4_1,         32,  20, 32,   0, 1, 0, __VA_ARGS__) \
-    X(q5_0,         32,  22, 32,  16, 0, 0, __VA_ARGS__) \
-    X(q5_1,         32,  24, 32,   0, 1, 0, __VA_ARGS__) \
-    X(q8_0,         32,  34, 32, 128, 0, 0, __VA_ARGS__) \
-    X(q8_1,         32,  36, 32, 128, 0, 0, __VA_ARGS__) \
-    X(iq4_nl,       32,  18, 32, 128, 0, 0, __VA_ARGS__) \
-    X(mxfp4,        32,  17, 32,  12, 0, 0, __VA_ARGS__) \
-    X(q2_k,        256,  84, 16,   0, 1, 0, __VA_ARGS__) \
-    X(q3_k,        256, 110, 16,   4, 0, 0, __VA_ARGS__) \
-    X(q4_k,        256, 144, 32,   0, 1, 0, __VA_ARGS__) \
-    X(q5_k,        256, 176, 32,   0, 1, 0, __VA_ARGS__) \
-    X(q6_k,        256, 210, 16,  32, 0, 0, __VA_ARGS__) \
-    X(q8_k,        256, 292, 32, 128, 0, 0, __VA_ARGS__) \
-    X(iq4_xs,      256, 136, 32, 128, 0, 0, __VA_ARGS__) \
-    X(mxfp4_split,  32,  16, 32,  12, 0, 1, __VA_ARGS__) \
-    X(mlx2,         32,   8, 32,   0, 1, 1, __VA_ARGS__) \
-    X(mlx3,         32,  12, 32,   0, 1, 1, __VA_ARGS__) \
-    X(mlx4,         32,  16, 32,   0, 1, 1, __VA_ARGS__) \
-    X(mlx6,         32,  24, 32,   0, 1, 1, __VA_ARGS__) \
-    X(mlx8,         32,  32, 32, 128, 1, 1, __VA_ARGS__)
+#define MNK_PLAIN_KERNELS(X, ...)                                                                  \
+    X(f32, __VA_ARGS__)                                                                            \
+    X(f16, __VA_ARGS__)                                                                            \
+    X(bf16, __VA_ARGS__) X(f8_e5m2, __VA_ARGS__) X(f8_e4m3, __VA_ARGS__)                           \
+        X(f8_e4m3_128, __VA_ARGS__)
+#define MNK_BLOCKS(X, ...)                                                                         \
+    /* kernel       E    B   G  OFF MIN APART */                                                   \
+    X(q4_0, 32, 18, 32, 8, 0, 0, __VA_ARGS__)                                                      \
+    X(q4_1, 32, 20, 32, 0, 1, 0, __VA_ARGS__)                                                      \
+    X(q5_0, 32, 22, 32, 16, 0, 0, __VA_ARGS__)                                                     \
+    X(q5_1, 32, 24, 32, 0, 1, 0, __VA_ARGS__)                                                      \
+    X(q8_0, 32, 34, 32, 128, 0, 0, __VA_ARGS__)                                                    \
+    X(q8_1, 32, 36, 32, 128, 0, 0, __VA_ARGS__)                                                    \
+    X(iq4_nl, 32, 18, 32, 128, 0, 0, __VA_ARGS__)                                                  \
+    X(mxfp4, 32, 17, 32, 12, 0, 0, __VA_ARGS__)                                                    \
+    X(q2_k, 256, 84, 16, 0, 1, 0, __VA_ARGS__)                                                     \
+    X(q3_k, 256, 110, 16, 4, 0, 0, __VA_ARGS__)                                                    \
+    X(q4_k, 256, 144, 32, 0, 1, 0, __VA_ARGS__)                                                    \
+    X(q5_k, 256, 176, 32, 0, 1, 0, __VA_ARGS__)                                                    \
+    X(q6_k, 256, 210, 16, 32, 0, 0, __VA_ARGS__)                                                   \
+    X(q8_k, 256, 292, 32, 128, 0, 0, __VA_ARGS__)                                                  \
+    X(iq4_xs, 256, 136, 32, 128, 0, 0, __VA_ARGS__)                                                \
+    X(mxfp4_split, 32, 16, 32, 12, 0, 1, __VA_ARGS__)                                              \
+    X(mlx2, 32, 8, 32, 0, 1, 1, __VA_ARGS__)                                                       \
+    X(mlx3, 32, 12, 32, 0, 1, 1, __VA_ARGS__)                                                      \
+    X(mlx4, 32, 16, 32, 0, 1, 1, __VA_ARGS__)                                                      \
+    X(mlx6, 32, 24, 32, 0, 1, 1, __VA_ARGS__)                                                      \
+    X(mlx8, 32, 32, 32, 128, 1, 1, __VA_ARGS__)
 #define MNK_NAME_ONLY_(kernel, e, b, g, off, min, apart, X, ...) X(kernel, __VA_ARGS__)
 #define MNK_BLOCK_KERNELS(X, ...) MNK_BLOCKS(MNK_NAME_ONLY_, X, __VA_ARGS__)
 
 /* Which kernel serves a dtype. */
-#define MNK_PLAIN_TYPES(X, ...) \
-    X(F32, f32, __VA_ARGS__) X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__) \
-    X(F8_E5M2, f8_e5m2, __VA_ARGS__) X(F8_E4M3, f8_e4m3, __VA_ARGS__) X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)
-#define MNK_BLOCK_TYPES(X, ...) \
-    X(Q4_0, q4_0, __VA_ARGS__) X(Q4_1, q4_1, __VA_ARGS__) X(Q5_0, q5_0, __VA_ARGS__) X(Q5_1, q5_1, __VA_ARGS__) \
-    X(Q8_0, q8_0, __VA_ARGS__) X(Q8_1, q8_1, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__) X(MXFP4, mxfp4, __VA_ARGS__) \
-    X(Q2_K, q2_k, __VA_ARGS__) X(Q3_K, q3_k, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__) X(Q5_K, q5_k, __VA_ARGS__) \
-    X(Q6_K, q6_k, __VA_ARGS__) X(Q8_K, q8_k, __VA_ARGS__) X(IQ4_XS, iq4_xs, __VA_ARGS__) \
-    X(MXFP4_SPLIT, mxfp4_split, __VA_ARGS__) \
-    X(MLX2_32, mlx2, __VA_ARGS__) X(MLX2_64, mlx2, __VA_ARGS__) X(MLX2_128, mlx2, __VA_ARGS__) \
-    X(MLX3_32, mlx3, __VA_ARGS__) X(MLX3_64, mlx3, __VA_ARGS__) X(MLX3_128, mlx3, __VA_ARGS__) \
-    X(MLX4_32, mlx4, __VA_ARGS__) X(MLX4_64, mlx4, __VA_ARGS__) X(MLX4_128, mlx4, __VA_ARGS__) \
-    X(MLX6_32, mlx6, __VA_ARGS__) X(MLX6_64, mlx6, __VA_ARGS__) X(MLX6_128, mlx6, __VA_ARGS__) \
-    X(MLX8_32, mlx8, __VA_ARGS__) X(MLX8_64, mlx8, __VA_ARGS__) X(MLX8_128, mlx8, __VA_ARGS__)
+#define MNK_PLAIN_TYPES(X, ...)                                                                    \
+    X(F32, f32, __VA_ARGS__)                                                                       \
+    X(F16, f16, __VA_ARGS__)                                                                       \
+    X(BF16, bf16, __VA_ARGS__) X(F8_E5M2, f8_e5m2, __VA_ARGS__) X(F8_E4M3, f8_e4m3, __VA_ARGS__)   \
+        X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)
+#define MNK_BLOCK_TYPES(X, ...)                                                                    \
+    X(Q4_0, q4_0, __VA_ARGS__)                                                                     \
+    X(Q4_1, q4_1, __VA_ARGS__)                                                                     \
+    X(Q5_0, q5_0, __VA_ARGS__) X(Q5_1, q5_1, __VA_ARGS__) X(Q8_0, q8_0, __VA_ARGS__)               \
+        X(Q8_1, q8_1, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__) X(MXFP4, mxfp4, __VA_ARGS__)     \
+            X(Q2_K, q2_k, __VA_ARGS__) X(Q3_K, q3_k, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__)       \
+                X(Q5_K, q5_k, __VA_ARGS__) X(Q6_K, q6_k, __VA_ARGS__) X(Q8_K, q8_k, __VA_ARGS__)   \
+                    X(IQ4_XS, iq4_xs, __VA_ARGS__) X(MXFP4_SPLIT, mxfp4_split, __VA_ARGS__)        \
+                        X(MLX2_32, mlx2, __VA_ARGS__) X(MLX2_64, mlx2, __VA_ARGS__)                \
+                            X(MLX2_128, mlx2, __VA_ARGS__) X(MLX3_32, mlx3, __VA_ARGS__)           \
+                                X(MLX3_64, mlx3, __VA_ARGS__) X(MLX3_128, mlx3, __VA_ARGS__)       \
+                                    X(MLX4_32, mlx4, __VA_ARGS__) X(MLX4_64, mlx4, __VA_ARGS__)    \
+                                        X(MLX4_128, mlx4, __VA_ARGS__)                             \
+                                            X(MLX6_32, mlx6, __VA_ARGS__)                          \
+                                                X(MLX6_64, mlx6, __VA_ARGS__)                      \
+                                                    X(MLX6_128, mlx6, __VA_ARGS__)                 \
+                                                        X(MLX8_32, mlx8, __VA_ARGS__)              \
+                                                            X(MLX8_64, mlx8, __VA_ARGS__)          \
+                                                                X(MLX8_128, mlx8, __VA_ARGS__)
 /* clang-format on */
 #endif

@@ -6,19 +6,45 @@
 #define VNAME "avx2"
 #define V_ID(name) name##_avx2
 typedef __m256 VF;
-static inline VF v_load(const void *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(void *p, VF v) { _mm256_storeu_ps(p, v); }
-static inline VF v_set1(float x) { return _mm256_set1_ps(x); }
-static inline VF v_add(VF a, VF b) { return _mm256_add_ps(a, b); }
-static inline VF v_sub(VF a, VF b) { return _mm256_sub_ps(a, b); }
-static inline VF v_mul(VF a, VF b) { return _mm256_mul_ps(a, b); }
-static inline VF v_div(VF a, VF b) { return _mm256_div_ps(a, b); }
-static inline VF v_fma(VF a, VF b, VF c) { return _mm256_fmadd_ps(a, b, c); }
-static inline VF v_min(VF a, VF b) { return _mm256_min_ps(a, b); }
-static inline VF v_max(VF a, VF b) { return _mm256_max_ps(a, b); }
-static inline VF v_sel_lt(VF a, VF b, VF x, VF y) { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
-static inline VF v_abs(VF a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-static inline VF v_copysign(VF a, VF s) { return _mm256_or_ps(v_abs(a), _mm256_and_ps(s, _mm256_set1_ps(-0.0f))); }
+static inline VF v_load(const void *p) {
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(void *p, VF v) {
+    _mm256_storeu_ps(p, v);
+}
+static inline VF v_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline VF v_add(VF a, VF b) {
+    return _mm256_add_ps(a, b);
+}
+static inline VF v_sub(VF a, VF b) {
+    return _mm256_sub_ps(a, b);
+}
+static inline VF v_mul(VF a, VF b) {
+    return _mm256_mul_ps(a, b);
+}
+static inline VF v_div(VF a, VF b) {
+    return _mm256_div_ps(a, b);
+}
+static inline VF v_fma(VF a, VF b, VF c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline VF v_min(VF a, VF b) {
+    return _mm256_min_ps(a, b);
+}
+static inline VF v_max(VF a, VF b) {
+    return _mm256_max_ps(a, b);
+}
+static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+static inline VF v_abs(VF a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+static inline VF v_copysign(VF a, VF s) {
+    return _mm256_or_ps(v_abs(a), _mm256_and_ps(s, _mm256_set1_ps(-0.0f)));
+}
 static inline float v_sum(VF a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -29,13 +55,19 @@ static inline float v_top(VF a) {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
-static inline VF v_round(VF a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline VF v_pow2(VF n) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+static inline VF v_round(VF a) {
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-static inline VF v_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
+static inline VF v_pow2(VF n) {
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+static inline VF v_f16(const uint8_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
 static inline VF v_bf16(const uint8_t *p) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -44,14 +76,19 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 8), e a multipl
     __m128i h = vb_half(v, e);
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(e & 8 ? _mm_srli_si128(h, 8) : h));
 }
-static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
-    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), a = _mm256_and_si256(b, _mm256_set1_epi32(127));
+/* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+static inline VF v_e4m3(const uint8_t *p) {
+    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)),
+            a = _mm256_and_si256(b, _mm256_set1_epi32(127));
     __m256i nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(127));
     VF f = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 20)), _mm256_set1_ps(0x1p120f));
     __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(b, a), 24);
     return _mm256_or_ps(f, _mm256_castsi256_ps(_mm256_or_si256(nan, sign)));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const void *)p)));
+    return _mm256_cvtph_ps(
+        _mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const void *)p)));
 }
-static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+static inline void v_prefetch(const uint8_t *p) {
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}

@@ -6,33 +6,66 @@
 #define VNAME "avx512"
 #define V_ID(name) name##_avx512
 typedef __m512 VF;
-static inline VF v_load(const void *p) { return _mm512_loadu_ps(p); }
-static inline void v_store(void *p, VF v) { _mm512_storeu_ps(p, v); }
-static inline VF v_set1(float x) { return _mm512_set1_ps(x); }
-static inline VF v_add(VF a, VF b) { return _mm512_add_ps(a, b); }
-static inline VF v_sub(VF a, VF b) { return _mm512_sub_ps(a, b); }
-static inline VF v_mul(VF a, VF b) { return _mm512_mul_ps(a, b); }
-static inline VF v_div(VF a, VF b) { return _mm512_div_ps(a, b); }
-static inline VF v_fma(VF a, VF b, VF c) { return _mm512_fmadd_ps(a, b, c); }
-static inline VF v_min(VF a, VF b) { return _mm512_min_ps(a, b); }
-static inline VF v_max(VF a, VF b) { return _mm512_max_ps(a, b); }
+static inline VF v_load(const void *p) {
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(void *p, VF v) {
+    _mm512_storeu_ps(p, v);
+}
+static inline VF v_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline VF v_add(VF a, VF b) {
+    return _mm512_add_ps(a, b);
+}
+static inline VF v_sub(VF a, VF b) {
+    return _mm512_sub_ps(a, b);
+}
+static inline VF v_mul(VF a, VF b) {
+    return _mm512_mul_ps(a, b);
+}
+static inline VF v_div(VF a, VF b) {
+    return _mm512_div_ps(a, b);
+}
+static inline VF v_fma(VF a, VF b, VF c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline VF v_min(VF a, VF b) {
+    return _mm512_min_ps(a, b);
+}
+static inline VF v_max(VF a, VF b) {
+    return _mm512_max_ps(a, b);
+}
 static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
-static inline VF v_abs(VF a) { return _mm512_abs_ps(a); }
-static inline VF v_copysign(VF a, VF s) { return _mm512_or_ps(v_abs(a), _mm512_and_ps(s, _mm512_set1_ps(-0.0f))); }
+static inline VF v_abs(VF a) {
+    return _mm512_abs_ps(a);
+}
+static inline VF v_copysign(VF a, VF s) {
+    return _mm512_or_ps(v_abs(a), _mm512_and_ps(s, _mm512_set1_ps(-0.0f)));
+}
 static inline float v_sum(VF a) {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
-static inline float v_top(VF a) { return _mm512_reduce_max_ps(a); }
-static inline VF v_round(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline VF v_pow2(VF n) { return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n); }
-static inline VF v_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+static inline float v_top(VF a) {
+    return _mm512_reduce_max_ps(a);
+}
+static inline VF v_round(VF a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline VF v_pow2(VF n) {
+    return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n);
+}
+static inline VF v_f16(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
 static inline VF v_bf16(const uint8_t *p) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -40,14 +73,19 @@ static inline void v_store_f16(uint8_t *p, VF v) {
 static inline VF v_of(VB v, int64_t e) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(vb_half(v, e)));
 } /* e: 0, 16 */
-static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
-    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), a = _mm512_and_si512(b, _mm512_set1_epi32(127));
+/* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+static inline VF v_e4m3(const uint8_t *p) {
+    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)),
+            a = _mm512_and_si512(b, _mm512_set1_epi32(127));
     __mmask16 nan = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(127));
     VF f = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 20)), _mm512_set1_ps(0x1p120f));
     f = _mm512_mask_blend_ps(nan, f, _mm512_set1_ps(__builtin_nanf("")));
     return _mm512_or_ps(f, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(b, a), 24)));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), 8));
+    return _mm512_cvtph_ps(
+        _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), 8));
 }
-static inline void v_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+static inline void v_prefetch(const uint8_t *p) {
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}

@@ -1,4 +1,5 @@
-/* vec_generic.h -- the vector vocabulary in plain C: 4 lanes, whatever the compiler makes of them. */
+/* vec_generic.h -- the vector vocabulary in plain C: 4 lanes, whatever the compiler makes of
+ * them. */
 #define VL 4
 #define MR 2
 #define NR 4
@@ -11,20 +12,48 @@ static inline VF v_load(const void *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-static inline void v_store(void *p, VF v) { memcpy(p, &v, sizeof v); }
-static inline VF v_set1(float x) { return (VF){x, x, x, x}; }
-static inline VF v_add(VF a, VF b) { return a + b; }
-static inline VF v_sub(VF a, VF b) { return a - b; }
-static inline VF v_mul(VF a, VF b) { return a * b; }
-static inline VF v_div(VF a, VF b) { return a / b; }
-static inline VF v_fma(VF a, VF b, VF c) { return a * b + c; }
-static inline VF v_sel(VI m, VF a, VF b) { return (VF)(((VI)a & m) | ((VI)b & ~m)); }
-static inline VF v_min(VF a, VF b) { return v_sel((VI)(a < b), a, b); } /* b if either is NaN */
-static inline VF v_max(VF a, VF b) { return v_sel((VI)(a > b), a, b); }
-static inline VF v_sel_lt(VF a, VF b, VF x, VF y) { return v_sel((VI)(a < b), x, y); }
-static inline VF v_abs(VF a) { return (VF)((VI)a & 0x7fffffff); }
-static inline VF v_copysign(VF a, VF s) { return (VF)(((VI)a & 0x7fffffff) | ((VI)s & (int32_t)0x80000000)); }
-static inline float v_sum(VF a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+static inline void v_store(void *p, VF v) {
+    memcpy(p, &v, sizeof v);
+}
+static inline VF v_set1(float x) {
+    return (VF){x, x, x, x};
+}
+static inline VF v_add(VF a, VF b) {
+    return a + b;
+}
+static inline VF v_sub(VF a, VF b) {
+    return a - b;
+}
+static inline VF v_mul(VF a, VF b) {
+    return a * b;
+}
+static inline VF v_div(VF a, VF b) {
+    return a / b;
+}
+static inline VF v_fma(VF a, VF b, VF c) {
+    return a * b + c;
+}
+static inline VF v_sel(VI m, VF a, VF b) {
+    return (VF)(((VI)a & m) | ((VI)b & ~m));
+}
+static inline VF v_min(VF a, VF b) {
+    return v_sel((VI)(a < b), a, b);
+} /* b if either is NaN */
+static inline VF v_max(VF a, VF b) {
+    return v_sel((VI)(a > b), a, b);
+}
+static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
+    return v_sel((VI)(a < b), x, y);
+}
+static inline VF v_abs(VF a) {
+    return (VF)((VI)a & 0x7fffffff);
+}
+static inline VF v_copysign(VF a, VF s) {
+    return (VF)(((VI)a & 0x7fffffff) | ((VI)s & (int32_t)0x80000000));
+}
+static inline float v_sum(VF a) {
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
 static inline float v_top(VF a) {
     float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
     return x > y ? x : y;
@@ -33,12 +62,17 @@ static inline VF v_round(VF a) {
     const VF big = v_set1(0x1.8p23f);
     return (a + big) - big;
 } /* |a| < 2^22 */
-static inline VF v_pow2(VF n) { return (VF)(((VI)(n + v_set1(0x1.8p23f)) + 127) << 23); } /* integers, -126..127 */
+/* integers, -126..127 */
+static inline VF v_pow2(VF n) {
+    return (VF)(((VI)(n + v_set1(0x1.8p23f)) + 127) << 23);
+}
 static inline VF v_f16(const uint8_t *p) {
-    return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)), mnk_f16(mnk_u16(p + 6))};
+    return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)),
+                mnk_f16(mnk_u16(p + 6))};
 }
 static inline VF v_bf16(const uint8_t *p) {
-    return (VF){mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2)), mnk_bf16(mnk_u16(p + 4)), mnk_bf16(mnk_u16(p + 6))};
+    return (VF){mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2)), mnk_bf16(mnk_u16(p + 4)),
+                mnk_bf16(mnk_u16(p + 6))};
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     for (int i = 0; i < 4; i++) {
@@ -46,20 +80,34 @@ static inline void v_store_f16(uint8_t *p, VF v) {
         memcpy(p + 2 * i, &h, 2);
     }
 }
-static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
-    for (int i = 0; i < 8; i++) d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
+/* d[i] = by * (byte i - less), i < 8 */
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
+    for (int i = 0; i < 8; i++)
+        d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
 }
 static inline float f8_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
     float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
     return b & 128 ? -f : f;
 }
-static inline VF v_e4m3(const uint8_t *p) { return (VF){f8_e4m3(p[0]), f8_e4m3(p[1]), f8_e4m3(p[2]), f8_e4m3(p[3])}; }
-static inline float f8_e5m2(uint8_t b) { return mnk_f16((uint16_t)(b << 8)); }
-static inline VF v_e5m2(const uint8_t *p) { return (VF){f8_e5m2(p[0]), f8_e5m2(p[1]), f8_e5m2(p[2]), f8_e5m2(p[3])}; }
-static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
-static inline void v_f16_2(const uint8_t *p, float *a, float *b) { *a = v_f16_1(p), *b = v_f16_1(p + 2); }
-static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-/* ---- 32 bytes: bytes_avx2.h says what these do ---- */
+static inline VF v_e4m3(const uint8_t *p) {
+    return (VF){f8_e4m3(p[0]), f8_e4m3(p[1]), f8_e4m3(p[2]), f8_e4m3(p[3])};
+}
+static inline float f8_e5m2(uint8_t b) {
+    return mnk_f16((uint16_t)(b << 8));
+}
+static inline VF v_e5m2(const uint8_t *p) {
+    return (VF){f8_e5m2(p[0]), f8_e5m2(p[1]), f8_e5m2(p[2]), f8_e5m2(p[3])};
+}
+static inline float v_f16_1(const uint8_t *p) {
+    return mnk_f16(mnk_u16(p));
+}
+static inline void v_f16_2(const uint8_t *p, float *a, float *b) {
+    *a = v_f16_1(p), *b = v_f16_1(p + 2);
+}
+static inline void v_prefetch(const uint8_t *p) {
+    __builtin_prefetch(p);
+}
+/* ---- 32 bytes: bytes_avx2.h says what these do ----------------------------------------------- */
 typedef struct {
     uint8_t b[32];
 } VB;
@@ -70,37 +118,45 @@ static inline VB vb_load(const uint8_t *p) {
 }
 static inline VB vb_halves(const uint8_t *p) {
     VB v;
-    for (int i = 0; i < 16; i++) v.b[i] = p[i] & 15, v.b[16 + i] = p[i] >> 4;
+    for (int i = 0; i < 16; i++)
+        v.b[i] = p[i] & 15, v.b[16 + i] = p[i] >> 4;
     return v;
 }
 static inline VB vb_pairs(const uint8_t *p) {
     VB v;
-    for (int i = 0; i < 16; i++) v.b[2 * i] = p[i] & 15, v.b[2 * i + 1] = p[i] >> 4;
+    for (int i = 0; i < 16; i++)
+        v.b[2 * i] = p[i] & 15, v.b[2 * i + 1] = p[i] >> 4;
     return v;
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
-    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)((shift < 0 ? v.b[i] << -shift : v.b[i] >> shift) & mask);
+    for (int i = 0; i < 32; i++)
+        v.b[i] = (uint8_t)((shift < 0 ? v.b[i] << -shift : v.b[i] >> shift) & mask);
     return v;
 }
 static inline VB vb_or(VB v, VB w) {
-    for (int i = 0; i < 32; i++) v.b[i] |= w.b[i];
+    for (int i = 0; i < 32; i++)
+        v.b[i] |= w.b[i];
     return v;
 }
 static inline VB vb_less(VB v, uint8_t n) {
-    for (int i = 0; i < 32; i++) v.b[i] = (uint8_t)(v.b[i] - n);
+    for (int i = 0; i < 32; i++)
+        v.b[i] = (uint8_t)(v.b[i] - n);
     return v;
 }
 static inline VB vb_flip(VB v) {
-    for (int i = 0; i < 32; i++) v.b[i] ^= 0x80;
+    for (int i = 0; i < 32; i++)
+        v.b[i] ^= 0x80;
     return v;
 }
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
     VB v;
-    for (int i = 0; i < 32; i++) v.b[i] = bits >> i & 1 ? to : 0;
+    for (int i = 0; i < 32; i++)
+        v.b[i] = bits >> i & 1 ? to : 0;
     return v;
 }
 static inline VB vb_lookup(VB v, const uint8_t table[16]) {
-    for (int i = 0; i < 32; i++) v.b[i] = table[v.b[i]];
+    for (int i = 0; i < 32; i++)
+        v.b[i] = table[v.b[i]];
     return v;
 }
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
@@ -113,7 +169,7 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4) */
     return (VF){(int8_t)v.b[e], (int8_t)v.b[e + 1], (int8_t)v.b[e + 2], (int8_t)v.b[e + 3]};
 }
-/* ---- 8-bit products: vec_a8_x86.h says what these do ---- */
+/* ---- 8-bit products: vec_a8_x86.h says what these do ----------------------------------------- */
 typedef struct {
     const int8_t *x;
 } VX;
@@ -121,9 +177,11 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     (void)sum4, (void)off;
     return (VX){x};
 }
-static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group, const int off) {
+static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
+                         const int off) {
     int32_t s[4] = {0}, t[4] = {0};
-    for (int i = 0; i < 16; i++) s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
+    for (int i = 0; i < 16; i++)
+        s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
     return acc + v_set1(d[0]) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
            v_set1(d[group < 32]) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
 }

@@ -4,43 +4,86 @@
 #define MR 4
 #define NR 4
 typedef float32x4_t VF;
-static inline VF v_load(const void *p) { return vreinterpretq_f32_u8(vld1q_u8(p)); }
-static inline void v_store(void *p, VF v) { vst1q_u8(p, vreinterpretq_u8_f32(v)); }
-static inline VF v_set1(float x) { return vdupq_n_f32(x); }
-static inline VF v_add(VF a, VF b) { return vaddq_f32(a, b); }
-static inline VF v_sub(VF a, VF b) { return vsubq_f32(a, b); }
-static inline VF v_mul(VF a, VF b) { return vmulq_f32(a, b); }
-static inline VF v_div(VF a, VF b) { return vdivq_f32(a, b); }
-static inline VF v_fma(VF a, VF b, VF c) { return vfmaq_f32(c, a, b); }
-static inline VF v_min(VF a, VF b) { return vbslq_f32(vcltq_f32(a, b), a, b); } /* b if either is NaN */
-static inline VF v_max(VF a, VF b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-static inline VF v_sel_lt(VF a, VF b, VF x, VF y) { return vbslq_f32(vcltq_f32(a, b), x, y); }
-static inline VF v_abs(VF a) { return vabsq_f32(a); }
-static inline VF v_copysign(VF a, VF s) { return vbslq_f32(vdupq_n_u32(0x80000000u), s, a); }
-static inline float v_sum(VF a) { return vaddvq_f32(a); }
-static inline float v_top(VF a) { return vmaxvq_f32(a); }
-static inline VF v_round(VF a) { return vrndnq_f32(a); }
+static inline VF v_load(const void *p) {
+    return vreinterpretq_f32_u8(vld1q_u8(p));
+}
+static inline void v_store(void *p, VF v) {
+    vst1q_u8(p, vreinterpretq_u8_f32(v));
+}
+static inline VF v_set1(float x) {
+    return vdupq_n_f32(x);
+}
+static inline VF v_add(VF a, VF b) {
+    return vaddq_f32(a, b);
+}
+static inline VF v_sub(VF a, VF b) {
+    return vsubq_f32(a, b);
+}
+static inline VF v_mul(VF a, VF b) {
+    return vmulq_f32(a, b);
+}
+static inline VF v_div(VF a, VF b) {
+    return vdivq_f32(a, b);
+}
+static inline VF v_fma(VF a, VF b, VF c) {
+    return vfmaq_f32(c, a, b);
+}
+/* b if either is NaN */
+static inline VF v_min(VF a, VF b) {
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+static inline VF v_max(VF a, VF b) {
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
+    return vbslq_f32(vcltq_f32(a, b), x, y);
+}
+static inline VF v_abs(VF a) {
+    return vabsq_f32(a);
+}
+static inline VF v_copysign(VF a, VF s) {
+    return vbslq_f32(vdupq_n_u32(0x80000000u), s, a);
+}
+static inline float v_sum(VF a) {
+    return vaddvq_f32(a);
+}
+static inline float v_top(VF a) {
+    return vmaxvq_f32(a);
+}
+static inline VF v_round(VF a) {
+    return vrndnq_f32(a);
+}
 static inline VF v_pow2(VF n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
-static inline VF v_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+static inline VF v_f16(const uint8_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
 static inline VF v_bf16(const uint8_t *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
 }
-static inline void v_store_f16(uint8_t *p, VF v) { vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v))); }
+static inline void v_store_f16(uint8_t *p, VF v) {
+    vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v)));
+}
 static inline uint8x8_t v_load4(const uint8_t *p) {
     uint32_t u;
     memcpy(&u, p, 4);
     return vreinterpret_u8_u32(vdup_n_u32(u));
 }
-static inline uint32x4_t v_bytes4(const uint8_t *p) { return vmovl_u16(vget_low_u16(vmovl_u8(v_load4(p)))); }
-static inline void v_widen8(uint64_t bytes, int less, float by, float *d) { /* d[i] = by * (byte i - less), i < 8 */
-    int16x8_t w = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(bytes))), vdupq_n_s16((int16_t)less));
+static inline uint32x4_t v_bytes4(const uint8_t *p) {
+    return vmovl_u16(vget_low_u16(vmovl_u8(v_load4(p))));
+}
+/* d[i] = by * (byte i - less), i < 8 */
+static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
+    int16x8_t w =
+        vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(bytes))), vdupq_n_s16((int16_t)less));
     vst1q_f32(d, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), by));
     vst1q_f32(d + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(w))), by));
 }
-static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
-    uint32x4_t b = v_bytes4(p), a = vandq_u32(b, vdupq_n_u32(127)), nan = vceqq_u32(a, vdupq_n_u32(127));
+/* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
+static inline VF v_e4m3(const uint8_t *p) {
+    uint32x4_t b = v_bytes4(p), a = vandq_u32(b, vdupq_n_u32(127)),
+               nan = vceqq_u32(a, vdupq_n_u32(127));
     VF f = vmulq_f32(vreinterpretq_f32_u32(vshlq_n_u32(a, 20)), vdupq_n_f32(0x1p120f));
     uint32x4_t sign = vshlq_n_u32(vsubq_u32(b, a), 24);
     return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign)));
@@ -48,14 +91,22 @@ static inline VF v_e4m3(const uint8_t *p) { /* exponent and mantissa as those of
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), v_load4(p))));
 }
-static inline float v_f16_1(const uint8_t *p) { return mnk_f16(mnk_u16(p)); }
-static inline void v_f16_2(const uint8_t *p, float *a, float *b) { *a = v_f16_1(p), *b = v_f16_1(p + 2); }
-static inline void v_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-/* ---- 32 bytes: bytes_avx2.h says what these do ---- */
+static inline float v_f16_1(const uint8_t *p) {
+    return mnk_f16(mnk_u16(p));
+}
+static inline void v_f16_2(const uint8_t *p, float *a, float *b) {
+    *a = v_f16_1(p), *b = v_f16_1(p + 2);
+}
+static inline void v_prefetch(const uint8_t *p) {
+    __builtin_prefetch(p);
+}
+/* ---- 32 bytes: bytes_avx2.h says what these do ----------------------------------------------- */
 typedef struct {
     uint8x16_t lo, hi;
 } VB;
-static inline VB vb_load(const uint8_t *p) { return (VB){vld1q_u8(p), vld1q_u8(p + 16)}; }
+static inline VB vb_load(const uint8_t *p) {
+    return (VB){vld1q_u8(p), vld1q_u8(p + 16)};
+}
 static inline VB vb_halves(const uint8_t *p) {
     uint8x16_t b = vld1q_u8(p);
     return (VB){vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4)};
@@ -69,11 +120,18 @@ static inline VB vb_field(VB v, int shift, uint8_t mask) {
     uint8x16_t keep = vdupq_n_u8(mask);
     return (VB){vandq_u8(vshlq_u8(v.lo, by), keep), vandq_u8(vshlq_u8(v.hi, by), keep)};
 }
-static inline VB vb_or(VB v, VB w) { return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)}; }
-static inline VB vb_less(VB v, uint8_t n) { return (VB){vsubq_u8(v.lo, vdupq_n_u8(n)), vsubq_u8(v.hi, vdupq_n_u8(n))}; }
-static inline VB vb_flip(VB v) { return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))}; }
+static inline VB vb_or(VB v, VB w) {
+    return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)};
+}
+static inline VB vb_less(VB v, uint8_t n) {
+    return (VB){vsubq_u8(v.lo, vdupq_n_u8(n)), vsubq_u8(v.hi, vdupq_n_u8(n))};
+}
+static inline VB vb_flip(VB v) {
+    return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))};
+}
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
-    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)), t = vdupq_n_u8(to);
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)),
+                     t = vdupq_n_u8(to);
     uint8x16_t lo = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
     uint8x16_t hi = vcombine_u8(vdup_n_u8((uint8_t)(bits >> 16)), vdup_n_u8((uint8_t)(bits >> 24)));
     return (VB){vandq_u8(vtstq_u8(lo, bit), t), vandq_u8(vtstq_u8(hi, bit), t)};
@@ -92,7 +150,7 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multipl
     int16x8_t w = vmovl_s8(e & 8 ? vget_high_s8(h) : vget_low_s8(h));
     return vcvtq_f32_s32(vmovl_s16(e & 4 ? vget_high_s16(w) : vget_low_s16(w)));
 }
-/* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---- */
+/* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---------- */
 typedef struct {
     int8x16_t lo, hi;
 } VX;
@@ -104,14 +162,18 @@ static inline int32x4_t v_dot16(int32x4_t s, int8x16_t a, int8x16_t x) {
 #ifdef __ARM_FEATURE_DOTPROD
     return vdotq_s32(s, a, x);
 #else /* -128 * 127 twice would not fit 16 bits: widen each */
-    return vpadalq_s16(vpadalq_s16(s, vmull_s8(vget_low_s8(a), vget_low_s8(x))), vmull_high_s8(a, x));
+    return vpadalq_s16(vpadalq_s16(s, vmull_s8(vget_low_s8(a), vget_low_s8(x))),
+                       vmull_high_s8(a, x));
 #endif
 }
-static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group, const int off) {
+static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
+                         const int off) {
     const uint8x16_t less = vdupq_n_u8((uint8_t)off);
     const int32x4_t none = vdupq_n_s32(0);
-    int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less)), hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
-    if (group == 32) return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d[0]);
+    int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less)),
+              hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
+    if (group == 32)
+        return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d[0]);
     acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d[0]);
     return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, hi, x->hi)), d[1]);
 }

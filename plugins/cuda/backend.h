@@ -17,8 +17,10 @@ mn_status cu_map(mn_buffer *, void **, mn_error *);
 mn_status cu_queue_create(mn_device *, mn_queue **, mn_error *);
 void cu_queue_free(mn_queue *);
 mn_status cu_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
-mn_status cu_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t, mn_event **, mn_error *);
-mn_status cu_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t, mn_event **, mn_error *);
+mn_status cu_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
+                  mn_event **, mn_error *);
+mn_status cu_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t,
+                  mn_event **, mn_error *);
 mn_status cu_wait_event(mn_event *, uint64_t, mn_error *);
 mn_status cu_queue_wait(mn_queue *, mn_event *, mn_error *);
 void cu_event_free(mn_event *);
@@ -30,12 +32,15 @@ mn_status cu_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void cu_weights_free(mn_weights *);
 /* kv.cu */
 mn_status cu_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status cu_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t, uint32_t, mn_error *);
+mn_status cu_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
+                     uint32_t, mn_error *);
 /* verdict.cu */
 mn_status cu_contracts(void *, const uint32_t (**)[2], uint32_t *);
-mn_status cu_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t, mn_error *);
+mn_status cu_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
+                      mn_error *);
 mn_status cu_reason(void *, uint32_t, char *, uint32_t);
-uint32_t cu_verdict(const mn_device *, const mn_graph *, uint32_t node); /* 0 = can, else a reason */
+/* 0 = can, else a reason */
+uint32_t cu_verdict(const mn_device *, const mn_graph *, uint32_t node);
 const char *cu_reason_text(uint32_t reason);
 /* program.cu, context.cu */
 mn_status cu_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);

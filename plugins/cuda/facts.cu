@@ -11,8 +11,11 @@ mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
         cudaGetLastError();
         int version = 0;
         cudaDriverGetVersion(&version);
-        return version ? cu_fail(err, MN_NO_DEVICE, ~0u, "the driver (CUDA %d.%d) shows no GPU that this plugin can use", version / 1000, version % 1000 / 10)
-                       : cu_fail(err, MN_NO_DEVICE, ~0u, "no NVIDIA driver is installed (libcuda.so.1)");
+        return version ? cu_fail(err, MN_NO_DEVICE, ~0u,
+                                 "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
+                                 version / 1000, version % 1000 / 10)
+                       : cu_fail(err, MN_NO_DEVICE, ~0u,
+                                 "no NVIDIA driver is installed (libcuda.so.1)");
     }
     CU_TRY(e, err, "counting devices");
     *n = (uint32_t)count;
@@ -25,7 +28,8 @@ static int attribute(cudaDeviceAttr a, int i) {
 }
 
 static double bandwidth(int i) { /* GB/s: double data rate times bus width */
-    return 2.0 * attribute(cudaDevAttrMemoryClockRate, i) * 1e3 * attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e9;
+    return 2.0 * attribute(cudaDevAttrMemoryClockRate, i) * 1e3 *
+           attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e9;
 }
 
 mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
@@ -35,15 +39,18 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     mn_device_info info = {};
     info.size = sizeof info, info.kind = MN_DEVICE_GPU, info.align = 256;
     snprintf(info.name, sizeof info.name, "%.63s", p.name);
-    snprintf(info.uid, sizeof info.uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID, p.pciDeviceID);
+    snprintf(info.uid, sizeof info.uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID,
+             p.pciDeviceID);
     memcpy(info.mem_pool, info.uid, sizeof info.mem_pool);
     int version = 0;
     cudaDriverGetVersion(&version);
     snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
-    info.mem_total = info.max_alloc = p.totalGlobalMem; /* what is free takes a context: cu_device_memory */
+    /* what is free takes a context: cu_device_memory */
+    info.mem_total = info.max_alloc = p.totalGlobalMem;
     info.flags = MN_DEVICE_ASYNC;
     info.mem_gbps = bandwidth((int)i);
-    info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) * 1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
+    info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
+                       1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
     info.launch_us = 2, info.h2d_gbps = 50;
     info.size = out->size < sizeof info ? out->size : (uint32_t)sizeof info;
     memcpy(out, &info, info.size);
@@ -55,23 +62,29 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
     CU_TRY(cudaSetDevice((int)i), err, "choosing the device");
     CU_TRY(cudaFree(0), err, "starting the device");
     mn_device *d = (mn_device *)p->host->alloc(p->host->self, sizeof *d, 64);
-    if (!d) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %u bytes for a device", (unsigned)sizeof *d);
+    if (!d)
+        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %u bytes for a device",
+                       (unsigned)sizeof *d);
     memset(d, 0, sizeof *d);
     d->plugin = p, d->index = (int)i;
     d->sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
     d->smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
-    d->cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
+    d->cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 +
+            attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
     d->gbps = bandwidth((int)i);
     pthread_mutex_init(&d->lock, NULL);
     cu_kernels_init(d);
     mn_status st = cu_check(cudaGetLastError(), err, "loading kernels");
-    if (st) cu_device_close(d);
-    else *out = d;
+    if (st)
+        cu_device_close(d);
+    else
+        *out = d;
     return st;
 }
 
 void cu_device_close(mn_device *d) {
-    if (!d) return;
+    if (!d)
+        return;
     cudaSetDevice(d->index);
     for (mn_event *e = d->spare, *next; e; e = next) {
         next = e->next;
@@ -93,7 +106,8 @@ mn_status cu_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, 
 /* A sum, and a copy back. */
 mn_status cu_self_test(mn_device *d, mn_error *err) {
     float host[256], *dev = NULL;
-    for (int i = 0; i < 256; i++) host[i] = 2;
+    for (int i = 0; i < 256; i++)
+        host[i] = 2;
     CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
     CU_TRY(cudaMalloc(&dev, sizeof host), err, "self-test");
     cudaMemcpy(dev, host, sizeof host, cudaMemcpyHostToDevice);
@@ -102,6 +116,7 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     cudaFree(dev);
     CU_TRY(e, err, "self-test");
     for (int i = 0; i < 256; i++)
-        if (host[i] != 4) return cu_fail(err, MN_NO_DEVICE, ~0u, "self-test: 2 + 2 gave %g", (double)host[i]);
+        if (host[i] != 4)
+            return cu_fail(err, MN_NO_DEVICE, ~0u, "self-test: 2 + 2 gave %g", (double)host[i]);
     return MN_OK;
 }

@@ -1,20 +1,28 @@
 /* k_misc.cu -- norms, embedding, rope, elementwise, gather. */
 #include "kernels.h"
 
-__global__ void __launch_bounds__(256) to_half_rows(const float *x, void *y, int K, int ld, int kind) {
+__global__ void __launch_bounds__(256)
+    to_half_rows(const float *x, void *y, int K, int ld, int kind) {
     cu_next();
     cu_wait();
-    for (int i = threadIdx.x; i < ld; i += 256) put(y, (int64_t)blockIdx.x * ld + i, i < K ? __ldcg(&x[(int64_t)blockIdx.x * K + i]) : 0, kind);
+    for (int i = threadIdx.x; i < ld; i += 256)
+        put(y, (int64_t)blockIdx.x * ld + i, i < K ? __ldcg(&x[(int64_t)blockIdx.x * K + i]) : 0,
+            kind);
 }
-void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind) { launch(s, to_half_rows, dim3(rows), 256, 0, x, y, K, ld, kind); }
+void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind) {
+    launch(s, to_half_rows, dim3(rows), 256, 0, x, y, K, ld, kind);
+}
 
 /* The same order of sums as the norm fused into gemv. */
-__global__ void __launch_bounds__(256) rms_rows(const float *x, const int32_t *gather, int x_rows, const float *w, void *y, int D, float eps, float offset, int kind) {
+__global__ void __launch_bounds__(256)
+    rms_rows(const float *x, const int32_t *gather, int x_rows, const float *w, void *y, int D,
+             float eps, float offset, int kind) {
     __shared__ float red[8];
     cu_next();
     cu_wait();
     int64_t row = gather ? __ldcg(&gather[blockIdx.x]) : (int64_t)blockIdx.x;
-    if (row >= x_rows) row = -1;
+    if (row >= x_rows)
+        row = -1;
     float ss = scan_row(row >= 0 ? x + row * D : NULL, D, D, [](int, float4) {});
     float rstd = 1.0f / sqrtf(block_sum256(ss, red) / (float)D + eps);
     for (int i = threadIdx.x; i < D; i += 256) {
@@ -22,58 +30,75 @@ __global__ void __launch_bounds__(256) rms_rows(const float *x, const int32_t *g
         put(y, (int64_t)blockIdx.x * D + i, v * rstd * (w[i] + offset), kind);
     }
 }
-void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w, void *y, int rows, int D, float eps, float offset, int kind) {
+void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w,
+                 void *y, int rows, int D, float eps, float offset, int kind) {
     launch(s, rms_rows, dim3(rows), 256, 0, x, gather, x_rows, w, y, D, eps, offset, kind);
 }
 
-__global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w, const float *b, float *y, int D, float eps) {
+__global__ void __launch_bounds__(256)
+    layer_rows(const float *x, const float *w, const float *b, float *y, int D, float eps) {
     __shared__ float red[8];
     cu_next();
     cu_wait();
     const float *r = x + (int64_t)blockIdx.x * D;
     float sum = 0, var = 0;
-    for (int i = threadIdx.x; i < D; i += 256) sum += __ldcg(&r[i]);
+    for (int i = threadIdx.x; i < D; i += 256)
+        sum += __ldcg(&r[i]);
     float mean = block_sum256(sum, red) / (float)D;
     for (int i = threadIdx.x; i < D; i += 256) {
         float v = __ldcg(&r[i]) - mean;
         var = fmaf(v, v, var);
     }
     float rstd = 1.0f / sqrtf(block_sum256(var, red) / (float)D + eps);
-    for (int i = threadIdx.x; i < D; i += 256) y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[i] + (b ? b[i] : 0);
+    for (int i = threadIdx.x; i < D; i += 256)
+        y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[i] + (b ? b[i] : 0);
 }
-void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y, int rows, int D, float eps) { launch(s, layer_rows, dim3(rows), 256, 0, x, w, b, y, D, eps); }
+void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
+                   int rows, int D, float eps) {
+    launch(s, layer_rows, dim3(rows), 256, 0, x, w, b, y, D, eps);
+}
 
-/* ---- embedding ---- */
-/* A row that continues its slot takes the position after the row before it in the same slot, else the slot's. */
+/* ---- embedding ------------------------------------------------------------------------------- */
+/* A row that continues its slot takes the position after the row before it in the same slot, else
+ * the slot's. */
 __device__ int resolve(const cu_embed &e, int t, int *id) {
     int s = __ldcg(&e.row_slot[t]), src = __ldcg(&e.src[t]), from = src < 0 ? ~src : s;
-    if (s < 0 || s >= e.S || from >= e.S) return -1;
+    if (s < 0 || s >= e.S || from >= e.S)
+        return -1;
     const int4 slot = __ldcg((const int4 *)&e.slots[from]); /* last_id, pos, n_drawn, done */
-    if (src < 0 && slot.w) return -1;
+    if (src < 0 && slot.w)
+        return -1;
     int p = __ldcg(&e.pos[t]), steps = 0, u = t;
     while (p < 0) {
-        if (u == 0 || from != s || __ldcg(&e.row_slot[u - 1]) != s) p = slot.y + steps;
+        if (u == 0 || from != s || __ldcg(&e.row_slot[u - 1]) != s)
+            p = slot.y + steps;
         else {
             u--, steps++;
             int q = __ldcg(&e.pos[u]);
-            if (q >= 0) p = q + steps;
+            if (q >= 0)
+                p = q + steps;
         }
     }
     *id = src < 0 ? slot.x : src;
-    if (*id < 0 || *id >= e.V) *id = 0;
+    if (*id < 0 || *id >= e.V)
+        *id = 0;
     return p < e.C ? p : -1;
 }
 
 __device__ __forceinline__ float table_at(const cu_embed &e, int64_t id, int i) {
     int64_t at = id * e.ld + i;
-    if (e.wtype == MN_F32) return ((const float *)e.table)[at];
-    if (e.wtype == MN_F16) return __half2float(((const __half *)e.table)[at]);
-    if (e.wtype == MN_BF16) return __bfloat162float(((const __nv_bfloat16 *)e.table)[at]);
+    if (e.wtype == MN_F32)
+        return ((const float *)e.table)[at];
+    if (e.wtype == MN_F16)
+        return __half2float(((const __half *)e.table)[at]);
+    if (e.wtype == MN_BF16)
+        return __bfloat162float(((const __nv_bfloat16 *)e.table)[at]);
     return __half2float(e.scale[at / 32]) * (float)((const int8_t *)e.table)[at];
 }
 
 __device__ __forceinline__ void copy_row(const cu_embed &e, int t, int id) {
-    for (int i = threadIdx.x; i < e.D; i += blockDim.x) e.x[(int64_t)t * e.D + i] = id < 0 ? 0 : e.factor * table_at(e, id, i);
+    for (int i = threadIdx.x; i < e.D; i += blockDim.x)
+        e.x[(int64_t)t * e.D + i] = id < 0 ? 0 : e.factor * table_at(e, id, i);
 }
 
 /* One block. All rows are resolved from the state before the step, then the state goes forward. */
@@ -85,17 +110,22 @@ __global__ void __launch_bounds__(1024) embed_state(cu_embed e, int gather) {
         int id = -1, p = resolve(e, t, &id);
         e.row_pos[t] = p;
         e.ids[t] = p < 0 ? -1 : id;
-        if (gather) ids[t] = p < 0 ? -1 : id;
+        if (gather)
+            ids[t] = p < 0 ? -1 : id;
     }
     __syncthreads();
     for (int t = threadIdx.x; t < e.T; t += blockDim.x) {
         int p = __ldcg(&e.row_pos[t]), s = __ldcg(&e.row_slot[t]);
-        if (p < 0) continue;
+        if (p < 0)
+            continue;
         e.history[(int64_t)s * e.C + p] = __ldcg(&e.ids[t]);
-        bool last = t + 1 == e.T || __ldcg(&e.row_slot[t + 1]) != s || __ldcg(&e.row_pos[t + 1]) < 0;
-        if (last) e.slots[s].pos = p + 1;
+        bool last =
+            t + 1 == e.T || __ldcg(&e.row_slot[t + 1]) != s || __ldcg(&e.row_pos[t + 1]) < 0;
+        if (last)
+            e.slots[s].pos = p + 1;
     }
-    for (int t = 0; gather && t < e.T; t++) copy_row(e, t, ids[t]);
+    for (int t = 0; gather && t < e.T; t++)
+        copy_row(e, t, ids[t]);
 }
 
 __global__ void __launch_bounds__(256) embed_rows(cu_embed e) {
@@ -107,10 +137,11 @@ __global__ void __launch_bounds__(256) embed_rows(cu_embed e) {
 void cu_embed_run(cudaStream_t s, const cu_embed *e) {
     bool few = e->T <= 2;
     launch(s, embed_state, dim3(1), e->T > 256 || few ? 1024 : 256, few ? 16 : 0, *e, (int)few);
-    if (!few) launch(s, embed_rows, dim3(e->T), 256, 0, *e);
+    if (!few)
+        launch(s, embed_rows, dim3(e->T), 256, 0, *e);
 }
 
-/* ---- rope ---- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, float mscale) {
     float c, s;
     angle(pos, freq, mscale, &c, &s);
@@ -120,16 +151,19 @@ __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, fl
 /* element pair i of a head, i < D/2 (or a copied pair past n_rot): indices of both */
 __device__ __forceinline__ bool pair(const cu_rope &r, int i, int *i0, int *i1) {
     int half = r.n_rot / 2;
-    if (i < half) return *i0 = r.adjacent ? 2 * i : i, *i1 = r.adjacent ? 2 * i + 1 : i + half, true;
+    if (i < half)
+        return *i0 = r.adjacent ? 2 * i : i, *i1 = r.adjacent ? 2 * i + 1 : i + half, true;
     *i0 = r.n_rot + 2 * (i - half), *i1 = *i0 + 1;
     return false;
 }
 
-__device__ __forceinline__ void load_pair(const cu_rope &r, int t, int h, int i, int pos, int *i0, int *i1, float *a, float *b) {
+__device__ __forceinline__ void load_pair(const cu_rope &r, int t, int h, int i, int pos, int *i0,
+                                          int *i1, float *a, float *b) {
     const float *x = r.x + ((int64_t)t * r.H + h) * r.D;
     bool turns = pair(r, i, i0, i1);
     *a = __ldcg(&x[*i0]), *b = *i1 < r.D ? __ldcg(&x[*i1]) : 0;
-    if (turns) turn(*a, *b, pos, r.freqs[i], r.mscale);
+    if (turns)
+        turn(*a, *b, pos, r.freqs[i], r.mscale);
 }
 
 __device__ __forceinline__ void rope_pair(const cu_rope &r, int t, int j, int pos) {
@@ -137,84 +171,122 @@ __device__ __forceinline__ void rope_pair(const cu_rope &r, int t, int j, int po
     float a, b, *y = r.y + ((int64_t)t * r.H + h) * r.D;
     load_pair(r, t, h, j % per, pos, &i0, &i1, &a, &b);
     y[i0] = a;
-    if (i1 < r.D) y[i1] = b;
+    if (i1 < r.D)
+        y[i1] = b;
 }
 
 __global__ void __launch_bounds__(256) rope_rows(cu_rope r) {
     cu_next();
     cu_wait();
     int t = blockIdx.x, j = blockIdx.y * 256 + threadIdx.x, pos = max(__ldcg(&r.row_pos[t]), 0);
-    if (j < r.H * ((r.D + 1) / 2)) rope_pair(r, t, j, pos);
+    if (j < r.H * ((r.D + 1) / 2))
+        rope_pair(r, t, j, pos);
 }
-void cu_rope_run(cudaStream_t s, const cu_rope *r) { launch(s, rope_rows, dim3(r->T, (r->H * ((r->D + 1) / 2) + 255) / 256), 256, 0, *r); }
+void cu_rope_run(cudaStream_t s, const cu_rope *r) {
+    launch(s, rope_rows, dim3(r->T, (r->H * ((r->D + 1) / 2) + 255) / 256), 256, 0, *r);
+}
 
-/* ---- storing keys and values, with q and k turned on the way ---- */
+/* ---- storing keys and values, with q and k turned on the way --------------------------------- */
 __device__ __forceinline__ void put_kv(const cu_cache &c, char *at, int i, float v) {
-    if (c.dtype == MN_F32) ((float *)at)[i] = v;
-    else ((__half *)at)[i] = __float2half_rn(v);
+    if (c.dtype == MN_F32)
+        ((float *)at)[i] = v;
+    else
+        ((__half *)at)[i] = __float2half_rn(v);
 }
 
 __global__ void __launch_bounds__(256) store_rows(cu_store a) {
     cu_next();
     cu_wait();
     const cu_cache &c = a.c;
-    int t = blockIdx.x, j = blockIdx.y * 256 + threadIdx.x, pos = __ldcg(&c.row_pos[t]), slot = __ldcg(&c.row_slot[t]);
-    int nq = a.rope ? a.q.H * ((a.q.D + 1) / 2) : 0, nk = c.Hkv * ((c.dk + 1) / 2), nv = c.Hkv * c.dv;
-    if (j < nq) return rope_pair(a.q, t, j, max(pos, 0));
+    int t = blockIdx.x, j = blockIdx.y * 256 + threadIdx.x, pos = __ldcg(&c.row_pos[t]),
+        slot = __ldcg(&c.row_slot[t]);
+    int nq = a.rope ? a.q.H * ((a.q.D + 1) / 2) : 0, nk = c.Hkv * ((c.dk + 1) / 2),
+        nv = c.Hkv * c.dv;
+    if (j < nq)
+        return rope_pair(a.q, t, j, max(pos, 0));
     j -= nq;
-    if (j >= nk + nv || pos < 0 || slot < 0 || slot >= c.S || pos / CU_PAGE_TOKENS >= c.P) return;
+    if (j >= nk + nv || pos < 0 || slot < 0 || slot >= c.S || pos / CU_PAGE_TOKENS >= c.P)
+        return;
     int page = __ldcg(&c.pages[(int64_t)slot * c.P + pos / CU_PAGE_TOKENS]);
-    if (page < 0 || page >= c.n_pages) return;
+    if (page < 0 || page >= c.n_pages)
+        return;
     char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
     int esz = c.dtype == MN_F32 ? 4 : 2, per = (c.dk + 1) / 2;
     if (j < nk) {
         int h = j / per, i0, i1;
         float x, y;
-        if (a.rope) load_pair(a.kr, t, h, j % per, pos, &i0, &i1, &x, &y);
+        if (a.rope)
+            load_pair(a.kr, t, h, j % per, pos, &i0, &i1, &x, &y);
         else {
             i0 = 2 * (j % per), i1 = i0 + 1;
-            x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]), y = i1 < c.dk ? __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i1]) : 0;
+            x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]),
+            y = i1 < c.dk ? __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i1]) : 0;
         }
         char *at = base + ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pk * esz;
         put_kv(c, at, i0, x);
-        if (i1 < c.dk) put_kv(c, at, i1, y);
+        if (i1 < c.dk)
+            put_kv(c, at, i1, y);
     } else {
         j -= nk;
         int h = j / c.dv, i = j % c.dv;
-        put_kv(c, base + c.v_offset + ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pv * esz, i, __ldcg(&a.v[((int64_t)t * c.Hkv + h) * c.dv + i]));
+        put_kv(c,
+               base + c.v_offset +
+                   ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pv * esz,
+               i, __ldcg(&a.v[((int64_t)t * c.Hkv + h) * c.dv + i]));
     }
 }
 void cu_store_run(cudaStream_t s, const cu_store *a) {
-    int n = (a->rope ? a->q.H * ((a->q.D + 1) / 2) : 0) + a->c.Hkv * ((a->c.dk + 1) / 2) + a->c.Hkv * a->c.dv;
+    int n = (a->rope ? a->q.H * ((a->q.D + 1) / 2) : 0) + a->c.Hkv * ((a->c.dk + 1) / 2) +
+            a->c.Hkv * a->c.dv;
     launch(s, store_rows, dim3(a->c.T, (n + 255) / 256), 256, 0, *a);
 }
 
-/* ---- elementwise ---- */
-__global__ void __launch_bounds__(256) elementwise(int what, const float *a, const float *b, void *y, int64_t n, int act, float f, int kind) {
+/* ---- elementwise ----------------------------------------------------------------------------- */
+__global__ void __launch_bounds__(256) elementwise(int what, const float *a, const float *b,
+                                                   void *y, int64_t n, int act, float f, int kind) {
     cu_next();
     cu_wait();
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * 256) {
         float x = __ldcg(&a[i]), z = b ? __ldcg(&b[i]) : 0, v;
         switch (what) {
-        case CU_EW_ACT: v = cu_act(act, x); break;
-        case CU_EW_GLU: v = cu_act(act, x) * z; break;
-        case CU_EW_ADD: v = x + z; break;
-        case CU_EW_MUL: v = x * z; break;
-        case CU_EW_SCALE: v = x * f; break;
-        default: v = f * tanhf(x / f);
+        case CU_EW_ACT:
+            v = cu_act(act, x);
+            break;
+        case CU_EW_GLU:
+            v = cu_act(act, x) * z;
+            break;
+        case CU_EW_ADD:
+            v = x + z;
+            break;
+        case CU_EW_MUL:
+            v = x * z;
+            break;
+        case CU_EW_SCALE:
+            v = x * f;
+            break;
+        default:
+            v = f * tanhf(x / f);
         }
         put(y, i, v, kind);
     }
 }
-void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n, int act, float f, int kind) {
+void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n,
+                    int act, float f, int kind) {
     int64_t blocks = (n + 255) / 256;
-    if (n > 0) launch(s, elementwise, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, what, a, b, y, n, act, f, kind);
+    if (n > 0)
+        launch(s, elementwise, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, what, a, b,
+               y, n, act, f, kind);
 }
 
-__global__ void __launch_bounds__(256) gather_rows(const float *x, const int32_t *rows, float *y, int T, int D) {
+__global__ void __launch_bounds__(256)
+    gather_rows(const float *x, const int32_t *rows, float *y, int T, int D) {
     cu_next();
     cu_wait();
     int r = __ldcg(&rows[blockIdx.x]);
-    for (int i = threadIdx.x; i < D; i += 256) y[(int64_t)blockIdx.x * D + i] = r >= 0 && r < T ? __ldcg(&x[(int64_t)r * D + i]) : 0;
+    for (int i = threadIdx.x; i < D; i += 256)
+        y[(int64_t)blockIdx.x * D + i] = r >= 0 && r < T ? __ldcg(&x[(int64_t)r * D + i]) : 0;
 }
-void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D) { launch(s, gather_rows, dim3(O), 256, 0, x, rows, y, T, D); }
+void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D) {
+    launch(s, gather_rows, dim3(O), 256, 0, x, rows, y, T, D);
+}

@@ -1,7 +1,8 @@
-/* k_sample.cu -- SAMPLE: one block per output row. Greedy without penalties is one arg max. Otherwise nothing is sorted:
- * every filter and the draw itself ask "which element, in the order of logits, is where a running count or sum passes a
- * goal", answered by three passes over digits of the key. Probabilities are summed as 2^-45 fixed point, so that no sum
- * depends on an order. Ties go to the lower id. */
+/* k_sample.cu -- SAMPLE: one block per output row. Greedy without penalties is one arg max.
+ * Otherwise nothing is sorted: every filter and the draw itself ask "which element, in the order of
+ * logits, is where a running count or sum passes a goal", answered by three passes over digits of
+ * the key. Probabilities are summed as 2^-45 fixed point, so that no sum depends on an order. Ties
+ * go to the lower id. */
 #include "kernels.h"
 #include <float.h>
 
@@ -13,70 +14,102 @@ __device__ __forceinline__ uint32_t key_of(float f) {
     uint32_t u = __float_as_uint(f == 0 ? 0.0f : f);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
-__device__ __forceinline__ u64 weigh(float l, float max, double temp) { return (u64)(exp(((double)l - (double)max) / temp) * 0x1p45); }
+__device__ __forceinline__ u64 weigh(float l, float max, double temp) {
+    return (u64)(exp(((double)l - (double)max) / temp) * 0x1p45);
+}
 
-struct best { float v; int i; };
-__device__ __forceinline__ best better(best a, best b) { return b.i >= 0 && (a.i < 0 || b.v > a.v || (b.v == a.v && b.i < a.i)) ? b : a; }
+struct best {
+    float v;
+    int i;
+};
+__device__ __forceinline__ best better(best a, best b) {
+    return b.i >= 0 && (a.i < 0 || b.v > a.v || (b.v == a.v && b.i < a.i)) ? b : a;
+}
 __device__ best block_best(best b, best *red) {
 #pragma unroll
-    for (int o = 16; o; o >>= 1) b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
+    for (int o = 16; o; o >>= 1)
+        b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
     __syncthreads();
-    if (threadIdx.x % 32 == 0) red[threadIdx.x / 32] = b;
+    if (threadIdx.x % 32 == 0)
+        red[threadIdx.x / 32] = b;
     __syncthreads();
     b = red[threadIdx.x % 32];
 #pragma unroll
-    for (int o = 16; o; o >>= 1) b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
+    for (int o = 16; o; o >>= 1)
+        b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
     return b;
 }
 __device__ best arg_max(const float *l, int V, best *red) {
     best b = {-INFINITY, -1};
     const int wide = (uintptr_t)l % 16 == 0 ? V / 4 : 0;
 #pragma unroll 8
-    for (int i = threadIdx.x; i < wide; i += THREADS) { /* NaN and -inf never; ids ascend within a thread */
+    /* NaN and -inf never; ids ascend within a thread */
+    for (int i = threadIdx.x; i < wide; i += THREADS) {
         float4 v = __ldcg((const float4 *)l + i);
-        if (v.x > b.v) b = best{v.x, 4 * i};
-        if (v.y > b.v) b = best{v.y, 4 * i + 1};
-        if (v.z > b.v) b = best{v.z, 4 * i + 2};
-        if (v.w > b.v) b = best{v.w, 4 * i + 3};
+        if (v.x > b.v)
+            b = best{v.x, 4 * i};
+        if (v.y > b.v)
+            b = best{v.y, 4 * i + 1};
+        if (v.z > b.v)
+            b = best{v.z, 4 * i + 2};
+        if (v.w > b.v)
+            b = best{v.w, 4 * i + 3};
     }
     for (int i = 4 * wide + threadIdx.x; i < V; i += THREADS) {
         float v = __ldcg(&l[i]);
-        if (v > b.v) b = best{v, i};
+        if (v > b.v)
+            b = best{v, i};
     }
     return block_best(b, red);
 }
 
-struct hist { u64 mass[BINS]; unsigned count[BINS]; u64 sum[32]; };
+struct hist {
+    u64 mass[BINS];
+    unsigned count[BINS];
+    u64 sum[32];
+};
 
 __device__ u64 block_sum(u64 v, hist &h) {
 #pragma unroll
-    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+    for (int o = 16; o; o >>= 1)
+        v += __shfl_xor_sync(~0u, v, o);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) h.sum[threadIdx.x / 32] = v;
+    if (threadIdx.x % 32 == 0)
+        h.sum[threadIdx.x / 32] = v;
     __syncthreads();
     v = 0;
-    for (int i = 0; i < 32; i++) v += h.sum[i];
+    for (int i = 0; i < 32; i++)
+        v += h.sum[i];
     return v;
 }
 
-/* Where, from the largest key down, the count (by_count) or the mass at this temperature passes `goal`: the key, and how
- * many elements and how much mass lie strictly above it, and the number of ties. goal is passed when running > goal. */
-struct place { uint32_t key; unsigned above, ties; u64 mass_above; };
-__device__ place find(const float *l, int V, bool by_count, u64 goal, float max, double temp, hist &h) {
+/* Where, from the largest key down, the count (by_count) or the mass at this temperature passes
+ * `goal`: the key, and how many elements and how much mass lie strictly above it, and the number of
+ * ties. goal is passed when running > goal. */
+struct place {
+    uint32_t key;
+    unsigned above, ties;
+    u64 mass_above;
+};
+__device__ place find(const float *l, int V, bool by_count, u64 goal, float max, double temp,
+                      hist &h) {
     __shared__ place at;
     uint32_t prefix = 0, mask = 0;
     unsigned above = 0;
     u64 mass = 0;
     for (int pass = 0; pass < 3; pass++) {
         const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0, bins = pass == 2 ? 1024 : 2048;
-        for (int i = threadIdx.x; i < BINS; i += THREADS) h.mass[i] = 0, h.count[i] = 0;
+        for (int i = threadIdx.x; i < BINS; i += THREADS)
+            h.mass[i] = 0, h.count[i] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < V; i += THREADS) {
             float v = l[i];
             uint32_t k = key_of(v);
-            if (v == -INFINITY || (k & mask) != prefix) continue;
+            if (v == -INFINITY || (k & mask) != prefix)
+                continue;
             atomicAdd(&h.count[k >> shift & (bins - 1)], 1);
-            if (!by_count) atomicAdd(&h.mass[k >> shift & (bins - 1)], weigh(v, max, temp));
+            if (!by_count)
+                atomicAdd(&h.mass[k >> shift & (bins - 1)], weigh(v, max, temp));
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -84,12 +117,15 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
             unsigned n = above, n_last = above;
             u64 m = mass, m_last = mass;
             for (; b >= 0; b--) {
-                if (!h.count[b]) continue;
+                if (!h.count[b])
+                    continue;
                 last = b, n_last = n, m_last = m;
                 n += h.count[b], m += h.mass[b];
-                if ((by_count ? (u64)n : m) > goal) break;
+                if ((by_count ? (u64)n : m) > goal)
+                    break;
             }
-            at = place{prefix | (uint32_t)(last < 0 ? 0 : last) << shift, n_last, last < 0 ? 0 : h.count[last], m_last};
+            at = place{prefix | (uint32_t)(last < 0 ? 0 : last) << shift, n_last,
+                       last < 0 ? 0 : h.count[last], m_last};
         }
         __syncthreads();
         prefix = at.key, above = at.above, mass = at.mass_above;
@@ -105,38 +141,50 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
 __device__ int tie(const float *l, int V, uint32_t k, unsigned j, hist &h) {
     __shared__ int found;
     unsigned before = 0;
-    if (threadIdx.x == 0) found = -1;
+    if (threadIdx.x == 0)
+        found = -1;
     for (int i0 = 0; i0 < V; i0 += THREADS) {
         int i = i0 + threadIdx.x;
         bool is = i < V && l[i] != -INFINITY && key_of(l[i]) == k;
         unsigned vote = __ballot_sync(~0u, is);
         __syncthreads();
-        if (threadIdx.x % 32 == 0) h.count[threadIdx.x / 32] = __popc(vote);
+        if (threadIdx.x % 32 == 0)
+            h.count[threadIdx.x / 32] = __popc(vote);
         __syncthreads();
         unsigned mine = before + __popc(vote & ((1u << threadIdx.x % 32) - 1));
-        for (int w = 0; w < (int)threadIdx.x / 32; w++) mine += h.count[w];
-        if (is && mine == j) found = i;
-        for (int w = 0; w < 32; w++) before += h.count[w];
-        if (before > j) break;
+        for (int w = 0; w < (int)threadIdx.x / 32; w++)
+            mine += h.count[w];
+        if (is && mine == j)
+            found = i;
+        for (int w = 0; w < 32; w++)
+            before += h.count[w];
+        if (before > j)
+            break;
     }
     __syncthreads();
     return found;
 }
 
-__device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, int32_t *count, const int32_t *history, int pos) {
-    int hi = pos < a.C ? pos : a.C, lo = p.penalty_last_n < 0 || p.penalty_last_n > hi ? 0 : hi - p.penalty_last_n;
-    for (int i = threadIdx.x; i < a.V; i += THREADS) count[i] = 0;
+__device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, int32_t *count,
+                         const int32_t *history, int pos) {
+    int hi = pos < a.C ? pos : a.C,
+        lo = p.penalty_last_n < 0 || p.penalty_last_n > hi ? 0 : hi - p.penalty_last_n;
+    for (int i = threadIdx.x; i < a.V; i += THREADS)
+        count[i] = 0;
     __syncthreads();
     for (int i = lo + threadIdx.x; i < hi; i += THREADS) {
         int id = __ldcg(&history[i]);
-        if (id >= 0 && id < a.V) atomicAdd(&count[id], 1);
+        if (id >= 0 && id < a.V)
+            atomicAdd(&count[id], 1);
     }
     __syncthreads();
     for (int id = threadIdx.x; id < a.V; id += THREADS) {
         int n = __ldcg(&count[id]);
-        if (!n) continue;
+        if (!n)
+            continue;
         float v = l[id];
-        if (p.repeat_penalty != 0) v = v > 0 ? __fdiv_rn(v, p.repeat_penalty) : __fmul_rn(v, p.repeat_penalty);
+        if (p.repeat_penalty != 0)
+            v = v > 0 ? __fdiv_rn(v, p.repeat_penalty) : __fmul_rn(v, p.repeat_penalty);
         v = __fsub_rn(v, __fadd_rn(__fmul_rn(p.frequency_penalty, (float)n), p.presence_penalty));
         l[id] = isnan(v) ? -INFINITY : v;
     }
@@ -160,68 +208,90 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     const double temp = p.temp;
     for (int i = threadIdx.x; i < V; i += THREADS) {
         finite += l[i] != -INFINITY;
-        if (p.min_p > 0) strong += l[i] != -INFINITY && exp((double)l[i] - (double)top.v) >= (double)p.min_p;
+        if (p.min_p > 0)
+            strong += l[i] != -INFINITY && exp((double)l[i] - (double)top.v) >= (double)p.min_p;
     }
     u64 keep = block_sum(finite, h);
-    if (p.min_p > 0) strong = block_sum(strong, h);
-    if (p.top_k > 0 && (u64)p.top_k < keep) keep = p.top_k;
+    if (p.min_p > 0)
+        strong = block_sum(strong, h);
+    if (p.top_k > 0 && (u64)p.top_k < keep)
+        keep = p.top_k;
     if (p.top_p > 0 && p.top_p < 1) {
         place end = find(l, V, true, keep - 1, top.v, 1, h); /* the last kept element */
         u64 mass = 0;
         for (int i = threadIdx.x; i < V; i += THREADS)
-            if (l[i] != -INFINITY && key_of(l[i]) > end.key) mass += weigh(l[i], top.v, 1);
+            if (l[i] != -INFINITY && key_of(l[i]) > end.key)
+                mass += weigh(l[i], top.v, 1);
         mass = block_sum(mass, h);
         uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
         mass += (keep - end.above) * weigh(__uint_as_float(u), top.v, 1);
         u64 goal = (u64)((double)p.top_p * (double)mass);
-        place cut = find(l, V, false, goal ? goal - 1 : 0, top.v, 1, h); /* first prefix that reaches the goal */
+        /* first prefix that reaches the goal */
+        place cut = find(l, V, false, goal ? goal - 1 : 0, top.v, 1, h);
         u = cut.key & 0x80000000u ? cut.key & 0x7fffffffu : ~cut.key;
-        u64 w = weigh(__uint_as_float(u), top.v, 1), need = goal > cut.mass_above ? goal - cut.mass_above : 0, n = w ? (need + w - 1) / w : cut.ties;
+        u64 w = weigh(__uint_as_float(u), top.v, 1),
+            need = goal > cut.mass_above ? goal - cut.mass_above : 0,
+            n = w ? (need + w - 1) / w : cut.ties;
         n = n < 1 ? 1 : n > cut.ties ? cut.ties : n;
-        if (cut.above + n < keep) keep = cut.above + n;
+        if (cut.above + n < keep)
+            keep = cut.above + n;
     }
-    if (p.min_p > 0) keep = strong < keep ? (strong ? strong : 1) : keep;
+    if (p.min_p > 0)
+        keep = strong < keep ? (strong ? strong : 1) : keep;
     place end = find(l, V, true, keep - 1, top.v, 1, h);
     uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
     u64 mass = 0, tied = weigh(__uint_as_float(u), top.v, temp);
     for (int i = threadIdx.x; i < V; i += THREADS)
-        if (l[i] != -INFINITY && key_of(l[i]) > end.key) mass += weigh(l[i], top.v, temp);
+        if (l[i] != -INFINITY && key_of(l[i]) > end.key)
+            mass += weigh(l[i], top.v, temp);
     mass = block_sum(mass, h) + (keep - end.above) * tied;
     u64 goal = (u64)((double)philox(p.seed, (uint32_t)pos) * (double)mass);
     place at = find(l, V, false, goal, top.v, temp, h);
-    if (at.key < end.key) at = end; /* rounding: the last kept one */
+    if (at.key < end.key)
+        at = end; /* rounding: the last kept one */
     u = at.key & 0x80000000u ? at.key & 0x7fffffffu : ~at.key;
-    u64 w = weigh(__uint_as_float(u), top.v, temp), j = w && goal > at.mass_above ? (goal - at.mass_above) / w : 0;
+    u64 w = weigh(__uint_as_float(u), top.v, temp),
+        j = w && goal > at.mass_above ? (goal - at.mass_above) / w : 0;
     u64 most = at.key == end.key ? keep - end.above : at.ties;
     return tie(l, V, at.key, (unsigned)(j < most ? j : most - 1), h);
 }
 
 /* The n best in order, each found as the best of those behind the last one; n is small. */
-__device__ void write_top(const cu_sample &a, const float *l, int row, best top, hist &h, best *red) {
+__device__ void write_top(const cu_sample &a, const float *l, int row, best top, hist &h,
+                          best *red) {
     double part = 0;
-    for (int i = threadIdx.x; i < a.V && top.i >= 0; i += THREADS) part += exp((double)l[i] - (double)top.v);
+    for (int i = threadIdx.x; i < a.V && top.i >= 0; i += THREADS)
+        part += exp((double)l[i] - (double)top.v);
     double *sums = (double *)h.sum;
 #pragma unroll
-    for (int o = 16; o; o >>= 1) part += __shfl_xor_sync(~0u, part, o);
+    for (int o = 16; o; o >>= 1)
+        part += __shfl_xor_sync(~0u, part, o);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = part;
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = part;
     __syncthreads();
     part = 0;
-    for (int i = 0; i < 32; i++) part += sums[i];
+    for (int i = 0; i < 32; i++)
+        part += sums[i];
     best now = top;
     for (int k = 0; k < a.n_top; k++) {
         if (k && now.i >= 0) {
             best b = {-INFINITY, -1};
             for (int i = threadIdx.x; i < a.V; i += THREADS) {
                 float v = l[i];
-                if ((v < now.v || (v == now.v && i > now.i)) && v > b.v) b = best{v, i};
+                if ((v < now.v || (v == now.v && i > now.i)) && v > b.v)
+                    b = best{v, i};
             }
             __syncthreads();
             now = block_best(b, red);
         }
-        if (threadIdx.x) continue;
-        if (a.top_ids) a.top_ids[(int64_t)row * a.n_top + k] = now.i;
-        if (a.top_logprobs) a.top_logprobs[(int64_t)row * a.n_top + k] = now.i < 0 ? -INFINITY : (float)((double)now.v - (double)top.v - log(part));
+        if (threadIdx.x)
+            continue;
+        if (a.top_ids)
+            a.top_ids[(int64_t)row * a.n_top + k] = now.i;
+        if (a.top_logprobs)
+            a.top_logprobs[(int64_t)row * a.n_top + k] =
+                now.i < 0 ? -INFINITY : (float)((double)now.v - (double)top.v - log(part));
     }
     __syncthreads();
 }
@@ -233,30 +303,43 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     cu_wait();
     const int row = blockIdx.x, slot = __ldcg(&a.out_slot[row]);
     if (slot < 0 || slot >= a.S) {
-        if (!threadIdx.x) a.ids[row] = -1;
+        if (!threadIdx.x)
+            a.ids[row] = -1;
         return;
     }
     /* A slot that draws twice in a step draws in order: its first row's block does all its rows. */
     for (int r = 0; r < row; r++)
-        if (__ldcg(&a.out_slot[r]) == slot) return;
+        if (__ldcg(&a.out_slot[r]) == slot)
+            return;
     for (int r = row; r < a.O; r++) {
-        if (__ldcg(&a.out_slot[r]) != slot) continue;
+        if (__ldcg(&a.out_slot[r]) != slot)
+            continue;
         const mn_slot_params *params = &a.params[slot];
         mn_slot_params p;
-        p.seed = __ldcg((const u64 *)&params->seed), p.temp = __ldcg(&params->temp), p.top_k = __ldcg(&params->top_k), p.top_p = __ldcg(&params->top_p), p.min_p = __ldcg(&params->min_p);
-        p.repeat_penalty = __ldcg(&params->repeat_penalty), p.frequency_penalty = __ldcg(&params->frequency_penalty), p.presence_penalty = __ldcg(&params->presence_penalty);
-        p.penalty_last_n = __ldcg(&params->penalty_last_n), p.max_new = __ldcg(&params->max_new), p.n_stop = __ldcg(&params->n_stop);
+        p.seed = __ldcg((const u64 *)&params->seed), p.temp = __ldcg(&params->temp),
+        p.top_k = __ldcg(&params->top_k), p.top_p = __ldcg(&params->top_p),
+        p.min_p = __ldcg(&params->min_p);
+        p.repeat_penalty = __ldcg(&params->repeat_penalty),
+        p.frequency_penalty = __ldcg(&params->frequency_penalty),
+        p.presence_penalty = __ldcg(&params->presence_penalty);
+        p.penalty_last_n = __ldcg(&params->penalty_last_n), p.max_new = __ldcg(&params->max_new),
+        p.n_stop = __ldcg(&params->n_stop);
         const int4 state = __ldcg((const int4 *)&a.slots[slot]);
         __syncthreads();
         if (state.w) {
-            if (!threadIdx.x) a.ids[r] = -1;
+            if (!threadIdx.x)
+                a.ids[r] = -1;
             continue;
         }
-        const float *l = a.logits + (int64_t)r * a.V, *b = a.bias ? a.bias + (int64_t)r * a.V : NULL;
-        const bool penal = p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) || p.frequency_penalty != 0 || p.presence_penalty != 0);
+        const float *l = a.logits + (int64_t)r * a.V,
+                    *b = a.bias ? a.bias + (int64_t)r * a.V : NULL;
+        const bool penal =
+            p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
+                                      p.frequency_penalty != 0 || p.presence_penalty != 0);
         const bool greedy = !(p.temp > 0);
         best top;
-        if (greedy && !b && !penal && !a.n_top) top = arg_max(l, a.V, red);
+        if (greedy && !b && !penal && !a.n_top)
+            top = arg_max(l, a.V, red);
         else {
             float *to = a.adjusted + (int64_t)r * a.V;
             for (int i = threadIdx.x; i < a.V; i += THREADS) {
@@ -264,27 +347,37 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
                 to[i] = isnan(v) ? -INFINITY : v > FLT_MAX ? FLT_MAX : v;
             }
             __syncthreads();
-            if (penal) penalise(a, p, to, a.count + (int64_t)r * a.V, a.history + (int64_t)slot * a.C, state.y);
+            if (penal)
+                penalise(a, p, to, a.count + (int64_t)r * a.V, a.history + (int64_t)slot * a.C,
+                         state.y);
             top = arg_max(to, a.V, red);
-            if (a.n_top) write_top(a, to, r, top, h, red);
-            if (!greedy && top.i >= 0) top.i = draw(to, a.V, p, state.y, top, h);
+            if (a.n_top)
+                write_top(a, to, r, top, h, red);
+            if (!greedy && top.i >= 0)
+                top.i = draw(to, a.V, p, state.y, top, h);
         }
         if (!threadIdx.x) {
             mn_slot *s = &a.slots[slot];
             a.ids[r] = top.i;
-            if (top.i < 0) s->done = MN_SLOT_STOPPED;
+            if (top.i < 0)
+                s->done = MN_SLOT_STOPPED;
             else {
                 int done = MN_SLOT_RUNNING;
                 s->last_id = top.i;
                 s->n_drawn = state.z + 1;
-                if (p.max_new > 0 && state.z + 1 >= p.max_new) done = MN_SLOT_LENGTH;
+                if (p.max_new > 0 && state.z + 1 >= p.max_new)
+                    done = MN_SLOT_LENGTH;
                 for (int i = 0; i < p.n_stop && i < MN_MAX_STOP; i++)
-                    if (__ldcg(&params->stop[i]) == top.i) done = MN_SLOT_STOPPED;
-                if (done) s->done = done;
+                    if (__ldcg(&params->stop[i]) == top.i)
+                        done = MN_SLOT_STOPPED;
+                if (done)
+                    s->done = done;
             }
         }
         __threadfence();
         __syncthreads();
     }
 }
-void cu_sample_run(cudaStream_t s, const cu_sample *a) { launch(s, sample_rows, dim3(a->O), THREADS, 0, *a); }
+void cu_sample_run(cudaStream_t s, const cu_sample *a) {
+    launch(s, sample_rows, dim3(a->O), THREADS, 0, *a);
+}

@@ -1,60 +1,125 @@
-/* kernels.h -- launches. All pointers are device memory; x and y are dense f32 rows unless a line says otherwise.
- * Every kernel lets its successor start early and waits for its predecessor before it reads what that wrote
- * (programmatic dependent launch). Rows that are padding (slot or position -1) are harmless. */
+/* kernels.h -- launches. All pointers are device memory; x and y are dense f32 rows unless a line
+ * says otherwise. Every kernel lets its successor start early and waits for its predecessor before
+ * it reads what that wrote (programmatic dependent launch). Rows that are padding (slot or position
+ * -1) are harmless. */
 #ifndef CU_KERNELS_H
 #define CU_KERNELS_H
 #include "cu.h"
 
-enum { CU_F32, CU_HALF, CU_BF16 };   /* how activations lie in memory */
+enum { CU_F32, CU_HALF, CU_BF16 }; /* how activations lie in memory */
 enum { CU_EPI_NONE, CU_EPI_ADD, CU_EPI_GLU };
 
-struct cu_seg { const void *w; const __half *scale; const float *bias; float *y; int rows; };
+struct cu_seg {
+    const void *w;
+    const __half *scale;
+    const float *bias;
+    float *y;
+    int rows;
+};
 /* y_i = epilogue(prologue(x) W_i^T + b_i). GLU: seg[0] is gate, seg[1] up, out in seg[0].y. */
 struct cu_linear {
     const void *x;
-    const int32_t *gather;     /* row of x for each row, or NULL */
-    const float *norm;         /* weights of a fused RMS norm, or NULL */
-    const float *residual;     /* EPI_ADD */
+    const int32_t *gather; /* row of x for each row, or NULL */
+    const float *norm;     /* weights of a fused RMS norm, or NULL */
+    const float *residual; /* EPI_ADD */
     float eps, offset;
-    int n_seg, rows, x_rows, total;    /* x_rows: bound of gather; total: weight rows of all segments, GLU: of one */
-    int K, ld, epi, act, y_kind, late; /* late: the successor starts once this kernel's input is there: older work is then over */
+    /* x_rows: bound of gather; total: weight rows of all segments, GLU: of one */
+    int n_seg, rows, x_rows, total;
+    /* late: the successor starts once this kernel's input is there: older work is then over */
+    int K, ld, epi, act, y_kind, late;
     cu_seg seg[CU_MAX_SEG];
 };
-void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);     /* any rows, exact; norm only with 1 row */
-void cu_mma(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);      /* x: f16 or bf16 rows of ld elements */
+/* any rows, exact; norm only with 1 row */
+void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);
+/* x: f16 or bf16 rows of ld elements */
+void cu_mma(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);
 bool cu_gemv_fits(const mn_device *d, int64_t K);
 void cu_kernels_init(mn_device *d);
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
-void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w, void *y, int rows, int D, float eps, float offset, int kind);
-void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y, int rows, int D, float eps);
+void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w,
+                 void *y, int rows, int D, float eps, float offset, int kind);
+void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
+                   int rows, int D, float eps);
 
-struct cu_embed { const int32_t *src, *pos, *row_slot; const void *table; const __half *scale; uint32_t wtype; mn_slot *slots; int32_t *history, *row_pos, *ids; float *x;
-                  int T, S, C, V, D, ld; float factor; };
+struct cu_embed {
+    const int32_t *src, *pos, *row_slot;
+    const void *table;
+    const __half *scale;
+    uint32_t wtype;
+    mn_slot *slots;
+    int32_t *history, *row_pos, *ids;
+    float *x;
+    int T, S, C, V, D, ld;
+    float factor;
+};
 void cu_embed_run(cudaStream_t s, const cu_embed *e);
 
-struct cu_rope { const float *x; const int32_t *row_pos; const float *freqs; float *y; int T, H, D, n_rot, adjacent; float mscale; };
+struct cu_rope {
+    const float *x;
+    const int32_t *row_pos;
+    const float *freqs;
+    float *y;
+    int T, H, D, n_rot, adjacent;
+    float mscale;
+};
 void cu_rope_run(cudaStream_t s, const cu_rope *r);
 
-struct cu_cache { const int32_t *row_pos, *row_slot, *pages; char *kv; int64_t n_pages; int T, S, P, Hkv, dk, dv, pk, pv; uint32_t dtype; uint64_t page_bytes, layer_at, v_offset; };
-/* k (and with q also q) turned on the way: q: rope input, q_out its output; NULL freqs = stored as they are */
-struct cu_store { cu_cache c; const float *k, *v; cu_rope q, kr; bool rope; };
+struct cu_cache {
+    const int32_t *row_pos, *row_slot, *pages;
+    char *kv;
+    int64_t n_pages;
+    int T, S, P, Hkv, dk, dv, pk, pv;
+    uint32_t dtype;
+    uint64_t page_bytes, layer_at, v_offset;
+};
+/* k (and with q also q) turned on the way: q: rope input, q_out its output; NULL freqs = stored as
+ * they are */
+struct cu_store {
+    cu_cache c;
+    const float *k, *v;
+    cu_rope q, kr;
+    bool rope;
+};
 void cu_store_run(cudaStream_t s, const cu_store *a);
 
-/* one: a single row whose q and k are turned and whose k and v are stored on the way (st); early: what the row's position
- * and pages say may be read before the predecessor is over */
-struct cu_attend { cu_cache c; const float *q, *sinks; void *y; float *partial; unsigned *arrived; int H, split, max_splits, window, y_kind; float scale, softcap; bool one, early; cu_store st; };
+/* one: a single row whose q and k are turned and whose k and v are stored on the way (st); early:
+ * what the row's position and pages say may be read before the predecessor is over */
+struct cu_attend {
+    cu_cache c;
+    const float *q, *sinks;
+    void *y;
+    float *partial;
+    unsigned *arrived;
+    int H, split, max_splits, window, y_kind;
+    float scale, softcap;
+    bool one, early;
+    cu_store st;
+};
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
-void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n, int act, float f, int kind);
+void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n,
+                    int act, float f, int kind);
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
 
-struct cu_sample { const float *logits, *bias; const int32_t *out_slot; const mn_slot_params *params; mn_slot *slots; const int32_t *history; int32_t *ids;
-                   float *adjusted; int32_t *count; int O, S, C, V; int32_t *top_ids; float *top_logprobs; int n_top; };
+struct cu_sample {
+    const float *logits, *bias;
+    const int32_t *out_slot;
+    const mn_slot_params *params;
+    mn_slot *slots;
+    const int32_t *history;
+    int32_t *ids;
+    float *adjusted;
+    int32_t *count;
+    int O, S, C, V;
+    int32_t *top_ids;
+    float *top_logprobs;
+    int n_top;
+};
 void cu_sample_run(cudaStream_t s, const cu_sample *a);
 
-/* ---- device side, shared ---- */
+/* ---- device side, shared --------------------------------------------------------------------- */
 #ifdef __CUDACC__
 __device__ __forceinline__ void cu_wait() {
 #if __CUDA_ARCH__ >= 900
@@ -68,22 +133,32 @@ __device__ __forceinline__ void cu_next() {
 }
 __device__ __forceinline__ float warp_sum(float s) {
 #pragma unroll
-    for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
+    for (int o = 16; o; o >>= 1)
+        s += __shfl_xor_sync(~0u, s, o);
     return s;
 }
 __device__ __forceinline__ float cu_act(int kind, float x) {
     switch (kind) {
-    case MN_ACT_SILU: return x / (1.0f + expf(-x));
-    case MN_ACT_GELU_ERF: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case MN_ACT_GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    default: return x > 0 ? x : 0;
+    case MN_ACT_SILU:
+        return x / (1.0f + expf(-x));
+    case MN_ACT_GELU_ERF:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case MN_ACT_GELU_TANH:
+        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    default:
+        return x > 0 ? x : 0;
     }
 }
-__device__ __forceinline__ __half to_half(float v) { return __float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)); }
+__device__ __forceinline__ __half to_half(float v) {
+    return __float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f));
+}
 __device__ __forceinline__ void put(void *y, int64_t i, float v, int kind) {
-    if (kind == CU_F32) ((float *)y)[i] = v;
-    else if (kind == CU_HALF) ((__half *)y)[i] = to_half(v);
-    else ((__nv_bfloat16 *)y)[i] = __float2bfloat16_rn(v);
+    if (kind == CU_F32)
+        ((float *)y)[i] = v;
+    else if (kind == CU_HALF)
+        ((__half *)y)[i] = to_half(v);
+    else
+        ((__nv_bfloat16 *)y)[i] = __float2bfloat16_rn(v);
 }
 /* cos and sin of pos * freq: the product and its remainder in double, the rest in float. */
 __device__ __forceinline__ void angle(int pos, float freq, float mscale, float *c, float *s) {
@@ -96,22 +171,29 @@ __device__ __forceinline__ void rotate(float &a, float &b, float c, float s) {
     float x = a, y = b;
     a = __fmaf_rn(x, c, -__fmul_rn(y, s)), b = __fmaf_rn(x, s, __fmul_rn(y, c));
 }
-/* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K: zeros), returns this thread's
- * sum of squares. One order of sums for every caller. */
-template <class F> __device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink) {
+/* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K:
+ * zeros), returns this thread's sum of squares. One order of sums for every caller. */
+template <class F>
+__device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink) {
     float ss = 0;
 #pragma unroll 4
     for (int i = 4 * threadIdx.x; i < ld; i += 1024) {
         float4 v = make_float4(0, 0, 0, 0);
         if (x && K % 4 == 0) {
-            if (i < K) v = __ldcg((const float4 *)(x + i));
+            if (i < K)
+                v = __ldcg((const float4 *)(x + i));
         } else if (x) {
-            if (i < K) v.x = __ldcg(x + i);
-            if (i + 1 < K) v.y = __ldcg(x + i + 1);
-            if (i + 2 < K) v.z = __ldcg(x + i + 2);
-            if (i + 3 < K) v.w = __ldcg(x + i + 3);
+            if (i < K)
+                v.x = __ldcg(x + i);
+            if (i + 1 < K)
+                v.y = __ldcg(x + i + 1);
+            if (i + 2 < K)
+                v.z = __ldcg(x + i + 2);
+            if (i + 3 < K)
+                v.w = __ldcg(x + i + 3);
         }
-        ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss), ss = fmaf(v.z, v.z, ss), ss = fmaf(v.w, v.w, ss);
+        ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss), ss = fmaf(v.z, v.z, ss),
+        ss = fmaf(v.w, v.w, ss);
         sink(i, v);
     }
     return ss;
@@ -120,19 +202,23 @@ template <class F> __device__ __forceinline__ float scan_row(const float *x, int
 __device__ __forceinline__ float block_sum256(float s, float *red) {
     s = warp_sum(s);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) red[threadIdx.x / 32] = s;
+    if (threadIdx.x % 32 == 0)
+        red[threadIdx.x / 32] = s;
     __syncthreads();
     float t = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) t += red[i];
+    for (int i = 0; i < 8; i++)
+        t += red[i];
     return t;
 }
 
-template <class... A, class... B> static void launch(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem, B... b) {
+template <class... A, class... B>
+static void launch(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem, B... b) {
     cudaLaunchConfig_t c = {};
     cudaLaunchAttribute at = {};
     c.gridDim = grid, c.blockDim = dim3(block), c.dynamicSmemBytes = smem, c.stream = s;
-    at.id = cudaLaunchAttributeProgrammaticStreamSerialization, at.val.programmaticStreamSerializationAllowed = 1;
+    at.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+    at.val.programmaticStreamSerializationAllowed = 1;
     int device = 0, major = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);

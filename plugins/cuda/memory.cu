@@ -4,18 +4,29 @@
 #include <time.h>
 
 mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED) return cu_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
+    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
+        return cu_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = bytes >> 46 ? NULL : (mn_buffer *)cu_new(d, sizeof *b);
-    if (!b) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer of %llu bytes", (unsigned long long)bytes);
+    if (!b)
+        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer of %llu bytes",
+                       (unsigned long long)bytes);
     const uint64_t n = bytes ? bytes : 4;
     b->dev = d, b->bytes = bytes, b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
-    if (!st) st = kind == MN_MEM_HOST_PINNED ? cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory") : cu_check(cudaMalloc((void **)&b->ptr, n), err, "device memory");
-    if (!st && kind == MN_MEM_HOST_PINNED) memset(b->ptr, 0, n);
-    if (!st && kind != MN_MEM_HOST_PINNED) st = cu_check(cudaMemset(b->ptr, 0, n), err, "zeroing");
-    if (!st && kind != MN_MEM_HOST_PINNED) st = cu_check(cudaStreamSynchronize(0), err, "zeroing");
-    if (st) cu_buffer_free(b);
-    else *out = b;
+    if (!st)
+        st = kind == MN_MEM_HOST_PINNED
+                 ? cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory")
+                 : cu_check(cudaMalloc((void **)&b->ptr, n), err, "device memory");
+    if (!st && kind == MN_MEM_HOST_PINNED)
+        memset(b->ptr, 0, n);
+    if (!st && kind != MN_MEM_HOST_PINNED)
+        st = cu_check(cudaMemset(b->ptr, 0, n), err, "zeroing");
+    if (!st && kind != MN_MEM_HOST_PINNED)
+        st = cu_check(cudaStreamSynchronize(0), err, "zeroing");
+    if (st)
+        cu_buffer_free(b);
+    else
+        *out = b;
     return st;
 }
 
@@ -25,59 +36,83 @@ mn_status cu_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_
 }
 
 void cu_buffer_free(mn_buffer *b) {
-    if (!b) return;
+    if (!b)
+        return;
     cudaSetDevice(b->dev->index);
-    if (b->ptr && b->kind == MN_MEM_HOST_PINNED) cudaFreeHost(b->ptr);
-    else if (b->ptr) cudaFree(b->ptr);
+    if (b->ptr && b->kind == MN_MEM_HOST_PINNED)
+        cudaFreeHost(b->ptr);
+    else if (b->ptr)
+        cudaFree(b->ptr);
     cu_delete(b->dev, b);
 }
 
 mn_status cu_map(mn_buffer *b, void **out, mn_error *err) {
-    if (b->kind != MN_MEM_HOST_PINNED) return cu_fail(err, MN_INVALID, ~0u, "map: device memory is not the host's");
+    if (b->kind != MN_MEM_HOST_PINNED)
+        return cu_fail(err, MN_INVALID, ~0u, "map: device memory is not the host's");
     *out = b->ptr;
     return MN_OK;
 }
 
 mn_status cu_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_queue *q = (mn_queue *)cu_new(d, sizeof *q);
-    if (!q) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a queue");
+    if (!q)
+        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a queue");
     q->dev = d;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
-    if (!st) st = cu_check(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), err, "a stream");
-    if (!st) st = cu_check(cudaMallocHost((void **)&q->ring, (size_t)CU_SEGMENTS * CU_SEGMENT_BYTES), err, "pinned memory of a queue");
-    for (int i = 0; i < CU_SEGMENTS && !st; i++) st = cu_check(cudaEventCreateWithFlags(&q->used[i], cudaEventDisableTiming), err, "an event");
-    if (st) cu_queue_free(q);
-    else *out = q;
+    if (!st)
+        st =
+            cu_check(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), err, "a stream");
+    if (!st)
+        st = cu_check(cudaMallocHost((void **)&q->ring, (size_t)CU_SEGMENTS * CU_SEGMENT_BYTES),
+                      err, "pinned memory of a queue");
+    for (int i = 0; i < CU_SEGMENTS && !st; i++)
+        st = cu_check(cudaEventCreateWithFlags(&q->used[i], cudaEventDisableTiming), err,
+                      "an event");
+    if (st)
+        cu_queue_free(q);
+    else
+        *out = q;
     return st;
 }
 
 void cu_queue_free(mn_queue *q) {
-    if (!q) return;
+    if (!q)
+        return;
     cudaSetDevice(q->dev->index);
-    if (q->stream) cudaStreamSynchronize(q->stream);
+    if (q->stream)
+        cudaStreamSynchronize(q->stream);
     for (int i = 0; i < CU_SEGMENTS; i++)
-        if (q->used[i]) cudaEventDestroy(q->used[i]);
-    if (q->ring) cudaFreeHost(q->ring);
-    if (q->stream) cudaStreamDestroy(q->stream);
+        if (q->used[i])
+            cudaEventDestroy(q->used[i]);
+    if (q->ring)
+        cudaFreeHost(q->ring);
+    if (q->stream)
+        cudaStreamDestroy(q->stream);
     cu_delete(q->dev, q);
 }
 
 static mn_status in_range(const mn_buffer *b, uint64_t off, uint64_t n, mn_error *err) {
-    if (off <= b->bytes && n <= b->bytes - off) return MN_OK;
-    return cu_fail(err, MN_INVALID, ~0u, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
+    if (off <= b->bytes && n <= b->bytes - off)
+        return MN_OK;
+    return cu_fail(err, MN_INVALID, ~0u, "%llu bytes at %llu of a buffer of %llu",
+                   (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
 }
 
-mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
+                   mn_error *err) {
     mn_status st = in_range(b, off, n, err);
-    if (st) return st;
+    if (st)
+        return st;
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
     for (uint64_t at = 0; at < n;) {
         const uint32_t k = q->next++ % CU_SEGMENTS;
         const uint64_t m = n - at < CU_SEGMENT_BYTES ? n - at : (uint64_t)CU_SEGMENT_BYTES;
         char *seg = q->ring + (uint64_t)k * CU_SEGMENT_BYTES;
-        if (q->pending[k]) CU_TRY(cudaEventSynchronize(q->used[k]), err, "write");
+        if (q->pending[k])
+            CU_TRY(cudaEventSynchronize(q->used[k]), err, "write");
         memcpy(seg, (const char *)src + at, m);
-        CU_TRY(cudaMemcpyAsync(b->ptr + off + at, seg, m, cudaMemcpyDefault, q->stream), err, "write");
+        CU_TRY(cudaMemcpyAsync(b->ptr + off + at, seg, m, cudaMemcpyDefault, q->stream), err,
+               "write");
         CU_TRY(cudaEventRecord(q->used[k], q->stream), err, "write");
         q->pending[k] = true;
         at += m;
@@ -87,22 +122,28 @@ mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uin
 
 static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
     mn_event *e = (mn_event *)cu_new(d, sizeof *e);
-    if (!e) return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: an event");
+    if (!e)
+        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: an event");
     e->dev = d;
-    mn_status st = cu_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), err, "an event");
-    if (st) cu_delete(d, e);
-    else *out = e;
+    mn_status st =
+        cu_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), err, "an event");
+    if (st)
+        cu_delete(d, e);
+    else
+        *out = e;
     return st;
 }
 
 mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
     mn_status st = MN_OK;
     pthread_mutex_lock(&d->lock);
-    for (const mn_event *e = d->spare; e && n; e = e->next) n--;
+    for (const mn_event *e = d->spare; e && n; e = e->next)
+        n--;
     pthread_mutex_unlock(&d->lock);
     for (mn_event *e = NULL; n && !st; n--) {
         st = new_event(d, &e, err);
-        if (!st) cu_event_free(e);
+        if (!st)
+            cu_event_free(e);
     }
     return st;
 }
@@ -110,35 +151,46 @@ mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err) {
     pthread_mutex_lock(&d->lock);
     mn_event *e = d->spare;
-    if (e) d->spare = e->next;
+    if (e)
+        d->spare = e->next;
     pthread_mutex_unlock(&d->lock);
     mn_status st = e ? MN_OK : new_event(d, &e, err);
-    if (st) return st;
+    if (st)
+        return st;
     st = cu_check(cudaEventRecord(e->ev, s), err, "an event");
-    if (st) cu_event_free(e);
-    else *out = e;
+    if (st)
+        cu_event_free(e);
+    else
+        *out = e;
     return st;
 }
 
 void cu_event_free(mn_event *e) {
-    if (!e) return;
+    if (!e)
+        return;
     pthread_mutex_lock(&e->dev->lock);
     e->next = e->dev->spare;
     e->dev->spare = e;
     pthread_mutex_unlock(&e->dev->lock);
 }
 
-mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src, uint64_t src_off, uint64_t n, mn_event **event, mn_error *err) {
+mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
+                  uint64_t src_off, uint64_t n, mn_event **event, mn_error *err) {
     mn_status st = in_range(dst, dst_off, n, err);
-    if (!st) st = in_range(src, src_off, n, err);
-    if (st) return st;
+    if (!st)
+        st = in_range(src, src_off, n, err);
+    if (st)
+        return st;
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
-    CU_TRY(cudaMemcpyAsync(dst->ptr + dst_off, src->ptr + src_off, n, cudaMemcpyDefault, q->stream), err, "copy");
+    CU_TRY(cudaMemcpyAsync(dst->ptr + dst_off, src->ptr + src_off, n, cudaMemcpyDefault, q->stream),
+           err, "copy");
     return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
 }
 
-mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host, uint64_t host_off, uint64_t n, mn_event **event, mn_error *err) {
-    if (host->kind != MN_MEM_HOST_PINNED) return cu_fail(err, MN_INVALID, ~0u, "read goes to pinned memory");
+mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host, uint64_t host_off,
+                  uint64_t n, mn_event **event, mn_error *err) {
+    if (host->kind != MN_MEM_HOST_PINNED)
+        return cu_fail(err, MN_INVALID, ~0u, "read goes to pinned memory");
     const mn_host *h = q->dev->plugin->host;
     const uint64_t from = h->now_ns(h->self);
     mn_status st = cu_copy(q, host, host_off, b, off, n, event, err);
@@ -152,17 +204,22 @@ mn_status cu_wait_event(mn_event *e, uint64_t timeout_ns, mn_error *err) {
     const uint64_t from = h->now_ns(h->self);
     for (uint32_t i = 0;; i++) {
         cudaError_t r = cudaEventQuery(e->ev);
-        if (r != cudaErrorNotReady) return cu_check(r, err, "waiting");
+        if (r != cudaErrorNotReady)
+            return cu_check(r, err, "waiting");
         const uint64_t past = h->now_ns(h->self) - from;
-        if (past >= timeout_ns) return MN_TIMEOUT;
+        if (past >= timeout_ns)
+            return MN_TIMEOUT;
         if (past > 2000000) {
             struct timespec t = {0, 20000};
             nanosleep(&t, NULL);
-        } else if (i % 16 == 15) sched_yield();
+        } else if (i % 16 == 15)
+            sched_yield();
     }
 }
 
-mn_status cu_queue_wait(mn_queue *q, mn_event *e, mn_error *err) { return cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait"); }
+mn_status cu_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
+    return cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait");
+}
 
 mn_status cu_abort(mn_queue *q) {
     q->aborted = 1;

@@ -5,12 +5,27 @@
 #include "kernels.h"
 
 enum { CU_UNIT_NODE, CU_UNIT_LINEAR, CU_UNIT_STORE };
-/* LINEAR: [gather] [norm] linear [glu | add]; STORE: [rope q, rope k] kv_store. Node indices; -1 = absent. */
+/* LINEAR: [gather] [norm] linear [glu | add]; STORE: [rope q, rope k] kv_store. Node indices; -1 =
+ * absent. */
 /* joins (STORE): the next unit is its ATTENTION and takes it in when there is one row. */
-struct cu_unit { int kind; uint32_t node; int32_t gather, norm, epi, rope_q, rope_k; bool joins; cu_kv kv; };
-struct cu_home { uint64_t place, bytes; int32_t first, last; uint32_t uses; bool produced, crosses; uint8_t half; }; /* crosses: read outside the segment, too */
+struct cu_unit {
+    int kind;
+    uint32_t node;
+    int32_t gather, norm, epi, rope_q, rope_k;
+    bool joins;
+    cu_kv kv;
+};
+/* crosses: read outside the segment, too */
+struct cu_home {
+    uint64_t place, bytes;
+    int32_t first, last;
+    uint32_t uses;
+    bool produced, crosses;
+    uint8_t half;
+};
 
-/* half: CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several rows it is stored so. */
+/* half: CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several rows it is
+ * stored so. */
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
@@ -19,25 +34,31 @@ struct mn_program {
     int64_t *symbol_max;
     cu_unit *units;
     cu_home *homes; /* [n_tensors] */
-    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, scratch; /* places in the scratch */
+    /* places in the scratch */
+    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, scratch;
     int split, max_splits;
 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
 static const uint64_t CU_NOWHERE = ~(uint64_t)0;
 
-struct cu_captured { int64_t *symbol; cudaGraphExec_t exec; uint64_t used; bool prepared; };
+struct cu_captured {
+    int64_t *symbol;
+    cudaGraphExec_t exec;
+    uint64_t used;
+    bool prepared;
+};
 enum { CU_MAX_CAPTURED = 128 };
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
     char *scratch;
-    int64_t *symbol, *keys;  /* [n_symbols], [CU_MAX_CAPTURED][n_symbols] */
-    mn_binding *bindings;    /* [n_tensors] */
+    int64_t *symbol, *keys; /* [n_symbols], [CU_MAX_CAPTURED][n_symbols] */
+    mn_binding *bindings;   /* [n_tensors] */
     cudaStream_t capture;
     cu_captured graphs[CU_MAX_CAPTURED];
     uint32_t n_graphs;
     uint64_t clock, launch_ns, n_launches, capture_ns; /* host time */
-    bool bound, direct;      /* direct: launch without graphs, an option for finding faults */
+    bool bound, direct; /* direct: launch without graphs, an option for finding faults */
 };
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
 #endif

@@ -1,77 +1,122 @@
-/* weights.cu -- weights stream from the mapped file through the queue's pinned ring into device memory. Rows of matrices
- * are padded to CU_K_ALIGN elements; Q8_0 is parted into quants and scales; vectors become f32, which loses nothing. */
+/* weights.cu -- weights stream from the mapped file through the queue's pinned ring into device
+ * memory. Rows of matrices are padded to CU_K_ALIGN elements; Q8_0 is parted into quants and
+ * scales; vectors become f32, which loses nothing. */
 #include "backend.h"
 
 mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
     mn_status s = cu_read_compile(in, &c, err);
-    if (s) return s;
+    if (s)
+        return s;
     mn_weights *w = (mn_weights *)cu_new(d, sizeof *w);
-    if (w) w->dev = d, w->graph = c.graph, w->w = (cu_weight *)cu_new(d, c.graph->n_tensors * sizeof *w->w);
+    if (w)
+        w->dev = d, w->graph = c.graph,
+        w->w = (cu_weight *)cu_new(d, c.graph->n_tensors * sizeof *w->w);
     if (!w || !w->w) {
-        if (w) cu_delete(d, w);
+        if (w)
+            cu_delete(d, w);
         return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a weight set");
     }
     for (uint32_t i = c.node_lo; i < c.node_hi; i++) {
         const mn_node *n = cu_node(c.graph, i);
         for (uint32_t j = 0; j < n->n_in; j++) {
             int32_t t = cu_in(c.graph, n, j);
-            if (t >= 0 && cu_tensor(c.graph, t)->role == MN_ROLE_WEIGHT) w->w[t].wanted = true;
+            if (t >= 0 && cu_tensor(c.graph, t)->role == MN_ROLE_WEIGHT)
+                w->w[t].wanted = true;
         }
     }
     *out = w;
     return MN_OK;
 }
 
-static const mn_plane *part(const mn_weight_src *s, uint32_t i) { return (const mn_plane *)((const char *)s->planes + (uint64_t)i * s->n_planes * s->plane_stride); }
+static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
+    return (const mn_plane *)((const char *)s->planes +
+                              (uint64_t)i * s->n_planes * s->plane_stride);
+}
 #define NAME(t) (int)((t)->name.len < 100 ? (t)->name.len : 100), (t)->name.ptr
 
 /* Dims of a part against the tensor's, and that its strides stay within its bytes. */
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, mn_error *err) {
     uint64_t last = 0;
-    if (p->kind != MN_PLANE_DATA || p->dtype != t->dtype.id) return cu_fail(err, MN_INVALID, ~0u, "%.*s: plane of kind %u, type %u", NAME(t), p->kind, p->dtype);
+    if (p->kind != MN_PLANE_DATA || p->dtype != t->dtype.id)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s: plane of kind %u, type %u", NAME(t), p->kind,
+                       p->dtype);
     for (uint32_t i = 0; i < t->n_dim; i++) {
-        if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]) || (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems))
-            return cu_fail(err, MN_INVALID, ~0u, "%.*s: dim %u is %lld, the graph expects %lld", NAME(t), i, (long long)p->dim[i], (long long)t->dim[i]);
-        uint64_t steps = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]) - 1, span;
-        if (p->stride[i] < 0 || __builtin_mul_overflow(steps, (uint64_t)p->stride[i], &span) || __builtin_add_overflow(last, span, &last))
-            return cu_fail(err, MN_INVALID, ~0u, "%.*s: stride %lld of dim %u", NAME(t), (long long)p->stride[i], i);
+        if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]) ||
+            (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems))
+            return cu_fail(err, MN_INVALID, ~0u, "%.*s: dim %u is %lld, the graph expects %lld",
+                           NAME(t), i, (long long)p->dim[i], (long long)t->dim[i]);
+        uint64_t steps =
+                     (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]) -
+                     1,
+                 span;
+        if (p->stride[i] < 0 || __builtin_mul_overflow(steps, (uint64_t)p->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
+            return cu_fail(err, MN_INVALID, ~0u, "%.*s: stride %lld of dim %u", NAME(t),
+                           (long long)p->stride[i], i);
     }
-    if (!p->ptr || __builtin_add_overflow(last, (uint64_t)t->dtype.block_bytes, &last) || last > p->bytes)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes, its strides reach %llu", NAME(t), (unsigned long long)p->bytes, (unsigned long long)last);
+    if (!p->ptr || __builtin_add_overflow(last, (uint64_t)t->dtype.block_bytes, &last) ||
+        last > p->bytes)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes, its strides reach %llu", NAME(t),
+                       (unsigned long long)p->bytes, (unsigned long long)last);
     return MN_OK;
 }
 
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
-    if (s->tensor >= w->graph->n_tensors) return cu_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->graph->n_tensors);
+    if (s->tensor >= w->graph->n_tensors)
+        return cu_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor,
+                       w->graph->n_tensors);
     const mn_tensor *t = cu_tensor(w->graph, s->tensor);
-    if (t->role != MN_ROLE_WEIGHT) return cu_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", NAME(t));
-    if (w->w[s->tensor].put) return cu_fail(err, MN_INVALID, ~0u, "%.*s was put before", NAME(t));
-    if (s->dtype.id != t->dtype.id) return cu_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", NAME(t), s->dtype.id, t->dtype.id);
-    if (s->n_planes != 1 || t->n_dim > 2) return cu_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, %u dimensions; one, and at most two", NAME(t), s->n_planes, t->n_dim);
-    if (!s->n_parts || !s->planes || s->plane_stride < CU_UP_TO(mn_plane, stride) || !t->n_dim || !t->dtype.block_elems) return cu_fail(err, MN_INVALID, ~0u, "%.*s: no parts or dimensions", NAME(t));
+    if (t->role != MN_ROLE_WEIGHT)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", NAME(t));
+    if (w->w[s->tensor].put)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s was put before", NAME(t));
+    if (s->dtype.id != t->dtype.id)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", NAME(t),
+                       s->dtype.id, t->dtype.id);
+    if (s->n_planes != 1 || t->n_dim > 2)
+        return cu_fail(err, MN_UNSUPPORTED, ~0u,
+                       "%.*s: %u planes, %u dimensions; one, and at most two", NAME(t), s->n_planes,
+                       t->n_dim);
+    if (!s->n_parts || !s->planes || s->plane_stride < CU_UP_TO(mn_plane, stride) || !t->n_dim ||
+        !t->dtype.block_elems)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s: no parts or dimensions", NAME(t));
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         mn_status st = check_part(t, part(s, i), err);
-        if (st) return st;
-        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum)) sum = -1;
+        if (st)
+            return st;
+        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum))
+            sum = -1;
     }
-    return sum == t->dim[0] ? MN_OK : cu_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", NAME(t), (long long)sum, (long long)t->dim[0]);
+    return sum == t->dim[0]
+               ? MN_OK
+               : cu_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", NAME(t),
+                         (long long)sum, (long long)t->dim[0]);
 }
 
-/* ---- staging: rows gather in a segment of the ring and leave together ---- */
-struct stage { mn_queue *q; char *to; uint64_t n, cap; char *buf; uint32_t seg; };
+/* ---- staging: rows gather in a segment of the ring and leave together ------------------------ */
+struct stage {
+    mn_queue *q;
+    char *to;
+    uint64_t n, cap;
+    char *buf;
+    uint32_t seg;
+};
 
 static mn_status begin(stage *s, mn_error *err) {
     mn_queue *q = s->q;
     s->seg = q->next++ % CU_SEGMENTS;
     s->buf = q->ring + (uint64_t)s->seg * CU_SEGMENT_BYTES;
     s->n = 0;
-    return q->pending[s->seg] ? cu_check(cudaEventSynchronize(q->used[s->seg]), err, "weights") : MN_OK;
+    return q->pending[s->seg] ? cu_check(cudaEventSynchronize(q->used[s->seg]), err, "weights")
+                              : MN_OK;
 }
 static mn_status flush(stage *s, mn_error *err) {
-    if (!s->n) return MN_OK;
-    CU_TRY(cudaMemcpyAsync(s->to, s->buf, s->n, cudaMemcpyHostToDevice, s->q->stream), err, "weights");
+    if (!s->n)
+        return MN_OK;
+    CU_TRY(cudaMemcpyAsync(s->to, s->buf, s->n, cudaMemcpyHostToDevice, s->q->stream), err,
+           "weights");
     CU_TRY(cudaEventRecord(s->q->used[s->seg], s->q->stream), err, "weights");
     s->q->pending[s->seg] = true;
     s->to += s->n;
@@ -84,7 +129,8 @@ static mn_status push(stage *s, const char *from, uint64_t n, mn_error *err) {
         s->n += m, from += m, n -= m;
         if (s->n == CU_SEGMENT_BYTES) {
             mn_status st = flush(s, err);
-            if (st) return st;
+            if (st)
+                return st;
         }
     }
     return MN_OK;
@@ -93,9 +139,11 @@ static mn_status push(stage *s, const char *from, uint64_t n, mn_error *err) {
 static float vector_at(const char *p, uint32_t dtype) {
     uint32_t bits = 0;
     float f;
-    if (dtype == MN_F32) return memcpy(&f, p, 4), f;
+    if (dtype == MN_F32)
+        return memcpy(&f, p, 4), f;
     memcpy(&bits, p, 2);
-    if (dtype == MN_BF16) return bits <<= 16, memcpy(&f, &bits, 4), f;
+    if (dtype == MN_BF16)
+        return bits <<= 16, memcpy(&f, &bits, 4), f;
     __half h;
     memcpy(&h, p, 2);
     return __half2float(h);
@@ -105,29 +153,36 @@ static mn_status put_vector(stage *st, const mn_tensor *t, const mn_plane *p, mn
     for (int64_t i = 0; i < p->dim[0]; i++) {
         float f = vector_at((const char *)p->ptr + i * p->stride[0], t->dtype.id);
         mn_status s = push(st, (const char *)&f, 4, err);
-        if (s) return s;
+        if (s)
+            return s;
     }
     return MN_OK;
 }
 
 /* One row, dense or by strides; Q8_0: what = 0 quants, 1 scales. */
-static mn_status put_row(stage *st, const cu_weight *w, const mn_tensor *t, const mn_plane *p, int64_t row, int what, mn_error *err) {
+static mn_status put_row(stage *st, const cu_weight *w, const mn_tensor *t, const mn_plane *p,
+                         int64_t row, int what, mn_error *err) {
     static const char zeros[CU_K_ALIGN * 4] = {0};
     const char *from = (const char *)p->ptr + row * p->stride[0];
-    const int64_t blocks = w->cols / t->dtype.block_elems, step = p->stride[1], bytes = t->dtype.block_bytes;
+    const int64_t blocks = w->cols / t->dtype.block_elems, step = p->stride[1],
+                  bytes = t->dtype.block_bytes;
     mn_status s = MN_OK;
     if (t->dtype.id == MN_Q8_0) {
-        for (int64_t b = 0; b < blocks && !s; b++) s = what ? push(st, from + b * step, 2, err) : push(st, from + b * step + 2, 32, err);
+        for (int64_t b = 0; b < blocks && !s; b++)
+            s = what ? push(st, from + b * step, 2, err) : push(st, from + b * step + 2, 32, err);
         uint64_t pad = (uint64_t)(w->ld - w->cols);
         return s ? s : push(st, zeros, what ? pad / 32 * 2 : pad, err);
     }
-    if (step == bytes) s = push(st, from, (uint64_t)(blocks * bytes), err);
+    if (step == bytes)
+        s = push(st, from, (uint64_t)(blocks * bytes), err);
     else
-        for (int64_t b = 0; b < blocks && !s; b++) s = push(st, from + b * step, (uint64_t)bytes, err);
+        for (int64_t b = 0; b < blocks && !s; b++)
+            s = push(st, from + b * step, (uint64_t)bytes, err);
     return s ? s : push(st, zeros, (uint64_t)(w->ld - w->cols) * (uint64_t)bytes, err);
 }
 
-static mn_status put_matrix(mn_queue *q, const cu_weight *w, const mn_tensor *t, const mn_weight_src *src, int what, mn_error *err) {
+static mn_status put_matrix(mn_queue *q, const cu_weight *w, const mn_tensor *t,
+                            const mn_weight_src *src, int what, mn_error *err) {
     stage st = {q, what ? (char *)w->scale : w->data, 0, 0, NULL, 0};
     mn_status s = begin(&st, err);
     for (uint32_t i = 0; i < src->n_parts && !s; i++)
@@ -135,30 +190,37 @@ static mn_status put_matrix(mn_queue *q, const cu_weight *w, const mn_tensor *t,
             if (t->n_dim == 1) {
                 s = put_vector(&st, t, part(src, i), err);
                 break;
-            } else s = put_row(&st, w, t, part(src, i), r, what, err);
+            } else
+                s = put_row(&st, w, t, part(src, i), r, what, err);
     return s ? s : flush(&st, err);
 }
 
-mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event, mn_error *err) {
+mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
+                         mn_error *err) {
     mn_weight_src s = {};
     memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s);
-    if (event) *event = NULL;
+    if (event)
+        *event = NULL;
     mn_status st = check(set, &s, err);
-    if (st || !set->w[s.tensor].wanted) return st;
+    if (st || !set->w[s.tensor].wanted)
+        return st;
     const mn_tensor *t = cu_tensor(set->graph, s.tensor);
     cu_weight *w = &set->w[s.tensor];
     w->dtype = t->dtype.id, w->vector = t->n_dim == 1;
     w->rows = w->vector ? 1 : t->dim[0], w->cols = w->vector ? t->dim[0] : t->dim[1];
     w->ld = w->vector ? w->cols : cu_round(w->cols, CU_K_ALIGN);
     uint64_t bytes;
-    if (__builtin_mul_overflow((uint64_t)w->rows, (uint64_t)w->ld * 4, &bytes) || bytes >> 46) return cu_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", NAME(t));
+    if (__builtin_mul_overflow((uint64_t)w->rows, (uint64_t)w->ld * 4, &bytes) || bytes >> 46)
+        return cu_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", NAME(t));
     const uint64_t elem = w->vector || w->dtype == MN_F32 ? 4 : w->dtype == MN_Q8_0 ? 1 : 2;
     CU_TRY(cudaSetDevice(set->dev->index), err, "choosing the device");
     CU_TRY(cudaMalloc((void **)&w->data, (uint64_t)w->rows * w->ld * elem + 256), err, "weights");
     st = put_matrix(q, w, t, &s, 0, err);
     if (!st && w->dtype == MN_Q8_0 && !w->vector) {
-        st = cu_check(cudaMalloc((void **)&w->scale, (uint64_t)w->rows * w->ld / 32 * 2 + 256), err, "weights");
-        if (!st) st = put_matrix(q, w, t, &s, 1, err);
+        st = cu_check(cudaMalloc((void **)&w->scale, (uint64_t)w->rows * w->ld / 32 * 2 + 256), err,
+                      "weights");
+        if (!st)
+            st = put_matrix(q, w, t, &s, 1, err);
         set->kept |= MN_KEPT_REPACKED;
     }
     set->kept |= MN_KEPT_COPIED;
@@ -168,18 +230,24 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
 
 mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     for (uint32_t i = 0; i < w->graph->n_tensors; i++)
-        if (w->w[i].wanted && !w->w[i].put) return cu_fail(err, MN_INVALID, ~0u, "weight %.*s is missing", NAME(cu_tensor(w->graph, i)));
+        if (w->w[i].wanted && !w->w[i].put)
+            return cu_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
+                           NAME(cu_tensor(w->graph, i)));
     CU_TRY(cudaStreamSynchronize(q->stream), err, "weights");
-    if (kept_how) *kept_how = w->kept;
+    if (kept_how)
+        *kept_how = w->kept;
     return MN_OK;
 }
 
 void cu_weights_free(mn_weights *w) {
-    if (!w) return;
+    if (!w)
+        return;
     cudaSetDevice(w->dev->index);
     for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
-        if (w->w[i].data) cudaFree(w->w[i].data);
-        if (w->w[i].scale) cudaFree(w->w[i].scale);
+        if (w->w[i].data)
+            cudaFree(w->w[i].data);
+        if (w->w[i].scale)
+            cudaFree(w->w[i].scale);
     }
     cu_delete(w->dev, w->w);
     cu_delete(w->dev, w);

@@ -1,4 +1,5 @@
-/* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as released, F8 with scales. */
+/* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as
+ * released, F8 with scales. */
 #include "reference.h"
 #include <math.h>
 #include <string.h>
@@ -10,12 +11,15 @@ static int mlx_bits(uint32_t dtype) {
 }
 
 bool ref_has_planes_type(uint32_t dtype) {
-    return mlx_bits(dtype) || dtype == MN_MXFP4_SPLIT || dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128;
+    return mlx_bits(dtype) || dtype == MN_MXFP4_SPLIT || dtype == MN_F8_E4M3 ||
+           dtype == MN_F8_E4M3_128;
 }
 
 float ref_f8_e4m3(uint8_t b) {
     const int e = b >> 3 & 15, m = b & 7;
-    const float x = (b & 127) == 127 ? NAN : e ? ldexpf((float)(8 + m), e - 10) : ldexpf((float)m, -9);
+    const float x = (b & 127) == 127 ? NAN
+                    : e              ? ldexpf((float)(8 + m), e - 10)
+                                     : ldexpf((float)m, -9);
     return b & 128 ? -x : x;
 }
 
@@ -25,13 +29,17 @@ static double extra(const mnc_weight *w, const mnc_extra *x, int64_t row, int64_
     uint32_t bits;
     float f;
     switch (x->dtype) {
-    case MN_U8: return (double)ref_e8m0(*p);
-    case MN_F16: return (double)ref_f16_to_f32(ref_u16(p));
+    case MN_U8:
+        return (double)ref_e8m0(*p);
+    case MN_F16:
+        return (double)ref_f16_to_f32(ref_u16(p));
     case MN_BF16:
         bits = (uint32_t)ref_u16(p) << 16;
         memcpy(&f, &bits, sizeof f);
         return (double)f;
-    default: memcpy(&f, p, sizeof f); return (double)f;
+    default:
+        memcpy(&f, p, sizeof f);
+        return (double)f;
     }
 }
 
@@ -39,7 +47,8 @@ static double extra(const mnc_weight *w, const mnc_extra *x, int64_t row, int64_
 static uint32_t stream(const uint8_t *p, int64_t i, int bits) {
     const int64_t at = i * bits;
     uint32_t v = p[at / 8];
-    if (at % 8 + bits > 8) v |= (uint32_t)p[at / 8 + 1] << 8;
+    if (at % 8 + bits > 8)
+        v |= (uint32_t)p[at / 8 + 1] << 8;
     return v >> (at % 8) & ((1u << bits) - 1);
 }
 

@@ -13,24 +13,31 @@ typedef struct {
 static double element(const mnc_kv *kv, const uint8_t *p, int64_t i) {
     float f;
     uint16_t h;
-    if (kv->dtype == MN_F32) return memcpy(&f, p + 4 * i, 4), (double)f;
+    if (kv->dtype == MN_F32)
+        return memcpy(&f, p + 4 * i, 4), (double)f;
     return memcpy(&h, p + 2 * i, 2), (double)ref_f16_to_f32(h);
 }
 
-/* The key or value of one position: page by page table, then head, then place. NULL where no page is. */
+/* The key or value of one position: page by page table, then head, then place. NULL where no page
+ * is. */
 static const uint8_t *at(const view *a, int64_t pos, bool value) {
     const mnc_kv *kv = a->kv;
     int32_t page = kv->pages[a->slot * kv->max_pages + pos / kv->page_tokens];
-    if (page < 0 || page >= kv->n_pages) return NULL;
-    int64_t place = a->head_kv * kv->page_tokens + pos % kv->page_tokens, elem = kv->dtype == MN_F32 ? 4 : 2;
-    return value ? mnc_kv_v(kv, page) + place * kv->dim_v * elem : mnc_kv_k(kv, page) + place * kv->dim_k * elem;
+    if (page < 0 || page >= kv->n_pages)
+        return NULL;
+    int64_t place = a->head_kv * kv->page_tokens + pos % kv->page_tokens,
+            elem = kv->dtype == MN_F32 ? 4 : 2;
+    return value ? mnc_kv_v(kv, page) + place * kv->dim_v * elem
+                 : mnc_kv_k(kv, page) + place * kv->dim_k * elem;
 }
 
 static double logit(const view *a, int64_t pos) {
     const uint8_t *k = at(a, pos, false);
     double sum = 0;
-    if (!k) return -INFINITY;
-    for (int64_t i = 0; i < a->kv->dim_k; i++) sum += (double)a->q[i] * element(a->kv, k, i);
+    if (!k)
+        return -INFINITY;
+    for (int64_t i = 0; i < a->kv->dim_k; i++)
+        sum += (double)a->q[i] * element(a->kv, k, i);
     sum *= a->scale;
     return a->cap != 0 ? a->cap * tanh(sum / a->cap) : sum;
 }
@@ -40,33 +47,40 @@ static void attend(const view *a, double *p, double *acc, float *y) {
     double max = a->has_sink ? a->sink : -INFINITY, sum = 0;
     for (int64_t i = a->first; i <= a->last; i++) {
         p[i] = logit(a, i);
-        if (p[i] > max) max = p[i];
+        if (p[i] > max)
+            max = p[i];
     }
     memset(acc, 0, (size_t)a->kv->dim_v * sizeof *acc);
-    if (a->has_sink) sum += exp(a->sink - max);
+    if (a->has_sink)
+        sum += exp(a->sink - max);
     for (int64_t i = a->first; i <= a->last; i++) {
         const uint8_t *v = at(a, i, true);
         double e = v ? exp(p[i] - max) : 0;
         sum += e;
-        for (int64_t d = 0; v && d < a->kv->dim_v; d++) acc[d] += e * element(a->kv, v, d);
+        for (int64_t d = 0; v && d < a->kv->dim_v; d++)
+            acc[d] += e * element(a->kv, v, d);
     }
-    for (int64_t d = 0; d < a->kv->dim_v; d++) y[d] = sum > 0 ? (float)(acc[d] / sum) : 0;
+    for (int64_t d = 0; d < a->kv->dim_v; d++)
+        y[d] = sum > 0 ? (float)(acc[d] / sum) : 0;
 }
 
-/* Scratch: doubles, one per position of the longest sequence, then [Dv]. Work is shared out by row and head. */
+/* Scratch: doubles, one per position of the longest sequence, then [Dv]. Work is shared out by row
+ * and head. */
 void ref_attention(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ATTENTION_Q]; /* [T, H, Dk] */
-    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr, *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr,
+                  *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
     const mnc_weight *sinks = c->in[MN_ATTENTION_SINKS].weight;
     const mnc_kv *kv = &c->kv;
     float *y = c->out[MN_ATTENTION_OUT_Y].ptr; /* [T, H, Dv] */
-    int64_t n_head = q->dim[1], group = n_head / kv->n_head_kv, window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo,
-            hi;
+    int64_t n_head = q->dim[1], group = n_head / kv->n_head_kv,
+            window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo, hi;
     double *p = w->scratch, *acc = p + kv->max_pages * kv->page_tokens;
     mnc_range(w, q->rows * n_head, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         int64_t t = i / n_head, h = i % n_head, pos = row_pos[t], slot = row_slot[t];
-        if (pos < 0 || slot < 0 || slot >= c->in[MN_ATTENTION_PAGES].rows || pos >= kv->max_pages * kv->page_tokens) {
+        if (pos < 0 || slot < 0 || slot >= c->in[MN_ATTENTION_PAGES].rows ||
+            pos >= kv->max_pages * kv->page_tokens) {
             memset(y + i * kv->dim_v, 0, (size_t)kv->dim_v * sizeof *y);
             continue;
         }
@@ -80,7 +94,8 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
                   mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP),
                   0,
                   sinks != NULL};
-        if (sinks) a.sink = (double)((const float *)sinks->data)[h];
+        if (sinks)
+            a.sink = (double)((const float *)sinks->data)[h];
         attend(&a, p, acc, y + i * kv->dim_v);
     }
 }

@@ -3,10 +3,14 @@
 
 static double act(int64_t kind, double x) {
     switch (kind) {
-    case MN_ACT_SILU: return x / (1 + exp(-x));
-    case MN_ACT_GELU_ERF: return x / 2 * (1 + erf(x / sqrt(2)));
-    case MN_ACT_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
-    default: return x > 0 ? x : 0;
+    case MN_ACT_SILU:
+        return x / (1 + exp(-x));
+    case MN_ACT_GELU_ERF:
+        return x / 2 * (1 + erf(x / sqrt(2)));
+    case MN_ACT_GELU_TANH:
+        return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    default:
+        return x > 0 ? x : 0;
     }
 }
 
@@ -24,40 +28,48 @@ static share take(const mnc_call *c, mnc_worker *w) {
 
 void ref_act(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)act(mnc_attr_int(c, MN_ACT_ATTR_KIND), (double)s.a[i]);
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = (float)act(mnc_attr_int(c, MN_ACT_ATTR_KIND), (double)s.a[i]);
 }
 
 void ref_glu(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
-    const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA), limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT),
+    const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA),
+                 limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT),
                  offset = mnc_attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
     for (int64_t i = s.lo; i < s.hi; i++) {
         double gate = (double)s.a[i], up = (double)s.b[i];
-        if (limit > 0) gate = gate > limit ? limit : gate, up = up > limit ? limit : up < -limit ? -limit : up;
-        gate = kind == MN_ACT_SILU && alpha != 0 ? gate / (1 + exp(-alpha * gate)) : act(kind, gate);
+        if (limit > 0)
+            gate = gate > limit ? limit : gate, up = up > limit ? limit : up < -limit ? -limit : up;
+        gate =
+            kind == MN_ACT_SILU && alpha != 0 ? gate / (1 + exp(-alpha * gate)) : act(kind, gate);
         s.y[i] = (float)(gate * (up + offset));
     }
 }
 
 void ref_add(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = s.a[i] + s.b[i];
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = s.a[i] + s.b[i];
 }
 
 void ref_mul(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = s.a[i] * s.b[i];
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = s.a[i] * s.b[i];
 }
 
 void ref_scale(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)((double)s.a[i] * factor);
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = (float)((double)s.a[i] * factor);
 }
 
 void ref_softcap(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
-    for (int64_t i = s.lo; i < s.hi; i++) s.y[i] = (float)(cap * tanh((double)s.a[i] / cap));
+    for (int64_t i = s.lo; i < s.hi; i++)
+        s.y[i] = (float)(cap * tanh((double)s.a[i] / cap));
 }

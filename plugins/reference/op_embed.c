@@ -12,11 +12,16 @@ static void resolve(const mnc_call *c, int32_t *ids) {
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
         int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
         ids[t] = row_pos[t] = -1;
-        if (s < 0 || s >= n_slots || from >= n_slots) continue;
-        if (src[t] < 0 && slots[from].done) continue;
-        int32_t id = src[t] < 0 ? slots[from].last_id : src[t], p = pos[t] < 0 ? slots[from].pos : pos[t];
-        if (p < 0 || p >= n_ctx) continue;
-        if (id < 0 || id >= n_vocab) id = 0;
+        if (s < 0 || s >= n_slots || from >= n_slots)
+            continue;
+        if (src[t] < 0 && slots[from].done)
+            continue;
+        int32_t id = src[t] < 0 ? slots[from].last_id : src[t],
+                p = pos[t] < 0 ? slots[from].pos : pos[t];
+        if (p < 0 || p >= n_ctx)
+            continue;
+        if (id < 0 || id >= n_vocab)
+            id = 0;
         ids[t] = id;
         row_pos[t] = p;
         history[s * n_ctx + p] = id;
@@ -33,8 +38,10 @@ void ref_embed(const mnc_call *c, mnc_worker *w) {
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     float *learned = w->scratch; /* [D] */
     int64_t lo, hi, d = table->cols;
-    if (scale == 0) scale = 1;
-    if (w->i == 0) resolve(c, ids);
+    if (scale == 0)
+        scale = 1;
+    if (w->i == 0)
+        resolve(c, ids);
     mnc_barrier(w);
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
@@ -43,8 +50,11 @@ void ref_embed(const mnc_call *c, mnc_worker *w) {
             continue;
         }
         ref_row(table, ids[t], x + t * d);
-        if (positions) ref_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1, learned);
+        if (positions)
+            ref_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1,
+                    learned);
         for (int64_t i = 0; i < d; i++)
-            x[t * d + i] = (float)(scale * (double)x[t * d + i] + (positions ? (double)learned[i] : 0));
+            x[t * d + i] =
+                (float)(scale * (double)x[t * d + i] + (positions ? (double)learned[i] : 0));
     }
 }

@@ -1,13 +1,17 @@
 #include "reference.h"
 
-/* Eight sums side by side, so that the compiler can keep them in registers; added up in a fixed order. */
+/* Eight sums side by side, so that the compiler can keep them in registers; added up in a fixed
+ * order. */
 double ref_dot(const float *a, const float *b, int64_t n) {
     double s[8] = {0}, sum = 0;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) s[j] += (double)a[i + j] * (double)b[i + j];
-    for (; i < n; i++) sum += (double)a[i] * (double)b[i];
-    for (int j = 0; j < 8; j++) sum += s[j];
+        for (int j = 0; j < 8; j++)
+            s[j] += (double)a[i + j] * (double)b[i + j];
+    for (; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    for (int j = 0; j < 8; j++)
+        sum += s[j];
     return sum;
 }
 
@@ -17,15 +21,18 @@ void ref_linear(const mnc_call *c, mnc_worker *w) {
     int64_t n_rows = c->in[MN_LINEAR_X].rows;
     for (uint32_t i = 0; i < c->node->n_out && n_rows; i++) {
         const mnc_weight *m = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        const mnc_weight *b = MN_LINEAR_BIAS + 2 * i < c->node->n_in ? c->in[MN_LINEAR_BIAS + 2 * i].weight : NULL;
+        const mnc_weight *b =
+            MN_LINEAR_BIAS + 2 * i < c->node->n_in ? c->in[MN_LINEAR_BIAS + 2 * i].weight : NULL;
         float *row = w->scratch, *bias = row + m->cols, *y = c->out[i].ptr; /* [R, N] */
         int64_t lo, hi, k = m->cols;
-        if (b) ref_row(b, 0, bias);
+        if (b)
+            ref_row(b, 0, bias);
         mnc_range(w, m->rows, 1, &lo, &hi);
         for (int64_t n = lo; n < hi; n++) {
             ref_row(m, n, row);
             for (int64_t r = 0; r < n_rows; r++)
-                y[r * m->rows + n] = (float)(ref_dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
+                y[r * m->rows + n] =
+                    (float)(ref_dot(x + r * k, row, k) + (b ? (double)bias[n] : 0));
         }
     }
 }

@@ -1,51 +1,69 @@
 #include "reference.h"
 #include <math.h>
 
-static double score(int64_t kind, double logit) { return kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-logit)) : logit; }
+static double score(int64_t kind, double logit) {
+    return kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-logit)) : logit;
+}
 
 /* Softmax over n values in place. */
 static void softmax(double *v, int64_t n) {
     double max = v[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) max = v[i] > max ? v[i] : max;
-    for (int64_t i = 0; i < n; i++) sum += v[i] = exp(v[i] - max);
-    for (int64_t i = 0; i < n; i++) v[i] /= sum;
+    for (int64_t i = 1; i < n; i++)
+        max = v[i] > max ? v[i] : max;
+    for (int64_t i = 0; i < n; i++)
+        sum += v[i] = exp(v[i] - max);
+    for (int64_t i = 0; i < n; i++)
+        v[i] /= sum;
 }
 
 /* One token. p: scores [E]; pick: what the choice goes by [E], then the chosen scores [J]. */
-static void route(const mnc_call *c, const float *logits, const float *bias, double *p, double *pick, int32_t *experts,
-                  float *weights) {
-    const int64_t n = c->in[MN_MOE_ROUTE_LOGITS].cols, k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
+static void route(const mnc_call *c, const float *logits, const float *bias, double *p,
+                  double *pick, int32_t *experts, float *weights) {
+    const int64_t n = c->in[MN_MOE_ROUTE_LOGITS].cols,
+                  k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
     double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE), sum = 0;
-    for (int64_t e = 0; e < n; e++) p[e] = score(kind, isnan(logits[e]) ? -INFINITY : (double)logits[e]);
-    if (kind == MN_ROUTE_SOFTMAX) softmax(p, n);
-    for (int64_t e = 0; e < n; e++) pick[e] = p[e] + (bias ? (double)bias[e] : 0);
+    for (int64_t e = 0; e < n; e++)
+        p[e] = score(kind, isnan(logits[e]) ? -INFINITY : (double)logits[e]);
+    if (kind == MN_ROUTE_SOFTMAX)
+        softmax(p, n);
+    for (int64_t e = 0; e < n; e++)
+        pick[e] = p[e] + (bias ? (double)bias[e] : 0);
     double *chosen = pick + n;
     for (int64_t j = 0; j < k; j++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++)
-            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best])) best = e;
-        if (best < 0) best = 0;
+            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
+                best = e;
+        if (best < 0)
+            best = 0;
         experts[j] = (int32_t)best;
         chosen[j] = p[best];
         pick[best] = NAN; /* taken */
     }
-    if (kind == MN_ROUTE_TOPK_SOFTMAX) softmax(chosen, k);
-    for (int64_t j = 0; j < k; j++) sum += chosen[j];
-    if (scale == 0) scale = 1;
-    if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE)) scale /= sum;
-    for (int64_t j = 0; j < k; j++) weights[j] = (float)(chosen[j] * scale);
+    if (kind == MN_ROUTE_TOPK_SOFTMAX)
+        softmax(chosen, k);
+    for (int64_t j = 0; j < k; j++)
+        sum += chosen[j];
+    if (scale == 0)
+        scale = 1;
+    if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE))
+        scale /= sum;
+    for (int64_t j = 0; j < k; j++)
+        weights[j] = (float)(chosen[j] * scale);
 }
 
 /* Scratch: scores, what the choice goes by and the chosen, [3, E] double, and the bias, [E]. */
 void ref_moe_route(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
-    const mnc_weight *b = MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
+    const mnc_weight *b =
+        MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
     const int64_t n = x->cols, k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     double *p = w->scratch;
     float *bias = (float *)(p + 3 * n);
     int64_t lo, hi;
-    if (b) ref_row(b, 0, bias);
+    if (b)
+        ref_row(b, 0, bias);
     mnc_range(w, x->rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++)
         route(c, (const float *)x->ptr + t * n, b ? bias : NULL, p, p + n,
@@ -53,11 +71,13 @@ void ref_moe_route(const mnc_call *c, mnc_worker *w) {
               (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k);
 }
 
-/* Scratch: one weight row, [K], then a row of the bias, [N]. Each worker has its share of the N outputs of every expert. */
+/* Scratch: one weight row, [K], then a row of the bias, [N]. Each worker has its share of the N
+ * outputs of every expert. */
 void ref_moe_linear(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X], *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int32_t *experts = ex->ptr; /* [T, J] */
-    const int64_t n_pairs = ex->rows * ex->cols, k = ref_last(x), per_x = x->n_dim == 3 ? 1 : ex->cols;
+    const int64_t n_pairs = ex->rows * ex->cols, k = ref_last(x),
+                  per_x = x->n_dim == 3 ? 1 : ex->cols;
     for (uint32_t i = 0; i < c->node->n_out && n_pairs; i++) {
         const mnc_weight *m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         const uint32_t at = MN_MOE_LINEAR_BIAS + 2 * i;
@@ -70,14 +90,17 @@ void ref_moe_linear(const mnc_call *c, mnc_worker *w) {
             bool used = false;
             for (int64_t p = 0; p < n_pairs && !used; p++)
                 used = experts[p] == e || (!e && (experts[p] < 0 || experts[p] >= n_expert));
-            if (!used) continue;
-            if (b) ref_row(b, e, bias);
+            if (!used)
+                continue;
+            if (b)
+                ref_row(b, e, bias);
             for (int64_t j = lo; j < hi; j++) {
                 ref_row(m, e * n + j, row);
                 for (int64_t p = 0; p < n_pairs; p++)
                     if (experts[p] == e || (!e && (experts[p] < 0 || experts[p] >= n_expert)))
                         y[p * n + j] =
-                            (float)(ref_dot((const float *)x->ptr + p / per_x * k, row, k) + (b ? (double)bias[j] : 0));
+                            (float)(ref_dot((const float *)x->ptr + p / per_x * k, row, k) +
+                                    (b ? (double)bias[j] : 0));
             }
         }
     }
@@ -92,7 +115,8 @@ void ref_moe_combine(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, x->rows * d, 16, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < k; j++) sum += (double)weights[i / d * k + j] * (double)in[(i / d * k + j) * d + i % d];
+        for (int64_t j = 0; j < k; j++)
+            sum += (double)weights[i / d * k + j] * (double)in[(i / d * k + j) * d + i % d];
         y[i] = (float)sum;
     }
 }

@@ -1,18 +1,21 @@
 #include "reference.h"
 #include <math.h>
 
-/* Scratch: weight and bias as f32, [2, D]. LAYER_NORM may have weights [H, D], a row for each head. */
+/* Scratch: weight and bias as f32, [2, D]. LAYER_NORM may have weights [H, D], a row for each
+ * head. */
 void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const float *in = x->ptr;
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr, *weight = w->scratch;
-    double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS), offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
+    double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS),
+           offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
     int64_t d = ref_last(x), lo, hi;
     ref_row(c->in[MN_RMS_NORM_WEIGHT].weight, 0, weight);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         double sum = 0;
-        for (int64_t i = 0; i < d; i++) sum += (double)in[r * d + i] * (double)in[r * d + i];
+        for (int64_t i = 0; i < d; i++)
+            sum += (double)in[r * d + i] * (double)in[r * d + i];
         double scale = 1 / sqrt(sum / (double)d + eps);
         for (int64_t i = 0; i < d; i++)
             out[r * d + i] = (float)((double)in[r * d + i] * scale * ((double)weight[i] + offset));
@@ -30,14 +33,17 @@ void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         ref_row(g, r % g->rows, weight);
-        if (b) ref_row(b, r % b->rows, bias);
+        if (b)
+            ref_row(b, r % b->rows, bias);
         double mean = 0, var = 0;
-        for (int64_t i = 0; i < d; i++) mean += (double)in[r * d + i];
+        for (int64_t i = 0; i < d; i++)
+            mean += (double)in[r * d + i];
         mean /= (double)d;
-        for (int64_t i = 0; i < d; i++) var += ((double)in[r * d + i] - mean) * ((double)in[r * d + i] - mean);
+        for (int64_t i = 0; i < d; i++)
+            var += ((double)in[r * d + i] - mean) * ((double)in[r * d + i] - mean);
         double scale = 1 / sqrt(var / (double)d + eps);
         for (int64_t i = 0; i < d; i++)
-            out[r * d + i] =
-                (float)(((double)in[r * d + i] - mean) * scale * (double)weight[i] + (b ? (double)bias[i] : 0));
+            out[r * d + i] = (float)(((double)in[r * d + i] - mean) * scale * (double)weight[i] +
+                                     (b ? (double)bias[i] : 0));
     }
 }

@@ -9,8 +9,10 @@ void ref_rope(const mnc_call *c, mnc_worker *w) {
     int64_t n_head = x->dim[1], d = x->dim[2], n_rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT), lo, hi;
     bool adjacent = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_ADJACENT;
     double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
-    if (!n_rot) n_rot = d;
-    if (mscale == 0) mscale = 1;
+    if (!n_rot)
+        n_rot = d;
+    if (mscale == 0)
+        mscale = 1;
     mnc_range(w, x->rows * n_head, 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         const float *a = in + r * d;
@@ -18,11 +20,12 @@ void ref_rope(const mnc_call *c, mnc_worker *w) {
         double pos = row_pos[r / n_head] < 0 ? 0 : row_pos[r / n_head];
         for (int64_t i = 0; i < n_rot / 2; i++) {
             int64_t i0 = adjacent ? 2 * i : i, i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
-            double t = pos * (double)freqs[i], co = cos(t) * mscale, si = sin(t) * mscale, u = (double)a[i0],
-                   v = (double)a[i1];
+            double t = pos * (double)freqs[i], co = cos(t) * mscale, si = sin(t) * mscale,
+                   u = (double)a[i0], v = (double)a[i1];
             y[i0] = (float)(u * co - v * si);
             y[i1] = (float)(u * si + v * co);
         }
-        for (int64_t i = n_rot; i < d; i++) y[i] = a[i];
+        for (int64_t i = n_rot; i < d; i++)
+            y[i] = a[i];
     }
 }

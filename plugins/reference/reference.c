@@ -1,5 +1,6 @@
-/* reference.c -- the table of the oracle: a row per op, and what the plugin says of itself. SAMPLE is cpu_host's own,
- * since every CPU plugin must draw the same ids; it is plain C in double like the rest. */
+/* reference.c -- the table of the oracle: a row per op, and what the plugin says of itself. SAMPLE
+ * is cpu_host's own, since every CPU plugin must draw the same ids; it is plain C in double like
+ * the rest. */
 #include "reference.h"
 #include "sampler.h"
 #include <math.h>
@@ -23,7 +24,7 @@ static uint64_t first_dim(const mnc_query *q, uint32_t in) {
     return t && t->n_dim ? (uint64_t)mnc_query_dim(q, t, 0) : 0;
 }
 
-/* ---- scratch of the ops that need some ---- */
+/* ---- scratch of the ops that need some ------------------------------------------------------- */
 static void size_embed(const mnc_query *q, mnc_op *op) {
     op->shared_bytes = first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
     op->worker_bytes = last_dim(q, MN_EMBED_WEIGHT) * sizeof(float);
@@ -34,14 +35,17 @@ static void size_norm(const mnc_query *q, mnc_op *op) {
 static void size_linear(const mnc_query *q, mnc_op *op) {
     for (uint32_t i = MN_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
         uint64_t bytes = (first_dim(q, i) + last_dim(q, i)) * sizeof(float);
-        if (bytes > op->worker_bytes) op->worker_bytes = bytes;
+        if (bytes > op->worker_bytes)
+            op->worker_bytes = bytes;
     }
 }
 static void size_moe_linear(const mnc_query *q, mnc_op *op) {
     for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
         const mn_tensor *t = mnc_query_in(q, i);
-        uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0, bytes = (n + last_dim(q, i)) * sizeof(float);
-        if (bytes > op->worker_bytes) op->worker_bytes = bytes;
+        uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0,
+                 bytes = (n + last_dim(q, i)) * sizeof(float);
+        if (bytes > op->worker_bytes)
+            op->worker_bytes = bytes;
     }
 }
 static void size_moe_route(const mnc_query *q, mnc_op *op) {
@@ -82,44 +86,55 @@ static const struct {
 };
 enum { N_OPS = sizeof table / sizeof table[0] };
 static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1},     {MN_OP_RMS_NORM, 1},   {MN_OP_LAYER_NORM, 1},  {MN_OP_LINEAR, 1},      {MN_OP_ROPE, 1},
-    {MN_OP_KV_STORE, 1},  {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},         {MN_OP_GLU, 1},         {MN_OP_ADD, 1},
-    {MN_OP_MUL, 1},       {MN_OP_SCALE, 1},      {MN_OP_SOFTCAP, 1},     {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
-    {MN_OP_MOE_ROUTE, 1}, {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
+    {MN_OP_EMBED, 1},      {MN_OP_RMS_NORM, 1},    {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},
+    {MN_OP_ROPE, 1},       {MN_OP_KV_STORE, 1},    {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},
+    {MN_OP_GLU, 1},        {MN_OP_ADD, 1},         {MN_OP_MUL, 1},        {MN_OP_SCALE, 1},
+    {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},     {MN_OP_MOE_ROUTE, 1},
+    {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
 };
 
-/* ---- verdicts ---- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 static bool is_vector_type(const mn_tensor *t) {
     return t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16;
 }
 
 static uint32_t judge_weight(const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
-    if (!t || t->role != MN_ROLE_WEIGHT) return 0;
+    if (!t || t->role != MN_ROLE_WEIGHT)
+        return 0;
     switch (q->node->op) {
     case MN_OP_EMBED:
-        if (i == MN_EMBED_POS_WEIGHT) return is_vector_type(t) ? 0 : REASON_VECTOR;
+        if (i == MN_EMBED_POS_WEIGHT)
+            return is_vector_type(t) ? 0 : REASON_VECTOR;
         return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
     case MN_OP_MOE_LINEAR:
-        if (i % 2 == 1) return is_vector_type(t) ? 0 : REASON_VECTOR;
-        if (t->n_dim != 3) return REASON_SHAPE;
+        if (i % 2 == 1)
+            return is_vector_type(t) ? 0 : REASON_VECTOR;
+        if (t->n_dim != 3)
+            return REASON_SHAPE;
         return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
     case MN_OP_LINEAR:
-        if (i % 2 == 0) return is_vector_type(t) ? 0 : REASON_VECTOR;
-        if (t->n_dim != 2 || !mnc_query_in(q, MN_LINEAR_X)) return REASON_SHAPE;
+        if (i % 2 == 0)
+            return is_vector_type(t) ? 0 : REASON_VECTOR;
+        if (t->n_dim != 2 || !mnc_query_in(q, MN_LINEAR_X))
+            return REASON_SHAPE;
         return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
     case MN_OP_ROPE:
     case MN_OP_MOE_ROUTE:
-    case MN_OP_ATTENTION: return t->dtype.id == MN_F32 ? 0 : REASON_F32;
-    default: return is_vector_type(t) ? 0 : REASON_VECTOR;
+    case MN_OP_ATTENTION:
+        return t->dtype.id == MN_F32 ? 0 : REASON_F32;
+    default:
+        return is_vector_type(t) ? 0 : REASON_VECTOR;
     }
 }
 
 static bool shapes_fit(const mnc_query *q) {
     const mn_node *n = q->node;
     const mn_tensor *x = mnc_query_in(q, 0), *y = mnc_query_in(q, 1);
-    if (!x || !n->n_out || !n->n_in) return n->op == MN_OP_KV_STORE && x;
-    if (n->op == MN_OP_ROPE) return x->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
+    if (!x || !n->n_out || !n->n_in)
+        return n->op == MN_OP_KV_STORE && x;
+    if (n->op == MN_OP_ROPE)
+        return x->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
     if (n->op == MN_OP_ATTENTION) {
         int64_t h = x->n_dim == 3 ? mnc_query_dim(q, x, 1) : 0,
                 kv = n->n_attr > MN_ATTENTION_ATTR_N_HEAD_KV
@@ -127,18 +142,24 @@ static bool shapes_fit(const mnc_query *q) {
                          : 0;
         return h > 0 && kv > 0 && h % kv == 0;
     }
-    if (n->op == MN_OP_MOE_ROUTE) return n->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
-    if (n->op == MN_OP_MOE_LINEAR) return y && n->n_in >= 2 * n->n_out + 1;
-    if (n->op == MN_OP_MOE_COMBINE) return y != NULL;
-    if (n->op == MN_OP_LINEAR) return n->n_in >= 1 + 2 * n->n_out - 1;
+    if (n->op == MN_OP_MOE_ROUTE)
+        return n->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
+    if (n->op == MN_OP_MOE_LINEAR)
+        return y && n->n_in >= 2 * n->n_out + 1;
+    if (n->op == MN_OP_MOE_COMBINE)
+        return y != NULL;
+    if (n->op == MN_OP_LINEAR)
+        return n->n_in >= 1 + 2 * n->n_out - 1;
     return n->op != MN_OP_GLU && n->op != MN_OP_ADD && n->op != MN_OP_MUL ? true : y != NULL;
 }
 
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *reason) {
     (void)self;
     *reason = 0;
-    for (uint32_t i = 0; i < q->node->n_in && !*reason; i++) *reason = judge_weight(q, i);
-    if (!*reason && !shapes_fit(q)) *reason = REASON_SHAPE;
+    for (uint32_t i = 0; i < q->node->n_in && !*reason; i++)
+        *reason = judge_weight(q, i);
+    if (!*reason && !shapes_fit(q))
+        *reason = REASON_SHAPE;
     return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
 }
 
@@ -155,9 +176,11 @@ static uint32_t precision(void *self, const mn_graph *g) {
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     (void)self;
     for (int i = 0; i < N_OPS; i++) {
-        if (table[i].op != q->node->op) continue;
+        if (table[i].op != q->node->op)
+            continue;
         op->fn = table[i].fn;
-        if (table[i].size) table[i].size(q, op);
+        if (table[i].size)
+            table[i].size(q, op);
         return MN_OK;
     }
     return mnc_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
@@ -168,9 +191,11 @@ static mn_status self_test(void *self, mn_error *err) {
     (void)self;
     uint8_t q4[18] = {0x00, 0x3c, 0x9f}; /* d = 1; 0x9f: element 0 is 7, element 16 is 1 */
     float out[32];
-    mnc_weight w = {.dtype = {MN_Q4_0, 32, 18, 1}, .data = q4, .rows = 1, .cols = 32, .row_bytes = 18};
+    mnc_weight w = {
+        .dtype = {MN_Q4_0, 32, 18, 1}, .data = q4, .rows = 1, .cols = 32, .row_bytes = 18};
     ref_row(&w, 0, out);
-    if (out[0] != 7 || out[16] != 1 || ref_f32_to_f16(1.0f / 3) != 0x3555 || ref_f16_to_f32(0x0001) != 0x1p-24f)
+    if (out[0] != 7 || out[16] != 1 || ref_f32_to_f16(1.0f / 3) != 0x3555 ||
+        ref_f16_to_f32(0x0001) != 0x1p-24f)
         return mnc_fail(err, MN_NO_DEVICE, ~0u, "arithmetic self-test failed");
     return MN_OK;
 }
@@ -192,4 +217,6 @@ static const mnc_ops ops = {
 
 MN_PLUGIN_NOTE("reference", MN_KIND_BACKEND, "")
 
-const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { return mnc_plugin_entry(host, &ops, err); }
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+    return mnc_plugin_entry(host, &ops, err);
+}

@@ -1,11 +1,14 @@
-/* reference.h -- the ops of the oracle, one file each, and what they share. Plain loops, double sums; f32 between nodes. */
+/* reference.h -- the ops of the oracle, one file each, and what they share. Plain loops, double
+ * sums; f32 between nodes. */
 #ifndef REF_REFERENCE_H
 #define REF_REFERENCE_H
 #include "cpu_host.h"
 
-/* ---- dequant*.c: a weight type is one row of a table ---- */
+/* ---- dequant*.c: a weight type is one row of a table ----------------------------------------- */
 bool ref_has_type(uint32_t dtype);
-static inline uint16_t ref_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+static inline uint16_t ref_u16(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
 /* n elements of whole blocks at p. */
 void ref_q4_1(const uint8_t *p, int64_t n, float *out);
 void ref_q5_0(const uint8_t *p, int64_t n, float *out);
@@ -33,8 +36,12 @@ float ref_f16_to_f32(uint16_t h);
 uint16_t ref_f32_to_f16(float f); /* nearest even */
 
 /* Rows of the last dimension: [..., D] read as [n, D]. */
-static inline int64_t ref_last(const mnc_operand *o) { return o->n_dim ? o->dim[o->n_dim - 1] : 1; }
-static inline int64_t ref_rows(const mnc_operand *o) { return ref_last(o) ? o->rows * o->cols / ref_last(o) : 0; }
+static inline int64_t ref_last(const mnc_operand *o) {
+    return o->n_dim ? o->dim[o->n_dim - 1] : 1;
+}
+static inline int64_t ref_rows(const mnc_operand *o) {
+    return ref_last(o) ? o->rows * o->cols / ref_last(o) : 0;
+}
 
 void ref_embed(const mnc_call *c, mnc_worker *w);
 void ref_rms_norm(const mnc_call *c, mnc_worker *w);

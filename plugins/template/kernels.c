@@ -1,8 +1,10 @@
-/* kernels.c -- one function per operation. The contracts are in docs/ops.md; the names of operands are positions there.
+/* kernels.c -- one function per operation. The contracts are in docs/ops.md; the names of operands
+ * are positions there.
  *
- * Kernels are pure: no allocation, no globals, no I/O. Worker i of n takes its share of rows or outputs, so that each result is
- * summed by one worker in one order: a row has the same bits in any batch, which is what MN_ESTIMATE_DETERMINISTIC says.
- * Sums run in double: class exact asks for a relative L2 error of at most 1e-5 against the plugin `reference`. */
+ * Kernels are pure: no allocation, no globals, no I/O. Worker i of n takes its share of rows or
+ * outputs, so that each result is summed by one worker in one order: a row has the same bits in any
+ * batch, which is what MN_ESTIMATE_DETERMINISTIC says. Sums run in double: class exact asks for a
+ * relative L2 error of at most 1e-5 against the plugin `reference`. */
 #include "template.h"
 
 const char *const t_reasons[T_N_REASONS] = {
@@ -18,29 +20,38 @@ const char *const t_reasons[T_N_REASONS] = {
     [T_EXTRA] = "the node has an operand or attribute that this plugin does not know",
 };
 
-/* ---- what a node looks like before it runs ------------------------------------------------------------------------ */
+/* ---- what a node looks like before it runs --------------------------------------------------- */
 
-/* 0 = a dense f32 activation. Interior tensors are ours to store, whatever logical type they have: here f32. */
+/* 0 = a dense f32 activation. Interior tensors are ours to store, whatever logical type they have:
+ * here f32. */
 static uint32_t judge_activation(const mn_graph *g, int32_t i) {
-    if (i < 0) return T_ACTIVATION;
+    if (i < 0)
+        return T_ACTIVATION;
     const mn_tensor *t = t_tensor(g, i);
-    if (t->alias_of >= 0) return T_VIEW;
-    if (t->role != MN_ROLE_INPUT && t->role != MN_ROLE_OUTPUT && t->role != MN_ROLE_INTERIOR) return T_ACTIVATION;
-    if (!t->n_dim || t->n_dim > MN_MAX_DIM) return T_ACTIVATION;
+    if (t->alias_of >= 0)
+        return T_VIEW;
+    if (t->role != MN_ROLE_INPUT && t->role != MN_ROLE_OUTPUT && t->role != MN_ROLE_INTERIOR)
+        return T_ACTIVATION;
+    if (!t->n_dim || t->n_dim > MN_MAX_DIM)
+        return T_ACTIVATION;
     bool half = t->dtype.id == MN_F16 || t->dtype.id == MN_BF16;
     return t->dtype.id == MN_F32 || (half && t->role == MN_ROLE_INTERIOR) ? T_YES : T_ACTIVATION;
 }
 
 static uint32_t judge_vector(const mn_graph *g, int32_t i, int64_t n) {
     const mn_tensor *t = i >= 0 ? t_tensor(g, i) : NULL;
-    if (!t || t->role != MN_ROLE_WEIGHT || !t_elem(t->dtype.id) || t->n_dim != 1) return T_VECTOR;
+    if (!t || t->role != MN_ROLE_WEIGHT || !t_elem(t->dtype.id) || t->n_dim != 1)
+        return T_VECTOR;
     return n > 0 && t->dim[0] == n ? T_YES : T_SHAPE;
 }
 
 static bool same_shape(const mn_tensor *a, const mn_tensor *b) {
-    if (a->n_dim != b->n_dim) return false;
+    if (a->n_dim != b->n_dim)
+        return false;
+    /* symbols are negative numbers: the same symbol is the same size */
     for (uint32_t i = 0; i < a->n_dim; i++)
-        if (a->dim[i] != b->dim[i]) return false; /* symbols are negative numbers: the same symbol is the same size */
+        if (a->dim[i] != b->dim[i])
+            return false;
     return true;
 }
 
@@ -48,24 +59,29 @@ static bool same_shape(const mn_tensor *a, const mn_tensor *b) {
 static int64_t width(const mn_tensor *t) {
     int64_t n = 1;
     for (uint32_t i = 1; i < t->n_dim; i++)
-        if (t->dim[i] <= 0 || __builtin_mul_overflow(n, t->dim[i], &n)) return -1;
+        if (t->dim[i] <= 0 || __builtin_mul_overflow(n, t->dim[i], &n))
+            return -1;
     return n;
 }
 
-static int64_t attr_int(const uint64_t *attr, uint32_t n, uint32_t i) { return i < n ? (int64_t)attr[i] : 0; }
+static int64_t attr_int(const uint64_t *attr, uint32_t n, uint32_t i) {
+    return i < n ? (int64_t)attr[i] : 0;
+}
 static double attr_f64(const t_call *c, uint32_t i) { /* a missing attribute is 0 */
     double v = 0;
-    if (i < c->n_attr) memcpy(&v, &c->attr[i], sizeof v);
+    if (i < c->n_attr)
+        memcpy(&v, &c->attr[i], sizeof v);
     return v;
 }
 
-/* ---- numbers. Written out so that the plugin links with nothing but the C library ---------------------------------- */
+/* ---- numbers. Written out so that the plugin links with nothing but the C library ------------ */
 
 static float from_f16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31, m = h & 1023, bits;
     float f = (float)m * 0x1p-24f; /* zero and subnormals */
     memcpy(&bits, &f, 4);
-    if (e) bits = e == 31 ? 0x7f800000u | m << 13 : (e + 112) << 23 | m << 13;
+    if (e)
+        bits = e == 31 ? 0x7f800000u | m << 13 : (e + 112) << 23 | m << 13;
     bits |= sign;
     memcpy(&f, &bits, 4);
     return f;
@@ -80,11 +96,13 @@ static float from_bf16(uint16_t h) {
 static double square_root(double v) { /* Newton, from a guess that halves the exponent */
     uint64_t bits;
     double y;
-    if (!(v > 0) || v - v != 0) return v; /* 0, negative, NaN, infinity */
+    if (!(v > 0) || v - v != 0)
+        return v; /* 0, negative, NaN, infinity */
     memcpy(&bits, &v, 8);
     bits = (bits >> 1) + 0x1ff8000000000000u;
     memcpy(&y, &bits, 8);
-    for (int i = 0; i < 6; i++) y = (y + v / y) / 2;
+    for (int i = 0; i < 6; i++)
+        y = (y + v / y) / 2;
     return y;
 }
 
@@ -95,17 +113,22 @@ static double power_of_two(int k) { /* -1022 <= k <= 1023 */
     return v;
 }
 static double exponential(double x) { /* x = k ln 2 + r, |r| <= 0.35; Taylor in r to below 1e-17 */
-    if (x != x) return x;
-    if (x < -745) return 0;
-    if (x > 709.7) return power_of_two(1023) * 2;
+    if (x != x)
+        return x;
+    if (x < -745)
+        return 0;
+    if (x > 709.7)
+        return power_of_two(1023) * 2;
     int k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5));
     double r = x - k * 0x1.62e42fefap-1 - k * 0x1.cf79abc9e3b3ap-40, y = 1;
-    for (int i = 13; i > 0; i--) y = 1 + y * r / i;
+    for (int i = 13; i > 0; i--)
+        y = 1 + y * r / i;
     return y * power_of_two(k / 2) * power_of_two(k - k / 2);
 }
 
 static double weight_at(const t_weight *w, int64_t i) {
-    if (w->dtype == MN_F32) return (double)((const float *)(const void *)w->data)[i];
+    if (w->dtype == MN_F32)
+        return (double)((const float *)(const void *)w->data)[i];
     uint16_t h = ((const uint16_t *)(const void *)w->data)[i];
     return (double)(w->dtype == MN_F16 ? from_f16(h) : from_bf16(h));
 }
@@ -117,26 +140,32 @@ static double dot(const t_weight *w, int64_t row, const float *x) {
     double sum = 0;
     switch (w->dtype) { /* outside of the loop: one type per weight */
     case MN_F32:
-        for (int64_t i = 0; i < w->cols; i++) sum += (double)f[i] * (double)x[i];
+        for (int64_t i = 0; i < w->cols; i++)
+            sum += (double)f[i] * (double)x[i];
         break;
     case MN_F16:
-        for (int64_t i = 0; i < w->cols; i++) sum += (double)from_f16(h[i]) * (double)x[i];
+        for (int64_t i = 0; i < w->cols; i++)
+            sum += (double)from_f16(h[i]) * (double)x[i];
         break;
     default:
-        for (int64_t i = 0; i < w->cols; i++) sum += (double)from_bf16(h[i]) * (double)x[i];
+        for (int64_t i = 0; i < w->cols; i++)
+            sum += (double)from_bf16(h[i]) * (double)x[i];
     }
     return sum;
 }
 
-/* ---- RMS_NORM: y = x / sqrt(mean(x^2) + eps) * (weight + offset) over the last dimension --------------------------- */
+/* ---- RMS_NORM: y = x / sqrt(mean(x^2) + eps) * (weight + offset) over the last dimension ----- */
 
 static uint32_t judge_rms_norm(const mn_graph *g, const mn_node *n) {
     int32_t x = t_in(g, n, MN_RMS_NORM_X), y = t_out(g, n, MN_RMS_NORM_OUT_Y);
     uint32_t no = judge_activation(g, x);
-    if (!no) no = judge_activation(g, y);
-    if (no) return no;
+    if (!no)
+        no = judge_activation(g, y);
+    if (no)
+        return no;
     const mn_tensor *t = t_tensor(g, x);
-    if (!same_shape(t, t_tensor(g, y))) return T_SHAPE;
+    if (!same_shape(t, t_tensor(g, y)))
+        return T_SHAPE;
     return judge_vector(g, t_in(g, n, MN_RMS_NORM_WEIGHT), t->dim[t->n_dim - 1]);
 }
 
@@ -149,29 +178,40 @@ static void rms_norm(const t_call *c, uint32_t i, uint32_t n) {
         const float *in = x->x + r * d;
         float *out = c->out[MN_RMS_NORM_OUT_Y].x + r * d;
         double sum = 0;
-        for (int64_t j = 0; j < d; j++) sum += (double)in[j] * (double)in[j];
+        for (int64_t j = 0; j < d; j++)
+            sum += (double)in[j] * (double)in[j];
         double scale = 1 / square_root(sum / (double)d + eps);
-        for (int64_t j = 0; j < d; j++) out[j] = (float)((double)in[j] * scale * (weight_at(w, j) + offset));
+        for (int64_t j = 0; j < d; j++)
+            out[j] = (float)((double)in[j] * scale * (weight_at(w, j) + offset));
     }
 }
 
-/* ---- LINEAR: y_k = x * W_k^T + b_k for several k that share x: [R, K] x [N_k, K] -> [R, N_k] ------------------------ */
+/* ---- LINEAR: y_k = x * W_k^T + b_k for several k that share x: [R, K] x [N_k, K] -> [R, N_k]
+ * ---- */
 
 static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
     int32_t xi = t_in(g, n, MN_LINEAR_X);
     uint32_t no = judge_activation(g, xi);
-    if (no) return no;
-    if (!n->n_out || n->n_in > 1 + 2 * n->n_out) return T_SHAPE;
+    if (no)
+        return no;
+    if (!n->n_out || n->n_in > 1 + 2 * n->n_out)
+        return T_SHAPE;
     const mn_tensor *x = t_tensor(g, xi);
     for (uint32_t k = 0; k < n->n_out; k++) {
-        int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k), bi = t_in(g, n, MN_LINEAR_BIAS + 2 * k), yi = t_out(g, n, k);
+        int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k), bi = t_in(g, n, MN_LINEAR_BIAS + 2 * k),
+                yi = t_out(g, n, k);
         const mn_tensor *w = wi >= 0 ? t_tensor(g, wi) : NULL;
-        if (!w || w->role != MN_ROLE_WEIGHT || !t_elem(w->dtype.id)) return T_WEIGHT;
-        if ((no = judge_activation(g, yi))) return no;
+        if (!w || w->role != MN_ROLE_WEIGHT || !t_elem(w->dtype.id))
+            return T_WEIGHT;
+        if ((no = judge_activation(g, yi)))
+            return no;
         const mn_tensor *y = t_tensor(g, yi);
-        if (w->n_dim != 2 || w->dim[0] <= 0 || w->dim[1] != width(x)) return T_SHAPE;
-        if (y->dim[0] != x->dim[0] || width(y) != w->dim[0]) return T_SHAPE;
-        if (bi >= 0 && (no = judge_vector(g, bi, w->dim[0]))) return no;
+        if (w->n_dim != 2 || w->dim[0] <= 0 || w->dim[1] != width(x))
+            return T_SHAPE;
+        if (y->dim[0] != x->dim[0] || width(y) != w->dim[0])
+            return T_SHAPE;
+        if (bi >= 0 && (no = judge_vector(g, bi, w->dim[0])))
+            return no;
     }
     return T_YES;
 }
@@ -184,30 +224,39 @@ static void linear(const t_call *c, uint32_t i, uint32_t n) {
         float *y = c->out[k].x;
         for (int64_t o = w->rows * i / n; o < w->rows * (i + 1) / n; o++)
             for (int64_t r = 0; r < x->first; r++)
-                y[r * w->rows + o] = (float)(dot(w, o, x->x + r * w->cols) + (b ? weight_at(b, o) : 0));
+                y[r * w->rows + o] =
+                    (float)(dot(w, o, x->x + r * w->cols) + (b ? weight_at(b, o) : 0));
     }
 }
 
-/* ---- ADD and GLU: element by element --------------------------------------------------------------------------------- */
+/* ---- ADD and GLU: element by element --------------------------------------------------------- */
 
 static uint32_t judge_pair(const mn_graph *g, const mn_node *n) {
     int32_t a = t_in(g, n, 0), b = t_in(g, n, 1), y = t_out(g, n, 0);
     uint32_t no = judge_activation(g, a);
-    if (!no) no = judge_activation(g, b);
-    if (!no) no = judge_activation(g, y);
-    if (no) return no;
-    return same_shape(t_tensor(g, a), t_tensor(g, b)) && same_shape(t_tensor(g, a), t_tensor(g, y)) ? T_YES : T_SHAPE;
+    if (!no)
+        no = judge_activation(g, b);
+    if (!no)
+        no = judge_activation(g, y);
+    if (no)
+        return no;
+    return same_shape(t_tensor(g, a), t_tensor(g, b)) && same_shape(t_tensor(g, a), t_tensor(g, y))
+               ? T_YES
+               : T_SHAPE;
 }
 
 static void add(const t_call *c, uint32_t i, uint32_t n) {
     const float *a = c->in[MN_ADD_A].x, *b = c->in[MN_ADD_B].x;
     float *y = c->out[MN_ADD_OUT_Y].x;
     int64_t all = c->in[MN_ADD_A].n;
-    for (int64_t j = all * i / n; j < all * (i + 1) / n; j++) y[j] = a[j] + b[j];
+    for (int64_t j = all * i / n; j < all * (i + 1) / n; j++)
+        y[j] = a[j] + b[j];
 }
 
 static uint32_t judge_glu(const mn_graph *g, const mn_node *n) {
-    return attr_int(g->attrs + n->attr_off, n->n_attr, MN_GLU_ATTR_KIND) == MN_ACT_SILU ? judge_pair(g, n) : T_ACT;
+    return attr_int(g->attrs + n->attr_off, n->n_attr, MN_GLU_ATTR_KIND) == MN_ACT_SILU
+               ? judge_pair(g, n)
+               : T_ACT;
 }
 
 static void glu(const t_call *c, uint32_t i,
@@ -217,18 +266,20 @@ static void glu(const t_call *c, uint32_t i,
     double alpha = attr_f64(c, MN_GLU_ATTR_ALPHA), limit = attr_f64(c, MN_GLU_ATTR_LIMIT);
     double offset = attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
     int64_t all = c->in[MN_GLU_GATE].n;
-    if (alpha == 0) alpha = 1;
+    if (alpha == 0)
+        alpha = 1;
     for (int64_t j = all * i / n; j < all * (i + 1) / n; j++) {
         double a = (double)gate[j], u = (double)up[j];
         if (limit > 0) {
-            if (a > limit) a = limit;
+            if (a > limit)
+                a = limit;
             u = u > limit ? limit : u < -limit ? -limit : u;
         }
         y[j] = (float)(a / (1 + exponential(-alpha * a)) * (u + offset));
     }
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 const t_kernel t_kernels[T_N_KERNELS] = {
     {MN_OP_RMS_NORM, 1, 2, 1, 2, judge_rms_norm, rms_norm},
     {MN_OP_LINEAR, 1, T_MAX_IN, T_MAX_LINEAR, 0, judge_linear, linear},
@@ -238,6 +289,7 @@ const t_kernel t_kernels[T_N_KERNELS] = {
 
 const t_kernel *t_kernel_of(uint32_t op) {
     for (uint32_t i = 0; i < T_N_KERNELS; i++)
-        if (t_kernels[i].op == op) return &t_kernels[i];
+        if (t_kernels[i].op == op)
+            return &t_kernels[i];
     return NULL;
 }

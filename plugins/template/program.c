@@ -1,46 +1,59 @@
-/* program.c -- from "can you?" to a step: verdicts, estimates, a compiled segment, a context, execute. */
+/* program.c -- from "can you?" to a step: verdicts, estimates, a compiled segment, a context,
+ * execute. */
 #include "template.h"
 
-/* ---- reading what the host hands over ---------------------------------------------------------------------------------
- * A newer host has longer structs, an older one shorter ones. Ask for the last field that you need, by name: sizeof would
- * grow with the next header that you compile against, and turn away hosts that have all you need. */
+/* ---- reading what the host hands over -----------------------------------------------------------
+ * A newer host has longer structs, an older one shorter ones. Ask for the last field that you need,
+ * by name: sizeof would grow with the next header that you compile against, and turn away hosts
+ * that have all you need. */
 
 static mn_status check_graph(const mn_graph *g, mn_error *err) {
     if (COVERS(g->size, mn_graph, n_attrs) && COVERS(g->node_stride, mn_node, layer) &&
-        COVERS(g->tensor_stride, mn_tensor, name) && (!g->n_symbols || COVERS(g->symbol_stride, mn_symbol, add)))
+        COVERS(g->tensor_stride, mn_tensor, name) &&
+        (!g->n_symbols || COVERS(g->symbol_stride, mn_symbol, add)))
         return MN_OK;
-    return t_fail(err, MN_INVALID, ~0u, "an mn_graph of %u bytes with nodes of %u is too short", g->size,
-                  g->node_stride);
+    return t_fail(err, MN_INVALID, ~0u, "an mn_graph of %u bytes with nodes of %u is too short",
+                  g->size, g->node_stride);
 }
 
 /* Positions are the host's to get right, and cheap for us to check once. */
 static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = t_node(g, i);
-    bool ok = n->n_in <= g->n_operands && n->in_off <= g->n_operands - n->n_in && n->n_out <= g->n_operands &&
-              n->out_off <= g->n_operands - n->n_out && n->n_attr <= g->n_attrs &&
-              n->attr_off <= g->n_attrs - n->n_attr;
-    for (uint32_t j = 0; ok && j < n->n_in; j++) ok = t_in(g, n, j) < (int64_t)g->n_tensors;
-    for (uint32_t j = 0; ok && j < n->n_out; j++) ok = t_out(g, n, j) < (int64_t)g->n_tensors;
-    return ok ? MN_OK : t_fail(err, MN_INVALID, i, "node %u: operands or attributes outside the graph", i);
+    bool ok = n->n_in <= g->n_operands && n->in_off <= g->n_operands - n->n_in &&
+              n->n_out <= g->n_operands && n->out_off <= g->n_operands - n->n_out &&
+              n->n_attr <= g->n_attrs && n->attr_off <= g->n_attrs - n->n_attr;
+    for (uint32_t j = 0; ok && j < n->n_in; j++)
+        ok = t_in(g, n, j) < (int64_t)g->n_tensors;
+    for (uint32_t j = 0; ok && j < n->n_out; j++)
+        ok = t_out(g, n, j) < (int64_t)g->n_tensors;
+    return ok ? MN_OK
+              : t_fail(err, MN_INVALID, i, "node %u: operands or attributes outside the graph", i);
 }
 
 mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
     memset(out, 0, sizeof *out);
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     const mn_graph *g = out->graph;
-    if (!g || !out->symbol_max) return t_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
+    if (!g || !out->symbol_max)
+        return t_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
     mn_status s = check_graph(g, err);
-    if (s) return s;
+    if (s)
+        return s;
     if (out->node_lo > out->node_hi || out->node_hi > g->n_nodes)
-        return t_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of %u nodes", out->node_lo, out->node_hi, g->n_nodes);
-    if (out->precision > MN_PRECISION_A8) /* a newer host's class: we do not know whether ours is finer */
+        return t_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of %u nodes", out->node_lo,
+                      out->node_hi, g->n_nodes);
+    /* a newer host's class: we do not know whether ours is finer */
+    if (out->precision > MN_PRECISION_A8)
         return t_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
-    for (uint32_t i = out->node_lo; i < out->node_hi && !s; i++) s = check_node(g, i, err);
+    for (uint32_t i = out->node_lo; i < out->node_hi && !s; i++)
+        s = check_node(g, i, err);
     return s;
 }
 
-/* Symbol values as tensors see them: derived ones computed, BOUND ones at their maximum, since they lay tensors out. */
-static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out, mn_error *err) {
+/* Symbol values as tensors see them: derived ones computed, BOUND ones at their maximum, since they
+ * lay tensors out. */
+static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
+                         mn_error *err) {
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         const mn_symbol *s = t_symbol(g, i);
         int64_t v = given[i];
@@ -49,8 +62,9 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
             ok = (uint32_t)s->base < i && !__builtin_mul_overflow(out[s->base], s->mul, &v) &&
                  !__builtin_add_overflow(v, s->add, &v) && v >= 0;
         if (!ok)
-            return t_fail(err, MN_INVALID, ~0u, "symbol %.24s: found %lld, expected %lld to %lld", s->name,
-                          (long long)v, (long long)s->min, (long long)(max ? max[i] : s->max));
+            return t_fail(err, MN_INVALID, ~0u, "symbol %.24s: found %lld, expected %lld to %lld",
+                          s->name, (long long)v, (long long)s->min,
+                          (long long)(max ? max[i] : s->max));
         out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : v;
     }
     return MN_OK;
@@ -58,43 +72,56 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
 
 bool t_size(const mn_graph *g, const mn_tensor *t, const int64_t *values, t_operand *o) {
     o->n = 1, o->first = o->last = 1;
-    if (t->n_dim > MN_MAX_DIM) return false;
+    if (t->n_dim > MN_MAX_DIM)
+        return false;
     for (uint32_t i = 0; i < t->n_dim; i++) {
-        if (t->dim[i] < 0 && (uint64_t)~t->dim[i] >= g->n_symbols) return false;
+        if (t->dim[i] < 0 && (uint64_t)~t->dim[i] >= g->n_symbols)
+            return false;
         o->last = t_dim(t, i, values);
-        if (!i) o->first = o->last;
-        if (o->last < 0 || __builtin_mul_overflow(o->n, o->last, &o->n)) return false;
+        if (!i)
+            o->first = o->last;
+        if (o->last < 0 || __builtin_mul_overflow(o->n, o->last, &o->n))
+            return false;
     }
     return o->n <= INT64_MAX / 16;
 }
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------------------ */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
-/* Something that this version does not know, and that is used: an operand that is there, an attribute that is not 0. */
+/* Something that this version does not know, and that is used: an operand that is there, an
+ * attribute that is not 0. */
 static bool has_more(const mn_graph *g, const mn_node *n, const t_kernel *k) {
     for (uint32_t i = k->n_in; i < n->n_in; i++)
-        if (t_in(g, n, i) >= 0) return true;
+        if (t_in(g, n, i) >= 0)
+            return true;
     for (uint32_t i = k->n_out; i < n->n_out; i++)
-        if (t_out(g, n, i) >= 0) return true;
+        if (t_out(g, n, i) >= 0)
+            return true;
     for (uint32_t i = k->n_attr; i < n->n_attr; i++)
-        if (g->attrs[n->attr_off + i]) return true;
+        if (g->attrs[n->attr_off + i])
+            return true;
     return false;
 }
 
 static uint32_t judge(const mn_graph *g, const mn_node *n) {
     const t_kernel *k = t_kernel_of(n->op);
-    if (!k) return T_OP;
-    if (n->contract > k->contract) return T_CONTRACT;
+    if (!k)
+        return T_OP;
+    if (n->contract > k->contract)
+        return T_CONTRACT;
     return has_more(g, n, k) ? T_EXTRA : k->judge(g, n);
 }
 
-/* Pure: no device work. The host asks once per graph, before any weight is read; it shows the reasons. */
-mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *out, uint32_t stride,
-                     mn_error *err) {
-    (void)d, (void)symbol_at; /* sizes at which est_us is asked; our answers do not depend on them */
+/* Pure: no device work. The host asks once per graph, before any weight is read; it shows the
+ * reasons. */
+mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *out,
+                     uint32_t stride, mn_error *err) {
+    /* sizes at which est_us is asked; our answers do not depend on them */
+    (void)d, (void)symbol_at;
     mn_status s = check_graph(g, err);
     for (uint32_t i = 0; i < g->n_nodes && !s; i++) {
-        if ((s = check_node(g, i, err))) break;
+        if ((s = check_node(g, i, err)))
+            break;
         mn_verdict v = {.reason = judge(g, t_node(g, i))};
         v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE; /* est_us 0: unknown */
         memcpy((char *)out + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
@@ -102,17 +129,20 @@ mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, 
     return s;
 }
 
-/* ---- compiling a segment --------------------------------------------------------------------------------------------------
- * What the segment makes gets a place in the context's scratch, whether or not the host binds it later. A real backend would
- * let tensors that do not live at the same time share one place, and fuse neighbours. */
+/* ---- compiling a segment ------------------------------------------------------------------------
+ * What the segment makes gets a place in the context's scratch, whether or not the host binds it
+ * later. A real backend would let tensors that do not live at the same time share one place, and
+ * fuse neighbours. */
 
 static mn_status place_outputs(mn_program *p, const mn_node *n, mn_error *err) {
     for (uint32_t j = 0; j < n->n_out; j++) {
         int32_t t = t_out(p->graph, n, j);
         t_operand o;
-        if (t < 0) continue;
+        if (t < 0)
+            continue;
         if (!t_size(p->graph, t_tensor(p->graph, t), p->symbol_max, &o))
-            return t_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", T_NAME(t_tensor(p->graph, t)));
+            return t_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows",
+                          T_NAME(t_tensor(p->graph, t)));
         uint64_t bytes = ((uint64_t)o.n * sizeof(float) + T_ALIGN - 1) / T_ALIGN * T_ALIGN;
         p->place[t] = p->scratch_bytes;
         if (__builtin_add_overflow(p->scratch_bytes, bytes, &p->scratch_bytes))
@@ -121,24 +151,30 @@ static mn_status place_outputs(mn_program *p, const mn_node *n, mn_error *err) {
     return MN_OK;
 }
 
-/* Bytes of the set that weights_put will make. Weights that two nodes share count twice: an upper bound may. */
+/* Bytes of the set that weights_put will make. Weights that two nodes share count twice: an upper
+ * bound may. */
 static void count_weights(mn_program *p, const mn_node *n) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         int32_t t = t_in(p->graph, n, j);
         t_operand o;
-        if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT) continue;
+        if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+            continue;
         if (t_size(p->graph, t_tensor(p->graph, t), p->symbol_max, &o))
-            p->weight_bytes += (uint64_t)o.n * t_elem(t_tensor(p->graph, t)->dtype.id) + 2 * T_ALIGN;
+            p->weight_bytes +=
+                (uint64_t)o.n * t_elem(t_tensor(p->graph, t)->dtype.id) + 2 * T_ALIGN;
     }
 }
 
-/* The program without its weights: what estimate and compile share, so that they cannot disagree. */
+/* The program without its weights: what estimate and compile share, so that they cannot
+ * disagree. */
 static mn_status plan(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     const mn_graph *g = c->graph;
     uint64_t bytes = sizeof(mn_program) + (uint64_t)g->n_symbols * 8 + (uint64_t)g->n_tensors * 8;
     mn_program *p = t_new(d->plugin, bytes);
-    if (!p) return t_no_memory(err, bytes, "a program");
-    *p = (mn_program){.dev = d, .graph = g, .weights = c->weights, .lo = c->node_lo, .hi = c->node_hi};
+    if (!p)
+        return t_no_memory(err, bytes, "a program");
+    *p = (mn_program){
+        .dev = d, .graph = g, .weights = c->weights, .lo = c->node_lo, .hi = c->node_hi};
     p->symbol_max = (int64_t *)(p + 1);
     p->place = (uint64_t *)(p->symbol_max + g->n_symbols);
     memset(p->place, 0xff, g->n_tensors * sizeof *p->place); /* T_NO_PLACE */
@@ -146,9 +182,12 @@ static mn_status plan(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     for (uint32_t i = p->lo; i < p->hi && !s; i++) {
         const mn_node *n = t_node(g, i);
         uint32_t no = judge(g, n);
-        if (no) s = t_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i, n->op, t_reasons[no]);
-        if (!s) s = place_outputs(p, n, err);
-        if (!s) count_weights(p, n);
+        if (no)
+            s = t_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i, n->op, t_reasons[no]);
+        if (!s)
+            s = place_outputs(p, n, err);
+        if (!s)
+            count_weights(p, n);
     }
     if (s)
         t_program_free(p);
@@ -162,10 +201,13 @@ mn_status t_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_er
     mn_compile c;
     mn_program *p;
     mn_status s = t_read_compile(in, &c, err);
-    if (!s) s = plan(d, &c, &p, err);
-    if (s) return s;
+    if (!s)
+        s = plan(d, &c, &p, err);
+    if (s)
+        return s;
     mn_estimate e = {
-        .precision = MN_PRECISION_EXACT, /* the class that we use, whichever was asked for: finer is allowed */
+        /* the class that we use, whichever was asked for: finer is allowed */
+        .precision = MN_PRECISION_EXACT,
         .weights = p->weight_bytes + sizeof(mn_weights) + c.graph->n_tensors * sizeof(t_weight),
         .scratch = p->scratch_bytes + sizeof(mn_context) + c.graph->n_symbols * 16 +
                    c.graph->n_tensors * (sizeof(mn_binding) + 8) + sizeof *p + 4 * T_ALIGN,
@@ -182,15 +224,19 @@ mn_status t_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_err
     mn_compile c;
     mn_program *p;
     mn_status s = t_read_compile(in, &c, err);
-    if (!s) s = plan(d, &c, &p, err);
-    if (s) return s;
+    if (!s)
+        s = plan(d, &c, &p, err);
+    if (s)
+        return s;
     for (uint32_t i = p->lo; i < p->hi && !s; i++) {
         const mn_node *n = t_node(p->graph, i);
         for (uint32_t j = 0; j < n->n_in && !s; j++) {
             int32_t t = t_in(p->graph, n, j);
-            if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT) continue;
+            if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+                continue;
             if (!p->weights || p->weights->graph != p->graph || !p->weights->w[t].data)
-                s = t_fail(err, MN_INVALID, i, "weight %.*s is not in the set", T_NAME(t_tensor(p->graph, t)));
+                s = t_fail(err, MN_INVALID, i, "weight %.*s is not in the set",
+                           T_NAME(t_tensor(p->graph, t)));
         }
     }
     if (s)
@@ -201,20 +247,23 @@ mn_status t_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_err
 }
 
 void t_program_free(mn_program *p) {
-    if (p) t_delete(p->dev->plugin, p);
+    if (p)
+        t_delete(p->dev->plugin, p);
 }
 
-/* What took long to compile can be saved, and comes back in mn_compile.cache. Here there is nothing worth it. */
+/* What took long to compile can be saved, and comes back in mn_compile.cache. Here there is nothing
+ * worth it. */
 mn_status t_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
     (void)p, (void)dst, (void)bytes;
     return MN_UNSUPPORTED;
 }
 
-/* ---- a context: what one step after the other needs, allocated once ------------------------------------------------------- */
+/* ---- a context: what one step after the other needs, allocated once -------------------------- */
 
 mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
     const mn_graph *g = p->graph;
-    uint64_t bytes = sizeof(mn_context) + (uint64_t)g->n_symbols * 8 + (uint64_t)g->n_tensors * sizeof(mn_binding);
+    uint64_t bytes = sizeof(mn_context) + (uint64_t)g->n_symbols * 8 +
+                     (uint64_t)g->n_tensors * sizeof(mn_binding);
     mn_context *c = t_new(p->dev->plugin, bytes);
     uint8_t *scratch = c ? t_new(p->dev->plugin, p->scratch_bytes) : NULL;
     if (!scratch) {
@@ -229,29 +278,34 @@ mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_erro
 }
 
 void t_context_free(mn_context *c) {
-    if (!c) return;
+    if (!c)
+        return;
     t_delete(c->prog->dev->plugin, c->scratch);
     t_delete(c->prog->dev->plugin, c);
 }
 
 static mn_status check_binding(const mn_graph *g, const mn_binding *b, mn_error *err) {
     if (b->tensor >= g->n_tensors || t_tensor(g, (int32_t)b->tensor)->role == MN_ROLE_WEIGHT)
-        return t_fail(err, MN_INVALID, ~0u, "binding of tensor %u: expected one of %u that is no weight", b->tensor,
+        return t_fail(err, MN_INVALID, ~0u,
+                      "binding of tensor %u: expected one of %u that is no weight", b->tensor,
                       g->n_tensors);
     if (b->buffer && b->offset % sizeof(float) == 0 && b->offset <= b->buffer->bytes &&
         b->bytes <= b->buffer->bytes - b->offset)
         return MN_OK;
     return t_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu do not lie in the buffer",
-                  T_NAME(t_tensor(g, (int32_t)b->tensor)), (unsigned long long)b->bytes, (unsigned long long)b->offset);
+                  T_NAME(t_tensor(g, (int32_t)b->tensor)), (unsigned long long)b->bytes,
+                  (unsigned long long)b->offset);
 }
 
 /* Replaces all bindings; after an error those of before are still there. */
-mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint32_t stride, mn_error *err) {
+mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint32_t stride,
+                         mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status s = MN_OK;
     for (uint32_t i = 0; i < n && !s; i++)
         s = check_binding(g, (const mn_binding *)((const char *)list + (uint64_t)i * stride), err);
-    if (s) return s;
+    if (s)
+        return s;
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
@@ -260,12 +314,13 @@ mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint
     return MN_OK;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------------------------------------ */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static mn_status operand(const mn_context *c, int32_t t, t_operand *o, mn_error *err) {
     const mn_program *p = c->prog;
     memset(o, 0, sizeof *o);
-    if (t < 0) return MN_OK;
+    if (t < 0)
+        return MN_OK;
     const mn_tensor *x = t_tensor(p->graph, t);
     const mn_binding *b = &c->bindings[t];
     if (x->role == MN_ROLE_WEIGHT) {
@@ -278,8 +333,8 @@ static mn_status operand(const mn_context *c, int32_t t, t_operand *o, mn_error 
     else if (!b->buffer && p->place[t] != T_NO_PLACE)
         o->x = (float *)(void *)(c->scratch + p->place[t]);
     else
-        return t_fail(err, MN_INVALID, ~0u, "%.*s is bound to %llu bytes, %lld floats are needed", T_NAME(x),
-                      (unsigned long long)(b->buffer ? b->bytes : 0), (long long)o->n);
+        return t_fail(err, MN_INVALID, ~0u, "%.*s is bound to %llu bytes, %lld floats are needed",
+                      T_NAME(x), (unsigned long long)(b->buffer ? b->bytes : 0), (long long)o->n);
     return MN_OK;
 }
 
@@ -288,8 +343,10 @@ static mn_status fill_call(const mn_context *c, const mn_node *n, t_call *call, 
     mn_status s = MN_OK;
     call->n_in = n->n_in, call->n_out = n->n_out;
     call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr;
-    for (uint32_t j = 0; j < T_MAX_IN && !s; j++) s = operand(c, t_in(g, n, j), &call->in[j], err);
-    for (uint32_t j = 0; j < T_MAX_LINEAR && !s; j++) s = operand(c, t_out(g, n, j), &call->out[j], err);
+    for (uint32_t j = 0; j < T_MAX_IN && !s; j++)
+        s = operand(c, t_in(g, n, j), &call->in[j], err);
+    for (uint32_t j = 0; j < T_MAX_LINEAR && !s; j++)
+        s = operand(c, t_out(g, n, j), &call->out[j], err);
     return s;
 }
 
@@ -302,21 +359,26 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     t->kernel->run(&t->call, i, n);
 }
 
-/* Allocates nothing, and is bounded. A GPU would have captured all of this for these values in context_prepare, and here only
- * launch it; event is then where the step ends. */
+/* Allocates nothing, and is bounded. A GPU would have captured all of this for these values in
+ * context_prepare, and here only launch it; event is then where the step ends. */
 mn_status t_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
     mn_status s = symbols(p->graph, values, p->symbol_max, c->values, err);
     uint32_t workers = h->workers(h->self);
-    if (!workers) workers = 1;
-    if (workers > p->dev->plugin->max_workers) workers = p->dev->plugin->max_workers;
+    if (!workers)
+        workers = 1;
+    if (workers > p->dev->plugin->max_workers)
+        workers = p->dev->plugin->max_workers;
     for (uint32_t i = p->lo; i < p->hi && !s; i++) {
         task t = {.kernel = t_kernel_of(t_node(p->graph, i)->op)};
-        if (atomic_load(&c->queue->aborted)) return t_fail(err, MN_CANCELLED, i, "the queue was aborted");
+        if (atomic_load(&c->queue->aborted))
+            return t_fail(err, MN_CANCELLED, i, "the queue was aborted");
         s = fill_call(c, t_node(p->graph, i), &t.call, err);
-        if (!s) s = h->parallel(h->self, workers, run, &t); /* returns when all workers have */
+        if (!s)
+            s = h->parallel(h->self, workers, run, &t); /* returns when all workers have */
     }
-    if (!s && event) *event = &p->dev->over;
+    if (!s && event)
+        *event = &p->dev->over;
     return s;
 }

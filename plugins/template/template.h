@@ -1,12 +1,14 @@
-/* template.h -- what the files of this plugin share. plugin.h is the contract with Minerva; this file is the plugin's own.
+/* template.h -- what the files of this plugin share. plugin.h is the contract with Minerva; this
+ * file is the plugin's own.
  *
- * The template is a whole backend whose "device" is the host's memory and whose queue does everything at once. Replace it
- * part by part; each part keeps working while the others are still the template's:
+ * The template is a whole backend whose "device" is the host's memory and whose queue does
+ * everything at once. Replace it part by part; each part keeps working while the others are still
+ * the template's:
  *
- *   template.c   who the plugin is, the facts of its devices, self-test, the table       (begin here)
- *   kernels.c    one function per operation, and which nodes it can take                 (then your kernels)
- *   program.c    verdicts, estimates, compiling a segment, running a step                (then your command lists)
- *   memory.c     buffers, queue, events, weights                                         (then your memory)
+ *   template.c   who the plugin is, the facts of its devices, self-test, the table (begin here)
+ *   kernels.c    one function per operation, and which nodes it can take (then your kernels)
+ *   program.c    verdicts, estimates, compiling a segment, running a step (then your command lists)
+ *   memory.c     buffers, queue, events, weights (then your memory)
  *
  * Rename "template" in T_ID, the Makefile and meson.build. Prefix t_ = this plugin's own. */
 #ifndef TEMPLATE_H
@@ -24,10 +26,11 @@
 #define T_NO_PLACE UINT64_MAX
 #define T_N_KERNELS 4 /* rows of t_kernels */
 
-/* Nothing but minerva_plugin_entry may be exported, also when somebody compiles without -fvisibility=hidden. */
+/* Nothing but minerva_plugin_entry may be exported, also when somebody compiles without
+ * -fvisibility=hidden. */
 #pragma GCC visibility push(hidden)
 
-/* ---- the opaque types of plugin.h are ours to define ---- */
+/* ---- the opaque types of plugin.h are ours to define ----------------------------------------- */
 typedef struct {
     mn_plugin api; /* what the host sees; api.self points back here */
     const mn_host *host;
@@ -59,8 +62,8 @@ typedef struct {
     int64_t rows, cols;
     bool wanted;
 } t_weight;
-static inline uint32_t
-t_elem(uint32_t dtype) { /* bytes per element of the weight types that we take; 0 = not one of them */
+/* bytes per element of the weight types that we take; 0 = not one of them */
+static inline uint32_t t_elem(uint32_t dtype) {
     return dtype == MN_F32 ? 4 : dtype == MN_F16 || dtype == MN_BF16 ? 2 : 0;
 }
 struct mn_weights {
@@ -86,7 +89,7 @@ struct mn_context {
     uint8_t *scratch;
 };
 
-/* ---- one node in one step: what kernels see ---- */
+/* ---- one node in one step: what kernels see -------------------------------------------------- */
 typedef struct {
     float *x;               /* activations are f32, dense, row-major */
     const t_weight *w;      /* or a weight. Both NULL: the operand is absent */
@@ -99,11 +102,24 @@ typedef struct {
 } t_call;
 
 /* Why a node is refused: the host hands the number back to reason() and shows the text to users. */
-enum { T_YES, T_OP, T_CONTRACT, T_ACTIVATION, T_WEIGHT, T_VECTOR, T_SHAPE, T_VIEW, T_ACT, T_EXTRA, T_N_REASONS };
+enum {
+    T_YES,
+    T_OP,
+    T_CONTRACT,
+    T_ACTIVATION,
+    T_WEIGHT,
+    T_VECTOR,
+    T_SHAPE,
+    T_VIEW,
+    T_ACT,
+    T_EXTRA,
+    T_N_REASONS
+};
 extern const char *const t_reasons[T_N_REASONS];
 
-/* A kernel is one row: the op, the newest contract version it obeys, how many operands and attributes that version has, what it
- * says about a node, and the work, of which worker i of n does its share. Adding an op is a row and two functions in kernels.c. */
+/* A kernel is one row: the op, the newest contract version it obeys, how many operands and
+ * attributes that version has, what it says about a node, and the work, of which worker i of n does
+ * its share. Adding an op is a row and two functions in kernels.c. */
 typedef struct {
     uint32_t op, contract, n_in, n_out, n_attr;
     uint32_t (*judge)(const mn_graph *g, const mn_node *n);
@@ -112,7 +128,7 @@ typedef struct {
 extern const t_kernel t_kernels[T_N_KERNELS];
 const t_kernel *t_kernel_of(uint32_t op); /* NULL = not ours */
 
-/* ---- the graph: arrays travel with a stride, so that their elements can grow (R1) ---- */
+/* ---- the graph: arrays travel with a stride, so that their elements can grow (R1) ------------ */
 /* Whether what the other side has reaches to the end of field f. */
 #define COVERS(size, T, f) ((size) >= offsetof(T, f) + sizeof(((T *)0)->f))
 static inline const mn_node *t_node(const mn_graph *g, uint32_t i) {
@@ -124,7 +140,8 @@ static inline const mn_tensor *t_tensor(const mn_graph *g, int32_t i) {
 static inline const mn_symbol *t_symbol(const mn_graph *g, uint32_t i) {
     return (const mn_symbol *)((const char *)g->symbols + (uint64_t)i * g->symbol_stride);
 }
-/* Operand i of a node as a tensor index; -1 = absent. A newer contract may have more operands than the node at hand. */
+/* Operand i of a node as a tensor index; -1 = absent. A newer contract may have more operands than
+ * the node at hand. */
 static inline int32_t t_in(const mn_graph *g, const mn_node *n, uint32_t i) {
     return i < n->n_in ? g->operands[n->in_off + i] : -1;
 }
@@ -135,25 +152,30 @@ static inline int64_t t_dim(const mn_tensor *t, uint32_t i, const int64_t *value
     return t->dim[i] >= 0 ? t->dim[i] : values[~t->dim[i]];
 }
 
-/* program.c: dims and elements of a tensor at these symbol values; false = overflow or a negative size. */
+/* program.c: dims and elements of a tensor at these symbol values; false = overflow or a negative
+ * size. */
 bool t_size(const mn_graph *g, const mn_tensor *t, const int64_t *values, t_operand *o);
 /* Copies what the host gave (by its size), and checks it. */
 mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 
-/* ---- what everything uses (template.c) ---- */
+/* ---- what everything uses (template.c) ------------------------------------------------------- */
 mn_status t_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 mn_status t_no_memory(mn_error *err, uint64_t bytes, const char *what);
 void t_give(void *dst, uint32_t capacity, void *src, uint32_t size); /* R4 */
 uint64_t t_total_bytes(void);                                        /* of the device */
-static inline void *t_new(const t_plugin *p, uint64_t bytes) {       /* zeroed; NULL = out of memory */
+/* zeroed; NULL = out of memory */
+static inline void *t_new(const t_plugin *p, uint64_t bytes) {
     void *m = p->host->alloc(p->host->self, bytes ? bytes : 1, T_ALIGN);
     return m ? memset(m, 0, bytes) : NULL;
 }
-static inline void t_delete(const t_plugin *p, void *m) { p->host->release(p->host->self, m); }
-#define T_NAME(t) (int)((t)->name.len > 100 ? 100 : (t)->name.len), (t)->name.len ? (t)->name.ptr : ""
+static inline void t_delete(const t_plugin *p, void *m) {
+    p->host->release(p->host->self, m);
+}
+#define T_NAME(t)                                                                                  \
+    (int)((t)->name.len > 100 ? 100 : (t)->name.len), (t)->name.len ? (t)->name.ptr : ""
 
-/* ---- the functions of the table, by file ---- */
+/* ---- the functions of the table, by file ----------------------------------------------------- */
 /* memory.c */
 mn_status t_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
 mn_status t_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
@@ -162,8 +184,10 @@ mn_status t_map(mn_buffer *, void **, mn_error *);
 mn_status t_queue_create(mn_device *, mn_queue **, mn_error *);
 void t_queue_free(mn_queue *);
 mn_status t_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
-mn_status t_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t, mn_event **, mn_error *);
-mn_status t_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t, mn_event **, mn_error *);
+mn_status t_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
+                 mn_event **, mn_error *);
+mn_status t_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t,
+                 mn_event **, mn_error *);
 mn_status t_wait(mn_event *, uint64_t, mn_error *);
 mn_status t_queue_wait(mn_queue *, mn_event *, mn_error *);
 void t_event_free(mn_event *);
@@ -173,10 +197,11 @@ mn_status t_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_even
 mn_status t_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void t_weights_free(mn_weights *);
 mn_status t_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status t_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t, uint32_t,
-                    mn_error *);
+mn_status t_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
+                    uint32_t, mn_error *);
 /* program.c */
-mn_status t_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t, mn_error *);
+mn_status t_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
+                     mn_error *);
 mn_status t_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
 mn_status t_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void t_program_free(mn_program *);

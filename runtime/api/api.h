@@ -29,20 +29,24 @@ struct mn_model {
     mn_sample_params defaults; /* of generation_config.json or metadata */
     int32_t *stop;             /* every id that ends a generation, each once */
     uint32_t n_stop;
-    pthread_mutex_t lock;      /* guards graphs */
-    mn_model_graph *graphs[2]; /* built by the first session; [1]: for contexts that need other constants (longrope) */
+    pthread_mutex_t lock; /* guards graphs */
+    /* built by the first session; [1]: for contexts that need other constants (longrope) */
+    mn_model_graph *graphs[2];
 };
 
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
-/* The same for sequences of n_ctx positions: another one where the model keeps constants apart for long contexts. */
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out, mn_error *err);
-/* request.c: what a session with these parameters asks of the devices. Shared by sessions and explanations. NULL params: the
- * defaults. r->devices points into params or the configuration. */
-mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,
-                          mn_error *err);
+/* The same for sequences of n_ctx positions: another one where the model keeps constants apart for
+ * long contexts. */
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
+                             mn_error *err);
+/* request.c: what a session with these parameters asks of the devices. Shared by sessions and
+ * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
+mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
+                          const mn_session_params *params, mn_request *r, mn_error *err);
 struct cJSON;
-/* generation.c: a file of JSON beside the model, parsed; *out NULL = absent or damaged. false: out of memory. */
+/* generation.c: a file of JSON beside the model, parsed; *out NULL = absent or damaged. false: out
+ * of memory. */
 bool mn_model_side_car(const mn_model *m, const char *name, struct cJSON **out);
 /* Defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
 mn_status mn_generation_read(mn_model *m, mn_error *err);

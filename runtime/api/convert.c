@@ -7,16 +7,18 @@
 
 static mn_status find_type(const char *name, const mn_convert_type **out, mn_error *err) {
     *out = name && *name ? mn_convert_type_find(name) : NULL;
-    if (!name || !*name || *out) return MN_OK;
+    if (!name || !*name || *out)
+        return MN_OK;
     mn_text known = {0};
     mn_convert_type_list(&known);
-    const mn_status st =
-        mn_fail(err, MN_INVALID, "unknown type \"%.40s\"; known: %s", name, known.ptr ? known.ptr : "");
+    const mn_status st = mn_fail(err, MN_INVALID, "unknown type \"%.40s\"; known: %s", name,
+                                 known.ptr ? known.ptr : "");
     mn_text_free(&known);
     return st;
 }
 
-/* How the model's makers say it should be sampled: generation_config.json's keys, where they are numbers, under GGUF's names. */
+/* How the model's makers say it should be sampled: generation_config.json's keys, where they are
+ * numbers, under GGUF's names. */
 static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
     static const struct {
         const char *json, *key;
@@ -29,10 +31,12 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
         {"repetition_penalty", "general.sampling.penalty_repeat", false},
     };
     cJSON *said = NULL;
-    mn_status st = mn_model_side_car(m, "generation_config.json", &said) ? MN_OK : mn_fail_memory(err, 1);
+    mn_status st =
+        mn_model_side_car(m, "generation_config.json", &said) ? MN_OK : mn_fail_memory(err, 1);
     for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(said, rows[i].json);
-        if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= INT32_MAX)) continue;
+        if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= INT32_MAX))
+            continue;
         if (rows[i].whole)
             st = mn_convert_int(p, rows[i].key, (int64_t)v->valuedouble, err);
         else
@@ -42,18 +46,25 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
     return st;
 }
 
-mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params, mn_error *err) {
+mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params,
+                           mn_error *err) {
     mn_convert_params own = {.size = sizeof own};
     mn_convert_plan p = {.model = m->canonical};
-    if (params) memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
+    if (params)
+        memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
     const mn_convert_run run = {m->rt->pool, own.flags & MN_CONVERT_REPLACE, own.progress, own.arg};
     mn_status st = find_type(own.type, &p.type, err);
-    if (!st) st = mn_convert_tensors(&p, err);
-    if (!st) st = mn_convert_meta(&p, m->name, m->tokenizer, err);
-    if (!st) st = put_sampling(&p, m, err);
+    if (!st)
+        st = mn_convert_tensors(&p, err);
+    if (!st)
+        st = mn_convert_meta(&p, m->name, m->tokenizer, err);
+    if (!st)
+        st = put_sampling(&p, m, err);
     if (!st && p.n_left_out)
-        mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out", m->canonical->path, p.n_left_out);
-    if (!st) st = mn_convert_write(&p, path, &run, err);
+        mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out",
+               m->canonical->path, p.n_left_out);
+    if (!st)
+        st = mn_convert_write(&p, path, &run, err);
     mn_convert_plan_free(&p);
     return st;
 }

@@ -1,4 +1,5 @@
-/* explain.c -- mn_model_explain: the way from plugin files to a decision, whether or not there is one. */
+/* explain.c -- mn_model_explain: the way from plugin files to a decision, whether or not there is
+ * one. */
 #include "api/api.h"
 #include <string.h>
 
@@ -9,10 +10,12 @@ static void say_model(const mn_model *m, const mn_model_graph *g, mn_text *out) 
     mn_text_json(out, mn_str_of(info.path));
     mn_text_puts(out, ",\"arch\":");
     mn_text_json(out, mn_str_of(info.arch));
-    mn_text_printf(out, ",\"nodes\":%u,\"bytes\":%llu},", g->abi.n_nodes, (unsigned long long)info.n_bytes);
+    mn_text_printf(out, ",\"nodes\":%u,\"bytes\":%llu},", g->abi.n_nodes,
+                   (unsigned long long)info.n_bytes);
 }
 
-mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **out, mn_error *err) {
+mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **out,
+                           mn_error *err) {
     const mn_model_graph *g;
     mn_registry *reg = m->rt->registry;
     mn_request r;
@@ -21,8 +24,10 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     mn_text text = {0};
     *out = NULL;
     mn_status st = mn_model_graph_of(m, &g, err);
-    if (!st) st = mn_request_make(m, g, params, &r, err);
-    if (st) return st;
+    if (!st)
+        st = mn_request_make(m, g, params, &r, err);
+    if (st)
+        return st;
     r.flags |= MN_REQUEST_EXPLAIN;
     mn_negotiate(reg, g, &r, &p, &why); /* an error is part of the record */
     say_model(m, g, &text);
@@ -37,4 +42,6 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     return MN_OK;
 }
 
-void mn_json_free(char *json) { mn_free(json); }
+void mn_json_free(char *json) {
+    mn_free(json);
+}

@@ -3,18 +3,23 @@
 #include "session/session.h"
 #include <string.h>
 
-static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids, uint32_t *n, mn_error *err) {
-    if (!m->chat) return mn_model_tokenize(m, mn_str_of(prompt), MN_TEXT_ADD_SPECIAL, ids, n, err);
+static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids, uint32_t *n,
+                            mn_error *err) {
+    if (!m->chat)
+        return mn_model_tokenize(m, mn_str_of(prompt), MN_TEXT_ADD_SPECIAL, ids, n, err);
     mn_message user = {mn_str_of("user"), mn_str_of(prompt), {NULL, 0}};
     return mn_model_chat(m, &user, 1, 0, ids, n, err);
 }
 
-static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
-    return text.len && print(arg, text.ptr, text.len) ? mn_fail(err, MN_CANCELLED, "stopped by the caller") : MN_OK;
+static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint64_t), void *arg,
+                            mn_error *err) {
+    return text.len && print(arg, text.ptr, text.len)
+               ? mn_fail(err, MN_CANCELLED, "stopped by the caller")
+               : MN_OK;
 }
 
-static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)(void *, const char *, uint64_t),
-                     void *arg, mn_error *err) {
+static mn_status run(mn_session *s, int32_t seq, mn_stream *stream,
+                     int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
     mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);
     mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->n_seq * sizeof *tokens);
     bool done = false;
@@ -24,21 +29,27 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, int (*print)
         done = !n;
         for (uint32_t i = 0; i < n && !st; i++) {
             mn_str text = {0};
-            if (tokens[i].seq != seq) continue;
+            if (tokens[i].seq != seq)
+                continue;
             done = tokens[i].finish != MN_FINISH_NONE;
-            if (tokens[i].finish != MN_FINISH_STOP) st = mn_stream_push(stream, tokens[i].id, &text, err);
-            if (!st && !mn_stream_is_thinking(stream)) st = print_text(text, print, arg, err);
+            if (tokens[i].finish != MN_FINISH_STOP)
+                st = mn_stream_push(stream, tokens[i].id, &text, err);
+            if (!st && !mn_stream_is_thinking(stream))
+                st = print_text(text, print, arg, err);
         }
     }
     mn_str rest = {0};
-    if (!st) st = mn_stream_finish(stream, &rest, err);
-    if (!st && !mn_stream_is_thinking(stream)) st = print_text(rest, print, arg, err);
+    if (!st)
+        st = mn_stream_finish(stream, &rest, err);
+    if (!st && !mn_stream_is_thinking(stream))
+        st = print_text(rest, print, arg, err);
     mn_free(tokens);
     return st;
 }
 
 mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
-                      int (*print)(void *arg, const char *text, uint64_t n), void *arg, mn_error *err) {
+                      int (*print)(void *arg, const char *text, uint64_t n), void *arg,
+                      mn_error *err) {
     const mn_model *m = s->model;
     mn_sample_params own = m->defaults;
     int32_t *ids = NULL, seq = -1;
@@ -47,11 +58,16 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     own.max_new = 512;
     own.seed = mn_now_ns();
     mn_status st = prompt_ids(m, prompt, &ids, &n, err);
-    if (!st) st = mn_stream_create(m, 1, &stream, err);
-    if (!st) mn_stream_prompt(stream, ids, n);
-    if (!st) st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);
-    if (!st) st = run(s, seq, stream, print, arg, err);
-    if (seq >= 0) mn_seq_free(s, seq);
+    if (!st)
+        st = mn_stream_create(m, 1, &stream, err);
+    if (!st)
+        mn_stream_prompt(stream, ids, n);
+    if (!st)
+        st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);
+    if (!st)
+        st = run(s, seq, stream, print, arg, err);
+    if (seq >= 0)
+        mn_seq_free(s, seq);
     mn_stream_free(stream);
     mn_ids_free(ids);
     return st;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The demo model: installed beside the library (the prefix may have been moved), or in the sources of a build tree. */
+/* The demo model: installed beside the library (the prefix may have been moved), or in the sources
+ * of a build tree. */
 static char *demo_path(void) {
     char *lib = mn_path_of_object((const void *)(uintptr_t)&mn_version), *path = NULL;
     char *mark = lib ? mn_path_join(lib, "registry/minerva-build-tree") : NULL;
@@ -15,7 +16,8 @@ static char *demo_path(void) {
     else if (lib) {
         for (const char *c = MN_LIBDIR "/"; *c; c++) { /* up to the prefix */
             char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
-            if (cut) *cut = 0;
+            if (cut)
+                *cut = 0;
         }
         path = mn_path_join(lib, MN_DATADIR "/minerva/models/storyteller");
     }
@@ -26,14 +28,17 @@ static char *demo_path(void) {
 
 /* A name that is no path is looked for in the folders of model_path. */
 static char *find_path(const mn_runtime *rt, const char *path) {
-    if (!path || !*path) path = mn_config_get_str(rt->config, "model");
-    if (!path || !*path) return demo_path();
+    if (!path || !*path)
+        path = mn_config_get_str(rt->config, "model");
+    if (!path || !*path)
+        return demo_path();
     const char *s = mn_config_get_str(rt->config, "model_path");
     while (!mn_path_exists(path) && !strchr(path, '/') && s && *s) {
         size_t n = strcspn(s, ":");
         char *dir = mn_strndup(s, n), *full = dir ? mn_path_join(dir, path) : NULL;
         mn_free(dir);
-        if (full && mn_path_exists(full)) return full;
+        if (full && mn_path_exists(full))
+            return full;
         mn_free(full);
         s += n + (s[n] == ':');
     }
@@ -45,9 +50,11 @@ static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
     const mn_plugin_record *r = mn_registry_plugins(m->rt->registry, &n);
     mn_loader_ref *refs = mn_calloc(n ? n : 1, sizeof *refs);
     uint32_t k = 0;
-    if (!refs) return mn_fail_memory(err, n * sizeof *refs);
+    if (!refs)
+        return mn_fail_memory(err, n * sizeof *refs);
     for (size_t i = 0; i < n; i++)
-        if (r[i].loader) refs[k++] = (mn_loader_ref){r[i].loader, r[i].plugin->self, r[i].id};
+        if (r[i].loader)
+            refs[k++] = (mn_loader_ref){r[i].loader, r[i].plugin->self, r[i].id};
     mn_status st = mn_canonical_open(path, refs, k, &m->canonical, err);
     mn_free(refs);
     return st;
@@ -58,34 +65,41 @@ static void warn_of_spare_layers(const mn_model *m) {
     char key[96];
     int64_t n_layer = 0, layer = -1;
     snprintf(key, sizeof key, "%s.block_count", m->arch);
-    if (mn_meta_i64(&m->canonical->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK) return;
+    if (mn_meta_i64(&m->canonical->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK)
+        return;
     for (size_t i = 0; i < m->canonical->n_tensors; i++) {
         const mn_str name = m->canonical->tensors[i].info.name;
-        if (name.len < 5 || memcmp(name.ptr, "blk.", 4)) continue;
+        if (name.len < 5 || memcmp(name.ptr, "blk.", 4))
+            continue;
         const char *dot = memchr(name.ptr + 4, '.', name.len - 4);
-        if (!dot || !mn_parse_i64((mn_str){name.ptr + 4, (uint64_t)(dot - name.ptr) - 4}, &layer) || layer < n_layer)
+        if (!dot || !mn_parse_i64((mn_str){name.ptr + 4, (uint64_t)(dot - name.ptr) - 4}, &layer) ||
+            layer < n_layer)
             continue;
         const mn_str told = mn_meta_find(&m->canonical->meta, key)->native;
-        mn_log(MN_LOG_WARN, "%s: tensor %.*s belongs to a layer that is not used: %.*s is %lld", m->canonical->path,
-               MN_STR_ARG(m->canonical->tensors[i].info.native), (int)(told.len ? told.len : strlen(key)),
-               told.len ? told.ptr : key, (long long)n_layer);
+        mn_log(MN_LOG_WARN, "%s: tensor %.*s belongs to a layer that is not used: %.*s is %lld",
+               m->canonical->path, MN_STR_ARG(m->canonical->tensors[i].info.native),
+               (int)(told.len ? told.len : strlen(key)), told.len ? told.ptr : key,
+               (long long)n_layer);
         return;
     }
 }
 
 static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
-    mn_error why = MN_ERROR_INIT; /* a template that cannot be parsed costs the template, not the model */
+    /* a template that cannot be parsed costs the template, not the model */
+    mn_error why = MN_ERROR_INIT;
     mn_text source = {0};
     mn_status st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
-    if (st && st != MN_END) st = mn_fail_in(err, st, "%s", m->canonical->path);
+    if (st && st != MN_END)
+        st = mn_fail_in(err, st, "%s", m->canonical->path);
     if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
         m->spells_thinking |= mn_spelled_in((mn_str){source.ptr, source.len});
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);
         else if (st) {
-            mn_log(MN_LOG_WARN, "%s: the chat template cannot be used: %s", m->canonical->path, why.msg);
+            mn_log(MN_LOG_WARN, "%s: the chat template cannot be used: %s", m->canonical->path,
+                   why.msg);
             st = MN_OK;
         }
     }
@@ -96,8 +110,10 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
 static mn_status open_text(mn_model *m, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     mn_status st = mn_tokenizer_create(&m->canonical->meta, f->files, f->n, &m->tokenizer, err);
-    if (st == MN_END) return MN_OK;
-    if (st) return mn_fail_in(err, st, "%s", m->canonical->path);
+    if (st == MN_END)
+        return MN_OK;
+    if (st)
+        return mn_fail_in(err, st, "%s", m->canonical->path);
     st = open_template(m, "default", &m->chat, err);
     return st ? st : open_template(m, "tool_use", &m->chat_tools, err);
 }
@@ -110,19 +126,23 @@ static char *copy_meta(const mn_model *m, const char *key) {
 
 static mn_str last_part(const char *path, size_t len) {
     size_t from = len;
-    while (from && path[from - 1] != '/') from--;
+    while (from && path[from - 1] != '/')
+        from--;
     return (mn_str){path + from, len - from};
 }
 
-/* The model's name; a file that has none, or only repeats its architecture, is called by its file name, a checkpoint by its folder's. */
+/* The model's name; a file that has none, or only repeats its architecture, is called by its file
+ * name, a checkpoint by its folder's. */
 static char *display_name(const mn_model *m) {
     char *name = copy_meta(m, "general.name"), *full;
-    if (name && name[0] && strcmp(name, m->arch)) return name;
+    if (name && name[0] && strcmp(name, m->arch))
+        return name;
     mn_free(name);
     full = realpath(m->canonical->path, NULL); /* "." has no name */
     const char *path = full ? full : m->canonical->path;
     mn_str last = last_part(path, strlen(path));
-    if (mn_str_ends(last, ".safetensors") && last.ptr > path + 1) last = last_part(path, (size_t)(last.ptr - path) - 1);
+    if (mn_str_ends(last, ".safetensors") && last.ptr > path + 1)
+        last = last_part(path, (size_t)(last.ptr - path) - 1);
     name = mn_strndup(last.ptr, last.len);
     free(full);
     return name;
@@ -138,11 +158,13 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     m->rt = rt;
     pthread_mutex_init(&m->lock, NULL);
     mn_status st = open_canonical(m, full, err);
-    if (!st) st = open_text(m, err);
+    if (!st)
+        st = open_text(m, err);
     if (!st) {
         m->arch = copy_meta(m, "general.architecture");
         m->name = m->arch ? display_name(m) : NULL;
-        if (m->arch) warn_of_spare_layers(m);
+        if (m->arch)
+            warn_of_spare_layers(m);
         st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);
@@ -154,7 +176,8 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
 }
 
 void mn_model_free(mn_model *m) {
-    if (!m) return;
+    if (!m)
+        return;
     mn_model_graph_free(m->graphs[0]);
     mn_model_graph_free(m->graphs[1]);
     mn_tokenizer_free(m->tokenizer);
@@ -168,11 +191,14 @@ void mn_model_free(mn_model *m) {
     mn_free(m);
 }
 
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out, mn_error *err) {
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
+                             mn_error *err) {
     pthread_mutex_lock(&m->lock);
-    mn_status st = m->graphs[0] ? MN_OK : mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
+    mn_status st =
+        m->graphs[0] ? MN_OK : mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
     const int i = !st && n_ctx && mn_model_graph_differs(m->graphs[0], n_ctx);
-    if (!st && !m->graphs[i]) st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
+    if (!st && !m->graphs[i])
+        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
     *out = st ? NULL : m->graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;
@@ -209,7 +235,8 @@ void mn_model_get_info(const mn_model *m, mn_model_info *out) {
 }
 
 mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value) {
-    if (i >= m->canonical->meta.n) return MN_END;
+    if (i >= m->canonical->meta.n)
+        return MN_END;
     *key = m->canonical->meta.entries[i].key;
     *value = m->canonical->meta.entries[i].value;
     return MN_OK;
@@ -219,13 +246,15 @@ static mn_str file_of(const mn_canonical *c, const mn_tensor_info *t) {
     const char *at = t->planes->ptr;
     for (uint32_t i = 0; i < c->files.n; i++) {
         const char *map = c->files.files[i].map;
-        if (at >= map && at < map + c->files.files[i].bytes) return c->files.files[i].name;
+        if (at >= map && at < map + c->files.files[i].bytes)
+            return c->files.files[i].name;
     }
     return (mn_str){"", 0};
 }
 
 mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
-    if (i >= m->canonical->n_tensors) return MN_END;
+    if (i >= m->canonical->n_tensors)
+        return MN_END;
     const mn_model_tensor_entry *e = &m->canonical->tensors[i];
     *out = (mn_tensor_item){.name = e->info.name,
                             .native = e->info.native,

@@ -1,11 +1,12 @@
-/* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model, then defaults. */
+/* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model,
+ * then defaults. */
 #include "api/api.h"
 #include <string.h>
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
 
-static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p, mn_request *r,
-                           mn_error *err) {
+static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p,
+                           mn_request *r, mn_error *err) {
     const int64_t trained = hp->n_ctx_train;
     uint32_t ctx = p->n_ctx ? p->n_ctx : (uint32_t)mn_config_get_int(cfg, "context");
     uint32_t batch = p->n_batch ? p->n_batch : (uint32_t)mn_config_get_int(cfg, "batch");
@@ -14,20 +15,25 @@ static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_
     r->n_seq = p->n_seq ? p->n_seq : 1;
     r->n_batch = MN_MAX(batch ? batch : logits ? LOGITS_BATCH : DEFAULT_BATCH, r->n_seq);
     r->n_outputs = logits ? r->n_batch : r->n_seq;
-    if (r->n_seq > MAX_SEQ) return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", r->n_seq, MAX_SEQ);
+    if (r->n_seq > MAX_SEQ)
+        return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", r->n_seq, MAX_SEQ);
     if (r->n_ctx > 1u << 24 || r->n_batch > 1u << 16)
-        return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range", r->n_ctx, r->n_batch);
+        return mn_fail(err, MN_BAD_INPUT, "a context of %u and a batch of %u are out of range",
+                       r->n_ctx, r->n_batch);
     if (hp->n_pos && r->n_ctx > hp->n_pos)
-        return mn_fail(err, MN_BAD_INPUT, "a context of %u; the model has learned %lld positions and can have no more",
+        return mn_fail(err, MN_BAD_INPUT,
+                       "a context of %u; the model has learned %lld positions and can have no more",
                        r->n_ctx, (long long)hp->n_pos);
     if (trained && r->n_ctx > trained && hp->rope_scaling == MN_ROPE_SCALING_DYNAMIC)
         return mn_fail(err, MN_UNSUPPORTED,
-                       "a context of %u: with rope scaling \"dynamic\" the angles of all positions change beyond the "
+                       "a context of %u: with rope scaling \"dynamic\" the angles of all positions "
+                       "change beyond the "
                        "model's %lld; expected at most %lld",
                        r->n_ctx, (long long)trained, (long long)trained);
     if (trained && r->n_ctx > trained)
-        mn_log(MN_LOG_WARN, "the context of %u is longer than the %lld positions the model was trained for", r->n_ctx,
-               (long long)trained);
+        mn_log(MN_LOG_WARN,
+               "the context of %u is longer than the %lld positions the model was trained for",
+               r->n_ctx, (long long)trained);
     return MN_OK;
 }
 
@@ -35,20 +41,24 @@ static uint32_t configured_precision(const mn_config *cfg) {
     static const char *const names[] = {"auto", "exact", "a16", "a8"};
     const char *set = mn_config_get_str(cfg, "precision");
     for (uint32_t i = 0; i < MN_COUNT(names); i++)
-        if (!strcmp(names[i], set)) return i;
+        if (!strcmp(names[i], set))
+            return i;
     return MN_PRECISION_AUTO;
 }
 
-mn_status mn_request_make(const mn_model *m, const mn_model_graph *g, const mn_session_params *params, mn_request *r,
-                          mn_error *err) {
+mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
+                          const mn_session_params *params, mn_request *r, mn_error *err) {
     const mn_config *cfg = m->rt->config;
     mn_session_params p = {.size = sizeof p};
-    if (params) memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
+    if (params)
+        memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),
                       .precision = p.precision ? p.precision : configured_precision(cfg),
                       .kv_dtype = p.kv_dtype,
                       .threads = mn_pool_workers(m->rt->pool)};
-    if (!mn_config_get_bool(cfg, "probe_cache")) r->flags |= MN_REQUEST_MEASURE;
-    if (!r->devices || !*r->devices) r->devices = "auto";
+    if (!mn_config_get_bool(cfg, "probe_cache"))
+        r->flags |= MN_REQUEST_MEASURE;
+    if (!r->devices || !*r->devices)
+        r->devices = "auto";
     return set_sizes(cfg, &g->hp, &p, r, err);
 }

@@ -1,24 +1,34 @@
-/* runtime.c -- mn_runtime_*: configuration, thread pool and registry under one roof, and their lists. */
+/* runtime.c -- mn_runtime_*: configuration, thread pool and registry under one roof, and their
+ * lists. */
 #include "api/api.h"
 #include <string.h>
 
-const char *mn_version(void) { return MN_VERSION; }
+const char *mn_version(void) {
+    return MN_VERSION;
+}
 
 int mn_exit_code(mn_status status) {
-    if (status == MN_OK) return 0;
-    if (status == MN_NO_DEVICE) return 3;
+    if (status == MN_OK)
+        return 0;
+    if (status == MN_NO_DEVICE)
+        return 3;
     switch (MN_STATUS_CLASS(status)) {
-    case MN_CLASS_SMALLER: return 4;
-    case MN_CLASS_CANCELLED: return 130;
-    case MN_CLASS_CALLER: return 2;
-    default: return 1;
+    case MN_CLASS_SMALLER:
+        return 4;
+    case MN_CLASS_CANCELLED:
+        return 130;
+    case MN_CLASS_CALLER:
+        return 2;
+    default:
+        return 1;
     }
 }
 
 static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
     const uint32_t n = p ? p->n_settings : 0;
     mn_config_override *o = mn_calloc(n ? n : 1, sizeof *o);
-    if (!o) return mn_fail_memory(err, n * sizeof *o);
+    if (!o)
+        return mn_fail_memory(err, n * sizeof *o);
     for (uint32_t i = 0; i < n; i++)
         o[i] = (mn_config_override){p->settings[i].key, p->settings[i].value, p->settings[i].key};
     mn_status st = mn_config_load(o, n, &rt->config, err);
@@ -28,13 +38,15 @@ static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_erro
 
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {
     mn_runtime *rt = mn_calloc(1, sizeof *rt);
-    if (!rt) return mn_fail_memory(err, sizeof *rt);
+    if (!rt)
+        return mn_fail_memory(err, sizeof *rt);
     mn_status st = load_config(rt, params, err);
     if (!st) {
         mn_log_level(mn_config_log_level(rt->config));
         st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
     }
-    if (!st) st = mn_registry_create(rt->config, rt->pool, &rt->registry, err);
+    if (!st)
+        st = mn_registry_create(rt->config, rt->pool, &rt->registry, err);
     if (st)
         mn_runtime_free(rt);
     else
@@ -43,8 +55,10 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
 }
 
 void mn_runtime_free(mn_runtime *rt) {
-    if (!rt) return;
-    if (rt->registry) mn_registry_free(rt->registry);
+    if (!rt)
+        return;
+    if (rt->registry)
+        mn_registry_free(rt->registry);
     mn_pool_free(rt->pool);
     mn_config_free(rt->config);
     mn_free(rt);
@@ -57,7 +71,8 @@ mn_status mn_runtime_config(const mn_runtime *rt, uint32_t i, mn_config_item *ou
 mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
-    if (i >= n) return MN_END;
+    if (i >= n)
+        return MN_END;
     r += i;
     *out = (mn_plugin_item){.path = r->path,
                             .id = r->id.ptr ? r->id.ptr : "",
@@ -71,16 +86,19 @@ mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *ou
     return MN_OK;
 }
 
-/* Free memory now; 0 = unknown. A device that tells it only when opened is asked if it is open: opening one for this question
- * would start its driver and take the very memory. */
+/* Free memory now; 0 = unknown. A device that tells it only when opened is asked if it is open:
+ * opening one for this question would start its driver and take the very memory. */
 static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
     const mn_backend *b = d->plugin->backend;
     mn_device_info now = {.size = sizeof now};
     uint64_t free_bytes = 0, total;
-    if (!d->usable) return 0;
-    if (b->device_info(d->plugin->plugin->self, d->index, &now, NULL) == MN_OK && now.mem_free) return now.mem_free;
+    if (!d->usable)
+        return 0;
+    if (b->device_info(d->plugin->plugin->self, d->index, &now, NULL) == MN_OK && now.mem_free)
+        return now.mem_free;
     mn_device *device = mn_registry_device_opened(reg, d);
-    if (device && MN_HAS(mn_backend, b, device_memory) && b->device_memory(device, &free_bytes, &total, NULL) == MN_OK)
+    if (device && MN_HAS(mn_backend, b, device_memory) &&
+        b->device_memory(device, &free_bytes, &total, NULL) == MN_OK)
         return free_bytes;
     return 0;
 }
@@ -88,7 +106,8 @@ static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
     size_t n;
     const mn_device_record *d = mn_registry_devices(rt->registry, &n);
-    if (i >= n) return MN_END;
+    if (i >= n)
+        return MN_END;
     d += i;
     *out = (mn_device_item){.name = d->name,
                             .plugin = d->plugin->id.ptr ? d->plugin->id.ptr : "",
@@ -101,5 +120,9 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
     return MN_OK;
 }
 
-const char *mn_runtime_setting(const mn_runtime *rt, const char *key) { return mn_config_get_str(rt->config, key); }
-uint32_t mn_runtime_threads(const mn_runtime *rt) { return mn_pool_workers(rt->pool); }
+const char *mn_runtime_setting(const mn_runtime *rt, const char *key) {
+    return mn_config_get_str(rt->config, key);
+}
+uint32_t mn_runtime_threads(const mn_runtime *rt) {
+    return mn_pool_workers(rt->pool);
+}

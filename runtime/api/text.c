@@ -10,11 +10,12 @@
 static mn_status need_tokenizer(const mn_model *m, mn_error *err) {
     return m->tokenizer
                ? MN_OK
-               : mn_fail(err, MN_UNSUPPORTED, "%s: the model has no tokeniser; give token ids", m->canonical->path);
+               : mn_fail(err, MN_UNSUPPORTED, "%s: the model has no tokeniser; give token ids",
+                         m->canonical->path);
 }
 
-static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags, int32_t **ids,
-                        uint32_t *n, mn_error *err) {
+static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags,
+                        int32_t **ids, uint32_t *n, mn_error *err) {
     size_t count = 0;
     mn_status st = mn_tokenizer_encode(m->tokenizer, text, plain, flags, ids, &count, err);
     if (!st && count > INT32_MAX) {
@@ -25,7 +26,8 @@ static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, ui
     return st;
 }
 
-mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids, uint32_t *n, mn_error *err) {
+mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids,
+                            uint32_t *n, mn_error *err) {
     uint32_t f = (flags & MN_TEXT_ADD_SPECIAL ? MN_TOKENIZE_ADD_SPECIAL : 0) |
                  (flags & MN_TEXT_PARSE_SPECIAL ? MN_TOKENIZE_PARSE_SPECIAL : 0);
     mn_status st = need_tokenizer(m, err);
@@ -36,51 +38,56 @@ static mn_str piece(const mn_model *m, int32_t id) {
     return id < 0 ? mn_str_of("") : mn_tokenizer_piece(m->tokenizer, id);
 }
 
-/* ---- chat ---- */
+/* ---- chat ------------------------------------------------------------------------------------ */
 static mn_status check_utf8(const mn_chat_params *p, mn_error *err) {
     for (uint32_t i = 0; i < p->n_messages; i++) {
         mn_str s = p->messages[i].content;
         size_t bad = mn_utf8_check(s.ptr, s.len);
-        if (bad < s.len) return mn_fail(err, MN_BAD_INPUT, "the text is not UTF-8: byte %zu", bad);
+        if (bad < s.len)
+            return mn_fail(err, MN_BAD_INPUT, "the text is not UTF-8: byte %zu", bad);
     }
     return MN_OK;
 }
 
 /* The first n messages; answer: and the header of the next. */
-static mn_status render(const mn_model *m, const mn_chat *chat, uint32_t n, bool answer, int64_t now, mn_text *out,
-                        mn_text *marks, mn_error *err) {
+static mn_status render(const mn_model *m, const mn_chat *chat, uint32_t n, bool answer,
+                        int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
     const mn_jinja *tmpl = chat->tools.len && m->chat_tools ? m->chat_tools : m->chat;
     mn_status st = mn_chat_render(tmpl, chat, n, answer, now, out, marks, err);
     return st && st != MN_INVALID ? mn_fail_in(err, st, "chat template") : st;
 }
 
-/* The sequence that knows an answer ends with its stop token; a template may write white space behind that, which is new to it. */
+/* The sequence that knows an answer ends with its stop token; a template may write white space
+ * behind that, which is new to it. */
 static size_t known_end(const mn_model *m, const mn_text *known, const mn_text *marks) {
     size_t end = known->len;
-    while (end && strchr(" \t\r\n", known->ptr[end - 1])) end--;
+    while (end && strchr(" \t\r\n", known->ptr[end - 1]))
+        end--;
     for (uint32_t i = 0; i < m->n_stop; i++) {
         mn_str stop = piece(m, m->stop[i]);
-        if (stop.len && stop.len <= end && !memcmp(known->ptr + end - stop.len, stop.ptr, stop.len) &&
-            !marks->ptr[end - 1])
+        if (stop.len && stop.len <= end &&
+            !memcmp(known->ptr + end - stop.len, stop.ptr, stop.len) && !marks->ptr[end - 1])
             return end;
     }
     return known->len;
 }
 
 /* What the template makes of all messages beyond what it makes of those that are known. */
-static mn_status encode_new(const mn_model *m, const mn_chat *chat, uint32_t n_known, int32_t **ids, uint32_t *n,
-                            mn_error *err) {
+static mn_status encode_new(const mn_model *m, const mn_chat *chat, uint32_t n_known, int32_t **ids,
+                            uint32_t *n, mn_error *err) {
     const int64_t now = (int64_t)time(NULL);
     mn_text all = {0}, marks = {0}, known = {0}, known_marks = {0};
     size_t from = 0;
     mn_status st = render(m, chat, UINT32_MAX, true, now, &all, &marks, err);
-    if (!st && n_known) st = render(m, chat, n_known, false, now, &known, &known_marks, err);
+    if (!st && n_known)
+        st = render(m, chat, n_known, false, now, &known, &known_marks, err);
     if (!st && (known.len > all.len || (known.len && memcmp(known.ptr, all.ptr, known.len))))
         st = mn_fail(err, MN_UNSUPPORTED, "the chat template changes what came before");
     if (!st) {
         from = known_end(m, &known, &known_marks);
         mn_str text = {all.ptr + from, all.len - from};
-        st = encode(m, text, (const uint8_t *)marks.ptr + from, MN_TOKENIZE_PARSE_SPECIAL, ids, n, err);
+        st = encode(m, text, (const uint8_t *)marks.ptr + from, MN_TOKENIZE_PARSE_SPECIAL, ids, n,
+                    err);
     }
     mn_text_free(&all);
     mn_text_free(&marks);
@@ -89,19 +96,28 @@ static mn_status encode_new(const mn_model *m, const mn_chat *chat, uint32_t n_k
     return st;
 }
 
-mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids, uint32_t *n,
-                             mn_error *err) {
+mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
+                             uint32_t *n, mn_error *err) {
     mn_chat_params own = {0}, *p = &own;
     memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
     mn_status st = need_tokenizer(m, err);
-    if (!st && !m->chat) st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
-    if (!st) st = check_utf8(p, err);
-    if (st) return st;
+    if (!st && !m->chat)
+        st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
+    if (!st)
+        st = check_utf8(p, err);
+    if (st)
+        return st;
     mn_chat_message *copy = mn_calloc(p->n_messages ? p->n_messages : 1, sizeof *copy);
-    if (!copy) return mn_fail_memory(err, p->n_messages * sizeof *copy);
+    if (!copy)
+        return mn_fail_memory(err, p->n_messages * sizeof *copy);
     for (uint32_t i = 0; i < p->n_messages; i++)
-        copy[i] = (mn_chat_message){p->messages[i].role, p->messages[i].content, p->messages[i].more};
-    mn_chat chat = {.messages = copy, .n = p->n_messages, .history = p->history, .tools = p->tools, .vars = p->vars};
+        copy[i] =
+            (mn_chat_message){p->messages[i].role, p->messages[i].content, p->messages[i].more};
+    mn_chat chat = {.messages = copy,
+                    .n = p->n_messages,
+                    .history = p->history,
+                    .tools = p->tools,
+                    .vars = p->vars};
     chat.bos = piece(m, mn_tokenizer_bos(m->tokenizer));
     chat.eos = piece(m, mn_tokenizer_eos(m->tokenizer));
     st = encode_new(m, &chat, p->n_known, ids, n, err);
@@ -109,9 +125,10 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
     return st;
 }
 
-mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages, uint32_t n_known,
-                        int32_t **ids, uint32_t *n, mn_error *err) {
-    mn_chat_params p = {.size = sizeof p, .n_messages = n_messages, .n_known = n_known, .messages = messages};
+mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
+                        uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err) {
+    mn_chat_params p = {
+        .size = sizeof p, .n_messages = n_messages, .n_known = n_known, .messages = messages};
     return mn_model_chat_with(m, &p, ids, n, err);
 }
 
@@ -121,35 +138,43 @@ static bool has_tools(mn_str vars) {
     return mn_scan_find(vars, "tools", "", &tools, &at) && tools.len && tools.ptr[0] == '[';
 }
 
-mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text, uint64_t *n,
-                             mn_error *err) {
+mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text,
+                             uint64_t *n, mn_error *err) {
     const mn_tokenizer *tok = m ? m->tokenizer : NULL;
     mn_jinja *own = NULL;
     mn_text out = {0};
     mn_status st = MN_OK;
     if (!source && !(m && m->chat))
-        return mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m ? m->canonical->path : "no model");
-    if (source) st = mn_jinja_parse(mn_str_of(source), &own, err);
+        return mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template",
+                       m ? m->canonical->path : "no model");
+    if (source)
+        st = mn_jinja_parse(mn_str_of(source), &own, err);
     mn_str bos = tok ? piece(m, mn_tokenizer_bos(tok)) : (mn_str){NULL, 0};
     mn_str eos = tok ? piece(m, mn_tokenizer_eos(tok)) : (mn_str){NULL, 0};
     const mn_jinja *theirs = !m ? NULL : has_tools(vars) && m->chat_tools ? m->chat_tools : m->chat;
-    if (!st) st = mn_chat_render_json(own ? own : theirs, vars, bos, eos, (int64_t)time(NULL), &out, err);
-    if (!st && !(*text = mn_strndup(out.ptr ? out.ptr : "", out.len))) st = mn_fail_memory(err, out.len);
+    if (!st)
+        st =
+            mn_chat_render_json(own ? own : theirs, vars, bos, eos, (int64_t)time(NULL), &out, err);
+    if (!st && !(*text = mn_strndup(out.ptr ? out.ptr : "", out.len)))
+        st = mn_fail_memory(err, out.len);
     *n = out.len;
     mn_jinja_free(own);
     mn_text_free(&out);
     return st;
 }
 
-void mn_ids_free(int32_t *ids) { mn_free(ids); }
+void mn_ids_free(int32_t *ids) {
+    mn_free(ids);
+}
 
 int mn_model_is_stop(const mn_model *m, int32_t id) {
     for (uint32_t i = 0; i < m->n_stop; i++)
-        if (m->stop[i] == id) return 1;
+        if (m->stop[i] == id)
+            return 1;
     return 0;
 }
 
-/* ---- streams ---- */
+/* ---- streams --------------------------------------------------------------------------------- */
 struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
@@ -161,11 +186,14 @@ struct mn_stream {
 
 mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err) {
     mn_status st = need_tokenizer(m, err);
-    if (st) return st;
+    if (st)
+        return st;
     mn_stream *s = mn_calloc(1, sizeof *s);
-    if (!s) return mn_fail_memory(err, sizeof *s);
+    if (!s)
+        return mn_fail_memory(err, sizeof *s);
     s->channels = mn_channels_of(m->tokenizer);
-    if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0) s->spelled.state = MN_SPELLED_BEGIN;
+    if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0)
+        s->spelled.state = MN_SPELLED_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, continuing ? MN_DETOKENIZE_CONTINUE : 0, &s->d, err);
     if (st)
         mn_free(s);
@@ -176,7 +204,8 @@ mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, m
 
 static mn_status give(mn_stream *s, mn_status st, mn_str *text, mn_error *err) {
     *text = (mn_str){s->text.ptr ? s->text.ptr : "", s->text.len};
-    if (!st && s->text.failed) st = MN_OUT_OF_MEMORY;
+    if (!st && s->text.failed)
+        st = MN_OUT_OF_MEMORY;
     return st ? mn_fail(err, st, "turning ids into text failed") : MN_OK;
 }
 
@@ -184,18 +213,25 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     mn_detokenizer *d = NULL;
     mn_text end = {0};
     mn_channels_prompt(&s->channels, ids, n);
-    if (s->spelled.state == MN_SPELLED_OFF || mn_detokenizer_create(s->channels.tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
+    if (s->spelled.state == MN_SPELLED_OFF ||
+        mn_detokenizer_create(s->channels.tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
         return;
     bool ok = true;
-    for (uint32_t i = n > 16 ? n - 16 : 0; i < n; i++) ok = ok && !mn_detokenizer_push(d, ids[i], &end);
-    if (ok && end.len) mn_spelled_prompt(&s->spelled, (mn_str){end.ptr, end.len});
+    for (uint32_t i = n > 16 ? n - 16 : 0; i < n; i++)
+        ok = ok && !mn_detokenizer_push(d, ids[i], &end);
+    if (ok && end.len)
+        mn_spelled_prompt(&s->spelled, (mn_str){end.ptr, end.len});
     mn_detokenizer_free(d);
     mn_text_free(&end);
 }
 
-int mn_stream_is_thinking(const mn_stream *s) { return s->part == MN_PART_THINKING; }
+int mn_stream_is_thinking(const mn_stream *s) {
+    return s->part == MN_PART_THINKING;
+}
 
-mn_str mn_stream_tool(const mn_stream *s) { return mn_str_of(s->part == MN_PART_CALL ? s->channels.tool : ""); }
+mn_str mn_stream_tool(const mn_stream *s) {
+    return mn_str_of(s->part == MN_PART_CALL ? s->channels.tool : "");
+}
 
 static void respell(mn_stream *s, bool last) {
     bool thinking = false;
@@ -203,21 +239,26 @@ static void respell(mn_stream *s, bool last) {
     s->part = thinking ? MN_PART_THINKING : MN_PART_ANSWER;
 }
 
-/* Marks and headers give no text; after one, the white space that begins a part is dropped where tags made it. */
+/* Marks and headers give no text; after one, the white space that begins a part is dropped where
+ * tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
     mn_part part = mn_channels_push(&s->channels, id);
     s->text.len = 0;
     s->trim |= part == MN_PART_HEADER && (id == s->channels.think || id == s->channels.end_think);
     s->part = part == MN_PART_HEADER ? s->channels.part : part;
-    if (part == MN_PART_HEADER) return give(s, MN_OK, text, err);
+    if (part == MN_PART_HEADER)
+        return give(s, MN_OK, text, err);
     mn_status st = mn_detokenizer_push(s->d, id, &s->text);
     if (!st && mn_channels_shows(&s->channels, id)) {
         mn_str mark = mn_tokenizer_piece(s->channels.tok, id);
-        if (mn_utf8_check(mark.ptr, mark.len) == mark.len) mn_text_put(&s->text, mark.ptr, mark.len);
+        if (mn_utf8_check(mark.ptr, mark.len) == mark.len)
+            mn_text_put(&s->text, mark.ptr, mark.len);
     }
-    if (!st && s->spelled.state != MN_SPELLED_OFF) respell(s, false);
+    if (!st && s->spelled.state != MN_SPELLED_OFF)
+        respell(s, false);
     st = give(s, st, text, err);
-    while (s->trim && text->len && strchr(" \t\r\n", *text->ptr)) text->ptr++, text->len--;
+    while (s->trim && text->len && strchr(" \t\r\n", *text->ptr))
+        text->ptr++, text->len--;
     s->trim &= !text->len;
     return st;
 }
@@ -225,12 +266,14 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
 mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
     s->text.len = 0;
     mn_status st = mn_detokenizer_finish(s->d, &s->text);
-    if (!st && s->spelled.state != MN_SPELLED_OFF) respell(s, true);
+    if (!st && s->spelled.state != MN_SPELLED_OFF)
+        respell(s, true);
     return give(s, st, text, err);
 }
 
 void mn_stream_free(mn_stream *s) {
-    if (!s) return;
+    if (!s)
+        return;
     mn_detokenizer_free(s->d);
     mn_spelled_free(&s->spelled);
     mn_text_free(&s->text);

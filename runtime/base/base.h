@@ -1,5 +1,6 @@
 /* base.h -- what every part of the runtime stands on: errors, memory, strings, files, log, numbers.
- * Knows nothing of models or plugins beyond plugin.h's status and dtype vocabulary. All functions: any thread. */
+ * Knows nothing of models or plugins beyond plugin.h's status and dtype vocabulary. All functions:
+ * any thread. */
 #ifndef MN_BASE_H
 #define MN_BASE_H
 #include <minerva/plugin.h>
@@ -16,25 +17,32 @@
 #define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MN_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MN_MAX(a, b) ((a) > (b) ? (a) : (b))
-/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be smaller or larger than ours. */
+/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be
+ * smaller or larger than ours. */
 #define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 
-/* ---- error.c ---- */
-/* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status. Long messages are cut at
- * a character boundary; control characters, which a file's words may hold, become spaces. */
+/* ---- error.c --------------------------------------------------------------------------------- */
+/* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status.
+ * Long messages are cut at a character boundary; control characters, which a file's words may hold,
+ * become spaces. */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
-mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) MN_PRINTF(4, 5);
-/* Puts "prefix: " in front of a filled error's message; returns err's status (status if err is NULL). */
+mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
+    MN_PRINTF(4, 5);
+/* Puts "prefix: " in front of a filled error's message; returns err's status (status if err is
+ * NULL). */
 mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_memory(mn_error *err, uint64_t bytes); /* "out of memory: N bytes" */
-#define MN_ERROR_INIT                                                                                                  \
-    {                                                                                                                  \
-        sizeof(mn_error), 0, 0, ~0u, 0, { 0 }                                                                          \
+#define MN_ERROR_INIT                                                                              \
+    {                                                                                              \
+        sizeof(mn_error), 0, 0, ~0u, 0, {                                                          \
+            0                                                                                      \
+        }                                                                                          \
     }
 
-/* ---- alloc.c: malloc with overflow checks and injected failures ---- */
-void *mn_alloc(size_t n,
-               size_t size); /* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a pointer */
+/* ---- alloc.c: malloc with overflow checks and injected failures ------------------------------ */
+/* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a
+                * pointer */
+void *mn_alloc(size_t n, size_t size);
 void *mn_calloc(size_t n, size_t size);
 void *mn_realloc(void *ptr, size_t n, size_t size); /* old stays valid on NULL */
 void *mn_alloc_aligned(size_t bytes, size_t align);
@@ -44,29 +52,34 @@ char *mn_strndup(const char *s, size_t n);
 void mn_alloc_fail_after(int64_t k);
 void mn_alloc_fail_once(int64_t k); /* the k-th alone */
 bool mn_alloc_failed(void);         /* since one of these was called: whether it came to that */
-/* Grows *ptr (elements of size bytes, *cap of them) to hold at least want; false = out of memory, nothing changed. */
+/* Grows *ptr (elements of size bytes, *cap of them) to hold at least want; false = out of memory,
+ * nothing changed. */
 bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size);
 
 /* Bump allocator: everything is freed at once. Not thread-safe. */
 typedef struct mn_arena {
     struct mn_arena_block *head;
 } mn_arena;
-void *mn_arena_alloc(mn_arena *a, size_t n, size_t size);     /* zeroed, 16-byte aligned; NULL = out of memory */
+/* zeroed, 16-byte aligned; NULL = out of memory */
+void *mn_arena_alloc(mn_arena *a, size_t n, size_t size);
 char *mn_arena_strndup(mn_arena *a, const char *s, size_t n); /* NUL-terminated */
 void mn_arena_free(mn_arena *a);
 
-/* ---- str.c ---- */
+/* ---- str.c ----------------------------------------------------------------------------------- */
 static inline mn_str mn_str_of(const char *z) {
     mn_str s = {z, 0};
-    while (z && z[s.len]) s.len++;
+    while (z && z[s.len])
+        s.len++;
     return s;
 }
 bool mn_str_eq(mn_str a, mn_str b);
 bool mn_str_is(mn_str a, const char *z);
 bool mn_str_ends(mn_str a, const char *z);
-#define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : "" /* for "%.*s" in messages */
+/* for "%.*s" in messages */
+#define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : ""
 
-/* A growing byte string. {0} is empty. After a failed append `failed` is set and later appends do nothing: check once. */
+/* A growing byte string. {0} is empty. After a failed append `failed` is set and later appends do
+ * nothing: check once. */
 typedef struct {
     char *ptr;
     size_t len, cap;
@@ -78,8 +91,9 @@ void mn_text_printf(mn_text *t, const char *fmt, ...) MN_PRINTF(2, 3);
 void mn_text_json(mn_text *t, mn_str s); /* "quoted and escaped"; invalid UTF-8 becomes U+FFFD */
 void mn_text_free(mn_text *t);
 
-/* ---- utf8.c ---- */
-/* Bytes of the character at s (1..4) and its code point, or 0 if s[0..n) does not begin with a valid one. */
+/* ---- utf8.c ---------------------------------------------------------------------------------- */
+/* Bytes of the character at s (1..4) and its code point, or 0 if s[0..n) does not begin with a
+ * valid one. */
 int mn_utf8_decode(const char *s, size_t n, uint32_t *code);
 int mn_utf8_encode(uint32_t code, char out[4]);
 /* Offset of the first byte that is not valid UTF-8, or n. */
@@ -87,7 +101,7 @@ size_t mn_utf8_check(const char *s, size_t n);
 /* The longest prefix of s that does not end inside a character which more bytes could complete. */
 size_t mn_utf8_complete(const char *s, size_t n);
 
-/* ---- number.c ---- */
+/* ---- number.c -------------------------------------------------------------------------------- */
 bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 bool mn_parse_i64(mn_str s, int64_t *out); /* the whole of s, decimal */
@@ -96,58 +110,64 @@ float mn_f16_to_f32(uint16_t h);
 uint16_t mn_f32_to_f16(float f); /* nearest even */
 float mn_bf16_to_f32(uint16_t h);
 
-/* ---- dtype.c: plugin.h's table ---- */
+/* ---- dtype.c: plugin.h's table --------------------------------------------------------------- */
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
 bool mn_dtype_by_name(mn_str name, mn_dtype *out); /* case-insensitive: "q8_0" */
 const char *mn_dtype_name(uint32_t id);            /* lower case; "?" if unknown */
 /* Bytes of n_elements of the type; false = not a multiple of the block, or overflow. */
 bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes);
 
-/* ---- file.c ---- */
+/* ---- file.c ---------------------------------------------------------------------------------- */
 typedef struct {
     const uint8_t *ptr;
     uint64_t bytes;
-} mn_map;                                                            /* an empty file has ptr != NULL, bytes 0 */
-mn_status mn_map_file(const char *path, mn_map *out, mn_error *err); /* read-only, shared; regular files alone */
+    /* an empty file has ptr != NULL, bytes 0 */
+} mn_map;
+/* read-only, shared; regular files alone */
+mn_status mn_map_file(const char *path, mn_map *out, mn_error *err);
 void mn_unmap(mn_map *map);
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
-/* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A pipe, terminal or
- * device at path is written to. */
+/* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A
+ * pipe, terminal or device at path is written to. */
 mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err);
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
 char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memory */
-/* $XDG_CACHE_HOME/minerva/NAME, or below ~/.cache; mn_free. NULL = out of memory; "" = there is no such place. */
+/* $XDG_CACHE_HOME/minerva/NAME, or below ~/.cache; mn_free. NULL = out of memory; "" = there is no
+ * such place. */
 char *mn_path_of_cache(const char *name);
 /* The folders above path, each for the user alone; false = errno. */
 bool mn_make_folders(const char *path);
-/* Folder of the shared object or program that holds address; mn_free. For finding plugins when the prefix was moved. */
+/* Folder of the shared object or program that holds address; mn_free. For finding plugins when the
+ * prefix was moved. */
 char *mn_path_of_object(const void *address);
 
-/* ---- log.c ---- */
+/* ---- log.c ----------------------------------------------------------------------------------- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);
-void mn_log_to(mn_log_fn fn,
-               void *arg); /* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
+/* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
+void mn_log_to(mn_log_fn fn, void *arg);
 void mn_log_level(int32_t highest_shown); /* MN_LOG_*; default MN_LOG_WARN */
 void mn_log(int32_t level, const char *fmt, ...) MN_PRINTF(2, 3);
 
-/* ---- clock.c ---- */
+/* ---- clock.c --------------------------------------------------------------------------------- */
 uint64_t mn_now_ns(void); /* monotonic */
 
-/* ---- hash.c ---- */
-uint64_t mn_hash(const void *data, size_t n, uint64_t seed); /* for tables and digests of our own; not for security */
+/* ---- hash.c ---------------------------------------------------------------------------------- */
+/* for tables and digests of our own; not for security */
+uint64_t mn_hash(const void *data, size_t n, uint64_t seed);
 
-/* ---- pool.c: the process's CPU threads ---- */
+/* ---- pool.c: the process's CPU threads ------------------------------------------------------- */
 typedef struct mn_pool mn_pool;
-mn_status mn_pool_create(uint32_t n_threads, mn_pool **out,
-                         mn_error *err); /* 0 = as many as the process may use: affinity, cgroup quota */
+/* 0 = as many as the process may use: affinity, cgroup quota */
+mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err);
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);
-/* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep. MN_INVALID: n is more
- * than the workers, or the call comes from inside fn. */
-mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg);
+/* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep.
+ * MN_INVALID: n is more than the workers, or the call comes from inside fn. */
+mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
+                      void *arg);
 
 #endif

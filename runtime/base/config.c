@@ -9,10 +9,12 @@
 #include <sys/auxv.h>
 
 static const mn_config_key keys[] = {
-    {"device", "MINERVA_DEVICE", MN_CONFIG_STRING, "auto", 0, 0, NULL, false, "auto, or a list of plugin[:n]"},
+    {"device", "MINERVA_DEVICE", MN_CONFIG_STRING, "auto", 0, 0, NULL, false,
+     "auto, or a list of plugin[:n]"},
     {"threads", "MINERVA_THREADS", MN_CONFIG_INT, "0", 0, 4096, NULL, false,
      "CPU threads; 0 = all that the process may use"},
-    {"model", "MINERVA_MODEL", MN_CONFIG_STRING, "", 0, 0, NULL, false, "model that is run if none is named"},
+    {"model", "MINERVA_MODEL", MN_CONFIG_STRING, "", 0, 0, NULL, false,
+     "model that is run if none is named"},
     {"model_path", "MINERVA_MODEL_PATH", MN_CONFIG_PATHS, "", 0, 0, NULL, true,
      "folders searched for models, colon-separated"},
     {"context", "MINERVA_CONTEXT", MN_CONFIG_INT, "0", 0, 1 << 30, NULL, false,
@@ -28,11 +30,13 @@ static const mn_config_key keys[] = {
     {"plugin_path_only", "MINERVA_PLUGIN_PATH_ONLY", MN_CONFIG_PATHS, "", 0, 0, NULL, false,
      "folders searched for plugins instead of all others"},
     {"probe_timeout", "MINERVA_PROBE_TIMEOUT", MN_CONFIG_FLOAT, "10", 0, 3600, NULL, false,
-     "seconds that all new plugins together may take in the probing process; 0 = plugins are opened without a probe"},
+     "seconds that all new plugins together may take in the probing process; 0 = plugins are "
+     "opened without a probe"},
     {"probe_cache", "MINERVA_PROBE_CACHE", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether what probes find is remembered; false forgets what was"},
-    {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0, "generic|avx2|avx512|avx512vnni|amx|neon",
-     false, "best instruction set that cpu_simd may use"},
+    {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
+     "generic|avx2|avx512|avx512vnni|amx|neon", false,
+     "best instruction set that cpu_simd may use"},
     {"plugin.cuda.graphs", "MINERVA_CUDA_GRAPHS", MN_CONFIG_CHOICE, "1", 0, 0, "0|1", false,
      "0 launches kernels one by one, for profilers"},
 };
@@ -51,26 +55,31 @@ struct mn_config {
     size_t n_env, cap_env;
 };
 
-const mn_config_key *mn_config_keys(size_t *n) { return *n = MN_COUNT(keys), keys; }
+const mn_config_key *mn_config_keys(size_t *n) {
+    return *n = MN_COUNT(keys), keys;
+}
 
 static const mn_config_key *key_of(const char *name) {
     for (size_t i = 0; i < MN_COUNT(keys); i++)
-        if (!strcmp(keys[i].name, name)) return &keys[i];
+        if (!strcmp(keys[i].name, name))
+            return &keys[i];
     return NULL;
 }
 
 static setting *setting_of(const mn_config *cfg, const char *name) {
     for (size_t i = 0; i < cfg->n; i++)
-        if (!strcmp(cfg->settings[i].name, name)) return &cfg->settings[i];
+        if (!strcmp(cfg->settings[i].name, name))
+            return &cfg->settings[i];
     return NULL;
 }
 
-/* ---- values ---- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool parse_bool(const char *value, bool *out) {
     static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
     for (size_t i = 0; i < MN_COUNT(words); i++)
-        if (!strcasecmp(value, words[i])) return *out = i % 2, true;
+        if (!strcasecmp(value, words[i]))
+            return *out = i % 2, true;
     return false;
 }
 
@@ -80,8 +89,10 @@ static int choice_of(const char *choices, const char *value) {
     int i = 0;
     for (const char *at = choices;; i++) {
         size_t n = strcspn(at, "|");
-        if (n == len && !memcmp(at, value, n)) return i;
-        if (!at[n]) return -1;
+        if (n == len && !memcmp(at, value, n))
+            return i;
+        if (!at[n])
+            return -1;
         at += n + 1;
     }
 }
@@ -90,35 +101,46 @@ static bool value_fits(const mn_config_key *key, const char *value) {
     bool flag;
     int64_t whole;
     double number;
-    if (!*value) return !*key->preset && (key->type == MN_CONFIG_STRING || key->type == MN_CONFIG_PATHS);
+    if (!*value)
+        return !*key->preset && (key->type == MN_CONFIG_STRING || key->type == MN_CONFIG_PATHS);
     switch (key->type) {
-    case MN_CONFIG_BOOL: return parse_bool(value, &flag);
+    case MN_CONFIG_BOOL:
+        return parse_bool(value, &flag);
     case MN_CONFIG_INT:
-        return mn_parse_i64(mn_str_of(value), &whole) && (double)whole >= key->lo && (double)whole <= key->hi;
-    case MN_CONFIG_FLOAT: return mn_parse_f64(mn_str_of(value), &number) && number >= key->lo && number <= key->hi;
-    case MN_CONFIG_CHOICE: return choice_of(key->choices, value) >= 0;
+        return mn_parse_i64(mn_str_of(value), &whole) && (double)whole >= key->lo &&
+               (double)whole <= key->hi;
+    case MN_CONFIG_FLOAT:
+        return mn_parse_f64(mn_str_of(value), &number) && number >= key->lo && number <= key->hi;
+    case MN_CONFIG_CHOICE:
+        return choice_of(key->choices, value) >= 0;
     case MN_CONFIG_STRING:
-    case MN_CONFIG_PATHS: return true;
+    case MN_CONFIG_PATHS:
+        return true;
     }
     return false;
 }
 
-static mn_status fail_value(const char *where, const char *shown, const mn_config_key *key, const char *value,
-                            mn_error *err) {
+static mn_status fail_value(const char *where, const char *shown, const mn_config_key *key,
+                            const char *value, mn_error *err) {
     char expected[160] = "true or false";
     if (key->type == MN_CONFIG_INT)
         snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", key->lo, key->hi);
-    if (key->type == MN_CONFIG_FLOAT) snprintf(expected, sizeof expected, "a number from %g to %g", key->lo, key->hi);
-    if (key->type == MN_CONFIG_CHOICE) snprintf(expected, sizeof expected, "one of %s", key->choices);
-    if (key->type == MN_CONFIG_STRING) snprintf(expected, sizeof expected, "%s", key->help);
-    return mn_fail(err, MN_BAD_INPUT, "%s: %s: found \"%.100s\", expected %s", where, shown, value, expected);
+    if (key->type == MN_CONFIG_FLOAT)
+        snprintf(expected, sizeof expected, "a number from %g to %g", key->lo, key->hi);
+    if (key->type == MN_CONFIG_CHOICE)
+        snprintf(expected, sizeof expected, "one of %s", key->choices);
+    if (key->type == MN_CONFIG_STRING)
+        snprintf(expected, sizeof expected, "%s", key->help);
+    return mn_fail(err, MN_BAD_INPUT, "%s: %s: found \"%.100s\", expected %s", where, shown, value,
+                   expected);
 }
 
-/* ---- laying one value over what is there ---- */
+/* ---- laying one value over what is there ----------------------------------------------------- */
 
 static bool set_text(char **at, const char *text, size_t n) {
     char *copy = mn_strndup(text, n);
-    if (!copy) return false;
+    if (!copy)
+        return false;
     mn_free(*at);
     *at = copy;
     return true;
@@ -129,29 +151,32 @@ static char *joined(const char *a, const char *between, const char *b) {
     mn_text_puts(&t, a);
     mn_text_puts(&t, between);
     mn_text_puts(&t, b);
-    if (!t.failed) return t.ptr;
+    if (!t.failed)
+        return t.ptr;
     mn_text_free(&t);
     return NULL;
 }
 
-static bool add_setting(setting **list, size_t *n, size_t *cap, const char *name, const char *value, const char *origin,
-                        int from) {
+static bool add_setting(setting **list, size_t *n, size_t *cap, const char *name, const char *value,
+                        const char *origin, int from) {
     void *ptr = *list;
-    if (!mn_grow(&ptr, cap, *n + 1, sizeof **list)) return false;
+    if (!mn_grow(&ptr, cap, *n + 1, sizeof **list))
+        return false;
     *list = ptr;
-    setting s = {mn_strndup(name, strlen(name)), mn_strndup(value, strlen(value)), mn_strndup(origin, strlen(origin)),
-                 from};
+    setting s = {mn_strndup(name, strlen(name)), mn_strndup(value, strlen(value)),
+                 mn_strndup(origin, strlen(origin)), from};
     (*list)[(*n)++] = s; /* also when a copy failed: freed with the rest */
     return s.name && s.value && s.origin;
 }
 
-/* A path list adds up: what comes later is stronger and goes in front, or behind within one source. */
+/* A path list adds up: what comes later is stronger and goes in front, or behind within one
+ * source. */
 static bool add_paths(setting *s, const char *value, const char *origin, int from) {
     bool same_source = s->from == from;
     char *paths = same_source ? joined(s->value, ":", value) : joined(value, ":", s->value);
     char *origins = same_source ? joined(s->origin, ", ", origin) : joined(origin, ", ", s->origin);
-    bool done =
-        paths && origins && set_text(&s->value, paths, strlen(paths)) && set_text(&s->origin, origins, strlen(origins));
+    bool done = paths && origins && set_text(&s->value, paths, strlen(paths)) &&
+                set_text(&s->origin, origins, strlen(origins));
     mn_free(paths);
     mn_free(origins);
     s->from = from;
@@ -159,10 +184,11 @@ static bool add_paths(setting *s, const char *value, const char *origin, int fro
 }
 
 /* name is known or a plugin's. where: for messages; shown: the name as the user spelled it. */
-static mn_status lay(mn_config *cfg, const char *name, const char *value, const char *origin, int from,
-                     const char *where, const char *shown, mn_error *err) {
+static mn_status lay(mn_config *cfg, const char *name, const char *value, const char *origin,
+                     int from, const char *where, const char *shown, mn_error *err) {
     const mn_config_key *key = key_of(name);
-    if (key && from != FROM_DEFAULT && !value_fits(key, value)) return fail_value(where, shown, key, value, err);
+    if (key && from != FROM_DEFAULT && !value_fits(key, value))
+        return fail_value(where, shown, key, value, err);
     setting *s = setting_of(cfg, name);
     bool done;
     if (!s)
@@ -170,7 +196,8 @@ static mn_status lay(mn_config *cfg, const char *name, const char *value, const 
     else if (key && key->adds_up && s->from != FROM_DEFAULT && *s->value)
         done = add_paths(s, value, origin, from);
     else {
-        done = set_text(&s->value, value, strlen(value)) && set_text(&s->origin, origin, strlen(origin));
+        done = set_text(&s->value, value, strlen(value)) &&
+               set_text(&s->origin, origin, strlen(origin));
         s->from = from;
     }
     return done ? MN_OK : mn_fail_memory(err, strlen(value));
@@ -178,26 +205,31 @@ static mn_status lay(mn_config *cfg, const char *name, const char *value, const 
 
 static bool is_id(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_')) return false;
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_'))
+            return false;
     return n > 0;
 }
 
-/* Whether the table tells this plugin's keys: then it tells all of them. n: up to and with the dot behind the id. */
+/* Whether the table tells this plugin's keys: then it tells all of them. n: up to and with the dot
+ * behind the id. */
 static bool is_listed_plugin(const char *name, size_t n) {
     for (size_t i = 0; i < MN_COUNT(keys); i++)
-        if (!strncmp(keys[i].name, name, n)) return true;
+        if (!strncmp(keys[i].name, name, n))
+            return true;
     return false;
 }
 
 /* "plugin.ID.KEY" */
 static bool is_plugin_key(const char *name) {
-    if (strncmp(name, "plugin.", 7) != 0) return false;
+    if (strncmp(name, "plugin.", 7) != 0)
+        return false;
     const char *id = name + 7, *dot = strchr(id, '.');
-    if (!dot || !is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.')) return false;
+    if (!dot || !is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
+        return false;
     return key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
 }
 
-/* ---- files ---- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 typedef struct {
     mn_config *cfg;
@@ -210,70 +242,95 @@ typedef struct {
 
 enum { NAME_CAP = 49 }; /* inih cuts names and sections there */
 
-static bool is_blank(char c) { return c == ' ' || c == '\t'; }
-
-/* [minerva] or [plugin.ID], and a comment behind it. inih itself believes any name and drops what follows. */
-static mn_status check_section(const ini_file *f, const char *at, size_t n) {
-    const char *close = memchr(at, ']', n), *name = at + 1;
-    if (!close) return MN_OK; /* inih says what is wrong */
-    size_t len = (size_t)(close - name), rest = n - len - 2;
-    bool known = len == 7 && !memcmp(name, "minerva", 7);
-    known = known || (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) && is_id(name + 7, len - 7));
-    while (rest && is_blank(close[1])) close++, rest--;
-    if (known && (!rest || close[1] == ';' || close[1] == '#')) return MN_OK;
-    if (known)
-        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\" behind a section, expected a line of its own",
-                       f->path, f->line, (int)MN_MIN(rest, (size_t)80), close + 1);
-    return mn_fail(f->err, MN_BAD_INPUT,
-                   "%s:%d: found section [%.*s], expected [minerva] or [plugin.ID], at most %d bytes", f->path, f->line,
-                   (int)MN_MIN(len, (size_t)80), name, NAME_CAP - 1);
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
 }
 
-/* A line longer than inih's: it gets the key and one letter, the value is kept here, cut at " ;" as inih would. */
+/* [minerva] or [plugin.ID], and a comment behind it. inih itself believes any name and drops what
+ * follows. */
+static mn_status check_section(const ini_file *f, const char *at, size_t n) {
+    const char *close = memchr(at, ']', n), *name = at + 1;
+    if (!close)
+        return MN_OK; /* inih says what is wrong */
+    size_t len = (size_t)(close - name), rest = n - len - 2;
+    bool known = len == 7 && !memcmp(name, "minerva", 7);
+    known = known ||
+            (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) && is_id(name + 7, len - 7));
+    while (rest && is_blank(close[1]))
+        close++, rest--;
+    if (known && (!rest || close[1] == ';' || close[1] == '#'))
+        return MN_OK;
+    if (known)
+        return mn_fail(f->err, MN_BAD_INPUT,
+                       "%s:%d: found \"%.*s\" behind a section, expected a line of its own",
+                       f->path, f->line, (int)MN_MIN(rest, (size_t)80), close + 1);
+    return mn_fail(
+        f->err, MN_BAD_INPUT,
+        "%s:%d: found section [%.*s], expected [minerva] or [plugin.ID], at most %d bytes", f->path,
+        f->line, (int)MN_MIN(len, (size_t)80), name, NAME_CAP - 1);
+}
+
+/* A line longer than inih's: it gets the key and one letter, the value is kept here, cut at " ;" as
+ * inih would. */
 static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t cap) {
     size_t head = 0;
-    while (head < n && at[head] != '=' && at[head] != ':') head++;
+    while (head < n && at[head] != '=' && at[head] != ':')
+        head++;
     if (head == n || head + 4 > cap || *at == '[') {
-        f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found %zu bytes, expected [section] or key = value", f->path,
+        f->status = mn_fail(f->err, MN_BAD_INPUT,
+                            "%s:%d: found %zu bytes, expected [section] or key = value", f->path,
                             f->line, n);
         return 0;
     }
     const char *value = at + head + 1;
     size_t len = n - head - 1;
-    while (len && is_blank(*value)) value++, len--;
+    while (len && is_blank(*value))
+        value++, len--;
     for (size_t i = 0; i < len; i++)
-        if (value[i] == ';' && (!i || is_blank(value[i - 1]))) len = i;
-    while (len && is_blank(value[len - 1])) len--;
+        if (value[i] == ';' && (!i || is_blank(value[i - 1])))
+            len = i;
+    while (len && is_blank(value[len - 1]))
+        len--;
     f->value = mn_strndup(value, len);
-    if (!f->value) f->status = mn_fail_memory(f->err, len);
+    if (!f->value)
+        f->status = mn_fail_memory(f->err, len);
     memcpy(out, at, head + 1);
     memcpy(out + head + 1, "~", 2);
     return head + 2;
 }
 
-/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one before; here both are
- * lines like any other. */
+/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one
+ * before; here both are lines like any other. */
 static char *read_line(char *out, int cap, void *arg) {
     ini_file *f = arg;
     mn_free(f->value); /* inih passes over lines that it cannot read */
     f->value = NULL;
-    if (f->rest == f->end || f->status != MN_OK) return NULL;
-    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *end = eol ? eol : f->end, *at = f->rest;
+    if (f->rest == f->end || f->status != MN_OK)
+        return NULL;
+    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *end = eol ? eol : f->end,
+               *at = f->rest;
     f->rest = eol ? eol + 1 : f->end;
-    if (!f->line++ && end - at >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3)) at += 3;
-    if (end > at && end[-1] == '\r') end--;
-    while (at < end && is_blank(*at)) at++;
+    if (!f->line++ && end - at >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3))
+        at += 3;
+    if (end > at && end[-1] == '\r')
+        end--;
+    while (at < end && is_blank(*at))
+        at++;
     size_t n = (size_t)(end - at);
-    if (n && (*at == ';' || *at == '#')) n = 0;
+    if (n && (*at == ';' || *at == '#'))
+        n = 0;
     for (size_t i = 0; i < n && f->status == MN_OK; i++)
         if ((unsigned char)at[i] < 32 && at[i] != '\t')
-            f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text", f->path, f->line, at[i]);
-    if (f->status == MN_OK && n && *at == '[') f->status = check_section(f, at, n);
+            f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text",
+                                f->path, f->line, at[i]);
+    if (f->status == MN_OK && n && *at == '[')
+        f->status = check_section(f, at, n);
     if (f->status == MN_OK && n + 2 > (size_t)cap)
         n = shorten(f, at, n, out, (size_t)cap);
     else if (f->status == MN_OK)
         memcpy(out, at, n);
-    if (f->status != MN_OK) return NULL;
+    if (f->status != MN_OK)
+        return NULL;
     memcpy(out + n, "\n", 2);
     return out;
 }
@@ -286,8 +343,9 @@ static mn_status fail_key(const ini_file *f, const char *section, const char *na
         if (n ? !strncmp(key, section, n) && key[n] == '.' : !strchr(key, '.'))
             mn_text_printf(&known, "%s%s", known.len ? ", " : "", n ? key + n + 1 : key);
     }
-    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key \"%s%s%s\", expected one of %s%s", f->path, f->line,
-            section, *section ? "." : "", name, known.failed || !known.len ? "the known keys" : known.ptr,
+    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key \"%s%s%s\", expected one of %s%s",
+            f->path, f->line, section, *section ? "." : "", name,
+            known.failed || !known.len ? "the known keys" : known.ptr,
             n ? "" : ", or a key in [plugin.ID]");
     mn_text_free(&known);
     return MN_BAD_INPUT;
@@ -301,17 +359,20 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
     else
         snprintf(full, sizeof full, "%s", name);
     if (strlen(name) >= NAME_CAP)
-        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", f->path, f->line, NAME_CAP,
-                       name);
-    if (of_plugin ? !is_plugin_key(full) : !key_of(full) || strchr(full, '.')) return fail_key(f, section, name);
+        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", f->path,
+                       f->line, NAME_CAP, name);
+    if (of_plugin ? !is_plugin_key(full) : !key_of(full) || strchr(full, '.'))
+        return fail_key(f, section, name);
     snprintf(where, sizeof where, ":%d", f->line);
     char *origin = joined(f->path, where, "");
-    if (!origin) return mn_fail_memory(f->err, strlen(f->path));
+    if (!origin)
+        return mn_fail_memory(f->err, strlen(f->path));
     const setting *old = setting_of(f->cfg, full);
     const mn_config_key *key = key_of(full);
     mn_status status = MN_OK;
     if (old && old->from == f->from && !(key && key->adds_up))
-        status = mn_fail(f->err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin, full, old->origin);
+        status = mn_fail(f->err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin,
+                         full, old->origin);
     else
         status = lay(f->cfg, full, value, origin, f->from, origin, full, f->err);
     mn_free(origin);
@@ -320,7 +381,8 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
 
 static int on_line(void *arg, const char *section, const char *name, const char *value) {
     ini_file *f = arg;
-    if (f->status == MN_OK) f->status = lay_line(f, section, name, f->value ? f->value : value);
+    if (f->status == MN_OK)
+        f->status = lay_line(f, section, name, f->value ? f->value : value);
     mn_free(f->value);
     f->value = NULL;
     return f->status == MN_OK;
@@ -328,9 +390,10 @@ static int on_line(void *arg, const char *section, const char *name, const char 
 
 /* The text of a line that is neither [section] nor key = value. */
 static mn_status fail_syntax(const ini_file *f, const char *data, int line) {
-    for (int i = 1; i < line; i++) data += strcspn(data, "\n") + 1;
-    return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\", expected [section] or key = value", f->path, line,
-                   (int)MN_MIN(strcspn(data, "\r\n"), (size_t)80), data);
+    for (int i = 1; i < line; i++)
+        data += strcspn(data, "\n") + 1;
+    return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\", expected [section] or key = value",
+                   f->path, line, (int)MN_MIN(strcspn(data, "\r\n"), (size_t)80), data);
 }
 
 static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error *err) {
@@ -339,14 +402,17 @@ static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error 
     mn_error why = MN_ERROR_INIT;
     mn_status status = mn_read_file(path, 1 << 20, &data, &bytes, &why);
     if (status != MN_OK) {
-        if (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR) return MN_OK;
+        if (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR)
+            return MN_OK;
         return mn_fail(err, status, "%s", why.msg);
     }
     ini_file f = {cfg, path, data, data + bytes, 0, from, NULL, MN_OK, err};
     int code = ini_parse_stream(read_line, &f, on_line, &f);
     status = f.status;
-    if (code > 0 && (status == MN_OK || code < f.line)) status = fail_syntax(&f, data, code);
-    if (code < 0 && status == MN_OK) status = mn_fail_memory(err, bytes);
+    if (code > 0 && (status == MN_OK || code < f.line))
+        status = fail_syntax(&f, data, code);
+    if (code < 0 && status == MN_OK)
+        status = mn_fail_memory(err, bytes);
     mn_free(f.value);
     mn_free(data);
     return status;
@@ -354,22 +420,27 @@ static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error 
 
 static mn_status load_user_file(mn_config *cfg, mn_error *err) {
     const char *base = secure_getenv("XDG_CONFIG_HOME"), *tail = "/minerva/minerva.ini";
-    if (!base || *base != '/') base = secure_getenv("HOME"), tail = "/.config/minerva/minerva.ini";
-    if (!base || *base != '/') return MN_OK;
+    if (!base || *base != '/')
+        base = secure_getenv("HOME"), tail = "/.config/minerva/minerva.ini";
+    if (!base || *base != '/')
+        return MN_OK;
     char *path = joined(base, tail, "");
-    mn_status status = path ? load_file(cfg, path, FROM_USER, err) : mn_fail_memory(err, strlen(base));
+    mn_status status =
+        path ? load_file(cfg, path, FROM_USER, err) : mn_fail_memory(err, strlen(base));
     mn_free(path);
     return status;
 }
 
-/* ---- environment and command line ---- */
+/* ---- environment and command line ------------------------------------------------------------ */
 
 extern char **environ;
 
-static mn_status load_variable(mn_config *cfg, const mn_config_key *key, const char *variable, mn_error *err) {
+static mn_status load_variable(mn_config *cfg, const mn_config_key *key, const char *variable,
+                               mn_error *err) {
     const char *value = secure_getenv(variable);
     char origin[96];
-    if (!value || !*value) return MN_OK; /* empty = not set, as everywhere */
+    if (!value || !*value)
+        return MN_OK; /* empty = not set, as everywhere */
     snprintf(origin, sizeof origin, "environment %s", variable);
     return lay(cfg, key->name, value, origin, FROM_ENV, "environment", variable, err);
 }
@@ -377,51 +448,69 @@ static mn_status load_variable(mn_config *cfg, const mn_config_key *key, const c
 /* "MINERVA_CPU_SIMD_ISA" of "plugin.cpu_simd.isa" */
 static void plain_variable(const char *name, char *out, size_t cap) {
     snprintf(out, cap, "MINERVA_%s", name + 7);
-    for (char *c = out; *c; c++) *c = *c == '.' || *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
+    for (char *c = out; *c; c++)
+        *c = *c == '.' || *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
 }
 
 static mn_status load_env(mn_config *cfg, mn_error *err) {
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
         char plain[64] = "";
-        if (!strncmp(keys[i].name, "plugin.", 7)) plain_variable(keys[i].name, plain, sizeof plain);
+        if (!strncmp(keys[i].name, "plugin.", 7))
+            plain_variable(keys[i].name, plain, sizeof plain);
         mn_status status = *plain ? load_variable(cfg, &keys[i], plain, err) : MN_OK;
-        if (status == MN_OK) status = load_variable(cfg, &keys[i], keys[i].env, err);
-        if (status != MN_OK) return status;
+        if (status == MN_OK)
+            status = load_variable(cfg, &keys[i], keys[i].env, err);
+        if (status != MN_OK)
+            return status;
     }
-    if (getauxval(AT_SECURE)) return MN_OK; /* more rights than its caller: as secure_getenv, no variable counts */
+    /* more rights than its caller: as secure_getenv, no variable counts */
+    if (getauxval(AT_SECURE))
+        return MN_OK;
     for (char **var = environ; var && *var; var++) {
         const char *equals = strchr(*var, '=');
-        if (!equals || !equals[1] || strncmp(*var, "MINERVA_", 8) != 0) continue;
+        if (!equals || !equals[1] || strncmp(*var, "MINERVA_", 8) != 0)
+            continue;
         char *name = mn_strndup(*var, (size_t)(equals - *var)),
              *origin = name ? joined("environment", " ", name) : NULL;
-        bool done = origin && add_setting(&cfg->env, &cfg->n_env, &cfg->cap_env, name, equals + 1, origin, FROM_ENV);
+        bool done = origin && add_setting(&cfg->env, &cfg->n_env, &cfg->cap_env, name, equals + 1,
+                                          origin, FROM_ENV);
         mn_free(name);
         mn_free(origin);
-        if (!done) return mn_fail_memory(err, strlen(*var));
+        if (!done)
+            return mn_fail_memory(err, strlen(*var));
     }
     return MN_OK;
 }
 
 static mn_status load_override(mn_config *cfg, const mn_config_override *o, mn_error *err) {
     if (!key_of(o->name) && !is_plugin_key(o->name))
-        return mn_fail(
-            err, MN_BAD_INPUT,
-            "command line: found unknown setting %s, expected one that `minerva config` lists or plugin.ID.KEY",
-            o->name);
-    return lay(cfg, o->name, o->value, "command line", FROM_COMMAND, "command line", o->flag ? o->flag : o->name, err);
+        return mn_fail(err, MN_BAD_INPUT,
+                       "command line: found unknown setting %s, expected one that `minerva config` "
+                       "lists or plugin.ID.KEY",
+                       o->name);
+    return lay(cfg, o->name, o->value, "command line", FROM_COMMAND, "command line",
+               o->flag ? o->flag : o->name, err);
 }
 
-mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out, mn_error *err) {
+mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out,
+                         mn_error *err) {
     mn_config *cfg = mn_calloc(1, sizeof *cfg);
-    if (!cfg) return mn_fail_memory(err, sizeof *cfg);
+    if (!cfg)
+        return mn_fail_memory(err, sizeof *cfg);
     mn_status status = MN_OK;
     for (size_t i = 0; i < MN_COUNT(keys) && status == MN_OK; i++)
-        status = lay(cfg, keys[i].name, keys[i].preset, "default", FROM_DEFAULT, "default", keys[i].name, err);
-    if (status == MN_OK) status = load_file(cfg, MN_SYSCONF_DIR "/minerva/minerva.ini", FROM_SYSTEM, err);
-    if (status == MN_OK) status = load_user_file(cfg, err);
-    if (status == MN_OK) status = load_env(cfg, err);
-    for (size_t i = 0; i < n && status == MN_OK; i++) status = load_override(cfg, &overrides[i], err);
-    if (status != MN_OK) return mn_config_free(cfg), status;
+        status = lay(cfg, keys[i].name, keys[i].preset, "default", FROM_DEFAULT, "default",
+                     keys[i].name, err);
+    if (status == MN_OK)
+        status = load_file(cfg, MN_SYSCONF_DIR "/minerva/minerva.ini", FROM_SYSTEM, err);
+    if (status == MN_OK)
+        status = load_user_file(cfg, err);
+    if (status == MN_OK)
+        status = load_env(cfg, err);
+    for (size_t i = 0; i < n && status == MN_OK; i++)
+        status = load_override(cfg, &overrides[i], err);
+    if (status != MN_OK)
+        return mn_config_free(cfg), status;
     *out = cfg;
     return MN_OK;
 }
@@ -436,13 +525,14 @@ static void free_settings(setting *list, size_t n) {
 }
 
 void mn_config_free(mn_config *cfg) {
-    if (!cfg) return;
+    if (!cfg)
+        return;
     free_settings(cfg->settings, cfg->n);
     free_settings(cfg->env, cfg->n_env);
     mn_free(cfg);
 }
 
-/* ---- asking ---- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 const char *mn_config_get_str(const mn_config *cfg, const char *name) {
     const setting *s = setting_of(cfg, name);
@@ -478,24 +568,29 @@ int32_t mn_config_log_level(const mn_config *cfg) { /* the choices stand in the 
 
 /* The variable that sets this plugin's key, if it is the strongest source; else NULL. */
 static const setting *env_of(const mn_config *cfg, const char *name, const setting *s) {
-    if (strncmp(name, "plugin.", 7) != 0 || (s && s->from >= FROM_ENV)) return NULL;
+    if (strncmp(name, "plugin.", 7) != 0 || (s && s->from >= FROM_ENV))
+        return NULL;
     char plain[280];
     plain_variable(name, plain, sizeof plain);
     for (size_t i = 0; i < cfg->n_env; i++)
-        if (!strcmp(cfg->env[i].name, plain)) return &cfg->env[i];
+        if (!strcmp(cfg->env[i].name, plain))
+            return &cfg->env[i];
     return NULL;
 }
 
 const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const char *key) {
     char name[256];
     int n = snprintf(name, sizeof name, "plugin.%s.%s", plugin_id, key);
-    if (n < 0 || (size_t)n >= sizeof name) return NULL;
+    if (n < 0 || (size_t)n >= sizeof name)
+        return NULL;
     const setting *s = setting_of(cfg, name), *env = env_of(cfg, name, s);
     return env ? env->value : s && s->from != FROM_DEFAULT ? s->value : NULL;
 }
 
-bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value, const char **origin) {
-    if (i >= cfg->n) return false;
+bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value,
+                  const char **origin) {
+    if (i >= cfg->n)
+        return false;
     const setting *s = &cfg->settings[i], *env = env_of(cfg, s->name, s);
     *name = s->name;
     *value = env ? env->value : s->value;

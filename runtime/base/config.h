@@ -1,10 +1,11 @@
-/* config.h -- settings and where each came from: the command line, the environment (MINERVA_*), the user's minerva.ini,
- * the system's, the defaults; the first that speaks wins. The two path lists of folders to search add up instead, the
- * stronger in front.
+/* config.h -- settings and where each came from: the command line, the environment (MINERVA_*), the
+ * user's minerva.ini, the system's, the defaults; the first that speaks wins. The two path lists of
+ * folders to search add up instead, the stronger in front.
  *
- * A minerva.ini holds `key = value` lines for the keys of mn_config_keys (at the top or under [minerva]), and sections
- * [plugin.ID] whose keys are the plugin's own, checked where mn_config_keys lists some of them: then it lists all. MINERVA_<ID>_<KEY> in
- * upper case sets a plugin's key, too. */
+ * A minerva.ini holds `key = value` lines for the keys of mn_config_keys (at the top or under
+ * [minerva]), and sections [plugin.ID] whose keys are the plugin's own, checked where
+ * mn_config_keys lists some of them: then it lists all. MINERVA_<ID>_<KEY> in upper case sets a
+ * plugin's key, too. */
 #ifndef MN_CONFIG_H
 #define MN_CONFIG_H
 #include "base/base.h"
@@ -28,20 +29,25 @@ typedef struct {
 } mn_config_key;
 const mn_config_key *mn_config_keys(size_t *n);
 
-/* A setting of the command line. name: a known key or "plugin.ID.KEY"; flag: the user's spelling, for messages ("-t"). */
+/* A setting of the command line. name: a known key or "plugin.ID.KEY"; flag: the user's spelling,
+ * for messages ("-t"). */
 typedef struct {
     const char *name, *value, *flag;
 } mn_config_override;
 
 typedef struct mn_config mn_config; /* immutable once loaded: any thread */
 
-/* Strings are copied. MN_BAD_INPUT: an unknown key or a bad value; the message names file and line, variable or flag,
- * what was found and what was expected. A file that does not exist is no error, one that cannot be read is. */
-mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out, mn_error *err);
+/* Strings are copied. MN_BAD_INPUT: an unknown key or a bad value; the message names file and line,
+ * variable or flag, what was found and what was expected. A file that does not exist is no error,
+ * one that cannot be read is. */
+mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out,
+                         mn_error *err);
 void mn_config_free(mn_config *cfg);
 
-/* name: one of mn_config_keys, of that type; an unknown name gives "", 0, false. Strings live as long as cfg. */
-const char *mn_config_get_str(const mn_config *cfg, const char *name); /* also of path lists: colon-separated */
+/* name: one of mn_config_keys, of that type; an unknown name gives "", 0, false. Strings live as
+ * long as cfg. */
+/* also of path lists: colon-separated */
+const char *mn_config_get_str(const mn_config *cfg, const char *name);
 int64_t mn_config_get_int(const mn_config *cfg, const char *name);
 double mn_config_get_float(const mn_config *cfg, const char *name);
 bool mn_config_get_bool(const mn_config *cfg, const char *name);
@@ -51,7 +57,8 @@ int32_t mn_config_log_level(const mn_config *cfg);             /* MN_LOG_* of "l
 /* A plugin's own key; NULL = not set. */
 const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const char *key);
 
-/* The i-th setting, for listing: its value and where it came from: "default", "environment MINERVA_DEVICE",
- * "/path/minerva.ini:3", "command line". false past the last. */
-bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value, const char **origin);
+/* The i-th setting, for listing: its value and where it came from: "default", "environment
+ * MINERVA_DEVICE", "/path/minerva.ini:3", "command line". false past the last. */
+bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value,
+                  const char **origin);
 #endif

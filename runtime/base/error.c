@@ -11,12 +11,15 @@ static size_t msg_cap(const mn_error *err) {
 
 static void set_msg(mn_error *err, const char *text, size_t len) {
     size_t cap = msg_cap(err);
-    if (!cap) return;
-    if (len >= cap) len = mn_utf8_complete(text, cap - 1);
+    if (!cap)
+        return;
+    if (len >= cap)
+        len = mn_utf8_complete(text, cap - 1);
     memmove(err->msg, text, len);
     err->msg[len] = 0;
     for (char *c = err->msg; *c; c++) /* what a file says must not reach a terminal as commands */
-        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = ' ';
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = ' ';
 }
 
 /* Through a buffer of our own: the arguments may point into err->msg. */
@@ -33,7 +36,8 @@ static void set_status(mn_error *err, mn_status status, uint32_t node) {
 }
 
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
-    if (!err) return status;
+    if (!err)
+        return status;
     va_list args;
     va_start(args, fmt);
     set_msgv(err, fmt, args);
@@ -43,7 +47,8 @@ mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
 }
 
 mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) {
-    if (!err) return status;
+    if (!err)
+        return status;
     va_list args;
     va_start(args, fmt);
     set_msgv(err, fmt, args);
@@ -53,10 +58,12 @@ mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const cha
 }
 
 mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) {
-    if (!err) return status;
+    if (!err)
+        return status;
     char text[2 * sizeof err->msg], old[sizeof err->msg];
     size_t cap = msg_cap(err), old_len = err->status == MN_OK ? 0 : strnlen(err->msg, cap);
-    if (old_len) memcpy(old, err->msg, old_len);
+    if (old_len)
+        memcpy(old, err->msg, old_len);
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text / 2, fmt, args);
@@ -64,14 +71,17 @@ mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) {
     size_t len = n < 0 ? 0 : MN_MIN((size_t)n, sizeof text / 2 - 1);
     if (old_len) {
         n = snprintf(text + len, sizeof text - len, ": %.*s", (int)old_len, old);
-        if (n > 0) len = MN_MIN(len + (size_t)n, sizeof text - 1);
+        if (n > 0)
+            len = MN_MIN(len + (size_t)n, sizeof text - 1);
     }
     set_msg(err, text, len);
-    if (err->status == MN_OK) set_status(err, status, ~0u);
+    if (err->status == MN_OK)
+        set_status(err, status, ~0u);
     return err->status;
 }
 
 mn_status mn_fail_memory(mn_error *err, uint64_t bytes) {
-    if (!bytes) return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory");
+    if (!bytes)
+        return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory: %llu bytes", (unsigned long long)bytes);
 }

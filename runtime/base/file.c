@@ -14,23 +14,28 @@
 
 static mn_status fail_errno(mn_error *err, const char *path, const char *what) {
     int code = errno;
-    mn_fail(err, code == ENOMEM ? MN_OUT_OF_MEMORY : MN_IO_ERROR, "%s: %s: %s", path, what, strerror(code));
-    if (err) err->vendor_code = code;
+    mn_fail(err, code == ENOMEM ? MN_OUT_OF_MEMORY : MN_IO_ERROR, "%s: %s: %s", path, what,
+            strerror(code));
+    if (err)
+        err->vendor_code = code;
     return code == ENOMEM ? MN_OUT_OF_MEMORY : MN_IO_ERROR;
 }
 
 /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused right after. */
 static mn_status open_regular(const char *path, int *fd, struct stat *st, mn_error *err) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return fail_errno(err, path, "cannot open");
+    if (*fd < 0)
+        return fail_errno(err, path, "cannot open");
     mn_status status = MN_OK;
     if (fstat(*fd, st))
         status = fail_errno(err, path, "cannot stat");
     else if (S_ISDIR(st->st_mode))
         status = mn_fail(err, MN_IO_ERROR, "%s: is a folder, expected a file", path);
     else if (!S_ISREG(st->st_mode))
-        status = mn_fail(err, MN_IO_ERROR, "%s: is a device, pipe or socket, expected a regular file", path);
-    if (status != MN_OK) close(*fd);
+        status = mn_fail(err, MN_IO_ERROR,
+                         "%s: is a device, pipe or socket, expected a regular file", path);
+    if (status != MN_OK)
+        close(*fd);
     return status;
 }
 
@@ -39,7 +44,8 @@ mn_status mn_map_file(const char *path, mn_map *out, mn_error *err) {
     int fd;
     struct stat st;
     mn_status status = open_regular(path, &fd, &st, err);
-    if (status != MN_OK) return status;
+    if (status != MN_OK)
+        return status;
     uint64_t bytes = (uint64_t)st.st_size;
     const uint8_t *ptr = nothing; /* mmap refuses length 0 */
     if (bytes > SIZE_MAX)
@@ -53,12 +59,14 @@ mn_status mn_map_file(const char *path, mn_map *out, mn_error *err) {
             ptr = map;
     }
     close(fd);
-    if (status == MN_OK) *out = (mn_map){ptr, bytes};
+    if (status == MN_OK)
+        *out = (mn_map){ptr, bytes};
     return status;
 }
 
 void mn_unmap(mn_map *map) {
-    if (map->bytes) munmap((void *)(uintptr_t)map->ptr, (size_t)map->bytes);
+    if (map->bytes)
+        munmap((void *)(uintptr_t)map->ptr, (size_t)map->bytes);
     *map = (mn_map){0};
 }
 
@@ -67,26 +75,33 @@ static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text,
     char chunk[1 << 14];
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail_errno(err, path, "cannot read");
-        if (n == 0) return MN_OK;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno(err, path, "cannot read");
+        if (n == 0)
+            return MN_OK;
         if ((uint64_t)n > max - text->len)
             return mn_fail(err, MN_IO_ERROR, "%s: is larger than the %llu bytes allowed here", path,
                            (unsigned long long)max);
         mn_text_put(text, chunk, (size_t)n);
-        if (text->failed) return mn_fail_memory(err, text->len + (size_t)n);
+        if (text->failed)
+            return mn_fail_memory(err, text->len + (size_t)n);
     }
 }
 
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name) {
     for (uint32_t i = 0; i < n; i++)
-        if (mn_str_is(files[i].name, name)) return &files[i];
+        if (mn_str_is(files[i].name, name))
+            return &files[i];
     return NULL;
 }
 
-mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err) {
+mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes,
+                       mn_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* a pipe is welcome here: it is read to its end */
-    if (fd < 0) return fail_errno(err, path, "cannot open");
+    if (fd < 0)
+        return fail_errno(err, path, "cannot open");
     mn_text text = {0};
     struct stat st;
     mn_status status;
@@ -95,19 +110,26 @@ mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *by
     else
         status = read_all(fd, path, max, &text, err);
     close(fd);
-    if (status == MN_OK) mn_text_put(&text, "", 0); /* the NUL, also for an empty file */
-    if (status == MN_OK && text.failed) status = mn_fail_memory(err, 1);
-    if (status != MN_OK) return mn_text_free(&text), status;
+    if (status == MN_OK)
+        mn_text_put(&text, "", 0); /* the NUL, also for an empty file */
+    if (status == MN_OK && text.failed)
+        status = mn_fail_memory(err, 1);
+    if (status != MN_OK)
+        return mn_text_free(&text), status;
     *data = text.ptr;
-    if (bytes) *bytes = text.len;
+    if (bytes)
+        *bytes = text.len;
     return MN_OK;
 }
 
-static mn_status write_all(int fd, const char *path, const char *data, uint64_t bytes, mn_error *err) {
+static mn_status write_all(int fd, const char *path, const char *data, uint64_t bytes,
+                           mn_error *err) {
     while (bytes) {
         ssize_t n = write(fd, data, (size_t)MN_MIN(bytes, (uint64_t)1 << 30));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail_errno(err, path, "cannot write");
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno(err, path, "cannot write");
         data += n;
         bytes -= (uint64_t)n;
     }
@@ -117,25 +139,35 @@ static mn_status write_all(int fd, const char *path, const char *data, uint64_t 
 /* A terminal, pipe or device is written to; only a file can be replaced. */
 static mn_status write_in_place(const char *path, const void *data, uint64_t bytes, mn_error *err) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return fail_errno(err, path, "cannot open");
+    if (fd < 0)
+        return fail_errno(err, path, "cannot open");
     mn_status status = write_all(fd, path, data, bytes, err);
-    if (close(fd) && status == MN_OK) status = fail_errno(err, path, "cannot write");
+    if (close(fd) && status == MN_OK)
+        status = fail_errno(err, path, "cannot write");
     return status;
 }
 
 mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err) {
     struct stat st;
-    if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return write_in_place(path, data, bytes, err);
+    if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return write_in_place(path, data, bytes, err);
     mn_text tmp = {0};
-    mn_text_printf(&tmp, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)gettid()); /* threads may write the same path */
-    if (tmp.failed) return mn_text_free(&tmp), mn_fail_memory(err, strlen(path));
+    /* threads may write the same path */
+    mn_text_printf(&tmp, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)gettid());
+    if (tmp.failed)
+        return mn_text_free(&tmp), mn_fail_memory(err, strlen(path));
     unlink(tmp.ptr); /* left by a process of this number that was killed */
     int fd = open(tmp.ptr, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    mn_status status = fd < 0 ? fail_errno(err, path, "cannot create") : write_all(fd, path, data, bytes, err);
-    if (fd >= 0 && status == MN_OK && fsync(fd) && errno != EINVAL) status = fail_errno(err, path, "cannot write");
-    if (fd >= 0 && close(fd) && status == MN_OK) status = fail_errno(err, path, "cannot write");
-    if (status == MN_OK && rename(tmp.ptr, path)) status = fail_errno(err, path, "cannot replace");
-    if (fd >= 0 && status != MN_OK) unlink(tmp.ptr);
+    mn_status status =
+        fd < 0 ? fail_errno(err, path, "cannot create") : write_all(fd, path, data, bytes, err);
+    if (fd >= 0 && status == MN_OK && fsync(fd) && errno != EINVAL)
+        status = fail_errno(err, path, "cannot write");
+    if (fd >= 0 && close(fd) && status == MN_OK)
+        status = fail_errno(err, path, "cannot write");
+    if (status == MN_OK && rename(tmp.ptr, path))
+        status = fail_errno(err, path, "cannot replace");
+    if (fd >= 0 && status != MN_OK)
+        unlink(tmp.ptr);
     mn_text_free(&tmp);
     return status;
 }
@@ -154,17 +186,21 @@ char *mn_path_join(const char *a, const char *b) {
     mn_text path = {0};
     size_t n = strlen(a);
     mn_text_put(&path, a, n);
-    if (n && a[n - 1] != '/' && *b) mn_text_put(&path, "/", 1);
+    if (n && a[n - 1] != '/' && *b)
+        mn_text_put(&path, "/", 1);
     mn_text_puts(&path, b);
-    if (!path.failed) return path.ptr;
+    if (!path.failed)
+        return path.ptr;
     mn_text_free(&path);
     return NULL;
 }
 
 char *mn_path_of_cache(const char *name) {
     const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva";
-    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".cache/minerva";
-    if (!base || *base != '/') return mn_strndup("", 0);
+    if (!base || *base != '/')
+        base = secure_getenv("HOME"), tail = ".cache/minerva";
+    if (!base || *base != '/')
+        return mn_strndup("", 0);
     char *folder = mn_path_join(base, tail), *path = folder ? mn_path_join(folder, name) : NULL;
     mn_free(folder);
     return path;
@@ -172,11 +208,13 @@ char *mn_path_of_cache(const char *name) {
 
 bool mn_make_folders(const char *path) {
     char part[PATH_MAX];
-    if (strlen(path) >= sizeof part) return errno = ENAMETOOLONG, false;
+    if (strlen(path) >= sizeof part)
+        return errno = ENAMETOOLONG, false;
     for (const char *at = path; (at = strchr(at + 1, '/'));) {
         memcpy(part, path, (size_t)(at - path));
         part[at - path] = 0;
-        if (mkdir(part, 0700) && errno != EEXIST) return false;
+        if (mkdir(part, 0700) && errno != EEXIST)
+            return false;
     }
     return true;
 }
@@ -185,10 +223,13 @@ char *mn_path_of_object(const void *address) {
     Dl_info info;
     struct link_map *map = NULL;
     char path[PATH_MAX];
-    if (!dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) return NULL;
+    if (!dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+        return NULL;
     /* The program itself has no name there, and argv[0] may be anything. */
-    if (!realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", path)) return NULL;
+    if (!realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", path))
+        return NULL;
     char *slash = strrchr(path, '/');
-    if (!slash) return NULL;
+    if (!slash)
+        return NULL;
     return mn_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }

@@ -1,5 +1,5 @@
-/* hash.c -- a quick 64-bit hash: eight bytes at a time, multiplied by an odd constant and folded. The same on every
- * machine of one byte order. */
+/* hash.c -- a quick 64-bit hash: eight bytes at a time, multiplied by an odd constant and folded.
+ * The same on every machine of one byte order. */
 #include "base/base.h"
 #include <string.h>
 
@@ -16,7 +16,8 @@ uint64_t mn_hash(const void *data, size_t n, uint64_t seed) {
         h = fold(h, word);
     }
     word = 0;
-    if (n) memcpy(&word, p, n);
+    if (n)
+        memcpy(&word, p, n);
     h = fold(h, word);
     return fold(h, h >> 32);
 }

@@ -1,5 +1,5 @@
-/* log.c -- messages for people, to stderr or to the application. The one state of the process that is not in a handle:
- * a message may come from where no handle is at hand. */
+/* log.c -- messages for people, to stderr or to the application. The one state of the process that
+ * is not in a handle: a message may come from where no handle is at hand. */
 #include "base/base.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,23 +15,29 @@ void mn_log_to(mn_log_fn fn, void *arg) {
     sink.arg = arg;
 }
 
-void mn_log_level(int32_t highest_shown) { atomic_store(&shown, highest_shown); }
+void mn_log_level(int32_t highest_shown) {
+    atomic_store(&shown, highest_shown);
+}
 
 /* One call, one line: stderr is unbuffered, and threads would mix theirs. */
 static void to_stderr(int32_t level, const char *msg) {
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
-    fprintf(stderr, "minerva: %s%s\n", level >= 0 && level < (int32_t)MN_COUNT(prefix) ? prefix[level] : "", msg);
+    fprintf(stderr, "minerva: %s%s\n",
+            level >= 0 && level < (int32_t)MN_COUNT(prefix) ? prefix[level] : "", msg);
 }
 
 void mn_log(int32_t level, const char *fmt, ...) {
-    if (level > atomic_load_explicit(&shown, memory_order_relaxed)) return;
+    if (level > atomic_load_explicit(&shown, memory_order_relaxed))
+        return;
     char msg[2048];
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(msg, sizeof msg, fmt, args);
     va_end(args);
-    if (n < 0) return;
-    if ((size_t)n >= sizeof msg) msg[mn_utf8_complete(msg, sizeof msg - 1)] = 0;
+    if (n < 0)
+        return;
+    if ((size_t)n >= sizeof msg)
+        msg[mn_utf8_complete(msg, sizeof msg - 1)] = 0;
     if (sink.fn)
         sink.fn(sink.arg, level, msg);
     else

@@ -5,32 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }
-bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_add_overflow(a, b, out); }
+bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 bool mn_parse_i64(mn_str s, int64_t *out) {
     uint64_t i = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+'), value = 0;
     bool negative = i && s.ptr[0] == '-';
-    if (i == s.len) return false;
+    if (i == s.len)
+        return false;
     for (; i < s.len; i++)
         if (!is_digit(s.ptr[i]) || !mn_mul_u64(value, 10, &value) ||
             !mn_add_u64(value, (uint64_t)(s.ptr[i] - '0'), &value))
             return false;
-    if (value > (uint64_t)INT64_MAX + negative) return false;
+    if (value > (uint64_t)INT64_MAX + negative)
+        return false;
     *out = negative ? (int64_t)(0 - value) : (int64_t)value;
     return true;
 }
 
 static const char *skip_digits(const char *p) {
-    while (is_digit(*p)) p++;
+    while (is_digit(*p))
+        p++;
     return p;
 }
 
 /* [+-] digits [. digits] [e [+-] digits], with a digit before or after the point */
 static bool is_decimal(const char *p) {
-    if (*p == '+' || *p == '-') p++;
+    if (*p == '+' || *p == '-')
+        p++;
     const char *whole = p;
     p = skip_digits(p);
     size_t n_digits = (size_t)(p - whole);
@@ -39,11 +49,14 @@ static bool is_decimal(const char *p) {
         p = skip_digits(p);
         n_digits += (size_t)(p - fraction);
     }
-    if (!n_digits) return false;
+    if (!n_digits)
+        return false;
     if (*p == 'e' || *p == 'E') {
         p++;
-        if (*p == '+' || *p == '-') p++;
-        if (!is_digit(*p)) return false;
+        if (*p == '+' || *p == '-')
+            p++;
+        if (!is_digit(*p))
+            return false;
         p = skip_digits(p);
     }
     return !*p;
@@ -51,15 +64,20 @@ static bool is_decimal(const char *p) {
 
 bool mn_parse_f64(mn_str s, double *out) {
     char text[512];
-    if (!s.len || s.len >= sizeof text || memchr(s.ptr, 0, s.len)) return false;
+    if (!s.len || s.len >= sizeof text || memchr(s.ptr, 0, s.len))
+        return false;
     memcpy(text, s.ptr, s.len);
     text[s.len] = 0;
-    if (!is_decimal(text)) return false;
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* cheap: the C library keeps this one */
-    if (!c_locale) return false;
+    if (!is_decimal(text))
+        return false;
+    /* cheap: the C library keeps this one */
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c_locale)
+        return false;
     double value = strtod_l(text, NULL, c_locale);
     freelocale(c_locale);
-    if (!isfinite(value)) return false;
+    if (!isfinite(value))
+        return false;
     *out = value;
     return true;
 }
@@ -71,9 +89,12 @@ static float f32_of_bits(uint32_t bits) {
 }
 
 float mn_f16_to_f32(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1Fu, mantissa = h & 0x3FFu;
-    if (exponent == 0x1F) return f32_of_bits(sign | 0x7F800000u | mantissa << 13);
-    if (exponent) return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1Fu,
+             mantissa = h & 0x3FFu;
+    if (exponent == 0x1F)
+        return f32_of_bits(sign | 0x7F800000u | mantissa << 13);
+    if (exponent)
+        return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float f = (float)mantissa * 0x1p-24f; /* zero or subnormal: exact in f32 */
     return sign ? -f : f;
 }
@@ -83,15 +104,23 @@ uint16_t mn_f32_to_f16(float f) {
     memcpy(&bits, &f, sizeof bits);
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     bits &= 0x7FFFFFFFu;
-    if (bits > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (bits >> 13 & 0x3FFu)); /* NaN stays one, made quiet */
-    if (bits >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u);                        /* rounds past 65504 */
-    if (bits < 0x38800000u) { /* subnormal in f16: adding 0.5 leaves units of 2^-24 in the low bits, rounded to even */
+    /* NaN stays one, made quiet */
+    if (bits > 0x7F800000u)
+        return (uint16_t)(sign | 0x7E00u | (bits >> 13 & 0x3FFu));
+    /* rounds past 65504 */
+    if (bits >= 0x477FF000u)
+        return (uint16_t)(sign | 0x7C00u);
+    /* subnormal in f16: adding 0.5 leaves units of 2^-24 in the low bits, rounded to even */
+    if (bits < 0x38800000u) {
         float shifted = f32_of_bits(bits) + 0.5f;
         memcpy(&bits, &shifted, sizeof bits);
         return (uint16_t)(sign | (bits - 0x3F000000u));
     }
-    bits += 0xFFFu + (bits >> 13 & 1u); /* to nearest even; a carry moves into the exponent as it should */
+    /* to nearest even; a carry moves into the exponent as it should */
+    bits += 0xFFFu + (bits >> 13 & 1u);
     return (uint16_t)(sign | ((bits >> 13) - (112u << 10)));
 }
 
-float mn_bf16_to_f32(uint16_t h) { return f32_of_bits((uint32_t)h << 16); }
+float mn_bf16_to_f32(uint16_t h) {
+    return f32_of_bits((uint32_t)h << 16);
+}

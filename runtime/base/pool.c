@@ -1,8 +1,10 @@
-/* pool.c -- the process's CPU threads: a fixed set that runs one function at a time, all of its tasks at once.
+/* pool.c -- the process's CPU threads: a fixed set that runs one function at a time, all of its
+ * tasks at once.
  *
- * One 64-bit word, `turn`, starts a run: a counter above, the number of tasks in the low bits. A worker whose index is
- * below that number takes part and counts `pending` down; the others never look at the job, so they need not be waited
- * for. Waiting is a short spin (a decode step calls many times per millisecond), then a condition variable. */
+ * One 64-bit word, `turn`, starts a run: a counter above, the number of tasks in the low bits. A
+ * worker whose index is below that number takes part and counts `pending` down; the others never
+ * look at the job, so they need not be waited for. Waiting is a short spin (a decode step calls
+ * many times per millisecond), then a condition variable. */
 #include "base/base.h"
 #include <pthread.h>
 #include <sched.h>
@@ -27,8 +29,9 @@ struct mn_pool {
     _Alignas(64) _Atomic uint64_t turn; /* count << 16 | n tasks; n = TASKS_MASK: leave */
     void (*fn)(void *arg, uint32_t i, uint32_t n);
     void *arg;
-    _Alignas(64) _Atomic uint32_t pending; /* tasks of this run that are not done, the caller's apart */
-    _Atomic uint32_t n_asleep;             /* workers at `wake` */
+    /* tasks of this run that are not done, the caller's apart */
+    _Alignas(64) _Atomic uint32_t pending;
+    _Atomic uint32_t n_asleep; /* workers at `wake` */
     _Atomic bool caller_asleep;
     _Alignas(64) pthread_mutex_t run_lock; /* held by the caller of a run */
     pthread_mutex_t sleep_lock;
@@ -58,13 +61,16 @@ static uint64_t await_turn(mn_pool *p, uint32_t index, uint64_t seen) {
     uint64_t turn, until = mn_now_ns() + p->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
-            if (called(p, index, seen, &turn)) return turn;
+            if (called(p, index, seen, &turn))
+                return turn;
             relax();
         }
     } while (mn_now_ns() < until);
     pthread_mutex_lock(&p->sleep_lock);
-    atomic_fetch_add(&p->n_asleep, 1); /* before the look at turn; the caller writes turn before it looks here */
-    while (!called(p, index, seen, &turn)) pthread_cond_wait(&p->wake, &p->sleep_lock);
+    /* before the look at turn; the caller writes turn before it looks here */
+    atomic_fetch_add(&p->n_asleep, 1);
+    while (!called(p, index, seen, &turn))
+        pthread_cond_wait(&p->wake, &p->sleep_lock);
     atomic_fetch_sub(&p->n_asleep, 1);
     pthread_mutex_unlock(&p->sleep_lock);
     return turn;
@@ -78,7 +84,8 @@ static void *worker_main(void *arg) {
     for (;;) {
         turn = await_turn(p, w->index, turn);
         uint32_t n = (uint32_t)(turn & TASKS_MASK);
-        if (n == TASKS_MASK) return NULL;
+        if (n == TASKS_MASK)
+            return NULL;
         p->fn(p->arg, w->index, n);
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_asleep)) {
             pthread_mutex_lock(&p->sleep_lock);
@@ -90,7 +97,8 @@ static void *worker_main(void *arg) {
 
 static void start_turn(mn_pool *p, uint32_t n) {
     atomic_store(&p->turn, ((atomic_load(&p->turn) >> 16) + 1) << 16 | n);
-    if (!atomic_load(&p->n_asleep)) return;
+    if (!atomic_load(&p->n_asleep))
+        return;
     pthread_mutex_lock(&p->sleep_lock);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->sleep_lock);
@@ -100,20 +108,26 @@ static void await_done(mn_pool *p) {
     uint64_t until = mn_now_ns() + p->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
-            if (!atomic_load(&p->pending)) return;
+            if (!atomic_load(&p->pending))
+                return;
             relax();
         }
     } while (mn_now_ns() < until);
     pthread_mutex_lock(&p->sleep_lock);
     atomic_store(&p->caller_asleep, true);
-    while (atomic_load(&p->pending)) pthread_cond_wait(&p->done, &p->sleep_lock);
+    while (atomic_load(&p->pending))
+        pthread_cond_wait(&p->done, &p->sleep_lock);
     atomic_store(&p->caller_asleep, false);
     pthread_mutex_unlock(&p->sleep_lock);
 }
 
-mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg) {
-    if (n > p->n_workers || inside == p) return MN_INVALID; /* from inside a task it would wait for itself */
-    if (!n) return MN_OK;
+mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
+                      void *arg) {
+    /* from inside a task it would wait for itself */
+    if (n > p->n_workers || inside == p)
+        return MN_INVALID;
+    if (!n)
+        return MN_OK;
     const mn_pool *outer = inside;
     pthread_mutex_lock(&p->run_lock);
     inside = p;
@@ -124,22 +138,25 @@ mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, 
         start_turn(p, n);
     }
     fn(arg, 0, n);
-    if (n > 1) await_done(p);
+    if (n > 1)
+        await_done(p);
     inside = outer;
     pthread_mutex_unlock(&p->run_lock);
     return MN_OK;
 }
 
-/* ---- how many threads ---- */
+/* ---- how many threads ------------------------------------------------------------------------ */
 
 /* Processors of the quota in a cgroup file of "quota period" (v2); 0 = no limit or no such file. */
 static uint32_t quota_of(const char *path) {
     FILE *f = fopen(path, "re");
-    if (!f) return 0;
+    if (!f)
+        return 0;
     long long quota = 0, period = 0;
     int n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" matches nothing: no limit */
     fclose(f);
-    if (n != 2 || quota <= 0 || period <= 0) return 0;
+    if (n != 2 || quota <= 0 || period <= 0)
+        return 0;
     return (uint32_t)MN_MIN((quota + period - 1) / period, (long long)MAX_THREADS);
 }
 
@@ -147,19 +164,24 @@ static uint32_t quota_of(const char *path) {
 static uint32_t cgroup_cpus(void) {
     char line[1024] = "", path[1200];
     FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f) && strncmp(line, "0::", 3) != 0) line[0] = 0;
+    if (!f)
+        return 0;
+    while (fgets(line, sizeof line, f) && strncmp(line, "0::", 3) != 0)
+        line[0] = 0;
     fclose(f);
-    if (strncmp(line, "0::/", 4) != 0) return 0;
+    if (strncmp(line, "0::/", 4) != 0)
+        return 0;
     char *group = line + 3;
     group[strcspn(group, "\n")] = 0;
     uint32_t least = 0;
     for (;;) {
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
         uint32_t cpus = quota_of(path);
-        if (cpus && (!least || cpus < least)) least = cpus;
+        if (cpus && (!least || cpus < least))
+            least = cpus;
         char *slash = strrchr(group, '/');
-        if (!slash) return least;
+        if (!slash)
+            return least;
         *slash = 0;
     }
 }
@@ -173,22 +195,25 @@ static uint32_t usable_cpus(void) {
     return MN_MIN(quota && quota < cpus ? quota : cpus, MAX_THREADS);
 }
 
-/* ---- life ---- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     if (n_threads > MAX_THREADS)
-        return mn_fail(err, MN_BAD_INPUT, "threads: found %u, expected at most %u", n_threads, MAX_THREADS);
+        return mn_fail(err, MN_BAD_INPUT, "threads: found %u, expected at most %u", n_threads,
+                       MAX_THREADS);
     uint32_t cpus = usable_cpus();
-    if (!n_threads) n_threads = cpus;
+    if (!n_threads)
+        n_threads = cpus;
     mn_pool *p = mn_alloc_aligned(sizeof *p, _Alignof(mn_pool));
-    if (!p) return mn_fail_memory(err, sizeof *p);
+    if (!p)
+        return mn_fail_memory(err, sizeof *p);
     memset(p, 0, sizeof *p);
     pthread_mutex_init(&p->run_lock, NULL);
     pthread_mutex_init(&p->sleep_lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
-    p->spin_ns =
-        n_threads > cpus ? 0 : SPIN_NS; /* more threads than processors: a spin takes time from one that works */
+    /* more threads than processors: a spin takes time from one that works */
+    p->spin_ns = n_threads > cpus ? 0 : SPIN_NS;
     p->n_workers = n_threads;
     p->n_started = 1;
     p->workers = mn_calloc(n_threads, sizeof *p->workers);
@@ -200,20 +225,23 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
         pool_worker *w = &p->workers[p->n_started];
         *w = (pool_worker){.pool = p, .index = p->n_started};
         int code = pthread_create(&w->thread, NULL, worker_main, w);
-        if (!code) continue;
+        if (!code)
+            continue;
         uint32_t started = p->n_started;
         mn_pool_free(p);
-        return mn_fail(err, MN_OUT_OF_MEMORY, "cannot start thread %u of %u: %s", started + 1, n_threads,
-                       strerror(code));
+        return mn_fail(err, MN_OUT_OF_MEMORY, "cannot start thread %u of %u: %s", started + 1,
+                       n_threads, strerror(code));
     }
     *out = p;
     return MN_OK;
 }
 
 void mn_pool_free(mn_pool *p) {
-    if (!p) return;
+    if (!p)
+        return;
     start_turn(p, TASKS_MASK);
-    for (uint32_t i = 1; i < p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
+    for (uint32_t i = 1; i < p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->done);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->sleep_lock);
@@ -222,4 +250,6 @@ void mn_pool_free(mn_pool *p) {
     mn_free(p);
 }
 
-uint32_t mn_pool_workers(const mn_pool *p) { return p->n_workers; }
+uint32_t mn_pool_workers(const mn_pool *p) {
+    return p->n_workers;
+}

@@ -3,9 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-bool mn_str_eq(mn_str a, mn_str b) { return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len)); }
+bool mn_str_eq(mn_str a, mn_str b) {
+    return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
+}
 
-bool mn_str_is(mn_str a, const char *z) { return mn_str_eq(a, mn_str_of(z)); }
+bool mn_str_is(mn_str a, const char *z) {
+    return mn_str_eq(a, mn_str_of(z));
+}
 
 bool mn_str_ends(mn_str a, const char *z) {
     mn_str end = mn_str_of(z);
@@ -13,28 +17,35 @@ bool mn_str_ends(mn_str a, const char *z) {
 }
 
 static bool text_reserve(mn_text *t, size_t n) {
-    if (t->failed || n >= SIZE_MAX - t->len) return t->failed = true, false;
+    if (t->failed || n >= SIZE_MAX - t->len)
+        return t->failed = true, false;
     void *ptr = t->ptr;
-    if (!mn_grow(&ptr, &t->cap, t->len + n + 1, 1)) return t->failed = true, false;
+    if (!mn_grow(&ptr, &t->cap, t->len + n + 1, 1))
+        return t->failed = true, false;
     t->ptr = ptr;
     return true;
 }
 
 void mn_text_put(mn_text *t, const char *bytes, size_t n) {
-    if (!text_reserve(t, n)) return;
-    if (n) memcpy(t->ptr + t->len, bytes, n);
+    if (!text_reserve(t, n))
+        return;
+    if (n)
+        memcpy(t->ptr + t->len, bytes, n);
     t->len += n;
     t->ptr[t->len] = 0;
 }
 
-void mn_text_puts(mn_text *t, const char *z) { mn_text_put(t, z, strlen(z)); }
+void mn_text_puts(mn_text *t, const char *z) {
+    mn_text_put(t, z, strlen(z));
+}
 
 void mn_text_printf(mn_text *t, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
-    if (n < 0) t->failed = true;
+    if (n < 0)
+        t->failed = true;
     if (n >= 0 && text_reserve(t, (size_t)n)) {
         vsnprintf(t->ptr + t->len, (size_t)n + 1, fmt, again);
         t->len += (size_t)n;
@@ -63,9 +74,12 @@ void mn_text_json(mn_text *t, mn_str s) {
             i += (size_t)n - 1;
             continue;
         }
-        if (i > plain) mn_text_put(t, s.ptr + plain, i - plain); /* what went before needs no escape */
+        /* what went before needs no escape */
+        if (i > plain)
+            mn_text_put(t, s.ptr + plain, i - plain);
         plain = i + 1;
-        if (i >= s.len) break;
+        if (i >= s.len)
+            break;
         if (n)
             put_escape(t, c);
         else

@@ -1,7 +1,8 @@
 /* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
- * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c lays both out; write.c turns rows and
- * writes them. What a loader says by convention keys (minerva.*) is applied, so that any reader of GGUF sees its own conventions. */
+ * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c
+ * lays both out; write.c turns rows and writes them. What a loader says by convention keys
+ * (minerva.*) is applied, so that any reader of GGUF sees its own conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
 #include "model/model.h"
@@ -9,7 +10,7 @@
 
 #define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
 
-/* ---- types.c: GGUF's numbers of types, and what --type asks for ---- */
+/* ---- types.c: GGUF's numbers of types, and what --type asks for ------------------------------ */
 typedef struct {
     const char *name;   /* "q4_k_m" */
     uint32_t dtype;     /* of matrices */
@@ -22,9 +23,10 @@ const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the pure one; 
 void mn_convert_type_list(mn_text *out);
 bool mn_ggml_type(uint32_t dtype, uint32_t *out); /* false: GGUF has no such type */
 
-/* ---- plan.c ---- */
-/* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first `rot` are turned from halves (i, i +
- * rot/2) into neighbours (2i, 2i+1), or back; rows from `end` on stay. head 0 = as they are. */
+/* ---- plan.c ---------------------------------------------------------------------------------- */
+/* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first
+ * `rot` are turned from halves (i, i + rot/2) into neighbours (2i, 2i+1), or back; rows from `end`
+ * on stay. head 0 = as they are. */
 typedef struct {
     uint64_t head, rot, end;
     bool back;
@@ -38,7 +40,8 @@ typedef struct {
     int64_t dim[MN_MAX_DIM];
     float add; /* to every value */
     mn_row_order order;
-    bool codes;                                    /* MLX into Q4_1: the same codes, scales and offsets */
+    /* MLX into Q4_1: the same codes, scales and offsets */
+    bool codes;
     uint64_t rows, cols, row_bytes, bytes, offset; /* offset: in the data section */
 } mn_out_tensor;
 
@@ -59,24 +62,27 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
 uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */
 void mn_convert_plan_free(mn_convert_plan *p);
 
-/* ---- meta.c ---- */
+/* ---- meta.c ---------------------------------------------------------------------------------- */
 /* tok: NULL = the model has none. name: general.name. */
-mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err);
+mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok,
+                          mn_error *err);
 mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v,
                           mn_error *err); /* unless the model has this key */
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err);
 
-/* ---- gguf.c ---- */
+/* ---- gguf.c ---------------------------------------------------------------------------------- */
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,
                          mn_error *err); /* all that comes before the data, padded */
 
-/* ---- write.c ---- */
+/* ---- write.c --------------------------------------------------------------------------------- */
 typedef struct {
     mn_pool *pool;
     bool force; /* replace a file that is there */
     int (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
 } mn_convert_run;
-/* The file appears under its name when it is whole; whatever ends this earlier leaves nothing there. Memory: about 16 MiB. */
-mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run, mn_error *err);
+/* The file appears under its name when it is whole; whatever ends this earlier leaves nothing
+ * there. Memory: about 16 MiB. */
+mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run,
+                           mn_error *err);
 #endif

@@ -1,12 +1,23 @@
-/* gguf.c -- the bytes in front of a GGUF file's data: header, keys, tensor descriptions. Source: the specification of GGUF version 3. */
+/* gguf.c -- the bytes in front of a GGUF file's data: header, keys, tensor descriptions. Source:
+ * the specification of GGUF version 3. */
 #include "convert/convert.h"
 #include <string.h>
 
-enum { KV_U8 = 0, KV_U32 = 4, KV_I32 = 5, KV_F32 = 6, KV_BOOL = 7, KV_STR = 8, KV_ARRAY = 9, KV_I64 = 11 };
+enum {
+    KV_U8 = 0,
+    KV_U32 = 4,
+    KV_I32 = 5,
+    KV_F32 = 6,
+    KV_BOOL = 7,
+    KV_STR = 8,
+    KV_ARRAY = 9,
+    KV_I64 = 11
+};
 
 static void put_uint(mn_text *out, uint64_t v, int bytes) {
     char b[8];
-    for (int i = 0; i < bytes; i++, v >>= 8) b[i] = (char)(v & 255);
+    for (int i = 0; i < bytes; i++, v >>= 8)
+        b[i] = (char)(v & 255);
     mn_text_put(out, b, (size_t)bytes);
 }
 
@@ -24,7 +35,8 @@ static void put_f32(mn_text *out, double d) {
 
 /* Readers expect counts as uint32 and lists as int32; only what does not fit is wider. */
 static uint32_t int_type(int64_t lo, int64_t hi, bool array) {
-    if (!array && lo >= 0 && hi <= UINT32_MAX) return KV_U32;
+    if (!array && lo >= 0 && hi <= UINT32_MAX)
+        return KV_U32;
     return lo >= INT32_MIN && hi <= INT32_MAX ? KV_I32 : KV_I64;
 }
 
@@ -38,16 +50,21 @@ static void put_array(mn_text *out, const mn_value *v, bool bytes) {
     const uint32_t element = v->type & 15u;
     const int64_t *ints = v->array;
     int64_t lo = 0, hi = 0;
-    for (uint64_t i = 0; i < v->n && element == MN_VALUE_INT; i++) lo = MN_MIN(lo, ints[i]), hi = MN_MAX(hi, ints[i]);
+    for (uint64_t i = 0; i < v->n && element == MN_VALUE_INT; i++)
+        lo = MN_MIN(lo, ints[i]), hi = MN_MAX(hi, ints[i]);
     const uint32_t ints_as = bytes && lo >= 0 && hi <= UINT8_MAX ? KV_U8 : int_type(lo, hi, true);
     const uint32_t type = element == MN_VALUE_INT ? ints_as : kinds[element];
     put_uint(out, type, 4);
     put_uint(out, v->n, 8);
     for (uint64_t i = 0; i < v->n; i++) {
-        if (element == MN_VALUE_INT) put_int(out, ints[i], type);
-        if (element == MN_VALUE_FLOAT) put_f32(out, ((const double *)v->array)[i]);
-        if (element == MN_VALUE_BOOL) put_uint(out, ((const uint8_t *)v->array)[i], 1);
-        if (element == MN_VALUE_STR) put_str(out, ((const mn_str *)v->array)[i]);
+        if (element == MN_VALUE_INT)
+            put_int(out, ints[i], type);
+        if (element == MN_VALUE_FLOAT)
+            put_f32(out, ((const double *)v->array)[i]);
+        if (element == MN_VALUE_BOOL)
+            put_uint(out, ((const uint8_t *)v->array)[i], 1);
+        if (element == MN_VALUE_STR)
+            put_str(out, ((const mn_str *)v->array)[i]);
     }
 }
 
@@ -72,7 +89,9 @@ static void put_value(mn_text *out, mn_str key, const mn_value *v) {
         put_uint(out, KV_BOOL, 4);
         put_uint(out, v->i != 0, 1);
         break;
-    default: put_uint(out, KV_STR, 4); put_str(out, v->s);
+    default:
+        put_uint(out, KV_STR, 4);
+        put_str(out, v->s);
     }
 }
 
@@ -91,10 +110,13 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
         mn_ggml_type(t->type.id, &number);
         put_str(out, t->name);
         put_uint(out, t->n_dim, 4);
-        for (uint32_t d = t->n_dim; d-- > 0;) put_uint(out, (uint64_t)t->dim[d], 8); /* innermost first */
+        /* innermost first */
+        for (uint32_t d = t->n_dim; d-- > 0;)
+            put_uint(out, (uint64_t)t->dim[d], 8);
         put_uint(out, number, 4);
         put_uint(out, t->offset, 8);
     }
-    while (!out->failed && out->len % MN_GGUF_ALIGNMENT) mn_text_put(out, "", 1);
+    while (!out->failed && out->len % MN_GGUF_ALIGNMENT)
+        mn_text_put(out, "", 1);
     return out->failed ? mn_fail_memory(err, out->len) : MN_OK;
 }

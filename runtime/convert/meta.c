@@ -1,4 +1,5 @@
-/* meta.c -- the keys of a converted file: the model's own under GGUF's names, those of its tokeniser, and what the file is. */
+/* meta.c -- the keys of a converted file: the model's own under GGUF's names, those of its
+ * tokeniser, and what the file is. */
 #include "convert/convert.h"
 #include "text/chat.h"
 #include "convert/tokenizer_export.h"
@@ -6,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool begins(mn_str s, const char *z) { return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z)); }
+static bool begins(mn_str s, const char *z) {
+    return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
+}
 
 static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *err) {
     if (!mn_grow((void **)&p->meta, &p->cap_meta, p->n_meta + 1, sizeof *p->meta))
@@ -16,41 +19,56 @@ static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *e
 }
 
 static mn_status put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
-    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_INT, .i = i}, err);
+    return put(p, mn_str_of(key),
+               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_INT, .i = i}, err);
 }
 
 static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
     char *copy = mn_arena_strndup(&p->arena, s.ptr ? s.ptr : "", s.len);
-    if (!copy) return mn_fail_memory(err, s.len);
-    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_STR, .s = {copy, s.len}}, err);
+    if (!copy)
+        return mn_fail_memory(err, s.len);
+    return put(p, mn_str_of(key),
+               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_STR, .s = {copy, s.len}}, err);
 }
 
-/* The file's own facts are written anew; minerva.* was applied; scaling by factors became tensors. */
+/* The file's own facts are written anew; minerva.* was applied; scaling by factors became
+ * tensors. */
 static bool is_dropped(const mn_convert_plan *p, mn_str key) {
-    static const char *const own[] = {"general.file_type", "general.quantization_version", "general.alignment"};
+    static const char *const own[] = {"general.file_type", "general.quantization_version",
+                                      "general.alignment"};
     const size_t arch = strlen(p->hp.arch) + 1;
-    if (begins(key, "minerva.") || begins(key, "split.")) return true;
+    if (begins(key, "minerva.") || begins(key, "split."))
+        return true;
     for (size_t i = 0; i < MN_COUNT(own); i++)
-        if (mn_str_is(key, own[i])) return true;
-    if (key.len <= arch || !begins(key, p->hp.arch)) return false;
+        if (mn_str_is(key, own[i]))
+            return true;
+    if (key.len <= arch || !begins(key, p->hp.arch))
+        return false;
     const mn_str rest = {key.ptr + arch, key.len - arch};
     const uint32_t scaling = p->hp.rope_scaling;
-    if ((scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC) && begins(rest, "rope.scaling."))
+    if ((scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC) &&
+        begins(rest, "rope.scaling."))
         return true;
-    if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor")) return true; /* see put_magnitude */
-    return mn_str_is(rest, "rope.scaling.long_factor") || mn_str_is(rest, "rope.scaling.short_factor");
+    /* see put_magnitude */
+    if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor"))
+        return true;
+    return mn_str_is(rest, "rope.scaling.long_factor") ||
+           mn_str_is(rest, "rope.scaling.short_factor");
 }
 
 /* Keys that GGUF spells in another way than the canonical model. */
 static mn_status renamed(mn_convert_plan *p, mn_str *key, mn_error *err) {
-    static const char *const pairs[][2] = {{".rope.scaling.beta_fast", ".rope.scaling.yarn_beta_fast"},
-                                           {".rope.scaling.beta_slow", ".rope.scaling.yarn_beta_slow"}};
+    static const char *const pairs[][2] = {
+        {".rope.scaling.beta_fast", ".rope.scaling.yarn_beta_fast"},
+        {".rope.scaling.beta_slow", ".rope.scaling.yarn_beta_slow"}};
     for (size_t i = 0; i < MN_COUNT(pairs); i++) {
-        if (!mn_str_ends(*key, pairs[i][0])) continue;
+        if (!mn_str_ends(*key, pairs[i][0]))
+            continue;
         char name[128];
         const int n = snprintf(name, sizeof name, "%s%s", p->hp.arch, pairs[i][1]);
         const char *copy = mn_arena_strndup(&p->arena, name, (size_t)n);
-        if (!copy) return mn_fail_memory(err, sizeof name);
+        if (!copy)
+            return mn_fail_memory(err, sizeof name);
         *key = (mn_str){copy, (uint64_t)n};
     }
     return MN_OK;
@@ -58,11 +76,14 @@ static mn_status renamed(mn_convert_plan *p, mn_str *key, mn_error *err) {
 
 /* One true or false per layer. */
 static mn_status as_bools(mn_convert_plan *p, mn_str key, mn_value *v, mn_error *err) {
-    if (!mn_str_ends(key, ".attention.sliding_window_pattern") || v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
+    if (!mn_str_ends(key, ".attention.sliding_window_pattern") ||
+        v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
         return MN_OK;
     uint8_t *flags = mn_arena_alloc(&p->arena, (size_t)v->n, 1);
-    if (!flags) return mn_fail_memory(err, v->n);
-    for (uint64_t i = 0; i < v->n; i++) flags[i] = ((const int64_t *)v->array)[i] != 0;
+    if (!flags)
+        return mn_fail_memory(err, v->n);
+    for (uint64_t i = 0; i < v->n; i++)
+        flags[i] = ((const int64_t *)v->array)[i] != 0;
     v->type = MN_VALUE_ARRAY | MN_VALUE_BOOL;
     v->array = flags;
     return MN_OK;
@@ -74,20 +95,26 @@ static mn_status copy_keys(mn_convert_plan *p, const char *name, mn_error *err) 
         mn_meta_entry e = p->model->meta.entries[i];
         if (mn_str_is(e.key, "general.architecture")) { /* the first one, then the name */
             st = put(p, e.key, e.value, err);
-            if (!st) st = put_str(p, "general.name", mn_str_of(name), err);
+            if (!st)
+                st = put_str(p, "general.name", mn_str_of(name), err);
             continue;
         }
-        if (is_dropped(p, e.key)) continue;
-        if (mn_str_is(e.key, "general.name")) continue;
+        if (is_dropped(p, e.key))
+            continue;
+        if (mn_str_is(e.key, "general.name"))
+            continue;
         st = renamed(p, &e.key, err);
-        if (!st) st = as_bools(p, e.key, &e.value, err);
-        if (!st) st = put(p, e.key, e.value, err);
+        if (!st)
+            st = as_bools(p, e.key, &e.value, err);
+        if (!st)
+            st = put(p, e.key, e.value, err);
     }
     return st;
 }
 
 /* Unless the model has it. */
-static mn_status put_general(mn_convert_plan *p, const char *key, const char *value, mn_error *err) {
+static mn_status put_general(mn_convert_plan *p, const char *key, const char *value,
+                             mn_error *err) {
     return mn_meta_find(&p->model->meta, key) ? MN_OK : put_str(p, key, mn_str_of(value), err);
 }
 
@@ -95,42 +122,58 @@ static mn_status put_general(mn_convert_plan *p, const char *key, const char *va
 static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, mn_error *err) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", p->hp.arch, stem);
-    if (mn_meta_find(&p->model->meta, key)) return MN_OK;
+    if (mn_meta_find(&p->model->meta, key))
+        return MN_OK;
     const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
     v.size = sizeof v;
     return copy ? put(p, mn_str_of(copy), v, err) : mn_fail_memory(err, sizeof key);
 }
 
-/* The magnitude of sin and cos, which checkpoints may leave to a formula: longrope's itself, yarn's over that of the formula. */
+/* The magnitude of sin and cos, which checkpoints may leave to a formula: longrope's itself, yarn's
+ * over that of the formula. */
 static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     const bool yarn = p->hp.rope_scaling == MN_ROPE_SCALING_YARN;
     char key[128];
     double scale;
-    if (!yarn && p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE) return MN_OK;
+    if (!yarn && p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE)
+        return MN_OK;
     float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
-    if (!freqs) return mn_fail_memory(err, (size_t)p->hp.n_rot * sizeof *freqs);
+    if (!freqs)
+        return mn_fail_memory(err, (size_t)p->hp.n_rot * sizeof *freqs);
     mn_rope_freqs(&p->hp, NULL, false, freqs, &scale);
-    if (!yarn) return put_missing(p, "rope.scaling.attn_factor", (mn_value){.type = MN_VALUE_FLOAT, .f = scale}, err);
+    if (!yarn)
+        return put_missing(p, "rope.scaling.attn_factor",
+                           (mn_value){.type = MN_VALUE_FLOAT, .f = scale}, err);
     scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
-    if (fabs(scale - 1) < 1e-9) return MN_OK;
+    if (fabs(scale - 1) < 1e-9)
+        return MN_OK;
     snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", p->hp.arch);
     const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
-    if (!copy) return mn_fail_memory(err, sizeof key);
-    return put(p, mn_str_of(copy), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = scale}, err);
+    if (!copy)
+        return mn_fail_memory(err, sizeof key);
+    return put(p, mn_str_of(copy),
+               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = scale}, err);
 }
 
-/* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the magnitude. */
+/* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the
+ * magnitude. */
 static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
-    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert}, window = {.type = MN_VALUE_INT};
-    mn_status st = p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
-    if (!st && !strcmp(p->hp.arch, "phi3")) st = put_missing(p, "attention.sliding_window", window, err);
+    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert},
+                   window = {.type = MN_VALUE_INT};
+    mn_status st =
+        p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
+    if (!st && !strcmp(p->hp.arch, "phi3"))
+        st = put_missing(p, "attention.sliding_window", window, err);
     return st ? st : put_magnitude(p, err);
 }
 
 static mn_status put_act(mn_convert_plan *p, mn_error *err) {
     const mn_meta_entry *e = mn_meta_find(&p->model->meta, "minerva.hidden_act");
-    if (!e || p->hp.act == p->plain.act) return MN_OK;
-    mn_log(MN_LOG_WARN, "%s: its activation \"%.*s\" is not the one that %s has in GGUF: other programs will not know",
+    if (!e || p->hp.act == p->plain.act)
+        return MN_OK;
+    mn_log(MN_LOG_WARN,
+           "%s: its activation \"%.*s\" is not the one that %s has in GGUF: other programs will "
+           "not know",
            p->model->path, MN_STR_ARG(e->value.s), p->hp.arch);
     return put(p, e->key, e->value, err);
 }
@@ -139,18 +182,22 @@ static mn_status put_act(mn_convert_plan *p, mn_error *err) {
 static int64_t file_type(const mn_convert_plan *p) {
     uint64_t bytes[128] = {0};
     uint32_t most = MN_F32;
-    if (p->type) return p->type->file_type;
+    if (p->type)
+        return p->type->file_type;
     for (size_t i = 0; i < p->n_tensors; i++) {
         const uint32_t id = p->tensors[i].type.id;
-        if (id < MN_COUNT(bytes)) bytes[id] += p->tensors[i].rows * p->tensors[i].cols;
+        if (id < MN_COUNT(bytes))
+            bytes[id] += p->tensors[i].rows * p->tensors[i].cols;
     }
     for (uint32_t i = 0; i < MN_COUNT(bytes); i++)
-        if (bytes[i] > bytes[most]) most = i;
+        if (bytes[i] > bytes[most])
+            most = i;
     const mn_convert_type *k = mn_convert_type_of(most);
     return k ? k->file_type : 1024; /* "guessed" in other programs */
 }
 
-/* "1.1B", "95K", "8x7B": parameters with two digits or more; where there are experts, those of a model of one, times the experts. */
+/* "1.1B", "95K", "8x7B": parameters with two digits or more; where there are experts, those of a
+ * model of one, times the experts. */
 static mn_status put_size_label(mn_convert_plan *p, mn_error *err) {
     static const char units[] = "KMBT";
     char label[48] = "";
@@ -158,21 +205,26 @@ static mn_status put_size_label(mn_convert_plan *p, mn_error *err) {
     int unit = 0;
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];
-        const bool split =
-            p->hp.n_expert && (mn_str_ends(t->name, "_exps.weight") || mn_str_ends(t->name, "_exps.bias"));
+        const bool split = p->hp.n_expert && (mn_str_ends(t->name, "_exps.weight") ||
+                                              mn_str_ends(t->name, "_exps.bias"));
         n += (double)t->rows * (double)t->cols / (split ? (double)p->hp.n_expert : 1);
     }
-    for (n /= 1e3; n > 1e3 && units[unit + 1]; unit++) n /= 1e3;
-    if (p->hp.n_expert) snprintf(label, sizeof label, "%lldx", (long long)p->hp.n_expert);
-    snprintf(label + strlen(label), sizeof label - strlen(label), "%.*f%c", n < 0.5 ? 2 : n < 9.5, n, units[unit]);
+    for (n /= 1e3; n > 1e3 && units[unit + 1]; unit++)
+        n /= 1e3;
+    if (p->hp.n_expert)
+        snprintf(label, sizeof label, "%lldx", (long long)p->hp.n_expert);
+    snprintf(label + strlen(label), sizeof label - strlen(label), "%.*f%c", n < 0.5 ? 2 : n < 9.5,
+             n, units[unit]);
     return put_general(p, "general.size_label", label, err);
 }
 
-static mn_status put_template(mn_convert_plan *p, const char *name, const char *key, mn_error *err) {
+static mn_status put_template(mn_convert_plan *p, const char *name, const char *key,
+                              mn_error *err) {
     const mn_file_set *f = &p->model->files;
     mn_text source = {0};
     mn_status st = mn_chat_template_find(&p->model->meta, f->files, f->n, name, &source, err);
-    if (!st) st = put_str(p, key, (mn_str){source.ptr, source.len}, err);
+    if (!st)
+        st = put_str(p, key, (mn_str){source.ptr, source.len}, err);
     mn_text_free(&source);
     return st == MN_END ? MN_OK : st;
 }
@@ -182,30 +234,44 @@ static mn_status put_tokenizer(mn_convert_plan *p, const mn_tokenizer *tok, mn_e
     const mn_file_set *f = &p->model->files;
     const mn_meta base = {p->meta, p->n_meta};
     mn_meta keys = {0};
-    mn_status st = mn_tokenizer_export(tok, &base, f->files, f->n, (uint32_t)p->hp.n_vocab, &p->arena, &keys, err);
-    for (size_t i = 0; i < keys.n && !st; i++) st = put(p, keys.entries[i].key, keys.entries[i].value, err);
+    mn_status st = mn_tokenizer_export(tok, &base, f->files, f->n, (uint32_t)p->hp.n_vocab,
+                                       &p->arena, &keys, err);
+    for (size_t i = 0; i < keys.n && !st; i++)
+        st = put(p, keys.entries[i].key, keys.entries[i].value, err);
     mn_free(keys.entries);
-    if (!st) st = put_template(p, "default", "tokenizer.chat_template", err);
+    if (!st)
+        st = put_template(p, "default", "tokenizer.chat_template", err);
     return st ? st : put_template(p, "tool_use", "tokenizer.chat_template.tool_use", err);
 }
 
-mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok, mn_error *err) {
+mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok,
+                          mn_error *err) {
     const bool has_keys = mn_meta_find(&p->model->meta, "tokenizer.ggml.model") ||
                           mn_meta_find(&p->model->meta, "tokenizer.huggingface.json");
     mn_status st = copy_keys(p, name, err);
-    if (!st) st = put_derived(p, err);
-    if (!st) st = put_act(p, err);
-    if (!st) st = put_general(p, "general.type", "model", err);
-    if (!st) st = put_size_label(p, err);
-    if (!st) st = put_int(p, "general.file_type", file_type(p), err);
-    if (!st) st = put_int(p, "general.quantization_version", 2, err);
-    if (st || has_keys) return st;
-    return tok ? put_tokenizer(p, tok, err) : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
+    if (!st)
+        st = put_derived(p, err);
+    if (!st)
+        st = put_act(p, err);
+    if (!st)
+        st = put_general(p, "general.type", "model", err);
+    if (!st)
+        st = put_size_label(p, err);
+    if (!st)
+        st = put_int(p, "general.file_type", file_type(p), err);
+    if (!st)
+        st = put_int(p, "general.quantization_version", 2, err);
+    if (st || has_keys)
+        return st;
+    return tok ? put_tokenizer(p, tok, err)
+               : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
 }
 
 mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v, mn_error *err) {
-    if (mn_meta_find(&p->model->meta, key)) return MN_OK;
-    return put(p, mn_str_of(key), (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = v}, err);
+    if (mn_meta_find(&p->model->meta, key))
+        return MN_OK;
+    return put(p, mn_str_of(key),
+               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = v}, err);
 }
 
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {

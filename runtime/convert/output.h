@@ -10,8 +10,10 @@ typedef struct {
     bool force;
 } mn_output;
 
-/* bytes: what will be written; too little room is an error now. force: a file of this name is replaced. Errors name the path. */
-mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output *out, mn_error *err);
+/* bytes: what will be written; too little room is an error now. force: a file of this name is
+ * replaced. Errors name the path. */
+mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output *out,
+                         mn_error *err);
 mn_status mn_output_put(mn_output *f, const void *data, uint64_t bytes, mn_error *err);
 /* status MN_OK: synced and given its name. Else thrown away, and the status is returned. */
 mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err);

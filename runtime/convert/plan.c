@@ -5,16 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool begins(mn_str s, const char *z) { return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z)); }
+static bool begins(mn_str s, const char *z) {
+    return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
+}
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* A tensor without a canonical name keeps its own: GGUF's readers would not know it. */
 static bool has_name(const mn_canonical *m, mn_str name) {
-    static const char *const stems[] = {"blk.", "token_embd.", "output.", "output_norm.", "position_embd.", "rope_"};
-    if (!strcmp(m->format, "gguf")) return true;
+    static const char *const stems[] = {"blk.",         "token_embd.",    "output.",
+                                        "output_norm.", "position_embd.", "rope_"};
+    if (!strcmp(m->format, "gguf"))
+        return true;
     for (size_t i = 0; i < MN_COUNT(stems); i++)
-        if (begins(name, stems[i])) return true;
+        if (begins(name, stems[i]))
+            return true;
     return false;
 }
 
@@ -23,35 +28,43 @@ static int64_t layer_of(mn_str name, mn_str *rest) {
     int64_t layer = 0;
     uint64_t at = 4;
     *rest = name;
-    if (!begins(name, "blk.")) return -1;
-    for (; at < name.len && name.ptr[at] >= '0' && name.ptr[at] <= '9' && layer < MN_MAX_LAYER; at++)
+    if (!begins(name, "blk."))
+        return -1;
+    for (; at < name.len && name.ptr[at] >= '0' && name.ptr[at] <= '9' && layer < MN_MAX_LAYER;
+         at++)
         layer = layer * 10 + (name.ptr[at] - '0');
-    if (at >= name.len || name.ptr[at] != '.') return -1;
+    if (at >= name.len || name.ptr[at] != '.')
+        return -1;
     *rest = (mn_str){name.ptr + at + 1, name.len - at - 1};
     return layer;
 }
 
-static bool is_experts(mn_str rest) { return mn_str_ends(rest, "_exps.weight"); }
+static bool is_experts(mn_str rest) {
+    return mn_str_ends(rest, "_exps.weight");
+}
 
-/* Small, or read as f32 by every reader: norms, biases, routers, sinks, learned positions, angles. */
+/* Small, or read as f32 by every reader: norms, biases, routers, sinks, learned positions,
+ * angles. */
 static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
     return t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight") ||
            mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight");
 }
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 /* Every scale and offset is an f16: then Q4_1 holds the same values. */
 static bool halves_suffice(const mn_tensor_info *t) {
     const uint64_t rows = mn_row_count(t);
     const int64_t n = t->dim[t->n_dim - 1] / t->dtype.block_elems;
     for (uint32_t plane = 1; plane < 3; plane++) {
-        const mn_plane *first = (const mn_plane *)(const void *)((const char *)t->planes + plane * t->plane_stride);
+        const mn_plane *first =
+            (const mn_plane *)(const void *)((const char *)t->planes + plane * t->plane_stride);
         for (uint64_t r = 0; r < rows; r++) {
             const mn_row_place p = mn_row_find(t, r, plane);
             for (int64_t b = 0; b < n; b++) {
                 const float v = mn_plane_value(first->dtype, p.at + b * p.step);
-                if (!(mn_f16_to_f32(mn_f32_to_f16(v)) == v)) return false;
+                if (!(mn_f16_to_f32(mn_f32_to_f16(v)) == v))
+                    return false;
             }
         }
     }
@@ -66,13 +79,17 @@ static bool fits_q4_1(const mn_tensor_info *t) {
 /* GGUF's type for one that it lacks, and that holds the same values, or nearly: f16. */
 static uint32_t kept_type(const mn_tensor_info *t) {
     uint32_t number;
-    if (mn_ggml_type(t->dtype.id, &number)) return t->dtype.id;
-    if (t->dtype.id == MN_MXFP4_SPLIT) return MN_MXFP4;
-    if (fits_q4_1(t)) return MN_Q4_1;
+    if (mn_ggml_type(t->dtype.id, &number))
+        return t->dtype.id;
+    if (t->dtype.id == MN_MXFP4_SPLIT)
+        return MN_MXFP4;
+    if (fits_q4_1(t))
+        return MN_Q4_1;
     return MN_F16;
 }
 
-/* Layers whose attn_v and ffn_down matter more: the first and last eighth, and of the others every third. */
+/* Layers whose attn_v and ffn_down matter more: the first and last eighth, and of the others every
+ * third. */
 static bool matters(int64_t layer, int64_t n) {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
@@ -81,80 +98,107 @@ static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer)
     const mn_convert_type *k = p->type;
     const bool value = mn_str_is(rest, "attn_v.weight"), down = begins(rest, "ffn_down");
     const bool eight = p->hp.n_expert == 8; /* attention is a small part of such a model */
-    if (!k->more) return k->dtype;
-    if (mn_str_is(rest, p->hp.tied ? "token_embd.weight" : "output.weight")) return k->more;
-    if (mn_str_is(rest, "attn_qkv.weight")) return k->qkv;
-    if (eight && (value || mn_str_is(rest, "attn_k.weight"))) return MN_Q8_0;
-    if (eight && mn_str_is(rest, "attn_output.weight")) return MN_Q5_K;
+    if (!k->more)
+        return k->dtype;
+    if (mn_str_is(rest, p->hp.tied ? "token_embd.weight" : "output.weight"))
+        return k->more;
+    if (mn_str_is(rest, "attn_qkv.weight"))
+        return k->qkv;
+    if (eight && (value || mn_str_is(rest, "attn_k.weight")))
+        return MN_Q8_0;
+    if (eight && mn_str_is(rest, "attn_output.weight"))
+        return MN_Q5_K;
     return (value || down) && matters(layer, p->hp.n_layer) ? k->more : k->dtype;
 }
 
 /* The next type whose blocks fit rows of n. */
 static uint32_t fitting(uint32_t dtype, int64_t n) {
-    static const uint32_t instead[][2] = {{MN_Q2_K, MN_IQ4_NL}, {MN_Q3_K, MN_IQ4_NL}, {MN_IQ4_XS, MN_IQ4_NL},
-                                          {MN_Q4_K, MN_Q5_0},   {MN_Q5_K, MN_Q5_1},   {MN_Q6_K, MN_Q8_0}};
+    static const uint32_t instead[][2] = {{MN_Q2_K, MN_IQ4_NL},   {MN_Q3_K, MN_IQ4_NL},
+                                          {MN_IQ4_XS, MN_IQ4_NL}, {MN_Q4_K, MN_Q5_0},
+                                          {MN_Q5_K, MN_Q5_1},     {MN_Q6_K, MN_Q8_0}};
     mn_dtype t;
-    if (mn_dtype_by_id(dtype, &t) && n % t.block_elems == 0) return dtype;
+    if (mn_dtype_by_id(dtype, &t) && n % t.block_elems == 0)
+        return dtype;
     for (size_t i = 0; i < MN_COUNT(instead); i++)
-        if (instead[i][0] == dtype) return fitting(instead[i][1], n);
+        if (instead[i][0] == dtype)
+            return fitting(instead[i][1], n);
     return MN_F16;
 }
 
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
-    const bool number = t->dtype.id == MN_I8 || t->dtype.id == MN_I16 || t->dtype.id == MN_I32 || t->dtype.id == MN_I64;
-    if (number) return t->dtype.id;
-    if (!p->type && !strcmp(p->model->format, "gguf")) return t->dtype.id;
-    if (stays_f32(t, rest)) return MN_F32;
-    if (!p->type) return fitting(kept_type(t), t->dim[t->n_dim - 1]);
+    const bool number = t->dtype.id == MN_I8 || t->dtype.id == MN_I16 || t->dtype.id == MN_I32 ||
+                        t->dtype.id == MN_I64;
+    if (number)
+        return t->dtype.id;
+    if (!p->type && !strcmp(p->model->format, "gguf"))
+        return t->dtype.id;
+    if (stays_f32(t, rest))
+        return MN_F32;
+    if (!p->type)
+        return fitting(kept_type(t), t->dim[t->n_dim - 1]);
     /* MXFP4 was made for experts; what else such a model has is stored finer. */
     if (p->type->dtype == MN_MXFP4 && p->hp.n_expert && !is_experts(rest))
         return fitting(MN_Q8_0, t->dim[t->n_dim - 1]);
     return fitting(mixed_type(p, rest, layer), t->dim[t->n_dim - 1]);
 }
 
-/* ---- conventions ---- */
+/* ---- conventions ----------------------------------------------------------------------------- */
 
 static mn_row_order order_of(const mn_convert_plan *p, mn_str rest) {
     const mn_hparams *h = &p->hp;
     const uint32_t wanted = p->plain.rope_pairing;
-    const uint64_t q = (uint64_t)(h->n_head * h->head_dim_k), k = (uint64_t)(h->n_head_kv * h->head_dim_k);
+    const uint64_t q = (uint64_t)(h->n_head * h->head_dim_k),
+                   k = (uint64_t)(h->n_head_kv * h->head_dim_k);
     mn_row_order o = {(uint64_t)h->head_dim_k, (uint64_t)h->n_rot, 0, wanted == MN_ROPE_HALVES};
-    if (h->rope_pairing == wanted) return (mn_row_order){0};
-    if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm.")) o.end = q;
-    if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm.")) o.end = k;
-    if (begins(rest, "attn_qkv.")) o.end = q + k;
+    if (h->rope_pairing == wanted)
+        return (mn_row_order){0};
+    if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm."))
+        o.end = q;
+    if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm."))
+        o.end = k;
+    if (begins(rest, "attn_qkv."))
+        o.end = q + k;
     return o.end ? o : (mn_row_order){0};
 }
 
 uint64_t mn_row_of(mn_row_order o, uint64_t row) {
-    if (!o.head || row >= o.end || row % o.head >= o.rot) return row;
+    if (!o.head || row >= o.end || row % o.head >= o.rot)
+        return row;
     const uint64_t i = row % o.head, half = o.rot / 2, from = row - i;
     return from + (o.back ? i % half * 2 + i / half : i / 2 + i % 2 * half);
 }
 
-/* ---- tensors ---- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
-static mn_status no_memory(mn_error *err) { return mn_fail_memory(err, sizeof(mn_out_tensor)); }
+static mn_status no_memory(mn_error *err) {
+    return mn_fail_memory(err, sizeof(mn_out_tensor));
+}
 
 static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     mn_str file = mn_str_of(p->model->path);
     t.cols = (uint64_t)t.dim[t.n_dim - 1];
     t.rows = 1;
-    for (uint32_t d = 0; d + 1 < t.n_dim; d++) t.rows *= (uint64_t)t.dim[d];
+    for (uint32_t d = 0; d + 1 < t.n_dim; d++)
+        t.rows *= (uint64_t)t.dim[d];
     t.offset = p->data_bytes;
-    if (!mn_dtype_bytes(t.type, t.cols, &t.row_bytes) || !mn_mul_u64(t.row_bytes, t.rows, &t.bytes) ||
+    if (!mn_dtype_bytes(t.type, t.cols, &t.row_bytes) ||
+        !mn_mul_u64(t.row_bytes, t.rows, &t.bytes) ||
         !mn_add_u64(p->data_bytes, t.bytes + MN_GGUF_ALIGNMENT - 1, &p->data_bytes))
-        return mn_fail(err, MN_UNSUPPORTED, "%.*s: tensor %.*s: rows of %lld do not fit blocks of %s", MN_STR_ARG(file),
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%.*s: tensor %.*s: rows of %lld do not fit blocks of %s", MN_STR_ARG(file),
                        MN_STR_ARG(t.name), (long long)t.cols, mn_dtype_name(t.type.id));
     p->data_bytes -= p->data_bytes % MN_GGUF_ALIGNMENT;
-    if (!mn_grow((void **)&p->tensors, &p->cap_tensors, p->n_tensors + 1, sizeof t)) return no_memory(err);
+    if (!mn_grow((void **)&p->tensors, &p->cap_tensors, p->n_tensors + 1, sizeof t))
+        return no_memory(err);
     p->tensors[p->n_tensors++] = t;
     return MN_OK;
 }
 
-static bool same_type(const mn_tensor_info *t, uint32_t dtype) { return t->dtype.id == dtype && t->n_planes == 1; }
+static bool same_type(const mn_tensor_info *t, uint32_t dtype) {
+    return t->dtype.id == dtype && t->n_planes == 1;
+}
 
 static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {.name = t->name, .src = t, .n_dim = t->n_dim};
@@ -163,11 +207,12 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
     memcpy(out.dim, t->dim, sizeof out.dim);
     mn_dtype_by_id(pick_type(p, t), &out.type);
     if (t->n_dim == 1 && t->n_parts > 1)
-        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one", p->model->path,
-                       MN_STR_ARG(t->native), t->n_parts);
+        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one",
+                       p->model->path, MN_STR_ARG(t->native), t->n_parts);
     if (!same_type(t, out.type.id) && (!mn_dequant_has(t->dtype.id) || !mn_quant_has(out.type.id)))
-        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be turned into %s", p->model->path,
-                       MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), mn_dtype_name(out.type.id));
+        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be turned into %s",
+                       p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
+                       mn_dtype_name(out.type.id));
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
         out.add = (float)p->hp.norm_offset;
     out.order = order_of(p, rest);
@@ -175,25 +220,31 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
     return place(p, out, err);
 }
 
-static mn_status put_values(mn_convert_plan *p, const char *name, const float *values, int64_t n, mn_error *err) {
+static mn_status put_values(mn_convert_plan *p, const char *name, const float *values, int64_t n,
+                            mn_error *err) {
     mn_out_tensor out = {.name = mn_str_of(name), .values = values, .n_dim = 1, .dim = {n}};
     mn_dtype_by_id(MN_F32, &out.type);
     return place(p, out, err);
 }
 
-/* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's and longrope's scaling. */
+/* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
+ * and longrope's scaling. */
 static mn_status put_llama3(mn_convert_plan *p, mn_error *err) {
     const int64_t n = p->hp.n_rot / 2;
     mn_hparams unscaled = p->hp;
     double mscale;
-    if (p->hp.rope_scaling != MN_ROPE_SCALING_LLAMA3 || mn_canonical_tensor(p->model, "rope_freqs.weight"))
+    if (p->hp.rope_scaling != MN_ROPE_SCALING_LLAMA3 ||
+        mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;
-    float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f), *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
-    if (!f || !g) return no_memory(err);
+    float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f),
+          *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
+    if (!f || !g)
+        return no_memory(err);
     unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
     mn_rope_freqs(&unscaled, NULL, false, f, &mscale);
     mn_rope_freqs(&p->hp, NULL, false, g, &mscale);
-    for (int64_t i = 0; i < n; i++) f[i] /= g[i];
+    for (int64_t i = 0; i < n; i++)
+        f[i] /= g[i];
     return put_values(p, "rope_freqs.weight", f, n, err);
 }
 
@@ -203,13 +254,17 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
     uint64_t n = 0;
     snprintf(name, sizeof name, "rope_factors_%s.weight", which);
     snprintf(key, sizeof key, "%s.rope.scaling.%s_factor", p->hp.arch, which);
-    if (mn_canonical_tensor(p->model, name)) return MN_OK;
+    if (mn_canonical_tensor(p->model, name))
+        return MN_OK;
     mn_status st = mn_meta_array(&p->model->meta, key, MN_VALUE_FLOAT, &array, &n, err);
-    if (st) return st == MN_END ? MN_OK : st;
+    if (st)
+        return st == MN_END ? MN_OK : st;
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
     const char *kept = mn_arena_strndup(&p->arena, name, strlen(name));
-    if (!f || !kept) return no_memory(err);
-    for (uint64_t i = 0; i < n; i++) f[i] = (float)((const double *)array)[i];
+    if (!f || !kept)
+        return no_memory(err);
+    for (uint64_t i = 0; i < n; i++)
+        f[i] = (float)((const double *)array)[i];
     return put_values(p, kept, f, (int64_t)n, err);
 }
 
@@ -217,8 +272,10 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
 static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
     mn_canonical without = *p->model;
     without.meta.n = 0;
-    without.meta.entries = mn_arena_alloc(&p->arena, p->model->meta.n + 1, sizeof *without.meta.entries);
-    if (!without.meta.entries) return no_memory(err);
+    without.meta.entries =
+        mn_arena_alloc(&p->arena, p->model->meta.n + 1, sizeof *without.meta.entries);
+    if (!without.meta.entries)
+        return no_memory(err);
     for (size_t i = 0; i < p->model->meta.n; i++)
         if (!begins(p->model->meta.entries[i].key, "minerva."))
             without.meta.entries[without.meta.n++] = p->model->meta.entries[i];
@@ -227,7 +284,8 @@ static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
 
 mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
     mn_status st = mn_hparams_read(p->model, &p->hp, err);
-    if (!st) st = read_plain(p, err);
+    if (!st)
+        st = read_plain(p, err);
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {
         const mn_tensor_info *t = &p->model->tensors[i].info;
         if (has_name(p->model, t->name))
@@ -235,8 +293,10 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         else
             p->n_left_out++;
     }
-    if (!st) st = put_llama3(p, err);
-    if (!st) st = put_longrope(p, "long", err);
+    if (!st)
+        st = put_llama3(p, err);
+    if (!st)
+        st = put_longrope(p, "long", err);
     return st ? st : put_longrope(p, "short", err);
 }
 

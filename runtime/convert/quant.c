@@ -1,31 +1,39 @@
-/* quant.c -- the table of types that rows can be turned into, and those with blocks of 1 and of 32. */
+/* quant.c -- the table of types that rows can be turned into, and those with blocks of 1 and of
+ * 32. */
 #include "convert/quant.h"
 #include "convert/tables.h"
 #include <math.h>
 #include <string.h>
 
-/* ---- plain ---- */
-static void f32(const float *x, uint8_t *out) { memcpy(out, x, sizeof *x); }
-static void f16(const float *x, uint8_t *out) { mn_put_u16(out, mn_f32_to_f16(*x)); }
+/* ---- plain ----------------------------------------------------------------------------------- */
+static void f32(const float *x, uint8_t *out) {
+    memcpy(out, x, sizeof *x);
+}
+static void f16(const float *x, uint8_t *out) {
+    mn_put_u16(out, mn_f32_to_f16(*x));
+}
 static void bf16(const float *x, uint8_t *out) { /* to nearest even */
     uint32_t bits;
     memcpy(&bits, x, sizeof bits);
     mn_put_u16(out, (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16));
 }
 
-/* ---- blocks of 32 ---- */
+/* ---- blocks of 32 ---------------------------------------------------------------------------- */
 static void put_nibbles(const uint8_t *q, uint8_t *out) {
-    for (int i = 0; i < 16; i++) out[i] = (uint8_t)((q[i] & 15) | q[16 + i] << 4);
+    for (int i = 0; i < 16; i++)
+        out[i] = (uint8_t)((q[i] & 15) | q[16 + i] << 4);
 }
 
 static void put_fifth(const uint8_t *q, uint8_t *out) {
     memset(out, 0, 4);
-    for (int i = 0; i < 32; i++) out[i / 8] = (uint8_t)(out[i / 8] | (q[i] >> 4 & 1) << i % 8);
+    for (int i = 0; i < 32; i++)
+        out[i / 8] = (uint8_t)(out[i / 8] | (q[i] >> 4 & 1) << i % 8);
 }
 
 static void q8_0(const float *x, uint8_t *out) {
     float top = 0;
-    for (int i = 0; i < 32; i++) top = fmaxf(top, fabsf(x[i]));
+    for (int i = 0; i < 32; i++)
+        top = fmaxf(top, fabsf(x[i]));
     const float d = mn_put_half(out, top / 127);
     mn_round_affine(x, 32, d, 0, -127, 127, (int8_t *)out + 2);
 }
@@ -36,7 +44,8 @@ static void symmetric(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
     const int lo = -(1 << (bits - 1));
     const float d = mn_put_half(scale, mn_fit_scale(x, 32, lo, -lo - 1, bits > 4 ? 3 : 6, codes));
     mn_round_affine(x, 32, d, 0, lo, -lo - 1, codes);
-    for (int i = 0; i < 32; i++) q[i] = (uint8_t)(codes[i] - lo);
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)(codes[i] - lo);
 }
 
 static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
@@ -71,8 +80,10 @@ static void q5_1(const float *x, uint8_t *out) {
 }
 static void iq4_nl(const float *x, uint8_t *out) {
     uint8_t q[32];
-    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q)), inv = d != 0 ? 1 / d : 0;
-    for (int i = 0; i < 32; i++) q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
+    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q)),
+                inv = d != 0 ? 1 / d : 0;
+    for (int i = 0; i < 32; i++)
+        q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
     put_nibbles(q, out + 2);
 }
 
@@ -81,7 +92,8 @@ static uint8_t e2m1(float v) {
     static const float middle[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
     const float a = fabsf(v);
     uint8_t q = 0;
-    for (int i = 0; i < 7; i++) q = (uint8_t)(q + (a > middle[i]));
+    for (int i = 0; i < 7; i++)
+        q = (uint8_t)(q + (a > middle[i]));
     return q && v < 0 ? q | 8 : q;
 }
 
@@ -89,20 +101,25 @@ static uint8_t e2m1(float v) {
 static void mxfp4(const float *x, uint8_t *out) {
     float top = 0, least = INFINITY;
     int usual = 0, best = 0;
-    for (int i = 0; i < 32; i++) top = fmaxf(top, fabsf(x[i]));
-    if (top > 0) usual = ilogbf(top) - 2;
+    for (int i = 0; i < 32; i++)
+        top = fmaxf(top, fabsf(x[i]));
+    if (top > 0)
+        usual = ilogbf(top) - 2;
     for (int e = usual - 1; e <= usual + 1; e++) {
         const float inv = ldexpf(1, -e), d = ldexpf(0.5f, e);
         float error = 0;
-        if (e < -126 || e > 125) continue;
+        if (e < -126 || e > 125)
+            continue;
         for (int i = 0; i < 32; i++) {
             const float r = x[i] - d * (float)mn_e2m1_doubled[e2m1(x[i] * inv)];
             error += r * r;
         }
-        if (error < least) least = error, best = e;
+        if (error < least)
+            least = error, best = e;
     }
     uint8_t q[32];
-    for (int i = 0; i < 32; i++) q[i] = e2m1(x[i] * ldexpf(1, -best));
+    for (int i = 0; i < 32; i++)
+        q[i] = e2m1(x[i] * ldexpf(1, -best));
     out[0] = (uint8_t)(best + 127);
     put_nibbles(q, out + 1);
 }
@@ -131,15 +148,18 @@ static const struct {
 
 bool mn_quant_has(uint32_t dtype) {
     for (size_t i = 0; i < MN_COUNT(types); i++)
-        if (types[i].dtype == dtype) return true;
+        if (types[i].dtype == dtype)
+            return true;
     return false;
 }
 
 void mn_quant_row(uint32_t dtype, const float *x, int64_t n, uint8_t *out) {
     mn_dtype t;
     for (size_t i = 0; i < MN_COUNT(types); i++) {
-        if (types[i].dtype != dtype || !mn_dtype_by_id(dtype, &t)) continue;
-        for (int64_t at = 0; at < n; at += t.block_elems, out += t.block_bytes) types[i].block(x + at, out);
+        if (types[i].dtype != dtype || !mn_dtype_by_id(dtype, &t))
+            continue;
+        for (int64_t at = 0; at < n; at += t.block_elems, out += t.block_bytes)
+            types[i].block(x + at, out);
         return;
     }
 }

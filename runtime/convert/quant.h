@@ -1,5 +1,6 @@
-/* quant.h -- from f32 to the types of the GGUF specification. Each block is chosen for the least sum of squared errors among a few
- * candidates of its scale, then the scale is solved for by least squares. Deterministic; pure; any thread. */
+/* quant.h -- from f32 to the types of the GGUF specification. Each block is chosen for the least
+ * sum of squared errors among a few candidates of its scale, then the scale is solved for by least
+ * squares. Deterministic; pure; any thread. */
 #ifndef MN_QUANT_H
 #define MN_QUANT_H
 #include "base/base.h"
@@ -8,10 +9,10 @@ bool mn_quant_has(uint32_t dtype);
 /* n finite values, whole blocks, to out. */
 void mn_quant_row(uint32_t dtype, const float *x, int64_t n, uint8_t *out);
 
-/* ---- quant_fit.c: what the types share. n: at most MN_FIT_MAX. ---- */
+/* ---- quant_fit.c: what the types share. n: at most MN_FIT_MAX. ------------------------------- */
 #define MN_FIT_MAX 32
-/* x ~ d q, q in [lo, hi], lo < 0. Returns d; the codes go to q. Tries the scales at which the extreme value lies within `steps`
- * tenths of lo, on either side. */
+/* x ~ d q, q in [lo, hi], lo < 0. Returns d; the codes go to q. Tries the scales at which the
+ * extreme value lies within `steps` tenths of lo, on either side. */
 float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q);
 /* x ~ d q + m, q in [0, hi]; below: m must not be above 0. Returns d. */
 float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float *m, uint8_t *q);
@@ -21,7 +22,7 @@ uint8_t mn_nearest_value(const int8_t *values, float v);
 /* The squared error of x against d q + m with q rounded and clamped; the codes go to q. */
 float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, int8_t *q);
 
-/* ---- quant_k.c: blocks of 256 ---- */
+/* ---- quant_k.c: blocks of 256 ---------------------------------------------------------------- */
 void mn_quant_q2_k(const float *x, uint8_t *out);
 void mn_quant_q3_k(const float *x, uint8_t *out);
 void mn_quant_q4_k(const float *x, uint8_t *out);
@@ -29,7 +30,9 @@ void mn_quant_q5_k(const float *x, uint8_t *out);
 void mn_quant_q6_k(const float *x, uint8_t *out);
 void mn_quant_iq4_xs(const float *x, uint8_t *out);
 
-static inline void mn_put_u16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8); }
+static inline void mn_put_u16(uint8_t *p, uint16_t v) {
+    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
+}
 static inline float mn_put_half(uint8_t *p, float v) { /* returns what was stored */
     const uint16_t h = mn_f32_to_f16(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
     mn_put_u16(p, h);

@@ -1,11 +1,16 @@
-/* quant_fit.c -- scales and codes of a few values: candidates by rounding, each judged by what it explains, the best one solved for.
- * With the codes q fixed the best d is sum(x q) / sum(q q), and it takes sum(x q)^2 / sum(q q) off the error. */
+/* quant_fit.c -- scales and codes of a few values: candidates by rounding, each judged by what it
+ * explains, the best one solved for. With the codes q fixed the best d is sum(x q) / sum(q q), and
+ * it takes sum(x q)^2 / sum(q q) off the error. */
 #include "convert/quant.h"
 #include <math.h>
 
 /* To nearest even, by the unit of 1.5 * 2^23; |v| < 2^22. */
-static inline float nearest(float v) { return (v + 12582912.0f) - 12582912.0f; }
-static inline float clamp(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
+static inline float nearest(float v) {
+    return (v + 12582912.0f) - 12582912.0f;
+}
+static inline float clamp(float v, float lo, float hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
 
 /* sum(x q) and sum(q q) of the codes for x * inv. */
 static void explained(const float *x, int n, float inv, float lo, float hi, float *xq, float *qq) {
@@ -17,30 +22,36 @@ static void explained(const float *x, int n, float inv, float lo, float hi, floa
             b[k] += q * q;
         }
     *xq = *qq = 0;
-    for (int k = 0; k < 8; k++) *xq += a[k], *qq += b[k];
+    for (int k = 0; k < 8; k++)
+        *xq += a[k], *qq += b[k];
 }
 
 /* The value farthest from 0, with its sign. */
 static float extreme(const float *x, int n) {
     float e = 0;
     for (int i = 0; i < n; i++)
-        if (fabsf(x[i]) > fabsf(e)) e = x[i];
+        if (fabsf(x[i]) > fabsf(e))
+            e = x[i];
     return e;
 }
 
 float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) {
     const float top = extreme(x, n);
     float best = 0, inv = 0, d = 0;
-    for (int i = 0; i < n; i++) q[i] = 0;
-    if (fabsf(top) < 1e-30f) return 0;
+    for (int i = 0; i < n; i++)
+        q[i] = 0;
+    if (fabsf(top) < 1e-30f)
+        return 0;
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) { /* the extreme value at lo, or at hi */
             const float candidate = ((side ? (float)hi : (float)lo) + 0.1f * (float)k) / top;
             float xq, qq;
             explained(x, n, candidate, (float)lo, (float)hi, &xq, &qq);
-            if (qq > 0 && xq * xq > best * qq) best = xq * xq / qq, inv = candidate, d = xq / qq;
+            if (qq > 0 && xq * xq > best * qq)
+                best = xq * xq / qq, inv = candidate, d = xq / qq;
         }
-    for (int i = 0; i < n; i++) q[i] = (int8_t)nearest(clamp(x[i] * inv, (float)lo, (float)hi));
+    for (int i = 0; i < n; i++)
+        q[i] = (int8_t)nearest(clamp(x[i] * inv, (float)lo, (float)hi));
     return d;
 }
 
@@ -49,11 +60,13 @@ float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, i
     float e[8] = {0}, sum = 0;
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
-            const float c = nearest(clamp((x[i + k] - m) * inv, (float)lo, (float)hi)), r = x[i + k] - (d * c + m);
+            const float c = nearest(clamp((x[i + k] - m) * inv, (float)lo, (float)hi)),
+                        r = x[i + k] - (d * c + m);
             q[i + k] = (int8_t)c;
             e[k] += r * r;
         }
-    for (int k = 0; k < 8; k++) sum += e[k];
+    for (int k = 0; k < 8; k++)
+        sum += e[k];
     return sum;
 }
 
@@ -70,27 +83,33 @@ static affine solve(const float *x, int n, float inv, float from, float hi, bool
             q[i + k] = c;
             sq[k] += c, sqq[k] += c * c, sx[k] += x[i + k], sxq[k] += c * x[i + k];
         }
-    for (int k = 1; k < 8; k++) sq[0] += sq[k], sqq[0] += sqq[k], sx[0] += sx[k], sxq[0] += sxq[k];
+    for (int k = 1; k < 8; k++)
+        sq[0] += sq[k], sqq[0] += sqq[k], sx[0] += sx[k], sxq[0] += sxq[k];
     const float det = (float)n * sqq[0] - sq[0] * sq[0];
     affine f = {0, 0, INFINITY};
-    if (!(det > 0)) return f;
+    if (!(det > 0))
+        return f;
     f.d = ((float)n * sxq[0] - sq[0] * sx[0]) / det;
     f.m = (sx[0] - f.d * sq[0]) / (float)n;
-    if (below && f.m > 0) f.m = 0, f.d = sxq[0] / sqq[0];
+    if (below && f.m > 0)
+        f.m = 0, f.d = sxq[0] / sqq[0];
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float r = x[i + k] - (f.d * q[i + k] + f.m);
             e[k] += r * r;
         }
-    for (int k = 1; k < 8; k++) e[0] += e[k];
+    for (int k = 1; k < 8; k++)
+        e[0] += e[k];
     f.error = e[0];
     return f;
 }
 
 float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float *m, uint8_t *q) {
     float lo = x[0], top = x[0];
-    for (int i = 1; i < n; i++) lo = fminf(lo, x[i]), top = fmaxf(top, x[i]);
-    if (below && lo > 0) lo = 0;
+    for (int i = 1; i < n; i++)
+        lo = fminf(lo, x[i]), top = fmaxf(top, x[i]);
+    if (below && lo > 0)
+        lo = 0;
     affine best = {0, below && lo > 0 ? 0 : lo, INFINITY};
     const float range = top - lo;
     for (int k = -steps; k <= steps && range > 1e-30f; k++) {
@@ -98,11 +117,13 @@ float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float 
         const float inv = ((float)hi + 0.1f * (float)k) / range;
         const float from = (below && lo >= 0) ? 0 : lo + 0.05f * (float)k * range / (float)hi;
         affine f = solve(x, n, inv, from, (float)hi, below);
-        if (f.error < best.error) best = f;
+        if (f.error < best.error)
+            best = f;
     }
     if (best.d > 0) { /* once more, from the best */
         affine f = solve(x, n, 1 / best.d, best.m, (float)hi, below);
-        if (f.error < best.error) best = f;
+        if (f.error < best.error)
+            best = f;
     }
     *m = best.m;
     mn_round_affine(x, n, best.d, best.m, 0, hi, (int8_t *)q);
@@ -112,35 +133,46 @@ float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float 
 /* Values ascend: how many of the midpoints between neighbours lie below v. */
 uint8_t mn_nearest_value(const int8_t *values, float v) {
     uint8_t k = 0;
-    for (int i = 0; i < 15; i++) k = (uint8_t)(k + (v * 2 > (float)(values[i] + values[i + 1])));
+    for (int i = 0; i < 15; i++)
+        k = (uint8_t)(k + (v * 2 > (float)(values[i] + values[i + 1])));
     return k;
 }
 
-/* The values that x * inv comes nearest to, all of them at once: each midpoint that lies below adds a step. */
+/* The values that x * inv comes nearest to, all of them at once: each midpoint that lies below adds
+ * a step. */
 static void nearest_values(const float *x, int n, float inv, const int8_t *values, float *out) {
-    for (int i = 0; i < n; i++) out[i] = (float)values[0];
+    for (int i = 0; i < n; i++)
+        out[i] = (float)values[0];
     for (int k = 0; k < 15; k++) {
-        const float middle = 0.5f * (float)(values[k] + values[k + 1]), step = (float)(values[k + 1] - values[k]);
-        for (int i = 0; i < n; i++) out[i] += x[i] * inv > middle ? step : 0;
+        const float middle = 0.5f * (float)(values[k] + values[k + 1]),
+                    step = (float)(values[k + 1] - values[k]);
+        for (int i = 0; i < n; i++)
+            out[i] += x[i] * inv > middle ? step : 0;
     }
 }
 
 float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint8_t *q) {
     const float top = extreme(x, n);
     float best = 0, inv = 0, d = 0, v[MN_FIT_MAX];
-    for (int i = 0; i < n; i++) q[i] = 0;
-    if (fabsf(top) < 1e-30f) return 0;
+    for (int i = 0; i < n; i++)
+        q[i] = 0;
+    if (fabsf(top) < 1e-30f)
+        return 0;
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) {
-            const float candidate = (float)(side ? values[15] : values[0]) * (1 + 0.03f * (float)k) / top;
+            const float candidate =
+                (float)(side ? values[15] : values[0]) * (1 + 0.03f * (float)k) / top;
             float xq[8] = {0}, qq[8] = {0};
             nearest_values(x, n, candidate, values, v);
             for (int i = 0; i < n; i += 8)
-                for (int l = 0; l < 8; l++) xq[l] += x[i + l] * v[i + l], qq[l] += v[i + l] * v[i + l];
-            for (int l = 1; l < 8; l++) xq[0] += xq[l], qq[0] += qq[l];
+                for (int l = 0; l < 8; l++)
+                    xq[l] += x[i + l] * v[i + l], qq[l] += v[i + l] * v[i + l];
+            for (int l = 1; l < 8; l++)
+                xq[0] += xq[l], qq[0] += qq[l];
             if (qq[0] > 0 && xq[0] * xq[0] > best * qq[0])
                 best = xq[0] * xq[0] / qq[0], inv = candidate, d = xq[0] / qq[0];
         }
-    for (int i = 0; i < n; i++) q[i] = mn_nearest_value(values, x[i] * inv);
+    for (int i = 0; i < n; i++)
+        q[i] = mn_nearest_value(values, x[i] * inv);
     return d;
 }

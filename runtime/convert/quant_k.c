@@ -1,5 +1,6 @@
-/* quant_k.c -- blocks of 256 whose groups have scales, and offsets, that are codes themselves: each group is fitted alone, its scale
- * rounded to a code of the block's own scale, and the neighbours of that code are tried. */
+/* quant_k.c -- blocks of 256 whose groups have scales, and offsets, that are codes themselves: each
+ * group is fitted alone, its scale rounded to a code of the block's own scale, and the neighbours
+ * of that code are tried. */
 #include "convert/quant.h"
 #include "convert/tables.h"
 #include <math.h>
@@ -12,7 +13,7 @@ static int code_of(float v, int lo, int hi) {
     return c < lo ? lo : c > hi ? hi : c;
 }
 
-/* ---- scale and offset: x ~ d scale q - dmin min ---- */
+/* ---- scale and offset: x ~ d scale q - dmin min ---------------------------------------------- */
 typedef struct {
     int n_groups, size, hi, top; /* q to hi, scale and min to top */
     uint8_t scale[MAX_GROUPS], min[MAX_GROUPS], q[256];
@@ -26,9 +27,12 @@ static void choose_codes(affine_block *b, const float *x, int g, int reach) {
     const int s0 = b->scale[g], m0 = b->min[g];
     for (int s = s0 - reach; s <= s0 + reach; s++)
         for (int m = m0 - reach; m <= m0 + reach; m++) {
-            if (s < 0 || s > b->top || m < 0 || m > b->top) continue;
-            const float e = mn_round_affine(x, b->size, b->d * (float)s, -b->dmin * (float)m, 0, b->hi, q);
-            if (!(e < least)) continue;
+            if (s < 0 || s > b->top || m < 0 || m > b->top)
+                continue;
+            const float e =
+                mn_round_affine(x, b->size, b->d * (float)s, -b->dmin * (float)m, 0, b->hi, q);
+            if (!(e < least))
+                continue;
             least = e;
             b->scale[g] = (uint8_t)s, b->min[g] = (uint8_t)m;
             memcpy(b->q + g * b->size, q, (size_t)b->size);
@@ -50,10 +54,12 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
         *d = (float)((xu - (double)*dmin * uv) / uu);
 }
 
-static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at, uint8_t *dmin_at) {
+static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at,
+                      uint8_t *dmin_at) {
     float scale[MAX_GROUPS], low[MAX_GROUPS], top_scale = 0, top_low = 0;
     for (int g = 0; g < b->n_groups; g++) {
-        scale[g] = mn_fit_affine(x + g * b->size, b->size, b->hi, steps, true, &low[g], b->q + g * b->size);
+        scale[g] = mn_fit_affine(x + g * b->size, b->size, b->hi, steps, true, &low[g],
+                                 b->q + g * b->size);
         top_scale = fmaxf(top_scale, scale[g]);
         top_low = fmaxf(top_low, -low[g]);
     }
@@ -69,14 +75,16 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
             choose_codes(b, x + g * b->size, g, reach);
         }
         solve_scales(b, x, &d, &dmin);
-        if (d < 0 || dmin < 0) break;
+        if (d < 0 || dmin < 0)
+            break;
     }
 }
 
 void mn_quant_q2_k(const float *x, uint8_t *out) {
     affine_block b = {.n_groups = 16, .size = 16, .hi = 3, .top = 15};
     fit_block(&b, x, 6, 1, out + 80, out + 82);
-    for (int g = 0; g < 16; g++) out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
+    for (int g = 0; g < 16; g++)
+        out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
     memset(out + 16, 0, 64);
     for (int i = 0; i < 256; i++) {
         uint8_t *p = &out[16 + i / 128 * 32 + i % 32];
@@ -96,7 +104,8 @@ static void put_scales(const affine_block *b, uint8_t *out) {
 
 static void put_low(const affine_block *b, uint8_t *out) {
     for (int i = 0; i < 256; i += 64)
-        for (int k = 0; k < 32; k++) out[i / 2 + k] = (uint8_t)((b->q[i + k] & 15) | (b->q[i + 32 + k] & 15) << 4);
+        for (int k = 0; k < 32; k++)
+            out[i / 2 + k] = (uint8_t)((b->q[i + k] & 15) | (b->q[i + 32 + k] & 15) << 4);
 }
 
 void mn_quant_q4_k(const float *x, uint8_t *out) {
@@ -111,11 +120,12 @@ void mn_quant_q5_k(const float *x, uint8_t *out) {
     fit_block(&b, x, 4, 1, out, out + 2);
     put_scales(&b, out + 4);
     memset(out + 16, 0, 32);
-    for (int i = 0; i < 256; i++) out[16 + i % 32] = (uint8_t)(out[16 + i % 32] | (b.q[i] >> 4 & 1) << (i / 32));
+    for (int i = 0; i < 256; i++)
+        out[16 + i % 32] = (uint8_t)(out[16 + i % 32] | (b.q[i] >> 4 & 1) << (i / 32));
     put_low(&b, out + 48);
 }
 
-/* ---- scale alone: x ~ d scale q ---- */
+/* ---- scale alone: x ~ d scale q -------------------------------------------------------------- */
 typedef struct {
     int lo, hi, top; /* q in [lo, hi], scale in [-top - 1, top] */
     int8_t scale[MAX_GROUPS], q[256];
@@ -124,7 +134,8 @@ typedef struct {
 static float extreme_of(const float *v, int n) {
     float e = 0;
     for (int i = 0; i < n; i++)
-        if (fabsf(v[i]) > fabsf(e)) e = v[i];
+        if (fabsf(v[i]) > fabsf(e))
+            e = v[i];
     return e;
 }
 
@@ -133,9 +144,11 @@ static void choose_scale(scaled_block *b, const float *x, int g, float d) {
     float least = INFINITY;
     const int s0 = b->scale[g];
     for (int s = s0 - 1; s <= s0 + 1; s++) {
-        if (s < -b->top - 1 || s > b->top) continue;
+        if (s < -b->top - 1 || s > b->top)
+            continue;
         const float e = mn_round_affine(x, 16, d * (float)s, 0, b->lo, b->hi, q);
-        if (!(e < least)) continue;
+        if (!(e < least))
+            continue;
         least = e;
         b->scale[g] = (int8_t)s;
         memcpy(b->q + g * 16, q, 16);
@@ -153,12 +166,15 @@ static float solve_scale(const scaled_block *b, const float *x, float d) {
 
 static void fit_scaled(scaled_block *b, const float *x, int steps, uint8_t *d_at) {
     float scale[MAX_GROUPS];
-    for (int g = 0; g < 16; g++) scale[g] = mn_fit_scale(x + 16 * g, 16, b->lo, b->hi, steps, b->q + 16 * g);
+    for (int g = 0; g < 16; g++)
+        scale[g] = mn_fit_scale(x + 16 * g, 16, b->lo, b->hi, steps, b->q + 16 * g);
     float d = extreme_of(scale, 16) / (float)(-b->top - 1);
     for (int round = 0; round < 2; round++) {
         const float stored = mn_put_half(d_at, d);
         for (int g = 0; g < 16; g++) {
-            if (!round) b->scale[g] = (int8_t)(stored != 0 ? code_of(scale[g] / stored, -b->top - 1, b->top) : 0);
+            if (!round)
+                b->scale[g] =
+                    (int8_t)(stored != 0 ? code_of(scale[g] / stored, -b->top - 1, b->top) : 0);
             choose_scale(b, x + 16 * g, g, stored);
         }
         d = solve_scale(b, x, d);
@@ -175,7 +191,8 @@ void mn_quant_q3_k(const float *x, uint8_t *out) {
         *low = (uint8_t)(*low | (q & 3) << 2 * (i / 32 % 4));
         out[i % 32] = (uint8_t)(out[i % 32] | q >> 2 << (i / 32));
     }
-    for (int j = 0; j < 16; j++) { /* 6 bits: low four in the first 8 bytes, high two in the last 4 */
+    /* 6 bits: low four in the first 8 bytes, high two in the last 4 */
+    for (int j = 0; j < 16; j++) {
         const int s = b.scale[j] + 32;
         out[96 + j % 8] = (uint8_t)(out[96 + j % 8] | (s & 15) << (j < 8 ? 0 : 4));
         out[104 + j % 4] = (uint8_t)(out[104 + j % 4] | s >> 4 << 2 * (j / 4));
@@ -195,7 +212,7 @@ void mn_quant_q6_k(const float *x, uint8_t *out) {
     memcpy(out + 192, b.scale, 16);
 }
 
-/* ---- IQ4_XS: 8 groups of 32, x ~ d scale values[q] ---- */
+/* ---- IQ4_XS: 8 groups of 32, x ~ d scale values[q] ------------------------------------------- */
 static float values_error(const float *x, float d, uint8_t *q) {
     const float inv = d != 0 ? 1 / d : 0;
     float error = 0;
@@ -211,7 +228,8 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
     uint8_t q[256], tried[32];
     int scale[8];
     float fitted[8], d;
-    for (int g = 0; g < 8; g++) fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q + 32 * g);
+    for (int g = 0; g < 8; g++)
+        fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q + 32 * g);
     d = extreme_of(fitted, 8) / -32;
     d = mn_put_half(out, d);
     memset(out + 2, 0, 6);
@@ -219,9 +237,11 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
         const int near = d != 0 ? code_of(fitted[g] / d, -32, 31) : 0;
         float least = INFINITY;
         for (int s = near - 1; s <= near + 1; s++) {
-            if (s < -32 || s > 31) continue;
+            if (s < -32 || s > 31)
+                continue;
             const float e = values_error(x + 32 * g, d * (float)s, tried);
-            if (!(e < least)) continue;
+            if (!(e < least))
+                continue;
             least = e, scale[g] = s;
             memcpy(q + 32 * g, tried, 32);
         }
@@ -230,5 +250,6 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
         out[4 + g / 2] = (uint8_t)(out[4 + g / 2] | (s & 15) << 4 * (g % 2));
     }
     for (int g = 0; g < 8; g++)
-        for (int i = 0; i < 16; i++) out[8 + 16 * g + i] = (uint8_t)(q[32 * g + i] | q[32 * g + 16 + i] << 4);
+        for (int i = 0; i < 16; i++)
+            out[8 + 16 * g + i] = (uint8_t)(q[32 * g + i] | q[32 * g + 16 + i] << 4);
 }

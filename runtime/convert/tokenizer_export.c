@@ -22,10 +22,15 @@ static void put(export *e, const char *key, mn_value v) {
     e->keys[e->n++] = (mn_meta_entry){mn_str_of(key), mn_str_of(key), v};
 }
 static void put_id(export *e, const char *key, int32_t id) {
-    if (id >= 0) put(e, key, (mn_value){.type = MN_VALUE_INT, .i = id});
+    if (id >= 0)
+        put(e, key, (mn_value){.type = MN_VALUE_INT, .i = id});
 }
-static void put_bool(export *e, const char *key, bool v) { put(e, key, (mn_value){.type = MN_VALUE_BOOL, .i = v}); }
-static void put_str(export *e, const char *key, mn_str s) { put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s}); }
+static void put_bool(export *e, const char *key, bool v) {
+    put(e, key, (mn_value){.type = MN_VALUE_BOOL, .i = v});
+}
+static void put_str(export *e, const char *key, mn_str s) {
+    put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s});
+}
 static void put_array(export *e, const char *key, uint32_t type, const void *array, uint64_t n) {
     put(e, key, (mn_value){.type = MN_VALUE_ARRAY | type, .array = array, .n = n});
 }
@@ -38,23 +43,29 @@ static void *room(export *e, size_t n, size_t size) {
 
 static mn_str printed(export *e, const char *a, const char *b, mn_str left, mn_str right) {
     char *s = room(e, strlen(a) + strlen(b) + left.len + right.len + 1, 1);
-    if (!s) return (mn_str){"", 0};
-    const int n = snprintf(s, strlen(a) + strlen(b) + left.len + right.len + 1, "%s%.*s%s%.*s", a, (int)left.len,
-                           left.ptr, b, (int)right.len, right.ptr);
+    if (!s)
+        return (mn_str){"", 0};
+    const int n = snprintf(s, strlen(a) + strlen(b) + left.len + right.len + 1, "%s%.*s%s%.*s", a,
+                           (int)left.len, left.ptr, b, (int)right.len, right.ptr);
     return (mn_str){s, (uint64_t)n};
 }
 
-/* ---- the vocabulary ---- */
+/* ---- the vocabulary -------------------------------------------------------------------------- */
 static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
     const mn_token *t = &tok->vocab.token[id];
-    if (!t->piece.len) return MN_TYPE_UNUSED;
-    if (t->flags & MN_TOKEN_BYTE) return MN_TYPE_BYTE;
-    if ((int32_t)id == tok->unk) return MN_TYPE_UNKNOWN;
-    if (t->flags & MN_TOKEN_SPECIAL) return MN_TYPE_CONTROL;
+    if (!t->piece.len)
+        return MN_TYPE_UNUSED;
+    if (t->flags & MN_TOKEN_BYTE)
+        return MN_TYPE_BYTE;
+    if ((int32_t)id == tok->unk)
+        return MN_TYPE_UNKNOWN;
+    if (t->flags & MN_TOKEN_SPECIAL)
+        return MN_TYPE_CONTROL;
     return t->flags & MN_TOKEN_ADDED ? MN_TYPE_USER : MN_TYPE_NORMAL;
 }
 
-/* Users' tokens have spaces, as converters write them and readers look for them in texts that are not normalised. */
+/* Users' tokens have spaces, as converters write them and readers look for them in texts that are
+ * not normalised. */
 static mn_str with_spaces(export *e, mn_str piece) {
     char *s = room(e, (size_t)piece.len + 1, 1);
     uint64_t n = 0;
@@ -74,9 +85,11 @@ static void put_tokens(export *e, uint32_t n) {
         char pad[24];
         snprintf(pad, sizeof pad, "[PAD%u]", i);
         type[i] = there ? type_of(e->tok, i) : MN_TYPE_UNUSED;
-        piece[i] = there && e->tok->vocab.token[i].piece.len ? e->tok->vocab.token[i].piece
-                                                             : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
-        if (type[i] != MN_TYPE_USER || e->tok->model != MN_MODEL_SCORES) continue;
+        piece[i] = there && e->tok->vocab.token[i].piece.len
+                       ? e->tok->vocab.token[i].piece
+                       : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
+        if (type[i] != MN_TYPE_USER || e->tok->model != MN_MODEL_SCORES)
+            continue;
         if (e->tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
             type[i] = MN_TYPE_UNUSED; /* no text has it */
         piece[i] = with_spaces(e, piece[i]);
@@ -94,12 +107,15 @@ static int by_rank(const void *a, const void *b) {
 static mn_merge *sorted_merges(export *e, size_t *n) {
     const mn_vocab *v = &e->tok->vocab;
     *n = 0;
-    for (size_t i = 0; i < v->n_merge_slot; i++) *n += v->merge[i].id >= 0;
+    for (size_t i = 0; i < v->n_merge_slot; i++)
+        *n += v->merge[i].id >= 0;
     mn_merge *list = room(e, *n, sizeof *list);
-    if (!list) return NULL;
+    if (!list)
+        return NULL;
     *n = 0;
     for (size_t i = 0; i < v->n_merge_slot; i++)
-        if (v->merge[i].id >= 0) list[(*n)++] = v->merge[i];
+        if (v->merge[i].id >= 0)
+            list[(*n)++] = v->merge[i];
     qsort(list, *n, sizeof *list, by_rank);
     return list;
 }
@@ -108,32 +124,40 @@ static void put_merges(export *e, const mn_merge *list, size_t n) {
     const mn_token *t = e->tok->vocab.token;
     mn_str *text = room(e, n, sizeof *text);
     for (size_t i = 0; i < n && !e->failed; i++)
-        text[i] = printed(e, "", " ", t[list[i].pair >> 32].piece, t[list[i].pair & UINT32_MAX].piece);
+        text[i] =
+            printed(e, "", " ", t[list[i].pair >> 32].piece, t[list[i].pair & UINT32_MAX].piece);
     put_array(e, KEY("merges"), MN_VALUE_STR, text, n);
 }
 
-/* "llama" merges what scores highest: by the scores that the pieces have, or by the order of the merges that make them. */
+/* "llama" merges what scores highest: by the scores that the pieces have, or by the order of the
+ * merges that make them. */
 static double score_of(const mn_tokenizer *tok, uint32_t id) {
-    if (id >= tok->vocab.n) return -1e9;
-    if (tok->model == MN_MODEL_SCORES) return (double)tok->vocab.token[id].score;
-    if (tok->model == MN_MODEL_UNIGRAM) return isnan(tok->unigram.log_prob[id]) ? 0 : tok->unigram.log_prob[id];
+    if (id >= tok->vocab.n)
+        return -1e9;
+    if (tok->model == MN_MODEL_SCORES)
+        return (double)tok->vocab.token[id].score;
+    if (tok->model == MN_MODEL_UNIGRAM)
+        return isnan(tok->unigram.log_prob[id]) ? 0 : tok->unigram.log_prob[id];
     return -1e9;
 }
 
 static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tokens) {
     double *score = room(e, n_tokens, sizeof *score);
     const bool own = e->tok->model != MN_MODEL_MERGES;
-    for (uint32_t i = 0; i < n_tokens && score; i++) score[i] = score_of(e->tok, i);
+    for (uint32_t i = 0; i < n_tokens && score; i++)
+        score[i] = score_of(e->tok, i);
     for (size_t i = n; i-- > 0 && score && !own;)
         score[list[i].id] = -(double)i; /* the earliest merge of a piece counts */
     put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
 }
 
-static bool has_token(const mn_tokenizer *tok, int32_t id) { return id >= 0 && (uint32_t)id < tok->vocab.n; }
+static bool has_token(const mn_tokenizer *tok, int32_t id) {
+    return id >= 0 && (uint32_t)id < tok->vocab.n;
+}
 
-/* What the tokeniser adds is BOS and EOS in GGUF's words. The end of the text, of a turn, of a message: there is a key for each; more end
- * ids than that are found by the spellings that readers know. generation_config.json may name ids that are no tokens; readers refuse
- * them. */
+/* What the tokeniser adds is BOS and EOS in GGUF's words. The end of the text, of a turn, of a
+ * message: there is a key for each; more end ids than that are found by the spellings that readers
+ * know. generation_config.json may name ids that are no tokens; readers refuse them. */
 static void put_ends(export *e) {
     static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     const mn_tokenizer *tok = e->tok;
@@ -141,42 +165,50 @@ static void put_ends(export *e) {
     int32_t eos = adds_eos ? tok->suffix.id[0] : tok->eos;
     size_t k = 0;
     for (size_t i = 0; i < tok->stop.n && eos < 0; i++)
-        if (has_token(tok, tok->stop.id[i])) eos = tok->stop.id[i];
+        if (has_token(tok, tok->stop.id[i]))
+            eos = tok->stop.id[i];
     put_id(e, KEY("bos_token_id"), adds_bos ? tok->prefix.id[0] : tok->bos);
     put_id(e, KEY("eos_token_id"), eos);
     put_id(e, KEY("unknown_token_id"), tok->unk);
     put_id(e, KEY("padding_token_id"), tok->pad);
     for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++)
-        if (tok->stop.id[i] != eos && has_token(tok, tok->stop.id[i])) put_id(e, keys[k++], tok->stop.id[i]);
+        if (tok->stop.id[i] != eos && has_token(tok, tok->stop.id[i]))
+            put_id(e, keys[k++], tok->stop.id[i]);
     put_bool(e, KEY("add_bos_token"), adds_bos);
     put_bool(e, KEY("add_eos_token"), adds_eos);
 }
 
-/* Which form of Unicode the text takes first; programs that do not know the key give other ids to text that is not in it. */
+/* Which form of Unicode the text takes first; programs that do not know the key give other ids to
+ * text that is not in it. */
 static void put_form(export *e) {
     const mn_steps *s = &e->tok->normalizer;
     const char *form = s->n ? mn_step_form(&s->step[0]) : NULL;
-    if (form) put_str(e, "minerva.tokenizer.form", mn_str_of(form));
+    if (form)
+        put_str(e, "minerva.tokenizer.form", mn_str_of(form));
 }
 
-/* ---- does it give the same ids? ---- */
+/* ---- does it give the same ids? -------------------------------------------------------------- */
 static const char *const probes[] = {
     "Hello, world! The quick brown fox jumps over the lazy dog.",
     "I'll say we're DON'T you've she'd it's WE'LL I'M 'tis",
     "1 22 333 4444 55555 3.14159 1,234,567 x2y3 2nd 10th 007",
     "  two  three   spaces \t tabs\t\t end \n\nnew\n \n  lines\r\n\r\nhere   ",
     "camelCase PascalCase snake_case kebab-case SHOUTING iPhone McDonald HTTPServer",
-    "f(x) != y[0]; // ok?! {\"k\": [1, 2]} <a href='b'>c</a> $5.00 #tag @me 50% a+b=c ... --- /path/to\n/x",
+    "f(x) != y[0]; // ok?! {\"k\": [1, 2]} <a href='b'>c</a> $5.00 #tag @me 50% a+b=c ... --- "
+    "/path/to\n/x",
     "Z\xc3\xbcrich na\xc3\xafve caf\xc3\xa9 \xc5\x93uvre stra\xc3\x9f"
     "e \xc3\xa1\xc3\xa9\xc3\xad",
-    "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82, \xd0\xbc\xd0\xb8\xd1\x80! \xce\x93\xce\xb5\xce\xb9\xce\xac "
+    "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82, \xd0\xbc\xd0\xb8\xd1\x80! "
+    "\xce\x93\xce\xb5\xce\xb9\xce\xac "
     "\xcf\x83\xce\xbf\xcf\x85",
     "\xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c\xe3\x80\x82 "
     "\xe3\x81\x93\xe3\x82\x93\xe3\x81\xab\xe3\x81\xa1\xe3\x81\xaf "
     "\xec\x95\x88\xeb\x85\x95\xed\x95\x98\xec\x84\xb8\xec\x9a\x94",
-    "\xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7 \xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87 "
+    "\xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7 "
+    "\xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87 "
     "\xe0\xb8\xaa\xe0\xb8\xa7\xe0\xb8\xb1\xe0\xb8\xaa\xe0\xb8\x94\xe0\xb8\xb5",
-    "\xf0\x9f\x98\x80\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xe2\x80\x9cquoted\xe2\x80\x9d \xe2\x80\x94 dash \xe2\x82\xac"
+    "\xf0\x9f\x98\x80\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xe2\x80\x9cquoted\xe2\x80\x9d \xe2\x80\x94 "
+    "dash \xe2\x82\xac"
     "5 \xc2\xbd \xc2\xb2",
     "e\xcc\x81 A\xcc\x8a \xef\xac\x81 \xef\xbc\xa1 \xe2\x85\xa3",
     " leading",
@@ -186,12 +218,13 @@ static const char *const probes[] = {
     "",
 };
 
-static mn_status same_ids(const mn_tokenizer *a, const mn_tokenizer *b, mn_str text, uint32_t flags, bool *same,
-                          mn_error *err) {
+static mn_status same_ids(const mn_tokenizer *a, const mn_tokenizer *b, mn_str text, uint32_t flags,
+                          bool *same, mn_error *err) {
     int32_t *x = NULL, *y = NULL;
     size_t n = 0, m = 0;
     mn_status st = mn_tokenizer_encode(a, text, NULL, flags, &x, &n, err);
-    if (!st) st = mn_tokenizer_encode(b, text, NULL, flags, &y, &m, err);
+    if (!st)
+        st = mn_tokenizer_encode(b, text, NULL, flags, &y, &m, err);
     *same = !st && n == m && (!n || !memcmp(x, y, n * sizeof *x));
     mn_free(x);
     mn_free(y);
@@ -205,34 +238,41 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
     const mn_meta meta = {e->keys, e->n};
     mn_status st = mn_tokenizer_create(&meta, NULL, 0, &other, &why);
     *same = false;
-    if (st == MN_OUT_OF_MEMORY) return mn_fail(err, st, "%s", why.msg);
+    if (st == MN_OUT_OF_MEMORY)
+        return mn_fail(err, st, "%s", why.msg);
     *same = !st;
     for (size_t i = 0; i < MN_COUNT(probes) && *same && !(st == MN_OUT_OF_MEMORY); i++)
-        st = same_ids(e->tok, other, mn_str_of(probes[i]), i ? 0 : MN_TOKENIZE_ADD_SPECIAL, same, err);
+        st = same_ids(e->tok, other, mn_str_of(probes[i]), i ? 0 : MN_TOKENIZE_ADD_SPECIAL, same,
+                      err);
     mn_tokenizer_free(other);
     return st == MN_OUT_OF_MEMORY ? st : MN_OK;
 }
 
-/* ---- the kinds of GGUF ---- */
-/* names: of all pre-tokenisers, those of one row in turn; the first of a row that gives the same ids is written. */
-static mn_status try_pre(export *e, const char *names, bool whole_words, bool *same, mn_error *err) {
+/* ---- the kinds of GGUF ----------------------------------------------------------------------- */
+/* names: of all pre-tokenisers, those of one row in turn; the first of a row that gives the same
+ * ids is written. */
+static mn_status try_pre(export *e, const char *names, bool whole_words, bool *same,
+                         mn_error *err) {
     const size_t at = e->n;
     const mn_pre_row *last = NULL;
     mn_status st = MN_OK;
     for (size_t len; !st && !*same && !e->failed && (len = strcspn(names, " ")) > 0;
          names += len + (names[len] == ' ')) {
         const mn_pre_row *row = mn_pre_find((mn_str){names, len});
-        if (!row || row == last || !!(row->flags & MN_PRE_IGNORE_MERGES) != whole_words) continue;
+        if (!row || row == last || !!(row->flags & MN_PRE_IGNORE_MERGES) != whole_words)
+            continue;
         last = row;
         e->n = at;
         put_str(e, KEY("pre"), printed(e, "", "", (mn_str){names, len}, (mn_str){"", 0}));
         st = reads_back(e, same, err);
     }
-    if (!*same) e->n = at;
+    if (!*same)
+        e->n = at;
     return st;
 }
 
-static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool *same, mn_error *err) {
+static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool *same,
+                          mn_error *err) {
     size_t n;
     const bool whole_words = e->tok->ignore_merges;
     const mn_merge *list = sorted_merges(e, &n);
@@ -242,41 +282,51 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
     put_form(e);
     put_ends(e);
     mn_status st = try_pre(e, names, whole_words, same, err);
-    return st || *same ? st : try_pre(e, names, !whole_words, same, err); /* which often makes no difference */
+    /* which often makes no difference */
+    return st || *same ? st : try_pre(e, names, !whole_words, same, err);
 }
 
 static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
     mn_text names = {0};
     mn_pre_list(&names);
-    mn_status st = names.failed ? mn_fail_memory(err, 1) : try_gpt2(e, n_tokens, names.ptr, same, err);
+    mn_status st =
+        names.failed ? mn_fail_memory(err, 1) : try_gpt2(e, n_tokens, names.ptr, same, err);
     mn_text_free(&names);
     return st;
 }
 
-/* Users' symbols of SentencePiece's own: found in normalised text, where other readers cut texts at them. */
+/* Users' symbols of SentencePiece's own: found in normalised text, where other readers cut texts at
+ * them. */
 static void put_symbols(export *e) {
     const mn_tokenizer *tok = e->tok;
     bool symbols = tok->model == MN_MODEL_SCORES && tok->normalized.n;
-    for (uint32_t i = 0; i < tok->vocab.n && tok->model == MN_MODEL_UNIGRAM && tok->unigram.single; i++)
+    for (uint32_t i = 0; i < tok->vocab.n && tok->model == MN_MODEL_UNIGRAM && tok->unigram.single;
+         i++)
         symbols |= type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
-    if (symbols) put_bool(e, "minerva.tokenizer.symbols", true);
+    if (symbols)
+        put_bool(e, "minerva.tokenizer.symbols", true);
 }
 
-/* How a text's characters and white space change before it is cut: SentencePiece's table, and two switches that are tried. */
+/* How a text's characters and white space change before it is cut: SentencePiece's table, and two
+ * switches that are tried. */
 static void put_charsmap(export *e) {
     const mn_steps *s = &e->tok->normalizer;
     mn_text blob = {0};
     bool graphemes = false;
     for (size_t i = 0; i < s->n && !blob.len; i++) {
-        if (s->step[i].kind != MN_STEP_CHARSMAP) continue;
+        if (s->step[i].kind != MN_STEP_CHARSMAP)
+            continue;
         mn_charsmap_blob(s->step[i].charsmap, &blob);
         graphemes = mn_charsmap_graphemes(s->step[i].charsmap);
     }
+    /* a little else than SentencePiece's own reading */
     if (graphemes)
-        put_bool(e, "minerva.tokenizer.graphemes", true); /* a little else than SentencePiece's own reading */
+        put_bool(e, "minerva.tokenizer.graphemes", true);
     int64_t *byte = blob.len ? room(e, blob.len, sizeof *byte) : NULL;
-    for (size_t i = 0; i < blob.len && byte; i++) byte[i] = (uint8_t)blob.ptr[i];
-    if (byte) put_array(e, KEY("precompiled_charsmap"), MN_VALUE_INT, byte, blob.len);
+    for (size_t i = 0; i < blob.len && byte; i++)
+        byte[i] = (uint8_t)blob.ptr[i];
+    if (byte)
+        put_array(e, KEY("precompiled_charsmap"), MN_VALUE_INT, byte, blob.len);
     e->failed |= blob.failed;
     mn_text_free(&blob);
 }
@@ -287,13 +337,15 @@ static mn_status try_spaces(export *e, bool *same, mn_error *err) {
     for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
         e->n = at;
         put_bool(e, KEY("add_space_prefix"), !(i & 1));
-        if (i & 2 || e->tok->model == MN_MODEL_UNIGRAM) put_bool(e, KEY("remove_extra_whitespaces"), i & 2);
+        if (i & 2 || e->tok->model == MN_MODEL_UNIGRAM)
+            put_bool(e, KEY("remove_extra_whitespaces"), i & 2);
         st = reads_back(e, same, err);
     }
     return st;
 }
 
-static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, bool *same, mn_error *err) {
+static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, bool *same,
+                            mn_error *err) {
     size_t n;
     const mn_merge *list = sorted_merges(e, &n);
     put_str(e, KEY("model"), mn_str_of(model));
@@ -307,7 +359,8 @@ static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, boo
     return try_spaces(e, same, err);
 }
 
-/* Pieces of words as GGUF's "bert" spells them: those that begin one are marked, not those that go on. */
+/* Pieces of words as GGUF's "bert" spells them: those that begin one are marked, not those that go
+ * on. */
 static void mark_words(export *e, uint32_t n_tokens) {
     const mn_tokenizer *tok = e->tok;
     const mn_value *pieces = &e->keys[e->n - 2].value, *types = &e->keys[e->n - 1].value;
@@ -333,7 +386,9 @@ static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *er
     put_tokens(e, n_tokens);
     mark_words(e, n_tokens);
     put_ends(e);
-    if (tok->suffix.n == 1) put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]); /* spelled so */
+    /* spelled so */
+    if (tok->suffix.n == 1)
+        put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]);
     put_bool(e, KEY("add_sep_token"), tok->suffix.n == 1);
     if (tok->max_word != MN_MAX_WORD)
         put(e, "minerva.tokenizer.max_word", (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
@@ -351,22 +406,25 @@ static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *er
 /* What GGUF cannot say is kept as it is: exact here, and for every program that reads this key. */
 static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn_error *err) {
     const mn_file *json = mn_file_named(files, n_files, "tokenizer.json");
-    if (!json) return mn_fail(err, MN_UNSUPPORTED, "no tokeniser of GGUF gives the ids of this model's");
-    mn_log(MN_LOG_WARN,
-           "no tokeniser of GGUF gives the ids of this tokenizer.json: it is kept as it is, which few programs read");
+    if (!json)
+        return mn_fail(err, MN_UNSUPPORTED, "no tokeniser of GGUF gives the ids of this model's");
+    mn_log(MN_LOG_WARN, "no tokeniser of GGUF gives the ids of this tokenizer.json: it is kept as "
+                        "it is, which few programs read");
     put_str(e, KEY("model"), mn_str_of("none"));
     put_str(e, "tokenizer.huggingface.json", (mn_str){json->map, json->bytes});
     put_ends(e);
     return MN_OK;
 }
 
-mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, const mn_file *files, uint32_t n_files,
-                              uint32_t n_rows, mn_arena *arena, mn_meta *out, mn_error *err) {
+mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, const mn_file *files,
+                              uint32_t n_files, uint32_t n_rows, mn_arena *arena, mn_meta *out,
+                              mn_error *err) {
     const uint32_t n_tokens = MN_MAX(n_rows, tok->vocab.n);
     export e = {.tok = tok, .arena = arena, .n_base = base->n, .n = base->n};
     bool same = false;
     mn_status st = MN_OK;
-    if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys))) return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
+    if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys)))
+        return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
     memcpy(e.keys, base->entries, base->n * sizeof *e.keys);
     if (tok->model == MN_MODEL_UNIGRAM)
         st = try_scored(&e, "t5", n_tokens, &same, err);
@@ -376,7 +434,8 @@ mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, cons
         st = try_any_pre(&e, n_tokens, &same, err);
     else
         st = try_scored(&e, "llama", n_tokens, &same, err);
-    if (!st && e.failed) st = mn_fail_memory(err, n_tokens);
+    if (!st && e.failed)
+        st = mn_fail_memory(err, n_tokens);
     if (!st && !same) {
         e.n = e.n_base;
         st = keep_json(&e, files, n_files, err);

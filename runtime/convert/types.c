@@ -1,4 +1,5 @@
-/* types.c -- tables: GGUF's numbers for types and mixes of types (ggml.h and llama.h of llama.cpp, which the specification names). */
+/* types.c -- tables: GGUF's numbers for types and mixes of types (ggml.h and llama.h of llama.cpp,
+ * which the specification names). */
 #include "convert/convert.h"
 #include <strings.h>
 
@@ -34,22 +35,26 @@ static const struct {
 
 const mn_convert_type *mn_convert_type_find(const char *name) {
     for (size_t i = 0; i < MN_COUNT(kinds); i++)
-        if (!strcasecmp(kinds[i].name, name)) return &kinds[i];
+        if (!strcasecmp(kinds[i].name, name))
+            return &kinds[i];
     return NULL;
 }
 
 const mn_convert_type *mn_convert_type_of(uint32_t dtype) {
     for (size_t i = 0; i < MN_COUNT(kinds); i++)
-        if (kinds[i].dtype == dtype && !kinds[i].more) return &kinds[i];
+        if (kinds[i].dtype == dtype && !kinds[i].more)
+            return &kinds[i];
     return NULL;
 }
 
 void mn_convert_type_list(mn_text *out) {
-    for (size_t i = 0; i < MN_COUNT(kinds); i++) mn_text_printf(out, "%s%s", i ? ", " : "", kinds[i].name);
+    for (size_t i = 0; i < MN_COUNT(kinds); i++)
+        mn_text_printf(out, "%s%s", i ? ", " : "", kinds[i].name);
 }
 
 bool mn_ggml_type(uint32_t dtype, uint32_t *out) {
     for (size_t i = 0; i < MN_COUNT(numbers); i++)
-        if (numbers[i].dtype == dtype) return *out = numbers[i].ggml, true;
+        if (numbers[i].dtype == dtype)
+            return *out = numbers[i].ggml, true;
     return false;
 }

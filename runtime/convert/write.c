@@ -16,7 +16,8 @@ typedef struct {
     float *scratch; /* [workers][2 * widest row] */
     uint64_t widest;
     _Atomic uint64_t next;
-    _Atomic uint64_t bad; /* 1 + the first row found with a value that the type cannot hold; 0 = none */
+    /* 1 + the first row found with a value that the type cannot hold; 0 = none */
+    _Atomic uint64_t bad;
 } chunk;
 
 static bool is_plain_copy(const mn_out_tensor *t) {
@@ -51,8 +52,10 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     const mn_row_place d = mn_row_find(t->src, row, 0), s = mn_row_find(t->src, row, 1),
                        m = mn_row_find(t->src, row, 2);
     const uint32_t bits = mn_mlx_bits(t->src->dtype.id);
-    const mn_plane *scale = (const mn_plane *)(const void *)((const char *)t->src->planes + t->src->plane_stride);
-    const mn_plane *bias = (const mn_plane *)(const void *)((const char *)t->src->planes + 2 * t->src->plane_stride);
+    const mn_plane *scale =
+        (const mn_plane *)(const void *)((const char *)t->src->planes + t->src->plane_stride);
+    const mn_plane *bias =
+        (const mn_plane *)(const void *)((const char *)t->src->planes + 2 * t->src->plane_stride);
     for (int64_t at = 0; at < (int64_t)t->cols; at += 32, out += 20) {
         const int64_t b = at / t->src->dtype.block_elems, from = at % t->src->dtype.block_elems;
         mn_put_half(out, mn_plane_value(scale->dtype, s.at + b * s.step));
@@ -67,27 +70,37 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 static bool fits(const float *x, uint64_t n, uint32_t dtype) {
     const float most = dtype == MN_F16 ? 65519.0f : 3.4e38f;
     uint32_t bad = 0;
-    for (uint64_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= most);
+    for (uint64_t i = 0; i < n; i++)
+        bad |= !(fabsf(x[i]) <= most);
     return !bad;
 }
 
 /* A vector's own elements are what an order moves. */
 static void reorder(const mn_out_tensor *t, float *x, float *spare) {
-    if (t->n_dim != 1 || !t->order.head) return;
+    if (t->n_dim != 1 || !t->order.head)
+        return;
     memcpy(spare, x, t->cols * sizeof *x);
-    for (uint64_t i = 0; i < t->cols; i++) x[i] = spare[mn_row_of(t->order, i)];
+    for (uint64_t i = 0; i < t->cols; i++)
+        x[i] = spare[mn_row_of(t->order, i)];
 }
 
-static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t widest, uint8_t *out) {
+static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t widest,
+                     uint8_t *out) {
     const uint64_t from = t->n_dim > 1 ? mn_row_of(t->order, row) : row;
-    if (t->values) return memcpy(out, t->values, t->bytes), true;
-    if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head)) return copy_row(t, from, out), true;
-    if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4) return join_mxfp4(t, from, out), true;
-    if (t->codes) return join_mlx(t, from, out), true;
+    if (t->values)
+        return memcpy(out, t->values, t->bytes), true;
+    if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
+        return copy_row(t, from, out), true;
+    if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4)
+        return join_mxfp4(t, from, out), true;
+    if (t->codes)
+        return join_mlx(t, from, out), true;
     mn_dequant_row(t->src, from, x);
     reorder(t, x, x + widest);
-    for (uint64_t i = 0; i < t->cols && t->add != 0; i++) x[i] += t->add;
-    if (!fits(x, t->cols, t->type.id)) return false;
+    for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
+        x[i] += t->add;
+    if (!fits(x, t->cols, t->type.id))
+        return false;
     mn_quant_row(t->type.id, x, (int64_t)t->cols, out);
     return true;
 }
@@ -99,18 +112,20 @@ static void run_chunk(void *arg, uint32_t worker, uint32_t n_workers) {
     float *x = c->scratch + 2 * c->widest * worker;
     for (;;) {
         const uint64_t lo = atomic_fetch_add(&c->next, grain), hi = MN_MIN(lo + grain, c->n);
-        if (lo >= c->n || atomic_load(&c->bad)) return;
+        if (lo >= c->n || atomic_load(&c->bad))
+            return;
         for (uint64_t r = lo; r < hi; r++) {
             uint64_t none = 0;
-            if (make_row(c->t, c->first + r, x, c->widest, c->out + r * c->t->row_bytes)) continue;
+            if (make_row(c->t, c->first + r, x, c->widest, c->out + r * c->t->row_bytes))
+                continue;
             atomic_compare_exchange_strong(&c->bad, &none, c->first + r + 1);
             return;
         }
     }
 }
 
-static mn_status write_tensor(mn_output *f, const mn_convert_plan *p, chunk *c, const mn_convert_run *run,
-                              uint64_t *done, mn_error *err) {
+static mn_status write_tensor(mn_output *f, const mn_convert_plan *p, chunk *c,
+                              const mn_convert_run *run, uint64_t *done, mn_error *err) {
     static const char zeros[32] = {0};
     const mn_out_tensor *t = c->t;
     const uint64_t step = MN_MAX(CHUNK_BYTES / t->row_bytes, 1);
@@ -119,23 +134,26 @@ static mn_status write_tensor(mn_output *f, const mn_convert_plan *p, chunk *c, 
         c->n = MN_MIN(step, t->rows - c->first);
         atomic_store(&c->next, 0);
         st = mn_pool_run(run->pool, mn_pool_workers(run->pool), run_chunk, c);
-        if (st) return mn_fail(err, st, "%s: the threads are in use", p->model->path);
+        if (st)
+            return mn_fail(err, st, "%s: the threads are in use", p->model->path);
         if (atomic_load(&c->bad))
             return mn_fail(err, MN_BAD_FILE,
-                           "%s: tensor %.*s: row %llu holds a value that %s cannot: NaN, an infinity or too large",
-                           p->model->path, MN_STR_ARG(t->src->native), (unsigned long long)atomic_load(&c->bad) - 1,
-                           mn_dtype_name(t->type.id));
+                           "%s: tensor %.*s: row %llu holds a value that %s cannot: NaN, an "
+                           "infinity or too large",
+                           p->model->path, MN_STR_ARG(t->src->native),
+                           (unsigned long long)atomic_load(&c->bad) - 1, mn_dtype_name(t->type.id));
         st = mn_output_put(f, c->out, c->n * t->row_bytes, err);
         *done += c->n * t->row_bytes;
         if (!st && run->progress && run->progress(run->arg, *done, p->data_bytes))
             st = mn_fail(err, MN_CANCELLED, "stopped before it was done");
     }
-    if (!st && t->bytes % 32) st = mn_output_put(f, zeros, 32 - t->bytes % 32, err), *done += 32 - t->bytes % 32;
+    if (!st && t->bytes % 32)
+        st = mn_output_put(f, zeros, 32 - t->bytes % 32, err), *done += 32 - t->bytes % 32;
     return st;
 }
 
-static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text *head, const mn_convert_run *run,
-                           mn_error *err) {
+static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text *head,
+                           const mn_convert_run *run, mn_error *err) {
     chunk c = {0};
     uint64_t largest = CHUNK_BYTES, done = 0;
     for (size_t i = 0; i < p->n_tensors; i++) {
@@ -144,7 +162,8 @@ static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text
     }
     c.out = mn_alloc(1, largest);
     c.scratch = mn_alloc(2 * (size_t)mn_pool_workers(run->pool), c.widest * sizeof *c.scratch);
-    mn_status st = c.out && c.scratch ? mn_output_put(f, head->ptr, head->len, err) : mn_fail_memory(err, largest);
+    mn_status st = c.out && c.scratch ? mn_output_put(f, head->ptr, head->len, err)
+                                      : mn_fail_memory(err, largest);
     for (size_t i = 0; i < p->n_tensors && !st; i++) {
         c.t = &p->tensors[i];
         st = write_tensor(f, p, &c, run, &done, err);
@@ -154,11 +173,13 @@ static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text
     return st;
 }
 
-mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run, mn_error *err) {
+mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run,
+                           mn_error *err) {
     mn_text head = {0};
     mn_output f;
     mn_status st = mn_gguf_header(p, &head, err);
-    if (!st) st = mn_output_open(path, head.len + p->data_bytes, run->force, &f, err);
+    if (!st)
+        st = mn_output_open(path, head.len + p->data_bytes, run->force, &f, err);
     if (!st) {
         st = write_all(&f, p, &head, run, err);
         st = mn_output_close(&f, st, err);

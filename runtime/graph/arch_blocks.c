@@ -12,17 +12,20 @@ static const char *named(char full[NAME], const char *stem, const char *ending) 
 
 int32_t mn_b_rms(mn_model_graph *g, int layer, int32_t x, const char *stem) {
     char name[NAME];
-    return mn_g_rms_norm(g, layer, x, mn_g_vector(g, named(name, stem, ".weight"), layer, false, g->hp.n_embd));
+    return mn_g_rms_norm(g, layer, x,
+                         mn_g_vector(g, named(name, stem, ".weight"), layer, false, g->hp.n_embd));
 }
 
 int32_t mn_b_layer_norm(mn_model_graph *g, int layer, int32_t x, const char *stem) {
     char name[NAME];
     int32_t w = mn_g_vector(g, named(name, stem, ".weight"), layer, false, g->hp.n_embd);
-    return mn_g_layer_norm(g, layer, x, w, mn_g_vector(g, named(name, stem, ".bias"), layer, true, g->hp.n_embd));
+    return mn_g_layer_norm(g, layer, x, w,
+                           mn_g_vector(g, named(name, stem, ".bias"), layer, true, g->hp.n_embd));
 }
 
 /* One product of a matrix [rows, columns of x] with an optional bias. */
-static int32_t linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows, int64_t cols) {
+static int32_t linear(mn_model_graph *g, int layer, int32_t x, const char *stem, int64_t rows,
+                      int64_t cols) {
     char name[NAME];
     int32_t y;
     const int32_t w = mn_g_matrix(g, named(name, stem, ".weight"), layer, false, rows, cols);
@@ -34,7 +37,8 @@ static int32_t linear(mn_model_graph *g, int layer, int32_t x, const char *stem,
 void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
     static const char *const apart[3] = {"blk.%d.attn_q", "blk.%d.attn_k", "blk.%d.attn_v"};
     const mn_hparams *h = &g->hp;
-    const int64_t rows[3] = {h->n_head * h->head_dim_k, h->n_head_kv * h->head_dim_k, h->n_head_kv * h->head_dim_v};
+    const int64_t rows[3] = {h->n_head * h->head_dim_k, h->n_head_kv * h->head_dim_k,
+                             h->n_head_kv * h->head_dim_v};
     const int64_t total = rows[0] + rows[1] + rows[2];
     const bool fused = mn_g_has(g, "blk.%d.attn_qkv.weight", layer);
     int32_t w[3], b[3];
@@ -42,31 +46,39 @@ void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
     for (int64_t i = 0, lo = 0; i < 3; lo += rows[i++]) {
         const mn_row_part part = {total, lo, rows[i]};
         w[i] = fused ? mn_g_part_matrix(g, "blk.%d.attn_qkv.weight", layer, false, part, h->n_embd)
-                     : mn_g_matrix(g, named(name, apart[i], ".weight"), layer, false, rows[i], h->n_embd);
+                     : mn_g_matrix(g, named(name, apart[i], ".weight"), layer, false, rows[i],
+                                   h->n_embd);
         b[i] = fused ? mn_g_part_vector(g, "blk.%d.attn_qkv.bias", layer, true, part)
                      : mn_g_vector(g, named(name, apart[i], ".bias"), layer, true, rows[i]);
     }
-    mn_g_linear(g, layer, x, 3, w, b, (int64_t[]){h->head_dim_k, h->head_dim_k, h->head_dim_v}, qkv);
+    mn_g_linear(g, layer, x, 3, w, b, (int64_t[]){h->head_dim_k, h->head_dim_k, h->head_dim_v},
+                qkv);
 }
 
 int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
     const mn_hparams *h = &g->hp;
     const int32_t q = mn_g_rope(g, layer, qkv[0]), k = mn_g_rope(g, layer, qkv[1]);
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, h->n_head);
-    return linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output", h->n_embd,
-                  h->n_head * h->head_dim_v);
+    return linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output",
+                  h->n_embd, h->n_head * h->head_dim_v);
 }
 
-static bool is_arch(const mn_model_graph *g, const char *name) { return !strcmp(g->hp.arch, name); }
+static bool is_arch(const mn_model_graph *g, const char *name) {
+    return !strcmp(g->hp.arch, name);
+}
 
 int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
     const bool may_lack = !is_arch(g, "qwen3") && !is_arch(g, "qwen3moe") && !is_arch(g, "gemma3");
     int32_t qkv[3];
     mn_b_qkv(g, layer, x, qkv);
-    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, may_lack, g->hp.head_dim_k);
-    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, may_lack, g->hp.head_dim_k);
-    if (q_norm >= 0) qkv[0] = mn_g_rms_norm(g, layer, qkv[0], q_norm);
-    if (k_norm >= 0) qkv[1] = mn_g_rms_norm(g, layer, qkv[1], k_norm);
+    const int32_t q_norm =
+        mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, may_lack, g->hp.head_dim_k);
+    const int32_t k_norm =
+        mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, may_lack, g->hp.head_dim_k);
+    if (q_norm >= 0)
+        qkv[0] = mn_g_rms_norm(g, layer, qkv[0], q_norm);
+    if (k_norm >= 0)
+        qkv[1] = mn_g_rms_norm(g, layer, qkv[1], k_norm);
     return mn_b_attend(g, layer, qkv);
 }
 
@@ -85,7 +97,8 @@ int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
             b[i] = mn_g_part_vector(g, "blk.%d.ffn_up.bias", layer, true, part);
         }
     mn_g_linear(g, layer, x, 2, w, b, NULL, y);
-    return linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down", h->n_embd, h->n_ff);
+    return linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down",
+                  h->n_embd, h->n_ff);
 }
 
 int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x) {
@@ -99,7 +112,8 @@ int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form) {
     const int64_t E = h->n_expert, F = h->n_ff_expert, D = h->n_embd;
     int32_t experts, weights, y[2];
     const int32_t logits = linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
-    mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E), &experts, &weights);
+    mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E),
+                   &experts, &weights);
     const int32_t w[2] = {mn_g_experts(g, "blk.%d.ffn_gate_exps.weight", layer, false, E, F, D),
                           mn_g_experts(g, "blk.%d.ffn_up_exps.weight", layer, false, E, F, D)};
     const int32_t b[2] = {mn_g_matrix(g, "blk.%d.ffn_gate_exps.bias", layer, true, E, F),
@@ -118,13 +132,15 @@ int32_t mn_b_residual(mn_model_graph *g, int layer, int32_t x, int32_t y) {
 }
 
 int32_t mn_b_embed(mn_model_graph *g, double scale) {
-    return mn_g_embed(g, mn_g_matrix(g, "token_embd.weight", -1, false, g->hp.n_vocab, g->hp.n_embd), scale, -1);
+    return mn_g_embed(
+        g, mn_g_matrix(g, "token_embd.weight", -1, false, g->hp.n_vocab, g->hp.n_embd), scale, -1);
 }
 
 void mn_b_head(mn_model_graph *g, int32_t x,
                int32_t (*norm)(mn_model_graph *g, int layer, int32_t x, const char *stem)) {
     const mn_hparams *h = &g->hp;
     const int32_t y = norm(g, -1, mn_g_gather(g, x), "output_norm");
-    const int32_t w = mn_g_matrix(g, h->tied ? "token_embd.weight" : "output.weight", -1, false, h->n_vocab, h->n_embd);
+    const int32_t w = mn_g_matrix(g, h->tied ? "token_embd.weight" : "output.weight", -1, false,
+                                  h->n_vocab, h->n_embd);
     mn_g_logits(g, y, w, mn_g_vector(g, "output.bias", -1, true, h->n_vocab));
 }

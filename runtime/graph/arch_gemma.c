@@ -1,6 +1,6 @@
-/* arch_gemma.c -- Gemma, Gemma 2 and the text part of Gemma 3 (Gemma Team 2024, 2024, 2025): embeddings scaled by sqrt(D), from Gemma 2 on
- * norms before and after each block, alternating window layers, soft caps (2) or norms on the heads and a local rotary
- * base (3). */
+/* arch_gemma.c -- Gemma, Gemma 2 and the text part of Gemma 3 (Gemma Team 2024, 2024, 2025):
+ * embeddings scaled by sqrt(D), from Gemma 2 on norms before and after each block, alternating
+ * window layers, soft caps (2) or norms on the heads and a local rotary base (3). */
 #include "graph/arch.h"
 #include <math.h>
 #include <string.h>

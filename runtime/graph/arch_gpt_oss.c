@@ -1,4 +1,5 @@
-/* arch_gpt_oss.c -- GPT-OSS (OpenAI 2025): sinks, alternating window layers, YaRN, experts whose gated unit is clamped. */
+/* arch_gpt_oss.c -- GPT-OSS (OpenAI 2025): sinks, alternating window layers, YaRN, experts whose
+ * gated unit is clamped. */
 #include "graph/arch.h"
 
 mn_status mn_arch_gpt_oss(mn_model_graph *g) {
@@ -6,7 +7,8 @@ mn_status mn_arch_gpt_oss(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, 1);
     for (int i = 0; i < g->hp.n_layer; i++) {
         x = mn_g_add(g, i, x, mn_b_attention(g, i, mn_b_rms(g, i, x, "blk.%d.attn_norm")));
-        x = mn_g_add(g, i, x, mn_b_moe(g, i, mn_b_rms(g, i, x, "blk.%d.post_attention_norm"), clamped));
+        x = mn_g_add(g, i, x,
+                     mn_b_moe(g, i, mn_b_rms(g, i, x, "blk.%d.post_attention_norm"), clamped));
     }
     mn_b_head(g, x, mn_b_rms);
     return g->status;

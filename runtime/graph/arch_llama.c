@@ -1,6 +1,7 @@
-/* arch_llama.c -- pre-norm decoder with rotary attention and a gated MLP (Touvron et al. 2023): Llama, TinyLlama, Mistral, Qwen2 (biases
- * on q, k, v), Qwen3 (norms on the heads of q and k), SmolLM3 (layers without rotation), Granite (scales), and with experts in
- * place of the MLP Mixtral and Qwen3-MoE. */
+/* arch_llama.c -- pre-norm decoder with rotary attention and a gated MLP (Touvron et al. 2023):
+ * Llama, TinyLlama, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms on the heads of q and k),
+ * SmolLM3 (layers without rotation), Granite (scales), and with experts in place of the MLP Mixtral
+ * and Qwen3-MoE. */
 #include "graph/arch.h"
 
 mn_status mn_arch_llama(mn_model_graph *g) {
@@ -10,7 +11,8 @@ mn_status mn_arch_llama(mn_model_graph *g) {
         int32_t y = mn_b_attention(g, i, mn_b_rms(g, i, x, "blk.%d.attn_norm"));
         x = mn_b_residual(g, i, x, y);
         y = mn_b_rms(g, i, x, "blk.%d.ffn_norm");
-        const bool experts = h->n_expert && mn_g_has(g, "blk.%d.ffn_gate_inp.weight", i); /* some layers may be dense */
+        /* some layers may be dense */
+        const bool experts = h->n_expert && mn_g_has(g, "blk.%d.ffn_gate_inp.weight", i);
         y = experts ? mn_b_moe(g, i, y, (mn_glu_form){0}) : mn_b_glu(g, i, y);
         x = mn_b_residual(g, i, x, y);
     }

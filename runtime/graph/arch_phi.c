@@ -1,5 +1,6 @@
-/* arch_phi.c -- Phi-2 (attention and MLP side by side behind one layer norm, partial rotation, biases everywhere) and Phi-3/3.5 (a Llama
- * with q, k, v and gate, up stored as one, longrope). Javaheripi et al. 2023; Abdin et al. 2024. */
+/* arch_phi.c -- Phi-2 (attention and MLP side by side behind one layer norm, partial rotation,
+ * biases everywhere) and Phi-3/3.5 (a Llama with q, k, v and gate, up stored as one, longrope).
+ * Javaheripi et al. 2023; Abdin et al. 2024. */
 #include "graph/arch.h"
 
 mn_status mn_arch_phi2(mn_model_graph *g) {
@@ -13,4 +14,6 @@ mn_status mn_arch_phi2(mn_model_graph *g) {
     return g->status;
 }
 
-mn_status mn_arch_phi3(mn_model_graph *g) { return mn_arch_llama(g); }
+mn_status mn_arch_phi3(mn_model_graph *g) {
+    return mn_arch_llama(g);
+}

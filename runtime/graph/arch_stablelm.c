@@ -1,5 +1,6 @@
-/* arch_stablelm.c -- StableLM (Stability AI 2023): layer norms, partial rotation; the larger ones normalise each head of q and k with
- * weights of its own, and some run attention and MLP side by side. */
+/* arch_stablelm.c -- StableLM (Stability AI 2023): layer norms, partial rotation; the larger ones
+ * normalise each head of q and k with weights of its own, and some run attention and MLP side by
+ * side. */
 #include "graph/arch.h"
 
 static int32_t head_norm(mn_model_graph *g, int i, int32_t x, const char *name, int64_t n_head) {
@@ -21,7 +22,9 @@ mn_status mn_arch_stablelm(mn_model_graph *g) {
         const int32_t normed = mn_b_layer_norm(g, i, x, "blk.%d.attn_norm");
         const bool parallel = !mn_g_has(g, "blk.%d.ffn_norm.weight", i);
         x = mn_g_add(g, i, x, attention(g, i, normed));
-        x = mn_g_add(g, i, x, mn_b_glu(g, i, parallel ? normed : mn_b_layer_norm(g, i, x, "blk.%d.ffn_norm")));
+        x = mn_g_add(
+            g, i, x,
+            mn_b_glu(g, i, parallel ? normed : mn_b_layer_norm(g, i, x, "blk.%d.ffn_norm")));
     }
     mn_b_head(g, x, mn_b_layer_norm);
     return g->status;

@@ -1,4 +1,5 @@
-/* build.h -- what the files that make a graph share: tensors and nodes appended one by one, the first failure kept. */
+/* build.h -- what the files that make a graph share: tensors and nodes appended one by one, the
+ * first failure kept. */
 #ifndef MN_GRAPH_BUILD_H
 #define MN_GRAPH_BUILD_H
 #include "graph/graph.h"
@@ -7,21 +8,26 @@
 bool mn_gb_fail(mn_model_graph *g, mn_status st);
 bool mn_gb_no_memory(mn_model_graph *g);
 /* -1 after a failure. The name is copied. */
-int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype, uint32_t n_dim,
-                     const int64_t *dim);
+int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype,
+                     uint32_t n_dim, const int64_t *dim);
 /* An interior f32 tensor [rows, a] or, with b > 0, [rows, a, b]. */
-int32_t mn_gb_interior(mn_model_graph *g, const char *name, int layer, int64_t rows, int64_t a, int64_t b);
-int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
-                     mn_graph_weight w);
-void mn_gb_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in, const int32_t *out,
-                uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
+int32_t mn_gb_interior(mn_model_graph *g, const char *name, int layer, int64_t rows, int64_t a,
+                       int64_t b);
+int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
+                     const int64_t *dim, mn_graph_weight w);
+void mn_gb_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in,
+                const int32_t *out, uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
 uint64_t mn_gb_f64(double d); /* as an attribute */
-#define MN_GB_LIST(...) (const int32_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((int32_t[]){__VA_ARGS__}))
-#define MN_GB_ATTRS(...) (const uint64_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((uint64_t[]){__VA_ARGS__}))
+#define MN_GB_LIST(...)                                                                            \
+    (const int32_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((int32_t[]){__VA_ARGS__}))
+#define MN_GB_ATTRS(...)                                                                           \
+    (const uint64_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((uint64_t[]){__VA_ARGS__}))
 #define MN_GB_NO_ATTRS NULL, 0
 
-/* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g failed. */
+/* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
+ * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
 void mn_gb_check_biases(mn_model_graph *g); /* after all: none is left over whose weight was used */
-void mn_gb_freqs(mn_model_graph *g);        /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
+/* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
+void mn_gb_freqs(mn_model_graph *g);
 #endif

@@ -1,7 +1,8 @@
 /* graph.h -- a canonical model as a graph of operations, built once with symbolic sizes.
  *
- * One graph serves prefill, decode and mixed batches. An architecture is one file arch_*.c with one build function and
- * one line in the table of arch.c. Nodes are appended by the mn_g_* functions below, one per op. */
+ * One graph serves prefill, decode and mixed batches. An architecture is one file arch_*.c with one
+ * build function and one line in the table of arch.c. Nodes are appended by the mn_g_* functions
+ * below, one per op. */
 #ifndef MN_GRAPH_H
 #define MN_GRAPH_H
 #include "base/base.h"
@@ -46,7 +47,8 @@ typedef struct {
     uint8_t *asked;   /* per tensor of the model: was it asked for? */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
-    int32_t row_pos, freqs[2]; /* freqs: of all layers; of window layers, where they have their own base */
+    /* freqs: of all layers; of window layers, where they have their own base */
+    int32_t row_pos, freqs[2];
     double rope_mscale[2];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
 } mn_model_graph;
@@ -58,25 +60,32 @@ typedef struct {
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
-/* Builds and validates. n_ctx decides only what a model keeps in two sets: longrope's factors (long above its original context).
- * Errors name the file and the tensor or key; an unknown architecture lists the known ones. */
-mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_graph **out, mn_error *err);
+/* Builds and validates. n_ctx decides only what a model keeps in two sets: longrope's factors (long
+ * above its original context). Errors name the file and the tensor or key; an unknown architecture
+ * lists the known ones. */
+mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_graph **out,
+                               mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
 /* Would a graph for n_ctx positions differ from g? */
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
 
-/* ---- for arch_*.c. All return tensor indices; after a failure they return -1 and g->status says why. ---------------- */
-/* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the layer. Optional: -1 if the model has none.
- * experts: [n, rows, cols]. part_*: rows [lo, lo + n) of a tensor of `total` rows (q, k and v stored as one). */
+/* ---- for arch_*.c. All return tensor indices; after a failure they return -1 and g->status says
+ * why. ---- */
+/* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the
+ * layer. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows [lo, lo + n) of
+ * a tensor of `total` rows (q, k and v stored as one). */
 int32_t mn_g_vector(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n);
-int32_t mn_g_matrix(mn_model_graph *g, const char *name, int layer, bool optional, int64_t rows, int64_t cols);
-int32_t mn_g_experts(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n, int64_t rows,
-                     int64_t cols);
+int32_t mn_g_matrix(mn_model_graph *g, const char *name, int layer, bool optional, int64_t rows,
+                    int64_t cols);
+int32_t mn_g_experts(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n,
+                     int64_t rows, int64_t cols);
 typedef struct {
     int64_t total, lo, n;
 } mn_row_part;
-int32_t mn_g_part_vector(mn_model_graph *g, const char *name, int layer, bool optional, mn_row_part part);
-int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, int layer, bool optional, mn_row_part part, int64_t cols);
+int32_t mn_g_part_vector(mn_model_graph *g, const char *name, int layer, bool optional,
+                         mn_row_part part);
+int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, int layer, bool optional,
+                         mn_row_part part, int64_t cols);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n);
 bool mn_g_has(const mn_model_graph *g, const char *name, int layer);
@@ -85,14 +94,18 @@ bool mn_g_has(const mn_model_graph *g, const char *name, int layer);
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions);
 int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight);
 /* RMS norm over all heads at once: x [T, H * D] in, [T, H, D] out. */
-int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight, int64_t head_dim);
+int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight,
+                            int64_t head_dim);
 int32_t mn_g_layer_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight, int32_t bias);
-/* y[i] = x W_i^T + b_i for n weights of [rows_i, K]; head_dim[i] > 0 splits the rows into heads: [T, rows / head_dim, head_dim]. */
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
-                 const int64_t *head_dim, int32_t *y);
-int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x); /* x itself where the layer has no rotation */
+/* y[i] = x W_i^T + b_i for n weights of [rows_i, K]; head_dim[i] > 0 splits the rows into heads:
+ * [T, rows / head_dim, head_dim]. */
+void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w,
+                 const int32_t *b, const int64_t *head_dim, int32_t *y);
+/* x itself where the layer has no rotation */
+int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x);
 /* KV_STORE and ATTENTION of one layer, KV group 0. sinks: -1 = none. */
-int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v, int32_t sinks);
+int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
+                       int32_t sinks);
 int32_t mn_g_act(mn_model_graph *g, int layer, int32_t x);
 typedef struct {
     double alpha, limit, up_offset; /* zero: the plain form; see GLU in docs/ops.md */
@@ -100,21 +113,23 @@ typedef struct {
 int32_t mn_g_glu(mn_model_graph *g, int layer, int32_t gate, int32_t up, mn_glu_form form);
 int32_t mn_g_add(mn_model_graph *g, int layer, int32_t a, int32_t b);
 int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor);
-void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts, int32_t *weights);
+void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
+                    int32_t *weights);
 /* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */
-void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
-                     const int32_t *b, int32_t *y);
+void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n,
+                     const int32_t *w, const int32_t *b, int32_t *y);
 int32_t mn_g_moe_combine(mn_model_graph *g, int layer, int32_t x, int32_t weights);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);
 
-/* ---- ops.c: the table of ops.def ---- */
+/* ---- ops.c: the table of ops.def ------------------------------------------------------------- */
 typedef struct {
     const char *name;
     uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_out_required, n_attr;
 } mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
-/* Operand counts, indices, roles, definition before use, shapes that an op's contract ties together. */
+/* Operand counts, indices, roles, definition before use, shapes that an op's contract ties
+ * together. */
 mn_status mn_graph_check(const mn_graph *g, mn_error *err);
 #endif

@@ -2,10 +2,13 @@
 #include "graph/build.h"
 #include <math.h>
 
-static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) { return &g->abi.tensors[t]; }
+static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {
+    return &g->abi.tensors[t];
+}
 
 static int32_t like(mn_model_graph *g, const char *name, int layer, int32_t x) {
-    if (g->status) return -1;
+    if (g->status)
+        return -1;
     const mn_tensor *t = tensor(g, x);
     return mn_gb_interior(g, name, layer, t->dim[0], t->dim[1], t->n_dim > 2 ? t->dim[2] : 0);
 }
@@ -13,10 +16,12 @@ static int32_t like(mn_model_graph *g, const char *name, int layer, int32_t x) {
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions) {
     mn_graph_io *io = &g->io;
     int32_t x = mn_gb_interior(g, "embd", -1, MN_DIM(MN_SYM_TOKENS), g->hp.n_embd, 0);
-    g->row_pos = mn_gb_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, (int64_t[]){MN_DIM(MN_SYM_TOKENS)});
-    mn_gb_node(g, MN_OP_EMBED, -1,
-               (int32_t[]){io->src, io->pos, io->row_slot, table, io->slots, io->history, positions},
-               positions < 0 ? 6 : 7, MN_GB_LIST(x, g->row_pos), MN_GB_ATTRS(mn_gb_f64(scale)));
+    g->row_pos =
+        mn_gb_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, (int64_t[]){MN_DIM(MN_SYM_TOKENS)});
+    mn_gb_node(
+        g, MN_OP_EMBED, -1,
+        (int32_t[]){io->src, io->pos, io->row_slot, table, io->slots, io->history, positions},
+        positions < 0 ? 6 : 7, MN_GB_LIST(x, g->row_pos), MN_GB_ATTRS(mn_gb_f64(scale)));
     return x;
 }
 
@@ -31,9 +36,12 @@ int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight) {
     return y;
 }
 
-int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight, int64_t head_dim) {
-    if (g->status) return -1;
-    int32_t y = mn_gb_interior(g, "norm", layer, tensor(g, x)->dim[0], tensor(g, x)->dim[1] / head_dim, head_dim);
+int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight,
+                            int64_t head_dim) {
+    if (g->status)
+        return -1;
+    int32_t y = mn_gb_interior(g, "norm", layer, tensor(g, x)->dim[0],
+                               tensor(g, x)->dim[1] / head_dim, head_dim);
     rms_norm(g, layer, x, weight, y);
     return y;
 }
@@ -53,12 +61,13 @@ static void put_weights(int32_t *in, uint32_t n, const int32_t *w, const int32_t
     }
 }
 
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
-                 const int64_t *head_dim, int32_t *y) {
+void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w,
+                 const int32_t *b, const int64_t *head_dim, int32_t *y) {
     int32_t in[1 + 2 * MAX_WEIGHTS] = {x};
     for (uint32_t i = 0; i < n; i++) {
         y[i] = -1;
-        if (g->status) continue;
+        if (g->status)
+            continue;
         int64_t rows = tensor(g, w[i])->dim[0], hd = head_dim ? head_dim[i] : 0;
         y[i] = mn_gb_interior(g, "linear", layer, tensor(g, x)->dim[0], hd ? rows / hd : rows, hd);
     }
@@ -68,7 +77,8 @@ void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int3
 
 int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x) {
     const mn_hparams *h = &g->hp;
-    if (mn_layer_bit(h->no_rope, layer)) return x;
+    if (mn_layer_bit(h->no_rope, layer))
+        return x;
     const int local = g->freqs[1] >= 0 && mn_layer_bit(h->slides, layer);
     int32_t y = like(g, "rope", layer, x);
     mn_gb_node(g, MN_OP_ROPE, layer, MN_GB_LIST(x, g->row_pos, g->freqs[local]), MN_GB_LIST(y),
@@ -76,18 +86,22 @@ int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x) {
     return y;
 }
 
-int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v, int32_t sinks) {
+int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
+                       int32_t sinks) {
     const mn_hparams *h = &g->hp;
     const mn_graph_io *io = &g->io;
-    const uint64_t at = (uint64_t)layer, window = mn_layer_bit(h->slides, layer) ? (uint64_t)h->window : 0;
+    const uint64_t at = (uint64_t)layer,
+                   window = mn_layer_bit(h->slides, layer) ? (uint64_t)h->window : 0;
     const double scale = h->attn_scale > 0 ? h->attn_scale : 1 / sqrt((double)h->head_dim_k);
     int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), h->n_head, h->head_dim_v);
-    mn_gb_node(g, MN_OP_KV_STORE, layer, MN_GB_LIST(k, v, g->row_pos, io->row_slot, io->pages, io->kv), NULL, 0,
+    mn_gb_node(g, MN_OP_KV_STORE, layer,
+               MN_GB_LIST(k, v, g->row_pos, io->row_slot, io->pages, io->kv), NULL, 0,
                MN_GB_ATTRS(at, 0));
-    mn_gb_node(g, MN_OP_ATTENTION, layer, MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, sinks),
-               MN_GB_LIST(y),
-               MN_GB_ATTRS(mn_gb_f64(scale), window, h->attn_softcap > 0 ? mn_gb_f64(h->attn_softcap) : 0, at, 0,
-                           (uint64_t)h->n_head_kv, (uint64_t)h->head_dim_v));
+    mn_gb_node(
+        g, MN_OP_ATTENTION, layer,
+        MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, sinks), MN_GB_LIST(y),
+        MN_GB_ATTRS(mn_gb_f64(scale), window, h->attn_softcap > 0 ? mn_gb_f64(h->attn_softcap) : 0,
+                    at, 0, (uint64_t)h->n_head_kv, (uint64_t)h->head_dim_v));
     return y;
 }
 
@@ -100,8 +114,10 @@ int32_t mn_g_act(mn_model_graph *g, int layer, int32_t x) {
 int32_t mn_g_glu(mn_model_graph *g, int layer, int32_t gate, int32_t up, mn_glu_form form) {
     const bool plain = form.alpha == 0 && form.limit == 0 && form.up_offset == 0;
     int32_t y = like(g, "glu", layer, gate);
-    const uint64_t attr[] = {g->hp.act, mn_gb_f64(form.alpha), mn_gb_f64(form.limit), mn_gb_f64(form.up_offset)};
-    mn_gb_node(g, MN_OP_GLU, layer, MN_GB_LIST(gate, up), MN_GB_LIST(y), attr, plain ? 1 : MN_COUNT(attr));
+    const uint64_t attr[] = {g->hp.act, mn_gb_f64(form.alpha), mn_gb_f64(form.limit),
+                             mn_gb_f64(form.up_offset)};
+    mn_gb_node(g, MN_OP_GLU, layer, MN_GB_LIST(gate, up), MN_GB_LIST(y), attr,
+               plain ? 1 : MN_COUNT(attr));
     return y;
 }
 
@@ -117,7 +133,8 @@ int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor) {
     return y;
 }
 
-void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts, int32_t *weights) {
+void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
+                    int32_t *weights) {
     const mn_hparams *h = &g->hp;
     const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), h->n_expert_used};
     *experts = mn_gb_tensor(g, "experts", MN_ROLE_INTERIOR, MN_I32, 2, dim);
@@ -126,19 +143,20 @@ void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, 
                MN_GB_ATTRS(h->route, h->route_normalise, mn_gb_f64(h->route_scale)));
 }
 
-void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
-                     const int32_t *b, int32_t *y) {
+void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n,
+                     const int32_t *w, const int32_t *b, int32_t *y) {
     int32_t in[2 + 2 * MAX_WEIGHTS] = {x, experts};
     for (uint32_t i = 0; i < n; i++)
         y[i] = g->status ? -1
-                         : mn_gb_interior(g, "moe_linear", layer, MN_DIM(MN_SYM_TOKENS), g->hp.n_expert_used,
-                                          tensor(g, w[i])->dim[1]);
+                         : mn_gb_interior(g, "moe_linear", layer, MN_DIM(MN_SYM_TOKENS),
+                                          g->hp.n_expert_used, tensor(g, w[i])->dim[1]);
     put_weights(in + 2, n, w, b);
     mn_gb_node(g, MN_OP_MOE_LINEAR, layer, in, 2 + 2 * n, y, n, MN_GB_NO_ATTRS);
 }
 
 int32_t mn_g_moe_combine(mn_model_graph *g, int layer, int32_t x, int32_t weights) {
-    if (g->status) return -1;
+    if (g->status)
+        return -1;
     int32_t y = mn_gb_interior(g, "moe", layer, tensor(g, x)->dim[0], tensor(g, x)->dim[2], 0);
     mn_gb_node(g, MN_OP_MOE_COMBINE, layer, MN_GB_LIST(x, weights), MN_GB_LIST(y), MN_GB_NO_ATTRS);
     return y;
@@ -146,27 +164,34 @@ int32_t mn_g_moe_combine(mn_model_graph *g, int layer, int32_t x, int32_t weight
 
 int32_t mn_g_gather(mn_model_graph *g, int32_t x) {
     int32_t rows = mn_gb_interior(g, "out_rows", -1, MN_DIM(MN_SYM_OUTPUTS), g->hp.n_embd, 0);
-    mn_gb_node(g, MN_OP_GATHER_ROWS, -1, MN_GB_LIST(x, g->io.out_row), MN_GB_LIST(rows), MN_GB_NO_ATTRS);
+    mn_gb_node(g, MN_OP_GATHER_ROWS, -1, MN_GB_LIST(x, g->io.out_row), MN_GB_LIST(rows),
+               MN_GB_NO_ATTRS);
     return rows;
 }
 
-/* The last of the nodes that make the logits writes the output; those before it write interior tensors. */
+/* The last of the nodes that make the logits writes the output; those before it write interior
+ * tensors. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
     mn_graph_io *io = &g->io;
     const mn_hparams *h = &g->hp;
     const int64_t outputs = MN_DIM(MN_SYM_OUTPUTS);
     const bool scaled = h->logit_scale > 0 && h->logit_scale != 1, capped = h->logit_softcap > 0;
-    io->logits = mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, (int64_t[]){outputs, h->n_vocab});
-    int32_t plain = scaled || capped ? mn_gb_interior(g, "logits.plain", -1, outputs, h->n_vocab, 0) : io->logits;
+    io->logits =
+        mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, (int64_t[]){outputs, h->n_vocab});
+    int32_t plain = scaled || capped ? mn_gb_interior(g, "logits.plain", -1, outputs, h->n_vocab, 0)
+                                     : io->logits;
     mn_gb_node(g, MN_OP_LINEAR, -1, MN_GB_LIST(x, table, bias), MN_GB_LIST(plain), MN_GB_NO_ATTRS);
-    int32_t shrunk = scaled && capped ? mn_gb_interior(g, "logits.scaled", -1, outputs, h->n_vocab, 0) : io->logits;
+    int32_t shrunk = scaled && capped
+                         ? mn_gb_interior(g, "logits.scaled", -1, outputs, h->n_vocab, 0)
+                         : io->logits;
     if (scaled)
         mn_gb_node(g, MN_OP_SCALE, -1, MN_GB_LIST(plain), MN_GB_LIST(shrunk),
                    MN_GB_ATTRS(mn_gb_f64(1 / h->logit_scale)));
     if (capped)
-        mn_gb_node(g, MN_OP_SOFTCAP, -1, MN_GB_LIST(scaled ? shrunk : plain), MN_GB_LIST(io->logits),
-                   MN_GB_ATTRS(mn_gb_f64(h->logit_softcap)));
+        mn_gb_node(g, MN_OP_SOFTCAP, -1, MN_GB_LIST(scaled ? shrunk : plain),
+                   MN_GB_LIST(io->logits), MN_GB_ATTRS(mn_gb_f64(h->logit_softcap)));
     io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &outputs);
-    mn_gb_node(g, MN_OP_SAMPLE, -1, MN_GB_LIST(io->logits, io->out_slot, io->params, io->slots, io->history, -1),
+    mn_gb_node(g, MN_OP_SAMPLE, -1,
+               MN_GB_LIST(io->logits, io->out_slot, io->params, io->slots, io->history, -1),
                MN_GB_LIST(io->ids, -1, -1), MN_GB_NO_ATTRS);
 }

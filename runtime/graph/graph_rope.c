@@ -4,56 +4,68 @@
 
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx) {
     const int64_t orig = g->hp.rope_orig_ctx;
-    return g->hp.rope_scaling == MN_ROPE_SCALING_LONGROPE && ((int64_t)g->n_ctx > orig) != ((int64_t)n_ctx > orig);
+    return g->hp.rope_scaling == MN_ROPE_SCALING_LONGROPE &&
+           ((int64_t)g->n_ctx > orig) != ((int64_t)n_ctx > orig);
 }
 
-/* longrope's factors as a key: {arch}.rope.scaling.long_factor, an array of numbers. NULL = the key is absent, or g failed. */
+/* longrope's factors as a key: {arch}.rope.scaling.long_factor, an array of numbers. NULL = the key
+ * is absent, or g failed. */
 static const float *factors_of_key(mn_model_graph *g, const char *which, int64_t n) {
     char key[128];
     const void *array = NULL;
     uint64_t found = 0;
     snprintf(key, sizeof key, "%s.rope.scaling.%s_factor", g->hp.arch, which);
     mn_status st = mn_meta_array(&g->model->meta, key, MN_VALUE_FLOAT, &array, &found, g->err);
-    if (st == MN_END) return NULL;
+    if (st == MN_END)
+        return NULL;
     if (!st && found != (uint64_t)n)
-        st = mn_fail(g->err, MN_BAD_FILE, "%s: key %s has %llu numbers; expected %lld", g->model->path, key,
-                     (unsigned long long)found, (long long)n);
+        st = mn_fail(g->err, MN_BAD_FILE, "%s: key %s has %llu numbers; expected %lld",
+                     g->model->path, key, (unsigned long long)found, (long long)n);
     float *copy = st ? NULL : mn_arena_alloc(&g->arena, (size_t)n, sizeof *copy);
-    if (!copy) return st ? mn_gb_fail(g, st) : mn_gb_no_memory(g), NULL;
-    for (int64_t i = 0; i < n; i++) copy[i] = (float)((const double *)array)[i];
+    if (!copy)
+        return st ? mn_gb_fail(g, st) : mn_gb_no_memory(g), NULL;
+    for (int64_t i = 0; i < n; i++)
+        copy[i] = (float)((const double *)array)[i];
     return copy;
 }
 
 static const float *factors(mn_model_graph *g, int64_t n) {
-    if (g->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE) return mn_gb_widen(g, "rope_freqs.weight", true, n);
+    if (g->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE)
+        return mn_gb_widen(g, "rope_freqs.weight", true, n);
     const bool is_long = (int64_t)g->n_ctx > g->hp.rope_orig_ctx;
-    const float *f = mn_gb_widen(g, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight", true, n);
-    if (!f && !g->status) f = factors_of_key(g, is_long ? "long" : "short", n);
+    const float *f =
+        mn_gb_widen(g, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight", true, n);
     if (!f && !g->status)
-        mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE, "%s: longrope without its factors (tensor rope_factors_%s.weight)",
+        f = factors_of_key(g, is_long ? "long" : "short", n);
+    if (!f && !g->status)
+        mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE,
+                              "%s: longrope without its factors (tensor rope_factors_%s.weight)",
                               g->model->path, is_long ? "long" : "short"));
     return f;
 }
 
 static bool rotates(const mn_hparams *h) {
     for (int64_t i = 0; i < h->n_layer; i++)
-        if (!mn_layer_bit(h->no_rope, i)) return true;
+        if (!mn_layer_bit(h->no_rope, i))
+            return true;
     return false;
 }
 
 void mn_gb_freqs(mn_model_graph *g) {
     const int64_t n = g->hp.n_rot / 2;
-    if (!rotates(&g->hp)) return;
+    if (!rotates(&g->hp))
+        return;
     const float *divisors = factors(g, n);
     for (int local = 0; local < 2 && !g->status; local++) {
-        if (local && (g->hp.rope_theta_swa <= 0 || !g->hp.window)) break;
+        if (local && (g->hp.rope_theta_swa <= 0 || !g->hp.window))
+            break;
         float *freqs = mn_arena_alloc(&g->arena, (size_t)n, sizeof *freqs);
         if (!freqs) {
             mn_gb_no_memory(g);
             return;
         }
         mn_rope_freqs(&g->hp, local ? NULL : divisors, local, freqs, &g->rope_mscale[local]);
-        g->freqs[local] =
-            mn_gb_weight(g, local ? "rope.freqs_swa" : "rope.freqs", MN_F32, 1, &n, (mn_graph_weight){-1, NULL, freqs});
+        g->freqs[local] = mn_gb_weight(g, local ? "rope.freqs_swa" : "rope.freqs", MN_F32, 1, &n,
+                                       (mn_graph_weight){-1, NULL, freqs});
     }
 }

@@ -26,12 +26,18 @@ static void count(mn_op_info *op, const row *r) {
         op->id = r->id;
         op->contract = r->contract;
     }
-    if (r->kind == IN && r->need == REPEATED) op->n_in_repeated++;
-    if (r->kind == IN) op->n_in++;
-    if (r->kind == IN && r->need == REQUIRED) op->n_in_required = op->n_in;
-    if (r->kind == OUT) op->n_out++;
-    if (r->kind == OUT && r->need == REQUIRED) op->n_out_required = op->n_out;
-    if (r->kind == ATTR) op->n_attr++;
+    if (r->kind == IN && r->need == REPEATED)
+        op->n_in_repeated++;
+    if (r->kind == IN)
+        op->n_in++;
+    if (r->kind == IN && r->need == REQUIRED)
+        op->n_in_required = op->n_in;
+    if (r->kind == OUT)
+        op->n_out++;
+    if (r->kind == OUT && r->need == REQUIRED)
+        op->n_out_required = op->n_out;
+    if (r->kind == ATTR)
+        op->n_attr++;
 }
 
 const mn_op_info *mn_op_find(uint32_t id) {
@@ -50,13 +56,15 @@ const mn_op_info *mn_op_find(uint32_t id) {
 static mn_op_info op_shape(uint32_t id) {
     mn_op_info op = {0};
     for (size_t i = 0; i < MN_COUNT(rows); i++)
-        if (rows[i].id == id) count(&op, &rows[i]);
+        if (rows[i].id == id)
+            count(&op, &rows[i]);
     return op;
 }
 
 static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
-    if (!mn_op_find(n->op)) return mn_fail_node(err, MN_UNSUPPORTED, i, "node %u: op %u is unknown", i, n->op);
+    if (!mn_op_find(n->op))
+        return mn_fail_node(err, MN_UNSUPPORTED, i, "node %u: op %u is unknown", i, n->op);
     mn_op_info op = op_shape(n->op);
     bool ok = n->contract >= 1 && n->contract <= op.contract && n->n_attr <= op.n_attr;
     if (op.n_in_repeated) {
@@ -65,7 +73,8 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     } else
         ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
     if (!ok)
-        return mn_fail_node(err, MN_INVALID, i, "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op",
+        return mn_fail_node(err, MN_INVALID, i,
+                            "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op",
                             i, op.name, n->n_in, n->n_out, n->n_attr);
     return MN_OK;
 }
@@ -73,7 +82,8 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
 /* Of a repeated group (a weight and its bias) the first is required. */
 static bool in_required(const mn_op_info *op, uint32_t j) {
     const uint32_t fixed = op->n_in - op->n_in_repeated;
-    return op->n_in_repeated && j >= fixed ? (j - fixed) % op->n_in_repeated == 0 : j < op->n_in_required;
+    return op->n_in_repeated && j >= fixed ? (j - fixed) % op->n_in_repeated == 0
+                                           : j < op->n_in_required;
 }
 
 /* Required operands present, indices in range, interior tensors written before they are read. */
@@ -82,26 +92,32 @@ static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written,
     mn_op_info op = op_shape(n->op);
     for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
         int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-        bool is_in = j < n->n_in, required = is_in ? in_required(&op, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
+        bool is_in = j < n->n_in,
+             required = is_in ? in_required(&op, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
         if (t >= (int32_t)g->n_tensors || (t < 0 && required))
-            return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i, op.name, j, t);
-        if (t < 0) continue;
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i,
+                                op.name, j, t);
+        if (t < 0)
+            continue;
         uint32_t role = g->tensors[t].role;
         bool made = role == MN_ROLE_INTERIOR || role == MN_ROLE_OUTPUT;
         if (is_in && made && !written[t])
-            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written", i, op.name,
-                                MN_STR_ARG(g->tensors[t].name));
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written",
+                                i, op.name, MN_STR_ARG(g->tensors[t].name));
         if (!is_in && (!made || written[t]))
-            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) writes %.*s, which is not its to write", i, op.name,
+            return mn_fail_node(err, MN_INVALID, i,
+                                "node %u (%s) writes %.*s, which is not its to write", i, op.name,
                                 MN_STR_ARG(g->tensors[t].name));
-        if (!is_in) written[t] = 1;
+        if (!is_in)
+            written[t] = 1;
     }
     return MN_OK;
 }
 
 static int64_t columns(const mn_tensor *t) {
     int64_t n = 1;
-    for (uint32_t i = 1; i < t->n_dim; i++) n *= t->dim[i];
+    for (uint32_t i = 1; i < t->n_dim; i++)
+        n *= t->dim[i];
     return n;
 }
 
@@ -111,8 +127,10 @@ static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
     for (uint32_t j = 0; j < n->n_out; j++) {
         const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]],
                         *y = &g->tensors[g->operands[n->out_off + j]];
-        if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) || x->dim[0] != y->dim[0])
-            return mn_fail_node(err, MN_INVALID, i, "node %u (LINEAR): %.*s does not fit its input and output", i,
+        if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) ||
+            x->dim[0] != y->dim[0])
+            return mn_fail_node(err, MN_INVALID, i,
+                                "node %u (LINEAR): %.*s does not fit its input and output", i,
                                 MN_STR_ARG(w->name));
     }
     return MN_OK;
@@ -124,9 +142,11 @@ static mn_status check_moe_linear(const mn_graph *g, uint32_t i, mn_error *err) 
     for (uint32_t j = 0; j < n->n_out; j++) {
         const mn_tensor *w = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_WEIGHT + 2 * j]],
                         *y = &g->tensors[g->operands[n->out_off + j]];
-        if (w->n_dim != 3 || y->n_dim != 3 || w->dim[2] != x->dim[x->n_dim - 1] || w->dim[1] != y->dim[2] ||
-            x->dim[0] != y->dim[0] || (x->n_dim == 3 && x->dim[1] != y->dim[1]))
-            return mn_fail_node(err, MN_INVALID, i, "node %u (MOE_LINEAR): %.*s does not fit its input and output", i,
+        if (w->n_dim != 3 || y->n_dim != 3 || w->dim[2] != x->dim[x->n_dim - 1] ||
+            w->dim[1] != y->dim[2] || x->dim[0] != y->dim[0] ||
+            (x->n_dim == 3 && x->dim[1] != y->dim[1]))
+            return mn_fail_node(err, MN_INVALID, i,
+                                "node %u (MOE_LINEAR): %.*s does not fit its input and output", i,
                                 MN_STR_ARG(w->name));
     }
     return MN_OK;
@@ -134,13 +154,17 @@ static mn_status check_moe_linear(const mn_graph *g, uint32_t i, mn_error *err) 
 
 mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
     uint8_t *written = mn_calloc(g->n_tensors ? g->n_tensors : 1, 1);
-    if (!written) return mn_fail_memory(err, g->n_tensors);
+    if (!written)
+        return mn_fail_memory(err, g->n_tensors);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
         st = check_counts(g, i, err);
-        if (!st) st = check_operands(g, i, written, err);
-        if (!st && g->nodes[i].op == MN_OP_LINEAR) st = check_linear(g, i, err);
-        if (!st && g->nodes[i].op == MN_OP_MOE_LINEAR) st = check_moe_linear(g, i, err);
+        if (!st)
+            st = check_operands(g, i, written, err);
+        if (!st && g->nodes[i].op == MN_OP_LINEAR)
+            st = check_linear(g, i, err);
+        if (!st && g->nodes[i].op == MN_OP_MOE_LINEAR)
+            st = check_moe_linear(g, i, err);
     }
     mn_free(written);
     return st;

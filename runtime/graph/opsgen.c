@@ -1,5 +1,6 @@
-/* opsgen -- prints what other files hold of ops.def: `opsgen header` the constants between plugin.h's OPS markers,
- * `opsgen docs` the contract pages docs/ops.md. Run by `ninja ops-update`; a test compares. */
+/* opsgen -- prints what other files hold of ops.def: `opsgen header` the constants between
+ * plugin.h's OPS markers, `opsgen docs` the contract pages docs/ops.md. Run by `ninja ops-update`;
+ * a test compares. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,16 +20,26 @@ static const row rows[] = {
 };
 enum { N = sizeof rows / sizeof rows[0] };
 
-static int is(const row *r, const char *op, enum kind k) { return r->kind == k && !strcmp(r->op, op); }
+static int is(const row *r, const char *op, enum kind k) {
+    return r->kind == k && !strcmp(r->op, op);
+}
 
+/* One enum of the operands, outputs or attributes of an operation, wrapped at 100 columns. */
 static void list(const char *op, enum kind k, const char *middle) {
-    int n = 0;
-    for (int i = 0; i < N; i++)
-        if (is(&rows[i], op, k)) {
-            printf("%sMN_%s_%s%s = %d", n ? ", " : "enum { ", op, middle, rows[i].name, n);
-            n++;
-        }
-    if (n) printf(" };\n");
+    int n = 0, column = 0;
+    for (int i = 0; i < N; i++) {
+        if (!is(&rows[i], op, k))
+            continue;
+        char item[96];
+        int length = snprintf(item, sizeof item, "MN_%s_%s%s = %d", op, middle, rows[i].name, n);
+        if (n && column + 2 + length > 97)
+            column = printf(",\n    %s", item) - 2;
+        else
+            column += printf("%s%s", n ? ", " : "enum { ", item);
+        n++;
+    }
+    if (n)
+        printf(" };\n");
 }
 
 static void header(void) {
@@ -43,41 +54,54 @@ static void header(void) {
 static void table(const char *op, enum kind k, const char *title) {
     int n = 0;
     for (int i = 0; i < N; i++) {
-        if (!is(&rows[i], op, k)) continue;
-        if (!n) printf("\n%s\n\n", title);
+        if (!is(&rows[i], op, k))
+            continue;
+        if (!n)
+            printf("\n%s\n\n", title);
         if (k == ATTR)
             printf("%d. `%s` (%s) %s\n", n, rows[i].name, rows[i].type, rows[i].doc);
         else
             printf("%d. `%s` %s %s%s%s%s\n", n, rows[i].name, rows[i].type, rows[i].shape,
-                   strcmp(rows[i].need, "REQUIRED") ? " " : "", strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "",
-                   *rows[i].doc ? "" : "");
-        if (k != ATTR && *rows[i].doc) printf("   -- %s\n", rows[i].doc);
+                   strcmp(rows[i].need, "REQUIRED") ? " " : "",
+                   strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "", *rows[i].doc ? "" : "");
+        if (k != ATTR && *rows[i].doc)
+            printf("   -- %s\n", rows[i].doc);
         n++;
     }
 }
 
 static void docs(void) {
-    printf("# Operations\n\nMade from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
-           "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. FLOAT is f32 at "
-           "segment boundaries;\n"
-           "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding or belong to a "
-           "done slot: their outputs\n"
-           "are undefined and they touch no state. REPEATED operands come in groups, one more output each.\n\n"
-           "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 3e-2.\n");
+    printf(
+        "# Operations\n\nMade from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
+        "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. "
+        "FLOAT is f32 at "
+        "segment boundaries;\n"
+        "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding "
+        "or belong to a "
+        "done slot: their outputs\n"
+        "are undefined and they touch no state. REPEATED operands come in groups, one more output "
+        "each.\n\n"
+        "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 "
+        "3e-2.\n");
     for (int i = 0; i < N; i++) {
-        if (rows[i].kind != OP) continue;
-        printf("\n## %s (op %d, contract %d)\n\n%s.\n", rows[i].op, rows[i].id, rows[i].contract, rows[i].doc);
+        if (rows[i].kind != OP)
+            continue;
+        printf("\n## %s (op %d, contract %d)\n\n%s.\n", rows[i].op, rows[i].id, rows[i].contract,
+               rows[i].doc);
         table(rows[i].op, IN, "Inputs:");
         table(rows[i].op, OUT, "Outputs:");
         table(rows[i].op, ATTR, "Attributes:");
         for (int j = 0; j < N; j++)
-            if (is(&rows[j], rows[i].op, TEXT)) printf("\n%s\n", rows[j].doc);
+            if (is(&rows[j], rows[i].op, TEXT))
+                printf("\n%s\n", rows[j].doc);
     }
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "header")) return header(), 0;
-    if (argc == 2 && !strcmp(argv[1], "docs")) return docs(), 0;
+    if (argc == 2 && !strcmp(argv[1], "header"))
+        return header(), 0;
+    if (argc == 2 && !strcmp(argv[1], "docs"))
+        return docs(), 0;
     fprintf(stderr, "usage: opsgen header|docs\n");
     return 2;
 }

@@ -1,4 +1,5 @@
-/* canonical.c -- a path to a checked model: which loader, what it says, and whether every plane lies inside its file. */
+/* canonical.c -- a path to a checked model: which loader, what it says, and whether every plane
+ * lies inside its file. */
 #include "model/model.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,31 +12,39 @@ typedef struct {
     char format[sizeof(((mn_guess *)0)->format)];
 } claim;
 
-/* Asks every loader; claims: room for n, the most confident first, earlier loaders first among equals. */
-static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders, uint32_t n, claim *claims,
-                             uint32_t *n_claims, mn_error *err) {
+/* Asks every loader; claims: room for n, the most confident first, earlier loaders first among
+ * equals. */
+static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders, uint32_t n,
+                             claim *claims, uint32_t *n_claims, mn_error *err) {
     mn_text said = {0};
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         mn_guess g = {.size = sizeof g};
-        mn_status guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n, sizeof(mn_file), &g);
-        if (guessed == MN_OUT_OF_MEMORY) st = mn_fail_memory(err, 0);
-        if (guessed) continue;
+        mn_status guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n,
+                                                     sizeof(mn_file), &g);
+        if (guessed == MN_OUT_OF_MEMORY)
+            st = mn_fail_memory(err, 0);
+        if (guessed)
+            continue;
         g.format[sizeof g.format - 1] = g.why[sizeof g.why - 1] = 0;
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
                        g.why[0] ? g.why : "not its format");
-        if (!g.confidence) continue;
+        if (!g.confidence)
+            continue;
         uint32_t at = (*n_claims)++;
-        for (; at && claims[at - 1].confidence < g.confidence; at--) claims[at] = claims[at - 1];
+        for (; at && claims[at - 1].confidence < g.confidence; at--)
+            claims[at] = claims[at - 1];
         claims[at] = (claim){&loaders[i], g.confidence, {0}};
         memcpy(claims[at].format, g.format, sizeof g.format);
     }
     if (st)
         *n_claims = 0;
     else if (!n)
-        st = mn_fail(err, MN_UNSUPPORTED, "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
     else if (!*n_claims)
-        st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path, said.ptr ? said.ptr : "");
+        st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path,
+                     said.ptr ? said.ptr : "");
     else if (*n_claims > 1 && claims[0].confidence == claims[1].confidence)
         mn_log(MN_LOG_WARN, "%s: %.*s and %.*s both claim it; the first is tried first", m->path,
                MN_STR_ARG(claims[0].ref->id), MN_STR_ARG(claims[1].ref->id));
@@ -48,8 +57,10 @@ static mn_status read_meta(mn_canonical *m, mn_error *err) {
     for (uint32_t i = 0;; i++) {
         mn_meta_entry e = {.value = {.size = sizeof(mn_value)}};
         mn_status st = m->loader->meta_at(m->parsed, i, &e.key, &e.native, &e.value);
-        if (st == MN_END) return MN_OK;
-        if (st || i >= MAX_META) return mn_fail(err, MN_BAD_FILE, "%s: metadata entry %u cannot be read", m->path, i);
+        if (st == MN_END)
+            return MN_OK;
+        if (st || i >= MAX_META)
+            return mn_fail(err, MN_BAD_FILE, "%s: metadata entry %u cannot be read", m->path, i);
         if (!mn_grow((void **)&m->meta.entries, &cap, i + 1u, sizeof e))
             return mn_fail_memory(err, (i + 1u) * sizeof e);
         m->meta.entries[m->meta.n++] = e;
@@ -61,22 +72,27 @@ static const mn_file *file_of(const mn_canonical *m, const uint8_t *ptr, uint64_
     for (uint32_t i = 0; i < m->files.n; i++) {
         const uint8_t *lo = m->files.files[i].map;
         uint64_t n = m->files.files[i].bytes;
-        if (ptr >= lo && ptr <= lo + n && bytes <= n - (uint64_t)(ptr - lo)) return &m->files.files[i];
+        if (ptr >= lo && ptr <= lo + n && bytes <= n - (uint64_t)(ptr - lo))
+            return &m->files.files[i];
     }
     return NULL;
 }
 
-/* Bytes from the plane's start to the end of its last block, by its own strides; false = overflow or negative stride. */
+/* Bytes from the plane's start to the end of its last block, by its own strides; false = overflow
+ * or negative stride. */
 static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t *out) {
     uint64_t end = t.block_bytes;
     for (uint32_t d = 0; d < n_dim; d++) {
         uint64_t steps = (uint64_t)p->dim[d], span;
-        if (p->dim[d] <= 0 || p->stride[d] < 0) return false;
+        if (p->dim[d] <= 0 || p->stride[d] < 0)
+            return false;
         if (d + 1 == n_dim) {
-            if (steps % t.block_elems) return false;
+            if (steps % t.block_elems)
+                return false;
             steps /= t.block_elems;
         }
-        if (!mn_mul_u64(steps - 1, (uint64_t)p->stride[d], &span) || !mn_add_u64(end, span, &end)) return false;
+        if (!mn_mul_u64(steps - 1, (uint64_t)p->stride[d], &span) || !mn_add_u64(end, span, &end))
+            return false;
     }
     *out = end;
     return true;
@@ -87,22 +103,24 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     e->n_elements = 1;
     e->bytes = 0;
     if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes ||
-        (uint64_t)t->n_parts * t->n_planes > MAX_PLANES || t->plane_stride < MN_UP_TO(mn_plane, stride))
-        return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete", m->path,
-                       MN_STR_ARG(t->name));
+        (uint64_t)t->n_parts * t->n_planes > MAX_PLANES ||
+        t->plane_stride < MN_UP_TO(mn_plane, stride))
+        return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete",
+                       m->path, MN_STR_ARG(t->name));
     for (uint32_t d = 0; d < t->n_dim; d++)
         if (t->dim[d] <= 0 || !mn_mul_u64(e->n_elements, (uint64_t)t->dim[d], &e->n_elements) ||
             e->n_elements > INT64_MAX / 16)
-            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path, MN_STR_ARG(t->native), d,
-                           (long long)t->dim[d]);
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path,
+                           MN_STR_ARG(t->native), d, (long long)t->dim[d]);
     for (uint32_t i = 0; i < t->n_parts * t->n_planes; i++) {
-        const mn_plane *p = (const mn_plane *)((const uint8_t *)t->planes + (size_t)i * t->plane_stride);
+        const mn_plane *p =
+            (const mn_plane *)((const uint8_t *)t->planes + (size_t)i * t->plane_stride);
         mn_dtype dt;
         uint64_t extent;
-        if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) || extent > p->bytes ||
-            !file_of(m, p->ptr, p->bytes))
-            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file", m->path,
-                           MN_STR_ARG(t->native));
+        if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) ||
+            extent > p->bytes || !file_of(m, p->ptr, p->bytes))
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file",
+                           m->path, MN_STR_ARG(t->native));
         e->bytes += p->bytes;
     }
     return MN_OK;
@@ -113,10 +131,14 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
     for (uint32_t i = 0;; i++) {
         mn_model_tensor_entry e = {.info = {.size = sizeof(mn_tensor_info)}};
         mn_status st = m->loader->tensor_at(m->parsed, i, &e.info);
-        if (st == MN_END) return MN_OK;
-        if (st || i >= MAX_TENSORS) return mn_fail(err, MN_BAD_FILE, "%s: tensor %u cannot be read", m->path, i);
-        if ((st = check_tensor(m, &e, err))) return st;
-        if (!mn_grow((void **)&m->tensors, &cap, i + 1u, sizeof e)) return mn_fail_memory(err, (i + 1u) * sizeof e);
+        if (st == MN_END)
+            return MN_OK;
+        if (st || i >= MAX_TENSORS)
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %u cannot be read", m->path, i);
+        if ((st = check_tensor(m, &e, err)))
+            return st;
+        if (!mn_grow((void **)&m->tensors, &cap, i + 1u, sizeof e))
+            return mn_fail_memory(err, (i + 1u) * sizeof e);
         m->tensors[m->n_tensors++] = e;
         m->n_params += e.n_elements;
         m->n_bytes += e.bytes;
@@ -136,14 +158,17 @@ static int by_name(const void *a, const void *b, void *arg) {
 
 static mn_status sort_names(mn_canonical *m, mn_error *err) {
     m->by_name = mn_alloc(m->n_tensors, sizeof *m->by_name);
-    if (!m->by_name) return mn_fail_memory(err, m->n_tensors * sizeof *m->by_name);
-    for (size_t i = 0; i < m->n_tensors; i++) m->by_name[i] = (uint32_t)i;
+    if (!m->by_name)
+        return mn_fail_memory(err, m->n_tensors * sizeof *m->by_name);
+    for (size_t i = 0; i < m->n_tensors; i++)
+        m->by_name[i] = (uint32_t)i;
     qsort_r(m->by_name, m->n_tensors, sizeof *m->by_name, by_name, m->tensors);
     for (size_t i = 1; i < m->n_tensors; i++) {
-        const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info, *b = &m->tensors[m->by_name[i]].info;
+        const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info,
+                             *b = &m->tensors[m->by_name[i]].info;
         if (mn_str_eq(a->name, b->name))
-            return mn_fail(err, MN_BAD_FILE, "%s: tensors %.*s and %.*s are both %.*s", m->path, MN_STR_ARG(a->native),
-                           MN_STR_ARG(b->native), MN_STR_ARG(a->name));
+            return mn_fail(err, MN_BAD_FILE, "%s: tensors %.*s and %.*s are both %.*s", m->path,
+                           MN_STR_ARG(a->native), MN_STR_ARG(b->native), MN_STR_ARG(a->name));
     }
     return MN_OK;
 }
@@ -154,7 +179,8 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
         int c = compare(m->tensors[m->by_name[mid]].info.name, key);
-        if (!c) return &m->tensors[m->by_name[mid]];
+        if (!c)
+            return &m->tensors[m->by_name[mid]];
         if (c < 0)
             lo = mid + 1;
         else
@@ -165,7 +191,8 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 
 /* What a loader made of the files, forgotten. */
 static void forget(mn_canonical *m) {
-    if (m->parsed) m->loader->close(m->parsed);
+    if (m->parsed)
+        m->loader->close(m->parsed);
     mn_free(m->meta.entries);
     mn_free(m->tensors);
     mn_free(m->by_name);
@@ -177,50 +204,65 @@ static void forget(mn_canonical *m) {
 
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
-    if (!(m->format = mn_strndup(c->format, strlen(c->format)))) return mn_fail_memory(err, sizeof c->format);
-    mn_status st = m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file), &m->parsed, err);
-    if (st) return mn_fail_in(err, st, "%s", m->path);
-    if (!m->parsed) return mn_fail(err, MN_BAD_FILE, "%s: its loader gave no model", m->path);
+    if (!(m->format = mn_strndup(c->format, strlen(c->format))))
+        return mn_fail_memory(err, sizeof c->format);
+    mn_status st =
+        m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file), &m->parsed, err);
+    if (st)
+        return mn_fail_in(err, st, "%s", m->path);
+    if (!m->parsed)
+        return mn_fail(err, MN_BAD_FILE, "%s: its loader gave no model", m->path);
     st = read_meta(m, err);
-    if (!st) st = read_tensors(m, err);
+    if (!st)
+        st = read_tensors(m, err);
     return st ? st : sort_names(m, err);
 }
 
-/* A loader that claims a model and then cannot read it is not the last word: the next one tries. Memory and such are. */
+/* A loader that claims a model and then cannot read it is not the last word: the next one tries.
+ * Memory and such are. */
 static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, mn_error *err) {
     mn_text said = {0};
     mn_status first = MN_OK;
     for (uint32_t i = 0; i < n; i++) {
         mn_error why = MN_ERROR_INIT;
         mn_status st = open_as(m, &claims[i], &why);
-        bool final = MN_STATUS_CLASS(st) != MN_CLASS_INPUT && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE;
+        bool final =
+            MN_STATUS_CLASS(st) != MN_CLASS_INPUT && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE;
         if (!st && said.len)
-            mn_log(MN_LOG_WARN, "%.*s opened %s; before it %s", MN_STR_ARG(claims[i].ref->id), m->path, said.ptr);
+            mn_log(MN_LOG_WARN, "%.*s opened %s; before it %s", MN_STR_ARG(claims[i].ref->id),
+                   m->path, said.ptr);
         if (final || n == 1) {
             mn_text_free(&said);
             return st ? mn_fail(err, st, "%s", why.msg) : MN_OK;
         }
         forget(m);
-        if (!first) first = st;
-        mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(claims[i].ref->id), why.msg);
+        if (!first)
+            first = st;
+        mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(claims[i].ref->id),
+                       why.msg);
     }
     first = mn_fail(err, first, "%s", said.ptr ? said.ptr : "no loader could open it");
     mn_text_free(&said);
     return first;
 }
 
-mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders, mn_canonical **out,
-                            mn_error *err) {
+mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders,
+                            mn_canonical **out, mn_error *err) {
     claim *claims = NULL;
     uint32_t n = 0;
     mn_canonical *m = mn_calloc(1, sizeof *m);
-    if (!m) return mn_fail_memory(err, sizeof *m);
-    mn_status st = (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
-    if (!st) st = mn_file_set_open(path, &m->files, err);
+    if (!m)
+        return mn_fail_memory(err, sizeof *m);
+    mn_status st =
+        (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
+    if (!st)
+        st = mn_file_set_open(path, &m->files, err);
     if (!st && !(claims = mn_calloc(n_loaders + 1u, sizeof *claims)))
         st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
-    if (!st) st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
-    if (!st) st = open_claims(m, claims, n, err);
+    if (!st)
+        st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
+    if (!st)
+        st = open_claims(m, claims, n, err);
     mn_free(claims);
     if (st)
         mn_canonical_close(m);
@@ -230,7 +272,8 @@ mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint
 }
 
 void mn_canonical_close(mn_canonical *m) {
-    if (!m) return;
+    if (!m)
+        return;
     forget(m);
     mn_file_set_close(&m->files);
     mn_free(m->path);

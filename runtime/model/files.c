@@ -4,27 +4,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Files of a model folder that a loader or runtime/text may want to see; everything else stays closed. */
+/* Files of a model folder that a loader or runtime/text may want to see; everything else stays
+ * closed. */
 static bool wanted(const char *name) {
-    static const char *const endings[] = {".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt"};
+    static const char *const endings[] = {".safetensors", ".gguf",  ".json",
+                                          ".jinja",       ".model", ".txt"};
     mn_str s = mn_str_of(name);
-    if (name[0] == '.') return false;
+    if (name[0] == '.')
+        return false;
     for (size_t i = 0; i < MN_COUNT(endings); i++)
-        if (mn_str_ends(s, endings[i])) return true;
+        if (mn_str_ends(s, endings[i]))
+            return true;
     return false;
 }
 
 static mn_status add_file(mn_file_set *set, const char *dir, const char *name, mn_error *err) {
     size_t n = set->n + 1u;
     mn_file *files = mn_realloc(set->files, n, sizeof *files);
-    if (files) set->files = files;
+    if (files)
+        set->files = files;
     mn_map *maps = files ? mn_realloc(set->maps, n, sizeof *maps) : NULL;
-    if (maps) set->maps = maps;
+    if (maps)
+        set->maps = maps;
     char **names = maps ? mn_realloc(set->names, n, sizeof *names) : NULL;
-    if (names) set->names = names;
+    if (names)
+        set->names = names;
     char *copy = names ? mn_strndup(name, strlen(name)) : NULL;
     char *path = copy ? mn_path_join(dir, name) : NULL;
-    mn_status st = path ? mn_map_file(path, &set->maps[set->n], err) : mn_fail_memory(err, strlen(name) + 1);
+    mn_status st =
+        path ? mn_map_file(path, &set->maps[set->n], err) : mn_fail_memory(err, strlen(name) + 1);
     mn_free(path);
     if (st) {
         mn_free(copy);
@@ -36,23 +44,30 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, m
     return MN_OK;
 }
 
-/* "name-00002-of-00005.gguf": length of the part before "-00002", or 0 if the name has no such number. */
+/* "name-00002-of-00005.gguf": length of the part before "-00002", or 0 if the name has no such
+ * number. */
 static size_t shard_stem(const char *name) {
     size_t n = strlen(name);
     const char *dot = strrchr(name, '.');
     size_t end = dot ? (size_t)(dot - name) : n;
-    if (end < 15) return 0;
+    if (end < 15)
+        return 0;
     const char *tail = name + end - 15; /* -00002-of-00005 */
-    if (tail[0] != '-' || memcmp(tail + 6, "-of-", 4)) return 0;
+    if (tail[0] != '-' || memcmp(tail + 6, "-of-", 4))
+        return 0;
     for (int i = 1; i < 15; i++)
-        if ((i < 6 || i > 9) && (tail[i] < '0' || tail[i] > '9')) return 0;
+        if ((i < 6 || i > 9) && (tail[i] < '0' || tail[i] > '9'))
+            return 0;
     return end - 15;
 }
 
-/* With a single GGUF given, other models in its folder are not its business: only its own shards are. */
+/* With a single GGUF given, other models in its folder are not its business: only its own shards
+ * are. */
 static bool belongs(const char *given, const char *name) {
-    if (!given) return true;
-    if (!strcmp(given, name)) return true;
+    if (!given)
+        return true;
+    if (!strcmp(given, name))
+        return true;
     bool gguf = mn_str_ends(mn_str_of(given), ".gguf");
     if (mn_str_ends(mn_str_of(name), ".gguf")) {
         size_t stem = shard_stem(given);
@@ -61,12 +76,15 @@ static bool belongs(const char *given, const char *name) {
     return !gguf;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
 
 static mn_status add_folder(mn_file_set *set, const char *dir, const char *given, mn_error *err) {
     struct dirent **list = NULL;
     int n = scandir(dir, &list, NULL, by_name);
-    if (n < 0) return mn_fail(err, MN_IO_ERROR, "%s: cannot list the folder", dir);
+    if (n < 0)
+        return mn_fail(err, MN_IO_ERROR, "%s: cannot list the folder", dir);
     mn_status st = MN_OK;
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
@@ -87,14 +105,17 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
 mn_status mn_file_set_open(const char *path, mn_file_set *out, mn_error *err) {
     mn_file_set set = {0};
     mn_status st;
-    if (!mn_path_exists(path)) return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
+    if (!mn_path_exists(path))
+        return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
     if (mn_path_is_dir(path)) {
         st = add_folder(&set, path, NULL, err);
         if (!st && !set.n)
-            st = mn_fail(err, MN_BAD_FILE, "%s: the folder holds no model files (.gguf, .safetensors, .json)", path);
+            st = mn_fail(err, MN_BAD_FILE,
+                         "%s: the folder holds no model files (.gguf, .safetensors, .json)", path);
     } else {
         const char *slash = strrchr(path, '/');
-        char *dir = slash ? mn_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mn_strndup(".", 1);
+        char *dir = slash ? mn_strndup(path, slash == path ? 1 : (size_t)(slash - path))
+                          : mn_strndup(".", 1);
         const char *name = slash ? slash + 1 : path;
         bool alone = mn_str_ends(mn_str_of(name), ".gguf") && !shard_stem(name);
         if (!dir)

@@ -19,32 +19,39 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     return named(r, mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err));
 }
 
-mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi, int64_t *out) {
+mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
+                         int64_t *out) {
     char full[KEY];
     full_key(r, key, full);
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-    if (!e || e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT)) return mn_hp_int(r, key, 1, hi, out);
+    if (!e || e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT))
+        return mn_hp_int(r, key, 1, hi, out);
     const int64_t *v = e->value.array;
     uint64_t same = 0;
-    while (same < e->value.n && v[same] == v[0]) same++;
+    while (same < e->value.n && v[same] == v[0])
+        same++;
     if (same != e->value.n || same != (uint64_t)n_layer || v[0] < 1 || v[0] > hi)
         return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: key %.*s is an array of %llu, expected one integer from 1 to %lld, or %lld times the same",
-                       r->m->path, MN_STR_ARG(e->native.len ? e->native : e->key), (unsigned long long)e->value.n,
-                       (long long)hi, (long long)n_layer);
+                       "%s: key %.*s is an array of %llu, expected one integer from 1 to %lld, or "
+                       "%lld times the same",
+                       r->m->path, MN_STR_ARG(e->native.len ? e->native : e->key),
+                       (unsigned long long)e->value.n, (long long)hi, (long long)n_layer);
     *out = v[0];
     return MN_OK;
 }
 
 mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value) {
-    return value ? MN_OK : mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.%s", r->m->path, r->arch, key);
+    return value ? MN_OK
+                 : mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.%s", r->m->path, r->arch, key);
 }
 
-mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out) {
+mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
+                         int64_t *out) {
     char full[KEY];
     full_key(r, key, full);
     mn_status st = mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err);
-    if (st == MN_END) return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s", r->m->path, full);
+    if (st == MN_END)
+        return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s", r->m->path, full);
     return named(r, st);
 }
 
@@ -53,7 +60,8 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
     double v = *out;
     full_key(r, key, full);
     mn_status st = mn_meta_f64(&r->m->meta, full, &v, r->err);
-    if (st) return named(r, st);
+    if (st)
+        return named(r, st);
     if (!(v >= lo && v <= hi)) {
         const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
         return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path,
@@ -69,11 +77,12 @@ mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out) {
     return named(r, mn_meta_bool(&r->m->meta, full, out, r->err));
 }
 
-mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words, const uint32_t *values, size_t n,
-                     uint32_t *out) {
+mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words,
+                     const uint32_t *values, size_t n, uint32_t *out) {
     mn_str s;
     mn_status st = mn_meta_str(&r->m->meta, key, &s, r->err);
-    if (st) return named(r, st);
+    if (st)
+        return named(r, st);
     mn_text known = {0};
     for (size_t i = 0; i < n; i++) {
         if (mn_str_is(s, words[i])) {
@@ -85,32 +94,41 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
     }
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
     st = mn_fail(r->err, MN_UNSUPPORTED, "%s: key %.*s is \"%.*s\"; known: %s", r->m->path,
-                 MN_STR_ARG(e->native.len ? e->native : e->key), MN_STR_ARG(s), known.ptr ? known.ptr : "");
+                 MN_STR_ARG(e->native.len ? e->native : e->key), MN_STR_ARG(s),
+                 known.ptr ? known.ptr : "");
     mn_text_free(&known);
     return st;
 }
 
 static void set_bit(uint8_t *bits, int64_t layer, bool on) {
-    if (on) bits[layer / 8] = (uint8_t)(bits[layer / 8] | 1u << (layer % 8));
+    if (on)
+        bits[layer / 8] = (uint8_t)(bits[layer / 8] | 1u << (layer % 8));
 }
 
-mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits, bool *seen) {
+mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits,
+                       bool *seen) {
     char full[KEY];
     full_key(r, key, full);
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
     *seen = e != NULL;
-    if (!e) return MN_OK;
+    if (!e)
+        return MN_OK;
     if (!(e->value.type & MN_VALUE_ARRAY)) {
         int64_t period = 1;
         mn_status st = mn_hp_int(r, key, 1, MN_MAX_LAYER, &period);
-        for (int64_t i = 0; !st && i < n_layer; i++) set_bit(bits, i, i % period < period - 1);
+        for (int64_t i = 0; !st && i < n_layer; i++)
+            set_bit(bits, i, i % period < period - 1);
         return st;
     }
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
-    if ((!ints && e->value.type != (MN_VALUE_ARRAY | MN_VALUE_BOOL)) || e->value.n != (uint64_t)n_layer)
-        return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
+    if ((!ints && e->value.type != (MN_VALUE_ARRAY | MN_VALUE_BOOL)) ||
+        e->value.n != (uint64_t)n_layer)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
                        MN_STR_ARG(e->native.len ? e->native : e->key), (long long)n_layer);
     for (int64_t i = 0; i < n_layer; i++)
-        set_bit(bits, i, ints ? ((const int64_t *)e->value.array)[i] != 0 : ((const uint8_t *)e->value.array)[i] != 0);
+        set_bit(bits, i,
+                ints ? ((const int64_t *)e->value.array)[i] != 0
+                     : ((const uint8_t *)e->value.array)[i] != 0);
     return MN_OK;
 }

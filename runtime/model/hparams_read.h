@@ -1,5 +1,5 @@
-/* hparams_read.h -- {arch}.* keys out of metadata, for hparams.c and rope.c. An absent key leaves *out as it is; what is there and
- * wrong is an error that names the file's own key. */
+/* hparams_read.h -- {arch}.* keys out of metadata, for hparams.c and rope.c. An absent key leaves
+ * *out as it is; what is there and wrong is an error that names the file's own key. */
 #ifndef MN_HPARAMS_READ_H
 #define MN_HPARAMS_READ_H
 #include "model/model.h"
@@ -14,15 +14,19 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
                          int64_t *out); /* absent: an error */
 /* From 1 to hi; also an array with the same integer for each layer. */
-mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi, int64_t *out);
-mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value); /* 0, as before it was read: an error */
+mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
+                         int64_t *out);
+/* 0, as before it was read: an error */
+mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value);
 mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double hi, double *out);
 mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out);
 /* One of n words; key is written out in full. */
-mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words, const uint32_t *values, size_t n,
-                     uint32_t *out);
-/* A number or true/false per layer into bits; an integer p: every layer but each p-th. seen: the key was there. */
-mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits, bool *seen);
+mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words,
+                     const uint32_t *values, size_t n, uint32_t *out);
+/* A number or true/false per layer into bits; an integer p: every layer but each p-th. seen: the
+ * key was there. */
+mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits,
+                       bool *seen);
 
 /* rope.c: everything rotary. */
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h);

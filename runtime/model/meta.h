@@ -15,15 +15,16 @@ typedef struct {
 
 const mn_meta_entry *mn_meta_find(const mn_meta *meta, const char *key); /* NULL = absent */
 
-/* Each fills *out and returns MN_OK; MN_END if the key is absent (no error filled, *out untouched: the caller's default
- * stays); MN_BAD_FILE if it has another type or does not fit, naming the key, what it holds and what was expected.
- * Integers are accepted where a float is asked for. */
-mn_status mn_meta_i64(const mn_meta *meta, const char *key, int64_t lo, int64_t hi, int64_t *out, mn_error *err);
+/* Each fills *out and returns MN_OK; MN_END if the key is absent (no error filled, *out untouched:
+ * the caller's default stays); MN_BAD_FILE if it has another type or does not fit, naming the key,
+ * what it holds and what was expected. Integers are accepted where a float is asked for. */
+mn_status mn_meta_i64(const mn_meta *meta, const char *key, int64_t lo, int64_t hi, int64_t *out,
+                      mn_error *err);
 mn_status mn_meta_f64(const mn_meta *meta, const char *key, double *out, mn_error *err);
 mn_status mn_meta_bool(const mn_meta *meta, const char *key, bool *out, mn_error *err);
 mn_status mn_meta_str(const mn_meta *meta, const char *key, mn_str *out, mn_error *err);
 /* The array's elements, of exactly this element type (MN_VALUE_INT, ...). */
-mn_status mn_meta_array(const mn_meta *meta, const char *key, uint32_t element_type, const void **out, uint64_t *n,
-                        mn_error *err);
+mn_status mn_meta_array(const mn_meta *meta, const char *key, uint32_t element_type,
+                        const void **out, uint64_t *n, mn_error *err);
 
 #endif

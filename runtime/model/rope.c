@@ -24,34 +24,44 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
     };
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
-        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e12, (double *)(void *)((char *)h + rows[i].at));
-    if (!st) st = mn_hp_bool(r, "rope.scaling.yarn_truncate", &h->yarn_truncate);
-    return st ? st : mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &h->rope_orig_ctx);
+        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e12,
+                        (double *)(void *)((char *)h + rows[i].at));
+    if (!st)
+        st = mn_hp_bool(r, "rope.scaling.yarn_truncate", &h->yarn_truncate);
+    return st ? st
+              : mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX,
+                          &h->rope_orig_ctx);
 }
 
 static mn_status check_scaling(const mn_hp_reader *r, const mn_hparams *h) {
     if (h->rope_scaling >= MN_ROPE_SCALING_LLAMA3 && !h->rope_orig_ctx)
-        return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.rope.scaling.original_context_length", r->m->path,
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: missing key %s.rope.scaling.original_context_length", r->m->path,
                        r->arch);
     if (h->rope_scaling == MN_ROPE_SCALING_LLAMA3 && !(h->rope_high_freq > h->rope_low_freq))
-        return mn_fail(r->err, MN_BAD_FILE, "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
                        r->m->path, r->arch, h->rope_high_freq, h->rope_low_freq);
     if (h->n_rot > h->head_dim_k || h->n_rot % 2)
         return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: %s.rope.dimension_count is %lld; expected an even number of at most the head size %lld",
+                       "%s: %s.rope.dimension_count is %lld; expected an even number of at most "
+                       "the head size %lld",
                        r->m->path, r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
     return MN_OK;
 }
 
 /* Files with longrope's factors as tensors do not name the kind. */
 static bool has_longrope(const mn_canonical *m) {
-    return mn_canonical_tensor(m, "rope_factors_long.weight") || mn_canonical_tensor(m, "rope_factors_short.weight");
+    return mn_canonical_tensor(m, "rope_factors_long.weight") ||
+           mn_canonical_tensor(m, "rope_factors_short.weight");
 }
 
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
-    static const char *const kinds[] = {"none", "linear", "dynamic", "llama3", "yarn", "longrope", "su"};
-    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE,    MN_ROPE_SCALING_LINEAR, MN_ROPE_SCALING_DYNAMIC,
-                                        MN_ROPE_SCALING_LLAMA3,  MN_ROPE_SCALING_YARN,   MN_ROPE_SCALING_LONGROPE,
+    static const char *const kinds[] = {"none", "linear",   "dynamic", "llama3",
+                                        "yarn", "longrope", "su"};
+    static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE,    MN_ROPE_SCALING_LINEAR,
+                                        MN_ROPE_SCALING_DYNAMIC, MN_ROPE_SCALING_LLAMA3,
+                                        MN_ROPE_SCALING_YARN,    MN_ROPE_SCALING_LONGROPE,
                                         MN_ROPE_SCALING_LONGROPE};
     static const char *const pairs[] = {"halves", "adjacent"};
     static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
@@ -66,30 +76,40 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
     h->rope_beta_slow = 1;
     h->rope_orig_ctx = h->n_ctx_train;
     mn_status st = mn_hp_word(r, key, kinds, kind_ids, MN_COUNT(kinds), &h->rope_scaling);
-    if (!st && has_longrope(r->m)) h->rope_scaling = MN_ROPE_SCALING_LONGROPE;
-    if (!st) st = mn_hp_word(r, "minerva.rope.pairing", pairs, pair_ids, MN_COUNT(pairs), &h->rope_pairing);
-    if (!st) st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &h->n_rot);
-    if (!st) st = read_scaling(r, h);
+    if (!st && has_longrope(r->m))
+        h->rope_scaling = MN_ROPE_SCALING_LONGROPE;
+    if (!st)
+        st = mn_hp_word(r, "minerva.rope.pairing", pairs, pair_ids, MN_COUNT(pairs),
+                        &h->rope_pairing);
+    if (!st)
+        st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &h->n_rot);
+    if (!st)
+        st = read_scaling(r, h);
     return st ? st : check_scaling(r, h);
 }
 
 /* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
 static double llama3_scale(const mn_hparams *h, double freq) {
     double wavelength = 2 * M_PI / freq, orig = (double)h->rope_orig_ctx;
-    if (wavelength < orig / h->rope_high_freq) return freq;
-    if (wavelength > orig / h->rope_low_freq) return freq / h->rope_factor;
+    if (wavelength < orig / h->rope_high_freq)
+        return freq;
+    if (wavelength > orig / h->rope_low_freq)
+        return freq / h->rope_factor;
     double smooth = (orig / wavelength - h->rope_low_freq) / (h->rope_high_freq - h->rope_low_freq);
     return (1 - smooth) * freq / h->rope_factor + smooth * freq;
 }
 
-/* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than beta_slow interpolated. */
+/* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than
+ * beta_slow interpolated. */
 static double yarn_pair(const mn_hparams *h, double turns) {
-    return (double)h->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) / (2 * log(h->rope_theta));
+    return (double)h->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) /
+           (2 * log(h->rope_theta));
 }
 
 static double yarn_scale(const mn_hparams *h, int64_t i, double freq) {
     double lo = yarn_pair(h, h->rope_beta_fast), hi = yarn_pair(h, h->rope_beta_slow);
-    if (h->yarn_truncate) lo = floor(lo), hi = ceil(hi);
+    if (h->yarn_truncate)
+        lo = floor(lo), hi = ceil(hi);
     lo = MN_MAX(lo, 0), hi = MN_MIN(hi, (double)h->n_rot - 1);
     double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
     ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
@@ -102,23 +122,35 @@ static double longrope_mscale(const mn_hparams *h) {
     return ratio > 1 ? sqrt(1 + log(ratio) / log((double)h->rope_orig_ctx)) : 1;
 }
 
-double mn_rope_yarn_mscale(double factor) { return factor > 1 ? 0.1 * log(factor) + 1 : 1; }
-
-/* attn_factor is longrope's magnitude itself, and multiplies that of yarn: so other readers of GGUF take it. */
-static double mscale_of(const mn_hparams *h) {
-    const double own = h->rope_attn_factor;
-    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE) return own > 0 ? own : longrope_mscale(h);
-    if (h->rope_scaling != MN_ROPE_SCALING_YARN) return 1;
-    return (h->rope_yarn_attn > 0 ? h->rope_yarn_attn : mn_rope_yarn_mscale(h->rope_factor)) * (own > 0 ? own : 1);
+double mn_rope_yarn_mscale(double factor) {
+    return factor > 1 ? 0.1 * log(factor) + 1 : 1;
 }
 
-void mn_rope_freqs(const mn_hparams *h, const float *factors, bool local, float *freqs, double *mscale) {
+/* attn_factor is longrope's magnitude itself, and multiplies that of yarn: so other readers of GGUF
+ * take it. */
+static double mscale_of(const mn_hparams *h) {
+    const double own = h->rope_attn_factor;
+    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE)
+        return own > 0 ? own : longrope_mscale(h);
+    if (h->rope_scaling != MN_ROPE_SCALING_YARN)
+        return 1;
+    return (h->rope_yarn_attn > 0 ? h->rope_yarn_attn : mn_rope_yarn_mscale(h->rope_factor)) *
+           (own > 0 ? own : 1);
+}
+
+void mn_rope_freqs(const mn_hparams *h, const float *factors, bool local, float *freqs,
+                   double *mscale) {
     for (int64_t i = 0; i < h->n_rot / 2; i++) {
-        double f = pow(local ? h->rope_theta_swa : h->rope_theta, -2.0 * (double)i / (double)h->n_rot);
-        if (factors) f /= factors[i];
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_LINEAR) f /= h->rope_factor;
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_LLAMA3) f = llama3_scale(h, f);
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_YARN) f = yarn_scale(h, i, f);
+        double f =
+            pow(local ? h->rope_theta_swa : h->rope_theta, -2.0 * (double)i / (double)h->n_rot);
+        if (factors)
+            f /= factors[i];
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_LINEAR)
+            f /= h->rope_factor;
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_LLAMA3)
+            f = llama3_scale(h, f);
+        if (!local && h->rope_scaling == MN_ROPE_SCALING_YARN)
+            f = yarn_scale(h, i, f);
         freqs[i] = (float)f;
     }
     *mscale = local ? 1 : mscale_of(h);

@@ -1,32 +1,40 @@
 /* cost.c -- times of segments and of the copies between them. */
 #include "negotiate/offer.h"
 
-#define UNKNOWN_GBPS 1.0 /* for a device that states nothing and could not be measured: any that does goes first */
+/* for a device that states nothing and could not be measured: any that does goes first */
+#define UNKNOWN_GBPS 1.0
 
 static double tensor_bytes(const mn_graph *g, int32_t t, const int64_t *symbols) {
     const mn_tensor *x = &g->tensors[t];
     double n = 1;
-    for (uint32_t i = 0; i < x->n_dim; i++) n *= (double)(x->dim[i] < 0 ? symbols[~x->dim[i]] : x->dim[i]);
-    if (x->role != MN_ROLE_WEIGHT) return n * 4; /* FLOAT crosses as f32, everything else is I32 */
+    for (uint32_t i = 0; i < x->n_dim; i++)
+        n *= (double)(x->dim[i] < 0 ? symbols[~x->dim[i]] : x->dim[i]);
+    if (x->role != MN_ROLE_WEIGHT)
+        return n * 4; /* FLOAT crosses as f32, everything else is I32 */
     return x->dtype.block_elems ? n / x->dtype.block_elems * x->dtype.block_bytes : 0;
 }
 
 /* Of the experts of a layer, a token reads those that it chose. */
 static double read_share(const mn_graph *g, const mn_node *n, const mn_tensor *w) {
-    if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0) return 1;
+    if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
+        return 1;
     int32_t chosen = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
-    int64_t each = chosen >= 0 && g->tensors[chosen].n_dim == 2 ? g->tensors[chosen].dim[1] : w->dim[0];
+    int64_t each =
+        chosen >= 0 && g->tensors[chosen].n_dim == 2 ? g->tensors[chosen].dim[1] : w->dim[0];
     return each > 0 && each < w->dim[0] ? (double)each / (double)w->dim[0] : 1;
 }
 
-static bool multiplies(const mn_node *n) { return n->op == MN_OP_LINEAR || n->op == MN_OP_MOE_LINEAR; }
+static bool multiplies(const mn_node *n) {
+    return n->op == MN_OP_LINEAR || n->op == MN_OP_MOE_LINEAR;
+}
 
 double mn_node_bytes(const mn_graph *g, uint32_t i) {
     const mn_node *n = &g->nodes[i];
     double sum = 0;
     for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
         int32_t t = g->operands[n->in_off + j];
-        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT) continue;
+        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT)
+            continue;
         sum += read_share(g, n, &g->tensors[t]) * tensor_bytes(g, t, NULL);
     }
     return sum;
@@ -38,7 +46,8 @@ double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
         const mn_node *n = &g->nodes[i];
         for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
             int32_t t = g->operands[n->in_off + j];
-            if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT) sum += tensor_bytes(g, t, NULL);
+            if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT)
+                sum += tensor_bytes(g, t, NULL);
         }
     }
     return sum;
@@ -46,7 +55,8 @@ double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
 
 static const mn_type_rate *rate_of(const mn_rates *r, uint32_t dtype) {
     for (uint32_t i = 0; i < r->n_types; i++)
-        if (r->type[i].dtype == dtype) return &r->type[i];
+        if (r->type[i].dtype == dtype)
+            return &r->type[i];
     return &r->type[0]; /* of the type that the model has most of */
 }
 
@@ -58,11 +68,13 @@ static void add_node(const mn_rates *r, const mn_graph *g, uint32_t i, mn_segmen
     s->prefill_us += r->node_us;
     for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
         int32_t t = g->operands[n->in_off + j];
-        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT) continue;
+        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT)
+            continue;
         const mn_tensor *w = &g->tensors[t];
         const mn_type_rate *rate = rate_of(r, w->dtype.id);
         double share = read_share(g, n, w), bytes = tensor_bytes(g, t, NULL), elements = 1;
-        for (uint32_t d = 0; d < w->n_dim; d++) elements *= (double)w->dim[d];
+        for (uint32_t d = 0; d < w->n_dim; d++)
+            elements *= (double)w->dim[d];
         double one = share * bytes / rate->decode_gbps * 1e-3,
                many = 2 * 512 * share * elements / rate->prefill_tflops * 1e-6;
         s->decode_us += one;
@@ -74,12 +86,15 @@ void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) 
     const mn_rates *r = &o->rates;
     s->decode_us = s->prefill_us = r->step_us;
     if (r->n_types) {
-        for (uint32_t i = s->node_lo; i < s->node_hi; i++) add_node(r, &g->abi, i, s);
+        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+            add_node(r, &g->abi, i, s);
         return;
     }
     double bytes = 0, gbps = mn_sane(o->record->info.mem_gbps), decode = s->estimate.decode_us;
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) bytes += mn_node_bytes(&g->abi, i);
-    if (decode <= 0) decode = bytes / (gbps > 0 ? gbps : UNKNOWN_GBPS) * 1e-3;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+        bytes += mn_node_bytes(&g->abi, i);
+    if (decode <= 0)
+        decode = bytes / (gbps > 0 ? gbps : UNKNOWN_GBPS) * 1e-3;
     s->decode_us += decode;
     s->prefill_us += s->estimate.prefill_us > 0 ? s->estimate.prefill_us : decode * 16;
 }
@@ -96,8 +111,8 @@ static double copy_time(const mn_rates *r, double bytes) {
     return r->copy_us + (r->copy_gbps > 0 ? bytes / r->copy_gbps * 1e-3 : 0);
 }
 
-static void add_copy(const mn_offer *offers, const mn_model_graph *g, int32_t t, uint32_t from, uint32_t to,
-                     mn_copies *copies) {
+static void add_copy(const mn_offer *offers, const mn_model_graph *g, int32_t t, uint32_t from,
+                     uint32_t to, mn_copies *copies) {
     const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1}, many[MN_SYM_COUNT] = {512, 1, 1, 1, 1, 1};
     const uint32_t ends[2] = {from, to};
     copies->n_copies++;
@@ -109,19 +124,23 @@ static void add_copy(const mn_offer *offers, const mn_model_graph *g, int32_t t,
 
 static bool arrives(crossing *c, uint32_t offer) { /* false = the device has it already */
     for (uint32_t i = 0; i < c->n_at; i++)
-        if (c->at[i] == offer) return false;
-    if (c->n_at < MN_MAX_SPLIT) c->at[c->n_at++] = offer;
+        if (c->at[i] == offer)
+            return false;
+    if (c->n_at < MN_MAX_SPLIT)
+        c->at[c->n_at++] = offer;
     return true;
 }
 
-mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r, mn_segment *s, uint32_t n,
-                        mn_copies *copies, mn_error *err) {
+mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+                        mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err) {
     const mn_graph *a = &g->abi;
     int64_t max[MN_SYM_COUNT];
     mn_request_symbols(r, 0, max);
     crossing *all = mn_calloc(a->n_tensors, sizeof *all);
-    if (!all) return mn_fail_memory(err, a->n_tensors * sizeof *all);
-    for (uint32_t i = 0; i < a->n_tensors; i++) all[i].maker = UINT32_MAX;
+    if (!all)
+        return mn_fail_memory(err, a->n_tensors * sizeof *all);
+    for (uint32_t i = 0; i < a->n_tensors; i++)
+        all[i].maker = UINT32_MAX;
     for (uint32_t k = 0; k < n; k++) {
         s[k].boundary_bytes = 0;
         for (uint32_t i = s[k].node_lo; i < s[k].node_hi; i++) {
@@ -129,17 +148,20 @@ mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const m
             for (uint32_t j = 0; j < node->n_in; j++) {
                 int32_t t = a->operands[node->in_off + j];
                 crossing *c = t < 0 ? NULL : &all[t];
-                if (!c || c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1) continue;
+                if (!c || c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1)
+                    continue;
                 uint64_t bytes = (uint64_t)tensor_bytes(a, t, max);
                 c->counted = k + 1;
                 s[k].boundary_bytes += bytes;
-                if (!c->left) s[c->maker].boundary_bytes += bytes;
+                if (!c->left)
+                    s[c->maker].boundary_bytes += bytes;
                 c->left = true;
                 if (copies && s[k].offer != s[c->maker].offer && arrives(c, s[k].offer))
                     add_copy(offers, g, t, s[c->maker].offer, s[k].offer, copies);
             }
             for (uint32_t j = 0; j < node->n_out; j++)
-                if (a->operands[node->out_off + j] >= 0) all[a->operands[node->out_off + j]].maker = k;
+                if (a->operands[node->out_off + j] >= 0)
+                    all[a->operands[node->out_off + j]].maker = k;
         }
     }
     mn_free(all);

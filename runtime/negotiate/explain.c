@@ -2,15 +2,17 @@
 #include "negotiate/offer.h"
 #include <string.h>
 
-/* ---- writing ---- */
+/* ---- writing --------------------------------------------------------------------------------- */
 typedef struct {
     mn_text *t;
     bool comma;
 } json;
 
 static void key(json *j, const char *name) {
-    if (j->comma) mn_text_puts(j->t, ",");
-    if (name) mn_text_printf(j->t, "\"%s\":", name);
+    if (j->comma)
+        mn_text_puts(j->t, ",");
+    if (name)
+        mn_text_printf(j->t, "\"%s\":", name);
     j->comma = true;
 }
 static void begin(json *j, const char *name, const char *bracket) {
@@ -53,41 +55,60 @@ static void step(json *j, const char *name, bool ok, const char *text) {
     put_str(j, "text", text);
 }
 
-/* ---- a plugin file's way ---- */
+/* ---- a plugin file's way --------------------------------------------------------------------- */
 /* The step at which a file that is not ok ended. */
 static const char *failed_step(const mn_plugin_record *r) {
-    static const char *const where[][2] = {{"refused", "file"}, {"incompatible", "abi"}, {"crashed", "probe"},
-                                           {"hung", "probe"},   {"failed", "load"},      {"shadowed", "id"}};
-    if (!strcmp(r->status, "failed") && r->probe.done && !r->probe.ok) return "probe";
+    static const char *const where[][2] = {{"refused", "file"},  {"incompatible", "abi"},
+                                           {"crashed", "probe"}, {"hung", "probe"},
+                                           {"failed", "load"},   {"shadowed", "id"}};
+    if (!strcmp(r->status, "failed") && r->probe.done && !r->probe.ok)
+        return "probe";
     for (size_t i = 0; i < MN_COUNT(where); i++)
-        if (!strcmp(r->status, where[i][0])) return where[i][1];
+        if (!strcmp(r->status, where[i][0]))
+            return where[i][1];
     return "";
 }
 
 static void plugin_steps(json *j, const mn_plugin_record *r) {
     static const char *const names[] = {"file", "note", "probe", "abi", "load", "id"};
-    static const char *const good[] = {
-        "safe to open, for this machine", "", "", "", "opened; its tables are complete", "the first of its id"};
+    static const char *const good[] = {"safe to open, for this machine",
+                                       "",
+                                       "",
+                                       "",
+                                       "opened; its tables are complete",
+                                       "the first of its id"};
     const char *stop = failed_step(r);
     step(j, "path", true, r->path);
     end(j, "}");
     for (size_t i = 0; i < MN_COUNT(names); i++) {
-        bool fails = !strcmp(stop, names[i]), note = !strcmp(names[i], "note"), probe = !strcmp(names[i], "probe"),
-             abi = !strcmp(names[i], "abi");
-        if (note && !r->has_note && !r->abi) continue;
-        if (probe && !r->probe.done && !fails) continue;
-        if (abi && !r->abi && !fails) continue;
-        step(j, names[i], !fails, fails ? r->reason : probe ? r->probe.text : note && !r->has_note ? "none" : good[i]);
-        if (note && r->has_note) put_abi(j, "abi", r->note_abi), put_abi(j, "abi_oldest", r->note_abi_oldest);
-        if (probe && r->probe.done) put_u64(j, "ms", r->probe.ms), put_bool(j, "cached", r->probe.cached);
-        if (abi && r->abi) put_abi(j, "abi", r->abi);
-        if (abi) put_abi(j, "host", MN_ABI_VERSION);
+        bool fails = !strcmp(stop, names[i]), note = !strcmp(names[i], "note"),
+             probe = !strcmp(names[i], "probe"), abi = !strcmp(names[i], "abi");
+        if (note && !r->has_note && !r->abi)
+            continue;
+        if (probe && !r->probe.done && !fails)
+            continue;
+        if (abi && !r->abi && !fails)
+            continue;
+        step(j, names[i], !fails,
+             fails                  ? r->reason
+             : probe                ? r->probe.text
+             : note && !r->has_note ? "none"
+                                    : good[i]);
+        if (note && r->has_note)
+            put_abi(j, "abi", r->note_abi), put_abi(j, "abi_oldest", r->note_abi_oldest);
+        if (probe && r->probe.done)
+            put_u64(j, "ms", r->probe.ms), put_bool(j, "cached", r->probe.cached);
+        if (abi && r->abi)
+            put_abi(j, "abi", r->abi);
+        if (abi)
+            put_abi(j, "host", MN_ABI_VERSION);
         end(j, "}");
-        if (fails) return;
+        if (fails)
+            return;
     }
 }
 
-/* ---- a device's way ---- */
+/* ---- a device's way -------------------------------------------------------------------------- */
 static const char *kind_name(uint32_t kind) {
     static const char *const names[] = {"unknown", "cpu", "gpu", "npu", "other"};
     return kind < MN_COUNT(names) ? names[kind] : "unknown";
@@ -99,21 +120,26 @@ static const char *class_name(uint32_t precision) {
 }
 
 static int how_far(const mn_offer *o) {
-    static const char *const stages[] = {"plugin", "device", "open", "contracts", "verdicts", "memory", "offered"};
+    static const char *const stages[] = {"plugin",   "device", "open",   "contracts",
+                                         "verdicts", "memory", "offered"};
     for (int i = 0; i < (int)MN_COUNT(stages); i++)
-        if (!strcmp(stages[i], o->stage)) return i;
+        if (!strcmp(stages[i], o->stage))
+            return i;
     return 0;
 }
 enum { DEVICE = 1, OPEN, CONTRACTS, VERDICTS, MEMORY };
 
-/* Per op and weight types: how many nodes got which verdict, and why the first that was refused was. */
+/* Per op and weight types: how many nodes got which verdict, and why the first that was refused
+ * was. */
 static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
     uint32_t count[4] = {0}, no = UINT32_MAX; /* ASK, NO, SLOW, NATIVE */
     char why[200], types[MN_TYPES_CAP];
     for (uint32_t i = first; i < g->n_nodes; i++) {
-        if (!mn_node_same_kind(g, first, i)) continue;
+        if (!mn_node_same_kind(g, first, i))
+            continue;
         count[o->verdicts[i].verdict + 1]++;
-        if (o->verdicts[i].verdict == MN_VERDICT_NO && no == UINT32_MAX) no = i;
+        if (o->verdicts[i].verdict == MN_VERDICT_NO && no == UINT32_MAX)
+            no = i;
     }
     const mn_op_info *op = mn_op_find(g->nodes[first].op);
     begin(j, NULL, "{");
@@ -133,7 +159,8 @@ static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t
 
 static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
     uint32_t yes = 0;
-    for (uint32_t i = 0; i < g->n_nodes; i++) yes += o->verdicts[i].verdict != MN_VERDICT_NO;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        yes += o->verdicts[i].verdict != MN_VERDICT_NO;
     bool all = yes == g->n_nodes;
     step(j, "verdicts", all, all ? "" : o->reason);
     put_u64(j, "nodes", g->n_nodes);
@@ -142,8 +169,10 @@ static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
     begin(j, "ops", "[");
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         bool first = true;
-        for (uint32_t k = 0; k < i && first; k++) first = !mn_node_same_kind(g, k, i);
-        if (first) verdict_kind(j, o, g, i);
+        for (uint32_t k = 0; k < i && first; k++)
+            first = !mn_node_same_kind(g, k, i);
+        if (first)
+            verdict_kind(j, o, g, i);
     }
     end(j, "]");
     end(j, "}");
@@ -216,27 +245,34 @@ static void device(json *j, const mn_offer *o) {
 static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
     const int far = how_far(o);
     device(j, o);
-    if (far < OPEN) return;
+    if (far < OPEN)
+        return;
     step(j, "open", o->device != NULL, o->device ? "" : o->reason);
     end(j, "}");
-    if (far < CONTRACTS) return;
+    if (far < CONTRACTS)
+        return;
     step(j, "contracts", far > CONTRACTS, far > CONTRACTS ? "" : o->reason);
     end(j, "}");
-    if (far < VERDICTS) return;
+    if (far < VERDICTS)
+        return;
     verdicts(j, o, &g->abi);
-    if (far < MEMORY) return;
+    if (far < MEMORY)
+        return;
     memory(j, o, g);
-    if (*o->rates.source) rates(j, o);
+    if (*o->rates.source)
+        rates(j, o);
     if (*o->rates.source && o->n_can == g->abi.n_nodes) {
         step(j, "score", true, "128 tokens after a prompt of 512");
         put_num(j, "us_per_token", o->score);
         end(j, "}");
     }
-    if (o->trial.tried) split(j, &o->trial);
+    if (o->trial.tried)
+        split(j, &o->trial);
 }
 
-/* ---- candidates ---- */
-static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o, const mn_model_graph *g) {
+/* ---- candidates ------------------------------------------------------------------------------ */
+static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o,
+                      const mn_model_graph *g) {
     bool ok = !strcmp(r->status, "ok");
     begin(j, NULL, "{");
     put_str(j, "device", o ? o->record->name : "");
@@ -245,36 +281,42 @@ static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o, con
     put_str(j, "kind", r->kind);
     put_str(j, "outcome", o ? o->outcome : !ok ? r->status : r->loader ? "loader" : "failed");
     put_str(j, "reason", o ? o->reason : r->reason);
-    if (o) put_num(j, "share", o->share);
+    if (o)
+        put_num(j, "share", o->share);
     begin(j, "steps", "[");
     plugin_steps(j, r);
-    if (o) device_steps(j, o, g);
+    if (o)
+        device_steps(j, o, g);
     end(j, "]");
     end(j, "}");
 }
 
-static void candidates(json *j, const mn_placement *p, const mn_registry *reg, const mn_model_graph *g) {
+static void candidates(json *j, const mn_placement *p, const mn_registry *reg,
+                       const mn_model_graph *g) {
     size_t n;
     const mn_plugin_record *all = mn_registry_plugins(reg, &n);
     begin(j, "candidates", "[");
     for (size_t k = 0; k < n; k++) {
         bool any = false;
         for (uint32_t i = 0; i < p->n_offers; i++) {
-            if (p->offers[i].record->plugin != &all[k]) continue;
+            if (p->offers[i].record->plugin != &all[k])
+                continue;
             candidate(j, &all[k], &p->offers[i], g);
             any = true;
         }
-        if (!any) candidate(j, &all[k], NULL, g);
+        if (!any)
+            candidate(j, &all[k], NULL, g);
     }
     end(j, "]");
 }
 
-/* ---- the placement ---- */
+/* ---- the placement --------------------------------------------------------------------------- */
 static void segment(json *j, const mn_placement *p, const mn_graph *g, const mn_segment *s) {
     int32_t lo = INT32_MAX, hi = -1;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         int32_t layer = g->nodes[i].layer;
-        if (layer >= 0) lo = MN_MIN(lo, layer), hi = MN_MAX(hi, layer);
+        if (layer >= 0)
+            lo = MN_MIN(lo, layer), hi = MN_MAX(hi, layer);
     }
     begin(j, NULL, "{");
     put_str(j, "device", p->offers[s->offer].record->name);
@@ -310,7 +352,8 @@ static void placement(json *j, const mn_placement *p, const mn_graph *g) {
     put_u64(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);
     begin(j, "segments", "[");
-    for (uint32_t i = 0; i < p->n_segments; i++) segment(j, p, g, &p->segments[i]);
+    for (uint32_t i = 0; i < p->n_segments; i++)
+        segment(j, p, g, &p->segments[i]);
     end(j, "]");
     end(j, "}");
 }
@@ -327,8 +370,8 @@ static void request(json *j, const mn_request *r) {
     end(j, "}");
 }
 
-void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g, const mn_request *r,
-                          const mn_error *error, mn_text *out) {
+void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g,
+                          const mn_request *r, const mn_error *error, mn_text *out) {
     json j = {out, false};
     request(&j, r);
     candidates(&j, p, reg, g);

@@ -1,17 +1,19 @@
 /* negotiate.h -- which devices run the graph, and why.
  *
- * Every candidate makes an offer: verdict per node, memory upper bound, estimated time by rates that the host measured. One device runs
- * the whole graph if one is enough; else contiguous segments of nodes over several. KV_STORE and ATTENTION of a layer stay on one
- * device, and so do EMBED and SAMPLE (they share the slots). The record explains itself: mn_placement_explain. docs/negotiation.md
- * has the rules. What a plugin states is read as bounded claims, never believed to be consistent. */
+ * Every candidate makes an offer: verdict per node, memory upper bound, estimated time by rates
+ * that the host measured. One device runs the whole graph if one is enough; else contiguous
+ * segments of nodes over several. KV_STORE and ATTENTION of a layer stay on one device, and so do
+ * EMBED and SAMPLE (they share the slots). The record explains itself: mn_placement_explain.
+ * docs/negotiation.md has the rules. What a plugin states is read as bounded claims, never believed
+ * to be consistent. */
 #ifndef MN_NEGOTIATE_H
 #define MN_NEGOTIATE_H
 #include "base/base.h"
 #include "graph/graph.h"
 #include "registry/registry.h"
 
-#define MN_REQUEST_EXPLAIN                                                                                             \
-    1u /* every device is asked and measured, and *out is filled even if nothing can run the graph */
+/* every device is asked and measured, and *out is filled even if nothing can run the graph */
+#define MN_REQUEST_EXPLAIN 1u
 
 #define MN_REQUEST_MEASURE 2u /* rates that are remembered are measured again */
 
@@ -23,8 +25,8 @@ typedef struct {
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
-    const mn_device_record *const
-        *passed_over; /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
+    /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
+    const mn_device_record *const *passed_over;
     uint32_t n_passed_over;
 } mn_request;
 
@@ -64,9 +66,12 @@ typedef struct {
     uint32_t n_pages;        /* per slot */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */
-    const char *stage; /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
-    mn_verdict *verdicts; /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
-    uint8_t *can;         /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
+    /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
+    const char *stage;
+    /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
+    mn_verdict *verdicts;
+    /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
+    uint8_t *can;
     uint32_t n_can;
     bool asked;          /* part of the choice: named by the user, or under auto */
     uint64_t free_bytes; /* of its memory now; 0 = it does not say */
@@ -91,25 +96,29 @@ typedef struct {
 typedef struct {
     mn_offer *offers;
     uint32_t n_offers, chosen; /* chosen: the offer with the largest share of the work */
-    mn_segment *segments;      /* in order, covering all nodes; neighbours are on different devices */
-    uint32_t n_segments;       /* 0 = no way was found */
-    char *why;                 /* one sentence on the choice */
+    /* in order, covering all nodes; neighbours are on different devices */
+    mn_segment *segments;
+    uint32_t n_segments; /* 0 = no way was found */
+    char *why;           /* one sentence on the choice */
     bool fallback;
-    int64_t
-        symbol_max[MN_SYM_COUNT]; /* MN_SYM_PAGES: the most that any segment needs; each segment has its own n_pages */
-    uint32_t n_copies;            /* of tensors over segment boundaries, per step */
-    double copy_us, score;        /* of these copies within the score; of the whole, as mn_offer.score */
+    /* MN_SYM_PAGES: the most that any segment needs; each segment has its own n_pages */
+    int64_t symbol_max[MN_SYM_COUNT];
+    uint32_t n_copies; /* of tensors over segment boundaries, per step */
+    /* of these copies within the score; of the whole, as mn_offer.score */
+    double copy_us, score;
 } mn_placement;
 
-/* MN_NO_DEVICE: a name that does not exist (lists those that do), or nothing named can run the graph (says why for each).
- * MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed for what). *out is freed by the caller; on an error it is
- * empty, except with MN_REQUEST_EXPLAIN. */
-mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req, mn_placement *out,
-                       mn_error *err);
+/* MN_NO_DEVICE: a name that does not exist (lists those that do), or nothing named can run the
+ * graph (says why for each). MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed
+ * for what). *out is freed by the caller; on an error it is empty, except with
+ * MN_REQUEST_EXPLAIN. */
+mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
+                       mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);
 
-/* The record as JSON, appended to out: candidates (plugin files and devices, each with its steps and outcome), the placement, the
- * error (NULL or its status MN_OK: none). One object's members, without the braces. docs/negotiation.md names the fields. */
-void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g, const mn_request *req,
-                          const mn_error *error, mn_text *out);
+/* The record as JSON, appended to out: candidates (plugin files and devices, each with its steps
+ * and outcome), the placement, the error (NULL or its status MN_OK: none). One object's members,
+ * without the braces. docs/negotiation.md names the fields. */
+void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g,
+                          const mn_request *req, const mn_error *error, mn_text *out);
 #endif

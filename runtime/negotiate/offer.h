@@ -1,54 +1,70 @@
-/* offer.h -- the parts of negotiation among themselves: what one device can (offer.c), what a segment costs (segment.c, cost.c),
- * who gets which nodes (plan.c). negotiate.c chooses among plans. */
+/* offer.h -- the parts of negotiation among themselves: what one device can (offer.c), what a
+ * segment costs (segment.c, cost.c), who gets which nodes (plan.c). negotiate.c chooses among
+ * plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
 #include "negotiate/negotiate.h"
 
-/* ---- offer.c ---- */
-/* Fills *o, which is released by mn_offer_free in any case; a refusal is o->status and o->reason. An error is out of memory. */
-mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g, const mn_request *r,
-                       mn_offer *o, mn_error *err);
+/* ---- offer.c --------------------------------------------------------------------------------- */
+/* Fills *o, which is released by mn_offer_free in any case; a refusal is o->status and o->reason.
+ * An error is out of memory. */
+mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g,
+                       const mn_request *r, mn_offer *o, mn_error *err);
 void mn_offer_free(mn_offer *o);
-static inline bool mn_offer_is_oracle(const mn_offer *o) { return o->record->info.flags & MN_DEVICE_ORACLE; }
-static inline bool mn_offer_is_cpu(const mn_offer *o) { return o->record->info.kind == MN_DEVICE_CPU; }
+static inline bool mn_offer_is_oracle(const mn_offer *o) {
+    return o->record->info.flags & MN_DEVICE_ORACLE;
+}
+static inline bool mn_offer_is_cpu(const mn_offer *o) {
+    return o->record->info.kind == MN_DEVICE_CPU;
+}
 /* Every op of the graph, whether or not it has the memory. */
 static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g) {
     return o->can && o->n_can == g->abi.n_nodes;
 }
-void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap); /* why not; "" = it does not say */
-void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap);   /* "LINEAR with q4_0 weights" */
+/* why not; "" = it does not say */
+void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap);
+/* "LINEAR with q4_0 weights" */
+void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap);
 #define MN_TYPES_CAP 64
-void mn_node_weight_types(const mn_graph *g, uint32_t i, char *out, size_t cap); /* "q4_0, f32"; "" = no weights */
-bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);               /* op and weight types */
+/* "q4_0, f32"; "" = no weights */
+void mn_node_weight_types(const mn_graph *g, uint32_t i, char *out, size_t cap);
+/* op and weight types */
+bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
 
-/* ---- segment.c ---- */
-/* Asks the device for memory and time of nodes [s->node_lo, node_hi): fills estimate, kv, n_pages, kv_bytes and need (without
- * boundaries). What cannot be true is refused. The error is the device's, without its name. */
-mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s, mn_error *err);
-void mn_request_symbols(const mn_request *r, uint32_t page_tokens, int64_t *max); /* maxima; 0 = one page per slot */
+/* ---- segment.c ------------------------------------------------------------------------------- */
+/* Asks the device for memory and time of nodes [s->node_lo, node_hi): fills estimate, kv, n_pages,
+ * kv_bytes and need (without boundaries). What cannot be true is refused. The error is the
+ * device's, without its name. */
+mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
+                         mn_segment *s, mn_error *err);
+/* maxima; 0 = one page per slot */
+void mn_request_symbols(const mn_request *r, uint32_t page_tokens, int64_t *max);
 /* Class and KV type by the estimate of the nodes [lo, hi). Fills o->precision and kv_dtype. */
-mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request *r, uint32_t lo, uint32_t hi,
-                         mn_error *err);
+mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request *r, uint32_t lo,
+                         uint32_t hi, mn_error *err);
 
-/* ---- cost.c ---- */
+/* ---- cost.c ---------------------------------------------------------------------------------- */
 typedef struct {
     uint32_t n_copies;
     double decode_us, prefill_us;
 } mn_copies;
-/* Bytes of weights that one token reads: LINEAR and MOE_LINEAR; of MOE_LINEAR the chosen experts. */
+/* Bytes of weights that one token reads: LINEAR and MOE_LINEAR; of MOE_LINEAR the chosen
+ * experts. */
 double mn_node_bytes(const mn_graph *g, uint32_t i);
 /* Bytes of weights that the segment's products read in the long run: of MOE_LINEAR all experts. */
 double mn_segment_bytes(const mn_graph *g, const mn_segment *s);
 /* By o->rates: fills s->decode_us and prefill_us. */
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s);
 /* 128 drawn ids after a prompt of 512: what users feel. Microseconds per token. */
-static inline double mn_score(double decode_us, double prefill_us) { return (128 * decode_us + prefill_us) / 640; }
-/* Tensors over the boundaries of the n segments: fills boundary_bytes of each; *copies (may be NULL): between devices, by the
- * rates. A tensor goes to a device once. */
-mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r, mn_segment *s, uint32_t n,
-                        mn_copies *copies, mn_error *err);
+static inline double mn_score(double decode_us, double prefill_us) {
+    return (128 * decode_us + prefill_us) / 640;
+}
+/* Tensors over the boundaries of the n segments: fills boundary_bytes of each; *copies (may be
+ * NULL): between devices, by the rates. A tensor goes to a device once. */
+mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+                        mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err);
 
-/* ---- plan.c ---- */
+/* ---- plan.c ---------------------------------------------------------------------------------- */
 #define MN_MAX_SPLIT 16 /* devices of one plan */
 typedef struct {
     mn_status status; /* MN_OK, or why these devices cannot: MN_UNSUPPORTED, MN_OUT_OF_MEMORY */
@@ -60,30 +76,36 @@ typedef struct {
     uint32_t n_devices;
     uint32_t device[MN_MAX_SPLIT]; /* offers, in the order of preference */
     double share[MN_MAX_SPLIT];
-    uint64_t used[MN_MAX_SPLIT],
-        lacks[MN_MAX_SPLIT];    /* bytes; lacks: what all its nodes would need, if that is too much */
-    bool starved[MN_MAX_SPLIT]; /* by place in the order asked for: there were nodes for it and no room for any */
+    /* bytes; lacks: what all its nodes would need, if that is too much */
+    uint64_t used[MN_MAX_SPLIT], lacks[MN_MAX_SPLIT];
+    /* by place in the order asked for: there were nodes for it and no room for any */
+    bool starved[MN_MAX_SPLIT];
 } mn_plan;
-/* The first device takes every node that it can and has memory for, the next what is left, and so on. An error is out of memory of the
- * host; that the devices cannot is out->status. Freed by mn_plan_free in any case. */
-mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r, const uint32_t *order,
-                       uint32_t n, mn_plan *out, mn_error *err);
+/* The first device takes every node that it can and has memory for, the next what is left, and so
+ * on. An error is out of memory of the host; that the devices cannot is out->status. Freed by
+ * mn_plan_free in any case. */
+mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+                       const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err);
 void mn_plan_free(mn_plan *p);
 /* "cuda:0 layers 0-20, cpu_simd the rest" */
-void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g, mn_text *out);
+void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g,
+                      mn_text *out);
 
-/* ---- rates.c ---- */
-/* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the plugin claims, with the reason.
- * measure false: claims alone. Uses the device through a queue of its own. */
+/* ---- rates.c --------------------------------------------------------------------------------- */
+/* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the
+ * plugin claims, with the reason. measure false: claims alone. Uses the device through a queue of
+ * its own. */
 void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, bool measure);
 /* A claimed number, or 0 where it cannot be one. */
-static inline double mn_sane(double v) { return v > 0 && v < 1e12 ? v : 0; }
+static inline double mn_sane(double v) {
+    return v > 0 && v < 1e12 ? v : 0;
+}
 
-/* ---- measure.c: rates of one device and weight type, through the plugin's table alone ---- */
+/* ---- measure.c: rates of one device and weight type, through the plugin's table alone -------- */
 typedef struct {
     double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps;
 } mn_measured;
 /* false: note says why. */
-bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype type, uint64_t free_bytes,
-                mn_measured *out, char *note, size_t cap);
+bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype type,
+                uint64_t free_bytes, mn_measured *out, char *note, size_t cap);
 #endif

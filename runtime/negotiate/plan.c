@@ -1,4 +1,5 @@
-/* plan.c -- nodes to devices in an order of preference: by what each can, then by what its memory holds. */
+/* plan.c -- nodes to devices in an order of preference: by what each can, then by what its memory
+ * holds. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,16 +20,19 @@ typedef struct {
 static uint32_t count_layers(const mn_graph *g) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].layer >= (int32_t)n) n = (uint32_t)g->nodes[i].layer + 1;
+        if (g->nodes[i].layer >= (int32_t)n)
+            n = (uint32_t)g->nodes[i].layer + 1;
     return n;
 }
 
 /* Maximal runs of one owner. */
 static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **out, uint32_t *n) {
     *n = 0;
-    for (uint32_t i = 0; i < p->n; i++) *n += !i || owner[i] != owner[i - 1];
+    for (uint32_t i = 0; i < p->n; i++)
+        *n += !i || owner[i] != owner[i - 1];
     mn_segment *s = *out = mn_calloc(*n, sizeof *s);
-    if (!s) return mn_fail_memory(p->err, *n * sizeof *s);
+    if (!s)
+        return mn_fail_memory(p->err, *n * sizeof *s);
     for (uint32_t i = 0, k = 0; i < p->n; i++) {
         if (i && owner[i] == owner[i - 1])
             s[k - 1].node_hi = i + 1;
@@ -38,16 +42,19 @@ static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **ou
     return MN_OK;
 }
 
-/* Bytes that the device of offer d would need for what trial gives it; UINT64_MAX with a reason = it refuses. */
+/* Bytes that the device of offer d would need for what trial gives it; UINT64_MAX with a reason =
+ * it refuses. */
 static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size_t cap) {
     mn_segment *s;
     uint32_t n;
     mn_status st = runs_of(p, p->trial, &s, &n);
-    if (!st) st = mn_boundaries(p->offers, p->g, p->r, s, n, NULL, p->err);
+    if (!st)
+        st = mn_boundaries(p->offers, p->g, p->r, s, n, NULL, p->err);
     *need = 0;
     for (uint32_t k = 0; k < n && !st && *need != UINT64_MAX; k++) {
         mn_error e = MN_ERROR_INIT;
-        if (s[k].offer != d) continue;
+        if (s[k].offer != d)
+            continue;
         if (mn_segment_ask(&p->offers[d], p->g, p->r, &s[k], &e)) {
             e.msg[sizeof e.msg - 1] = 0;
             snprintf(why, cap, "%.95s: %.290s", p->offers[d].record->name, e.msg);
@@ -59,35 +66,42 @@ static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size
     return st;
 }
 
-/* Memory that is left to offer d when the devices before it in the plan have theirs. 0 in free_bytes: unlimited. */
+/* Memory that is left to offer d when the devices before it in the plan have theirs. 0 in
+ * free_bytes: unlimited. */
 static uint64_t room_of(const planner *p, uint32_t d) {
     const mn_offer *o = &p->offers[d];
     uint64_t left = o->free_bytes;
-    if (!left) return UINT64_MAX - 1;
+    if (!left)
+        return UINT64_MAX - 1;
     for (uint32_t i = 0; i < p->out->n_devices; i++) {
         const mn_device_info *a = &o->record->info, *b = &p->offers[p->out->device[i]].record->info;
         bool same = p->out->device[i] == d || (a->mem_pool[0] && !strcmp(a->mem_pool, b->mem_pool));
-        if (same) left -= MN_MIN(left, p->out->used[i]);
+        if (same)
+            left -= MN_MIN(left, p->out->used[i]);
     }
     return left;
 }
 
-/* trial = owner, with d on all nodes that nobody has, that it can, and that lie in layers below n_layers (outside layers: if ends). */
+/* trial = owner, with d on all nodes that nobody has, that it can, and that lie in layers below
+ * n_layers (outside layers: if ends). */
 static uint32_t try_on(planner *p, uint32_t d, uint32_t n_layers, bool ends) {
     uint32_t took = 0;
     memcpy(p->trial, p->owner, p->n * sizeof *p->trial);
     for (uint32_t i = 0; i < p->n; i++) {
         int32_t layer = p->g->abi.nodes[i].layer;
         bool inside = layer < 0 ? ends : (uint32_t)layer < n_layers;
-        if (p->owner[i] != NOBODY || !p->offers[d].can[i] || !inside) continue;
+        if (p->owner[i] != NOBODY || !p->offers[d].can[i] || !inside)
+            continue;
         p->trial[i] = (int32_t)d;
         took++;
     }
     return took;
 }
 
-/* The largest number of layers that fits, by bisection: estimates are upper bounds that grow with the segment. */
-static mn_status most_layers(planner *p, uint32_t d, bool ends, uint64_t room, uint32_t *layers, uint64_t *need) {
+/* The largest number of layers that fits, by bisection: estimates are upper bounds that grow with
+ * the segment. */
+static mn_status most_layers(planner *p, uint32_t d, bool ends, uint64_t room, uint32_t *layers,
+                             uint64_t *need) {
     uint32_t lo = 0, hi = p->n_layers; /* lo fits, or nothing does */
     *layers = 0, *need = UINT64_MAX;
     while (lo <= hi && hi != UINT32_MAX) {
@@ -95,8 +109,10 @@ static mn_status most_layers(planner *p, uint32_t d, bool ends, uint64_t room, u
         uint64_t bytes = 0;
         char why[8];
         mn_status st = MN_OK;
-        if (try_on(p, d, mid, ends)) st = need_of(p, d, &bytes, why, sizeof why);
-        if (st) return st;
+        if (try_on(p, d, mid, ends))
+            st = need_of(p, d, &bytes, why, sizeof why);
+        if (st)
+            return st;
         if (bytes <= room) {
             *layers = mid, *need = bytes;
             lo = mid + 1;
@@ -118,21 +134,28 @@ static mn_status give(planner *p, uint32_t d, bool *starved) {
     uint64_t room = room_of(p, d), all, with_ends, without;
     uint32_t layers, fewer;
     char *why = p->out->reason;
-    if (!p->offers[d].can || !try_on(p, d, p->n_layers, true)) return MN_OK;
+    if (!p->offers[d].can || !try_on(p, d, p->n_layers, true))
+        return MN_OK;
     mn_status st = need_of(p, d, &all, why, sizeof p->out->reason);
-    if (st) return st;
-    if (all <= room) return take(p, d, all, 0), MN_OK;
+    if (st)
+        return st;
+    if (all <= room)
+        return take(p, d, all, 0), MN_OK;
     if (!*why)
-        snprintf(why, sizeof p->out->reason, "%s: %.2f GiB would be needed, %.2f are free", p->offers[d].record->name,
-                 (double)all / 0x1p30, (double)room / 0x1p30);
+        snprintf(why, sizeof p->out->reason, "%s: %.2f GiB would be needed, %.2f are free",
+                 p->offers[d].record->name, (double)all / 0x1p30, (double)room / 0x1p30);
     /* What comes before and after the layers goes along, unless only that would fit. */
     st = most_layers(p, d, true, room, &layers, &with_ends);
-    if (!st) st = most_layers(p, d, false, room, &fewer, &without);
-    if (st) return st;
+    if (!st)
+        st = most_layers(p, d, false, room, &fewer, &without);
+    if (st)
+        return st;
     bool ends = with_ends <= room && (layers || !fewer);
-    if (!ends) layers = fewer;
+    if (!ends)
+        layers = fewer;
     *starved = !try_on(p, d, layers, ends);
-    if (!*starved) take(p, d, ends ? with_ends : without, all);
+    if (!*starved)
+        take(p, d, ends ? with_ends : without, all);
     return MN_OK;
 }
 
@@ -140,11 +163,14 @@ static mn_status give(planner *p, uint32_t d, bool *starved) {
 static void leftover(planner *p, const uint32_t *order, uint32_t n) {
     mn_plan *out = p->out;
     for (uint32_t i = 0; i < p->n && out->status != MN_UNSUPPORTED; i++) {
-        if (p->owner[i] != NOBODY) continue;
+        if (p->owner[i] != NOBODY)
+            continue;
         bool anyone = false;
-        for (uint32_t k = 0; k < n; k++) anyone |= p->offers[order[k]].can && p->offers[order[k]].can[i];
+        for (uint32_t k = 0; k < n; k++)
+            anyone |= p->offers[order[k]].can && p->offers[order[k]].can[i];
         out->status = anyone ? MN_OUT_OF_MEMORY : MN_UNSUPPORTED;
-        if (anyone) continue;
+        if (anyone)
+            continue;
         char kind[200];
         mn_offer_node_kind(&p->g->abi, i, kind, sizeof kind);
         snprintf(out->reason, sizeof out->reason, "none of the devices can run %s", kind);
@@ -161,7 +187,8 @@ static mn_status finish(planner *p) {
         if (mn_segment_ask(&p->offers[s->offer], p->g, p->r, s, &e)) {
             out->status = MN_UNSUPPORTED;
             e.msg[sizeof e.msg - 1] = 0;
-            snprintf(out->reason, sizeof out->reason, "%s: %.300s", p->offers[s->offer].record->name, e.msg);
+            snprintf(out->reason, sizeof out->reason, "%s: %.300s",
+                     p->offers[s->offer].record->name, e.msg);
             return MN_OK;
         }
         mn_segment_time(&p->offers[s->offer], p->g, s);
@@ -169,20 +196,27 @@ static mn_status finish(planner *p) {
         for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
             double bytes = mn_node_bytes(&p->g->abi, i);
             total += bytes;
-            for (uint32_t d = 0; d < out->n_devices; d++) out->share[d] += out->device[d] == s->offer ? bytes : 0;
+            for (uint32_t d = 0; d < out->n_devices; d++)
+                out->share[d] += out->device[d] == s->offer ? bytes : 0;
         }
     }
-    if (!st) st = mn_boundaries(p->offers, p->g, p->r, out->segments, out->n_segments, &out->copies, p->err);
-    if (st) return st;
-    for (uint32_t k = 0; k < out->n_segments; k++) out->segments[k].need += out->segments[k].boundary_bytes;
-    for (uint32_t d = 0; d < out->n_devices; d++) out->share[d] = total > 0 ? out->share[d] / total : 0;
-    if (total <= 0) out->share[0] = 1;
+    if (!st)
+        st = mn_boundaries(p->offers, p->g, p->r, out->segments, out->n_segments, &out->copies,
+                           p->err);
+    if (st)
+        return st;
+    for (uint32_t k = 0; k < out->n_segments; k++)
+        out->segments[k].need += out->segments[k].boundary_bytes;
+    for (uint32_t d = 0; d < out->n_devices; d++)
+        out->share[d] = total > 0 ? out->share[d] / total : 0;
+    if (total <= 0)
+        out->share[0] = 1;
     out->score = mn_score(decode + out->copies.decode_us, prefill + out->copies.prefill_us);
     return MN_OK;
 }
 
-mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r, const uint32_t *order,
-                       uint32_t n, mn_plan *out, mn_error *err) {
+mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+                       const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err) {
     planner p = {.offers = offers, .g = g, .r = r, .n = g->abi.n_nodes, .out = out, .err = err};
     *out = (mn_plan){0};
     n = MN_MIN(n, MN_MAX_SPLIT);
@@ -190,10 +224,14 @@ mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn
     p.owner = mn_alloc(p.n, sizeof *p.owner);
     p.trial = mn_alloc(p.n, sizeof *p.trial);
     mn_status st = p.owner && p.trial ? MN_OK : mn_fail_memory(err, p.n * sizeof *p.owner);
-    for (uint32_t i = 0; !st && i < p.n; i++) p.owner[i] = NOBODY;
-    for (uint32_t k = 0; k < n && !st; k++) st = give(&p, order[k], &out->starved[k]);
-    if (!st) leftover(&p, order, n);
-    if (!st && !out->status) st = finish(&p);
+    for (uint32_t i = 0; !st && i < p.n; i++)
+        p.owner[i] = NOBODY;
+    for (uint32_t k = 0; k < n && !st; k++)
+        st = give(&p, order[k], &out->starved[k]);
+    if (!st)
+        leftover(&p, order, n);
+    if (!st && !out->status)
+        st = finish(&p);
     mn_free(p.owner);
     mn_free(p.trial);
     return st;
@@ -205,16 +243,20 @@ void mn_plan_free(mn_plan *p) {
 }
 
 /* The layers of a device's nodes, if it has every node of a range of layers; else false. */
-static bool layer_range(const mn_plan *p, const mn_graph *g, uint32_t offer, int32_t *lo, int32_t *hi) {
+static bool layer_range(const mn_plan *p, const mn_graph *g, uint32_t offer, int32_t *lo,
+                        int32_t *hi) {
     *lo = INT32_MAX, *hi = -1;
     for (int round = 0; round < 2; round++)
         for (uint32_t k = 0; k < p->n_segments; k++)
             for (uint32_t i = p->segments[k].node_lo; i < p->segments[k].node_hi; i++) {
                 int32_t layer = g->nodes[i].layer;
                 bool mine = p->segments[k].offer == offer;
-                if (layer < 0) continue;
-                if (!round && mine) *lo = MN_MIN(*lo, layer), *hi = MN_MAX(*hi, layer);
-                if (round && !mine && layer >= *lo && layer <= *hi) return false;
+                if (layer < 0)
+                    continue;
+                if (!round && mine)
+                    *lo = MN_MIN(*lo, layer), *hi = MN_MAX(*hi, layer);
+                if (round && !mine && layer >= *lo && layer <= *hi)
+                    return false;
             }
     return *hi >= 0;
 }
@@ -222,15 +264,18 @@ static bool layer_range(const mn_plan *p, const mn_graph *g, uint32_t offer, int
 static void list_ops(const mn_plan *p, const mn_graph *g, uint32_t offer, mn_text *out) {
     uint64_t seen = 0;
     for (uint32_t k = 0; k < p->n_segments; k++)
-        for (uint32_t i = p->segments[k].node_lo; p->segments[k].offer == offer && i < p->segments[k].node_hi; i++) {
+        for (uint32_t i = p->segments[k].node_lo;
+             p->segments[k].offer == offer && i < p->segments[k].node_hi; i++) {
             const mn_op_info *op = mn_op_find(g->nodes[i].op);
-            if (!op || seen >> (op->id & 63) & 1) continue;
+            if (!op || seen >> (op->id & 63) & 1)
+                continue;
             mn_text_printf(out, "%s%s", seen ? ", " : " ", op->name);
             seen |= UINT64_C(1) << (op->id & 63);
         }
 }
 
-void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g, mn_text *out) {
+void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g,
+                      mn_text *out) {
     for (uint32_t d = 0; d < p->n_devices; d++) {
         int32_t lo, hi;
         mn_text_printf(out, "%s%s", d ? ", " : "", offers[p->device[d]].record->name);

@@ -6,9 +6,11 @@
 
 #define HEAD "minerva rates 1\n"
 
-/* ---- cache: one small file per device, driver, plugin build, type and class ---- */
-static void put_word(mn_text *t, const char *bytes, uint64_t n) { /* no control characters: the key is one line */
-    for (uint64_t i = 0; i < n && i < 200; i++) mn_text_put(t, (unsigned char)bytes[i] < 32 ? " " : &bytes[i], 1);
+/* ---- cache: one small file per device, driver, plugin build, type and class ------------------ */
+/* no control characters: the key is one line */
+static void put_word(mn_text *t, const char *bytes, uint64_t n) {
+    for (uint64_t i = 0; i < n && i < 200; i++)
+        mn_text_put(t, (unsigned char)bytes[i] < 32 ? " " : &bytes[i], 1);
     mn_text_puts(t, "|");
 }
 
@@ -19,29 +21,36 @@ static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_
     put_word(key, info->uid, strlen(info->uid));
     put_word(key, info->driver, strlen(info->driver));
     put_word(key, o->record->name, strlen(o->record->name));
-    if (p->size >= MN_UP_TO(mn_plugin, build_id) && p->build_id.ptr) put_word(key, p->build_id.ptr, p->build_id.len);
-    mn_text_printf(key, "%u|%s|class %u\n", mn_offer_is_cpu(o) ? r->threads : 0, mn_dtype_name(dtype), o->precision);
+    if (p->size >= MN_UP_TO(mn_plugin, build_id) && p->build_id.ptr)
+        put_word(key, p->build_id.ptr, p->build_id.len);
+    mn_text_printf(key, "%u|%s|class %u\n", mn_offer_is_cpu(o) ? r->threads : 0,
+                   mn_dtype_name(dtype), o->precision);
 }
 
 static char *cache_path(const mn_text *key) { /* "" = no cache */
     char name[40];
-    snprintf(name, sizeof name, "rates-%016llx", (unsigned long long)mn_hash(key->ptr, key->len, 1));
+    snprintf(name, sizeof name, "rates-%016llx",
+             (unsigned long long)mn_hash(key->ptr, key->len, 1));
     return mn_path_of_cache(name);
 }
 
-static double *figures(mn_measured *m) { return &m->decode_gbps; }
+static double *figures(mn_measured *m) {
+    return &m->decode_gbps;
+}
 enum { N_FIGURES = sizeof(mn_measured) / sizeof(double) };
 
 static bool load(const mn_text *key, mn_measured *m) {
     char *path = cache_path(key), *data = NULL;
     uint64_t n = 0;
     const size_t head = strlen(HEAD);
-    bool ok = path && mn_path_exists(path) && !mn_read_file(path, 1 << 16, &data, &n, NULL) && n > head + key->len &&
-              !memcmp(data, HEAD, head) && !memcmp(data + head, key->ptr, key->len);
+    bool ok = path && mn_path_exists(path) && !mn_read_file(path, 1 << 16, &data, &n, NULL) &&
+              n > head + key->len && !memcmp(data, HEAD, head) &&
+              !memcmp(data + head, key->ptr, key->len);
     const char *at = ok ? data + head + key->len : NULL;
     for (int i = 0; ok && i < N_FIGURES; i++) {
         size_t len = strcspn(at, " \n");
-        ok = mn_parse_f64((mn_str){at, len}, &figures(m)[i]) && figures(m)[i] > 0 && figures(m)[i] < 1e9;
+        ok = mn_parse_f64((mn_str){at, len}, &figures(m)[i]) && figures(m)[i] > 0 &&
+             figures(m)[i] < 1e9;
         at += len + (at[len] != 0);
     }
     mn_free(path);
@@ -49,36 +58,45 @@ static bool load(const mn_text *key, mn_measured *m) {
     return ok;
 }
 
-static void store(const mn_text *key, mn_measured *m) { /* a cache that cannot be written is no error */
+/* a cache that cannot be written is no error */
+static void store(const mn_text *key, mn_measured *m) {
     char *path = cache_path(key);
     mn_text out = {0};
     mn_text_puts(&out, HEAD);
     mn_text_put(&out, key->ptr, key->len);
-    for (int i = 0; i < N_FIGURES; i++) mn_text_printf(&out, "%.6g%s", figures(m)[i], i + 1 < N_FIGURES ? " " : "\n");
-    if (path && !out.failed && *path && mn_make_folders(path)) mn_write_file(path, out.ptr, out.len, NULL);
+    for (int i = 0; i < N_FIGURES; i++)
+        mn_text_printf(&out, "%.6g%s", figures(m)[i], i + 1 < N_FIGURES ? " " : "\n");
+    if (path && !out.failed && *path && mn_make_folders(path))
+        mn_write_file(path, out.ptr, out.len, NULL);
     mn_free(path);
     mn_text_free(&out);
 }
 
-/* ---- which types ---- */
+/* ---- which types ----------------------------------------------------------------------------- */
 typedef struct {
     uint32_t dtype;
     double bytes;
 } type_use;
 
-/* Weight types of what the device can multiply, the largest share first; small shares are served by the first. */
+/* Weight types of what the device can multiply, the largest share first; small shares are served by
+ * the first. */
 static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_MAX_RATES]) {
     uint32_t n = 0;
     double total = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_node *node = &g->nodes[i];
         double bytes = o->can[i] ? mn_node_bytes(g, i) : 0;
-        int32_t t = node->n_in > 1 ? g->operands[node->in_off + (node->op == MN_OP_LINEAR ? 1 : 2)] : -1;
-        if (bytes <= 0 || t < 0) continue;
+        int32_t t =
+            node->n_in > 1 ? g->operands[node->in_off + (node->op == MN_OP_LINEAR ? 1 : 2)] : -1;
+        if (bytes <= 0 || t < 0)
+            continue;
         uint32_t k = 0, id = g->tensors[t].dtype.id;
-        while (k < n && out[k].dtype != id) k++;
-        if (k == n && n == MN_MAX_RATES) continue;
-        if (k == n) out[n++] = (type_use){id, 0};
+        while (k < n && out[k].dtype != id)
+            k++;
+        if (k == n && n == MN_MAX_RATES)
+            continue;
+        if (k == n)
+            out[n++] = (type_use){id, 0};
         out[k].bytes += bytes;
         total += bytes;
         for (; k && out[k].bytes > out[k - 1].bytes; k--) {
@@ -86,11 +104,12 @@ static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_M
             out[k] = out[k - 1], out[k - 1] = swap;
         }
     }
-    while (n > 1 && out[n - 1].bytes < total / 20) n--;
+    while (n > 1 && out[n - 1].bytes < total / 20)
+        n--;
     return n;
 }
 
-/* ---- the three sources ---- */
+/* ---- the three sources ----------------------------------------------------------------------- */
 static void claim(mn_offer *o) {
     const mn_device_info *info = &o->record->info;
     mn_rates *r = &o->rates;
@@ -102,7 +121,8 @@ static void claim(mn_offer *o) {
     r->copy_gbps = mn_sane(info->h2d_gbps) > 0 ? mn_sane(info->h2d_gbps) : 10;
 }
 
-static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measured *m, bool *fresh) {
+static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measured *m,
+                     bool *fresh) {
     mn_text key = {0};
     mn_dtype t;
     make_key(o, r, dtype, &key);
@@ -110,10 +130,12 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
     *fresh = false;
     if (!ok && !key.failed && mn_dtype_by_id(dtype, &t)) {
         uint64_t begin = mn_now_ns();
-        ok = *fresh = mn_measure(o->record->plugin->backend, o->device, o->precision, t, o->free_bytes, m,
-                                 o->rates.note, sizeof o->rates.note);
-        if (ok) o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
-        if (ok) store(&key, m);
+        ok = *fresh = mn_measure(o->record->plugin->backend, o->device, o->precision, t,
+                                 o->free_bytes, m, o->rates.note, sizeof o->rates.note);
+        if (ok)
+            o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
+        if (ok)
+            store(&key, m);
     }
     mn_text_free(&key);
     return ok;
@@ -128,13 +150,16 @@ void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, boo
         mn_measured m;
         bool fresh;
         if (!one_type(o, r, types[i].dtype, &m, &fresh)) {
-            if (!i) return; /* a claim, with the note */
+            if (!i)
+                return; /* a claim, with the note */
             continue;
         }
         if (!i)
             rates->source = "cached", rates->node_us = m.node_us, rates->step_us = m.step_us,
             rates->copy_us = m.copy_us, rates->copy_gbps = m.copy_gbps;
-        if (fresh) rates->source = "measured";
-        rates->type[rates->n_types++] = (mn_type_rate){types[i].dtype, 0, m.decode_gbps, m.prefill_tflops};
+        if (fresh)
+            rates->source = "measured";
+        rates->type[rates->n_types++] =
+            (mn_type_rate){types[i].dtype, 0, m.decode_gbps, m.prefill_tflops};
     }
 }

@@ -3,27 +3,32 @@
 #include <string.h>
 
 mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st) {
-    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST && !e->fault) e->fault = e->devices[device].record;
-    if (st) e->failed = e->devices[device].record;
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST && !e->fault)
+        e->fault = e->devices[device].record;
+    if (st)
+        e->failed = e->devices[device].record;
     return st;
 }
 
-mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind, mn_buffer **out,
-                          mn_error *err) {
+mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
+                          mn_buffer **out, mn_error *err) {
     const mn_engine_device *d = &e->devices[device];
     mn_status st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err);
-    if (!st) return st;
+    if (!st)
+        return st;
     *out = NULL;
-    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST) return mn_engine_note(e, device, st);
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        return mn_engine_note(e, device, st);
     mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)bytes,
                kind == MN_MEM_DEVICE ? "device" : "pinned");
     return st;
 }
 
-/* ---- creation: devices ---- */
+/* ---- creation: devices ----------------------------------------------------------------------- */
 static uint32_t device_index(mn_engine *e, const mn_offer *o) {
     for (uint32_t i = 0; i < e->n_devices; i++)
-        if (e->devices[i].record == o->record) return i;
+        if (e->devices[i].record == o->record)
+            return i;
     mn_engine_device *d = &e->devices[e->n_devices];
     d->record = o->record;
     d->backend = o->record->plugin->backend;
@@ -37,7 +42,8 @@ static uint32_t device_index(mn_engine *e, const mn_offer *o) {
 static mn_status list_parts(mn_engine *e, const mn_placement *p, mn_error *err) {
     e->devices = mn_calloc(p->n_segments, sizeof *e->devices);
     e->segments = mn_calloc(p->n_segments, sizeof *e->segments);
-    if (!e->devices || !e->segments) return mn_fail_memory(err, p->n_segments * sizeof *e->segments);
+    if (!e->devices || !e->segments)
+        return mn_fail_memory(err, p->n_segments * sizeof *e->segments);
     for (uint32_t i = 0; i < p->n_segments; i++) {
         const mn_segment *s = &p->segments[i];
         const mn_offer *o = &p->offers[s->offer];
@@ -57,15 +63,20 @@ static mn_status check_parts(const mn_engine *e, mn_error *err) {
     for (uint32_t k = 0; k < e->n_segments; k++) {
         const mn_engine_segment *s = &e->segments[k];
         if (s->node_lo != next || s->node_hi <= s->node_lo || s->node_hi > g->n_nodes)
-            return mn_fail(err, MN_INVALID, "segment %u is [%u, %u), expected to begin at node %u of %u", k, s->node_lo,
-                           s->node_hi, next, g->n_nodes);
+            return mn_fail(err, MN_INVALID,
+                           "segment %u is [%u, %u), expected to begin at node %u of %u", k,
+                           s->node_lo, s->node_hi, next, g->n_nodes);
         next = s->node_hi;
         for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-            if ((g->nodes[i].op == MN_OP_EMBED || g->nodes[i].op == MN_OP_SAMPLE) && s->device != mn_home_index(e))
-                return mn_fail_node(err, MN_INVALID, i, "node %u works on the slots of %s, but is placed on %s", i,
+            if ((g->nodes[i].op == MN_OP_EMBED || g->nodes[i].op == MN_OP_SAMPLE) &&
+                s->device != mn_home_index(e))
+                return mn_fail_node(err, MN_INVALID, i,
+                                    "node %u works on the slots of %s, but is placed on %s", i,
                                     mn_home(e)->record->name, e->devices[s->device].record->name);
     }
-    return next == g->n_nodes ? MN_OK : mn_fail(err, MN_INVALID, "segments end at node %u of %u", next, g->n_nodes);
+    return next == g->n_nodes
+               ? MN_OK
+               : mn_fail(err, MN_INVALID, "segments end at node %u of %u", next, g->n_nodes);
 }
 
 static uint64_t common_divisor(uint64_t a, uint64_t b) {
@@ -84,14 +95,16 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
     for (uint32_t i = 0; i < e->n_devices; i++) {
         const uint64_t own = e->devices[i].page_tokens ? e->devices[i].page_tokens : 1;
         common = common / common_divisor(common, own) * own;
-        if (common > 1u << 24) return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
+        if (common > 1u << 24)
+            return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
     }
     e->page_tokens = (uint32_t)common;
     e->n_pages = (uint32_t)(((uint64_t)n_ctx + common - 1) / common);
     e->symbol_max[MN_SYM_PAGES] = e->n_pages;
     for (uint32_t i = 0; i < e->n_devices; i++) {
         mn_engine_device *d = &e->devices[i];
-        const uint64_t ratio = d->page_tokens ? common / d->page_tokens : 1, pages = ratio * e->n_pages;
+        const uint64_t ratio = d->page_tokens ? common / d->page_tokens : 1,
+                       pages = ratio * e->n_pages;
         if (pages > INT32_MAX / (uint64_t)e->symbol_max[MN_SYM_SLOTS])
             return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more pages than can be counted");
         d->n_pages = (uint32_t)pages;
@@ -102,12 +115,13 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
     return MN_OK;
 }
 
-/* ---- creation: memory ---- */
+/* ---- creation: memory ------------------------------------------------------------------------ */
 static bool touches(const mn_engine *e, uint32_t device, int32_t tensor) {
     for (uint32_t k = 0; k < e->n_segments; k++) {
         const mn_engine_segment *s = &e->segments[k];
         for (uint32_t i = 0; i < s->n_tensors && s->device == device; i++)
-            if ((int32_t)s->tensors[i] == tensor) return true;
+            if ((int32_t)s->tensors[i] == tensor)
+                return true;
     }
     return false;
 }
@@ -115,13 +129,18 @@ static bool touches(const mn_engine *e, uint32_t device, int32_t tensor) {
 static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     mn_engine_device *d = &e->devices[i];
     const mn_graph_io *io = &e->graph->io;
-    const int32_t inputs[] = {io->src, io->pos, io->row_slot, io->seqs, io->pages, io->out_row, io->out_slot};
-    for (size_t k = 0; k < MN_COUNT(inputs); k++) d->takes_inputs = d->takes_inputs || touches(e, i, inputs[k]);
+    const int32_t inputs[] = {io->src,   io->pos,     io->row_slot, io->seqs,
+                              io->pages, io->out_row, io->out_slot};
+    for (size_t k = 0; k < MN_COUNT(inputs); k++)
+        d->takes_inputs = d->takes_inputs || touches(e, i, inputs[k]);
     d->at = mn_calloc(e->graph->abi.n_tensors, sizeof *d->at);
-    if (d->n_pages != e->n_pages) d->packed = mn_calloc(d->in.total, sizeof *d->packed);
-    if (!d->at || (d->n_pages != e->n_pages && !d->packed)) return mn_fail_memory(err, d->in.total * 4ull);
+    if (d->n_pages != e->n_pages)
+        d->packed = mn_calloc(d->in.total, sizeof *d->packed);
+    if (!d->at || (d->n_pages != e->n_pages && !d->packed))
+        return mn_fail_memory(err, d->in.total * 4ull);
     const uint64_t inputs_bytes = d->takes_inputs ? d->in.total * 4ull : 0;
-    return inputs_bytes ? mn_device_alloc(e, i, inputs_bytes, MN_MEM_DEVICE, &d->inputs, err) : MN_OK;
+    return inputs_bytes ? mn_device_alloc(e, i, inputs_bytes, MN_MEM_DEVICE, &d->inputs, err)
+                        : MN_OK;
 }
 
 static mn_status allocate_home(mn_engine *e, mn_error *err) {
@@ -140,17 +159,22 @@ static mn_status allocate_home(mn_engine *e, mn_error *err) {
         {&e->ids_host, ids * e->ring, MN_MEM_HOST_PINNED},
     };
     for (size_t i = 0; i < MN_COUNT(want); i++) {
-        mn_status st = mn_device_alloc(e, mn_home_index(e), want[i].bytes, want[i].kind, want[i].to, err);
-        if (st) return st;
+        mn_status st =
+            mn_device_alloc(e, mn_home_index(e), want[i].bytes, want[i].kind, want[i].to, err);
+        if (st)
+            return st;
     }
-    return mn_engine_note(e, mn_home_index(e), d->backend->map(e->ids_host, (void **)&e->ids_map, err));
+    return mn_engine_note(e, mn_home_index(e),
+                          d->backend->map(e->ids_host, (void **)&e->ids_map, err));
 }
 
-/* ---- creation: the whole ---- */
+/* ---- creation: the whole --------------------------------------------------------------------- */
 static mn_status create_segments(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_segments && !st; i++) st = mn_part_ask(e, &e->segments[i], err);
-    if (!st) st = set_pages(e, err);
+    for (uint32_t i = 0; i < e->n_segments && !st; i++)
+        st = mn_part_ask(e, &e->segments[i], err);
+    if (!st)
+        st = set_pages(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
         st = mn_engine_note(e, i, d->backend->queue_create(d->device, &d->queue, err));
@@ -166,36 +190,47 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
     return st;
 }
 
-/* The sizes that are sure to come: one sequence that goes on, all of them, a full batch of a prompt. */
+/* The sizes that are sure to come: one sequence that goes on, all of them, a full batch of a
+ * prompt. */
 static mn_status prepare(mn_engine *e, mn_error *err) {
-    const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS], outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS],
+    const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS],
+                   outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS],
                    seqs = (uint32_t)e->symbol_max[MN_SYM_SEQS];
     const uint32_t sizes[][3] = {{1, 1, 1}, {seqs, MN_MIN(seqs, outs), seqs}, {rows, 0, 1}};
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(sizes); i++) {
         int64_t symbols[MN_SYM_COUNT];
         mn_engine_symbols(e, sizes[i][0], sizes[i][1], sizes[i][2], symbols);
-        for (uint32_t k = 0; k < e->n_segments && !st; k++) st = mn_part_prepare(e, &e->segments[k], symbols, err);
+        for (uint32_t k = 0; k < e->n_segments && !st; k++)
+            st = mn_part_prepare(e, &e->segments[k], symbols, err);
     }
     return st;
 }
 
 static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
     mn_status st = list_parts(e, p, err);
-    if (!st) st = check_parts(e, err);
-    if (!st) st = create_segments(e, err);
-    for (uint32_t i = 0; i < e->n_devices && !st; i++) st = allocate_device(e, i, err);
-    if (!st) st = allocate_home(e, err);
-    if (!st) st = mn_boundary_create(e, err);
-    for (uint32_t i = 0; i < e->n_segments && !st; i++) st = mn_part_bind(e, &e->segments[i], err);
+    if (!st)
+        st = check_parts(e, err);
+    if (!st)
+        st = create_segments(e, err);
+    for (uint32_t i = 0; i < e->n_devices && !st; i++)
+        st = allocate_device(e, i, err);
+    if (!st)
+        st = allocate_home(e, err);
+    if (!st)
+        st = mn_boundary_create(e, err);
+    for (uint32_t i = 0; i < e->n_segments && !st; i++)
+        st = mn_part_bind(e, &e->segments[i], err);
     return st ? st : prepare(e, err);
 }
 
-mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring, mn_engine **out,
-                           const mn_device_record **fault, mn_error *err) {
+mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring,
+                           mn_engine **out, const mn_device_record **fault, mn_error *err) {
     mn_engine *e = mn_calloc(1, sizeof *e);
-    if (fault) *fault = NULL;
-    if (!e) return mn_fail_memory(err, sizeof *e);
+    if (fault)
+        *fault = NULL;
+    if (!e)
+        return mn_fail_memory(err, sizeof *e);
     e->graph = g;
     e->precision = p->offers[p->chosen].precision;
     e->ring = ring;
@@ -203,8 +238,10 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     mn_status st = build(e, p, err);
     if (st) {
         const mn_device_record *at = MN_STATUS_CLASS(st) == MN_CLASS_REFUSE ? e->failed : e->fault;
-        if (!at || !fault) mn_fail_in(err, st, "%s", (at ? at : p->offers[p->chosen].record)->name);
-        if (fault) *fault = at;
+        if (!at || !fault)
+            mn_fail_in(err, st, "%s", (at ? at : p->offers[p->chosen].record)->name);
+        if (fault)
+            *fault = at;
         mn_engine_free(e);
     } else
         *out = e;
@@ -214,20 +251,28 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
 static void free_device(const mn_engine *e, mn_engine_device *d) {
     mn_buffer *all[] = {d->inputs, d->slots, d->history, d->params, d->staging};
     for (size_t i = 0; i < MN_COUNT(all); i++)
-        if (all[i]) d->backend->buffer_free(all[i]);
+        if (all[i])
+            d->backend->buffer_free(all[i]);
     for (uint32_t t = 0; d->at && t < e->graph->abi.n_tensors; t++)
-        if (d->at[t]) d->backend->buffer_free(d->at[t]);
-    if (d->queue) d->backend->queue_free(d->queue);
+        if (d->at[t])
+            d->backend->buffer_free(d->at[t]);
+    if (d->queue)
+        d->backend->queue_free(d->queue);
     mn_free(d->at);
     mn_free(d->packed);
 }
 
 void mn_engine_free(mn_engine *e) {
-    if (!e) return;
-    for (uint32_t i = 0; i < e->n_segments; i++) mn_part_free(e, &e->segments[i]);
-    if (e->ids_host) mn_home(e)->backend->buffer_free(e->ids_host);
-    if (e->logits_host) e->devices[e->logits_device].backend->buffer_free(e->logits_host);
-    for (uint32_t i = 0; i < e->n_devices; i++) free_device(e, &e->devices[i]);
+    if (!e)
+        return;
+    for (uint32_t i = 0; i < e->n_segments; i++)
+        mn_part_free(e, &e->segments[i]);
+    if (e->ids_host)
+        mn_home(e)->backend->buffer_free(e->ids_host);
+    if (e->logits_host)
+        e->devices[e->logits_device].backend->buffer_free(e->logits_host);
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        free_device(e, &e->devices[i]);
     mn_free(e->transfers);
     mn_free(e->segments);
     mn_free(e->devices);

@@ -1,9 +1,11 @@
-/* engine.h -- a placement made real: weights imported, programs compiled, memory bound, steps enqueued.
- * One thread at a time. Knows nothing of sequences: it moves a packed block of inputs, and ids back.
+/* engine.h -- a placement made real: weights imported, programs compiled, memory bound, steps
+ * enqueued. One thread at a time. Knows nothing of sequences: it moves a packed block of inputs,
+ * and ids back.
  *
- * One segment: a step is one write, one execute and one read, all enqueued; the caller may run ahead. Several: tensors that cross
- * from one device to another are waited for and moved between the executes, so that a step is over but for its last segment when
- * mn_engine_submit returns; there is nothing to run ahead of, and ring is 1. */
+ * One segment: a step is one write, one execute and one read, all enqueued; the caller may run
+ * ahead. Several: tensors that cross from one device to another are waited for and moved between
+ * the executes, so that a step is over but for its last segment when mn_engine_submit returns;
+ * there is nothing to run ahead of, and ring is 1. */
 #ifndef MN_ENGINE_H
 #define MN_ENGINE_H
 #include "negotiate/negotiate.h"
@@ -20,12 +22,14 @@ struct mn_transfer;
 typedef struct {
     const mn_model_graph *graph;
     int64_t symbol_max[MN_SYM_COUNT]; /* MN_SYM_PAGES: in pages of page_tokens */
-    uint32_t page_tokens, n_pages;    /* the caller's pages, a multiple of each device's; n_pages per slot */
+    /* the caller's pages, a multiple of each device's; n_pages per slot */
+    uint32_t page_tokens, n_pages;
     uint32_t precision, kept_how;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     mn_input_layout in;
-    uint32_t ring;                  /* steps whose ids can wait to be read */
-    const mn_device_record *fault;  /* the device of the first call that said MN_CLASS_LOST; NULL = none */
+    uint32_t ring; /* steps whose ids can wait to be read */
+    /* the device of the first call that said MN_CLASS_LOST; NULL = none */
+    const mn_device_record *fault;
     const mn_device_record *failed; /* the device of the last call that failed in any way */
     /* the rest is program/'s own */
     struct mn_engine_device *devices;
@@ -39,31 +43,39 @@ typedef struct {
     bool logits_wanted, logits_crosses; /* crosses: bound even if nobody wants it */
 } mn_engine;
 
-/* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a placement that tears
- * apart what belongs on one device. *fault (may be NULL), when creation failed: the device that is lost, or that refuses what
- * it claimed (a status of class REFUSE); then *err has the device's own words alone. */
-mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring, mn_engine **out,
-                           const mn_device_record **fault, mn_error *err);
-void mn_engine_free(mn_engine *e); /* waits for what is enqueued; a lost device's objects are freed as well */
+/* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a
+ * placement that tears apart what belongs on one device. *fault (may be NULL), when creation
+ * failed: the device that is lost, or that refuses what it claimed (a status of class REFUSE); then
+ * *err has the device's own words alone. */
+mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring,
+                           mn_engine **out, const mn_device_record **fault, mn_error *err);
+/* waits for what is enqueued; a lost device's objects are freed as well */
+void mn_engine_free(mn_engine *e);
 
-/* Symbol values of a step with these sizes: rounded up as the devices want it, never above the maxima. */
-void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs, int64_t *symbols);
-/* Enqueues: the packed inputs (NULL = unchanged since the last step), one step, and the read of n_outputs ids into place
- * `at` of the ring. *event is the caller's: mn_engine_wait or mn_engine_drop. */
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
-                           mn_event **event, mn_error *err);
+/* Symbol values of a step with these sizes: rounded up as the devices want it, never above the
+ * maxima. */
+void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs,
+                       int64_t *symbols);
+/* Enqueues: the packed inputs (NULL = unchanged since the last step), one step, and the read of
+ * n_outputs ids into place `at` of the ring. *event is the caller's: mn_engine_wait or
+ * mn_engine_drop. */
+mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
+                           uint32_t at, mn_event **event, mn_error *err);
 /* Waits at most timeout_ns; MN_TIMEOUT = not yet (event kept). Otherwise the event is freed. */
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err);
 void mn_engine_drop(mn_engine *e, mn_event **event);           /* frees it without waiting */
 const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at); /* [n_outputs] */
 
 /* All in queue order. */
-mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state, const mn_slot_params *params,
-                               mn_error *err);
-mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n, mn_error *err);
-mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err); /* in the caller's pages */
+mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state,
+                               const mn_slot_params *params, mn_error *err);
+mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
+                                  mn_error *err);
+/* in the caller's pages */
+mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err);
 
-/* Binds or unbinds the logits. While bound, mn_engine_logits copies those of the last step (after its wait). */
+/* Binds or unbinds the logits. While bound, mn_engine_logits copies those of the last step (after
+ * its wait). */
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

@@ -25,10 +25,12 @@ void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *pa
     const uint32_t ratio = d->n_pages / e->n_pages;
     const size_t n = (size_t)e->symbol_max[MN_SYM_SLOTS] * e->n_pages;
     memcpy(d->packed, packed, e->in.pages * sizeof *packed); /* equal up to the page table */
-    memcpy(d->packed + d->in.out_row, packed + e->in.out_row, (e->in.total - e->in.out_row) * sizeof *packed);
+    memcpy(d->packed + d->in.out_row, packed + e->in.out_row,
+           (e->in.total - e->in.out_row) * sizeof *packed);
     for (size_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < ratio; k++)
-            d->packed[d->in.pages + i * ratio + k] = packed[e->in.pages + i] * (int32_t)ratio + (int32_t)k;
+            d->packed[d->in.pages + i * ratio + k] =
+                packed[e->in.pages + i] * (int32_t)ratio + (int32_t)k;
 }
 
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes) {
@@ -37,13 +39,15 @@ bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols,
     uint64_t n = is_float ? 4 : t->dtype.block_bytes;
     for (uint32_t i = 0; i < t->n_dim; i++) {
         int64_t d = t->dim[i] < 0 ? symbols[~t->dim[i]] : t->dim[i];
-        if (d < 0 || !mn_mul_u64(n, (uint64_t)d, &n)) return false;
+        if (d < 0 || !mn_mul_u64(n, (uint64_t)d, &n))
+            return false;
     }
     *bytes = n;
     return true;
 }
 
 uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor) {
-    while (g->tensors[tensor].alias_of >= 0) tensor = (uint32_t)g->tensors[tensor].alias_of;
+    while (g->tensors[tensor].alias_of >= 0)
+        tensor = (uint32_t)g->tensors[tensor].alias_of;
     return tensor;
 }

@@ -1,4 +1,5 @@
-/* parts.h -- what an engine is made of: one record per device, one per segment, one per tensor that crosses. Seen by program/ alone. */
+/* parts.h -- what an engine is made of: one record per device, one per segment, one per tensor that
+ * crosses. Seen by program/ alone. */
 #ifndef MN_PARTS_H
 #define MN_PARTS_H
 #include "program/engine.h"
@@ -15,7 +16,8 @@ typedef struct mn_engine_device {
     mn_input_layout in;
     int32_t *packed; /* the inputs with its own page table; NULL: the caller's block serves */
     mn_buffer *inputs, *slots, *history, *params;
-    mn_buffer **at;     /* [graph's n_tensors]: ids, logits if wanted, and what crosses segments; by root */
+    /* [graph's n_tensors]: ids, logits if wanted, and what crosses segments; by root */
+    mn_buffer **at;
     mn_buffer *staging; /* host-pinned, for what leaves a device that cannot be mapped */
     void *staging_map;
 } mn_engine_device;
@@ -40,39 +42,52 @@ typedef struct mn_transfer {
 
 /* A call that fails with MN_CLASS_TRANSIENT is made again, a bounded number of times. */
 #define MN_RETRIES 8
-#define MN_RETRY(st, call)                                                                                             \
-    do {                                                                                                               \
-        for (uint32_t tries_ = 0; ((st) = (call)) && tries_ < MN_RETRIES; tries_++)                                    \
-            if (MN_STATUS_CLASS(st) != MN_CLASS_TRANSIENT) break;                                                      \
+#define MN_RETRY(st, call)                                                                         \
+    do {                                                                                           \
+        for (uint32_t tries_ = 0; ((st) = (call)) && tries_ < MN_RETRIES; tries_++)                \
+            if (MN_STATUS_CLASS(st) != MN_CLASS_TRANSIENT)                                         \
+                break;                                                                             \
     } while (0)
 
 /* The device of the last segment: slots, history and ids are there. */
-static inline uint32_t mn_home_index(const mn_engine *e) { return e->segments[e->n_segments - 1].device; }
-static inline mn_engine_device *mn_home(const mn_engine *e) { return &e->devices[mn_home_index(e)]; }
+static inline uint32_t mn_home_index(const mn_engine *e) {
+    return e->segments[e->n_segments - 1].device;
+}
+static inline mn_engine_device *mn_home(const mn_engine *e) {
+    return &e->devices[mn_home_index(e)];
+}
 
-/* ---- engine.c ---- */
-mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st); /* keeps the fault; gives st back */
-mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err);
+/* ---- engine.c -------------------------------------------------------------------------------- */
+/* keeps the fault; gives st back */
+mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st);
+mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
+                          mn_buffer **out, mn_error *err);
 
-/* ---- layout.c: the packed block ---- */
+/* ---- layout.c: the packed block -------------------------------------------------------------- */
 void mn_inputs_lay_out(const int64_t *symbol_max, mn_input_layout *l);
 /* Pages of `ratio` times the device's into the device's own: page p becomes pages p * ratio .. */
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed);
-/* Bytes of a tensor with these symbol values, as it is bound: dense, FLOAT as f32. false = overflow. */
+/* Bytes of a tensor with these symbol values, as it is bound: dense, FLOAT as f32. false =
+ * overflow. */
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes);
 uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
 
-/* ---- segment.c ---- */
-mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err); /* KV layout; pages of its device */
+/* ---- segment.c ------------------------------------------------------------------------------- */
+/* KV layout; pages of its device */
+mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err);
 mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
 mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, mn_error *err);
-mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols, mn_error *err);
-mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols, mn_event **event, mn_error *err);
+mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                          mn_error *err);
+mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                          mn_event **event, mn_error *err);
 void mn_part_free(mn_engine *e, mn_engine_segment *s);
 
-/* ---- boundary.c ---- */
-mn_status mn_boundary_create(mn_engine *e, mn_error *err); /* finds what crosses; allocates both sides */
+/* ---- boundary.c ------------------------------------------------------------------------------ */
+/* finds what crosses; allocates both sides */
+mn_status mn_boundary_create(mn_engine *e, mn_error *err);
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
-/* Waits in slices until the event is over and frees it. A device that does not finish in ten minutes counts as lost. */
+/* Waits in slices until the event is over and frees it. A device that does not finish in ten
+ * minutes counts as lost. */
 mn_status mn_event_settle(const mn_backend *b, mn_event **event, mn_error *err);
 #endif

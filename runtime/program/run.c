@@ -2,16 +2,19 @@
 #include "program/parts.h"
 #include <string.h>
 
-/* ---- steps ---- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 /* plugin.h, mn_estimate.row_grain: powers of two below the grain, its multiples from it on. */
 static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
     int64_t p = 1;
-    while (p < n) p *= 2;
-    if (grain && p > grain) p = (n + grain - 1) / grain * grain;
+    while (p < n)
+        p *= 2;
+    if (grain && p > grain)
+        p = (n + grain - 1) / grain * grain;
     return MN_MIN(p, max);
 }
 
-void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs, int64_t *symbols) {
+void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs,
+                       int64_t *symbols) {
     const struct {
         uint32_t symbol, n;
     } shape[] = {{MN_SYM_TOKENS, n_rows}, {MN_SYM_OUTPUTS, n_out}, {MN_SYM_SEQS, n_seqs}};
@@ -19,7 +22,8 @@ void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint
     for (size_t i = 0; i < MN_COUNT(shape); i++) {
         int64_t most = shape[i].n;
         for (uint32_t k = 0; k < e->n_segments && shape[i].n; k++)
-            most = MN_MAX(most, round_up(shape[i].n, e->segments[k].row_grain, e->symbol_max[shape[i].symbol]));
+            most = MN_MAX(most, round_up(shape[i].n, e->segments[k].row_grain,
+                                         e->symbol_max[shape[i].symbol]));
         symbols[shape[i].symbol] = most;
     }
 }
@@ -28,10 +32,12 @@ static mn_status write_inputs(mn_engine *e, const int32_t *inputs, mn_error *err
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
-        if (!d->takes_inputs) continue;
-        if (d->packed) mn_inputs_expand(e, d, inputs);
-        MN_RETRY(st,
-                 d->backend->write(d->queue, d->inputs, 0, d->packed ? d->packed : inputs, d->in.total * 4ull, err));
+        if (!d->takes_inputs)
+            continue;
+        if (d->packed)
+            mn_inputs_expand(e, d, inputs);
+        MN_RETRY(st, d->backend->write(d->queue, d->inputs, 0, d->packed ? d->packed : inputs,
+                                       d->in.total * 4ull, err));
         mn_engine_note(e, i, st);
     }
     return st;
@@ -45,39 +51,48 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
         const mn_engine_device *d = &e->devices[s->device];
         mn_event *done = NULL;
         st = mn_boundary_move(e, k, symbols, err);
-        if (!st) st = mn_part_execute(e, s, symbols, d->unified ? &done : NULL, err);
-        if (!st) st = mn_engine_note(e, s->device, mn_event_settle(d->backend, &done, err));
+        if (!st)
+            st = mn_part_execute(e, s, symbols, d->unified ? &done : NULL, err);
+        if (!st)
+            st = mn_engine_note(e, s->device, mn_event_settle(d->backend, &done, err));
     }
     return st ? st : mn_boundary_move(e, e->n_segments - 1, symbols, err);
 }
 
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
-                           mn_event **event, mn_error *err) {
-    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4, row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
+mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
+                           uint32_t at, mn_event **event, mn_error *err) {
+    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4,
+                   row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_home(e);
     mn_event *done = NULL;
     mn_status st = inputs ? write_inputs(e, inputs, err) : MN_OK;
-    if (!st && e->n_segments > 1) st = run_before_last(e, symbols, err);
-    if (!st) st = mn_part_execute(e, &e->segments[e->n_segments - 1], symbols, n ? NULL : &done, err);
+    if (!st && e->n_segments > 1)
+        st = run_before_last(e, symbols, err);
+    if (!st)
+        st = mn_part_execute(e, &e->segments[e->n_segments - 1], symbols, n ? NULL : &done, err);
     if (!st && n) {
         mn_buffer *ids = d->at[e->graph->io.ids];
         MN_RETRY(st, d->backend->read(d->queue, ids, 0, e->ids_host, at * row, n, &done, err));
         mn_engine_note(e, mn_home_index(e), st);
     }
-    if (!st) *event = done;
+    if (!st)
+        *event = done;
     return st;
 }
 
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err) {
-    if (!*event) return MN_OK;
+    if (!*event)
+        return MN_OK;
     mn_status st = mn_home(e)->backend->wait(*event, timeout_ns, err);
-    if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT) return MN_TIMEOUT;
+    if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
+        return MN_TIMEOUT;
     mn_engine_drop(e, event);
     return mn_engine_note(e, mn_home_index(e), st);
 }
 
 void mn_engine_drop(mn_engine *e, mn_event **event) {
-    if (*event) mn_home(e)->backend->event_free(*event);
+    if (*event)
+        mn_home(e)->backend->event_free(*event);
     *event = NULL;
 }
 
@@ -85,21 +100,26 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
     return e->ids_map + (uint64_t)at * (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
 }
 
-/* ---- state ---- */
-static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n, mn_error *err) {
+/* ---- state ----------------------------------------------------------------------------------- */
+static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
+                            mn_error *err) {
     mn_engine_device *d = mn_home(e);
     mn_status st;
     MN_RETRY(st, d->backend->write(d->queue, b, at, src, n, err));
     return mn_engine_note(e, mn_home_index(e), st);
 }
 
-mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state, const mn_slot_params *params,
-                               mn_error *err) {
-    mn_status st = write_home(e, mn_home(e)->slots, slot * sizeof *state, state, sizeof *state, err);
-    return st ? st : write_home(e, mn_home(e)->params, slot * sizeof *params, params, sizeof *params, err);
+mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state,
+                               const mn_slot_params *params, mn_error *err) {
+    mn_status st =
+        write_home(e, mn_home(e)->slots, slot * sizeof *state, state, sizeof *state, err);
+    return st ? st
+              : write_home(e, mn_home(e)->params, slot * sizeof *params, params, sizeof *params,
+                           err);
 }
 
-mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n, mn_error *err) {
+mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
+                                  mn_error *err) {
     const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_CTX] * 4;
     return n ? write_home(e, mn_home(e)->history, slot * row, ids, n * 4ull, err) : MN_OK;
 }
@@ -110,7 +130,8 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, mn_page_copy c
     const uint32_t ratio = d->n_pages / e->n_pages, per = d->page_tokens;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
-        const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i, MN_MIN(per, c.n_tokens - i * per), 0};
+        const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
+                                  MN_MIN(per, c.n_tokens - i * per), 0};
         MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv, &s->kv, &own, 1, sizeof own, err));
     }
     return mn_engine_note(e, s->device, st);
@@ -119,25 +140,30 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, mn_page_copy c
 mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        if (e->segments[i].pages_kv) st = copy_page_of(e, &e->segments[i], copy, err);
+        if (e->segments[i].pages_kv)
+            st = copy_page_of(e, &e->segments[i], copy, err);
     return st;
 }
 
-/* ---- logits ---- */
+/* ---- logits ---------------------------------------------------------------------------------- */
 static mn_status bind_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        if (e->segments[i].device == e->logits_device) st = mn_part_bind(e, &e->segments[i], err);
+        if (e->segments[i].device == e->logits_device)
+            st = mn_part_bind(e, &e->segments[i], err);
     return st;
 }
 
 static mn_status take_logits(mn_engine *e, mn_error *err) {
     const uint32_t at = e->logits_device;
     mn_engine_device *d = &e->devices[at];
-    const uint64_t bytes = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * (uint64_t)e->graph->hp.n_vocab * 4;
+    const uint64_t bytes =
+        (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * (uint64_t)e->graph->hp.n_vocab * 4;
     mn_status st = mn_device_alloc(e, at, bytes, MN_MEM_HOST_PINNED, &e->logits_host, err);
-    if (!st) st = mn_engine_note(e, at, d->backend->map(e->logits_host, (void **)&e->logits_map, err));
-    if (st || e->logits_crosses) return st;
+    if (!st)
+        st = mn_engine_note(e, at, d->backend->map(e->logits_host, (void **)&e->logits_map, err));
+    if (st || e->logits_crosses)
+        return st;
     st = mn_device_alloc(e, at, bytes, MN_MEM_DEVICE, &d->at[e->graph->io.logits], err);
     return st ? st : bind_logits(e, err);
 }
@@ -145,7 +171,8 @@ static mn_status take_logits(mn_engine *e, mn_error *err) {
 /* First unbound, then freed. */
 static mn_status leave_logits(mn_engine *e, mn_error *err) {
     mn_engine_device *d = &e->devices[e->logits_device];
-    mn_buffer **bound = &d->at[e->graph->io.logits], *old[2] = {e->logits_host, e->logits_crosses ? NULL : *bound};
+    mn_buffer **bound = &d->at[e->graph->io.logits],
+              *old[2] = {e->logits_host, e->logits_crosses ? NULL : *bound};
     mn_status st = MN_OK;
     e->logits_host = NULL;
     if (old[1]) {
@@ -153,14 +180,17 @@ static mn_status leave_logits(mn_engine *e, mn_error *err) {
         st = bind_logits(e, err);
     }
     for (int i = 0; i < 2; i++)
-        if (old[i]) d->backend->buffer_free(old[i]);
+        if (old[i])
+            d->backend->buffer_free(old[i]);
     return st;
 }
 
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {
-    if (want == e->logits_wanted) return MN_OK;
+    if (want == e->logits_wanted)
+        return MN_OK;
     mn_status st = want ? take_logits(e, err) : leave_logits(e, err);
-    if (want && st) leave_logits(e, NULL);
+    if (want && st)
+        leave_logits(e, NULL);
     e->logits_wanted = want && !st;
     return st;
 }
@@ -170,8 +200,10 @@ mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn
     mn_event *done = NULL;
     const uint64_t bytes = (uint64_t)n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
     mn_status st;
-    MN_RETRY(st, d->backend->read(d->queue, d->at[e->graph->io.logits], 0, e->logits_host, 0, bytes, &done, err));
-    if (!st) st = mn_event_settle(d->backend, &done, err);
+    MN_RETRY(st, d->backend->read(d->queue, d->at[e->graph->io.logits], 0, e->logits_host, 0, bytes,
+                                  &done, err));
+    if (!st)
+        st = mn_event_settle(d->backend, &done, err);
     *rows = e->logits_map;
     return mn_engine_note(e, e->logits_device, st);
 }

@@ -1,17 +1,22 @@
-/* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its bindings. */
+/* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its
+ * bindings. */
 #include "program/parts.h"
 #include "program/weights.h"
 #include <string.h>
 
-static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *s) { return &e->devices[s->device]; }
+static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *s) {
+    return &e->devices[s->device];
+}
 
 /* Calls fn for every operand of the segment's nodes. */
-static void each_operand(const mn_graph *g, const mn_engine_segment *s, void (*fn)(void *, uint32_t), void *arg) {
+static void each_operand(const mn_graph *g, const mn_engine_segment *s,
+                         void (*fn)(void *, uint32_t), void *arg) {
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
         for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
             int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-            if (t >= 0) fn(arg, mn_tensor_root(g, (uint32_t)t));
+            if (t >= 0)
+                fn(arg, mn_tensor_root(g, (uint32_t)t));
         }
     }
 }
@@ -24,7 +29,8 @@ typedef struct {
 
 static void collect(void *arg, uint32_t t) {
     collector *c = arg;
-    if (c->seen[t] || c->graph->tensors[t].role == MN_ROLE_WEIGHT) return;
+    if (c->seen[t] || c->graph->tensors[t].role == MN_ROLE_WEIGHT)
+        return;
     c->seen[t] = true;
     c->segment->tensors[c->segment->n_tensors++] = t;
 }
@@ -32,7 +38,8 @@ static void collect(void *arg, uint32_t t) {
 static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error *err) {
     collector c = {g, s, mn_calloc(g->n_tensors, sizeof(bool))};
     s->tensors = mn_alloc(g->n_tensors, sizeof *s->tensors);
-    if (c.seen && s->tensors) each_operand(g, s, collect, &c);
+    if (c.seen && s->tensors)
+        each_operand(g, s, collect, &c);
     mn_free(c.seen);
     return c.seen && s->tensors ? MN_OK : mn_fail_memory(err, g->n_tensors * sizeof *s->tensors);
 }
@@ -54,22 +61,27 @@ static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
 
 static bool stores_for(const mn_graph *g, const mn_node *store, const mn_node *attention) {
     return store->op == MN_OP_KV_STORE &&
-           attr(g, store, MN_KV_STORE_ATTR_KV_LAYER) == attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER) &&
+           attr(g, store, MN_KV_STORE_ATTR_KV_LAYER) ==
+               attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER) &&
            attr(g, store, MN_KV_STORE_ATTR_GROUP) == attr(g, attention, MN_ATTENTION_ATTR_GROUP);
 }
 
-/* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's own. */
-static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *stores, mn_error *err) {
+/* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's
+ * own. */
+static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *stores,
+                          mn_error *err) {
     *stores = false;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
         *stores = *stores || n->op == MN_OP_KV_STORE;
         bool found = n->op != MN_OP_ATTENTION;
-        for (uint32_t j = s->node_lo; j < i && !found; j++) found = stores_for(g, &g->nodes[j], n);
+        for (uint32_t j = s->node_lo; j < i && !found; j++)
+            found = stores_for(g, &g->nodes[j], n);
         if (!found)
-            return mn_fail_node(err, MN_INVALID, i,
-                                "segment [%u, %u): node %u is an ATTENTION whose KV_STORE lies in another segment",
-                                s->node_lo, s->node_hi, i);
+            return mn_fail_node(
+                err, MN_INVALID, i,
+                "segment [%u, %u): node %u is an ATTENTION whose KV_STORE lies in another segment",
+                s->node_lo, s->node_hi, i);
     }
     return MN_OK;
 }
@@ -78,16 +90,20 @@ mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     bool stores;
     mn_status st = check_kv(&e->graph->abi, s, &stores, err);
-    if (!st) st = list_tensors(&e->graph->abi, s, err);
-    if (st || !stores) return st;
+    if (!st)
+        st = list_tensors(&e->graph->abi, s, err);
+    if (st || !stores)
+        return st;
     const mn_compile c = question(e, s);
     s->kv = (mn_kv_layout){.size = sizeof s->kv};
     st = mn_engine_note(e, s->device, d->backend->kv_layout(d->device, &c, 0, &s->kv, err));
-    if (st) return st;
+    if (st)
+        return st;
     if (!s->kv.page_tokens || !s->kv.page_bytes)
         return mn_fail(err, MN_UNSUPPORTED, "%s states KV pages of no size", d->record->name);
     if (d->page_tokens && d->page_tokens != s->kv.page_tokens)
-        return mn_fail(err, MN_UNSUPPORTED, "%s has KV pages of %u tokens for one segment and of %u for another",
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s has KV pages of %u tokens for one segment and of %u for another",
                        d->record->name, d->page_tokens, s->kv.page_tokens);
     d->page_tokens = s->kv.page_tokens;
     return MN_OK;
@@ -108,14 +124,20 @@ mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     uint64_t pages;
     mn_status st = estimate(e, s, err);
-    if (st) return st;
+    if (st)
+        return st;
     mn_compile c = question(e, s);
-    st = mn_weights_import(d->backend, d->device, d->queue, &c, e->graph, &s->weights, &s->kept_how, err);
+    st = mn_weights_import(d->backend, d->device, d->queue, &c, e->graph, &s->weights, &s->kept_how,
+                           err);
     c.weights = s->weights;
-    if (!st) st = d->backend->compile(d->device, &c, &s->program, err);
-    if (!st) st = d->backend->context_create(s->program, d->queue, &s->context, err);
-    if (st || !s->kv.page_tokens) return mn_engine_note(e, s->device, st);
-    if (!mn_mul_u64((uint64_t)d->n_pages * (uint64_t)e->symbol_max[MN_SYM_SLOTS], s->kv.page_bytes, &pages))
+    if (!st)
+        st = d->backend->compile(d->device, &c, &s->program, err);
+    if (!st)
+        st = d->backend->context_create(s->program, d->queue, &s->context, err);
+    if (st || !s->kv.page_tokens)
+        return mn_engine_note(e, s->device, st);
+    if (!mn_mul_u64((uint64_t)d->n_pages * (uint64_t)e->symbol_max[MN_SYM_SLOTS], s->kv.page_bytes,
+                    &pages))
         return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
     s->kv_bytes = pages;
     return mn_device_alloc(e, s->device, pages, MN_MEM_DEVICE, &s->pages_kv, err);
@@ -130,46 +152,55 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, 
     const struct {
         int32_t tensor;
         uint32_t at;
-    } inputs[] = {{io->src, l->src},     {io->pos, l->pos},         {io->row_slot, l->row_slot}, {io->seqs, l->seqs},
-                  {io->pages, l->pages}, {io->out_row, l->out_row}, {io->out_slot, l->out_slot}};
+    } inputs[] = {{io->src, l->src},          {io->pos, l->pos},     {io->row_slot, l->row_slot},
+                  {io->seqs, l->seqs},        {io->pages, l->pages}, {io->out_row, l->out_row},
+                  {io->out_slot, l->out_slot}};
     *b = (mn_binding){.tensor = t};
     if (id == io->kv) {
         b->buffer = s->pages_kv;
         b->bytes = s->kv_bytes;
         return true;
     }
-    if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &b->bytes)) return false;
+    if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &b->bytes))
+        return false;
     for (size_t i = 0; i < MN_COUNT(inputs); i++)
         if (inputs[i].tensor == id) {
             b->buffer = d->inputs;
             b->offset = inputs[i].at * 4ull;
         }
-    if (id == io->slots) b->buffer = d->slots;
-    if (id == io->history) b->buffer = d->history;
-    if (id == io->params) b->buffer = d->params;
-    if (!b->buffer) b->buffer = d->at[t];
+    if (id == io->slots)
+        b->buffer = d->slots;
+    if (id == io->history)
+        b->buffer = d->history;
+    if (id == io->params)
+        b->buffer = d->params;
+    if (!b->buffer)
+        b->buffer = d->at[t];
     return b->buffer != NULL;
 }
 
 mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     uint32_t n = 0;
     mn_binding *b = mn_alloc(s->n_tensors, sizeof *b);
-    if (!b) return mn_fail_memory(err, s->n_tensors * sizeof *b);
-    for (uint32_t i = 0; i < s->n_tensors; i++) n += binding(e, s, s->tensors[i], &b[n]);
+    if (!b)
+        return mn_fail_memory(err, s->n_tensors * sizeof *b);
+    for (uint32_t i = 0; i < s->n_tensors; i++)
+        n += binding(e, s, s->tensors[i], &b[n]);
     mn_status st = device_of(e, s)->backend->context_bind(s->context, b, n, sizeof *b, err);
     mn_free(b);
     return mn_engine_note(e, s->device, st);
 }
 
 /* The caller's symbol values with the device's page table. */
-static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s, const int64_t *symbols,
-                                  int64_t *own) {
+static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s,
+                                  const int64_t *symbols, int64_t *own) {
     memcpy(own, symbols, MN_SYM_COUNT * sizeof *own);
     own[MN_SYM_PAGES] = device_of(e, s)->symbol_max[MN_SYM_PAGES];
     return own;
 }
 
-mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols, mn_error *err) {
+mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                          mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
@@ -178,7 +209,8 @@ mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     return mn_engine_note(e, s->device, st);
 }
 
-mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols, mn_event **event, mn_error *err) {
+mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                          mn_event **event, mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
     int64_t own[MN_SYM_COUNT];
     mn_status st;
@@ -188,9 +220,13 @@ mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *sym
 
 void mn_part_free(mn_engine *e, mn_engine_segment *s) {
     const mn_backend *b = device_of(e, s)->backend;
-    if (s->context) b->context_free(s->context);
-    if (s->program) b->program_free(s->program);
-    if (s->weights) b->weights_free(s->weights);
-    if (s->pages_kv) b->buffer_free(s->pages_kv);
+    if (s->context)
+        b->context_free(s->context);
+    if (s->program)
+        b->program_free(s->program);
+    if (s->weights)
+        b->weights_free(s->weights);
+    if (s->pages_kv)
+        b->buffer_free(s->pages_kv);
     mn_free(s->tensors);
 }

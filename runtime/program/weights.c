@@ -45,37 +45,45 @@ static bool *wanted_by(const mn_graph *g, const mn_compile *c) {
     for (uint32_t i = c->node_lo; wanted && i < c->node_hi; i++)
         for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
             int32_t t = g->operands[g->nodes[i].in_off + j];
-            if (t >= 0) wanted[mn_tensor_root(g, (uint32_t)t)] = true;
+            if (t >= 0)
+                wanted[mn_tensor_root(g, (uint32_t)t)] = true;
         }
     return wanted;
 }
 
-static mn_status put_all(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g, const bool *wanted,
-                         mn_error *err) {
+static mn_status put_all(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g,
+                         const bool *wanted, mn_error *err) {
     mn_event *events[IN_FLIGHT] = {0};
     uint32_t n = 0;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < g->n_weights && !st; i++) {
-        if (!wanted[g->weights[i].tensor]) continue;
+        if (!wanted[g->weights[i].tensor])
+            continue;
         mn_event **event = &events[n++ % IN_FLIGHT];
         st = mn_event_settle(b, event, err);
-        if (!st) MN_RETRY(st, put(b, set, q, g, &g->weights[i], event, err));
+        if (!st)
+            MN_RETRY(st, put(b, set, q, g, &g->weights[i], event, err));
     }
     for (int i = 0; i < IN_FLIGHT; i++) {
         mn_status s = mn_event_settle(b, &events[i], st ? NULL : err);
-        if (!st) st = s;
+        if (!st)
+            st = s;
     }
     return st;
 }
 
 mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, const mn_compile *c,
-                            const mn_model_graph *g, mn_weights **out, uint32_t *kept_how, mn_error *err) {
+                            const mn_model_graph *g, mn_weights **out, uint32_t *kept_how,
+                            mn_error *err) {
     mn_weights *set = NULL;
     bool *wanted = wanted_by(&g->abi, c);
-    if (!wanted) return mn_fail_memory(err, g->abi.n_tensors * sizeof *wanted);
+    if (!wanted)
+        return mn_fail_memory(err, g->abi.n_tensors * sizeof *wanted);
     mn_status st = b->weights_open(d, c, &set, err);
-    if (!st) st = put_all(b, set, q, g, wanted, err);
-    if (!st) st = b->weights_seal(set, q, kept_how, err);
+    if (!st)
+        st = put_all(b, set, q, g, wanted, err);
+    if (!st)
+        st = b->weights_seal(set, q, kept_how, err);
     if (st && set)
         b->weights_free(set);
     else

@@ -7,7 +7,8 @@
 
 static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *plugin) {
     void *ptr = reg->devices;
-    if (!mn_grow(&ptr, &reg->cap_devices, reg->n_devices + 1, sizeof *reg->devices)) return NULL;
+    if (!mn_grow(&ptr, &reg->cap_devices, reg->n_devices + 1, sizeof *reg->devices))
+        return NULL;
     reg->devices = ptr;
     mn_device_record *dev = &reg->devices[reg->n_devices++];
     memset(dev, 0, sizeof *dev);
@@ -20,7 +21,8 @@ static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *pl
 static void set_reason(mn_device_record *dev, mn_error *why, const char *otherwise) {
     why->msg[sizeof why->msg - 1] = 0;
     size_t n = strlen(why->msg);
-    if (n >= sizeof dev->text) why->msg[mn_utf8_complete(why->msg, sizeof dev->text - 1)] = 0;
+    if (n >= sizeof dev->text)
+        why->msg[mn_utf8_complete(why->msg, sizeof dev->text - 1)] = 0;
     snprintf(dev->text, sizeof dev->text, "%.399s", n ? why->msg : otherwise);
 }
 
@@ -62,7 +64,8 @@ static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
     }
     for (uint32_t i = 0; i < n; i++) {
         mn_device_record *dev = add_device(reg, plugin);
-        if (!dev) return false;
+        if (!dev)
+            return false;
         ask_device(dev, i, n);
     }
     return true;
@@ -71,18 +74,21 @@ static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
 static bool list_devices(mn_registry *reg) {
     reg->n_devices = 0; /* of an attempt that ran out of memory */
     for (size_t i = 0; i < reg->n_records; i++)
-        if (reg->records[i].backend && !ask_plugin(reg, &reg->records[i])) return reg->n_devices = 0, false;
+        if (reg->records[i].backend && !ask_plugin(reg, &reg->records[i]))
+            return reg->n_devices = 0, false;
     for (size_t i = 0; i < reg->n_devices; i++) /* the array may have moved while it grew */
         reg->devices[i].reason = reg->devices[i].usable ? "" : reg->devices[i].text;
     reg->open = mn_calloc(reg->n_devices, sizeof *reg->open);
-    if (!reg->open) return reg->n_devices = 0, false;
+    if (!reg->open)
+        return reg->n_devices = 0, false;
     return true;
 }
 
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
     static const mn_device_record none;
     pthread_mutex_lock(&reg->lock);
-    if (!reg->listed) reg->listed = list_devices(reg);
+    if (!reg->listed)
+        reg->listed = list_devices(reg);
     const mn_device_record *devices = !reg->listed ? NULL : reg->n_devices ? reg->devices : &none;
     *n = reg->n_devices;
     pthread_mutex_unlock(&reg->lock);
@@ -94,22 +100,28 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
     const mn_device_record *devices = mn_registry_devices(reg, &n);
     mn_str bare = mn_str_ends(name, ":0") ? (mn_str){name.ptr, name.len - 2} : name;
     for (size_t i = 0; i < n; i++)
-        if (mn_str_is(name, devices[i].name) || (!devices[i].index && mn_str_eq(bare, devices[i].plugin->id)))
+        if (mn_str_is(name, devices[i].name) ||
+            (!devices[i].index && mn_str_eq(bare, devices[i].plugin->id)))
             return &devices[i];
     return NULL;
 }
 
-mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err) {
-    if (!rec->usable) return mn_fail(err, MN_NO_DEVICE, "device %s cannot be used: %s", rec->name, rec->reason);
+mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
+                                  mn_error *err) {
+    if (!rec->usable)
+        return mn_fail(err, MN_NO_DEVICE, "device %s cannot be used: %s", rec->name, rec->reason);
     pthread_mutex_lock(&reg->lock);
     mn_device **open = &reg->open[rec - reg->devices];
     mn_error why = MN_ERROR_INIT;
-    mn_status status =
-        *open ? MN_OK : rec->plugin->backend->device_open(rec->plugin->plugin->self, rec->index, open, &why);
-    if (status != MN_OK) *open = NULL;
+    mn_status status = *open ? MN_OK
+                             : rec->plugin->backend->device_open(rec->plugin->plugin->self,
+                                                                 rec->index, open, &why);
+    if (status != MN_OK)
+        *open = NULL;
     *out = *open;
     pthread_mutex_unlock(&reg->lock);
-    if (status == MN_OK) return MN_OK;
+    if (status == MN_OK)
+        return MN_OK;
     why.msg[sizeof why.msg - 1] = 0;
     return mn_fail(err, status, "device %s cannot be opened: %s", rec->name,
                    why.msg[0] ? why.msg : "the plugin gave no reason");
@@ -127,7 +139,8 @@ void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const
     mn_device_record *d = &reg->devices[rec - reg->devices];
     if (d->usable) { /* so nobody reads text yet */
         int n = snprintf(d->text, sizeof d->text, "lost: %s", why);
-        if (n >= (int)sizeof d->text) d->text[mn_utf8_complete(d->text, sizeof d->text - 1)] = 0;
+        if (n >= (int)sizeof d->text)
+            d->text[mn_utf8_complete(d->text, sizeof d->text - 1)] = 0;
         d->reason = d->text;
         d->usable = false;
     }

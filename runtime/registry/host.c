@@ -5,12 +5,14 @@
 
 static void host_log(void *self, int32_t level, mn_str msg) {
     const mn_plugin_host *host = self;
-    mn_log(level, "%s: %.*s", host->id, (int)MN_MIN(msg.len, (uint64_t)4096), msg.ptr ? msg.ptr : "");
+    mn_log(level, "%s: %.*s", host->id, (int)MN_MIN(msg.len, (uint64_t)4096),
+           msg.ptr ? msg.ptr : "");
 }
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
     (void)self;
-    return bytes > SIZE_MAX || align > SIZE_MAX ? NULL : mn_alloc_aligned((size_t)bytes, (size_t)align);
+    return bytes > SIZE_MAX || align > SIZE_MAX ? NULL
+                                                : mn_alloc_aligned((size_t)bytes, (size_t)align);
 }
 
 static void host_release(void *self, void *ptr) {
@@ -18,7 +20,8 @@ static void host_release(void *self, void *ptr) {
     mn_free(ptr);
 }
 
-static mn_status host_parallel(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg) {
+static mn_status host_parallel(void *self, uint32_t n,
+                               void (*fn)(void *arg, uint32_t i, uint32_t n), void *arg) {
     const mn_plugin_host *host = self;
     return mn_pool_run(host->services->pool, n, fn, arg);
 }
@@ -42,7 +45,8 @@ static uint64_t host_now_ns(void *self) {
 static int32_t host_option(void *self, const char *key, mn_str *value) {
     const mn_plugin_host *host = self;
     const char *found = mn_config_option(host->services->cfg, host->id, key);
-    if (found) *value = mn_str_of(found);
+    if (found)
+        *value = mn_str_of(found);
     return found != NULL;
 }
 
@@ -54,7 +58,8 @@ static const void *host_query(void *self, const char *interface_id) {
 /* "cpu_simd" of "/lib/minerva/plugins/cpu_simd.so" or "libcpu_simd.so" */
 static void id_of_path(const char *path, char *id, size_t cap) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    if (!strncmp(name, "lib", 3)) name += 3;
+    if (!strncmp(name, "lib", 3))
+        name += 3;
     size_t n = strcspn(name, ".");
     snprintf(id, cap, "%.*s", (int)MN_MIN(n, cap - 1), name);
 }

@@ -1,6 +1,8 @@
 /* internal.h -- the registry's parts among themselves. In the order of a plugin's way:
- *   search.c       walks the folders           plugin_file.c  may this file be opened?   note.c, isa.c  what does it say of itself?
- *   probe.c        asks all files at once in other processes (probe_main.c, the program minerva-probe), probe_cache.c remembers
+ *   search.c       walks the folders plugin_file.c may this file be opened? note.c, isa.c what does
+ *                  it say of itself?
+ *   probe.c        asks all files at once in other processes (probe_main.c, the program
+ *                  minerva-probe), probe_cache.c remembers
  *   load.c         opens it and checks what it offers           host.c    what plugins may call
  *   devices.c      the list of their devices                    registry.c  life and lists */
 #ifndef MN_REGISTRY_INTERNAL_H
@@ -10,7 +12,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-/* ---- what plugins may call: host.c ---- */
+/* ---- what plugins may call: host.c ----------------------------------------------------------- */
 
 /* What the services stand on: the registry's, or that of a probing process. */
 typedef struct {
@@ -18,8 +20,8 @@ typedef struct {
     mn_pool *pool;
     mn_progress_fn progress; /* NULL = nobody listens */
     void *progress_arg;
-    void (*phase)(
-        const char *doing); /* told before each step of mn_plugin_load: "running its entry"; NULL = nobody asks */
+    /* told before each step of mn_plugin_load: "running its entry"; NULL = nobody asks */
+    void (*phase)(const char *doing);
 } mn_services;
 
 /* One table of services per plugin: `self` tells who calls. */
@@ -31,7 +33,7 @@ typedef struct mn_plugin_host {
 } mn_plugin_host;
 void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path);
 
-/* ---- the registry ---- */
+/* ---- the registry ---------------------------------------------------------------------------- */
 
 struct mn_registry {
     mn_services services;
@@ -46,9 +48,10 @@ struct mn_registry {
     size_t n_devices, cap_devices;
 };
 
-/* ---- before it is opened: plugin_file.c, note.c, isa.c ---- */
+/* ---- before it is opened: plugin_file.c, note.c, isa.c --------------------------------------- */
 
-/* Whose writing is no danger: root, the user, and whoever can write libminerva itself and so has the process anyway. */
+/* Whose writing is no danger: root, the user, and whoever can write libminerva itself and so has
+ * the process anyway. */
 typedef struct {
     char dir[PATH_MAX]; /* libminerva's folder; "" = unknown */
     uid_t uid;          /* owner of libminerva */
@@ -70,46 +73,54 @@ typedef struct {
     mn_plugin_note note;
 } mn_plugin_file;
 
-/* Whether the file may be opened: regular, for this processor, not writable by others. MN_BAD_FILE = no, with the reason. Only
- * reads; dev and ino are set also where it says no, 0 = not known. */
-mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugin_file *out, mn_error *err);
+/* Whether the file may be opened: regular, for this processor, not writable by others. MN_BAD_FILE
+ * = no, with the reason. Only reads; dev and ino are set also where it says no, 0 = not known. */
+mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugin_file *out,
+                               mn_error *err);
 struct stat;
-void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st); /* dev, ino, size, mtime */
+/* dev, ino, size, mtime */
+void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st);
 /* Whether the file at real is still the one that was checked. */
 bool mn_plugin_file_same(const mn_plugin_file *file);
 
 /* The notes of an ELF file of this machine's class. MN_BAD_FILE: damaged. */
 mn_status mn_plugin_note_read(int fd, mn_plugin_note *out, mn_error *err);
 /* One note segment of n bytes and alignment align; adds to *out. Any bytes will do. */
-mn_status mn_notes_parse(const uint8_t *bytes, size_t n, uint64_t align, mn_plugin_note *out, mn_error *err);
-/* words: instruction sets separated by spaces. MN_BAD_FILE names the first that this CPU lacks, or that is not known here. */
+mn_status mn_notes_parse(const uint8_t *bytes, size_t n, uint64_t align, mn_plugin_note *out,
+                         mn_error *err);
+/* words: instruction sets separated by spaces. MN_BAD_FILE names the first that this CPU lacks, or
+ * that is not known here. */
 mn_status mn_isa_check(const char *words, mn_error *err);
 
-/* The rule of versions (R9): below 0.9 the same one, from 0.9 on all minors of a major, each side within what the other
- * says is the oldest it understands. mn_abi_oldest: that of a side that did not say. */
+/* The rule of versions (R9): below 0.9 the same one, from 0.9 on all minors of a major, each side
+ * within what the other says is the oldest it understands. mn_abi_oldest: that of a side that did
+ * not say. */
 bool mn_abi_fits(uint32_t host, uint32_t host_oldest, uint32_t plugin, uint32_t plugin_oldest);
 uint32_t mn_abi_oldest(uint32_t abi);
 
-/* ---- opening: load.c ---- */
+/* ---- opening: load.c ------------------------------------------------------------------------- */
 
 /* A record without a plugin; false = out of memory (mn_plugin_record_clear frees what there is). */
 bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, const char *path);
 void mn_plugin_record_clear(mn_plugin_record *rec);
 /* Sets status and reason; false = out of memory. */
-bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...) MN_PRINTF(3, 4);
+bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...)
+    MN_PRINTF(3, 4);
 /* A copy of at most 255 bytes in place of *at; false = out of memory. */
 bool mn_plugin_text(char **at, mn_str text);
-/* What the note says goes into the record, which is rejected if this host or CPU will not do; false = out of memory. */
+/* What the note says goes into the record, which is rejected if this host or CPU will not do; false
+ * = out of memory. */
 bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note);
-/* Opens the file and fills rec: id, abi, kind, tables; or status and reason. An error is out of memory. */
+/* Opens the file and fills rec: id, abi, kind, tables; or status and reason. An error is out of
+ * memory. */
 mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_error *err);
 /* Shutdown, and dlclose if the plugin allows it. The record keeps path, id and reason. */
 void mn_plugin_unload(mn_plugin_record *rec);
 
-/* ---- probing: probe.c, probe_report.c, probe_cache.c ---- */
+/* ---- probing: probe.c, probe_report.c, probe_cache.c ----------------------------------------- */
 
-/* A report is text, one line per fact, "key\tvalue\n", written as the probing process goes, so that what came before a crash
- * is known. The line "end" makes it complete. Keys:
+/* A report is text, one line per fact, "key\tvalue\n", written as the probing process goes, so that
+ * what came before a crash is known. The line "end" makes it complete. Keys:
  *   phase      what is done now: "listing devices"
  *   id, kind, abi, vendor, version, build_id, entry_ms
  *   fault      a device that is not to be used: "INDEX\tUID\tREASON"
@@ -117,8 +128,10 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   status     of the record, and reason
  *   ms         added by the host */
 #define MN_REPORT_END "end\n"
-#define MN_REPORT_FD 3                                                   /* where the probing process writes it */
-#define MN_PROBE_REMEMBERED " (remembered; --no-probe-cache asks again)" /* behind a reason from the cache */
+/* where the probing process writes it */
+#define MN_REPORT_FD 3
+/* behind a reason from the cache */
+#define MN_PROBE_REMEMBERED " (remembered; --no-probe-cache asks again)"
 void mn_report_put(mn_text *report, const char *key, const char *fmt, ...)
     MN_PRINTF(3, 4); /* control characters become spaces */
 bool mn_report_complete(const mn_text *report);
@@ -136,25 +149,28 @@ typedef struct {
     bool cached;
 } mn_candidate;
 
-/* Probes all candidates, side by side, by the program at `program`; returns after probe_timeout and a little at most. What went
- * wrong with one is its report. An error is out of memory. */
-mn_status mn_probe_all(const mn_config *cfg, const char *program, mn_candidate *list, size_t n, mn_error *err);
+/* Probes all candidates, side by side, by the program at `program`; returns after probe_timeout and
+ * a little at most. What went wrong with one is its report. An error is out of memory. */
+mn_status mn_probe_all(const mn_config *cfg, const char *program, mn_candidate *list, size_t n,
+                       mn_error *err);
 /* From report to record; false = out of memory. */
 bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *candidate);
 
-/* The cache of reports: one file per plugin, whose first lines are the key: all that an answer depends on. Whatever is wrong
- * with the cache means that it has no answer. */
+/* The cache of reports: one file per plugin, whose first lines are the key: all that an answer
+ * depends on. Whatever is wrong with the cache means that it has no answer. */
 typedef struct {
     char *folder; /* NULL = no cache */
     mn_text host; /* the part of the key that all plugins share */
     bool forget;  /* probe_cache = false: nothing is found or kept, and what was kept is deleted */
 } mn_probe_cache;
-bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program); /* false = out of memory */
+/* false = out of memory */
+bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program);
 void mn_probe_cache_close(mn_probe_cache *cache);
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report);
-void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file, const mn_text *report);
+void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
+                         const mn_text *report);
 
-/* ---- search.c ---- */
+/* ---- search.c -------------------------------------------------------------------------------- */
 mn_status mn_search(mn_registry *reg, mn_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* isa.c -- the instruction sets that a plugin's note may ask for, and whether this CPU has them: one table per machine. */
+/* isa.c -- the instruction sets that a plugin's note may ask for, and whether this CPU has them:
+ * one table per machine. */
 #include "registry/internal.h"
 #include <string.h>
 #include <sys/auxv.h>
@@ -19,8 +20,9 @@
 /* clang-format on */
 
 #if defined(__x86_64__) || defined(__i386__)
-#define ISA_ASK(name)                                                                                                  \
-    if (n == sizeof name - 1 && !memcmp(word, name, n)) return __builtin_cpu_supports(name) != 0;
+#define ISA_ASK(name)                                                                              \
+    if (n == sizeof name - 1 && !memcmp(word, name, n))                                            \
+        return __builtin_cpu_supports(name) != 0;
 /* 1 = has it, 0 = lacks it, -1 = no such word */
 static int cpu_has(const char *word, size_t n) {
     __builtin_cpu_init();
@@ -29,15 +31,17 @@ static int cpu_has(const char *word, size_t n) {
     return -1;
 }
 #elif defined(__aarch64__)
-/* Bits of AT_HWCAP and AT_HWCAP2 by the kernel's names (Linux, Documentation/arch/arm64/elf_hwcaps). */
+/* Bits of AT_HWCAP and AT_HWCAP2 by the kernel's names (Linux,
+ * Documentation/arch/arm64/elf_hwcaps). */
 static const struct {
     const char *name;
     int bit, second;
 } hwcaps[] = {
-    {"fp", 0, 0},        {"asimd", 1, 0},   {"aes", 3, 0},      {"pmull", 4, 0}, {"sha1", 5, 0},
-    {"sha2", 6, 0},      {"crc32", 7, 0},   {"atomics", 8, 0},  {"fphp", 9, 0},  {"asimdhp", 10, 0},
-    {"asimdrdm", 12, 0}, {"fcma", 14, 0},   {"asimddp", 20, 0}, {"sve", 22, 0},  {"asimdfhm", 23, 0},
-    {"sve2", 1, 1},      {"svei8mm", 9, 1}, {"svebf16", 12, 1}, {"i8mm", 13, 1}, {"bf16", 14, 1},
+    {"fp", 0, 0},       {"asimd", 1, 0},    {"aes", 3, 0},       {"pmull", 4, 0},
+    {"sha1", 5, 0},     {"sha2", 6, 0},     {"crc32", 7, 0},     {"atomics", 8, 0},
+    {"fphp", 9, 0},     {"asimdhp", 10, 0}, {"asimdrdm", 12, 0}, {"fcma", 14, 0},
+    {"asimddp", 20, 0}, {"sve", 22, 0},     {"asimdfhm", 23, 0}, {"sve2", 1, 1},
+    {"svei8mm", 9, 1},  {"svebf16", 12, 1}, {"i8mm", 13, 1},     {"bf16", 14, 1},
     {"sme", 23, 1},
 };
 static int cpu_has(const char *word, size_t n) {
@@ -47,7 +51,9 @@ static int cpu_has(const char *word, size_t n) {
     return -1;
 }
 #else
-static int cpu_has(const char *word, size_t n) { return (void)word, (void)n, -1; }
+static int cpu_has(const char *word, size_t n) {
+    return (void)word, (void)n, -1;
+}
 #endif
 
 mn_status mn_isa_check(const char *words, mn_error *err) {
@@ -55,9 +61,11 @@ mn_status mn_isa_check(const char *words, mn_error *err) {
         size_t n = strcspn(at, " ");
         int has = n ? cpu_has(at, n) : 1;
         if (has < 0)
-            return mn_fail(err, MN_BAD_FILE, "needs the instruction set \"%.*s\", which this Minerva does not know",
+            return mn_fail(err, MN_BAD_FILE,
+                           "needs the instruction set \"%.*s\", which this Minerva does not know",
                            (int)n, at);
-        if (!has) return mn_fail(err, MN_BAD_FILE, "needs %.*s, which this CPU lacks", (int)n, at);
+        if (!has)
+            return mn_fail(err, MN_BAD_FILE, "needs %.*s, which this CPU lacks", (int)n, at);
         at += n + (at[n] == ' ');
     }
     return MN_OK;

@@ -9,9 +9,11 @@ bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, c
     rec->path = mn_strndup(path, strlen(path));
     bool done = rec->path != NULL;
     char **const texts[] = {&rec->reason, &rec->vendor, &rec->version, &rec->build_id};
-    for (size_t i = 0; i < MN_COUNT(texts); i++) done = (*texts[i] = mn_strndup("", 0)) && done;
+    for (size_t i = 0; i < MN_COUNT(texts); i++)
+        done = (*texts[i] = mn_strndup("", 0)) && done;
     rec->host = mn_calloc(1, sizeof *rec->host);
-    if (!done || !rec->host) return false;
+    if (!done || !rec->host)
+        return false;
     mn_plugin_host_init(rec->host, services, path);
     return true;
 }
@@ -24,7 +26,8 @@ void mn_plugin_record_clear(mn_plugin_record *rec) {
     mn_free(rec->vendor);
     mn_free(rec->version);
     mn_free(rec->build_id);
-    if (rec->host) mn_text_free(&rec->host->report);
+    if (rec->host)
+        mn_text_free(&rec->host->report);
     mn_free(rec->host);
 }
 
@@ -36,7 +39,8 @@ bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt
     vsnprintf(reason, sizeof reason, fmt, args);
     va_end(args);
     char *copy = mn_strndup(reason, mn_utf8_complete(reason, strlen(reason)));
-    if (!copy) return false;
+    if (!copy)
+        return false;
     mn_free(rec->reason);
     rec->reason = copy;
     rec->status = status;
@@ -46,16 +50,19 @@ bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt
 void mn_plugin_unload(mn_plugin_record *rec) {
     if (rec->plugin) {
         uint64_t flags = rec->plugin->flags;
-        if (MN_HAS(mn_plugin, rec->plugin, shutdown)) rec->plugin->shutdown(rec->plugin->self);
-        if (rec->handle && (flags & MN_PLUGIN_UNLOADABLE)) dlclose(rec->handle);
+        if (MN_HAS(mn_plugin, rec->plugin, shutdown))
+            rec->plugin->shutdown(rec->plugin->self);
+        if (rec->handle && (flags & MN_PLUGIN_UNLOADABLE))
+            dlclose(rec->handle);
     }
-    rec->handle = NULL; /* a library that did not say so is never closed: its threads may still run */
+    /* a library that did not say so is never closed: its threads may still run */
+    rec->handle = NULL;
     rec->plugin = NULL;
     rec->backend = NULL;
     rec->loader = NULL;
 }
 
-/* ---- tables ---- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static const char *kind_name(uint32_t kinds) {
     static const char *const names[] = {"", "backend", "loader", "backend+loader"};
@@ -66,20 +73,25 @@ typedef struct {
     const char *name;
     size_t at;
 } table_slot;
-#define SLOT(table, name)                                                                                              \
+#define SLOT(table, name)                                                                          \
     { #name, offsetof(table, name) }
 
 static const table_slot backend_slots[] = {
-    SLOT(mn_backend, device_count), SLOT(mn_backend, device_info),  SLOT(mn_backend, device_open),
-    SLOT(mn_backend, device_close), SLOT(mn_backend, contracts),    SLOT(mn_backend, supports),
-    SLOT(mn_backend, estimate),     SLOT(mn_backend, alloc),        SLOT(mn_backend, buffer_free),
-    SLOT(mn_backend, map),          SLOT(mn_backend, queue_create), SLOT(mn_backend, queue_free),
-    SLOT(mn_backend, write),        SLOT(mn_backend, read),         SLOT(mn_backend, copy),
-    SLOT(mn_backend, wait),         SLOT(mn_backend, queue_wait),   SLOT(mn_backend, event_free),
-    SLOT(mn_backend, weights_open), SLOT(mn_backend, weights_put),  SLOT(mn_backend, weights_seal),
-    SLOT(mn_backend, weights_free), SLOT(mn_backend, kv_layout),    SLOT(mn_backend, kv_copy),
-    SLOT(mn_backend, compile),      SLOT(mn_backend, program_free), SLOT(mn_backend, context_create),
-    SLOT(mn_backend, context_bind), SLOT(mn_backend, execute),      SLOT(mn_backend, context_free),
+    SLOT(mn_backend, device_count),   SLOT(mn_backend, device_info),
+    SLOT(mn_backend, device_open),    SLOT(mn_backend, device_close),
+    SLOT(mn_backend, contracts),      SLOT(mn_backend, supports),
+    SLOT(mn_backend, estimate),       SLOT(mn_backend, alloc),
+    SLOT(mn_backend, buffer_free),    SLOT(mn_backend, map),
+    SLOT(mn_backend, queue_create),   SLOT(mn_backend, queue_free),
+    SLOT(mn_backend, write),          SLOT(mn_backend, read),
+    SLOT(mn_backend, copy),           SLOT(mn_backend, wait),
+    SLOT(mn_backend, queue_wait),     SLOT(mn_backend, event_free),
+    SLOT(mn_backend, weights_open),   SLOT(mn_backend, weights_put),
+    SLOT(mn_backend, weights_seal),   SLOT(mn_backend, weights_free),
+    SLOT(mn_backend, kv_layout),      SLOT(mn_backend, kv_copy),
+    SLOT(mn_backend, compile),        SLOT(mn_backend, program_free),
+    SLOT(mn_backend, context_create), SLOT(mn_backend, context_bind),
+    SLOT(mn_backend, execute),        SLOT(mn_backend, context_free),
 };
 static const table_slot loader_slots[] = {
     SLOT(mn_loader, guess),     SLOT(mn_loader, open),  SLOT(mn_loader, meta_at),
@@ -92,9 +104,11 @@ static const char *missing_slot(const void *table, const table_slot *slots, size
     memcpy(&size, table, sizeof size);
     for (size_t i = 0; i < n; i++) {
         void (*fn)(void) = NULL;
-        if (size < slots[i].at + sizeof fn) return slots[i].name;
+        if (size < slots[i].at + sizeof fn)
+            return slots[i].name;
         memcpy(&fn, (const char *)table + slots[i].at, sizeof fn);
-        if (!fn) return slots[i].name;
+        if (!fn)
+            return slots[i].name;
     }
     return NULL;
 }
@@ -106,22 +120,26 @@ static bool find_tables(mn_plugin_record *rec) {
     const char *missing = NULL;
     rec->kind = kind_name((backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0));
     if (!backend && !loader)
-        return mn_plugin_reject(rec, "failed", "offers neither %s nor %s", MN_BACKEND_ID, MN_LOADER_ID);
+        return mn_plugin_reject(rec, "failed", "offers neither %s nor %s", MN_BACKEND_ID,
+                                MN_LOADER_ID);
     if (backend && (missing = missing_slot(backend, backend_slots, MN_COUNT(backend_slots))))
-        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_BACKEND_ID, missing);
+        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_BACKEND_ID,
+                                missing);
     if (loader && (missing = missing_slot(loader, loader_slots, MN_COUNT(loader_slots))))
-        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_LOADER_ID, missing);
+        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_LOADER_ID,
+                                missing);
     rec->backend = backend;
     rec->loader = loader;
     return true;
 }
 
-/* ---- identity ---- */
+/* ---- identity -------------------------------------------------------------------------------- */
 
 static bool id_spelled(mn_str id) {
     for (uint64_t i = 0; i < id.len && id.len < 64; i++) {
         char c = id.ptr[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_')) return false;
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'))
+            return false;
     }
     return id.ptr && id.len > 0 && id.len < 64;
 }
@@ -129,9 +147,11 @@ static bool id_spelled(mn_str id) {
 static bool take_id(mn_plugin_record *rec) {
     mn_str id = rec->plugin->id;
     if (!id_spelled(id))
-        return mn_plugin_reject(rec, "failed", "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
+        return mn_plugin_reject(
+            rec, "failed", "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
     char *copy = mn_strndup(id.ptr, id.len);
-    if (!copy) return false;
+    if (!copy)
+        return false;
     mn_free((void *)(uintptr_t)rec->id.ptr); /* the note's */
     rec->id = (mn_str){copy, id.len};
     memcpy(rec->host->id, copy, id.len + 1);
@@ -142,8 +162,10 @@ static bool take_id(mn_plugin_record *rec) {
 
 bool mn_plugin_text(char **at, mn_str text) {
     uint64_t n = text.ptr ? MN_MIN(text.len, (uint64_t)255) : 0;
-    char *copy = mn_strndup(n ? text.ptr : "", n && n < text.len ? mn_utf8_complete(text.ptr, n) : n);
-    if (!copy) return false;
+    char *copy =
+        mn_strndup(n ? text.ptr : "", n && n < text.len ? mn_utf8_complete(text.ptr, n) : n);
+    if (!copy)
+        return false;
     mn_free(*at);
     *at = copy;
     return true;
@@ -155,13 +177,15 @@ static bool take_texts(mn_plugin_record *rec) {
            mn_plugin_text(&rec->build_id, p->build_id);
 }
 
-/* ---- opening ---- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void phase(const mn_plugin_record *rec, const char *doing) {
-    if (rec->host->services->phase) rec->host->services->phase(doing);
+    if (rec->host->services->phase)
+        rec->host->services->phase(doing);
 }
 
-static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file, bool *enough_memory) {
+static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
+                              bool *enough_memory) {
     phase(rec, "running its constructors");
     if (!mn_plugin_file_same(file)) {
         *enough_memory = mn_plugin_reject(rec, "refused", "changed while it was being looked at");
@@ -170,7 +194,8 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
     rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL);
     if (!rec->handle) {
         const char *why = dlerror();
-        *enough_memory = mn_plugin_reject(rec, "failed", "cannot be loaded: %s", why ? why : "no reason given");
+        *enough_memory =
+            mn_plugin_reject(rec, "failed", "cannot be loaded: %s", why ? why : "no reason given");
         return NULL;
     }
     void *symbol = dlsym(rec->handle, MN_ENTRY_NAME);
@@ -178,7 +203,8 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
     if (symbol)
         memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from object to function */
     else
-        *enough_memory = mn_plugin_reject(rec, "failed", "no Minerva plugin: it exports no %s", MN_ENTRY_NAME);
+        *enough_memory =
+            mn_plugin_reject(rec, "failed", "no Minerva plugin: it exports no %s", MN_ENTRY_NAME);
     return entry;
 }
 
@@ -192,40 +218,48 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     phase(rec, "offering its tables");
     why.msg[sizeof why.msg - 1] = 0;
     if (!p)
-        return mn_plugin_reject(rec, "failed", "%s", why.msg[0] ? why.msg : "its entry gave no plugin and no reason");
+        return mn_plugin_reject(rec, "failed", "%s",
+                                why.msg[0] ? why.msg : "its entry gave no plugin and no reason");
     if (p->size < offsetof(mn_plugin, abi) + sizeof p->abi)
         return mn_plugin_reject(rec, "incompatible", "its mn_plugin has only %u bytes", p->size);
     rec->abi = p->abi;
     uint32_t oldest = rec->has_note ? rec->note_abi_oldest : mn_abi_oldest(p->abi);
     if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, p->abi, oldest))
-        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u", p->abi >> 16,
-                                p->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
-    if (!MN_HAS(mn_plugin, p, query)) return mn_plugin_reject(rec, "failed", "its mn_plugin lacks the function query");
+        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u",
+                                p->abi >> 16, p->abi & 0xFFFF, MN_ABI_VERSION >> 16,
+                                MN_ABI_VERSION & 0xFFFF);
+    if (!MN_HAS(mn_plugin, p, query))
+        return mn_plugin_reject(rec, "failed", "its mn_plugin lacks the function query");
     rec->plugin = p;
     return true;
 }
 
-/* ---- the note ---- */
+/* ---- the note -------------------------------------------------------------------------------- */
 
 /* What the note promised before the plugin was opened. */
 static bool check_against_note(mn_plugin_record *rec, const mn_plugin_note *note) {
     uint32_t kinds = (rec->backend ? MN_KIND_BACKEND : 0) | (rec->loader ? MN_KIND_LOADER : 0);
-    if (!note->found) return true;
+    if (!note->found)
+        return true;
     if (!mn_str_is(rec->id, note->id))
-        return mn_plugin_reject(rec, "failed", "its note says that its id is \"%s\", its entry says \"%s\"", note->id,
-                                rec->id.ptr);
+        return mn_plugin_reject(rec, "failed",
+                                "its note says that its id is \"%s\", its entry says \"%s\"",
+                                note->id, rec->id.ptr);
     if (rec->abi != note->abi)
-        return mn_plugin_reject(rec, "failed", "its note says ABI %u.%u, its entry says %u.%u", note->abi >> 16,
-                                note->abi & 0xFFFF, rec->abi >> 16, rec->abi & 0xFFFF);
+        return mn_plugin_reject(rec, "failed", "its note says ABI %u.%u, its entry says %u.%u",
+                                note->abi >> 16, note->abi & 0xFFFF, rec->abi >> 16,
+                                rec->abi & 0xFFFF);
     if (kinds != (note->kinds & 3u))
-        return mn_plugin_reject(rec, "failed", "its note says that it is a \"%s\", its tables are those of a \"%s\"",
-                                kind_name(note->kinds), kind_name(kinds));
+        return mn_plugin_reject(
+            rec, "failed", "its note says that it is a \"%s\", its tables are those of a \"%s\"",
+            kind_name(note->kinds), kind_name(kinds));
     return true;
 }
 
 bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note) {
     mn_error why = MN_ERROR_INIT;
-    if (!note->found) return true;
+    if (!note->found)
+        return true;
     rec->has_note = true;
     rec->abi = rec->note_abi = note->abi;
     rec->note_abi_oldest = note->abi_oldest;
@@ -233,24 +267,34 @@ bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note) {
     mn_str id = mn_str_of(note->id);
     if (id_spelled(id)) {
         char *copy = mn_strndup(id.ptr, id.len);
-        if (!copy) return false;
+        if (!copy)
+            return false;
         rec->id = (mn_str){copy, id.len};
     }
     if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, note->abi, note->abi_oldest))
-        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u", note->abi >> 16,
-                                note->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
-    return mn_isa_check(note->isa, &why) == MN_OK || mn_plugin_reject(rec, "refused", "%s", why.msg);
+        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u",
+                                note->abi >> 16, note->abi & 0xFFFF, MN_ABI_VERSION >> 16,
+                                MN_ABI_VERSION & 0xFFFF);
+    return mn_isa_check(note->isa, &why) == MN_OK ||
+           mn_plugin_reject(rec, "refused", "%s", why.msg);
 }
 
 mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_error *err) {
     bool enough_memory = true;
     mn_entry_fn entry = open_entry(rec, file, &enough_memory);
-    if (entry) enough_memory = enter(rec, entry);
-    if (enough_memory && rec->plugin) enough_memory = take_id(rec) && take_texts(rec);
-    if (enough_memory && rec->plugin && !*rec->status) enough_memory = find_tables(rec);
-    if (enough_memory && rec->plugin && !*rec->status) enough_memory = check_against_note(rec, &file->note);
-    if (!enough_memory || *rec->status) mn_plugin_unload(rec);
-    if (!enough_memory) return mn_fail_memory(err, 0);
-    if (!*rec->status) rec->status = "ok";
+    if (entry)
+        enough_memory = enter(rec, entry);
+    if (enough_memory && rec->plugin)
+        enough_memory = take_id(rec) && take_texts(rec);
+    if (enough_memory && rec->plugin && !*rec->status)
+        enough_memory = find_tables(rec);
+    if (enough_memory && rec->plugin && !*rec->status)
+        enough_memory = check_against_note(rec, &file->note);
+    if (!enough_memory || *rec->status)
+        mn_plugin_unload(rec);
+    if (!enough_memory)
+        return mn_fail_memory(err, 0);
+    if (!*rec->status)
+        rec->status = "ok";
     return MN_OK;
 }

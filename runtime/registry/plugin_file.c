@@ -1,4 +1,5 @@
-/* plugin_file.c -- may this file be opened? dlopen runs whatever the file holds, so the questions come first. */
+/* plugin_file.c -- may this file be opened? dlopen runs whatever the file holds, so the questions
+ * come first. */
 #include "registry/internal.h"
 #include <elf.h>
 #include <errno.h>
@@ -28,14 +29,18 @@ static bool owner_trusted(const mn_trust *trust, uid_t uid) {
 
 /* A user's private group, which bears the user's number, has no other members. */
 static bool group_trusted(const mn_trust *trust, gid_t gid) {
-    return gid == 0 || (gid == getegid() && gid == geteuid()) || (trust->has_gid && gid == trust->gid);
+    return gid == 0 || (gid == getegid() && gid == geteuid()) ||
+           (trust->has_gid && gid == trust->gid);
 }
 
 /* What makes writing by others possible; NULL = nothing. */
 static const char *open_to_others(const mn_trust *trust, const struct stat *st) {
-    if (st->st_mode & S_IWOTH) return "everybody may write it";
-    if ((st->st_mode & S_IWGRP) && !group_trusted(trust, st->st_gid)) return "another group may write it";
-    if (!owner_trusted(trust, st->st_uid)) return "it belongs to neither root nor yourself";
+    if (st->st_mode & S_IWOTH)
+        return "everybody may write it";
+    if ((st->st_mode & S_IWGRP) && !group_trusted(trust, st->st_gid))
+        return "another group may write it";
+    if (!owner_trusted(trust, st->st_uid))
+        return "it belongs to neither root nor yourself";
     return NULL;
 }
 
@@ -48,7 +53,8 @@ static bool holds_library(const mn_trust *trust, const char *folder) {
 /* Cuts the last name off an absolute path; false at the root. */
 static bool to_parent(char *path) {
     char *slash = strrchr(path, '/');
-    if (!slash || !path[1]) return false;
+    if (!slash || !path[1])
+        return false;
     slash[slash == path] = 0;
     return true;
 }
@@ -58,19 +64,21 @@ static mn_status check_folders(const mn_trust *trust, const char *real, mn_error
     memcpy(folder, real, strlen(real) + 1);
     for (bool own = true; to_parent(folder); own = false) {
         struct stat st;
-        if (holds_library(trust, folder)) return MN_OK; /* and so do those above */
+        if (holds_library(trust, folder))
+            return MN_OK; /* and so do those above */
         if (stat(folder, &st))
-            return mn_fail(err, MN_BAD_FILE, "cannot look at its folder %s: %s", folder, strerror(errno));
+            return mn_fail(err, MN_BAD_FILE, "cannot look at its folder %s: %s", folder,
+                           strerror(errno));
         const char *why = open_to_others(trust, &st);
         bool only_own_files = !own && (st.st_mode & S_ISVTX) && st.st_uid == 0; /* /tmp */
         if (why && !only_own_files)
-            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o, user %u)", folder, why,
-                           st.st_mode & 0777u, (unsigned)st.st_uid);
+            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o, user %u)", folder,
+                           why, st.st_mode & 0777u, (unsigned)st.st_uid);
     }
     return MN_OK;
 }
 
-/* ---- for this processor? ---- */
+/* ---- for this processor? --------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 #define OWN_MACHINE EM_X86_64
@@ -94,19 +102,29 @@ static mn_status check_folders(const mn_trust *trust, const char *real, mn_error
 
 static const char *machine_name(unsigned machine) {
     switch (machine) {
-    case EM_X86_64: return "x86-64";
-    case EM_AARCH64: return "aarch64";
-    case EM_RISCV: return "riscv";
-    case EM_PPC64: return "ppc64";
-    case EM_S390: return "s390";
-    case EM_386: return "i386";
-    case EM_ARM: return "arm";
-    case 258: return "loongarch";
-    default: return "another machine";
+    case EM_X86_64:
+        return "x86-64";
+    case EM_AARCH64:
+        return "aarch64";
+    case EM_RISCV:
+        return "riscv";
+    case EM_PPC64:
+        return "ppc64";
+    case EM_S390:
+        return "s390";
+    case EM_386:
+        return "i386";
+    case EM_ARM:
+        return "arm";
+    case 258:
+        return "loongarch";
+    default:
+        return "another machine";
     }
 }
 
-/* A file cut short, by a full disk or a broken download, would be mapped and then crash the process: dlopen does not look. */
+/* A file cut short, by a full disk or a broken download, would be mapped and then crash the
+ * process: dlopen does not look. */
 static mn_status check_segments(int fd, uint64_t bytes, mn_error *err) {
     ElfW(Ehdr) head;
     if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
@@ -119,11 +137,13 @@ static mn_status check_segments(int fd, uint64_t bytes, mn_error *err) {
         if (!mn_add_u64(head.e_phoff, (uint64_t)i * sizeof segment, &at) || at > bytes ||
             pread(fd, &segment, sizeof segment, (off_t)at) != (ssize_t)sizeof segment)
             return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes", (unsigned long long)bytes);
-        if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC) continue;
-        if (!mn_add_u64(segment.p_offset, segment.p_filesz, &end)) end = UINT64_MAX;
+        if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC)
+            continue;
+        if (!mn_add_u64(segment.p_offset, segment.p_filesz, &end))
+            end = UINT64_MAX;
         if (end > bytes)
-            return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes, expected %llu or more", (unsigned long long)bytes,
-                           (unsigned long long)end);
+            return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes, expected %llu or more",
+                           (unsigned long long)bytes, (unsigned long long)end);
     }
     return MN_OK;
 }
@@ -131,7 +151,8 @@ static mn_status check_segments(int fd, uint64_t bytes, mn_error *err) {
 static mn_status check_elf(int fd, uint64_t bytes, mn_error *err) {
     unsigned char head[20]; /* e_ident, e_type, e_machine: the same place in 32 and 64 bits */
     uint16_t type, machine, one = 1;
-    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head || memcmp(head, ELFMAG, SELFMAG) != 0)
+    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head ||
+        memcmp(head, ELFMAG, SELFMAG) != 0)
         return mn_fail(err, MN_BAD_FILE, "not an ELF file");
     int own_class = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
     if (head[EI_CLASS] != own_class)
@@ -141,9 +162,11 @@ static mn_status check_elf(int fd, uint64_t bytes, mn_error *err) {
         return mn_fail(err, MN_BAD_FILE, "built for the other byte order");
     memcpy(&type, head + 16, sizeof type);
     memcpy(&machine, head + 18, sizeof machine);
-    if (type != ET_DYN) return mn_fail(err, MN_BAD_FILE, "not a shared object");
+    if (type != ET_DYN)
+        return mn_fail(err, MN_BAD_FILE, "not a shared object");
     if (OWN_MACHINE && machine != OWN_MACHINE)
-        return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s", machine_name(machine), machine_name(OWN_MACHINE));
+        return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s", machine_name(machine),
+                       machine_name(OWN_MACHINE));
     return check_segments(fd, bytes, err);
 }
 
@@ -156,36 +179,45 @@ void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st) {
 
 static mn_status check_file(const mn_trust *trust, int fd, mn_plugin_file *out, mn_error *err) {
     struct stat st;
-    if (fstat(fd, &st)) return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
+    if (fstat(fd, &st))
+        return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
     mn_plugin_file_identify(out, &st);
-    if (!S_ISREG(st.st_mode)) return mn_fail(err, MN_BAD_FILE, "not a regular file");
+    if (!S_ISREG(st.st_mode))
+        return mn_fail(err, MN_BAD_FILE, "not a regular file");
     const char *why = open_to_others(trust, &st);
     if (why)
-        return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o, user %u)", why, st.st_mode & 0777u,
-                       (unsigned)st.st_uid);
+        return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o, user %u)", why,
+                       st.st_mode & 0777u, (unsigned)st.st_uid);
     mn_status status = check_elf(fd, (uint64_t)st.st_size, err);
     return status == MN_OK ? mn_plugin_note_read(fd, &out->note, err) : status;
 }
 
-mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugin_file *out, mn_error *err) {
+mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugin_file *out,
+                               mn_error *err) {
     *out = (mn_plugin_file){0};
-    if (!mn_str_ends(mn_str_of(path), ".so")) return mn_fail(err, MN_BAD_FILE, "its name does not end in .so");
-    if (!realpath(path, out->real)) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
+    if (!mn_str_ends(mn_str_of(path), ".so"))
+        return mn_fail(err, MN_BAD_FILE, "its name does not end in .so");
+    if (!realpath(path, out->real))
+        return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
     int fd = open(out->real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
+    if (fd < 0)
+        return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
     mn_status status = check_file(trust, fd, out, err);
     close(fd);
     return status == MN_OK ? check_folders(trust, out->real, err) : status;
 }
 
-/* Between this look and dlopen only those can change the file who may write it or a folder above: root and the user, which
- * is what the checks have made sure of. Opening /proc/self/fd/N instead would close even that gap, but the C library
- * knows a library by that name then: the next one in descriptor N would be taken for it, $ORIGIN would be /proc/self/fd, and
- * messages, debuggers and dladdr would lose the path. */
+/* Between this look and dlopen only those can change the file who may write it or a folder above:
+ * root and the user, which is what the checks have made sure of. Opening /proc/self/fd/N instead
+ * would close even that gap, but the C library knows a library by that name then: the next one in
+ * descriptor N would be taken for it, $ORIGIN would be /proc/self/fd, and messages, debuggers and
+ * dladdr would lose the path. */
 bool mn_plugin_file_same(const mn_plugin_file *file) {
     struct stat st;
     mn_plugin_file now;
-    if (stat(file->real, &st)) return false;
+    if (stat(file->real, &st))
+        return false;
     mn_plugin_file_identify(&now, &st);
-    return now.dev == file->dev && now.ino == file->ino && now.size == file->size && now.mtime_ns == file->mtime_ns;
+    return now.dev == file->dev && now.ino == file->ino && now.size == file->size &&
+           now.mtime_ns == file->mtime_ns;
 }

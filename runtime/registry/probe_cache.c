@@ -12,12 +12,13 @@
 
 #define MAX_BYTES 65536u /* of a cache file */
 
-/* ---- the key: all that an answer depends on ---- */
+/* ---- the key: all that an answer depends on -------------------------------------------------- */
 
 static uint64_t hash_file(uint64_t hash, int folder, const char *path) {
     char data[1024];
     int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return hash;
+    if (fd < 0)
+        return hash;
     ssize_t n = read(fd, data, sizeof data);
     close(fd);
     return n > 0 ? mn_hash(data, (size_t)n, hash) : hash;
@@ -26,14 +27,17 @@ static uint64_t hash_file(uint64_t hash, int folder, const char *path) {
 /* The file `version` of every folder in this one: how drivers tell theirs. */
 static uint64_t hash_versions(uint64_t hash, const char *path) {
     DIR *dir = opendir(path);
-    if (!dir) return hash;
+    if (!dir)
+        return hash;
     uint64_t sum = 0; /* the order of a folder means nothing */
     for (const struct dirent *entry; (entry = readdir(dir));) {
         char name[sizeof entry->d_name + 16];
-        if (entry->d_name[0] == '.') continue;
+        if (entry->d_name[0] == '.')
+            continue;
         snprintf(name, sizeof name, "%s/version", entry->d_name);
         uint64_t seed = mn_hash(name, strlen(name), 0), one = hash_file(seed, dirfd(dir), name);
-        if (one != seed) sum += one;
+        if (one != seed)
+            sum += one;
     }
     closedir(dir);
     return mn_hash(&sum, sizeof sum, hash);
@@ -44,7 +48,8 @@ static uint64_t hash_stat(uint64_t hash, const char *path) {
     uint64_t facts[4] = {0};
     if (!stat(path, &st))
         memcpy(facts,
-               (uint64_t[]){st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec},
+               (uint64_t[]){st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+                            (uint64_t)st.st_mtim.tv_nsec},
                sizeof facts);
     return mn_hash(facts, sizeof facts, hash);
 }
@@ -56,13 +61,15 @@ static uint64_t hash_environment(uint64_t hash) {
     uint64_t sum = 0;
     for (char **var = environ; var && *var; var++) {
         mn_str name = {*var, strcspn(*var, "=")};
-        if (mn_str_ends(name, "VISIBLE_DEVICES") || !strncmp(*var, "LD_", 3) || !strncmp(*var, "OCL_", 4))
+        if (mn_str_ends(name, "VISIBLE_DEVICES") || !strncmp(*var, "LD_", 3) ||
+            !strncmp(*var, "OCL_", 4))
             sum += mn_hash(*var, strlen(*var), 0);
     }
     return mn_hash(&sum, sizeof sum, hash);
 }
 
-/* Kernel drivers, the libraries that are installed (the linker's cache changes with them), what leads to one of them. */
+/* Kernel drivers, the libraries that are installed (the linker's cache changes with them), what
+ * leads to one of them. */
 static uint64_t drivers(void) {
     uint64_t hash = hash_versions(0, "/proc/driver");
     hash = hash_versions(hash, "/sys/module");
@@ -76,35 +83,39 @@ static uint64_t settings(const mn_config *cfg) {
     const char *name, *value, *origin;
     uint64_t hash = 0;
     for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
-        if (!strncmp(name, "plugin.", 7)) hash = mn_hash(value, strlen(value), mn_hash(name, strlen(name), hash));
+        if (!strncmp(name, "plugin.", 7))
+            hash = mn_hash(value, strlen(value), mn_hash(name, strlen(name), hash));
     return hash;
 }
 
 static void put_host(mn_text *key, const mn_config *cfg, const char *program) {
-    mn_report_put(key, "host", "%s, ABI %u.%u, %016" PRIx64, MN_VERSION, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF,
-                  hash_stat(0, program));
+    mn_report_put(key, "host", "%s, ABI %u.%u, %016" PRIx64, MN_VERSION, MN_ABI_VERSION >> 16,
+                  MN_ABI_VERSION & 0xFFFF, hash_stat(0, program));
     mn_report_put(key, "drivers", "%016" PRIx64, drivers());
-    mn_report_put(key, "boot", "%016" PRIx64, hash_file(0, AT_FDCWD, "/proc/sys/kernel/random/boot_id"));
+    mn_report_put(key, "boot", "%016" PRIx64,
+                  hash_file(0, AT_FDCWD, "/proc/sys/kernel/random/boot_id"));
     mn_report_put(key, "settings", "%016" PRIx64, settings(cfg));
 }
 
 static void put_key(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *key) {
     mn_text_puts(key, "minerva probe 1\n");
     mn_report_put(key, "path", "%s", file->real);
-    mn_report_put(key, "file", "%" PRIx64 ":%" PRIx64 " %" PRIu64 " bytes, %" PRIu64 " ns", file->dev, file->ino,
-                  file->size, file->mtime_ns);
+    mn_report_put(key, "file", "%" PRIx64 ":%" PRIx64 " %" PRIu64 " bytes, %" PRIu64 " ns",
+                  file->dev, file->ino, file->size, file->mtime_ns);
     mn_report_put(key, "build", "%s", file->note.build_id);
-    if (cache->host.len) mn_text_put(key, cache->host.ptr, cache->host.len);
+    if (cache->host.len)
+        mn_text_put(key, cache->host.ptr, cache->host.len);
     mn_text_puts(key, "\n");
 }
 
-/* ---- its files ---- */
+/* ---- its files ------------------------------------------------------------------------------- */
 
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program) {
     *cache = (mn_probe_cache){0};
     cache->forget = !mn_config_get_bool(cfg, "probe_cache");
     cache->folder = mn_path_of_cache("probe");
-    if (!cache->folder) return false;
+    if (!cache->folder)
+        return false;
     if (*cache->folder == '/')
         put_host(&cache->host, cfg, program);
     else
@@ -130,10 +141,12 @@ static bool read_own(const char *path, mn_text *out) {
     struct stat st;
     ssize_t n = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return false;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & S_IWOTH) &&
-        st.st_size <= (off_t)MAX_BYTES)
-        while ((n = read(fd, chunk, sizeof chunk)) > 0 && out->len < MAX_BYTES) mn_text_put(out, chunk, (size_t)n);
+    if (fd < 0)
+        return false;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        !(st.st_mode & S_IWOTH) && st.st_size <= (off_t)MAX_BYTES)
+        while ((n = read(fd, chunk, sizeof chunk)) > 0 && out->len < MAX_BYTES)
+            mn_text_put(out, chunk, (size_t)n);
     close(fd);
     return n == 0 && !out->failed;
 }
@@ -141,26 +154,33 @@ static bool read_own(const char *path, mn_text *out) {
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report) {
     char path[PATH_MAX];
     mn_text key = {0}, found = {0};
-    if (!cache->folder || !file_of(cache, file, path)) return false;
-    if (cache->forget) return unlink(path), false;
-    if (!read_own(path, &found)) return mn_text_free(&found), false;
+    if (!cache->folder || !file_of(cache, file, path))
+        return false;
+    if (cache->forget)
+        return unlink(path), false;
+    if (!read_own(path, &found))
+        return mn_text_free(&found), false;
     put_key(cache, file, &key);
     if (!key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
         !memcmp(found.ptr, key.ptr, key.len)) {
         mn_text_put(report, found.ptr + key.len, found.len - key.len);
-        if (report->failed || !mn_report_complete(report)) mn_text_free(report);
+        if (report->failed || !mn_report_complete(report))
+            mn_text_free(report);
     }
     mn_text_free(&key);
     mn_text_free(&found);
     return report->len > 0;
 }
 
-void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file, const mn_text *report) {
+void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
+                         const mn_text *report) {
     char path[PATH_MAX];
     mn_text text = {0};
-    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !mn_make_folders(path)) return;
+    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !mn_make_folders(path))
+        return;
     put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
-    if (!text.failed && text.len < MAX_BYTES) mn_write_file(path, text.ptr, text.len, NULL);
+    if (!text.failed && text.len < MAX_BYTES)
+        mn_write_file(path, text.ptr, text.len, NULL);
     mn_text_free(&text);
 }

@@ -1,6 +1,7 @@
-/* probe_main.c -- minerva-probe PARENT PLUGIN.so [KEY=VALUE...]: opens one plugin and tries what the host will do with it, so that the
- * host need not be the first. Started by the registry (probe.c), which reads the report from MN_REPORT_FD, line by line:
- * after a crash it shows how far this came. */
+/* probe_main.c -- minerva-probe PARENT PLUGIN.so [KEY=VALUE...]: opens one plugin and tries what
+ * the host will do with it, so that the host need not be the first. Started by the registry
+ * (probe.c), which reads the report from MN_REPORT_FD, line by line: after a crash it shows how far
+ * this came. */
 #include "registry/probe_main.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -20,16 +21,18 @@
 /* A crash is to be seen as the signal that it is. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void) {
-    return "handle_segv=0:handle_sigbus=0:handle_abort=0:handle_sigill=0:handle_sigfpe=0:detect_leaks=0";
+    return "handle_segv=0:handle_sigbus=0:handle_abort=0:handle_sigill=0:handle_sigfpe=0:detect_"
+           "leaks=0";
 }
 #endif
 
-/* ---- the report ---- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 static void send(const char *bytes, size_t n) {
     while (n) {
         ssize_t done = write(MN_REPORT_FD, bytes, n);
-        if (done <= 0) _exit(1); /* nobody listens any more */
+        if (done <= 0)
+            _exit(1); /* nobody listens any more */
         bytes += done;
         n -= (size_t)done;
     }
@@ -43,14 +46,19 @@ void probe_tell(const char *key, const char *fmt, ...) {
     vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
     mn_report_put(&line, key, "%s", value);
-    if (line.failed) _exit(1);
+    if (line.failed)
+        _exit(1);
     send(line.ptr, line.len);
     mn_text_free(&line);
 }
 
-void probe_phase(const char *doing) { probe_tell("phase", "%s", doing); }
+void probe_phase(const char *doing) {
+    probe_tell("phase", "%s", doing);
+}
 
-static void phase_of(const char *doing, uint32_t index) { probe_tell("phase", "%s %u", doing, index); }
+static void phase_of(const char *doing, uint32_t index) {
+    probe_tell("phase", "%s %u", doing, index);
+}
 
 static _Noreturn void finish(const char *status, const char *reason) {
     probe_tell("status", "%s", status);
@@ -59,16 +67,18 @@ static _Noreturn void finish(const char *status, const char *reason) {
     _exit(0); /* not through what the plugin's libraries have registered for the end */
 }
 
-/* ---- a backend ---- */
+/* ---- a backend ------------------------------------------------------------------------------- */
 
 /* Which may be over next time: then the answer is not worth keeping. */
 static bool passes(mn_status status) {
     uint32_t klass = MN_STATUS_CLASS(status);
-    if (klass == MN_CLASS_SMALLER || klass == MN_CLASS_TRANSIENT) probe_tell("again", "1");
+    if (klass == MN_CLASS_SMALLER || klass == MN_CLASS_TRANSIENT)
+        probe_tell("again", "1");
     return klass == MN_CLASS_SMALLER || klass == MN_CLASS_TRANSIENT;
 }
 
-/* A device that cannot be opened is not mentioned: the host's own attempt says why, as things are then. */
+/* A device that cannot be opened is not mentioned: the host's own attempt says why, as things are
+ * then. */
 static void try_open(const mn_plugin_record *rec, uint32_t i, const char *uid) {
     const mn_backend *b = rec->backend;
     mn_error why = MN_ERROR_INIT;
@@ -97,7 +107,8 @@ static void try_device(const mn_plugin_record *rec, uint32_t i) {
         return; /* the host's list says it, too */
     info.uid[sizeof info.uid - 1] = 0;
     for (char *c = info.uid; *c; c++)
-        if (*c == '\t') *c = ' ';
+        if (*c == '\t')
+            *c = ' ';
     try_open(rec, i, info.uid);
 }
 
@@ -105,16 +116,20 @@ static void try_backend(const mn_plugin_record *rec) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
     probe_phase("listing devices");
-    if (rec->backend->device_count(rec->plugin->self, &n, &why) != MN_OK || n > MAX_DEVICES) return; /* as above */
-    for (uint32_t i = 0; i < n; i++) try_device(rec, i);
+    /* as above */
+    if (rec->backend->device_count(rec->plugin->self, &n, &why) != MN_OK || n > MAX_DEVICES)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        try_device(rec, i);
 }
 
-/* ---- the process ---- */
+/* ---- the process ----------------------------------------------------------------------------- */
 
 /* Not to outlive the host, not to leave a core file, not to hold its files. */
 static void settle(const char *parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != atoi(parent)) _exit(1); /* it went before the line above */
+    if (getppid() != atoi(parent))
+        _exit(1); /* it went before the line above */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 #ifdef SYS_close_range
     syscall(SYS_close_range, MN_REPORT_FD + 1, ~0u, 0);
@@ -122,13 +137,16 @@ static void settle(const char *parent) {
     fcntl(MN_REPORT_FD, F_SETFD, FD_CLOEXEC);
 }
 
-/* The configuration of this process is that of the host but for its command line, whose part about plugins is in our arguments. */
+/* The configuration of this process is that of the host but for its command line, whose part about
+ * plugins is in our arguments. */
 static mn_status load_config(int n, char **settings, mn_config **cfg, mn_error *err) {
     mn_config_override *over = mn_calloc((size_t)n + 1, sizeof *over);
-    if (!over) return mn_fail_memory(err, 0);
+    if (!over)
+        return mn_fail_memory(err, 0);
     for (int i = 0; i < n; i++) {
         char *equals = strchr(settings[i], '=');
-        if (!equals) continue;
+        if (!equals)
+            continue;
         *equals = 0;
         over[i] = (mn_config_override){settings[i], equals + 1, NULL};
     }
@@ -139,17 +157,20 @@ static mn_status load_config(int n, char **settings, mn_config **cfg, mn_error *
 
 static bool look(mn_plugin_file *file, const char *path) {
     struct stat st;
-    if (strlen(path) >= sizeof file->real || stat(path, &st)) return false;
+    if (strlen(path) >= sizeof file->real || stat(path, &st))
+        return false;
     memcpy(file->real, path, strlen(path) + 1);
     mn_plugin_file_identify(file, &st);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool done = fd >= 0 && mn_plugin_note_read(fd, &file->note, NULL) == MN_OK;
-    if (fd >= 0) close(fd);
+    if (fd >= 0)
+        close(fd);
     return done;
 }
 
 static void tell_facts(const mn_plugin_record *rec) {
-    if (rec->id.len) probe_tell("id", "%s", rec->id.ptr);
+    if (rec->id.len)
+        probe_tell("id", "%s", rec->id.ptr);
     probe_tell("kind", "%s", rec->kind);
     probe_tell("abi", "%u", rec->abi);
     probe_tell("vendor", "%s", rec->vendor);
@@ -165,24 +186,34 @@ int main(int argc, char **argv) {
     mn_config *cfg;
     mn_error err = MN_ERROR_INIT;
     if (argc < 3 || fcntl(MN_REPORT_FD, F_GETFD) < 0) {
-        fputs("minerva-probe is started by libminerva: it opens a plugin to see whether that is safe\n", stderr);
+        fputs("minerva-probe is started by libminerva: it opens a plugin to see whether that is "
+              "safe\n",
+              stderr);
         return 2;
     }
     settle(argv[1]);
     probe_phase("being started");
     mn_status status = load_config(argc - 3, argv + 3, &cfg, &err);
-    if (status == MN_OK) status = mn_pool_create(WORKERS, &services.pool, &err);
-    if (status != MN_OK) finish("failed", err.msg);
+    if (status == MN_OK)
+        status = mn_pool_create(WORKERS, &services.pool, &err);
+    if (status != MN_OK)
+        finish("failed", err.msg);
     services.cfg = cfg;
-    if (!mn_plugin_record_init(&rec, &services, argv[2])) finish("failed", "out of memory");
-    if (!look(&file, argv[2])) finish("refused", "changed while it was being looked at");
+    if (!mn_plugin_record_init(&rec, &services, argv[2]))
+        finish("failed", "out of memory");
+    if (!look(&file, argv[2]))
+        finish("refused", "changed while it was being looked at");
     rec.has_note = file.note.found;
     rec.note_abi_oldest = file.note.abi_oldest;
-    if (mn_plugin_load(&rec, &file, &err) != MN_OK) finish("failed", err.msg);
+    if (mn_plugin_load(&rec, &file, &err) != MN_OK)
+        finish("failed", err.msg);
     tell_facts(&rec);
-    if (strcmp(rec.status, "ok") != 0) finish(rec.status, rec.reason);
-    if (rec.backend) try_backend(&rec);
-    if (rec.loader && !probe_loader(&rec, &err)) finish("failed", err.msg);
+    if (strcmp(rec.status, "ok") != 0)
+        finish(rec.status, rec.reason);
+    if (rec.backend)
+        try_backend(&rec);
+    if (rec.loader && !probe_loader(&rec, &err))
+        finish("failed", err.msg);
     probe_phase("shutting down");
     mn_plugin_unload(&rec);
     finish("ok", "");

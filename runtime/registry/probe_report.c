@@ -1,4 +1,5 @@
-/* probe_report.c -- the text between the probing process, the host and the cache; internal.h has its keys. */
+/* probe_report.c -- the text between the probing process, the host and the cache; internal.h has
+ * its keys. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,8 @@ void mn_report_put(mn_text *report, const char *key, const char *fmt, ...) {
     va_end(args);
     size_t len = n < 0 ? 0 : MN_MIN((size_t)n, sizeof value - 1);
     for (size_t i = 0; i < len; i++)
-        if ((unsigned char)value[i] < ' ' && value[i] != '\t') value[i] = ' ';
+        if ((unsigned char)value[i] < ' ' && value[i] != '\t')
+            value[i] = ' ';
     mn_text_printf(report, "%s\t", key);
     mn_text_put(report, value, mn_utf8_complete(value, len));
     mn_text_puts(report, "\n");
@@ -24,15 +26,18 @@ bool mn_report_complete(const mn_text *report) {
     return mn_str_ends(all, "\n" MN_REPORT_END);
 }
 
-/* The value of the next line with this key, from *at on; false = no more. Only whole lines count. */
+/* The value of the next line with this key, from *at on; false = no more. Only whole lines
+ * count. */
 static bool next_value(const mn_text *report, size_t *at, const char *key, mn_str *value) {
     size_t n = strlen(key);
     while (*at < report->len) {
         const char *line = report->ptr + *at, *eol = memchr(line, '\n', report->len - *at);
-        if (!eol) return false;
+        if (!eol)
+            return false;
         size_t len = (size_t)(eol - line);
         *at += len + 1;
-        if (len <= n || memcmp(line, key, n) != 0 || line[n] != '\t') continue;
+        if (len <= n || memcmp(line, key, n) != 0 || line[n] != '\t')
+            continue;
         return *value = (mn_str){line + n + 1, len - n - 1}, true;
     }
     return false;
@@ -40,13 +45,16 @@ static bool next_value(const mn_text *report, size_t *at, const char *key, mn_st
 
 mn_str mn_report_get(const mn_text *report, const char *key) {
     mn_str value = {"", 0};
-    for (size_t at = 0; next_value(report, &at, key, &value);) continue;
+    for (size_t at = 0; next_value(report, &at, key, &value);)
+        continue;
     return value;
 }
 
 uint32_t mn_report_number(const mn_text *report, const char *key) {
     int64_t value = 0;
-    return mn_parse_i64(mn_report_get(report, key), &value) && value > 0 ? (uint32_t)MN_MIN(value, UINT32_MAX) : 0;
+    return mn_parse_i64(mn_report_get(report, key), &value) && value > 0
+               ? (uint32_t)MN_MIN(value, UINT32_MAX)
+               : 0;
 }
 
 /* Up to the next tab, which is cut off. */
@@ -64,7 +72,8 @@ mn_str mn_report_fault(const mn_text *report, uint32_t index, const char *uid) {
         int64_t i = -1;
         mn_parse_i64(field(&rest), &i);
         mn_str its_uid = field(&rest);
-        if (*uid && its_uid.len ? mn_str_is(its_uid, uid) : i == (int64_t)index) return rest;
+        if (*uid && its_uid.len ? mn_str_is(its_uid, uid) : i == (int64_t)index)
+            return rest;
     }
     return (mn_str){"", 0};
 }

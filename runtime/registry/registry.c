@@ -2,24 +2,31 @@
 #include "registry/internal.h"
 #include <string.h>
 
-mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out, mn_error *err) {
+mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out,
+                             mn_error *err) {
     mn_registry *reg = mn_calloc(1, sizeof *reg);
-    if (!reg) return mn_fail_memory(err, sizeof *reg);
+    if (!reg)
+        return mn_fail_memory(err, sizeof *reg);
     reg->services.cfg = cfg;
     reg->services.pool = pool;
     pthread_mutex_init(&reg->lock, NULL);
     mn_status status = mn_search(reg, err);
-    if (status != MN_OK) return mn_registry_free(reg), status;
+    if (status != MN_OK)
+        return mn_registry_free(reg), status;
     *out = reg;
     return MN_OK;
 }
 
 void mn_registry_free(mn_registry *reg) {
-    if (!reg) return;
+    if (!reg)
+        return;
     for (size_t i = reg->n_devices; i-- > 0;)
-        if (reg->open[i]) reg->devices[i].plugin->backend->device_close(reg->open[i]);
-    for (size_t i = reg->n_records; i-- > 0;) mn_plugin_record_clear(&reg->records[i]);
-    for (size_t i = 0; i < reg->n_folders; i++) mn_free(reg->folders[i].path);
+        if (reg->open[i])
+            reg->devices[i].plugin->backend->device_close(reg->open[i]);
+    for (size_t i = reg->n_records; i-- > 0;)
+        mn_plugin_record_clear(&reg->records[i]);
+    for (size_t i = 0; i < reg->n_folders; i++)
+        mn_free(reg->folders[i].path);
     pthread_mutex_destroy(&reg->lock);
     mn_free(reg->open);
     mn_free(reg->devices);
@@ -38,7 +45,8 @@ const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n) {
 
 const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id) {
     for (size_t i = 0; i < reg->n_records; i++)
-        if (!strcmp(reg->records[i].status, "ok") && mn_str_eq(reg->records[i].id, id)) return &reg->records[i];
+        if (!strcmp(reg->records[i].status, "ok") && mn_str_eq(reg->records[i].id, id))
+            return &reg->records[i];
     return NULL;
 }
 

@@ -1,10 +1,12 @@
 /* registry.h -- finds plugins, checks them, keeps their tables, and opens their devices.
  *
- * Folders, in this order; the first file of a plugin id wins: MINERVA_PLUGIN_PATH and `plugin_path` of minerva.ini, the
- * user's $XDG_DATA_HOME/minerva/plugins, then <folder of libminerva>/minerva/plugins, or the build's own where that is
- * a build tree. With MINERVA_PLUGIN_PATH_ONLY those alone. Never the current directory: a relative path is refused.
- * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. A file is looked at first (who may
- * write it, its ELF header and notes), then opened in another process (minerva-probe) with a time limit, then here. */
+ * Folders, in this order; the first file of a plugin id wins: MINERVA_PLUGIN_PATH and `plugin_path`
+ * of minerva.ini, the user's $XDG_DATA_HOME/minerva/plugins, then <folder of
+ * libminerva>/minerva/plugins, or the build's own where that is a build tree. With
+ * MINERVA_PLUGIN_PATH_ONLY those alone. Never the current directory: a relative path is refused.
+ * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. A file
+ * is looked at first (who may write it, its ELF header and notes), then opened in another process
+ * (minerva-probe) with a time limit, then here. */
 #ifndef MN_REGISTRY_H
 #define MN_REGISTRY_H
 #include "base/base.h"
@@ -13,16 +15,20 @@
 typedef struct mn_registry mn_registry;
 
 /* What became of a file. "ok": its tables may be used.
- *   "refused"       not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU lacks
+ *   "refused"       not opened: unsafe, no plugin for this machine, or it needs instructions that
+ *                   this CPU lacks
  *   "incompatible"  for another ABI: by its note (then not opened), or by what its entry says
  *   "failed"        could not be opened, gave a reason not to run, or broke the contract
- *   "crashed"       the probing process ended before its report was complete: "crashed: SIGSEGV while listing devices"
- *   "hung"          the probing process was not done in time: "hung for 10 s while running its constructors"
+ *   "crashed"       the probing process ended before its report was complete: "crashed: SIGSEGV
+ *                   while listing devices"
+ *   "hung"          the probing process was not done in time: "hung for 10 s while running its
+ *                   constructors"
  *   "shadowed"      good, but another file with the same id comes first
  * A device that fails its self-test in the probe is an unusable device of a plugin that is ok. */
 typedef struct {
     char *path;
-    mn_str id;                         /* empty until the note or the plugin told it; outlives the plugin */
+    /* empty until the note or the plugin told it; outlives the plugin */
+    mn_str id;
     const char *kind;                  /* "backend", "loader", "backend+loader", "" */
     uint32_t abi;                      /* MN_ABI(major, minor) it was built for; 0 = unknown */
     const char *status;                /* see above */
@@ -60,33 +66,41 @@ typedef struct {
     char text[400];             /* what reason points to; not for readers */
 } mn_device_record;
 
-/* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory, nothing else. */
+/* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory,
+ * nothing else. */
 mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out, mn_error *err);
 /* Closes the devices and shuts the plugins down: whatever came from either was freed before. */
 void mn_registry_free(mn_registry *reg);
 
 /* All that follows lives as long as the registry; any thread. */
-const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n); /* every file tried, in search order */
+/* every file tried, in search order */
+const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n);
 const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n);
-const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id); /* the one that is ok; NULL = none */
+/* the one that is ok; NULL = none */
+const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id);
 
-/* Devices of all backends, in the order of the plugins. The plugins are asked at the first call, which may start
- * drivers; a plugin that cannot list its devices gives one unusable record. NULL = out of memory (n = 0). */
+/* Devices of all backends, in the order of the plugins. The plugins are asked at the first call,
+ * which may start drivers; a plugin that cannot list its devices gives one unusable record. NULL =
+ * out of memory (n = 0). */
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
-/* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that name. */
+/* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that
+ * name. */
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
-/* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The error names the device. */
-mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err);
+/* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The
+ * error names the device. */
+mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
+                                  mn_error *err);
 
 /* The device if somebody opened it, else NULL. */
 mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec);
 
-/* Takes a lost device out of every later choice of this process: unusable from now on, with the reason; the first reason
- * stays. What still runs on it is not touched; the caller frees it. Any thread, also while others read the record. */
+/* Takes a lost device out of every later choice of this process: unusable from now on, with the
+ * reason; the first reason stays. What still runs on it is not touched; the caller frees it. Any
+ * thread, also while others read the record. */
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
 
-/* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens. fn is called from
- * any thread; set it while no plugin works. */
+/* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens.
+ * fn is called from any thread; set it while no plugin works. */
 typedef int32_t (*mn_progress_fn)(void *arg, float done, mn_str what);
 void mn_registry_on_progress(mn_registry *reg, mn_progress_fn fn, void *arg);
 #endif

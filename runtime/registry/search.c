@@ -1,11 +1,13 @@
-/* search.c -- walks the plugin folders, and takes what is found there through its checks into the registry. */
+/* search.c -- walks the plugin folders, and takes what is found there through its checks into the
+ * registry. */
 #include "registry/internal.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BUILD_TREE_MARK "runtime/registry/minerva-build-tree" /* written by meson, below the root of the build */
+/* written by meson, below the root of the build */
+#define BUILD_TREE_MARK "runtime/registry/minerva-build-tree"
 #define BUILT_PROBE "runtime/registry/minerva-probe"
 
 /* One search: what passed the checks waits here, to be probed all at once. */
@@ -16,11 +18,12 @@ typedef struct {
     size_t n, cap;
 } search_state;
 
-/* ---- files ---- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static mn_plugin_record *add_record(mn_registry *reg, const char *path) {
     void *ptr = reg->records;
-    if (!mn_grow(&ptr, &reg->cap_records, reg->n_records + 1, sizeof *reg->records)) return NULL;
+    if (!mn_grow(&ptr, &reg->cap_records, reg->n_records + 1, sizeof *reg->records))
+        return NULL;
     reg->records = ptr;
     mn_plugin_record *rec = &reg->records[reg->n_records++]; /* freed with the registry */
     return mn_plugin_record_init(rec, &reg->services, path) ? rec : NULL;
@@ -29,44 +32,51 @@ static mn_plugin_record *add_record(mn_registry *reg, const char *path) {
 /* The same file by another path says nothing new. */
 static bool seen_before(const mn_registry *reg, const mn_plugin_record *rec) {
     for (const mn_plugin_record *r = reg->records; r < rec; r++)
-        if (rec->file_ino && r->file_ino == rec->file_ino && r->file_dev == rec->file_dev) return true;
+        if (rec->file_ino && r->file_ino == rec->file_ino && r->file_dev == rec->file_dev)
+            return true;
     return false;
 }
 
 static mn_candidate *add_candidate(search_state *s) {
     void *ptr = s->list;
-    if (!mn_grow(&ptr, &s->cap, s->n + 1, sizeof *s->list)) return NULL;
+    if (!mn_grow(&ptr, &s->cap, s->n + 1, sizeof *s->list))
+        return NULL;
     s->list = ptr;
     s->list[s->n] = (mn_candidate){.record = s->reg->n_records - 1};
     return &s->list[s->n++];
 }
 
-/* Records the file, and makes it a candidate if nothing that can be seen from outside speaks against it. */
+/* Records the file, and makes it a candidate if nothing that can be seen from outside speaks
+ * against it. */
 static mn_status try_file(search_state *s, const char *path, mn_error *err) {
     mn_registry *reg = s->reg;
     mn_error why = MN_ERROR_INIT;
     mn_plugin_record *rec = add_record(reg, path);
     mn_candidate *c = rec ? add_candidate(s) : NULL;
-    if (!c) return mn_fail_memory(err, sizeof *rec);
+    if (!c)
+        return mn_fail_memory(err, sizeof *rec);
     mn_status status = mn_plugin_file_check(&s->trust, path, &c->file, &why);
     rec->file_dev = c->file.dev;
     rec->file_ino = c->file.ino;
-    if (status == MN_OUT_OF_MEMORY) return mn_fail_memory(err, sizeof *rec);
+    if (status == MN_OUT_OF_MEMORY)
+        return mn_fail_memory(err, sizeof *rec);
     if (seen_before(reg, rec)) {
         mn_plugin_record_clear(rec);
         reg->n_records--;
         s->n--;
         return MN_OK;
     }
-    bool done =
-        status == MN_OK ? mn_plugin_note_judge(rec, &c->file.note) : mn_plugin_reject(rec, "refused", "%s", why.msg);
-    if (*rec->status) s->n--;
+    bool done = status == MN_OK ? mn_plugin_note_judge(rec, &c->file.note)
+                                : mn_plugin_reject(rec, "refused", "%s", why.msg);
+    if (*rec->status)
+        s->n--;
     return done ? MN_OK : mn_fail_memory(err, 0);
 }
 
 static mn_status shadow(mn_registry *reg, mn_plugin_record *rec, mn_error *err) {
     const mn_plugin_record *first = mn_registry_plugin(reg, rec->id);
-    if (strcmp(rec->status, "ok") != 0 || first == rec) return MN_OK;
+    if (strcmp(rec->status, "ok") != 0 || first == rec)
+        return MN_OK;
     mn_plugin_unload(rec);
     return mn_plugin_reject(rec, "shadowed", "%s has the same id and comes first", first->path)
                ? MN_OK
@@ -78,62 +88,76 @@ static mn_status load_candidates(search_state *s, mn_error *err) {
     mn_status status = MN_OK;
     for (size_t i = 0; i < s->n && status == MN_OK; i++) {
         mn_plugin_record *rec = &s->reg->records[s->list[i].record];
-        if (!mn_probe_judge(rec, &s->list[i])) return mn_fail_memory(err, 0);
-        if (*rec->status) continue;
+        if (!mn_probe_judge(rec, &s->list[i]))
+            return mn_fail_memory(err, 0);
+        if (*rec->status)
+            continue;
         rec->host->report = s->list[i].report; /* the device list asks it */
         s->list[i].report = (mn_text){0};
         status = mn_plugin_load(rec, &s->list[i].file, err);
-        if (status == MN_OK) status = shadow(s->reg, rec, err);
+        if (status == MN_OK)
+            status = shadow(s->reg, rec, err);
     }
     return status;
 }
 
-/* ---- folders ---- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
-static mn_status add_folder(mn_registry *reg, const char *path, size_t n, const char *origin, const char *reason,
-                            mn_error *err) {
+static mn_status add_folder(mn_registry *reg, const char *path, size_t n, const char *origin,
+                            const char *reason, mn_error *err) {
     void *ptr = reg->folders;
     if (!mn_grow(&ptr, &reg->cap_folders, reg->n_folders + 1, sizeof *reg->folders))
         return mn_fail_memory(err, sizeof *reg->folders);
     reg->folders = ptr;
     char *copy = mn_strndup(path, n);
-    if (!copy) return mn_fail_memory(err, n);
+    if (!copy)
+        return mn_fail_memory(err, n);
     reg->folders[reg->n_folders++] = (mn_plugin_folder){copy, origin, reason};
     return MN_OK;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
-/* Names in the folder that end so, sorted: the order in a folder means nothing. NULL out = out of memory. */
+/* Names in the folder that end so, sorted: the order in a folder means nothing. NULL out = out of
+ * memory. */
 static mn_status list_names(DIR *dir, const char *ending, char ***out, size_t *n, mn_error *err) {
     size_t cap = 0;
     void *ptr = NULL;
     *out = NULL, *n = 0;
     for (const struct dirent *entry; (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.' || !mn_str_ends(mn_str_of(entry->d_name), ending)) continue;
-        if (!mn_grow(&ptr, &cap, *n + 1, sizeof **out)) return mn_fail_memory(err, cap * sizeof **out);
+        if (entry->d_name[0] == '.' || !mn_str_ends(mn_str_of(entry->d_name), ending))
+            continue;
+        if (!mn_grow(&ptr, &cap, *n + 1, sizeof **out))
+            return mn_fail_memory(err, cap * sizeof **out);
         *out = ptr;
         char *name = mn_strndup(entry->d_name, strlen(entry->d_name));
-        if (!name) return mn_fail_memory(err, strlen(entry->d_name));
+        if (!name)
+            return mn_fail_memory(err, strlen(entry->d_name));
         (*out)[(*n)++] = name;
     }
-    if (*n) qsort(*out, *n, sizeof **out, by_name);
+    if (*n)
+        qsort(*out, *n, sizeof **out, by_name);
     return MN_OK;
 }
 
 /* Calls each(s, "folder/name", ...) for the sorted names of a folder that end so. */
 static mn_status walk(search_state *s, const char *folder, const char *ending,
-                      mn_status (*each)(search_state *, const char *path, mn_error *), bool *found, mn_error *err) {
+                      mn_status (*each)(search_state *, const char *path, mn_error *), bool *found,
+                      mn_error *err) {
     DIR *dir = opendir(folder);
     *found = dir != NULL;
-    if (!dir) return MN_OK;
+    if (!dir)
+        return MN_OK;
     char **names;
     size_t n;
     mn_status status = list_names(dir, ending, &names, &n, err);
     closedir(dir);
     for (size_t i = 0; i < n; i++) {
         char *path = status == MN_OK ? mn_path_join(folder, names[i]) : NULL;
-        if (status == MN_OK) status = path ? each(s, path, err) : mn_fail_memory(err, strlen(folder));
+        if (status == MN_OK)
+            status = path ? each(s, path, err) : mn_fail_memory(err, strlen(folder));
         mn_free(path);
         mn_free(names[i]);
     }
@@ -141,13 +165,16 @@ static mn_status walk(search_state *s, const char *folder, const char *ending,
     return status;
 }
 
-static mn_status search_folder(search_state *s, const char *folder, const char *origin, mn_error *err) {
+static mn_status search_folder(search_state *s, const char *folder, const char *origin,
+                               mn_error *err) {
     mn_status status = add_folder(s->reg, folder, strlen(folder), origin, "", err);
-    if (status != MN_OK) return status;
+    if (status != MN_OK)
+        return status;
     size_t at = s->reg->n_folders - 1;
     bool found;
     status = walk(s, folder, ".so", try_file, &found, err);
-    if (!found) s->reg->folders[at].reason = mn_path_exists(folder) ? "cannot be read" : "does not exist";
+    if (!found)
+        s->reg->folders[at].reason = mn_path_exists(folder) ? "cannot be read" : "does not exist";
     return status;
 }
 
@@ -157,10 +184,13 @@ static mn_status search_built(search_state *s, const char *folder, mn_error *err
 }
 
 /* An entry of a path list: a folder, or one plugin's file. */
-static mn_status search_entry(search_state *s, const char *entry, size_t n, const char *origin, mn_error *err) {
-    if (*entry != '/') return add_folder(s->reg, entry, n, origin, "refused: expected an absolute path", err);
+static mn_status search_entry(search_state *s, const char *entry, size_t n, const char *origin,
+                              mn_error *err) {
+    if (*entry != '/')
+        return add_folder(s->reg, entry, n, origin, "refused: expected an absolute path", err);
     char *path = mn_strndup(entry, n);
-    if (!path) return mn_fail_memory(err, n);
+    if (!path)
+        return mn_fail_memory(err, n);
     bool is_file = mn_str_ends(mn_str_of(path), ".so") && !mn_path_is_dir(path);
     mn_status status = is_file ? try_file(s, path, err) : search_folder(s, path, origin, err);
     mn_free(path);
@@ -171,7 +201,8 @@ static mn_status search_list(search_state *s, const char *key, mn_error *err) {
     mn_status status = MN_OK;
     for (const char *at = mn_config_get_str(s->reg->services.cfg, key); *at && status == MN_OK;) {
         size_t n = strcspn(at, ":");
-        if (n) status = search_entry(s, at, n, key, err);
+        if (n)
+            status = search_entry(s, at, n, key, err);
         at += n + (at[n] == ':');
     }
     return status;
@@ -179,10 +210,13 @@ static mn_status search_list(search_state *s, const char *key, mn_error *err) {
 
 static mn_status search_user(search_state *s, mn_error *err) {
     const char *base = secure_getenv("XDG_DATA_HOME"), *tail = "minerva/plugins";
-    if (!base || *base != '/') base = secure_getenv("HOME"), tail = ".local/share/minerva/plugins";
-    if (!base || *base != '/') return MN_OK;
+    if (!base || *base != '/')
+        base = secure_getenv("HOME"), tail = ".local/share/minerva/plugins";
+    if (!base || *base != '/')
+        return MN_OK;
     char *folder = mn_path_join(base, tail);
-    mn_status status = folder ? search_folder(s, folder, "user", err) : mn_fail_memory(err, strlen(base));
+    mn_status status =
+        folder ? search_folder(s, folder, "user", err) : mn_fail_memory(err, strlen(base));
     mn_free(folder);
     return status;
 }
@@ -191,12 +225,15 @@ static mn_status search_user(search_state *s, mn_error *err) {
 static bool build_root(const mn_trust *trust, char root[PATH_MAX]) {
     char path[PATH_MAX];
     memcpy(root, trust->dir, PATH_MAX);
-    for (int up = 0; up < 2; up++) { /* <build>/runtime; a test that links the registry: <build>/tests/unit */
+    /* <build>/runtime; a test that links the registry: <build>/tests/unit */
+    for (int up = 0; up < 2; up++) {
         char *slash = strrchr(root, '/');
-        if (!slash || slash == root) return false;
+        if (!slash || slash == root)
+            return false;
         *slash = 0;
         int n = snprintf(path, sizeof path, "%s/" BUILD_TREE_MARK, root);
-        if (n > 0 && (size_t)n < sizeof path && mn_path_exists(path)) return true;
+        if (n > 0 && (size_t)n < sizeof path && mn_path_exists(path))
+            return true;
     }
     return false;
 }
@@ -208,7 +245,8 @@ static mn_status search_build_tree(search_state *s, const char *root, mn_error *
     for (size_t i = 0; i < MN_COUNT(parts) && status == MN_OK; i++) {
         char *path = mn_path_join(root, parts[i]);
         bool any;
-        status = path ? walk(s, path, "", search_built, &any, err) : mn_fail_memory(err, strlen(root));
+        status =
+            path ? walk(s, path, "", search_built, &any, err) : mn_fail_memory(err, strlen(root));
         mn_free(path);
     }
     return status;
@@ -216,9 +254,11 @@ static mn_status search_build_tree(search_state *s, const char *root, mn_error *
 
 static mn_status search_installed(search_state *s, mn_error *err) {
     char root[PATH_MAX];
-    if (!*s->trust.dir) return MN_OK;
+    if (!*s->trust.dir)
+        return MN_OK;
     char *folder = mn_path_join(s->trust.dir, "minerva/plugins");
-    if (!folder) return mn_fail_memory(err, strlen(s->trust.dir));
+    if (!folder)
+        return mn_fail_memory(err, strlen(s->trust.dir));
     mn_status status = !mn_path_is_dir(folder) && build_root(&s->trust, root)
                            ? search_build_tree(s, root, err)
                            : search_folder(s, folder, "installed", err);
@@ -227,18 +267,23 @@ static mn_status search_installed(search_state *s, mn_error *err) {
 }
 
 static mn_status search_all(search_state *s, mn_error *err) {
-    if (*mn_config_get_str(s->reg->services.cfg, "plugin_path_only")) return search_list(s, "plugin_path_only", err);
+    if (*mn_config_get_str(s->reg->services.cfg, "plugin_path_only"))
+        return search_list(s, "plugin_path_only", err);
     mn_status status = search_list(s, "plugin_path", err);
-    if (status == MN_OK) status = search_user(s, err);
+    if (status == MN_OK)
+        status = search_user(s, err);
     return status == MN_OK ? search_installed(s, err) : status;
 }
 
-/* minerva-probe: in the build tree, or where it was installed with the library, wherever the prefix was moved. NULL = out of memory. */
+/* minerva-probe: in the build tree, or where it was installed with the library, wherever the prefix
+ * was moved. NULL = out of memory. */
 static char *probe_program(const mn_trust *trust) {
     char root[PATH_MAX];
-    if (!*trust->dir) return mn_strndup("", 0); /* never relative to the current directory */
-    return build_root(trust, root) ? mn_path_join(root, BUILT_PROBE)
-                                   : mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
+    if (!*trust->dir)
+        return mn_strndup("", 0); /* never relative to the current directory */
+    return build_root(trust, root)
+               ? mn_path_join(root, BUILT_PROBE)
+               : mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
 }
 
 mn_status mn_search(mn_registry *reg, mn_error *err) {
@@ -247,9 +292,12 @@ mn_status mn_search(mn_registry *reg, mn_error *err) {
     mn_status status = search_all(&s, err);
     char *program = status == MN_OK ? probe_program(&s.trust) : NULL;
     if (status == MN_OK)
-        status = program ? mn_probe_all(reg->services.cfg, program, s.list, s.n, err) : mn_fail_memory(err, PATH_MAX);
-    if (status == MN_OK) status = load_candidates(&s, err);
-    for (size_t i = 0; i < s.n; i++) mn_text_free(&s.list[i].report);
+        status = program ? mn_probe_all(reg->services.cfg, program, s.list, s.n, err)
+                         : mn_fail_memory(err, PATH_MAX);
+    if (status == MN_OK)
+        status = load_candidates(&s, err);
+    for (size_t i = 0; i < s.n; i++)
+        mn_text_free(&s.list[i].report);
     mn_free(s.list);
     mn_free(program);
     return status;

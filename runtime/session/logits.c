@@ -26,38 +26,45 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
     while (!st && done) {
         st = mn_engine_wait(s->engine, &done, 1000000000, err);
-        if (st == MN_TIMEOUT) st = MN_OK;
+        if (st == MN_TIMEOUT)
+            st = MN_OK;
     }
     return st;
 }
 
 /* The text from its first token on; the caller sees rows from *given on. */
-static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *given, mn_logits_fn rows, void *arg,
-                          mn_error *err) {
+static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *given,
+                          mn_logits_fn rows, void *arg, mn_error *err) {
     const uint32_t block = MN_MIN(s->n_outputs, s->n_batch);
     mn_status st = mn_engine_want_logits(s->engine, true, err);
     for (uint32_t at = 0; at < n && !st; at += block) {
         const uint32_t m = MN_MIN(block, n - at);
         const float *logits = NULL;
         st = run_rows(s, seq, m, err);
-        if (!st) st = mn_engine_logits(s->engine, m, &logits, err);
-        if (st || at < *given) continue;
+        if (!st)
+            st = mn_engine_logits(s->engine, m, &logits, err);
+        if (st || at < *given)
+            continue;
         st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits);
-        if (st) return mn_fail(err, st, "writing logits was given up");
+        if (st)
+            return mn_fail(err, st, "writing logits was given up");
         *given = at + m;
     }
     return st;
 }
 
-mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows, void *arg,
-                            mn_error *err) {
+mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
+                            void *arg, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     int32_t seq = -1;
     uint32_t given = 0;
-    if (!err) err = &why;
-    if (s->enqueued != s->completed) return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
+    if (!err)
+        err = &why;
+    if (s->enqueued != s->completed)
+        return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
     mn_status st = mn_seq_create(s, ids, n, NULL, &seq, err);
-    if (st) return st;
+    if (st)
+        return st;
     s->seqs[seq].running = false;
     uint32_t on;
     do { /* from the beginning again if the device was lost */

@@ -9,7 +9,8 @@ bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions) {
     mn_sequence *q = &s->seqs[seq];
     uint32_t per = s->engine->page_tokens, want = (n_positions + per - 1) / per;
     while (q->n_pages < want) {
-        if (!s->n_free) return false;
+        if (!s->n_free)
+            return false;
         int32_t page = s->free_pages[--s->n_free];
         s->page_refs[page] = 1;
         row(s, seq)[q->n_pages++] = page;
@@ -21,7 +22,8 @@ void mn_pages_drop(mn_session *s, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];
     for (uint32_t i = 0; i < q->n_pages; i++) {
         int32_t page = row(s, seq)[i];
-        if (!--s->page_refs[page]) s->limbo[s->n_limbo++] = (mn_limbo_page){page, s->enqueued};
+        if (!--s->page_refs[page])
+            s->limbo[s->n_limbo++] = (mn_limbo_page){page, s->enqueued};
         row(s, seq)[i] = 0;
     }
     q->n_pages = 0;
@@ -39,7 +41,8 @@ void mn_pages_settle(mn_session *s) {
     s->n_limbo = keep;
 }
 
-mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions, mn_error *err) {
+mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
+                         mn_error *err) {
     uint32_t per = s->engine->page_tokens, full = n_positions / per, rest = n_positions % per;
     for (uint32_t i = 0; i < full; i++) {
         int32_t page = row(s, from)[i];
@@ -47,8 +50,10 @@ mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_p
         row(s, to)[i] = page;
         s->seqs[to].n_pages = i + 1;
     }
-    if (!rest) return MN_OK;
-    if (!mn_pages_reserve(s, to, n_positions)) return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    if (!rest)
+        return MN_OK;
+    if (!mn_pages_reserve(s, to, n_positions))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
     mn_page_copy copy = {(uint32_t)row(s, from)[full], (uint32_t)row(s, to)[full], rest, 0};
     return mn_engine_copy_page(s->engine, copy, err);
 }

@@ -1,4 +1,5 @@
-/* place.c -- what a session has per engine: the choice of devices, the engine, page tables, the ring of steps. */
+/* place.c -- what a session has per engine: the choice of devices, the engine, page tables, the
+ * ring of steps. */
 #include "session/session.h"
 #include <string.h>
 
@@ -16,24 +17,30 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     bool ok = s->page_refs && s->free_pages && s->limbo && s->ring && s->packed && s->sent;
     for (uint32_t i = 0; ok && i < s->ring_size; i++)
         ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_step_out))) != NULL;
-    if (!ok) return mn_fail_memory(err, (uint64_t)n_pages * 16 + total * 8ull);
-    for (uint32_t i = 0; i < n_pages; i++) s->free_pages[s->n_free++] = (int32_t)(n_pages - 1 - i);
+    if (!ok)
+        return mn_fail_memory(err, (uint64_t)n_pages * 16 + total * 8ull);
+    for (uint32_t i = 0; i < n_pages; i++)
+        s->free_pages[s->n_free++] = (int32_t)(n_pages - 1 - i);
     return MN_OK;
 }
 
 static void add_device(mn_text *list, const mn_placement *p, uint32_t segment) {
     for (uint32_t i = 0; i < segment; i++)
-        if (p->segments[i].offer == p->segments[segment].offer) return;
-    mn_text_printf(list, "%s%s", list->len ? "," : "", p->offers[p->segments[segment].offer].record->name);
+        if (p->segments[i].offer == p->segments[segment].offer)
+            return;
+    mn_text_printf(list, "%s%s", list->len ? "," : "",
+                   p->offers[p->segments[segment].offer].record->name);
 }
 
 static mn_status describe(mn_session *s, mn_error *err) {
     const mn_placement *p = &s->placement;
     const mn_device_info *info = &p->offers[p->chosen].record->info;
     mn_text list = {0};
-    for (uint32_t i = 0; i < p->n_segments; i++) add_device(&list, p, i);
+    for (uint32_t i = 0; i < p->n_segments; i++)
+        add_device(&list, p, i);
     s->device = list.failed ? NULL : mn_arena_strndup(&s->names, list.ptr, list.len);
-    s->description = mn_arena_strndup(&s->names, info->name, strnlen(info->name, sizeof info->name));
+    s->description =
+        mn_arena_strndup(&s->names, info->name, strnlen(info->name, sizeof info->name));
     s->why = mn_arena_strndup(&s->names, p->why, strlen(p->why));
     mn_text_free(&list);
     return s->device && s->description && s->why ? MN_OK : mn_fail_memory(err, 128);
@@ -42,8 +49,10 @@ static mn_status describe(mn_session *s, mn_error *err) {
 /* Several segments leave nothing to run ahead of (engine.h). */
 static uint32_t ring_size(const mn_session *s) {
     const mn_placement *p = &s->placement;
-    if (p->n_segments > 1) return 1;
-    if (s->run_ahead) return MN_MIN(s->run_ahead, MAX_AHEAD);
+    if (p->n_segments > 1)
+        return 1;
+    if (s->run_ahead)
+        return MN_MIN(s->run_ahead, MAX_AHEAD);
     return p->offers[p->chosen].record->info.flags & MN_DEVICE_ASYNC ? AHEAD_ASYNC : 1;
 }
 
@@ -51,19 +60,24 @@ mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_err
     *fault = NULL;
     s->n_placed++;
     mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &s->request, &s->placement, err);
-    if (!st) st = describe(s, err);
-    if (st) return st;
+    if (!st)
+        st = describe(s, err);
+    if (st)
+        return st;
     s->ring_size = ring_size(s);
     st = mn_engine_create(&s->placement, s->graph, s->ring_size, &s->engine, fault, err);
     return st ? st : allocate(s, err);
 }
 
-/* Its tokens are all that is left of a sequence; what it had run is remembered for the statistics. */
+/* Its tokens are all that is left of a sequence; what it had run is remembered for the
+ * statistics. */
 static void set_back(mn_sequence *q) {
-    const uint32_t run = q->running && q->n_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
+    const uint32_t run =
+        q->running && q->n_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
     q->n_restore = MN_MAX(q->n_restore, run);
     q->n_enqueued = q->n_pages = 0;
-    if (!q->running) return;
+    if (!q->running)
+        return;
     q->n_literal = q->n_tokens;
     q->n_draw_enqueued = q->n_drawn;
 }
@@ -74,13 +88,17 @@ void mn_session_unplace(mn_session *s) {
         mn_step_forget(s, step);
         mn_engine_drop(s->engine, &step->event);
     }
-    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) set_back(&s->seqs[i]);
+    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
+        set_back(&s->seqs[i]);
     mn_engine_free(s->engine);
-    for (uint32_t i = 0; s->ring && i < s->ring_size; i++) mn_free(s->ring[i].outs);
+    for (uint32_t i = 0; s->ring && i < s->ring_size; i++)
+        mn_free(s->ring[i].outs);
     void *all[] = {s->page_refs, s->free_pages, s->limbo, s->ring, s->packed, s->sent};
-    for (size_t i = 0; i < MN_COUNT(all); i++) mn_free(all[i]);
+    for (size_t i = 0; i < MN_COUNT(all); i++)
+        mn_free(all[i]);
     s->engine = NULL;
-    s->page_refs = NULL, s->free_pages = NULL, s->limbo = NULL, s->ring = NULL, s->packed = s->sent = NULL;
+    s->page_refs = NULL, s->free_pages = NULL, s->limbo = NULL, s->ring = NULL,
+    s->packed = s->sent = NULL;
     s->n_free = s->n_limbo = s->n_total = 0;
     s->sent_valid = false;
     mn_placement_free(&s->placement);

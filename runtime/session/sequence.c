@@ -5,36 +5,46 @@
 static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_error *err) {
     if (seq < 0 || (uint32_t)seq >= s->n_seq || !s->seqs[seq].used)
         return mn_fail(err, MN_INVALID, "there is no sequence %d", seq);
-    if (finished && s->seqs[seq].running) return mn_fail(err, MN_INVALID, "sequence %d is still running", seq);
+    if (finished && s->seqs[seq].running)
+        return mn_fail(err, MN_INVALID, "sequence %d is still running", seq);
     return MN_OK;
 }
 
-static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before, mn_error *err) {
+static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
+                           mn_error *err) {
     const int64_t n_vocab = s->graph->hp.n_vocab;
-    if (!n) return mn_fail(err, MN_BAD_INPUT, "the prompt is empty: no token to begin with");
+    if (!n)
+        return mn_fail(err, MN_BAD_INPUT, "the prompt is empty: no token to begin with");
     if (n > s->n_ctx || before > s->n_ctx - n)
-        return mn_fail(err, MN_BAD_INPUT,
-                       "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)", before + n,
-                       before ? " with what came before" : "", s->n_ctx, (long long)s->graph->hp.n_ctx_train);
+        return mn_fail(
+            err, MN_BAD_INPUT,
+            "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)",
+            before + n, before ? " with what came before" : "", s->n_ctx,
+            (long long)s->graph->hp.n_ctx_train);
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= n_vocab)
-            return mn_fail(err, MN_BAD_INPUT, "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
+            return mn_fail(err, MN_BAD_INPUT,
+                           "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
                            (long long)n_vocab);
     return MN_OK;
 }
 
 static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
     for (int32_t i = 0; i < p->n_stop; i++)
-        if (p->stop[i] == id) return MN_OK;
-    if (p->n_stop >= MN_MAX_STOP) return mn_fail(err, MN_BAD_INPUT, "more than %d stop ids", MN_MAX_STOP);
+        if (p->stop[i] == id)
+            return MN_OK;
+    if (p->n_stop >= MN_MAX_STOP)
+        return mn_fail(err, MN_BAD_INPUT, "more than %d stop ids", MN_MAX_STOP);
     p->stop[p->n_stop++] = id;
     return MN_OK;
 }
 
-static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_slot_params *out, mn_error *err) {
+static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_slot_params *out,
+                            mn_error *err) {
     static const mn_sample_params greedy = {.size = sizeof greedy};
     mn_sample_params p = {0};
-    if (!in) in = &greedy;
+    if (!in)
+        in = &greedy;
     memcpy(&p, in, MN_MIN((size_t)in->size, sizeof p));
     *out = (mn_slot_params){.seed = p.seed,
                             .temp = p.temp,
@@ -48,8 +58,10 @@ static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_
     mn_status st = MN_OK;
     const mn_model *m = s->model;
     for (uint32_t i = 0; i < m->n_stop && !p.ignore_stop && !st; i++)
-        if (m->stop[i] < s->graph->hp.n_vocab) st = add_stop(out, m->stop[i], err);
-    for (uint32_t i = 0; i < p.n_stop && !st; i++) st = add_stop(out, p.stop[i], err);
+        if (m->stop[i] < s->graph->hp.n_vocab)
+            st = add_stop(out, m->stop[i], err);
+    for (uint32_t i = 0; i < p.n_stop && !st; i++)
+        st = add_stop(out, p.stop[i], err);
     return st;
 }
 
@@ -64,8 +76,10 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     mn_sequence *q = &s->seqs[seq];
     const uint32_t room = s->n_ctx - q->n_tokens + 1;
     mn_status st = set_params(s, params, &q->params, err);
-    if (st) return st;
-    uint32_t asked = params && params->size >= offsetof(mn_sample_params, max_new) + 4 ? params->max_new : 0;
+    if (st)
+        return st;
+    uint32_t asked =
+        params && params->size >= offsetof(mn_sample_params, max_new) + 4 ? params->max_new : 0;
     q->limit = asked ? MN_MIN(asked, room) : room;
     q->params.max_new = (int32_t)q->limit;
     q->n_literal = q->n_tokens;
@@ -80,7 +94,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
 static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
     for (uint32_t i = 0; i < s->n_seq; i++) {
         mn_sequence *q = &s->seqs[i];
-        if (q->used) continue;
+        if (q->used)
+            continue;
         q->used = true;
         q->running = false;
         q->n_tokens = q->n_literal = q->n_enqueued = q->n_pages = q->n_restore = 0;
@@ -90,15 +105,19 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
     return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use", s->n_seq);
 }
 
-mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_sample_params *params, int32_t *seq,
-                        mn_error *err) {
+mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
+                        const mn_sample_params *params, int32_t *seq, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     int32_t i = 0;
-    if (!err) err = &why;
+    if (!err)
+        err = &why;
     mn_status st = check_ids(s, ids, n, 0, err);
-    if (!st) st = mn_failover_ready(s, err);
-    if (!st) st = claim(s, &i, err);
-    if (st) return st;
+    if (!st)
+        st = mn_failover_ready(s, err);
+    if (!st)
+        st = claim(s, &i, err);
+    if (st)
+        return st;
     memcpy(s->seqs[i].tokens, ids, n * sizeof *ids);
     s->seqs[i].n_tokens = n;
     st = begin(s, (uint32_t)i, params, err);
@@ -109,30 +128,39 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n, const mn_
     return st;
 }
 
-mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n, const mn_sample_params *params,
-                        mn_error *err) {
+mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
+                        const mn_sample_params *params, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    if (!err) err = &why;
+    if (!err)
+        err = &why;
     mn_status st = check_seq(s, seq, true, err);
-    if (!st) st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
-    if (!st) st = mn_failover_ready(s, err);
-    if (st) return st;
+    if (!st)
+        st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
+    if (!st)
+        st = mn_failover_ready(s, err);
+    if (st)
+        return st;
     mn_sequence *q = &s->seqs[seq];
     memcpy(q->tokens + q->n_tokens, ids, n * sizeof *ids);
     q->n_tokens += n;
     st = begin(s, (uint32_t)seq, params, err);
-    if (st) q->n_tokens -= n; /* as it was: the caller may try again */
+    if (st)
+        q->n_tokens -= n; /* as it was: the caller may try again */
     return st;
 }
 
 mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     int32_t i = 0;
-    if (!err) err = &why;
+    if (!err)
+        err = &why;
     mn_status st = check_seq(s, seq, true, err);
-    if (!st) st = mn_failover_ready(s, err);
-    if (!st) st = claim(s, &i, err);
-    if (st) return st;
+    if (!st)
+        st = mn_failover_ready(s, err);
+    if (!st)
+        st = claim(s, &i, err);
+    if (st)
+        return st;
     const mn_sequence *from = &s->seqs[seq];
     mn_sequence *to = &s->seqs[i];
     memcpy(to->tokens, from->tokens, from->n_tokens * sizeof *to->tokens);
@@ -141,7 +169,8 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     to->n_enqueued = from->n_enqueued;
     to->n_restore = from->n_restore;
     st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, from->n_enqueued, err);
-    if (!st) st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, from->n_enqueued, err);
+    if (!st)
+        st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, from->n_enqueued, err);
     st = mn_failover(s, st, err); /* then the tokens are all that there is to copy */
     if (st)
         mn_seq_free(s, i);
@@ -151,7 +180,8 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
 }
 
 void mn_seq_free(mn_session *s, int32_t seq) {
-    if (check_seq(s, seq, false, NULL)) return;
+    if (check_seq(s, seq, false, NULL))
+        return;
     mn_sequence *q = &s->seqs[seq];
     mn_pages_drop(s, (uint32_t)seq);
     q->used = q->running = false;

@@ -4,7 +4,8 @@
 
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
-    if (!s->seqs) return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
+    if (!s->seqs)
+        return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
     for (uint32_t i = 0; i < s->n_seq; i++)
         if (!(s->seqs[i].tokens = mn_alloc(s->n_ctx + 1u, sizeof(int32_t))))
             return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof(int32_t));
@@ -15,27 +16,36 @@ static mn_status allocate(mn_session *s, mn_error *err) {
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
     mn_status st = mn_model_graph_of(s->model, &s->graph, err);
-    if (!st) st = mn_request_make(s->model, s->graph, p, r, err);
-    if (!st) st = mn_model_graph_for(s->model, r->n_ctx, &s->graph, err);
-    if (st) return st;
+    if (!st)
+        st = mn_request_make(s->model, s->graph, p, r, err);
+    if (!st)
+        st = mn_model_graph_for(s->model, r->n_ctx, &s->graph, err);
+    if (st)
+        return st;
     s->n_ctx = r->n_ctx, s->n_seq = r->n_seq, s->n_batch = r->n_batch, s->n_outputs = r->n_outputs;
     s->run_ahead = p->run_ahead;
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
 
-mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out, mn_error *err) {
+mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
+                            mn_error *err) {
     uint64_t t0 = mn_now_ns();
     mn_error why = MN_ERROR_INIT;
     mn_session_params p = {.size = sizeof p};
-    if (params) memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
+    if (params)
+        memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
     mn_session *s = mn_calloc(1, sizeof *s);
-    if (!err) err = &why;
-    if (!s) return mn_fail_memory(err, sizeof *s);
+    if (!err)
+        err = &why;
+    if (!s)
+        return mn_fail_memory(err, sizeof *s);
     s->model = m;
     mn_status st = set_request(s, &p, err);
-    if (!st) st = mn_failover_place(s, err);
-    if (!st) st = allocate(s, err); /* after the choice, which says what would not fit */
+    if (!st)
+        st = mn_failover_place(s, err);
+    if (!st)
+        st = allocate(s, err); /* after the choice, which says what would not fit */
     s->stats.load_s = (double)(mn_now_ns() - t0) * 1e-9;
     if (st)
         mn_session_free(s);
@@ -45,10 +55,13 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
 }
 
 void mn_session_free(mn_session *s) {
-    if (!s) return;
-    if (s->engine) mn_step_drain(s, NULL);
+    if (!s)
+        return;
+    if (s->engine)
+        mn_step_drain(s, NULL);
     mn_session_unplace(s);
-    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) mn_free(s->seqs[i].tokens);
+    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
+        mn_free(s->seqs[i].tokens);
     mn_free(s->seqs);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
@@ -83,18 +96,24 @@ void mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
     memcpy(out, &stats, MN_MIN((size_t)cap, sizeof stats));
 }
 
-void mn_session_cancel(mn_session *s) { atomic_store(&s->cancelled, 1); }
+void mn_session_cancel(mn_session *s) {
+    atomic_store(&s->cancelled, 1);
+}
 
 /* Enqueues what can be, and takes in the oldest step. *idle: no sequence is running. */
 static mn_status advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err) {
     bool more = true;
     mn_status st = MN_OK;
-    while (more && !st) st = mn_step_enqueue(s, &more, err);
-    if (st) return st;
+    while (more && !st)
+        st = mn_step_enqueue(s, &more, err);
+    if (st)
+        return st;
     *idle = s->completed == s->enqueued;
-    if (*idle) return MN_OK;
+    if (*idle)
+        return MN_OK;
     st = mn_step_complete(s, out, n, err);
-    if (st == MN_CANCELLED) atomic_store(&s->cancelled, 0);
+    if (st == MN_CANCELLED)
+        atomic_store(&s->cancelled, 0);
     return st;
 }
 
@@ -102,13 +121,16 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
     mn_error why = MN_ERROR_INIT;
     bool idle = false;
     *n = 0;
-    if (!err) err = &why;
+    if (!err)
+        err = &why;
     if (cap < s->n_seq)
-        return mn_fail(err, MN_INVALID, "mn_session_step: room for %u tokens, the session has %u sequences", cap,
+        return mn_fail(err, MN_INVALID,
+                       "mn_session_step: room for %u tokens, the session has %u sequences", cap,
                        s->n_seq);
     mn_status st = mn_failover_ready(s, err);
     while (!st && !*n && !idle) {
-        if (atomic_exchange(&s->cancelled, 0)) return mn_fail(err, MN_CANCELLED, "cancelled");
+        if (atomic_exchange(&s->cancelled, 0))
+            return mn_fail(err, MN_CANCELLED, "cancelled");
         st = mn_failover(s, advance(s, out, n, &idle, err), err);
     }
     return st;

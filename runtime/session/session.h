@@ -1,27 +1,31 @@
-/* session.h -- sequences on one engine: who is in the next step, which pages hold what, and what came back.
+/* session.h -- sequences on one engine: who is in the next step, which pages hold what, and what
+ * came back.
  *
- * Steps are enqueued up to `ring` ahead of the first unread one. A sequence that goes on is not waited for: its row says
- * "the id that slot s drew last at the position where slot s stands", so the host needs no result to enqueue the next step.
- * When a stop id turns up some steps late, the device has stored nothing after it (the slot is done) and the host drops
- * what those steps say.
+ * Steps are enqueued up to `ring` ahead of the first unread one. A sequence that goes on is not
+ * waited for: its row says "the id that slot s drew last at the position where slot s stands", so
+ * the host needs no result to enqueue the next step. When a stop id turns up some steps late, the
+ * device has stored nothing after it (the slot is done) and the host drops what those steps say.
  *
- * A device that is lost is left for another one (failover.c); the caller of a session sees a line in the log. */
+ * A device that is lost is left for another one (failover.c); the caller of a session sees a line
+ * in the log. */
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
 #include "api/api.h"
 #include "program/engine.h"
 #include <stdatomic.h>
 
-/* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already enqueued.
- * tokens[0, n_literal) go in as literal ids; after that the device continues by itself. */
+/* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
+ * enqueued. tokens[0, n_literal) go in as literal ids; after that the device continues by
+ * itself. */
 typedef struct {
     bool used, running;
     uint32_t epoch;  /* counts uses: tells late results of an earlier one */
     int32_t *tokens; /* [n_ctx + 1]: prompt and drawn ids that the host has seen */
     uint32_t n_tokens, n_literal, n_enqueued;
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
-    uint32_t n_restore;                       /* positions below it were run before a device was lost */
-    uint32_t n_pages;                         /* entries of its row of the page table */
+    /* positions below it were run before a device was lost */
+    uint32_t n_restore;
+    uint32_t n_pages; /* entries of its row of the page table */
     mn_slot_params params;
 } mn_sequence;
 
@@ -49,7 +53,8 @@ struct mn_session {
     mn_placement placement;
     uint32_t n_placed; /* engines so far */
     mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
-    mn_text lost;      /* the devices lost or passed over since the last engine, with their reasons */
+    /* the devices lost or passed over since the last engine, with their reasons */
+    mn_text lost;
     const mn_device_record **passed_over; /* what request.passed_over points to */
     size_t cap_passed_over;
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
@@ -73,17 +78,21 @@ struct mn_session {
     const char *device, *description, *why;
 };
 
-/* place.c: what a session has per engine: the choice, the engine, page tables, the ring of steps. On a failure *fault is the device
- * that was lost, or that refused what it claimed, NULL = none did; the caller clears up with mn_session_unplace, which may be called at any time. */
+/* place.c: what a session has per engine: the choice, the engine, page tables, the ring of steps.
+ * On a failure *fault is the device that was lost, or that refused what it claimed, NULL = none
+ * did; the caller clears up with mn_session_unplace, which may be called at any time. */
 mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err);
-void mn_session_unplace(mn_session *s); /* drops the steps in flight; sequences keep their tokens and nothing else */
+/* drops the steps in flight; sequences keep their tokens and nothing else */
+void mn_session_unplace(mn_session *s);
 
-/* failover.c: with another engine the sequences go on from their tokens: what was drawn and given out is prefilled again, what was
- * not is drawn again, the same ids, since a draw depends on seed and position alone. err is never NULL. */
-mn_status mn_failover_place(mn_session *s,
-                            mn_error *err); /* takes devices until one keeps its word; wakes the sequences */
-/* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session stands on another device, and that the
- * call is to be made again (if its effect was not the sequences' own). */
+/* failover.c: with another engine the sequences go on from their tokens: what was drawn and given
+ * out is prefilled again, what was not is drawn again, the same ids, since a draw depends on seed
+ * and position alone. err is never NULL. */
+/* takes devices until one keeps its word; wakes the sequences */
+mn_status mn_failover_place(mn_session *s, mn_error *err);
+/* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session
+ * stands on another device, and that the call is to be made again (if its effect was not the
+ * sequences' own). */
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err);
 mn_status mn_failover_ready(mn_session *s, mn_error *err); /* before the first engine call */
 
@@ -95,11 +104,15 @@ bool mn_pages_reserve(mn_session *s, uint32_t seq,
                       uint32_t n_positions); /* false = none free until older steps are complete */
 void mn_pages_drop(mn_session *s, uint32_t seq);
 void mn_pages_settle(mn_session *s); /* limbo -> free, after a completion */
-mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions, mn_error *err);
+mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
+                         mn_error *err);
 
 /* step.c */
-mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);              /* false = nothing to do now */
-mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err); /* the oldest in flight */
-mn_status mn_step_drain(mn_session *s, mn_error *err);   /* waits for all, drops what they say */
-void mn_step_forget(mn_session *s, const mn_step *step); /* its rows count as done: they will be restored */
+/* false = nothing to do now */
+mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);
+/* the oldest in flight */
+mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err);
+mn_status mn_step_drain(mn_session *s, mn_error *err); /* waits for all, drops what they say */
+/* its rows count as done: they will be restored */
+void mn_step_forget(mn_session *s, const mn_step *step);
 #endif

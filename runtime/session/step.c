@@ -1,4 +1,5 @@
-/* step.c -- builds a step from what the sequences need, enqueues it, and takes in what an older one drew. */
+/* step.c -- builds a step from what the sequences need, enqueues it, and takes in what an older one
+ * drew. */
 #include "session/session.h"
 #include <string.h>
 
@@ -34,7 +35,8 @@ static void add_output(builder *b, uint32_t seq) {
 
 static void continue_sequence(builder *b, uint32_t seq) {
     mn_sequence *q = &b->s->seqs[seq];
-    if (q->n_draw_enqueued >= q->limit || !mn_pages_reserve(b->s, seq, q->n_enqueued + 1)) return;
+    if (q->n_draw_enqueued >= q->limit || !mn_pages_reserve(b->s, seq, q->n_enqueued + 1))
+        return;
     add_rows(b, seq, 1, false);
     q->n_enqueued++;
     add_output(b, seq);
@@ -44,13 +46,16 @@ static void feed_prompt(builder *b, uint32_t seq) {
     mn_session *s = b->s;
     mn_sequence *q = &s->seqs[seq];
     uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->n_rows);
-    if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n)) return;
-    const uint32_t again = q->n_restore > q->n_enqueued ? MN_MIN(n, q->n_restore - q->n_enqueued) : 0;
+    if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n))
+        return;
+    const uint32_t again =
+        q->n_restore > q->n_enqueued ? MN_MIN(n, q->n_restore - q->n_enqueued) : 0;
     add_rows(b, seq, n, true);
     q->n_enqueued += n;
     b->step->n_prompt_rows += n - again;
     b->step->n_restored_rows += again;
-    if (q->n_enqueued == q->n_literal && q->limit) add_output(b, seq);
+    if (q->n_enqueued == q->n_literal && q->limit)
+        add_output(b, seq);
 }
 
 /* Everything but the page table starts as padding. */
@@ -65,15 +70,18 @@ static mn_status submit(builder *b, mn_error *err) {
     mn_session *s = b->s;
     int64_t symbols[MN_SYM_COUNT];
     const size_t bytes = s->engine->in.total * sizeof *s->packed;
-    bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes); /* a steady decode writes nothing */
+    /* a steady decode writes nothing */
+    bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes);
     mn_engine_symbols(s->engine, b->n_rows, b->n_out, b->n_seqs, symbols);
     b->step->number = s->enqueued;
     b->step->n_out = b->n_out;
     b->step->start_ns = mn_now_ns();
-    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols, (uint32_t)(s->enqueued % s->ring_size),
-                                    &b->step->event, err);
-    if (st) return st;
-    if (!same) memcpy(s->sent, s->packed, bytes);
+    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols,
+                                    (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
+    if (st)
+        return st;
+    if (!same)
+        memcpy(s->sent, s->packed, bytes);
     s->sent_valid = true;
     s->enqueued++;
     return MN_OK;
@@ -81,7 +89,8 @@ static mn_status submit(builder *b, mn_error *err) {
 
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     *enqueued = false;
-    if (s->enqueued - s->completed >= s->ring_size) return MN_OK;
+    if (s->enqueued - s->completed >= s->ring_size)
+        return MN_OK;
     const uint64_t begin_ns = mn_now_ns();
     mn_step *step = &s->ring[s->enqueued % s->ring_size];
     builder b = {.s = s, .step = step};
@@ -89,29 +98,37 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     step->n_prompt_rows = step->n_restored_rows = 0;
     clear_inputs(s);
     for (uint32_t i = 0; i < s->n_seq; i++)
-        if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal) continue_sequence(&b, i);
+        if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal)
+            continue_sequence(&b, i);
     for (uint32_t i = 0; i < s->n_seq && b.n_rows < s->n_batch; i++)
-        if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal) feed_prompt(&b, i);
-    if (!b.n_rows) return MN_OK;
+        if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal)
+            feed_prompt(&b, i);
+    if (!b.n_rows)
+        return MN_OK;
     mn_status st = submit(&b, err);
-    if (st) mn_step_forget(s, step);
+    if (st)
+        mn_step_forget(s, step);
     s->stats.host_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
     *enqueued = !st;
     return st;
 }
 
-void mn_step_forget(mn_session *s, const mn_step *step) { s->stats.n_prompt += step->n_prompt_rows; }
+void mn_step_forget(mn_session *s, const mn_step *step) {
+    s->stats.n_prompt += step->n_prompt_rows;
+}
 
 static bool is_stop(const mn_sequence *q, int32_t id) {
     for (int32_t i = 0; i < q->params.n_stop; i++)
-        if (q->params.stop[i] == id) return true;
+        if (q->params.stop[i] == id)
+            return true;
     return false;
 }
 
 /* Takes in one drawn id; true if it belongs to a sequence that still runs. */
 static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
     mn_sequence *q = &s->seqs[o.seq];
-    if (!q->used || !q->running || q->epoch != o.epoch || id < 0) return false;
+    if (!q->used || !q->running || q->epoch != o.epoch || id < 0)
+        return false;
     q->tokens[q->n_tokens++] = id;
     q->n_drawn++;
     *out = (mn_token){o.seq, id, MN_FINISH_NONE, 0};
@@ -121,7 +138,8 @@ static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
         out->finish = MN_FINISH_LENGTH;
     if (out->finish) {
         q->running = false;
-        q->n_enqueued = q->n_tokens - 1; /* the last one drawn was never stored, nor anything after it */
+        /* the last one drawn was never stored, nor anything after it */
+        q->n_enqueued = q->n_tokens - 1;
     }
     s->stats.n_drawn++;
     return true;
@@ -146,8 +164,10 @@ static mn_status wait_oldest(mn_session *s, mn_step *step, bool may_cancel, mn_e
     enum { POLL_NS = 50000000 };
     for (;;) {
         mn_status st = mn_engine_wait(s->engine, &step->event, POLL_NS, err);
-        if (st != MN_TIMEOUT) return st;
-        if (may_cancel && atomic_load(&s->cancelled)) return mn_fail(err, MN_CANCELLED, "cancelled");
+        if (st != MN_TIMEOUT)
+            return st;
+        if (may_cancel && atomic_load(&s->cancelled))
+            return mn_fail(err, MN_CANCELLED, "cancelled");
     }
 }
 
@@ -156,10 +176,12 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     mn_step *step = &s->ring[at];
     mn_status st = wait_oldest(s, step, out != NULL, err);
     *n = 0;
-    if (st == MN_CANCELLED) return st;
+    if (st == MN_CANCELLED)
+        return st;
     s->completed++;
     mn_pages_settle(s);
-    if (st) return mn_step_forget(s, step), st;
+    if (st)
+        return mn_step_forget(s, step), st;
     account(s, step);
     const int32_t *ids = mn_engine_ids(s->engine, at);
     for (uint32_t i = 0; i < step->n_out; i++) {
@@ -169,7 +191,8 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
             return mn_fail(err, MN_BAD_FILE, "%s: the model gives no finite logit (position %u)",
                            s->model->canonical->path, q->n_tokens);
         mn_token token;
-        if (take(s, o, ids[i], &token) && out) out[(*n)++] = token;
+        if (take(s, o, ids[i], &token) && out)
+            out[(*n)++] = token;
     }
     return MN_OK;
 }
@@ -179,7 +202,8 @@ mn_status mn_step_drain(mn_session *s, mn_error *err) {
     uint32_t n;
     while (s->completed < s->enqueued) {
         mn_status one = mn_step_complete(s, NULL, &n, err);
-        if (!st) st = one;
+        if (!st)
+            st = one;
     }
     return st;
 }

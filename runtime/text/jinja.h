@@ -1,14 +1,16 @@
-/* jinja.h -- chat templates: the part of Jinja2 3.1 that models' templates use, as Transformers sets it up
- * (trim_blocks, lstrip_blocks, loop controls, immutable sandbox, its own tojson, raise_exception, strftime_now).
+/* jinja.h -- chat templates: the part of Jinja2 3.1 that models' templates use, as Transformers
+ * sets it up (trim_blocks, lstrip_blocks, loop controls, immutable sandbox, its own tojson,
+ * raise_exception, strftime_now).
  *
- * Every byte of every string knows whether it is template text (0) or user data (1), through all operations, so that the
- * tokeniser can refuse to see special tokens inside user data.
+ * Every byte of every string knows whether it is template text (0) or user data (1), through all
+ * operations, so that the tokeniser can refuse to see special tokens inside user data.
  *
- * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown filters are found when they run;
- * inheritance (extends, block, include, import) is an error. Filters that work on each item do so at once, not when the result
- * is read. Left out: the filters pprint, random, striptags, urlize, wordwrap; bytes (str.encode) and str.translate; attributes of
- * numbers; \N{name}; that Chinese numerals are isnumeric(). A template that nests too deep, runs too long or makes too
- * much text ends with an error. */
+ * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown filters are
+ * found when they run; inheritance (extends, block, include, import) is an error. Filters that work
+ * on each item do so at once, not when the result is read. Left out: the filters pprint, random,
+ * striptags, urlize, wordwrap; bytes (str.encode) and str.translate; attributes of numbers;
+ * \N{name}; that Chinese numerals are isnumeric(). A template that nests too deep, runs too long or
+ * makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"
@@ -19,11 +21,12 @@ typedef struct mn_jinja mn_jinja; /* a parsed template; immutable: any thread */
 mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err);
 void mn_jinja_free(mn_jinja *tmpl); /* NULL is fine */
 
-/* vars: the text of a JSON object, the template's variables. Strings under the top-level names in trusted (NULL-terminated; may be NULL)
- * are template text, all others are user data. now: Unix time for strftime_now (local time zone).
- * out: the text, appended; marks: one byte per byte of it, appended (may be NULL). Both unchanged on error. Any thread.
- * raise_exception gives MN_BAD_INPUT with the template's message. */
-mn_status mn_jinja_render(const mn_jinja *tmpl, mn_str vars, const char *const *trusted, int64_t now, mn_text *out,
-                          mn_text *marks, mn_error *err);
+/* vars: the text of a JSON object, the template's variables. Strings under the top-level names in
+ * trusted (NULL-terminated; may be NULL) are template text, all others are user data. now: Unix
+ * time for strftime_now (local time zone). out: the text, appended; marks: one byte per byte of it,
+ * appended (may be NULL). Both unchanged on error. Any thread. raise_exception gives MN_BAD_INPUT
+ * with the template's message. */
+mn_status mn_jinja_render(const mn_jinja *tmpl, mn_str vars, const char *const *trusted,
+                          int64_t now, mn_text *out, mn_text *marks, mn_error *err);
 
 #endif

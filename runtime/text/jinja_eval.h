@@ -1,4 +1,5 @@
-/* jinja_eval.h -- running a template: scopes, functions, and what the parts of the evaluator offer each other. */
+/* jinja_eval.h -- running a template: scopes, functions, and what the parts of the evaluator offer
+ * each other. */
 #ifndef MN_JINJA_EVAL_H
 #define MN_JINJA_EVAL_H
 #include "text/jinja_ast.h"
@@ -19,8 +20,9 @@ struct mn_jmacro {
     mn_jscope *scope;
 };
 
-/* A filter, test, method or global. params: "old new ?count" binds arguments to arg[] (MISSING where an optional one was not
- * given); NULL: takes `all` as it comes. self: the filtered or tested value, the method's object. */
+/* A filter, test, method or global. params: "old new ?count" binds arguments to arg[] (MISSING
+ * where an optional one was not given); NULL: takes `all` as it comes. self: the filtered or tested
+ * value, the method's object. */
 #define MN_J_MAX_PARAMS 6
 typedef struct mn_jfunc {
     const char *name, *params;
@@ -74,7 +76,8 @@ bool mn_jformat(mn_jctx *c, mn_jstr format, const mn_jargs *args, mn_jval *out);
 /* jinja_json.c */
 bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out);
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars);
-bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out); /* any value, all of it user data */
+/* any value, all of it user data */
+bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out);
 /* the tables */
 const mn_jfunc *mn_jfilter_find(mn_str name);
 const mn_jfunc *mn_jlist_filter_find(mn_str name);

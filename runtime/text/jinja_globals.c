@@ -14,14 +14,19 @@ static bool g_range(ARGS) {
     bool one = arg[1].type == MN_J_MISSING;
     from = one ? 0 : a;
     to = one ? a : b;
-    if (!step) return mn_jfail(c, "range: the step must not be zero");
+    if (!step)
+        return mn_jfail(c, "range: the step must not be zero");
     mn_jlist *l = mn_jlist_new(c, 0);
-    if (!l) return false;
+    if (!l)
+        return false;
     l->range[0] = from, l->range[1] = to, l->range[2] = step;
     for (int64_t i = from; step > 0 ? i < to : i > to;) {
-        if (l->n >= MN_J_RANGE_MAX) return mn_jfail(c, "range longer than %d", MN_J_RANGE_MAX);
-        if (!mn_jlist_add(c, l, mn_j_int(i))) return false;
-        if (__builtin_add_overflow(i, step, &i)) break;
+        if (l->n >= MN_J_RANGE_MAX)
+            return mn_jfail(c, "range longer than %d", MN_J_RANGE_MAX);
+        if (!mn_jlist_add(c, l, mn_j_int(i)))
+            return false;
+        if (__builtin_add_overflow(i, step, &i))
+            break;
     }
     *out = mn_j_listval(MN_J_RANGE, l);
     return true;
@@ -30,22 +35,30 @@ static bool g_range(ARGS) {
 /* dict(mapping or pairs, name=value...) */
 static bool make_dict(mn_jctx *c, const mn_jargs *all, mn_jdict **out) {
     mn_jdict *d = *out = mn_jdict_new(c);
-    if (!d) return false;
-    if (all->n_pos > 1) return mn_jfail(c, "dict takes at most one positional argument");
+    if (!d)
+        return false;
+    if (all->n_pos > 1)
+        return mn_jfail(c, "dict takes at most one positional argument");
     if (all->n_pos && all->pos[0].type == MN_J_DICT) {
         for (size_t i = 0; i < all->pos[0].u.d->n; i++)
-            if (!mn_jdict_set(c, d, all->pos[0].u.d->items[i].key, all->pos[0].u.d->items[i].value)) return false;
+            if (!mn_jdict_set(c, d, all->pos[0].u.d->items[i].key, all->pos[0].u.d->items[i].value))
+                return false;
     } else if (all->n_pos) {
         mn_jlist *pairs, *pair;
-        if (!mn_jiterate(c, all->pos[0], &pairs)) return false;
+        if (!mn_jiterate(c, all->pos[0], &pairs))
+            return false;
         for (size_t i = 0; i < pairs->n; i++) {
-            if (!mn_jiterate(c, pairs->items[i], &pair)) return false;
-            if (pair->n != 2) return mn_jfail(c, "dict: element %zu is not a pair", i);
-            if (!mn_jdict_set(c, d, pair->items[0], pair->items[1])) return false;
+            if (!mn_jiterate(c, pairs->items[i], &pair))
+                return false;
+            if (pair->n != 2)
+                return mn_jfail(c, "dict: element %zu is not a pair", i);
+            if (!mn_jdict_set(c, d, pair->items[0], pair->items[1]))
+                return false;
         }
     }
     for (size_t i = 0; i < all->n_kw; i++)
-        if (!mn_jdict_set(c, d, all->kw[i].key, all->kw[i].value)) return false;
+        if (!mn_jdict_set(c, d, all->kw[i].key, all->kw[i].value))
+            return false;
     return true;
 }
 static bool g_dict(ARGS) {
@@ -54,17 +67,20 @@ static bool g_dict(ARGS) {
     return make_dict(c, all, &d) && (*out = mn_j_dictval(d), true);
 }
 static bool g_namespace(ARGS) {
-    if (!g_dict(c, self, arg, all, out)) return false;
+    if (!g_dict(c, self, arg, all, out))
+        return false;
     out->type = MN_J_NAMESPACE;
     return true;
 }
 
 static bool g_cycler(ARGS) {
     (void)self, (void)arg;
-    if (!all->n_pos || all->n_kw) return mn_jfail(c, "cycler: at least one item has to be provided");
+    if (!all->n_pos || all->n_kw)
+        return mn_jfail(c, "cycler: at least one item has to be provided");
     mn_jlist *l = mn_jlist_new(c, all->n_pos);
     for (size_t i = 0; l && i < all->n_pos; i++)
-        if (!mn_jlist_add(c, l, all->pos[i])) return false;
+        if (!mn_jlist_add(c, l, all->pos[i]))
+            return false;
     *out = mn_j_listval(MN_J_CYCLER, l);
     return l != NULL;
 }
@@ -72,7 +88,9 @@ static bool g_joiner(ARGS) {
     (void)self, (void)all;
     mn_jval sep = arg[0];
     mn_jlist *l = mn_jlist_new(c, 1);
-    if (!l || (sep.type == MN_J_MISSING && !mn_j_literal(c, ", ", &sep)) || !mn_jlist_add(c, l, sep)) return false;
+    if (!l || (sep.type == MN_J_MISSING && !mn_j_literal(c, ", ", &sep)) ||
+        !mn_jlist_add(c, l, sep))
+        return false;
     *out = mn_j_listval(MN_J_JOINER, l);
     return true;
 }
@@ -80,25 +98,30 @@ static bool g_joiner(ARGS) {
 static bool g_raise(ARGS) {
     (void)self, (void)all, (void)out;
     mn_jstr msg;
-    if (!mn_jstr_of(c, arg[0], &msg)) return false;
+    if (!mn_jstr_of(c, arg[0], &msg))
+        return false;
     mn_str s = {msg.ptr, msg.len};
     const bool empty = !s.len || !s.ptr[0]; /* a failure says something */
-    c->status = empty ? mn_fail(c->err, MN_BAD_INPUT, "the template raised an exception without a message")
-                      : mn_fail(c->err, MN_BAD_INPUT, "%.*s", (int)MN_MIN(s.len, 480), s.ptr);
+    c->status =
+        empty ? mn_fail(c->err, MN_BAD_INPUT, "the template raised an exception without a message")
+              : mn_fail(c->err, MN_BAD_INPUT, "%.*s", (int)MN_MIN(s.len, 480), s.ptr);
     return false;
 }
 
-/* Python's strftime for a time without a zone: %z and %Z are empty, %f is microseconds. The rest is the C library's. */
+/* Python's strftime for a time without a zone: %z and %Z are empty, %f is microseconds. The rest is
+ * the C library's. */
 static void python_format(mn_jstr f, char *out) {
     for (size_t i = 0; i < f.len; i++) {
         const char next = f.ptr[i] == '%' && i + 1 < f.len ? f.ptr[i + 1] : 0;
-        if (next == 'f') out = stpcpy(out, "000000");
+        if (next == 'f')
+            out = stpcpy(out, "000000");
         if (next == 'z' || next == 'Z' || next == 'f') {
             i++;
             continue;
         }
         *out++ = f.ptr[i];
-        if (next) *out++ = f.ptr[++i]; // also the second of %%
+        if (next)
+            *out++ = f.ptr[++i]; // also the second of %%
     }
     *out = 0;
 }
@@ -108,9 +131,12 @@ static bool g_strftime(ARGS) {
     mn_jstr f;
     struct tm tm;
     time_t now = (time_t)c->now;
-    if (!mn_jarg_str(c, "strftime_now", arg[0], &f)) return false;
-    if (!localtime_r(&now, &tm)) return mn_jfail(c, "strftime_now: no such date");
-    if (f.len > 1000 || memchr(f.ptr, 0, f.len)) return mn_jfail(c, "strftime_now: format too long");
+    if (!mn_jarg_str(c, "strftime_now", arg[0], &f))
+        return false;
+    if (!localtime_r(&now, &tm))
+        return mn_jfail(c, "strftime_now: no such date");
+    if (f.len > 1000 || memchr(f.ptr, 0, f.len))
+        return mn_jfail(c, "strftime_now: format too long");
     char fmt[3 * 1000 + 1], text[4096]; // %f becomes three times as long
     python_format(f, fmt);
     size_t n = strftime(text, sizeof text, fmt, &tm);
@@ -127,4 +153,6 @@ static const mn_jfunc globals[] = {
     {"raise_exception", "message", g_raise},
     {"strftime_now", "format", g_strftime},
 };
-const mn_jfunc *mn_jglobal_find(mn_str name) { return mn_jfunc_in(globals, MN_COUNT(globals), name); }
+const mn_jfunc *mn_jglobal_find(mn_str name) {
+    return mn_jfunc_in(globals, MN_COUNT(globals), name);
+}

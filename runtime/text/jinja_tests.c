@@ -3,23 +3,24 @@
 #include "text/jinja_text.h"
 
 #define ARGS mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out
-#define SIMPLE(fn, condition)                                                                                          \
-    static bool fn(ARGS) {                                                                                             \
-        (void)c, (void)arg, (void)all;                                                                                 \
-        *out = mn_j_bool(condition);                                                                                   \
-        return true;                                                                                                   \
+#define SIMPLE(fn, condition)                                                                      \
+    static bool fn(ARGS) {                                                                         \
+        (void)c, (void)arg, (void)all;                                                             \
+        *out = mn_j_bool(condition);                                                               \
+        return true;                                                                               \
     }
 
 static bool callable(mn_jval v) {
-    return v.type == MN_J_MACRO || v.type == MN_J_FUNC || v.type == MN_J_METHOD || v.type == MN_J_LOOP ||
-           v.type == MN_J_JOINER || v.type == MN_J_UNDEF;
+    return v.type == MN_J_MACRO || v.type == MN_J_FUNC || v.type == MN_J_METHOD ||
+           v.type == MN_J_LOOP || v.type == MN_J_JOINER || v.type == MN_J_UNDEF;
 }
 static bool iterable(mn_jval v) {
-    return v.type == MN_J_UNDEF || v.type == MN_J_STR || v.type == MN_J_DICT || v.type == MN_J_LOOP || mn_j_is_seq(v);
+    return v.type == MN_J_UNDEF || v.type == MN_J_STR || v.type == MN_J_DICT ||
+           v.type == MN_J_LOOP || mn_j_is_seq(v);
 }
 static bool sequence(mn_jval v) {
-    return v.type == MN_J_UNDEF || v.type == MN_J_STR || v.type == MN_J_DICT || v.type == MN_J_LIST ||
-           v.type == MN_J_TUPLE || v.type == MN_J_RANGE;
+    return v.type == MN_J_UNDEF || v.type == MN_J_STR || v.type == MN_J_DICT ||
+           v.type == MN_J_LIST || v.type == MN_J_TUPLE || v.type == MN_J_RANGE;
 }
 
 SIMPLE(t_defined, self.type != MN_J_UNDEF)
@@ -41,7 +42,8 @@ SIMPLE(t_escaped, self.type == MN_J_STR && self.u.s->markup)
 static bool remainder_is(mn_jctx *c, mn_jval a, mn_jval by, int64_t want, mn_jval *out) {
     mn_jval r;
     bool yes;
-    if (!mn_jbinary(c, MN_T_MOD, a, by, &r) || !mn_jequal(c, r, mn_j_int(want), &yes)) return false;
+    if (!mn_jbinary(c, MN_T_MOD, a, by, &r) || !mn_jequal(c, r, mn_j_int(want), &yes))
+        return false;
     return *out = mn_j_bool(yes), true;
 }
 static bool t_odd(ARGS) {
@@ -63,12 +65,14 @@ static bool t_eq(ARGS) {
     return mn_jequal(c, self, arg[0], &yes) && (*out = mn_j_bool(yes), true);
 }
 static bool t_ne(ARGS) {
-    if (!t_eq(c, self, arg, all, out)) return false;
+    if (!t_eq(c, self, arg, all, out))
+        return false;
     return *out = mn_j_bool(!out->u.b), true;
 }
 static bool order_is(mn_jctx *c, mn_jval a, mn_jval b, int lowest, int highest, mn_jval *out) {
     int order;
-    if (!mn_jcompare(c, a, b, &order)) return false;
+    if (!mn_jcompare(c, a, b, &order))
+        return false;
     return *out = mn_j_bool(order >= lowest && order <= highest), true;
 }
 static bool t_lt(ARGS) {
@@ -106,7 +110,8 @@ static bool case_is(mn_jctx *c, mn_jval self, const char *method, mn_jval *out) 
     mn_jstr s;
     mn_jval text;
     mn_jargs none = {0};
-    if (!mn_jstr_of(c, self, &s) || !mn_j_string(c, s, &text)) return false;
+    if (!mn_jstr_of(c, self, &s) || !mn_j_string(c, s, &text))
+        return false;
     return mn_jinvoke(c, mn_jstr_method_find(mn_str_of(method)), text, &none, out);
 }
 static bool t_lower(ARGS) {
@@ -120,7 +125,8 @@ static bool t_upper(ARGS) {
 
 /* Whether a table has this name; what cannot be a key of one is an error. */
 static bool named_in(mn_jctx *c, const mn_jfunc *(*find)(mn_str), mn_jval name, mn_jval *out) {
-    if (!mn_jhashable(c, name)) return false;
+    if (!mn_jhashable(c, name))
+        return false;
     return *out = mn_j_bool(name.type == MN_J_STR && find(mn_jstr_bytes(name.u.s))), true;
 }
 static bool t_filter(ARGS) {
@@ -174,4 +180,6 @@ static const mn_jfunc tests[] = {
     {"test", "", t_test},
 };
 
-const mn_jfunc *mn_jtest_find(mn_str name) { return mn_jfunc_in(tests, MN_COUNT(tests), name); }
+const mn_jfunc *mn_jtest_find(mn_str name) {
+    return mn_jfunc_in(tests, MN_COUNT(tests), name);
+}

@@ -1,6 +1,7 @@
-/* jinja_value.h -- values of the template language, and the state of one parse or rendering (mn_jctx).
- * All memory comes from the context's arena; values are immutable once built (namespaces, iterators and loops excepted).
- * Functions returning bool: false = failed, c->status and c->err say why. */
+/* jinja_value.h -- values of the template language, and the state of one parse or rendering
+ * (mn_jctx). All memory comes from the context's arena; values are immutable once built
+ * (namespaces, iterators and loops excepted). Functions returning bool: false = failed, c->status
+ * and c->err say why. */
 #ifndef MN_JINJA_VALUE_H
 #define MN_JINJA_VALUE_H
 #include "text/jinja.h"
@@ -99,14 +100,16 @@ typedef struct mn_jctx {
     mn_jval input; /* of a filter block */
 } mn_jctx;
 
-/* ---- state ---- */
+/* ---- state ----------------------------------------------------------------------------------- */
 bool mn_jfail(mn_jctx *c, const char *fmt, ...) MN_PRINTF(2, 3); /* false; "line N: ..." */
 bool mn_jcharge(mn_jctx *c, uint64_t steps);
 bool mn_jenter(mn_jctx *c);
-static inline void mn_jleave(mn_jctx *c) { c->depth--; }
+static inline void mn_jleave(mn_jctx *c) {
+    c->depth--;
+}
 void *mn_jalloc(mn_jctx *c, size_t n, size_t size); /* zeroed; NULL = failed */
 
-/* ---- making values ---- */
+/* ---- making values --------------------------------------------------------------------------- */
 static inline mn_jval mn_j_of(mn_jtype type) {
     mn_jval v = {type, {0}};
     return v;
@@ -136,11 +139,14 @@ static inline mn_jval mn_j_dictval(mn_jdict *d) {
     v.u.d = d;
     return v;
 }
-bool mn_j_string(mn_jctx *c, mn_jstr s, mn_jval *out);      /* bytes are not copied */
-bool mn_j_literal(mn_jctx *c, const char *z, mn_jval *out); /* template text; z outlives the context */
+bool mn_j_string(mn_jctx *c, mn_jstr s, mn_jval *out); /* bytes are not copied */
+/* template text; z outlives the context */
+bool mn_j_literal(mn_jctx *c, const char *z, mn_jval *out);
 bool mn_j_undefined(mn_jctx *c, mn_str name, mn_jval *out);
 mn_jstr mn_jstr_slice(mn_jstr s, size_t from, size_t to); /* byte offsets; shares the bytes */
-static inline uint8_t mn_jstr_mark(mn_jstr s, size_t i) { return s.marks ? s.marks[i] : s.mark; }
+static inline uint8_t mn_jstr_mark(mn_jstr s, size_t i) {
+    return s.marks ? s.marks[i] : s.mark;
+}
 static inline mn_str mn_jstr_bytes(const mn_jstr *s) {
     mn_str r = {s->ptr, s->len};
     return r;
@@ -159,28 +165,38 @@ bool mn_jlist_add(mn_jctx *c, mn_jlist *l, mn_jval v);
 mn_jdict *mn_jdict_new(mn_jctx *c);
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value);
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key); /* NULL = absent */
-bool mn_jhashable(mn_jctx *c, mn_jval key);                         /* false: the error of a key that cannot be one */
+/* false: the error of a key that cannot be one */
+bool mn_jhashable(mn_jctx *c, mn_jval key);
 mn_jval *mn_jdict_name(const mn_jdict *d, mn_str name);
 
-/* ---- asking values ---- */
+/* ---- asking values --------------------------------------------------------------------------- */
 const char *mn_jtype_name(mn_jval v); /* as Python names it */
 bool mn_jtruth(mn_jval v);
 static inline bool mn_j_is_number(mn_jval v) {
     return v.type == MN_J_INT || v.type == MN_J_FLOAT || v.type == MN_J_BOOL;
 }
-static inline bool mn_j_is_int(mn_jval v) { return v.type == MN_J_INT || v.type == MN_J_BOOL; }
-static inline bool mn_j_is_seq(mn_jval v) { return v.type >= MN_J_LIST && v.type <= MN_J_ITER; }
-static inline int64_t mn_j_as_int(mn_jval v) { return v.type == MN_J_BOOL ? (int64_t)v.u.b : v.u.i; }
-static inline double mn_j_as_float(mn_jval v) { return v.type == MN_J_FLOAT ? v.u.f : (double)mn_j_as_int(v); }
+static inline bool mn_j_is_int(mn_jval v) {
+    return v.type == MN_J_INT || v.type == MN_J_BOOL;
+}
+static inline bool mn_j_is_seq(mn_jval v) {
+    return v.type >= MN_J_LIST && v.type <= MN_J_ITER;
+}
+static inline int64_t mn_j_as_int(mn_jval v) {
+    return v.type == MN_J_BOOL ? (int64_t)v.u.b : v.u.i;
+}
+static inline double mn_j_as_float(mn_jval v) {
+    return v.type == MN_J_FLOAT ? v.u.f : (double)mn_j_as_int(v);
+}
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal);
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order); /* <0, 0, >0; 2 = unordered (NaN) */
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found);
 bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n);
 bool mn_jneed_defined(mn_jctx *c, mn_jval v); /* the error of using what is undefined */
-/* The items as a list: characters, keys, elements. A generator is used up. The result may be the value's own: read only. */
+/* The items as a list: characters, keys, elements. A generator is used up. The result may be the
+ * value's own: read only. */
 bool mn_jiterate(mn_jctx *c, mn_jval v, mn_jlist **out);
 
-/* ---- text of values (jinja_repr.c) ---- */
+/* ---- text of values (jinja_repr.c) ----------------------------------------------------------- */
 bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out); /* Python's str() */
 bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v);      /* appends str(v) */
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v);

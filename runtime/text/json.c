@@ -3,10 +3,12 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no float holds. */
+/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
+ * float holds. */
 static void spell_infinity(char *s) {
     static const char word[] = "Infinity", number[] = "1e999   ";
-    if (!strstr(s, word)) return;
+    if (!strstr(s, word))
+        return;
     for (bool quoted = false; *s; s++) {
         if (*s == '"')
             quoted = !quoted;
@@ -17,19 +19,23 @@ static void spell_infinity(char *s) {
     }
 }
 
-/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may be past the mapped file. */
+/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may
+ * be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
     size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
-    if (valid < text.len) return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
+    if (valid < text.len)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
     char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
-    if (!copy) return mn_fail_memory(err, text.len + 1);
+    if (!copy)
+        return mn_fail_memory(err, text.len + 1);
     spell_infinity(copy);
     const char *end = copy;
     cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
     const size_t at = (size_t)(end - copy);
     mn_free(copy);
-    if (!json) return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
+    if (!json)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
     if (!cJSON_IsObject(json)) {
         cJSON_Delete(json);
         return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
@@ -38,13 +44,16 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
     return MN_OK;
 }
 
-mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out, mn_error *err) {
+mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out,
+                       mn_error *err) {
     *out = NULL;
     const mn_file *file = mn_file_named(files, n_files, name);
     return file ? mn_json_parse((mn_str){file->map, file->bytes}, name, out, err) : MN_OK;
 }
 
-const cJSON *mn_json_item(const cJSON *json, const char *key) { return cJSON_GetObjectItemCaseSensitive(json, key); }
+const cJSON *mn_json_item(const cJSON *json, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(json, key);
+}
 
 const char *mn_json_text(const cJSON *json, const char *key, const char *otherwise) {
     const cJSON *v = mn_json_item(json, key);

@@ -9,9 +9,11 @@ struct cJSON;
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
 /* The same of the file with that name; NULL if there is none. */
-mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out, mn_error *err);
+mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out,
+                       mn_error *err);
 
-/* What an object says under key; otherwise, if it has no such key, or not of that type, or json is no object (or NULL). */
+/* What an object says under key; otherwise, if it has no such key, or not of that type, or json is
+ * no object (or NULL). */
 const struct cJSON *mn_json_item(const struct cJSON *json, const char *key); /* NULL = nothing */
 const char *mn_json_text(const struct cJSON *json, const char *key, const char *otherwise);
 bool mn_json_flag(const struct cJSON *json, const char *key, bool otherwise);

@@ -4,7 +4,9 @@
 
 static const char open_tag[] = "<think>", close_tag[] = "</think>";
 
-static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
+static bool is_space(char c) {
+    return c && strchr(" \t\r\n", c);
+}
 
 bool mn_spelled_in(mn_str chat_template) {
     return memmem(chat_template.ptr, chat_template.len, open_tag, sizeof open_tag - 1) ||
@@ -13,8 +15,10 @@ bool mn_spelled_in(mn_str chat_template) {
 
 void mn_spelled_prompt(mn_spelled *s, mn_str end) {
     const size_t n = sizeof open_tag - 1;
-    while (end.len && is_space(end.ptr[end.len - 1])) end.len--;
-    if (end.len >= n && !memcmp(end.ptr + end.len - n, open_tag, n)) s->state = MN_SPELLED_THINKING, s->trim = true;
+    while (end.len && is_space(end.ptr[end.len - 1]))
+        end.len--;
+    if (end.len >= n && !memcmp(end.ptr + end.len - n, open_tag, n))
+        s->state = MN_SPELLED_THINKING, s->trim = true;
 }
 
 static void drop(mn_spelled *s, size_t n) {
@@ -31,7 +35,8 @@ static void give(mn_spelled *s, mn_text *text, size_t n) {
 /* How many bytes at the end of the text may be the beginning of the tag. */
 static size_t partial(const mn_text *t, size_t from, const char *tag) {
     size_t n = MN_MIN(t->len - from, strlen(tag) - 1);
-    while (n && memcmp(t->ptr + t->len - n, tag, n)) n--;
+    while (n && memcmp(t->ptr + t->len - n, tag, n))
+        n--;
     return n;
 }
 
@@ -39,7 +44,8 @@ static size_t partial(const mn_text *t, size_t from, const char *tag) {
 static void begin(mn_spelled *s, bool last) {
     const size_t n = sizeof open_tag - 1;
     size_t at = 0;
-    while (at < s->held.len && is_space(s->held.ptr[at])) at++;
+    while (at < s->held.len && is_space(s->held.ptr[at]))
+        at++;
     if (s->held.len - at >= n && !memcmp(s->held.ptr + at, open_tag, n)) {
         drop(s, at + n);
         s->state = MN_SPELLED_THINKING;
@@ -51,7 +57,8 @@ static void begin(mn_spelled *s, bool last) {
 static void think(mn_spelled *s, mn_text *text, bool last) {
     const size_t n = sizeof close_tag - 1;
     const char *end = s->held.len ? memmem(s->held.ptr, s->held.len, close_tag, n) : NULL;
-    size_t before = end ? (size_t)(end - s->held.ptr) : s->held.len - (last ? 0 : partial(&s->held, 0, close_tag));
+    size_t before = end ? (size_t)(end - s->held.ptr)
+                        : s->held.len - (last ? 0 : partial(&s->held, 0, close_tag));
     if (!end || before) {
         give(s, text, before);
         return;
@@ -63,9 +70,11 @@ static void think(mn_spelled *s, mn_text *text, bool last) {
 
 static void trim(mn_spelled *s) {
     size_t n = 0;
-    while (s->trim && n < s->held.len && is_space(s->held.ptr[n])) n++;
+    while (s->trim && n < s->held.len && is_space(s->held.ptr[n]))
+        n++;
     s->trim &= n == s->held.len;
-    if (n) drop(s, n);
+    if (n)
+        drop(s, n);
 }
 
 void mn_spelled_push(mn_spelled *s, mn_text *text, bool last, bool *thinking) {
@@ -75,9 +84,11 @@ void mn_spelled_push(mn_spelled *s, mn_text *text, bool last, bool *thinking) {
     text->failed |= s->held.failed;
     do {
         before = (int)s->state;
-        if (s->state > MN_SPELLED_BEGIN) trim(s);
+        if (s->state > MN_SPELLED_BEGIN)
+            trim(s);
         *thinking = s->state == MN_SPELLED_THINKING;
-        if (text->failed || !s->held.len) return;
+        if (text->failed || !s->held.len)
+            return;
         if (s->state == MN_SPELLED_BEGIN)
             begin(s, last);
         else if (s->state == MN_SPELLED_THINKING)
@@ -87,4 +98,6 @@ void mn_spelled_push(mn_spelled *s, mn_text *text, bool last, bool *thinking) {
     } while ((int)s->state != before);
 }
 
-void mn_spelled_free(mn_spelled *s) { mn_text_free(&s->held); }
+void mn_spelled_free(mn_spelled *s) {
+    mn_text_free(&s->held);
+}

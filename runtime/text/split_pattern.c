@@ -14,25 +14,30 @@ static void pattern_release(void *p, void *unused) {
     mn_free(p);
 }
 
-static mn_status compile(mn_pattern *out, mn_str e, const mn_text *own, const char *where, mn_error *err) {
-    pcre2_general_context *general = pcre2_general_context_create(pattern_alloc, pattern_release, NULL);
+static mn_status compile(mn_pattern *out, mn_str e, const mn_text *own, const char *where,
+                         mn_error *err) {
+    pcre2_general_context *general =
+        pcre2_general_context_create(pattern_alloc, pattern_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     int code = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE at = 0;
     if (context)
-        out->code =
-            pcre2_compile((PCRE2_SPTR)(own->ptr ? own->ptr : ""), (PCRE2_SIZE)own->len,
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+        out->code = pcre2_compile((PCRE2_SPTR)(own->ptr ? own->ptr : ""), (PCRE2_SIZE)own->len,
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                                  &code, &at, context);
     pcre2_compile_context_free(context);
     pcre2_general_context_free(general);
     if (out->code) {
-        (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* without it, matches are interpreted */
+        /* without it, matches are interpreted */
+        (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);
         return MN_OK;
     }
-    if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED) return mn_fail_memory(err, e.len);
+    if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED)
+        return mn_fail_memory(err, e.len);
     PCRE2_UCHAR text[120] = {0};
     pcre2_get_error_message(code, text, sizeof text);
-    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression: %s: %.*s", where, (char *)text, MN_STR_ARG(e));
+    return mn_fail(err, MN_UNSUPPORTED, "%s: regular expression: %s: %.*s", where, (char *)text,
+                   MN_STR_ARG(e));
 }
 
 mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_error *err) {
@@ -43,7 +48,8 @@ mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_erro
     if (own.failed)
         st = mn_fail_memory(err, e.len);
     else if (problem)
-        st = mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, problem, MN_STR_ARG(e));
+        st = mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, problem,
+                     MN_STR_ARG(e));
     else
         st = compile(out, e, &own, where, err);
     mn_text_free(&own);
@@ -66,7 +72,8 @@ void mn_pattern_free(mn_pattern *p) {
 mn_status mn_matcher_init(mn_matcher *m, const mn_pattern *p, mn_error *err) {
     m->pattern = p;
     m->data = NULL;
-    if (!p->code) return MN_OK;
+    if (!p->code)
+        return MN_OK;
     m->data = pcre2_match_data_create_from_pattern(p->code, NULL);
     return m->data ? MN_OK : mn_fail_memory(err, 256);
 }
@@ -76,24 +83,29 @@ void mn_matcher_free(mn_matcher *m) {
     m->data = NULL;
 }
 
-static mn_status next_literal(const mn_pattern *p, const char *text, size_t n, size_t from, size_t *lo, size_t *hi) {
+static mn_status next_literal(const mn_pattern *p, const char *text, size_t n, size_t from,
+                              size_t *lo, size_t *hi) {
     const char *at = p->len ? memmem(text + from, n - from, p->literal, p->len) : NULL;
-    if (!at) return MN_END;
+    if (!at)
+        return MN_END;
     *lo = (size_t)(at - text);
     *hi = *lo + p->len;
     return MN_OK;
 }
 
-mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo, size_t *hi,
-                          mn_error *err) {
-    if (!m->pattern->code) return next_literal(m->pattern, text, n, from, lo, hi);
+mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo,
+                          size_t *hi, mn_error *err) {
+    if (!m->pattern->code)
+        return next_literal(m->pattern, text, n, from, lo, hi);
     pcre2_code *code = m->pattern->code;
     PCRE2_SPTR s = (PCRE2_SPTR)text;
     int rc = pcre2_match(code, s, n, from, PCRE2_NO_UTF_CHECK, m->data, NULL);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(code, s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, NULL);
-    if (rc == PCRE2_ERROR_NOMATCH) return MN_END;
-    if (rc == PCRE2_ERROR_NOMEMORY) return mn_fail_memory(err, n);
+    if (rc == PCRE2_ERROR_NOMATCH)
+        return MN_END;
+    if (rc == PCRE2_ERROR_NOMEMORY)
+        return mn_fail_memory(err, n);
     if (rc < 0) {
         PCRE2_UCHAR why[120] = {0};
         pcre2_get_error_message(rc, why, sizeof why);

@@ -1,6 +1,7 @@
-/* split_syntax.c -- regular expressions in the syntax of tokenizer.json, which is Oniguruma's for Ruby (its doc/RE), written
- * for PCRE2. The two agree on most; what is spelled alike and means another thing is rewritten here: white space, word
- * characters and scripts, sets within sets, some repetitions and options. */
+/* split_syntax.c -- regular expressions in the syntax of tokenizer.json, which is Oniguruma's for
+ * Ruby (its doc/RE), written for PCRE2. The two agree on most; what is spelled alike and means
+ * another thing is rewritten here: white space, word characters and scripts, sets within sets, some
+ * repetitions and options. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split_syntax.h"
 #include <pcre2.h>
@@ -10,8 +11,9 @@
 #define MAX_DEPTH 64
 #define NO_ATOM SIZE_MAX
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD_ALONE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* outside of sets Latin-1's other numbers count */
-#define SPACE "\\t-\\r\\x{20}\\x{85}\\p{Z}"                    /* PCRE2's \s has U+180E too */
+/* outside of sets Latin-1's other numbers count */
+#define WORD_ALONE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+#define SPACE "\\t-\\r\\x{20}\\x{85}\\p{Z}" /* PCRE2's \s has U+180E too */
 #define NOT_SPACE "\\S\\x{180e}"
 
 typedef struct {
@@ -43,7 +45,8 @@ static bool looking_at(const translator *t, const char *z) {
 }
 
 static bool fail(translator *t, const char *problem) {
-    if (!t->problem) t->problem = problem;
+    if (!t->problem)
+        t->problem = problem;
     return false;
 }
 
@@ -52,7 +55,7 @@ static size_t char_length(const translator *t) {
     return (size_t)MN_MAX(1, mn_utf8_decode(t->at, (size_t)(t->end - t->at), &code));
 }
 
-/* ---- properties ---- */
+/* ---- properties ------------------------------------------------------------------------------ */
 static const struct {
     const char *name, *items;
 } classes[] = {{"alpha", "\\p{Alphabetic}"},
@@ -96,24 +99,28 @@ static const struct {
 static mn_str plain_name(const char *s, size_t n, char to[64]) {
     size_t k = 0;
     for (size_t i = 0; i < n && k < 63; i++)
-        if (!strchr(" -_", s[i])) to[k++] = s[i] >= 'A' && s[i] <= 'Z' ? (char)(s[i] - 'A' + 'a') : s[i];
+        if (!strchr(" -_", s[i]))
+            to[k++] = s[i] >= 'A' && s[i] <= 'Z' ? (char)(s[i] - 'A' + 'a') : s[i];
     to[k] = 0;
     return (mn_str){to, k};
 }
 
 static const char *find_class(mn_str name) {
     for (size_t i = 0; i < MN_COUNT(classes); i++)
-        if (mn_str_is(name, classes[i].name)) return classes[i].items;
+        if (mn_str_is(name, classes[i].name))
+            return classes[i].items;
     return NULL;
 }
 
-/* A script's own characters: since 10.40 PCRE2 takes its bare name to mean those that scripts share as well. */
+/* A script's own characters: since 10.40 PCRE2 takes its bare name to mean those that scripts share
+ * as well. */
 static bool is_script(const char *name) {
     char e[80];
     int code = 0;
     PCRE2_SIZE at = 0;
     snprintf(e, sizeof e, "\\p{sc:%s}", name); /* names are cut at 63 */
-    pcre2_code *made = pcre2_compile((PCRE2_SPTR)e, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code *made =
+        pcre2_compile((PCRE2_SPTR)e, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
     pcre2_code_free(made);
     return made != NULL;
 }
@@ -126,35 +133,49 @@ static void put_property(mn_text *out, const char *s, size_t n) {
     if (items)
         mn_text_puts(out, items);
     else
-        mn_text_printf(out, plain.len > 2 && is_script(name) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n, s);
+        mn_text_printf(out, plain.len > 2 && is_script(name) ? "\\p{sc:%.*s}" : "\\p{%.*s}", (int)n,
+                       s);
 }
 
-/* ---- escapes ---- */
-/* The set that a backslash and what follows stand for: items, or with *negated all others. false: none, and nothing is consumed. */
+/* ---- escapes --------------------------------------------------------------------------------- */
+/* The set that a backslash and what follows stand for: items, or with *negated all others. false:
+ * none, and nothing is consumed. */
 static bool class_escape(translator *t, mn_text *items, bool *negated) {
     const char *s = t->at;
-    if (t->end - s < 2) return false;
+    if (t->end - s < 2)
+        return false;
     *negated = s[1] == 'S' || s[1] == 'W' || s[1] == 'H' || s[1] == 'P' || s[1] == 'D';
     switch (s[1]) {
     case 's':
-    case 'S': mn_text_puts(items, SPACE); break;
+    case 'S':
+        mn_text_puts(items, SPACE);
+        break;
     case 'w':
-    case 'W': mn_text_puts(items, WORD); break;
+    case 'W':
+        mn_text_puts(items, WORD);
+        break;
     case 'd':
-    case 'D': mn_text_puts(items, "\\p{Nd}"); break;
+    case 'D':
+        mn_text_puts(items, "\\p{Nd}");
+        break;
     case 'h':
-    case 'H': mn_text_puts(items, "0-9A-Fa-f"); break;
+    case 'H':
+        mn_text_puts(items, "0-9A-Fa-f");
+        break;
     case 'p':
     case 'P': {
-        const char *close = t->end - s > 2 && s[2] == '{' ? memchr(s, '}', (size_t)(t->end - s)) : NULL;
-        if (!close) return fail(t, "\\p without a name in braces");
+        const char *close =
+            t->end - s > 2 && s[2] == '{' ? memchr(s, '}', (size_t)(t->end - s)) : NULL;
+        if (!close)
+            return fail(t, "\\p without a name in braces");
         const bool circumflex = s[3] == '^';
         *negated ^= circumflex;
         put_property(items, s + 3 + circumflex, (size_t)(close - s - 3 - circumflex));
         t->at = close + 1;
         return true;
     }
-    default: return false;
+    default:
+        return false;
     }
     t->at += 2;
     return true;
@@ -163,10 +184,12 @@ static bool class_escape(translator *t, mn_text *items, bool *negated) {
 /* A backslash that stands for one character, or for none. */
 static bool other_escape(translator *t, mn_text *out) {
     const size_t left = (size_t)(t->end - t->at);
-    if (left < 2) return fail(t, "a backslash at its end");
+    if (left < 2)
+        return fail(t, "a backslash at its end");
     const char c = t->at[1];
     if (c == 'u') {
-        if (left < 6) return fail(t, "\\u without four digits");
+        if (left < 6)
+            return fail(t, "\\u without four digits");
         mn_text_printf(out, "\\x{%.4s}", t->at + 2);
         t->at += 6;
         return true;
@@ -179,16 +202,22 @@ static bool other_escape(translator *t, mn_text *out) {
     mn_text_puts(out, "\\");
     mn_text_put(out, t->at, n);
     t->at += n;
-    if (strchr("xkgo", c) && t->at < t->end && strchr("{<'", *t->at)) { /* a name or number, as it stands */
-        const char *close = memchr(t->at, *t->at == '{' ? '}' : *t->at == '<' ? '>' : '\'', (size_t)(t->end - t->at));
-        if (!close) return fail(t, "a name that does not end");
+    /* a name or number, as it stands */
+    if (strchr("xkgo", c) && t->at < t->end && strchr("{<'", *t->at)) {
+        const char *close = memchr(t->at,
+                                   *t->at == '{'   ? '}'
+                                   : *t->at == '<' ? '>'
+                                                   : '\'',
+                                   (size_t)(t->end - t->at));
+        if (!close)
+            return fail(t, "a name that does not end");
         mn_text_put(out, t->at, (size_t)(close + 1 - t->at));
         t->at = close + 1;
     }
     return true;
 }
 
-/* ---- sets ---- */
+/* ---- sets ------------------------------------------------------------------------------------ */
 static void put_set(mn_text *out, const set *s);
 
 /* [:name:] and [:^name:]. */
@@ -196,11 +225,12 @@ static bool posix_class(translator *t, set *s) {
     char name[64];
     const char *at = t->at + 2, *close = memchr(at, ':', (size_t)(t->end - at));
     const bool negated = at < t->end && *at == '^';
-    if (!close || close + 1 >= t->end || close[1] != ']') return false;
+    if (!close || close + 1 >= t->end || close[1] != ']')
+        return false;
     at += negated;
     const mn_str plain = plain_name(at, (size_t)(close - at), name);
-    const char *items =
-        mn_str_is(plain, "punct") ? "\\p{P}\\p{S}" : find_class(plain); /* the property has no symbols */
+    /* the property has no symbols */
+    const char *items = mn_str_is(plain, "punct") ? "\\p{P}\\p{S}" : find_class(plain);
     t->at = close + 2;
     if (items && negated)
         mn_text_printf(&s->others, "|[^%s]", items);
@@ -215,7 +245,8 @@ static bool read_set(translator *t, set *out);
 
 /* One item, at t->at; out: what the set has so far. */
 static bool set_item(translator *t, set *out) {
-    if (looking_at(t, "[:") && posix_class(t, out)) return true;
+    if (looking_at(t, "[:") && posix_class(t, out))
+        return true;
     if (*t->at == '[') {
         set inner = {0};
         const bool ok = read_set(t, &inner);
@@ -231,7 +262,8 @@ static bool set_item(translator *t, set *out) {
     }
     if (*t->at == '\\') {
         mn_text items = {0};
-        bool negated = false, space = looking_at(t, "\\S"), is_class = class_escape(t, &items, &negated);
+        bool negated = false, space = looking_at(t, "\\S"),
+             is_class = class_escape(t, &items, &negated);
         if (is_class && space)
             mn_text_puts(&out->items, NOT_SPACE);
         else if (is_class && negated)
@@ -243,7 +275,8 @@ static bool set_item(translator *t, set *out) {
         return is_class || (!t->problem && other_escape(t, &out->items));
     }
     const size_t n = char_length(t);
-    if (*t->at == ']') mn_text_puts(&out->items, "\\"); /* the first in its set */
+    if (*t->at == ']')
+        mn_text_puts(&out->items, "\\"); /* the first in its set */
     mn_text_put(&out->items, t->at, n);
     t->at += n;
     return true;
@@ -261,7 +294,8 @@ static void look_ahead(mn_text *both, set *left) {
 /* From the opening bracket to behind the closing one. */
 static bool read_set(translator *t, set *out) {
     mn_text both = {0};
-    if (++t->sets > MAX_DEPTH) return fail(t, "sets nested too deeply");
+    if (++t->sets > MAX_DEPTH)
+        return fail(t, "sets nested too deeply");
     t->at++;
     const bool negated = t->at < t->end && *t->at == '^';
     t->at += negated;
@@ -298,44 +332,53 @@ static void put_set(mn_text *out, const set *s) {
         mn_text_printf(out, "(?:%s[%s]%s%s)", s->negated ? "(?!" : "", items, s->others.ptr,
                        s->negated ? ")[\\s\\S]" : "");
     else
-        mn_text_printf(out, "(?:%s%s%s)", s->negated ? "(?!" : "", s->others.ptr + 1, s->negated ? ")[\\s\\S]" : "");
+        mn_text_printf(out, "(?:%s%s%s)", s->negated ? "(?!" : "", s->others.ptr + 1,
+                       s->negated ? ")[\\s\\S]" : "");
 }
 
 static bool put_bracket(translator *t) {
     set s = {0};
     const bool ok = read_set(t, &s);
     t->atom = t->out->len;
-    if (ok) put_set(t->out, &s);
+    if (ok)
+        put_set(t->out, &s);
     set_free(&s);
     return ok;
 }
 
-/* ---- groups ---- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 static bool comment(translator *t) {
     const char *close = memchr(t->at, ')', (size_t)(t->end - t->at));
-    if (!close) return fail(t, "a comment that does not end");
+    if (!close)
+        return fail(t, "a comment that does not end");
     t->at = close + 1;
     return true;
 }
 
 /* The letters of "?imx-imx" in front of a colon or parenthesis; 0: something else. */
 static size_t option_length(const translator *t) {
-    if (t->at == t->end || *t->at != '?') return 0;
+    if (t->at == t->end || *t->at != '?')
+        return 0;
     const size_t n = 1 + strspn(t->at + 1, "imx-");
     return n > 1 && (t->at[n] == ':' || t->at[n] == ')') ? n : 0;
 }
 
 static bool open_group(translator *t) {
-    if (looking_at(t, "(?#")) return comment(t);
-    if (looking_at(t, "(?~")) return fail(t, "an absent group (?~");
-    if (t->depth == MAX_DEPTH) return fail(t, "groups nested too deeply");
+    if (looking_at(t, "(?#"))
+        return comment(t);
+    if (looking_at(t, "(?~"))
+        return fail(t, "an absent group (?~");
+    if (t->depth == MAX_DEPTH)
+        return fail(t, "groups nested too deeply");
     t->stack[t->depth] = (group){t->out->len, 0};
     t->atom = NO_ATOM;
     mn_text_put(t->out, t->at++, 1);
     const size_t n = option_length(t);
-    for (size_t i = 0; i < n; i++) mn_text_put(t->out, t->at[i] == 'm' ? "s" : t->at + i, 1);
+    for (size_t i = 0; i < n; i++)
+        mn_text_put(t->out, t->at[i] == 'm' ? "s" : t->at + i, 1);
     t->at += n;
-    if (!n || *t->at == ':') return t->depth++, true;
+    if (!n || *t->at == ':')
+        return t->depth++, true;
     /* Options alone hold, as a group of their own, to the end of the group that they stand in. */
     mn_text_puts(t->out, ":");
     t->at++;
@@ -344,11 +387,13 @@ static bool open_group(translator *t) {
 }
 
 static void close_all(translator *t, const group *g) {
-    for (uint32_t i = 0; i < g->opened; i++) mn_text_puts(t->out, ")");
+    for (uint32_t i = 0; i < g->opened; i++)
+        mn_text_puts(t->out, ")");
 }
 
 static bool close_group(translator *t) {
-    if (t->depth == 1) return fail(t, "a parenthesis that closes nothing");
+    if (t->depth == 1)
+        return fail(t, "a parenthesis that closes nothing");
     const group *g = &t->stack[--t->depth];
     close_all(t, g);
     mn_text_put(t->out, t->at++, 1);
@@ -356,11 +401,12 @@ static bool close_group(translator *t) {
     return true;
 }
 
-/* ---- repetition ---- */
+/* ---- repetition ------------------------------------------------------------------------------ */
 static void wrap_atom(translator *t) {
     mn_text *out = t->out;
     mn_text tail = {0};
-    if (out->failed) return;
+    if (out->failed)
+        return;
     mn_text_put(&tail, out->ptr + t->atom, out->len - t->atom);
     out->len = t->atom;
     mn_text_printf(out, "(?:%s)", tail.ptr ? tail.ptr : "");
@@ -383,8 +429,8 @@ static bool interval(translator *t) {
         t->at++;
         return true;
     }
-    mn_text_printf(t->out, "{%.*s%s%.*s}", n_low ? (int)n_low : 1, n_low ? low : "0", comma ? "," : "", (int)n_high,
-                   high);
+    mn_text_printf(t->out, "{%.*s%s%.*s}", n_low ? (int)n_low : 1, n_low ? low : "0",
+                   comma ? "," : "", (int)n_high, high);
     t->at = s + 1;
     if (t->at < t->end && (*t->at == '+' || (*t->at == '?' && !comma)))
         wrap_atom(t);
@@ -397,11 +443,12 @@ static bool interval(translator *t) {
 
 static bool repetition(translator *t) {
     mn_text_put(t->out, t->at++, 1);
-    if (t->at < t->end && (*t->at == '?' || *t->at == '+')) mn_text_put(t->out, t->at++, 1);
+    if (t->at < t->end && (*t->at == '?' || *t->at == '+'))
+        mn_text_put(t->out, t->at++, 1);
     return true;
 }
 
-/* ---- all of it ---- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 static bool escape(translator *t) {
     mn_text items = {0};
     bool negated = false;
@@ -409,12 +456,14 @@ static bool escape(translator *t) {
     t->atom = t->out->len;
     if (inside || outside) {
         mn_text_printf(t->out,
-                       inside ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))" : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))",
+                       inside ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))"
+                              : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))",
                        WORD_ALONE, WORD_ALONE, WORD_ALONE, WORD_ALONE);
         t->at += 2;
         return true;
     }
-    if (!class_escape(t, &items, &negated)) return mn_text_free(&items), !t->problem && other_escape(t, t->out);
+    if (!class_escape(t, &items, &negated))
+        return mn_text_free(&items), !t->problem && other_escape(t, t->out);
     const char *body = items.ptr ? items.ptr : "";
     mn_text_printf(t->out, "[%s%s]", negated ? "^" : "", strcmp(body, WORD) ? body : WORD_ALONE);
     t->out->failed |= items.failed;
@@ -424,15 +473,22 @@ static bool escape(translator *t) {
 
 static bool step(translator *t) {
     switch (*t->at) {
-    case '\\': return escape(t);
-    case '[': return put_bracket(t);
-    case '(': return open_group(t);
-    case ')': return close_group(t);
-    case '{': return interval(t);
+    case '\\':
+        return escape(t);
+    case '[':
+        return put_bracket(t);
+    case '(':
+        return open_group(t);
+    case ')':
+        return close_group(t);
+    case '{':
+        return interval(t);
     case '*':
     case '+':
-    case '?': return repetition(t);
-    default: break;
+    case '?':
+        return repetition(t);
+    default:
+        break;
     }
     const size_t n = char_length(t);
     t->atom = strchr("^$|", *t->at) ? NO_ATOM : t->out->len;
@@ -444,10 +500,13 @@ static bool step(translator *t) {
 const char *mn_pattern_translate(mn_str e, mn_text *out) {
     mn_text copy = {0}; /* ended by a NUL */
     mn_text_put(&copy, e.ptr, (size_t)e.len);
-    translator t = {.at = copy.ptr, .end = copy.ptr + copy.len, .out = out, .atom = NO_ATOM, .depth = 1};
+    translator t = {
+        .at = copy.ptr, .end = copy.ptr + copy.len, .out = out, .atom = NO_ATOM, .depth = 1};
     bool ok = true;
-    while (ok && t.at < t.end && !copy.failed && !out->failed) ok = step(&t);
-    if (ok && t.depth > 1) ok = fail(&t, "a parenthesis that is not closed");
+    while (ok && t.at < t.end && !copy.failed && !out->failed)
+        ok = step(&t);
+    if (ok && t.depth > 1)
+        ok = fail(&t, "a parenthesis that is not closed");
     close_all(&t, &t.stack[0]);
     out->failed |= copy.failed;
     mn_text_free(&copy);

@@ -20,12 +20,15 @@ enum {
     MN_TYPE_BYTE
 };
 
-/* ---- vocabulary: tokenizer_vocab.c ---- */
-#define MN_TOKEN_SPECIAL 1u    /* control or unknown: never comes out of plain text, not shown */
-#define MN_TOKEN_ADDED 2u      /* matched in the text as it stands; its spelling is not byte-coded */
-#define MN_TOKEN_NORMALIZED 8u /* ADDED, and the normaliser spells it in another way: it is shown so */
-#define MN_TOKEN_OUTSIDE 16u   /* ADDED, and the model itself does not know it */
-#define MN_TOKEN_BYTE 4u       /* <0xXX>: stands for one byte, never comes out of text that spells it */
+/* ---- vocabulary: tokenizer_vocab.c ----------------------------------------------------------- */
+#define MN_TOKEN_SPECIAL 1u /* control or unknown: never comes out of plain text, not shown */
+/* matched in the text as it stands; its spelling is not byte-coded */
+#define MN_TOKEN_ADDED 2u
+/* ADDED, and the normaliser spells it in another way: it is shown so */
+#define MN_TOKEN_NORMALIZED 8u
+#define MN_TOKEN_OUTSIDE 16u /* ADDED, and the model itself does not know it */
+/* <0xXX>: stands for one byte, never comes out of text that spells it */
+#define MN_TOKEN_BYTE 4u
 
 typedef struct {
     mn_str piece;
@@ -33,9 +36,11 @@ typedef struct {
     uint32_t flags;
 } mn_token; /* piece.len 0: a hole */
 typedef struct {
-    uint16_t tag, len; /* other bits of the hash, and the length (cut): most misses cost no look at the piece */
-    int32_t id;        /* -1 = free */
-    const char *piece; /* here too: one look less at memory for each search, of which loading makes a million */
+    /* other bits of the hash, and the length (cut): most misses cost no look at the piece */
+    uint16_t tag, len;
+    int32_t id; /* -1 = free */
+    /* here too: one look less at memory for each search, of which loading makes a million */
+    const char *piece;
 } mn_vocab_slot;
 typedef struct {
     uint64_t pair;
@@ -58,21 +63,27 @@ size_t mn_vocab_slots(uint64_t n); /* of a table for n: a power of two, twice as
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err); /* n holes */
 void mn_vocab_free(mn_vocab *v);
 /* Gives id its spelling (copied) and enters it; MN_BAD_FILE if the id or the spelling is taken. */
-mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where, mn_error *err);
-/* A spelling that another id has goes over to this one: the other is shown so, but text no longer becomes it. */
-mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where, mn_error *err);
+mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where,
+                       mn_error *err);
+/* A spelling that another id has goes over to this one: the other is shown so, but text no longer
+ * becomes it. */
+mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
+                            mn_error *err);
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n); /* any token; -1 = none */
-/* The same in steps, for many at a time: memory is asked for the slot, then for the piece there, then the search finds both. */
+/* The same in steps, for many at a time: memory is asked for the slot, then for the piece there,
+ * then the search finds both. */
 uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n); /* the hash */
 void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
 int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash);
-int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n); /* one that plain text may become; -1 = none */
-void mn_vocab_finish(mn_vocab *v);                                  /* fills byte_id, char_id */
+/* one that plain text may become; -1 = none */
+int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n);
+void mn_vocab_finish(mn_vocab *v); /* fills byte_id, char_id */
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
-/* ---- merges on their way in: tokenizer_merges.c ----
- * Each is four searches in tables larger than the caches. They are entered by the dozen, so that memory brings the places of all at
- * once; what is wrong with one is told up to that many later. begin, add in the order of rank, end. */
+/* ---- merges on their way in: tokenizer_merges.c -------------------------------------------------
+ * Each is four searches in tables larger than the caches. They are entered by the dozen, so that
+ * memory brings the places of all at once; what is wrong with one is told up to that many later.
+ * begin, add in the order of rank, end. */
 typedef struct {
     char text[160]; /* left, right and, with a skip, their union */
     mn_str piece[3];
@@ -94,11 +105,13 @@ typedef struct {
     int32_t rank; /* of entry[0] */
 } mn_merges;
 
-mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err);              /* n: how many at most */
-mn_status mn_merges_add(mn_merges *m, mn_str left, mn_str right, mn_error *err); /* both are copied */
+/* n: how many at most */
+mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err);
+/* both are copied */
+mn_status mn_merges_add(mn_merges *m, mn_str left, mn_str right, mn_error *err);
 mn_status mn_merges_end(mn_merges *m, mn_error *err);
 
-/* ---- added tokens: tokenizer_added.c ---- */
+/* ---- added tokens: tokenizer_added.c --------------------------------------------------------- */
 typedef struct {
     mn_str text;
     int32_t id;
@@ -118,18 +131,23 @@ typedef struct {
     const mn_added *item;
 } mn_added_match;
 
-mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err); /* text stays the caller's */
-mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err);  /* after the last put */
+/* text stays the caller's */
+mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err);
+/* after the last put */
+mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err);
 void mn_added_free(mn_added_set *s);
-/* The first, then longest, match at or after at; false = none. from: where the text begins that no token has taken, which is behind
- * at if the last one took white space: what another one needs of that is there for it all the same. plain: as in mn_tokenizer_encode,
- * or NULL. */
-bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain, bool parse_special,
-                   mn_added_match *out);
+/* The first, then longest, match at or after at; false = none. from: where the text begins that no
+ * token has taken, which is behind at if the last one took white space: what another one needs of
+ * that is there for it all the same. plain: as in mn_tokenizer_encode, or NULL. */
+bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain,
+                   bool parse_special, mn_added_match *out);
 
-/* ---- Unigram: tokenizer_unigram.c ---- */
-/* Of a user's symbol of n bytes, by SentencePiece 0.2.3: it beats all that is not one, and a longer one beats several. */
-static inline double mn_symbol_log_prob(uint64_t n) { return (double)((float)n * 0.1f - 0.1f); }
+/* ---- Unigram: tokenizer_unigram.c ------------------------------------------------------------ */
+/* Of a user's symbol of n bytes, by SentencePiece 0.2.3: it beats all that is not one, and a longer
+ * one beats several. */
+static inline double mn_symbol_log_prob(uint64_t n) {
+    return (double)((float)n * 0.1f - 0.1f);
+}
 typedef struct {
     double *log_prob; /* [n_vocab]; NAN: no piece that text may become */
     int32_t *sorted;  /* ids of those pieces, by spelling */
@@ -139,7 +157,7 @@ typedef struct {
     bool single;         /* sums are rounded to float, as SentencePiece does */
 } mn_unigram;
 
-/* ---- decoding: tokenizer_decode.c ---- */
+/* ---- decoding: tokenizer_decode.c ------------------------------------------------------------ */
 typedef enum {
     MN_DECODE_BYTES,     /* visible characters are bytes; from here on all tokens are one */
     MN_DECODE_FALLBACK,  /* <0xXX> is a byte */
@@ -147,9 +165,10 @@ typedef enum {
     MN_DECODE_REPLACE,   /* the pattern's matches become content */
     MN_DECODE_STRIP,     /* content goes, at most left and right times at a token's ends */
     MN_DECODE_METASPACE, /* content becomes a space, in the first token nothing */
-    MN_DECODE_WORDS,     /* tokens but the first begin with content, which goes, or else get a space in front */
-    MN_DECODE_SUFFIX,    /* content becomes a space, in the last token nothing */
-    MN_DECODE_CTC        /* of tokens that repeat one counts; content goes, extra becomes a space */
+    /* tokens but the first begin with content, which goes, or else get a space in front */
+    MN_DECODE_WORDS,
+    MN_DECODE_SUFFIX, /* content becomes a space, in the last token nothing */
+    MN_DECODE_CTC     /* of tokens that repeat one counts; content goes, extra becomes a space */
 } mn_decode_kind;
 typedef struct {
     mn_decode_kind kind;
@@ -167,9 +186,11 @@ typedef struct {
 } mn_decode_steps;
 
 /* content is copied; *out, unless NULL, is the new step until the next is added. */
-mn_status mn_decode_add(mn_decode_steps *s, mn_decode_kind kind, mn_str content, mn_decode_step **out, mn_error *err);
+mn_status mn_decode_add(mn_decode_steps *s, mn_decode_kind kind, mn_str content,
+                        mn_decode_step **out, mn_error *err);
 mn_status mn_decode_add_replace(mn_decode_steps *s, mn_str from, mn_str to, mn_error *err);
-mn_status mn_decode_add_strip(mn_decode_steps *s, mn_str what, uint32_t left, uint32_t right, mn_error *err);
+mn_status mn_decode_add_strip(mn_decode_steps *s, mn_str what, uint32_t left, uint32_t right,
+                              mn_error *err);
 void mn_decode_free(mn_decode_steps *s);
 
 typedef struct {
@@ -178,7 +199,8 @@ typedef struct {
     int byte;             /* that FALLBACK makes of it, -1 = none */
 } mn_decode_piece;
 typedef struct {
-    mn_text held, made;                   /* what waits for the next token; what the last one became */
+    /* what waits for the next token; what the last one became */
+    mn_text held, made;
     bool holds, started, verbatim, plain; /* verbatim, plain: what is held */
     uint32_t left;
 } mn_decode_state;
@@ -186,13 +208,16 @@ typedef struct {
     const mn_decode_steps *steps;
     mn_decode_state *state; /* [steps->n] */
 } mn_decoder;
-bool mn_decoder_init(mn_decoder *d, const mn_decode_steps *steps); /* false = out of memory, as below; then start */
-void mn_decoder_start(mn_decoder *d, bool goes_on);                /* goes_on: what comes is not the text's beginning */
+/* false = out of memory, as below; then start */
+bool mn_decoder_init(mn_decoder *d, const mn_decode_steps *steps);
+/* goes_on: what comes is not the text's beginning */
+void mn_decoder_start(mn_decoder *d, bool goes_on);
 bool mn_decoder_push(mn_decoder *d, mn_decode_piece p, mn_text *out); /* appends what p completes */
-bool mn_decoder_finish(mn_decoder *d, mn_text *out);                  /* appends what still waits; then start */
+/* appends what still waits; then start */
+bool mn_decoder_finish(mn_decoder *d, mn_text *out);
 void mn_decoder_free(mn_decoder *d);
 
-/* ---- the tokeniser ---- */
+/* ---- the tokeniser --------------------------------------------------------------------------- */
 typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES, MN_MODEL_UNIGRAM, MN_MODEL_WORDS } mn_model_kind;
 typedef struct {
     int32_t *id;
@@ -205,7 +230,8 @@ struct mn_tokenizer {
     mn_steps normalizer, splitter;
     mn_model_kind model;
     mn_unigram unigram;
-    mn_str continuing; /* WORDS, MERGES: what a piece inside a word begins with; in the vocabulary's arena */
+    /* WORDS, MERGES: what a piece inside a word begins with; in the vocabulary's arena */
+    mn_str continuing;
     mn_str ending;     /* MERGES: what the last character of a word ends with; there too */
     uint32_t max_word; /* WORDS: characters; longer words are unknown */
     bool whole_words;  /* WORDS: a word is one token or unknown */
@@ -254,9 +280,12 @@ typedef struct {
 } mn_encoder;
 
 /* Each appends the ids of one piece to e->ids. */
-mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
-mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
-mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, mn_error *err);
+mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                        mn_error *err);
+mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                            mn_error *err);
+mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                          mn_error *err);
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err); /* in its arena */
 /* continuing: copied. tokenizer_words.c */
 mn_status mn_words_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
@@ -271,41 +300,48 @@ void mn_unigram_free(mn_unigram *u);
 /* tokenizer_gguf.c, tokenizer_json.c, tokenizer_steps.c, tokenizer_config.c */
 bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
-mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name, const mn_file *files,
-                                 uint32_t n_files, mn_error *err);
-/* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces become one, none at the ends;
- * graphemes: as for mn_charsmap_create; symbols: added tokens of the vocabulary that are not special are the user's, and the charsmap
- * leaves them alone. */
+mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name,
+                                 const mn_file *files, uint32_t n_files, mn_error *err);
+/* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces
+ * become one, none at the ends; graphemes: as for mn_charsmap_create; symbols: added tokens of the
+ * vocabulary that are not special are the user's, and the charsmap leaves them alone. */
 typedef struct {
     mn_str charsmap;
     bool graphemes, symbols, dummy_prefix, squeeze, escape;
 } mn_sentencepiece;
-mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where, mn_error *err);
-/* Cuts texts at words where that cannot change the ids: no piece has a space behind other characters. */
+mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
+                                 mn_error *err);
+/* Cuts texts at words where that cannot change the ids: no piece has a space behind other
+ * characters. */
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
-mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name, const mn_file *files,
-                                          uint32_t n_files, mn_error *err);
-/* How pieces in the way of SentencePiece become text: U+2581 is a space, <0xXX> a byte, and of the spaces at the start strip go. */
+mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name,
+                                          const mn_file *files, uint32_t n_files, mn_error *err);
+/* How pieces in the way of SentencePiece become text: U+2581 is a space, <0xXX> a byte, and of the
+ * spaces at the start strip go. */
 mn_status mn_decode_sentencepiece(mn_decode_steps *s, uint32_t strip, mn_error *err);
 /* ids: from GGUF's keys or the side-cars. */
 mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
-mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files, mn_error *err);
+mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
+                                       mn_error *err);
 
 bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be one */
-/* tokenizer_json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log probabilities, in the order
- * of their ids (UNIGRAM). */
-mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added, mn_error *err);
+/* tokenizer_json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log
+ * probabilities, in the order of their ids (UNIGRAM). */
+mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added,
+                        mn_error *err);
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
 mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
-mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err); /* tokenizer_json_decoder.c */
+/* tokenizer_json_decoder.c */
+mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err);
 
 /* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
 mn_status mn_steps_add_form(mn_steps *out, mn_str name, mn_error *err);
 const char *mn_step_form(const mn_step *step); /* its name; NULL = the step is another one */
 /* BERT's normaliser and pre-tokeniser: tokenizer_steps.c. */
-mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip, bool lower, mn_error *err);
+mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip,
+                                       bool lower, mn_error *err);
 mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err);
 
 /* tokenizer_pre.c: GGUF's names of pre-tokenisers. */

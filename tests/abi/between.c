@@ -1,9 +1,11 @@
-/* between.c -- stands between the host and the plugin inner/NAME.so beside it, and plays the release whose plugin.h it was
- * compiled with toward both. Toward the plugin every struct and array is a block of its own, exactly as large as in that
- * release, and whatever the real host did not fill is garbage: a read or write past what the release has is seen by the
- * address sanitizer, a use of what was not filled by what comes out. It uses fields of the first release alone.
+/* between.c -- stands between the host and the plugin inner/NAME.so beside it, and plays the
+ * release whose plugin.h it was compiled with toward both. Toward the plugin every struct and array
+ * is a block of its own, exactly as large as in that release, and whatever the real host did not
+ * fill is garbage: a read or write past what the release has is seen by the address sanitizer, a
+ * use of what was not filled by what comes out. It uses fields of the first release alone.
  *   BETWEEN_ID "reference"   BETWEEN_KIND MN_KIND_BACKEND
- * Options: older = 1: claims the contract before its own for every op, and still answers "native". */
+ * Options: older = 1: claims the contract before its own for every op, and still answers
+ * "native". */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,7 +36,8 @@ static uint32_t n_contracts;
 static bool older;
 
 static void *must(void *p) {
-    if (!p) abort(); /* a test: there is no other answer */
+    if (!p)
+        abort(); /* a test: there is no other answer */
     return p;
 }
 
@@ -55,7 +58,8 @@ static void *block(const void *from, uint32_t have, uint32_t size) {
 /* An array of this release's elements. */
 static void *array(const void *from, uint64_t n, uint32_t have, uint32_t size) {
     char *p = fresh(n * size);
-    for (uint64_t i = 0; i < n; i++) memcpy(p + i * size, (const char *)from + i * have, have < size ? have : size);
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(p + i * size, (const char *)from + i * have, have < size ? have : size);
     return p;
 }
 
@@ -76,9 +80,11 @@ static void give(void *to, void *from, uint32_t capacity, bool filled) {
     uint32_t size, room;
     memcpy(&size, from, sizeof size);
     memcpy(&room, to, sizeof room);
-    if (size > capacity) broken("an output says that it is larger than its capacity");
+    if (size > capacity)
+        broken("an output says that it is larger than its capacity");
     for (uint32_t i = size; i < capacity; i++)
-        if (((uint8_t *)from)[i] != GARBAGE) broken("an output was written past the size that it states");
+        if (((uint8_t *)from)[i] != GARBAGE)
+            broken("an output was written past the size that it states");
     if (filled) {
         uint32_t n = size < room ? size : room;
         memcpy(to, from, n);
@@ -87,12 +93,14 @@ static void give(void *to, void *from, uint32_t capacity, bool filled) {
     free(from);
 }
 
-/* ---- backend ---- */
+/* ---- backend --------------------------------------------------------------------------------- */
 static const mn_graph *graph(const mn_graph *g) {
     for (kept *k = list; k; k = k->next)
-        if (k->key == g && !memcmp(k->digest, g->digest, sizeof k->digest)) return k->value;
+        if (k->key == g && !memcmp(k->digest, g->digest, sizeof k->digest))
+            return k->value;
     mn_graph *o = BLOCK(mn_graph, g);
-    o->node_stride = sizeof(mn_node), o->tensor_stride = sizeof(mn_tensor), o->symbol_stride = sizeof(mn_symbol);
+    o->node_stride = sizeof(mn_node), o->tensor_stride = sizeof(mn_tensor),
+    o->symbol_stride = sizeof(mn_symbol);
     o->nodes = keep(NULL, array(g->nodes, g->n_nodes, g->node_stride, sizeof(mn_node)));
     o->tensors = keep(NULL, array(g->tensors, g->n_tensors, g->tensor_stride, sizeof(mn_tensor)));
     o->symbols = keep(NULL, array(g->symbols, g->n_symbols, g->symbol_stride, sizeof(mn_symbol)));
@@ -126,18 +134,24 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
 static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
     const uint32_t(*from)[2];
     mn_status st = backend->contracts(self, &from, &n_contracts);
-    if (st) return st;
-    if (!own_contracts) own_contracts = keep(NULL, must(malloc(n_contracts * sizeof *own_contracts)));
-    for (uint32_t i = 0; i < n_contracts; i++) own_contracts[i][0] = from[i][0], own_contracts[i][1] = from[i][1] - older;
+    if (st)
+        return st;
+    if (!own_contracts)
+        own_contracts = keep(NULL, must(malloc(n_contracts * sizeof *own_contracts)));
+    for (uint32_t i = 0; i < n_contracts; i++)
+        own_contracts[i][0] = from[i][0], own_contracts[i][1] = from[i][1] - older;
     *table = (const uint32_t(*)[2])own_contracts, *n = n_contracts;
     return MN_OK;
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *out, uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
+                          mn_verdict *out, uint32_t stride, mn_error *err) {
     mn_verdict *own = fresh(g->n_nodes * sizeof *own);
     int64_t *symbols = symbol_at ? array(symbol_at, g->n_symbols, 8, 8) : NULL;
     mn_status st = backend->supports(d, graph(g), symbols, own, sizeof *own, err);
-    for (uint32_t i = 0; i < g->n_nodes && !st; i++) memcpy((char *)out + (uint64_t)i * stride, &own[i], stride < sizeof *own ? stride : sizeof *own);
+    for (uint32_t i = 0; i < g->n_nodes && !st; i++)
+        memcpy((char *)out + (uint64_t)i * stride, &own[i],
+               stride < sizeof *own ? stride : sizeof *own);
     free(symbols);
     free(own);
     return st;
@@ -153,7 +167,8 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return st;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out, mn_error *err) {
+static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                           mn_error *err) {
     mn_compile *ask = compile_of(c);
     mn_kv_layout *own = fresh(sizeof *own);
     own->size = sizeof *own;
@@ -163,7 +178,8 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
     return st;
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
+                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_error *err) {
     mn_kv_layout *layout = BLOCK(mn_kv_layout, l);
     mn_page_copy *own = array(copies, n, stride, sizeof *own);
     mn_status st = backend->kv_copy(q, kv, layout, own, n, sizeof *own, err);
@@ -179,9 +195,12 @@ static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **ou
     return st;
 }
 
-static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **event, mn_error *err) {
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **event,
+                             mn_error *err) {
     mn_weight_src *own = BLOCK(mn_weight_src, src);
-    own->planes = keep(NULL, array(src->planes, (uint64_t)src->n_parts * src->n_planes, src->plane_stride, sizeof(mn_plane))); /* may be read until the event */
+    /* may be read until the event */
+    own->planes = keep(NULL, array(src->planes, (uint64_t)src->n_parts * src->n_planes,
+                                   src->plane_stride, sizeof(mn_plane)));
     own->plane_stride = sizeof(mn_plane);
     mn_status st = backend->weights_put(w, q, own, event, err);
     keep(NULL, own);
@@ -195,7 +214,8 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return st;
 }
 
-static mn_status context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
+                              uint32_t stride, mn_error *err) {
     mn_binding *own = array(bindings, n, stride, sizeof *own);
     mn_status st = backend->context_bind(c, own, n, sizeof *own, err);
     free(own);
@@ -204,20 +224,23 @@ static mn_status context_bind(mn_context *c, const mn_binding *bindings, uint32_
 
 /* The plugin's table as this release has it: what the plugin lacks is NULL. */
 static const mn_backend *backend_of(const mn_backend *from) {
-    if (self_backend) return self_backend;
+    if (self_backend)
+        return self_backend;
     backend = from;
     mn_backend *o = self_backend = keep(NULL, must(calloc(1, sizeof *o)));
     memcpy(o, from, from->size < sizeof *o ? from->size : sizeof *o);
     o->size = sizeof *o;
-    o->device_info = device_info, o->contracts = contracts, o->supports = supports, o->estimate = estimate;
+    o->device_info = device_info, o->contracts = contracts, o->supports = supports,
+    o->estimate = estimate;
     o->kv_layout = kv_layout, o->kv_copy = kv_copy;
     o->weights_open = weights_open, o->weights_put = weights_put;
     o->compile = compile, o->context_bind = context_bind;
     return o;
 }
 
-/* ---- loader ---- */
-static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+/* ---- loader ---------------------------------------------------------------------------------- */
+static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *out) {
     mn_file *own_files = array(files, n, stride, sizeof *own_files);
     mn_guess *own = fresh(sizeof *own);
     own->size = sizeof *own;
@@ -227,8 +250,10 @@ static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t st
     return st;
 }
 
-static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out, mn_error *err) {
-    return loader->open(self, keep(NULL, array(files, n, stride, sizeof(mn_file))), n, sizeof(mn_file), out, err);
+static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                            mn_parsed **out, mn_error *err) {
+    return loader->open(self, keep(NULL, array(files, n, stride, sizeof(mn_file))), n,
+                        sizeof(mn_file), out, err);
 }
 
 static mn_status meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *out) {
@@ -245,7 +270,8 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
     own->size = sizeof *own;
     mn_status st = loader->tensor_at(p, i, own);
     if (!st) {
-        own->planes = keep(NULL, array(own->planes, (uint64_t)own->n_parts * own->n_planes, own->plane_stride, sizeof(mn_plane)));
+        own->planes = keep(NULL, array(own->planes, (uint64_t)own->n_parts * own->n_planes,
+                                       own->plane_stride, sizeof(mn_plane)));
         own->plane_stride = sizeof(mn_plane);
     }
     give(out, own, sizeof *own, !st);
@@ -253,7 +279,8 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
 }
 
 static const mn_loader *loader_of(const mn_loader *from) {
-    if (self_loader) return self_loader;
+    if (self_loader)
+        return self_loader;
     loader = from;
     mn_loader *o = self_loader = keep(NULL, must(calloc(1, sizeof *o)));
     memcpy(o, from, from->size < sizeof *o ? from->size : sizeof *o);
@@ -262,16 +289,19 @@ static const mn_loader *loader_of(const mn_loader *from) {
     return o;
 }
 
-/* ---- the plugin ---- */
+/* ---- the plugin ------------------------------------------------------------------------------ */
 static const void *query(void *self, const char *id) {
     const void *table = inner->query(self, id);
-    if (table && !strcmp(id, MN_BACKEND_ID)) return backend_of(table);
-    if (table && !strcmp(id, MN_LOADER_ID)) return loader_of(table);
+    if (table && !strcmp(id, MN_BACKEND_ID))
+        return backend_of(table);
+    if (table && !strcmp(id, MN_LOADER_ID))
+        return loader_of(table);
     return table;
 }
 
 static void shutdown(void *self) {
-    if (MN_HAS(mn_plugin, inner, shutdown)) inner->shutdown(self);
+    if (MN_HAS(mn_plugin, inner, shutdown))
+        inner->shutdown(self);
     for (kept *k = list, *next; k; k = next) {
         next = k->next;
         free(k->value);
@@ -283,31 +313,40 @@ static void shutdown(void *self) {
 static mn_entry_fn inner_entry(void) {
     Dl_info own;
     char path[4096];
-    if (!dladdr((const void *)&inner, &own)) return NULL;
+    if (!dladdr((const void *)&inner, &own))
+        return NULL;
     const char *slash = strrchr(own.dli_fname, '/');
     snprintf(path, sizeof path, "%.*s/inner%s", (int)(slash - own.dli_fname), own.dli_fname, slash);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = handle ? dlsym(handle, MN_ENTRY_NAME) : NULL;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL),
+         *symbol = handle ? dlsym(handle, MN_ENTRY_NAME) : NULL;
     mn_entry_fn entry = NULL;
-    if (!symbol) fprintf(stderr, "between %s: %s\n", BETWEEN_ID, dlerror());
+    if (!symbol)
+        fprintf(stderr, "between %s: %s\n", BETWEEN_ID, dlerror());
     memcpy(&entry, &symbol, sizeof entry);
     return entry;
 }
 
-static void no_service(void) { broken("a service that this release does not have was called"); }
+static void no_service(void) {
+    broken("a service that this release does not have was called");
+}
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     mn_entry_fn entry = inner_entry();
-    if (!entry) return NULL;
+    if (!entry)
+        return NULL;
     mn_str value;
-    older = MN_HAS(mn_host, host, option) && host->option(host->self, "older", &value) == 1 && value.len && value.ptr[0] == '1';
+    older = MN_HAS(mn_host, host, option) && host->option(host->self, "older", &value) == 1 &&
+            value.len && value.ptr[0] == '1';
     mn_host *own_host = keep(NULL, BLOCK(mn_host, host));
     own_host->abi = MN_ABI_VERSION, own_host->abi_min = MN_ABI_OLDEST;
-    for (size_t at = UP_TO(mn_host, query); at + sizeof(void (*)(void)) <= sizeof *own_host; at += sizeof(void (*)(void))) {
+    for (size_t at = UP_TO(mn_host, query); at + sizeof(void (*)(void)) <= sizeof *own_host;
+         at += sizeof(void (*)(void))) {
         void (*fn)(void) = no_service; /* what came after the first release */
         memcpy((char *)own_host + at, &fn, sizeof fn);
     }
     inner = entry(own_host, err);
-    if (!inner) return NULL;
+    if (!inner)
+        return NULL;
     mn_plugin *own = keep(NULL, BLOCK(mn_plugin, inner));
     own->abi = MN_ABI_VERSION;
     own->flags = 0;

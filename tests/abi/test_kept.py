@@ -21,15 +21,15 @@ SLIPS = [
     (r"uint32_t node_lo, node_hi;", "uint32_t node_hi, node_lo;", "mn_compile.node_lo"),
     (r"uint64_t weights, scratch,", "uint64_t weights, next, scratch,", "mn_estimate.scratch"),
     (r"double decode_us, prefill_us;", "float decode_us, prefill_us;", "mn_estimate.decode_us"),
-    (r"const mn_plane \*planes; ", "mn_plane *planes; ", ".planes"),
-    (r"(mn_status \(\*queue_wait\).*\n)(.*event_free.*\n)", r"\2\1", "mn_backend.queue_wait"),
+    (r"const mn_plane \*planes;", "mn_plane *planes;", ".planes"),
+    (r"(    mn_status \(\*queue_wait\)[^;]*;.*\n)(.*event_free.*\n)", r"\2\1", "mn_backend.queue_wait"),
     (r"mn_status \(\*map\)\(mn_buffer \*, void \*\*,", "mn_status (*map)(mn_buffer *, uint64_t, void **,", "mn_backend.map"),
-    (r"    mn_status \(\*self_test\).*\n", "", "mn_backend.self_test"),
+    (r"    mn_status \(\*self_test\)[^;]*;.*\n", "", "mn_backend.self_test"),
     (r"#define MN_ROLE_STATE 4u", "#define MN_ROLE_STATE 6u", "MN_ROLE_STATE"),
     (r"MN_RMS_NORM_X = 0, MN_RMS_NORM_WEIGHT = 1", "MN_RMS_NORM_WEIGHT = 0, MN_RMS_NORM_X = 1", "MN_RMS_NORM_X"),
     (r"X\(Q8_0, 24, 32, 34, 1\)", "X(Q8_0, 24, 32, 36, 1)", "dtype-Q8_0"),
     (r'MN_LOADER_ID "mn.loader/1"', 'MN_LOADER_ID "mn.loader/2"', "MN_LOADER_ID"),
-    (r"uint64_t len; \} mn_str;", "uint64_t len, hash; } mn_str;", "mn_str"),
+    (r"uint64_t len;\n\} mn_str;", "uint64_t len, hash;\n} mn_str;", "mn_str"),
     (r"int32_t pad\[2\];\n\} mn_slot_params;", "int32_t pad[2], more[2];\n} mn_slot_params;", "mn_slot_params"),
 ]
 
@@ -41,8 +41,8 @@ def later(header):
     yield abi_header.breaks(header, newer), None
     yield abi_header.breaks(header, abi_header.Header(abi_header.next_minor(header, 0, header.version[1] + 2), "next", header.cc)), None
     yield abi_header.breaks(header, edited(newer, r"double decode_us, prefill_us;", "double decode_us;")), "mn_estimate.prefill_us"
-    yield abi_header.breaks(header, edited(newer, r"char id\[64\], isa\[64\]; \} mn_note;", "char id[64], isa[68]; } mn_note;")), "mn_note.isa"
-    yield abi_header.breaks(header, edited(newer, r"uint64_t len; \} mn_str;", "uint64_t len, hash; } mn_str;")), "mn_str"
+    yield abi_header.breaks(header, edited(newer, r"char id\[64\], isa\[64\];\n\} mn_note;", "char id[64], isa[68];\n} mn_note;")), "mn_note.isa"
+    yield abi_header.breaks(header, edited(newer, r"uint64_t len;\n\} mn_str;", "uint64_t len, hash;\n} mn_str;")), "mn_str"
     yield abi_header.breaks(header, edited(newer, r"int32_t pad\[2\];\n\} mn_slot_params;", "int32_t pad[2], more[2];\n} mn_slot_params;")), "mn_slot_params"
     yield abi_header.breaks(newer, header), "comes after"
 

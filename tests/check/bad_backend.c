@@ -1,4 +1,5 @@
-/* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken: BAD_GROUP_NAME says which. */
+/* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken:
+ * BAD_GROUP_NAME says which. */
 #include "stub.h"
 #include <signal.h>
 
@@ -13,8 +14,8 @@ static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     return stub_inner->queue_create(d, out, err);
 }
 #elif defined(BAD_GRAPH_STRIDES)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
-                          mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
+                          uint32_t stride, mn_error *err) {
     memset(v, 0, (uint64_t)g->n_nodes * stride); // what is between the verdicts too
     return stub_inner->supports(d, g, at, v, stride, err);
 }
@@ -25,8 +26,8 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return stub_inner->device_info(self, i, out, err);
 }
 #elif defined(BAD_GRAPH_UNKNOWN_OP)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
-                          mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
+                          uint32_t stride, mn_error *err) {
     mn_status s = stub_inner->supports(d, g, at, v, stride, err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
@@ -38,7 +39,8 @@ static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn
     return stub_inner->execute(c, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
 }
 #elif defined(BAD_CALL_TRANSFERS)
-static mn_status write_any(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+static mn_status write_any(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
+                           mn_error *err) {
     mn_status s = stub_inner->write(q, b, off, src, n, err);
     return s == MN_INVALID ? MN_OK : s;
 }
@@ -56,7 +58,8 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 static const mn_host *the_host;
 static void *hoard;
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    if (!hoard) hoard = the_host->alloc(the_host->self, 8 << 20, 64);
+    if (!hoard)
+        hoard = the_host->alloc(the_host->self, 8 << 20, 64);
     return stub_inner->compile(d, c, out, err);
 }
 static void device_close(mn_device *d) {
@@ -83,9 +86,11 @@ static mn_status wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out,
     return stub_fail(err, MN_UNSUPPORTED, ~0u, "no wrap after all");
 }
 #elif defined(BAD_HONESTY_OUTPUTS)
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
+                              mn_error *err) {
     static uint32_t most;
-    if (n < most) return stub_fail(err, MN_INVALID, ~0u, "an output is not bound");
+    if (n < most)
+        return stub_fail(err, MN_INVALID, ~0u, "an output is not bound");
     most = n;
     return stub_inner->context_bind(c, b, n, stride, err);
 }
@@ -93,12 +98,15 @@ static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, ui
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #if defined(BAD_HOST_TRUNCATED)
-    if (((const volatile mn_host *)host)->self == (void *)err) return NULL; // reads what a short host lacks
+    if (((const volatile mn_host *)host)->self == (void *)err)
+        return NULL; // reads what a short host lacks
 #elif defined(BAD_HOST_ERROR_SIZE)
-    if (err && host->abi >> 16 != MN_ABI_VERSION >> 16) memset(err, 0, sizeof *err);
+    if (err && host->abi >> 16 != MN_ABI_VERSION >> 16)
+        memset(err, 0, sizeof *err);
 #elif defined(BAD_HOST_TWO)
     static const mn_plugin *only;
-    if (only) return only;
+    if (only)
+        return only;
 #endif
     const mn_plugin *p = stub_enter(host, err, "bad");
 #if defined(BAD_HOST_NO_MEMORY)

@@ -24,7 +24,8 @@ bool fuzz_ok(mn_status status, const mn_error *err) {
     if (status && status != MN_END) {
         if (!err->msg[0] || !memchr(err->msg, 0, sizeof err->msg) || err->status != status)
             fuzz_broken(__FILE__, __LINE__, "a failure has a message");
-        if (fuzz_only_memory && status != MN_OUT_OF_MEMORY) fprintf(stderr, "%s\n", err->msg);
+        if (fuzz_only_memory && status != MN_OUT_OF_MEMORY)
+            fprintf(stderr, "%s\n", err->msg);
         memcpy(fuzz_said, err->msg, MN_MIN(sizeof fuzz_said, sizeof err->msg) - 1);
     }
     return fuzz_well(status);
@@ -40,10 +41,11 @@ bool fuzz_well(mn_status status) {
 }
 
 void fuzz_answered(const void *bytes, size_t n) {
-    if (n) fuzz_answer = mn_hash(bytes, n, fuzz_answer + n);
+    if (n)
+        fuzz_answer = mn_hash(bytes, n, fuzz_answer + n);
 }
 
-/* ---- parts ---- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 static bool is_mark(const char *at, const char *end) {
     return (size_t)(end - at) >= sizeof MARK - 1 && !memcmp(at, MARK, sizeof MARK - 1);
 }
@@ -51,29 +53,38 @@ static bool is_mark(const char *at, const char *end) {
 /* The next "\n=== ", or end. */
 static const char *next_mark(const char *at, const char *end) {
     for (; (at = memchr(at, '\n', (size_t)(end - at))); at++)
-        if (is_mark(at + 1, end)) return at;
+        if (is_mark(at + 1, end))
+            return at;
     return end;
 }
 
-/* Libraries are not watched by ASan (cJSON, PCRE2): text ends where a page does, before one that nobody may read. Tensors are read by our
- * own code, and want to be aligned. */
-static bool is_text(mn_str name) { return !mn_str_ends(name, ".gguf") && !mn_str_ends(name, ".safetensors"); }
+/* Libraries are not watched by ASan (cJSON, PCRE2): text ends where a page does, before one that
+ * nobody may read. Tensors are read by our own code, and want to be aligned. */
+static bool is_text(mn_str name) {
+    return !mn_str_ends(name, ".gguf") && !mn_str_ends(name, ".safetensors");
+}
 
-static size_t pages(size_t n) { return (n + PAGE - 1) / PAGE * PAGE; }
+static size_t pages(size_t n) {
+    return (n + PAGE - 1) / PAGE * PAGE;
+}
 
 static char *room_for(mn_str name, size_t n) {
-    if (!is_text(name)) return malloc(n ? n : 1);
-    char *base = mmap(NULL, pages(n) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!is_text(name))
+        return malloc(n ? n : 1);
+    char *base =
+        mmap(NULL, pages(n) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     FUZZ_CHECK(base != MAP_FAILED);
     FUZZ_CHECK(!mprotect(base + pages(n), PAGE, PROT_NONE));
     return base + pages(n) - n;
 }
 
 static void add(fuzz_parts *out, mn_str name, const char *at, size_t n) {
-    if (out->n == FUZZ_PARTS || !name.len) return;
+    if (out->n == FUZZ_PARTS || !name.len)
+        return;
     char *copy = room_for(name, n);
     FUZZ_CHECK(copy);
-    if (n) memcpy(copy, at, n);
+    if (n)
+        memcpy(copy, at, n);
     out->file[out->n++] = (mn_file){name, copy, n};
 }
 
@@ -107,7 +118,8 @@ void fuzz_free(fuzz_parts *parts) {
 
 const mn_file *fuzz_part(const fuzz_parts *parts, const char *name) {
     for (uint32_t i = 0; i < parts->n; i++)
-        if (mn_str_is(parts->file[i].name, name)) return &parts->file[i];
+        if (mn_str_is(parts->file[i].name, name))
+            return &parts->file[i];
     return NULL;
 }
 
@@ -116,13 +128,14 @@ mn_str fuzz_text(const fuzz_parts *parts, const char *name, const char *otherwis
     return f ? (mn_str){f->map, f->bytes} : mn_str_of(otherwise);
 }
 
-/* ---- files ---- */
+/* ---- files ----------------------------------------------------------------------------------- */
 static char folder[64], paths[FUZZ_PARTS][160];
 static uint32_t n_paths;
 static pid_t owner;
 
 static void remove_folder(void) {
-    if (getpid() != owner) return;
+    if (getpid() != owner)
+        return;
     fuzz_files_remove();
     rmdir(folder);
     *strrchr(folder, '/') = 0;
@@ -130,9 +143,11 @@ static void remove_folder(void) {
 }
 
 const char *fuzz_folder(void) {
-    if (owner == getpid()) return folder;
+    if (owner == getpid())
+        return folder;
     owner = getpid();
-    snprintf(folder, sizeof folder, "%s/minerva-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(folder, sizeof folder, "%s/minerva-fuzz-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     FUZZ_CHECK(mkdtemp(folder));
     setenv("XDG_CONFIG_HOME", folder, 1);
     strcat(folder, "/minerva");
@@ -153,11 +168,14 @@ void fuzz_file(const char *name, mn_str content, uint64_t zeros) {
 }
 
 void fuzz_files_remove(void) {
-    while (n_paths) unlink(paths[--n_paths]);
+    while (n_paths)
+        unlink(paths[--n_paths]);
 }
 
-/* ---- the world ---- */
-static void drop(void *arg, int32_t level, const char *msg) { (void)arg, (void)level, (void)msg; }
+/* ---- the world ------------------------------------------------------------------------------- */
+static void drop(void *arg, int32_t level, const char *msg) {
+    (void)arg, (void)level, (void)msg;
+}
 
 void fuzz_quiet(void) {
     mn_log_to(drop, NULL);

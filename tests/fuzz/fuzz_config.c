@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
             fuzz_answered(value, strlen(value));
         }
         mn_config_get_bool(cfg, "probe_cache");
-        FUZZ_CHECK(mn_config_get_int(cfg, "threads") >= 0 && mn_config_get_int(cfg, "threads") <= 4096);
+        FUZZ_CHECK(mn_config_get_int(cfg, "threads") >= 0 &&
+                   mn_config_get_int(cfg, "threads") <= 4096);
         FUZZ_CHECK(mn_config_log_level(cfg) >= 0);
         mn_config_option(cfg, "vendor", "key");
     } else /* where the mistake is */

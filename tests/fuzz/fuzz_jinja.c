@@ -3,7 +3,8 @@
 #include "text/jinja.h"
 #include <string.h>
 
-static mn_status render(const mn_jinja *t, mn_str vars, const char *const *trusted, mn_text *out, mn_text *marks) {
+static mn_status render(const mn_jinja *t, mn_str vars, const char *const *trusted, mn_text *out,
+                        mn_text *marks) {
     mn_error err = MN_ERROR_INIT;
     mn_status st = mn_jinja_render(t, vars, trusted, 1700000000, out, marks, &err);
     fuzz_ok(st, &err);
@@ -15,7 +16,8 @@ static mn_status render(const mn_jinja *t, mn_str vars, const char *const *trust
 static bool marked(const mn_text *marks) {
     for (size_t i = 0; i < marks->len; i++) {
         FUZZ_CHECK(marks->ptr[i] == 0 || marks->ptr[i] == 1);
-        if (marks->ptr[i]) return true;
+        if (marks->ptr[i])
+            return true;
     }
     return false;
 }
@@ -38,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         FUZZ_CHECK(!n_same || !memcmp(marks.ptr, more.ptr, n_same));
         fuzz_accepted = st == MN_OK;
         again.len = more.len = 0; /* without data, all text is the template's own */
-        if (!render(t, mn_str_of("{}"), NULL, &again, &more)) FUZZ_CHECK(!marked(&more));
+        if (!render(t, mn_str_of("{}"), NULL, &again, &more))
+            FUZZ_CHECK(!marked(&more));
         mn_text_free(&once);
         mn_text_free(&again);
         mn_text_free(&marks);

@@ -9,11 +9,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mn_plugin_note note;
     int fd = memfd_create("note", MFD_CLOEXEC);
-    if (fd < 0 || write(fd, data, n) != (ssize_t)n) abort();
+    if (fd < 0 || write(fd, data, n) != (ssize_t)n)
+        abort();
     mn_plugin_note_read(fd, &note, NULL);
     fuzz_accepted = note.found;
     close(fd);
-    if (!memchr(note.id, 0, sizeof note.id) || !memchr(note.isa, 0, sizeof note.isa)) abort();
+    if (!memchr(note.id, 0, sizeof note.id) || !memchr(note.isa, 0, sizeof note.isa))
+        abort();
     mn_isa_check(note.isa, NULL);
     memset(&note, 0, sizeof note);
     mn_notes_parse(data, n, n & 8, &note, NULL);

@@ -1,5 +1,6 @@
-/* Input: tokenizer.ggml.* keys as parts: "=== model s" is a string, i f b are numbers and bools, capitals arrays of them, one element
- * a line; the part "text" is encoded. A key with a dot keeps its name, others stand under tokenizer.ggml. */
+/* Input: tokenizer.ggml.* keys as parts: "=== model s" is a string, i f b are numbers and bools,
+ * capitals arrays of them, one element a line; the part "text" is encoded. A key with a dot keeps
+ * its name, others stand under tokenizer.ggml. */
 #include "fuzz.h"
 #include "use_tokenizer.h"
 #include <stdlib.h>
@@ -31,7 +32,8 @@ static double number(mn_str s) {
 
 static void read_array(mn_value *v, char type, mn_str text, void **memory) {
     uint64_t n = text.len > 0, k = 0;
-    for (uint64_t i = 0; i < text.len; i++) n += text.ptr[i] == '\n';
+    for (uint64_t i = 0; i < text.len; i++)
+        n += text.ptr[i] == '\n';
     *memory = calloc(n + 1, sizeof(mn_str));
     FUZZ_CHECK(*memory);
     v->type = MN_VALUE_ARRAY | (type == 'S'   ? MN_VALUE_STR
@@ -73,12 +75,16 @@ static void read_keys(keys *k, const fuzz_parts *parts) {
     for (uint32_t i = 0; i < parts->n; i++) {
         const mn_file *f = &parts->file[i];
         uint64_t n = f->name.len;
-        if (n < 3 || n > 66 || f->name.ptr[n - 2] != ' ' || !memchr("sifbSIFB", f->name.ptr[n - 1], 8)) continue;
+        if (n < 3 || n > 66 || f->name.ptr[n - 2] != ' ' ||
+            !memchr("sifbSIFB", f->name.ptr[n - 1], 8))
+            continue;
         size_t at = k->meta.n++;
-        if (!memchr(f->name.ptr, '.', n)) strcpy(k->key[at], "tokenizer.ggml.");
+        if (!memchr(f->name.ptr, '.', n))
+            strcpy(k->key[at], "tokenizer.ggml.");
         strncat(k->key[at], f->name.ptr, n - 2);
         k->entry[at].key = mn_str_of(k->key[at]);
-        read_value(&k->entry[at].value, f->name.ptr[n - 1], (mn_str){f->map, f->bytes}, &k->array[at]);
+        read_value(&k->entry[at].value, f->name.ptr[n - 1], (mn_str){f->map, f->bytes},
+                   &k->array[at]);
     }
 }
 
@@ -93,7 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (fuzz_ok(mn_tokenizer_create(&k.meta, NULL, 0, &tok, &err), &err))
         fuzz_accepted = use_tokenizer(tok, fuzz_text(&parts, "text", DEFAULT_TEXT));
     mn_tokenizer_free(tok);
-    for (size_t i = 0; i < FUZZ_PARTS; i++) free(k.array[i]);
+    for (size_t i = 0; i < FUZZ_PARTS; i++)
+        free(k.array[i]);
     fuzz_free(&parts);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* mutate_gguf.c -- mutations of GGUF files that stay GGUF files: after most of them, lengths and counts are made to fit the bytes again, so
- * that what lies behind the first damaged string is reached too. */
+/* mutate_gguf.c -- mutations of GGUF files that stay GGUF files: after most of them, lengths and
+ * counts are made to fit the bytes again, so that what lies behind the first damaged string is
+ * reached too. */
 #include "fuzz.h"
 #include <string.h>
 
@@ -13,46 +14,66 @@ typedef struct {
 
 static bool number(cursor *c, size_t bytes, uint64_t *v) {
     *v = 0;
-    if (c->n - c->at < bytes) return false;
+    if (c->n - c->at < bytes)
+        return false;
     memcpy(v, c->data + c->at, bytes);
     c->at += bytes;
     return true;
 }
 
-static void put(cursor *c, size_t bytes, uint64_t v) { memcpy(c->data + c->at - bytes, &v, bytes); }
+static void put(cursor *c, size_t bytes, uint64_t v) {
+    memcpy(c->data + c->at - bytes, &v, bytes);
+}
 
-/* A count of things of at least `each` bytes, and then that many of size `take` (0: the caller steps on). */
+/* A count of things of at least `each` bytes, and then that many of size `take` (0: the caller
+ * steps on). */
 static bool count(cursor *c, size_t each, size_t take, size_t least, uint64_t *v) {
-    if (!number(c, 8, v)) return false;
+    if (!number(c, 8, v))
+        return false;
     const size_t most = (c->n - c->at) / each;
-    if (most < least) return false;
-    if (*v > most || *v < least) put(c, 8, *v = least + *v % MN_MIN(most - least + 1, (size_t)24));
+    if (most < least)
+        return false;
+    if (*v > most || *v < least)
+        put(c, 8, *v = least + *v % MN_MIN(most - least + 1, (size_t)24));
     c->at += (size_t)*v * take;
     return true;
 }
 
 static bool value(cursor *c) {
     uint64_t type, n;
-    if (!number(c, 4, &type)) return false;
-    if (type >= N_TYPES) put(c, 4, type %= N_TYPES);
-    if (type == STRING) return count(c, 1, 1, 0, &n);
-    if (type != ARRAY) return number(c, type_bytes[type], &n);
-    if (!number(c, 4, &type)) return false;
-    if (type >= N_TYPES || type == ARRAY) put(c, 4, type = STRING);
-    if (type != STRING) return count(c, type_bytes[type], type_bytes[type], 0, &n);
-    if (!count(c, STRING, 0, 0, &n)) return false;
+    if (!number(c, 4, &type))
+        return false;
+    if (type >= N_TYPES)
+        put(c, 4, type %= N_TYPES);
+    if (type == STRING)
+        return count(c, 1, 1, 0, &n);
+    if (type != ARRAY)
+        return number(c, type_bytes[type], &n);
+    if (!number(c, 4, &type))
+        return false;
+    if (type >= N_TYPES || type == ARRAY)
+        put(c, 4, type = STRING);
+    if (type != STRING)
+        return count(c, type_bytes[type], type_bytes[type], 0, &n);
+    if (!count(c, STRING, 0, 0, &n))
+        return false;
     for (uint64_t one; n--;)
-        if (!count(c, 1, 1, 0, &one)) return false;
+        if (!count(c, 1, 1, 0, &one))
+            return false;
     return true;
 }
 
 static bool tensor(cursor *c) {
     uint64_t n, dim;
-    if (!count(c, 1, 1, 1, &n) || !number(c, 4, &n)) return false;
-    if (n < 1 || n > MN_MAX_DIM) put(c, 4, n = 1 + n % MN_MAX_DIM);
+    if (!count(c, 1, 1, 1, &n) || !number(c, 4, &n))
+        return false;
+    if (n < 1 || n > MN_MAX_DIM)
+        put(c, 4, n = 1 + n % MN_MAX_DIM);
     while (n--)
-        if (!number(c, 8, &dim)) return false;
-    if (!number(c, 4, &dim) || !number(c, 8, &dim)) return false;
+        if (!number(c, 8, &dim))
+            return false;
+    if (!number(c, 4, &dim) || !number(c, 8, &dim))
+        return false;
     put(c, 8, dim & ~(uint64_t)31);
     return true;
 }
@@ -60,22 +81,28 @@ static bool tensor(cursor *c) {
 static void fix(uint8_t *data, size_t n) {
     cursor c = {data, n, HEAD};
     uint64_t n_tensors, n_meta, i = 0, k = 0;
-    if (n < HEAD) return;
+    if (n < HEAD)
+        return;
     memcpy(data, "GGUF", 4);
     memcpy(&n_tensors, data + 8, 8);
     memcpy(&n_meta, data + 16, 8);
     for (; i < n_meta; i++)
-        if (!count(&c, 1, 1, 1, &k) || !value(&c)) break;
-    if (i < n_meta) memcpy(data + 16, &i, 8);
+        if (!count(&c, 1, 1, 1, &k) || !value(&c))
+            break;
+    if (i < n_meta)
+        memcpy(data + 16, &i, 8);
     k = 0;
     if (i == n_meta)
-        while (k < n_tensors && tensor(&c)) k++;
-    if (k < n_tensors) memcpy(data + 8, &k, 8);
+        while (k < n_tensors && tensor(&c))
+            k++;
+    if (k < n_tensors)
+        memcpy(data + 8, &k, 8);
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t cap, unsigned seed) {
     n = LLVMFuzzerMutate(data, n, cap);
     const size_t skipped = n && data[0] == 'Z'; /* fuzz_model.c: zeros follow */
-    if (seed % 4) fix(data + skipped, n - skipped);
+    if (seed % 4)
+        fix(data + skipped, n - skipped);
     return n;
 }

@@ -1,7 +1,8 @@
 /* replay.c -- drives a fuzz target without libFuzzer: replay [--every] FILE_OR_FOLDER...
- * Each seed, its prefixes, and mutations of it that are the same every time; and each that is well while its k-th allocation fails, or
- * that one and all behind it, for the first k and then ever fewer (--every: for all). A seed called ok-* must be accepted by the target: else it
- * has stopped reaching what it was made for. */
+ * Each seed, its prefixes, and mutations of it that are the same every time; and each that is well
+ * while its k-th allocation fails, or that one and all behind it, for the first k and then ever
+ * fewer (--every: for all). A seed called ok-* must be accepted by the target: else it has stopped
+ * reaching what it was made for. */
 #include "fuzz.h"
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -21,18 +22,29 @@ static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
 
 /* One small change in place, a run of bytes repeated, or one taken out. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t n, size_t cap) {
-    static const uint8_t telling[] = {0, 1, 0x7f, 0x80, 0xff, '0', '9', '"', '{', '}', '[', ']', ',', '\n', '\\', ' '};
-    if (!n) return 0;
+    static const uint8_t telling[] = {0,   1,   0x7f, 0x80, 0xff, '0',  '9',  '"',
+                                      '{', '}', '[',  ']',  ',',  '\n', '\\', ' '};
+    if (!n)
+        return 0;
     size_t at = draw((uint32_t)n), len = 1 + draw((uint32_t)MN_MIN(n - at, (size_t)32));
     switch (draw(5)) {
-    case 0: data[at] ^= (uint8_t)(1u << draw(8)); break;
-    case 1: data[at] = telling[draw(sizeof telling)]; break;
-    case 2: memset(data + at, telling[draw(5)], MN_MIN(len, (size_t)8)); break;
+    case 0:
+        data[at] ^= (uint8_t)(1u << draw(8));
+        break;
+    case 1:
+        data[at] = telling[draw(sizeof telling)];
+        break;
+    case 2:
+        memset(data + at, telling[draw(5)], MN_MIN(len, (size_t)8));
+        break;
     case 3:
-        if (n + len > cap) break;
+        if (n + len > cap)
+            break;
         memmove(data + at + len, data + at, n - at);
         return n + len;
-    default: memmove(data + at, data + at + len, n - at - len); return n - len;
+    default:
+        memmove(data + at, data + at + len, n - at - len);
+        return n - len;
     }
     return n;
 }
@@ -40,7 +52,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t n, size_t cap) {
 static void run(const uint8_t *data, size_t n) {
     uint8_t *copy = malloc(n ? n : 1); /* of exactly this size: reads beyond it are seen */
     FUZZ_CHECK(copy);
-    if (n) memcpy(copy, data, n);
+    if (n)
+        memcpy(copy, data, n);
     fuzz_accepted = false;
     fuzz_said[0] = 0;
     fuzz_refused = 0;
@@ -50,17 +63,21 @@ static void run(const uint8_t *data, size_t n) {
     n_runs++;
 }
 
-/* ---- without memory ---- */
+/* ---- without memory -------------------------------------------------------------------------- */
 enum { DENSE = 48, SPARSE = 8 };
 static bool every;
 
-static void *allocate(size_t n) { return mn_alloc(n, 1); }
+static void *allocate(size_t n) {
+    return mn_alloc(n, 1);
+}
 static cJSON_Hooks ours = {allocate, mn_free};
 
-/* cJSON says no more than "no tree": where its allocations fail as well, files are called damaged. */
+/* cJSON says no more than "no tree": where its allocations fail as well, files are called
+ * damaged. */
 static void starve(const uint8_t *data, size_t n, uint64_t answer, bool once, bool in_json) {
     fuzz_only_memory = !in_json;
-    if (in_json) cJSON_InitHooks(&ours);
+    if (in_json)
+        cJSON_InitHooks(&ours);
     bool failed = true;
     for (int64_t k = 1; failed; k += every || k < DENSE ? 1 : k / SPARSE) {
         (once ? mn_alloc_fail_once : mn_alloc_fail_after)(k);
@@ -70,7 +87,8 @@ static void starve(const uint8_t *data, size_t n, uint64_t answer, bool once, bo
             fuzz_broken(__FILE__, __LINE__, "without memory an answer is the same, or an error");
         mn_alloc_fail_after(-1);
     }
-    if (in_json) cJSON_InitHooks(NULL);
+    if (in_json)
+        cJSON_InitHooks(NULL);
     fuzz_only_memory = false;
 }
 
@@ -89,8 +107,10 @@ static void replay(const char *path, const char *name) {
         fprintf(stderr, "%s: the target no longer accepts this seed: %s\n", path, fuzz_said);
         exit(1);
     }
-    for (int how = 0; how < 4 && well; how++) starve((const uint8_t *)data, n, answer, how & 1, how & 2);
-    for (uint64_t i = 0; i < PREFIXES && n; i++) run((const uint8_t *)data, (size_t)(n * i / PREFIXES));
+    for (int how = 0; how < 4 && well; how++)
+        starve((const uint8_t *)data, n, answer, how & 1, how & 2);
+    for (uint64_t i = 0; i < PREFIXES && n; i++)
+        run((const uint8_t *)data, (size_t)(n * i / PREFIXES));
     const size_t cap = (size_t)n + 256;
     uint8_t *work = malloc(cap);
     FUZZ_CHECK(work);
@@ -109,7 +129,8 @@ static void replay(const char *path, const char *name) {
 
 int main(int argc, char **argv) {
     uint32_t n_files = 0;
-    if (LLVMFuzzerInitialize) LLVMFuzzerInitialize(&argc, &argv);
+    if (LLVMFuzzerInitialize)
+        LLVMFuzzerInitialize(&argc, &argv);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--every")) {
             every = true;
@@ -124,7 +145,8 @@ int main(int argc, char **argv) {
         }
         for (int k = 0; k < n; k++) {
             char *path = mn_path_join(argv[i], list[k]->d_name);
-            if (path && list[k]->d_name[0] != '.') replay(path, list[k]->d_name), n_files++;
+            if (path && list[k]->d_name[0] != '.')
+                replay(path, list[k]->d_name), n_files++;
             mn_free(path);
             free(list[k]);
         }

@@ -1,4 +1,5 @@
-/* use_tokenizer.h -- text to ids and back by a tokeniser made of a fuzzer's input, and what must hold of both. */
+/* use_tokenizer.h -- text to ids and back by a tokeniser made of a fuzzer's input, and what must
+ * hold of both. */
 #ifndef USE_TOKENIZER_H
 #define USE_TOKENIZER_H
 #include "fuzz.h"
@@ -13,11 +14,14 @@ static void use_ids(const mn_tokenizer *tok, const int32_t *ids, size_t n, uint3
     mn_detokenizer *d = NULL;
     mn_error err = MN_ERROR_INIT;
     mn_text out = {0};
-    if (!fuzz_ok(mn_detokenizer_create(tok, flags, &d, &err), &err)) return;
+    if (!fuzz_ok(mn_detokenizer_create(tok, flags, &d, &err), &err))
+        return;
     size_t whole = 0; /* bytes known to be characters */
     for (size_t i = 0; i <= n; i++) {
-        FUZZ_CHECK(fuzz_well(i < n ? mn_detokenizer_push(d, ids[i], &out) : mn_detokenizer_finish(d, &out)));
-        if (out.len) whole += mn_utf8_check(out.ptr + whole, out.len - whole);
+        FUZZ_CHECK(fuzz_well(i < n ? mn_detokenizer_push(d, ids[i], &out)
+                                   : mn_detokenizer_finish(d, &out)));
+        if (out.len)
+            whole += mn_utf8_check(out.ptr + whole, out.len - whole);
         FUZZ_CHECK(whole == out.len);
     }
     fuzz_refused += out.failed;
@@ -39,15 +43,16 @@ static void use_channels(const mn_tokenizer *tok, const int32_t *ids, size_t n) 
 
 /* As keys of GGUF, and a tokeniser of those. */
 static inline void use_export(const mn_tokenizer *tok, const fuzz_parts *parts) {
-    static mn_meta_entry name = {.key = {"general.name", 12}, .value = {.type = MN_VALUE_STR, .s = {"x", 1}}};
+    static mn_meta_entry name = {.key = {"general.name", 12},
+                                 .value = {.type = MN_VALUE_STR, .s = {"x", 1}}};
     const mn_meta base = {&name, 1};
     mn_arena arena = {0};
     mn_meta meta = {0};
     mn_tokenizer *again = NULL;
     mn_error err = MN_ERROR_INIT;
-    if (fuzz_ok(
-            mn_tokenizer_export(tok, &base, parts->file, parts->n, mn_tokenizer_n_vocab(tok) + 1, &arena, &meta, &err),
-            &err)) {
+    if (fuzz_ok(mn_tokenizer_export(tok, &base, parts->file, parts->n,
+                                    mn_tokenizer_n_vocab(tok) + 1, &arena, &meta, &err),
+                &err)) {
         FUZZ_CHECK(fuzz_ok(mn_tokenizer_create(&meta, NULL, 0, &again, &err), &err));
         mn_tokenizer_free(again);
     }
@@ -64,9 +69,12 @@ static bool use_tokenizer(const mn_tokenizer *tok, mn_str text) {
     const uint32_t flags = MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL;
     const int32_t *stop = mn_tokenizer_stop_ids(tok, &n_stop);
     fuzz_answered(stop, n_stop * sizeof *stop);
-    if (text.len > 4096) text.len = 4096;
-    if (!fuzz_ok(mn_tokenizer_encode(tok, text, NULL, flags, &ids, &n, &err), &err)) return false;
-    for (size_t i = 0; i < n; i++) FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < mn_tokenizer_n_vocab(tok));
+    if (text.len > 4096)
+        text.len = 4096;
+    if (!fuzz_ok(mn_tokenizer_encode(tok, text, NULL, flags, &ids, &n, &err), &err))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < mn_tokenizer_n_vocab(tok));
     use_ids(tok, ids, n, 0);
     use_ids(tok, ids, n, MN_DETOKENIZE_SPECIAL | MN_DETOKENIZE_CONTINUE);
     use_channels(tok, ids, n);

@@ -1,4 +1,5 @@
-/* bench_read.c -- not a test: GB/s that a read loop with several streams per thread reaches. Usage: bench_read [threads [runs]]. */
+/* bench_read.c -- not a test: GB/s that a read loop with several streams per thread reaches. Usage:
+ * bench_read [threads [runs]]. */
 #include "read_streams.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +26,9 @@ static void *read_part(void *p) {
     return NULL;
 }
 
-static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
+static int by_value(const void *a, const void *b) {
+    return *(const double *)a < *(const double *)b ? -1 : 1;
+}
 
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 2, runs = argc > 2 ? atoi(argv[2]) : 5;
@@ -35,15 +38,19 @@ int main(int argc, char **argv) {
     uint8_t *mem = aligned_alloc(2u << 20, BYTES);
     if (n < 1 || n > MAX_THREADS || runs < 1 || runs > 64 || !mem)
         return fprintf(stderr, "usage: bench_read [threads [runs]]\n"), 2;
-    madvise(mem, BYTES, MADV_HUGEPAGE); /* as few misses of the address cache as can be: the limit, not the habit */
+    /* as few misses of the address cache as can be: the limit, not the habit */
+    madvise(mem, BYTES, MADV_HUGEPAGE);
     memset(mem, 1, BYTES);
     for (int r = 0; r < runs; r++) {
         double t0 = now();
         for (int i = 0; i < n; i++) {
-            w[i] = (part){mem + BYTES / (uint64_t)n / 64 * 64 * (uint64_t)i, BYTES / (uint64_t)n / 64 * 64, 0};
-            if (pthread_create(&th[i], NULL, read_part, &w[i])) return 1;
+            w[i] = (part){mem + BYTES / (uint64_t)n / 64 * 64 * (uint64_t)i,
+                          BYTES / (uint64_t)n / 64 * 64, 0};
+            if (pthread_create(&th[i], NULL, read_part, &w[i]))
+                return 1;
         }
-        for (int i = 0; i < n; i++) pthread_join(th[i], NULL);
+        for (int i = 0; i < n; i++)
+            pthread_join(th[i], NULL);
         gbps[r] = (double)BYTES / (now() - t0) * 1e-9;
     }
     qsort(gbps, (size_t)runs, sizeof *gbps, by_value);

@@ -1,6 +1,7 @@
-/* bench_rows.c -- not a test: what one core makes of weights that lie in its cache, per row of cpu_simd's table, by the CPU time
- * of the thread: what the instructions cost, apart from memory and from neighbours on the machine. The best of many runs.
- * Usage: bench_rows [isa [part of a kernel's name]]. */
+/* bench_rows.c -- not a test: what one core makes of weights that lie in its cache, per row of
+ * cpu_simd's table, by the CPU time of the thread: what the instructions cost, apart from memory
+ * and from neighbours on the machine. The best of many runs. Usage: bench_rows [isa [part of a
+ * kernel's name]]. */
 #include "../../plugins/cpu_simd/nodes.h"
 #include "case.h"
 #include <stdio.h>
@@ -18,12 +19,15 @@ static double cpu_time(void) {
 static mnc_weight random_weight(uint32_t type, uint8_t *p) {
     const mn_dtype t = case_dtype(type);
     const uint64_t blocks = K / t.block_elems;
-    mnc_weight w = {.dtype = t, .data = p, .rows = N, .cols = K, .row_bytes = case_plane_bytes(type, K)};
+    mnc_weight w = {
+        .dtype = t, .data = p, .rows = N, .cols = K, .row_bytes = case_plane_bytes(type, K)};
     uint64_t seed = 5;
     case_random_weight(type, N, K, &seed, p);
     p += case_plane_bytes(type, (int64_t)N * K);
-    if (type == MN_MXFP4_SPLIT) w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
-    if (type == MN_F8_E4M3_128) w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
+    if (type == MN_MXFP4_SPLIT)
+        w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
+    if (type == MN_F8_E4M3_128)
+        w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
     if (t.n_planes == 3) {
         w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
         w.bias = w.scale, w.bias.data = p + 2 * blocks * N;
@@ -31,7 +35,8 @@ static mnc_weight random_weight(uint32_t type, uint8_t *p) {
     return w;
 }
 
-static double best(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r, void *panel) {
+static double best(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
+                   void *panel) {
     double least = 1e9;
     for (int i = 0; i < (r > 1 ? 30 : 200); i++) {
         double t0 = cpu_time();
@@ -50,20 +55,28 @@ int main(int argc, char **argv) {
     float *x = malloc(sizeof *x * K * MANY), *y = malloc(sizeof *y * N * MANY);
     uint8_t *xq = aligned_alloc(64, (size_t)(MANY * ldq)), *mem = malloc(8u << 20);
     void *panel = aligned_alloc(64, 4u << 20);
-    if (level < 0 || level > mnk_cpu_level() || !x || !y || !xq || !mem || !panel) return 2;
-    for (int i = 0; i < K * MANY; i++) x[i] = (float)(i % 17 - 8) * 0.1f;
-    for (int i = 0; i < MANY; i++) mnk_quantise(x + i * K, K, xq + i * ldq);
-    printf("| kernel | GB/s of weights, 1 row | 10^9 elements/s | GFLOP/s, %d rows |\n|---|---|---|---|\n", MANY);
+    if (level < 0 || level > mnk_cpu_level() || !x || !y || !xq || !mem || !panel)
+        return 2;
+    for (int i = 0; i < K * MANY; i++)
+        x[i] = (float)(i % 17 - 8) * 0.1f;
+    for (int i = 0; i < MANY; i++)
+        mnk_quantise(x + i * K, K, xq + i * ldq);
+    printf("| kernel | GB/s of weights, 1 row | 10^9 elements/s | GFLOP/s, %d rows "
+           "|\n|---|---|---|---|\n",
+           MANY);
     for (uint32_t i = 0; i < n * MNK_N_TYPES; i++) {
         const uint32_t type = i % MNK_N_TYPES;
         const mnk_set *set = &sets[i / MNK_N_TYPES];
         const mnk_linear *k = set->linear[type];
-        if (!k || set->isa != level || (argc > 2 && !strstr(k->name, argv[2]))) continue;
+        if (!k || set->isa != level || (argc > 2 && !strstr(k->name, argv[2])))
+            continue;
         const mnc_weight w = random_weight(type, mem);
         mnk_pair pair[MANY];
         for (int j = 0; j < MANY; j++)
-            pair[j] = (mnk_pair){k->quantised_x ? xq + j * ldq : (const uint8_t *)(x + j * K), y + j * N};
-        const double one = best(k, &w, pair, 1, panel), many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
+            pair[j] =
+                (mnk_pair){k->quantised_x ? xq + j * ldq : (const uint8_t *)(x + j * K), y + j * N};
+        const double one = best(k, &w, pair, 1, panel),
+                     many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
         printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, case_dtype_name(type),
                (double)w.row_bytes * N / one * 1e-9, (double)K * N / one * 1e-9,
                many > 0 ? 2.0 * K * N * MANY / many * 1e-9 : 0);

@@ -16,30 +16,38 @@ bool h_open(h_plugin *p, const char *name) {
         snprintf(path, sizeof path, "%s", name);
     else
         snprintf(path, sizeof path, "%s/plugins/%s/%s.so", root ? root : ".", name, name);
-    if (access(path, R_OK)) return false;
-    if (!(p->so = dlopen(path, RTLD_NOW | RTLD_LOCAL))) fail_msg("%s: %s", path, dlerror());
+    if (access(path, R_OK))
+        return false;
+    if (!(p->so = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+        fail_msg("%s: %s", path, dlerror());
     mn_entry_fn entry;
     *(void **)&entry = dlsym(p->so, MN_ENTRY_NAME);
     assert_non_null(entry);
     p->api = entry(&h_host, &err);
-    if (!p->api) fail_msg("%s: %s", path, err.msg);
+    if (!p->api)
+        fail_msg("%s: %s", path, err.msg);
     p->be = p->api->query(p->api->self, MN_BACKEND_ID);
     assert_non_null(p->be);
-    if (p->be->device_open(p->api->self, 0, &p->dev, &err)) fail_msg("%s: %s", path, err.msg);
-    if (p->be->queue_create(p->dev, &p->queue, &err)) fail_msg("%s: %s", path, err.msg);
+    if (p->be->device_open(p->api->self, 0, &p->dev, &err))
+        fail_msg("%s: %s", path, err.msg);
+    if (p->be->queue_create(p->dev, &p->queue, &err))
+        fail_msg("%s: %s", path, err.msg);
     return true;
 }
 
 void h_close(h_plugin *p) {
-    if (!p->api) return;
+    if (!p->api)
+        return;
     p->be->queue_free(p->queue);
     p->be->device_close(p->dev);
     p->api->shutdown(p->api->self);
     memset(p, 0, sizeof *p); /* stays loaded: leak reports keep their names */
 }
 
-/* ---- running ---- */
-static case_on on(const h_plugin *p) { return (case_on){p->be, p->dev, p->queue, 0}; }
+/* ---- running --------------------------------------------------------------------------------- */
+static case_on on(const h_plugin *p) {
+    return (case_on){p->be, p->dev, p->queue, 0};
+}
 
 mn_status h_try(h_plugin *p, op_case *c, uint32_t precision, mn_error *err) {
     case_on here = on(p);
@@ -49,15 +57,17 @@ mn_status h_try(h_plugin *p, op_case *c, uint32_t precision, mn_error *err) {
 
 void h_run(h_plugin *p, op_case *c, uint32_t precision) {
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
-    if (h_try(p, c, precision, &err)) fail_msg("node %d: %s", (int)err.node, err.msg);
+    if (h_try(p, c, precision, &err))
+        fail_msg("node %d: %s", (int)err.node, err.msg);
 }
 
-/* ---- two plugins ---- */
-double h_compare(const char *name, const char *against, uint32_t op, uint32_t dtype, const op_shape *s,
-                 uint32_t precision) {
+/* ---- two plugins ----------------------------------------------------------------------------- */
+double h_compare(const char *name, const char *against, uint32_t op, uint32_t dtype,
+                 const op_shape *s, uint32_t precision) {
     h_plugin p, r;
     double worst = -1;
-    if (!h_open(&p, name)) return -1;
+    if (!h_open(&p, name))
+        return -1;
     if (h_open(&r, against)) {
         case_on here = on(&p), there = on(&r);
         op_case *a = case_random(op, dtype, s, 42 + op), *b = case_random(op, dtype, s, 42 + op);
@@ -76,12 +86,15 @@ double h_compare(const char *name, const char *against, uint32_t op, uint32_t dt
 
 int h_batch_invariant(const char *plugin, uint32_t dtype) {
     enum { N = 37, K = 1056, MANY = 33 };
-    float *x = malloc(sizeof *x * MANY * K), *w = malloc(sizeof *w * N * K), *all = malloc(sizeof *all * MANY * N);
+    float *x = malloc(sizeof *x * MANY * K), *w = malloc(sizeof *w * N * K),
+          *all = malloc(sizeof *all * MANY * N);
     void *q = calloc(1, case_plane_bytes(dtype, N * K) + 64);
     uint64_t seed = 7;
     int same = 1;
-    for (int i = 0; i < MANY * K; i++) x[i] = case_rand(&seed);
-    for (int i = 0; i < N * K; i++) w[i] = case_rand(&seed);
+    for (int i = 0; i < MANY * K; i++)
+        x[i] = case_rand(&seed);
+    for (int i = 0; i < N * K; i++)
+        w[i] = case_rand(&seed);
     case_quantise(dtype, w, N * K, q);
     for (int64_t r = MANY; r >= 1 && same == 1; r /= 2) {
         h_plugin p;
@@ -95,7 +108,8 @@ int h_batch_invariant(const char *plugin, uint32_t dtype) {
                 y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, r, N, NULL, "y");
         case_node(c, MN_OP_LINEAR, (const int32_t[]){xt, wt, -1}, 3, &y, 1, NULL, 0);
         h_run(&p, c, MN_PRECISION_EXACT);
-        if (r == MANY) memcpy(all, c->result[y], sizeof *all * MANY * N);
+        if (r == MANY)
+            memcpy(all, c->result[y], sizeof *all * MANY * N);
         same = !memcmp(all, c->result[y], sizeof *all * (size_t)(r * N));
         case_free(c);
         h_close(&p);

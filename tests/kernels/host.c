@@ -1,4 +1,5 @@
-/* host.c -- the mn_host of the tests: threads made per call, counted allocations, injected failures. */
+/* host.c -- the mn_host of the tests: threads made per call, counted allocations, injected
+ * failures. */
 #include "harness.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,21 +13,33 @@ static uint32_t n_workers = 3;
 static const char *option_key, *option_value;
 static atomic_llong fail_in = -1, live;
 
-void h_host_workers(uint32_t n) { n_workers = n; }
-void h_host_option(const char *key, const char *value) { option_key = key, option_value = value; }
-void h_host_fail_after(int64_t k) { atomic_store(&fail_in, k); }
-int64_t h_host_live(void) { return atomic_load(&live); }
+void h_host_workers(uint32_t n) {
+    n_workers = n;
+}
+void h_host_option(const char *key, const char *value) {
+    option_key = key, option_value = value;
+}
+void h_host_fail_after(int64_t k) {
+    atomic_store(&fail_in, k);
+}
+int64_t h_host_live(void) {
+    return atomic_load(&live);
+}
 
 static void log_line(void *self, int32_t level, mn_str msg) {
     (void)self;
-    if (level <= MN_LOG_WARN) fprintf(stderr, "# plugin: %.*s\n", (int)msg.len, msg.ptr);
+    if (level <= MN_LOG_WARN)
+        fprintf(stderr, "# plugin: %.*s\n", (int)msg.len, msg.ptr);
 }
 
 static void *give(void *self, uint64_t bytes, uint64_t align) {
     void *p = NULL;
     (void)self;
-    if (atomic_load(&fail_in) >= 0 && (atomic_load(&fail_in) == 0 || atomic_fetch_sub(&fail_in, 1) == 0)) return NULL;
-    if (bytes > (uint64_t)1 << 36 || posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes ? bytes : 1))
+    if (atomic_load(&fail_in) >= 0 &&
+        (atomic_load(&fail_in) == 0 || atomic_fetch_sub(&fail_in, 1) == 0))
+        return NULL;
+    if (bytes > (uint64_t)1 << 36 ||
+        posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes ? bytes : 1))
         return NULL;
     memset(p, 0xa5, bytes);
     atomic_fetch_add(&live, 1);
@@ -35,7 +48,8 @@ static void *give(void *self, uint64_t bytes, uint64_t align) {
 
 static void take_back(void *self, void *p) {
     (void)self;
-    if (p) atomic_fetch_sub(&live, 1);
+    if (p)
+        atomic_fetch_sub(&live, 1);
     free(p);
 }
 
@@ -50,16 +64,22 @@ static void *run_task(void *p) {
     return NULL;
 }
 
-static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t), void *arg) {
+static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t),
+                          void *arg) {
     pthread_t thread[16];
     task tasks[16];
     (void)self;
-    if (n > 16) return MN_INVALID;
-    for (uint32_t i = 0; i < n; i++) tasks[i] = (task){fn, arg, i, n};
+    if (n > 16)
+        return MN_INVALID;
+    for (uint32_t i = 0; i < n; i++)
+        tasks[i] = (task){fn, arg, i, n};
     for (uint32_t i = 1; i < n; i++)
-        if (pthread_create(&thread[i], NULL, run_task, &tasks[i])) abort();
-    if (n) run_task(&tasks[0]);
-    for (uint32_t i = 1; i < n; i++) pthread_join(thread[i], NULL);
+        if (pthread_create(&thread[i], NULL, run_task, &tasks[i]))
+            abort();
+    if (n)
+        run_task(&tasks[0]);
+    for (uint32_t i = 1; i < n; i++)
+        pthread_join(thread[i], NULL);
     return MN_OK;
 }
 
@@ -79,7 +99,8 @@ static uint64_t now_ns(void *self) {
 }
 static int32_t option(void *self, const char *key, mn_str *value) {
     (void)self;
-    if (!option_key || strcmp(key, option_key)) return 0;
+    if (!option_key || strcmp(key, option_key))
+        return 0;
     *value = (mn_str){option_value, strlen(option_value)};
     return 1;
 }
@@ -88,5 +109,6 @@ static const void *query(void *self, const char *id) {
     return NULL;
 }
 
-const mn_host h_host = {sizeof(mn_host), MN_ABI_VERSION, MN_ABI_VERSION, 0,        NULL,   log_line, give,
-                        take_back,       parallel,       workers,        progress, now_ns, option,   query};
+const mn_host h_host = {sizeof(mn_host), MN_ABI_VERSION, MN_ABI_VERSION, 0,        NULL,
+                        log_line,        give,           take_back,      parallel, workers,
+                        progress,        now_ns,         option,         query};

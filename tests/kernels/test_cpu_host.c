@@ -1,5 +1,5 @@
-/* test_cpu_host.c -- what CPU plugins share, through `reference`: weight sets, segments, arenas, bindings, symbols, and
- * every allocation failing once. */
+/* test_cpu_host.c -- what CPU plugins share, through `reference`: weight sets, segments, arenas,
+ * bindings, symbols, and every allocation failing once. */
 #include "harness.h"
 #include "host.h"
 #include <dlfcn.h>
@@ -25,13 +25,15 @@ static op_case *chain(void) {
     op_case *c = case_new();
     uint64_t seed = 1;
     float w[D * D], x[T_MAX * D];
-    for (int i = 0; i < T_MAX * D; i++) x[i] = case_rand(&seed);
+    for (int i = 0; i < T_MAX * D; i++)
+        x[i] = case_rand(&seed);
     c->g.n_symbols = 1;
     c->sym[0] = (mn_symbol){"n_tokens", 1, T_MAX, 1, MN_SYMBOL_SHAPE, -1, 0, 0};
     c->value[0] = T_MAX;
     int32_t at = case_mat(c, MN_ROLE_INPUT, MN_F32, ~0, D, x, "x");
     for (int l = 0; l < LAYERS; l++) {
-        for (int i = 0; i < D * D; i++) w[i] = case_rand(&seed);
+        for (int i = 0; i < D * D; i++)
+            w[i] = case_rand(&seed);
         int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
                              l == 0   ? "w0"
                              : l == 1 ? "w1"
@@ -39,10 +41,12 @@ static op_case *chain(void) {
                 n = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
         int32_t a = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"),
                 b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
-        int32_t y = case_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D, NULL, "y");
+        int32_t y = case_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D,
+                             NULL, "y");
         case_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
         case_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
-        case_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1, (const uint64_t[]){case_f64(1e-6), 0}, 2);
+        case_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1,
+                  (const uint64_t[]){case_f64(1e-6), 0}, 2);
         at = y;
     }
     return c;
@@ -50,7 +54,16 @@ static op_case *chain(void) {
 
 static const int64_t t_max[1] = {T_MAX};
 static mn_compile ask(op_case *c) {
-    return (mn_compile){sizeof(mn_compile), MN_PRECISION_EXACT, &c->g, 0, c->g.n_nodes, t_max, NULL, {0}, MN_F32, 0};
+    return (mn_compile){sizeof(mn_compile),
+                        MN_PRECISION_EXACT,
+                        &c->g,
+                        0,
+                        c->g.n_nodes,
+                        t_max,
+                        NULL,
+                        {0},
+                        MN_F32,
+                        0};
 }
 
 static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
@@ -66,7 +79,8 @@ static mn_weights *all_weights(op_case *c, const mn_compile *a) {
     uint32_t kept;
     assert_int_equal(p.be->weights_open(p.dev, a, &w, NULL), MN_OK);
     for (uint32_t t = 0; t < c->g.n_tensors; t++) {
-        if (c->t[t].role != MN_ROLE_WEIGHT) continue;
+        if (c->t[t].role != MN_ROLE_WEIGHT)
+            continue;
         mn_weight_src s = source(c, t, &plane);
         assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, NULL), MN_OK);
     }
@@ -75,7 +89,8 @@ static mn_weights *all_weights(op_case *c, const mn_compile *a) {
     return w;
 }
 
-/* Two halves joined by a boundary tensor give what the whole gives; so does a step smaller than the maximum. */
+/* Two halves joined by a boundary tensor give what the whole gives; so does a step smaller than the
+ * maximum. */
 static void test_segments_and_symbols(void **state) {
     (void)state;
     op_case *c = chain();
@@ -89,7 +104,8 @@ static void test_segments_and_symbols(void **state) {
     assert_int_equal(p.be->wrap(p.dev, c->data[x], c->bytes[x], &bx, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &bm, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &by, &err), MN_OK);
-    mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]}, {(uint32_t)mid, 0, bm, 0, c->bytes[x]}},
+    mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]},
+                           {(uint32_t)mid, 0, bm, 0, c->bytes[x]}},
                second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
     mn_program *prog[2];
     mn_context *ctx[2];
@@ -97,21 +113,25 @@ static void test_segments_and_symbols(void **state) {
         a.weights = w, a.node_lo = i ? 3 : 0, a.node_hi = i ? c->g.n_nodes : 3;
         assert_int_equal(p.be->compile(p.dev, &a, &prog[i], &err), MN_OK);
         assert_int_equal(p.be->context_create(prog[i], p.queue, &ctx[i], &err), MN_OK);
-        assert_int_equal(p.be->context_bind(ctx[i], i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
+        assert_int_equal(
+            p.be->context_bind(ctx[i], i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
     }
     float *whole = c->result[y], *got;
     assert_int_equal(p.be->map(by, (void **)&got, &err), MN_OK);
     for (int64_t n = T_MAX; n >= 1; n -= 3) {
         memset(got, 0, c->bytes[x]);
-        for (int i = 0; i < 2; i++) assert_int_equal(p.be->execute(ctx[i], &n, NULL, &err), MN_OK);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(p.be->execute(ctx[i], &n, NULL, &err), MN_OK);
         assert_memory_equal(got, whole, (size_t)n * D * 4);
-        if (n < T_MAX) assert_true(got[n * D] == 0);
+        if (n < T_MAX)
+            assert_true(got[n * D] == 0);
     }
     for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1)
         assert_int_equal(p.be->execute(ctx[0], &n, NULL, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "n_tokens"));
     /* an input that nobody bound; a buffer too small; a binding past its buffer's end */
-    assert_int_equal(p.be->context_bind(ctx[1], second + 1, 1, sizeof(mn_binding), &err), MN_INVALID);
+    assert_int_equal(p.be->context_bind(ctx[1], second + 1, 1, sizeof(mn_binding), &err),
+                     MN_INVALID);
     assert_int_equal(p.be->execute(ctx[1], t_max, NULL, &err), MN_INVALID);
     second[0].bytes = D * 4;
     assert_int_equal(p.be->context_bind(ctx[1], second, 2, sizeof(mn_binding), &err), MN_OK);
@@ -123,7 +143,8 @@ static void test_segments_and_symbols(void **state) {
     assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_OK);
     p.be->abort(p.queue);
     assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_CANCELLED);
-    for (int i = 0; i < 2; i++) p.be->context_free(ctx[i]), p.be->program_free(prog[i]);
+    for (int i = 0; i < 2; i++)
+        p.be->context_free(ctx[i]), p.be->program_free(prog[i]);
     p.be->queue_free(p.queue);
     assert_int_equal(p.be->queue_create(p.dev, &p.queue, &err), MN_OK);
     p.be->weights_free(w);
@@ -144,7 +165,8 @@ static void test_estimate(void **state) {
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_int_equal(e.flags, 0);
     a.precision = MN_PRECISION_EXACT;
-    const int64_t many[1] = {1 << 16}; /* a tensor is 8 MiB; of nine at most three live at one time */
+    /* a tensor is 8 MiB; of nine at most three live at one time */
+    const int64_t many[1] = {1 << 16};
     a.symbol_max = many;
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_true(e.scratch >= 3u << 23 && e.scratch < (3u << 23) + (1u << 20));
@@ -195,7 +217,8 @@ static void test_weight_errors(void **state) {
     case_free(c);
 }
 
-/* One LINEAR whose weight comes transposed, in parts, with gaps between rows, or at an odd address: the same result. */
+/* One LINEAR whose weight comes transposed, in parts, with gaps between rows, or at an odd address:
+ * the same result. */
 static void test_weight_layouts(void **state) {
     (void)state;
     op_shape shape = {.rows = 2, .k = 8, .n = 6};
@@ -203,20 +226,25 @@ static void test_weight_layouts(void **state) {
     h_run(&p, c, MN_PRECISION_EXACT);
     float *w = c->data[1], transposed[48], gaps[6 * 10 + 1];
     for (int r = 0; r < 6; r++)
-        for (int k = 0; k < 8; k++) transposed[k * 6 + r] = gaps[r * 10 + k] = w[r * 8 + k];
+        for (int k = 0; k < 8; k++)
+            transposed[k * 6 + r] = gaps[r * 10 + k] = w[r * 8 + k];
     char odd[48 * 4 + 1], second[24 * 4];
     memcpy(odd + 1, w, 48 * 4), memcpy(second, w + 24, 24 * 4);
     mn_plane cases[5][2] = {
         {{transposed, 192, MN_PLANE_DATA, MN_F32, {6, 8}, {4, 24}}},
         {{gaps, 58 * 4, MN_PLANE_DATA, MN_F32, {6, 8}, {40, 4}}},
         {{odd + 1, 192, MN_PLANE_DATA, MN_F32, {6, 8}, {32, 4}}},
-        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}, {second, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
-        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}, {w + 24, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
+        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}},
+         {second, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
+        {{w, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}},
+         {w + 24, 96, MN_PLANE_DATA, MN_F32, {3, 8}, {32, 4}}},
     };
-    const uint32_t kept_as[5] = {MN_KEPT_COPIED, MN_KEPT_ALIASED, MN_KEPT_COPIED, MN_KEPT_COPIED, MN_KEPT_ALIASED};
+    const uint32_t kept_as[5] = {MN_KEPT_COPIED, MN_KEPT_ALIASED, MN_KEPT_COPIED, MN_KEPT_COPIED,
+                                 MN_KEPT_ALIASED};
     for (int i = 0; i < 5; i++) {
         mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
-        mn_weight_src s = {sizeof s, 1, i < 3 ? 1 : 2, 1, sizeof(mn_plane), 0, cases[i], c->t[1].dtype};
+        mn_weight_src s = {sizeof s,         1, i < 3 ? 1 : 2, 1,
+                           sizeof(mn_plane), 0, cases[i],      c->t[1].dtype};
         uint32_t kept = 0;
         mn_program *prog;
         mn_context *ctx;
@@ -224,24 +252,26 @@ static void test_weight_layouts(void **state) {
         float y[12];
         ERR(err);
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
-        if (p.be->weights_put(a.weights, p.queue, &s, NULL, &err)) fail_msg("%s", err.msg);
+        if (p.be->weights_put(a.weights, p.queue, &s, NULL, &err))
+            fail_msg("%s", err.msg);
         assert_int_equal(p.be->weights_seal(a.weights, p.queue, &kept, &err), MN_OK);
         assert_int_equal(kept, kept_as[i]);
         assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_OK);
         assert_int_equal(p.be->context_create(prog, p.queue, &ctx, &err), MN_OK);
-        p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err), p.be->wrap(p.dev, y, sizeof y, &by, &err);
+        p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err),
+            p.be->wrap(p.dev, y, sizeof y, &by, &err);
         mn_binding b[2] = {{0, 0, bx, 0, c->bytes[0]}, {2, 0, by, 0, sizeof y}};
         assert_int_equal(p.be->context_bind(ctx, b, 2, sizeof b[0], &err), MN_OK);
         assert_int_equal(p.be->execute(ctx, c->value, NULL, &err), MN_OK);
         assert_memory_equal(y, c->result[2], sizeof y);
-        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights), p.be->buffer_free(bx),
-            p.be->buffer_free(by);
+        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights),
+            p.be->buffer_free(bx), p.be->buffer_free(by);
     }
     case_free(c);
 }
 
-/* Two parts of an F8 matrix [6, 8]: their scales lie alike, or are refused; a shared scale in the one and a scale for each row in
- * the other would be read behind its end. */
+/* Two parts of an F8 matrix [6, 8]: their scales lie alike, or are refused; a shared scale in the
+ * one and a scale for each row in the other would be read behind its end. */
 static void test_weight_scales(void **state) {
     (void)state;
     op_shape shape = {.rows = 1, .k = 8, .n = 6};
@@ -262,14 +292,16 @@ static void test_weight_scales(void **state) {
         ERR(err);
         for (int k = 0; k < 2; k++) {
             planes[2 * k] = (mn_plane){w + 24 * k, 24, MN_PLANE_DATA, MN_F8_E4M3, {3, 8}, {8, 1}};
-            planes[2 * k + 1] = (mn_plane){scales, (uint64_t)list[i].bytes, MN_PLANE_SCALE, k ? list[i].dtype : MN_F32,
-                                           {3},    {list[i].stride[k]}};
+            planes[2 * k + 1] = (mn_plane){
+                scales, (uint64_t)list[i].bytes, MN_PLANE_SCALE, k ? list[i].dtype : MN_F32,
+                {3},    {list[i].stride[k]}};
         }
         mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
         mn_weight_src s = {sizeof s, 1, 2, 2, sizeof *planes, 0, planes, c->t[1].dtype};
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
         assert_int_equal(p.be->weights_put(a.weights, p.queue, &s, NULL, &err), list[i].want);
-        if (list[i].want) assert_non_null(strstr(err.msg, "scales of part 1"));
+        if (list[i].want)
+            assert_non_null(strstr(err.msg, "scales of part 1"));
         p.be->weights_free(a.weights);
     }
     case_free(c);
@@ -281,10 +313,11 @@ static void test_kv(void **state) {
     op_case *c = case_new();
     int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"),
             i = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"),
-            pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"), kv = case_kv(c, MN_F32, 1);
+            pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"),
+            kv = case_kv(c, MN_F32, 1);
     for (uint64_t l = 0; l < 4; l++)
-        case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0, (const uint64_t[]){l, l & 1},
-                  2);
+        case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0,
+                  (const uint64_t[]){l, l & 1}, 2);
     mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, 0};
     mn_kv_layout l = {.size = sizeof l};
     ERR(err);
@@ -343,8 +376,8 @@ static void test_device(void **state) {
     assert_int_equal(p.be->device_info(p.api->self, 0, &a, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 0, &b, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
-    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] && !strcmp(a.uid, b.uid) &&
-                a.flags & MN_DEVICE_ORACLE);
+    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] &&
+                !strcmp(a.uid, b.uid) && a.flags & MN_DEVICE_ORACLE);
     uint64_t left = 0, total = 0;
     assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
     assert_true(left > 0 && left <= total && total == a.mem_total);
@@ -375,8 +408,10 @@ static void test_out_of_memory(void **state) {
             h_host_fail_after(k);
             st = h_try(&p, cases[i], MN_PRECISION_EXACT, &err);
             h_host_fail_after(-1);
-            if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
-            if (st) assert_non_null(strstr(err.msg, "out of memory"));
+            if (st)
+                assert_int_equal(st, MN_OUT_OF_MEMORY);
+            if (st)
+                assert_non_null(strstr(err.msg, "out of memory"));
             assert_int_equal(h_host_live(), live);
             assert_true(k < 1000);
         }

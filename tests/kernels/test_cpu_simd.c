@@ -1,4 +1,5 @@
-/* test_cpu_simd.c -- cpu_simd through its table against reference: every op, weight type, class and ISA cap. */
+/* test_cpu_simd.c -- cpu_simd through its table against reference: every op, weight type, class and
+ * ISA cap. */
 #include "harness.h"
 #include "host.h"
 #include <dlfcn.h>
@@ -7,20 +8,26 @@
 #include <string.h>
 
 static const char *const caps[] = {"generic", "avx2", "avx512", "avx512vnni", "amx", "neon"};
-static bool is_block(uint32_t t) { return case_dtype(t).block_elems > 1; }
-static bool has_a8(uint32_t t) { return is_block(t) && t != MN_F8_E4M3_128; }
+static bool is_block(uint32_t t) {
+    return case_dtype(t).block_elems > 1;
+}
+static bool has_a8(uint32_t t) {
+    return is_block(t) && t != MN_F8_E4M3_128;
+}
 
-static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most, const char *cap) {
+static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most,
+                 const char *cap) {
     double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
-    if (e < 0) skip();
+    if (e < 0)
+        skip();
     if (e > most)
-        print_message("op %u type %u class %u cap %s rows %d k %d n %d variant %d: %g\n", op, type, precision, cap,
-                      (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, e);
+        print_message("op %u type %u class %u cap %s rows %d k %d n %d variant %d: %g\n", op, type,
+                      precision, cap, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, e);
     assert_true(e <= most);
 }
 
-#define EACH_WEIGHT_TYPE(t)                                                                                            \
-    for (uint32_t t = 1; t <= MN_MLX8_128; t++)                                                                        \
+#define EACH_WEIGHT_TYPE(t)                                                                        \
+    for (uint32_t t = 1; t <= MN_MLX8_128; t++)                                                    \
         if (case_is_weight_type(t))
 
 static void linear(void **state) {
@@ -39,15 +46,16 @@ static void linear(void **state) {
                                               : 3 * e,
                                   .n = ns[n],
                                   .variant = n ? 2 : 0};
-                    near(MN_OP_LINEAR, t, s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4, caps[c]); /* one output may cancel */
+                    /* one output may cancel */
+                    near(MN_OP_LINEAR, t, s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4, caps[c]);
                     if (n)
                         near(MN_OP_LINEAR, t, s, has_a8(t) ? MN_PRECISION_A8 : MN_PRECISION_A16,
                              has_a8(t) ? 3e-2 : 5e-3, caps[c]);
                 }
-        near(MN_OP_LINEAR, MN_F8_E4M3_128, (op_shape){.rows = 5, .k = 256, .n = 300}, MN_PRECISION_EXACT, 1e-5,
-             caps[c]);
-        near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16, 5e-3,
-             caps[c]); /* OpenBLAS, if built in */
+        near(MN_OP_LINEAR, MN_F8_E4M3_128, (op_shape){.rows = 5, .k = 256, .n = 300},
+             MN_PRECISION_EXACT, 1e-5, caps[c]);
+        near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16,
+             5e-3, caps[c]); /* OpenBLAS, if built in */
     }
     h_host_option(NULL, NULL);
 }
@@ -59,32 +67,39 @@ static void experts(void **state) {
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
         for (int i = 0; i < 12; i++) {
-            op_shape s = {.rows = rows[i % 3], .n_expert = n_expert[i / 3 % 2], .n_used = n_used[i / 6], .k = 77};
+            op_shape s = {.rows = rows[i % 3],
+                          .n_expert = n_expert[i / 3 % 2],
+                          .n_used = n_used[i / 6],
+                          .k = 77};
             near(MN_OP_MOE_COMBINE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             for (s.variant = 0; s.variant < 16; s.variant++)
-                if ((s.variant & 3) < 3) near(MN_OP_MOE_ROUTE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+                if ((s.variant & 3) < 3)
+                    near(MN_OP_MOE_ROUTE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             EACH_WEIGHT_TYPE(t) {
                 const int64_t e = case_dtype(t).block_elems;
                 s.k = e == 1 ? 77 : e > 64 ? e : 96 / e * e, s.n = 21;
                 for (s.variant = 0; s.variant < 4; s.variant++) {
                     near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-                    if (has_a8(t)) near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_A8, 3e-2, caps[c]);
+                    if (has_a8(t))
+                        near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_A8, 3e-2, caps[c]);
                 }
             }
         }
     }
-    op_shape high = {.rows = 3, .n_expert = 4, .n_used = 2, .k = 256, .n = 300}; /* rows of scales for 128 rows each */
+    /* rows of scales for 128 rows each */
+    op_shape high = {.rows = 3, .n_expert = 4, .n_used = 2, .k = 256, .n = 300};
     for (high.variant = 0; high.variant < 4; high.variant++)
         near(MN_OP_MOE_LINEAR, MN_F8_E4M3_128, high, MN_PRECISION_EXACT, 1e-5, "neon");
     h_host_option(NULL, NULL);
 }
 
 static void attention(void **state) {
-    static const op_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
-                                      {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-                                      {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
-                                      {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-                                      {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+        {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
@@ -107,9 +122,15 @@ static void small_ops(void **state) {
         EACH_WEIGHT_TYPE(t)
         for (int r = 0; r < 3; r++) {
             const int64_t e = case_dtype(t).block_elems;
-            op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = is_block(t) ? 3 * e : 77, .n = 53};
-            for (s.variant = 0; s.variant < 2; s.variant++) near(MN_OP_EMBED, t, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
-            if (t > MN_BF16) continue;
+            op_shape s = {.rows = r == 0   ? 1
+                                  : r == 1 ? 7
+                                           : 33,
+                          .k = is_block(t) ? 3 * e : 77,
+                          .n = 53};
+            for (s.variant = 0; s.variant < 2; s.variant++)
+                near(MN_OP_EMBED, t, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
+            if (t > MN_BF16)
+                continue;
             s.variant = 0;
             near(MN_OP_RMS_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             near(MN_OP_LAYER_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
@@ -127,9 +148,11 @@ static void small_ops(void **state) {
                           .dim = 64,
                           .past = 5000};
             for (s.variant = 0; s.variant < 8; s.variant++) {
-                if (s.variant < 4) near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+                if (s.variant < 4)
+                    near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-                if (s.variant < 2) near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+                if (s.variant < 2)
+                    near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             }
             static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
                                              MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
@@ -140,15 +163,18 @@ static void small_ops(void **state) {
     h_host_option(NULL, NULL);
 }
 
-/* The same rows alone and among others: the same bits in class exact. Cases of one seed share x and w as far as they go. */
+/* The same rows alone and among others: the same bits in class exact. Cases of one seed share x and
+ * w as far as they go. */
 static void batch_invariance(void **state) {
     (void)state;
     for (size_t cap = 0; cap < sizeof caps / sizeof *caps; cap++) {
         h_host_option("isa", caps[cap]);
-        static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0}; /* test_rows has the others */
+        /* test_rows has the others */
+        static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
         for (int t = 0; t < 5; t++) {
             int same = h_batch_invariant("cpu_simd", types[t]);
-            if (same < 0) skip();
+            if (same < 0)
+                skip();
             assert_int_equal(same, 1);
         }
     }
@@ -159,7 +185,8 @@ static void bad_isa(void **state) {
     h_plugin p;
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     (void)state;
-    if (!h_open(&p, "cpu_simd")) skip();
+    if (!h_open(&p, "cpu_simd"))
+        skip();
     mn_entry_fn entry = (mn_entry_fn)(uintptr_t)dlsym(p.so, MN_ENTRY_NAME);
     h_host_option("isa", "sse9");
     assert_null(entry(&h_host, &err));
@@ -173,8 +200,9 @@ static void bad_isa(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear),           cmocka_unit_test(experts),
-                                       cmocka_unit_test(attention),        cmocka_unit_test(small_ops),
-                                       cmocka_unit_test(batch_invariance), cmocka_unit_test(bad_isa)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear),           cmocka_unit_test(experts),
+        cmocka_unit_test(attention),        cmocka_unit_test(small_ops),
+        cmocka_unit_test(batch_invariance), cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

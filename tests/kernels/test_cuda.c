@@ -1,4 +1,5 @@
-/* test_cuda.c -- the CUDA plugin through its table against reference. Run by tools/gpu_tests.sh on a machine with a GPU. */
+/* test_cuda.c -- the CUDA plugin through its table against reference. Run by tools/gpu_tests.sh on
+ * a machine with a GPU. */
 #include "harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,16 +9,19 @@ static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
 
 static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most) {
     double e = h_compare("cuda", "reference", op, type, &s, precision);
-    if (e < 0) skip();
+    if (e < 0)
+        skip();
     if (!(e <= most))
-        print_message("op %u type %u class %u rows %d k %d n %d variant %d heads %d/%d dim %d past %d: %g\n", op, type,
-                      precision, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, (int)s.n_head, (int)s.n_head_kv,
-                      (int)s.dim, (int)s.past, e);
+        print_message(
+            "op %u type %u class %u rows %d k %d n %d variant %d heads %d/%d dim %d past %d: %g\n",
+            op, type, precision, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, (int)s.n_head,
+            (int)s.n_head_kv, (int)s.dim, (int)s.past, e);
     assert_true(e <= most);
 }
 
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 33, 70}, ks[] = {96, 1056, 5632}, odd[] = {50, 1037, 9000}, ns[] = {1, 37};
+    static const int64_t rows[] = {1, 2, 7, 33, 70}, ks[] = {96, 1056, 5632},
+                         odd[] = {50, 1037, 9000}, ns[] = {1, 37};
     (void)state;
     for (int t = 0; t < 4; t++)
         for (int r = 0; r < 5; r++)
@@ -29,21 +33,24 @@ static void linear(void **state) {
                                                            : ks[k],
                                   .n = ns[n],
                                   .variant = n ? 2 : 0};
-                    near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4); /* one output may cancel */
-                    if (n) near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
+                    /* one output may cancel */
+                    near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4);
+                    if (n)
+                        near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
     near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
          1e-5); /* two rows a warp */
 }
 
 static void attention(void **state) {
-    static const op_shape shapes[] = {{.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
-                                      {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-                                      {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
-                                      {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-                                      {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0},
-                                      {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
-                                      {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+        {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
+        {.rows = 600, .n_head = 8, .n_head_kv = 2, .dim = 128, .past = 0},
+        {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 700},
+        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 8; v++) {
@@ -59,7 +66,11 @@ static void small_ops(void **state) {
     (void)state;
     for (int t = 0; t < 4; t++)
         for (int r = 0; r < 3; r++) {
-            op_shape s = {.rows = r == 0 ? 1 : r == 1 ? 7 : 33, .k = types[t] == MN_Q8_0 ? 96 : 77, .n = 53};
+            op_shape s = {.rows = r == 0   ? 1
+                                  : r == 1 ? 7
+                                           : 33,
+                          .k = types[t] == MN_Q8_0 ? 96 : 77,
+                          .n = 53};
             near(MN_OP_EMBED, types[t], s, MN_PRECISION_EXACT, 1e-6);
             near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
             near(MN_OP_LAYER_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
@@ -78,23 +89,30 @@ static void small_ops(void **state) {
         for (s.variant = 0; s.variant < 4; s.variant++) {
             near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5);
             near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5);
-            if (s.variant < 2) near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5);
+            if (s.variant < 2)
+                near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5);
         }
         static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
                                          MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
-        for (s.variant = 0; s.variant < 6; s.variant++) near(plain[s.variant], 0, s, MN_PRECISION_EXACT, 1e-5);
+        for (s.variant = 0; s.variant < 6; s.variant++)
+            near(plain[s.variant], 0, s, MN_PRECISION_EXACT, 1e-5);
     }
 }
 
 /* One draw on each plugin: logits of V ids, the same parameters, history and position. */
-static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed, float spread) {
+static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed,
+                     float spread) {
     h_plugin p;
-    if (!h_open(&p, plugin)) skip();
+    if (!h_open(&p, plugin))
+        skip();
     float *l = malloc(sizeof *l * (size_t)V);
     int32_t history[64], slot = 0;
-    for (int i = 0; i < V; i++) l[i] = spread * (case_rand(&seed) + case_rand(&seed) + case_rand(&seed));
-    for (int i = 0; i < V; i += 7) l[i] = (float)(int)l[i]; /* ties */
-    for (int i = 0; i < 64; i++) history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
+    for (int i = 0; i < V; i++)
+        l[i] = spread * (case_rand(&seed) + case_rand(&seed) + case_rand(&seed));
+    for (int i = 0; i < V; i += 7)
+        l[i] = (float)(int)l[i]; /* ties */
+    for (int i = 0; i < 64; i++)
+        history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
     mn_slot state = {3, 40, 5, 0};
     op_case *c = case_new();
     int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
@@ -142,7 +160,8 @@ static void sampling(void **state) {
             int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3),
                     want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
             if (got != want)
-                print_message("sampling case %d seed %d: %d, reference %d\n", (int)i, (int)seed, got, want);
+                print_message("sampling case %d seed %d: %d, reference %d\n", (int)i, (int)seed,
+                              got, want);
             assert_int_equal(got, want);
         }
 }
@@ -152,7 +171,8 @@ static void batch_invariance(void **state) {
     (void)state;
     for (int t = 0; t < 4; t++) {
         int same = h_batch_invariant("cuda", types[t]);
-        if (same < 0) skip();
+        if (same < 0)
+            skip();
         assert_int_equal(same, 1);
     }
 }

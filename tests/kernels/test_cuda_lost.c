@@ -1,25 +1,28 @@
-/* test_cuda_lost.c -- a kernel traps in the plugin's own context: from then on every call says that the device is lost, waits
- * stay bounded, and everything can still be freed. In a process of its own, since nothing cures the context.
- * Run by tools/gpu_tests.sh on a machine with a GPU. */
+/* test_cuda_lost.c -- a kernel traps in the plugin's own context: from then on every call says that
+ * the device is lost, waits stay bounded, and everything can still be freed. In a process of its
+ * own, since nothing cures the context. Run by tools/gpu_tests.sh on a machine with a GPU. */
 #include "harness.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char trap_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry boom()\n{\n  trap;\n}\n";
+static const char trap_ptx[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry boom()\n{\n  trap;\n}\n";
 
 /* The driver's own interface: the primary context is the one that the plugin's runtime uses. */
 static void break_context(void) {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL, *module = NULL, *function = NULL;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL, *module = NULL,
+         *function = NULL;
     int device = 0;
     assert_non_null(cuda);
-#define CALL(name, types, args)                                                                                        \
-    do {                                                                                                               \
-        int(*fn) types;                                                                                                \
-        *(void **)&fn = dlsym(cuda, name);                                                                             \
-        assert_non_null(fn);                                                                                           \
-        int code = fn args;                                                                                            \
-        if (code) fail_msg("%s: CUDA error %d", name, code);                                                           \
+#define CALL(name, types, args)                                                                    \
+    do {                                                                                           \
+        int(*fn) types;                                                                            \
+        *(void **)&fn = dlsym(cuda, name);                                                         \
+        assert_non_null(fn);                                                                       \
+        int code = fn args;                                                                        \
+        if (code)                                                                                  \
+            fail_msg("%s: CUDA error %d", name, code);                                             \
     } while (0)
     CALL("cuDeviceGet", (int *, int), (&device, 0));
     CALL("cuDevicePrimaryCtxRetain", (void **, int), (&context, device));
@@ -27,7 +30,8 @@ static void break_context(void) {
     CALL("cuModuleLoadData", (void **, const void *), (&module, trap_ptx));
     CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "boom"));
     CALL("cuLaunchKernel",
-         (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **),
+         (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+          void **, void **),
          (function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 #undef CALL
 }
@@ -46,7 +50,8 @@ static void lost(void **state) {
     uint64_t left = 0, total = 0;
     float x[64] = {0};
     (void)state;
-    if (!h_open(&p, "cuda")) skip();
+    if (!h_open(&p, "cuda"))
+        skip();
     assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
     assert_true(left > 0 && left <= total);
     assert_int_equal(p.be->alloc(p.dev, sizeof x, MN_MEM_DEVICE, &device, &err), MN_OK);
@@ -55,9 +60,10 @@ static void lost(void **state) {
     break_context();
     mn_status st = p.be->read(p.queue, device, 0, pinned, 0, sizeof x, &event, &err);
     for (int i = 0; i < 100 && !st; i++) {
-        st = p.be->wait(event, 100000000,
-                        &err); /* the queue does not wait for the kernel: ask until the error is there */
-        if (st == MN_TIMEOUT || st == MN_OK) st = p.be->self_test(p.dev, &err);
+        /* the queue does not wait for the kernel: ask until the error is there */
+        st = p.be->wait(event, 100000000, &err);
+        if (st == MN_TIMEOUT || st == MN_OK)
+            st = p.be->self_test(p.dev, &err);
     }
     is_lost(st, &err, "first sight");
     is_lost(p.be->write(p.queue, device, 0, x, sizeof x, &err), &err, "write");
@@ -65,7 +71,8 @@ static void lost(void **state) {
     is_lost(p.be->self_test(p.dev, &err), &err, "self_test");
     if (event) {
         st = p.be->wait(event, 1000000000, &err);
-        if (st) is_lost(st, &err, "wait"); /* its own work may have been over before */
+        if (st)
+            is_lost(st, &err, "wait"); /* its own work may have been over before */
         p.be->event_free(event);
     }
     p.be->buffer_free(device);

@@ -1,4 +1,5 @@
-/* test_reference.c -- the oracle against formulas written here a second time, in another way where there is one. */
+/* test_reference.c -- the oracle against formulas written here a second time, in another way where
+ * there is one. */
 #include "harness.h"
 #include "sampler.h"
 #include <math.h>
@@ -18,7 +19,8 @@ static int teardown(void **state) {
 
 static void check(const op_case *c, int32_t t, const float *want, int64_t n) {
     double e = case_rel_l2(c->result[t], want, n);
-    if (!(e <= 1e-6)) fail_msg("%s: relative L2 %g", c->t[t].name.ptr, e);
+    if (!(e <= 1e-6))
+        fail_msg("%s: relative L2 %g", c->t[t].name.ptr, e);
 }
 
 static const uint32_t weight_types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
@@ -31,18 +33,23 @@ static void test_linear(void **state) {
             op_case *c = case_random(MN_OP_LINEAR, weight_types[k], &s, 1);
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (uint32_t i = 0; i <= variant; i++) {
-                int32_t w = c->operands[1 + 2 * i], b = c->operands[2 + 2 * i], y = c->operands[c->n[0].out_off + i];
+                int32_t w = c->operands[1 + 2 * i], b = c->operands[2 + 2 * i],
+                        y = c->operands[c->n[0].out_off + i];
                 int64_t n = c->t[w].dim[0];
-                float *wf = malloc((size_t)n * 96 * 4), *want = calloc((size_t)n * 5, 4), *x = c->data[0];
+                float *wf = malloc((size_t)n * 96 * 4), *want = calloc((size_t)n * 5, 4),
+                      *x = c->data[0];
                 case_dequantise(c->t[w].dtype.id, c->data[w], n * 96, wf);
                 for (int64_t r = 0; r < 5; r++)
                     for (int64_t o = 0; o < n; o++) {
                         float bias = 0;
                         if (b >= 0)
                             case_dequantise(c->t[b].dtype.id,
-                                            (char *)c->data[b] + case_plane_bytes(c->t[b].dtype.id, o), 1, &bias);
+                                            (char *)c->data[b] +
+                                                case_plane_bytes(c->t[b].dtype.id, o),
+                                            1, &bias);
                         double sum = (double)bias;
-                        for (int64_t j = 0; j < 96; j++) sum += (double)x[r * 96 + j] * (double)wf[o * 96 + j];
+                        for (int64_t j = 0; j < 96; j++)
+                            sum += (double)x[r * 96 + j] * (double)wf[o * 96 + j];
                         want[r * n + o] = (float)sum;
                     }
                 check(c, y, want, 5 * n);
@@ -60,7 +67,8 @@ static void test_norms(void **state) {
         h_run(&ref, c, MN_PRECISION_EXACT);
         float w[40], b[40], want[240], *x = c->data[0];
         case_dequantise(MN_BF16, c->data[2], 40, w);
-        if (op == MN_OP_LAYER_NORM) case_dequantise(MN_BF16, c->data[3], 40, b);
+        if (op == MN_OP_LAYER_NORM)
+            case_dequantise(MN_BF16, c->data[3], 40, b);
         for (int r = 0; r < 6; r++) {
             double s1 = 0, s2 = 0;
             for (int i = 0; i < 40; i++)
@@ -84,7 +92,8 @@ static void test_rope(void **state) {
         float x[3 * 2 * 8], freqs[3] = {1, 0.25f, 0.01f}, want[48];
         int32_t pos[3] = {0, 5, 4001};
         uint64_t seed = 3;
-        for (int i = 0; i < 48; i++) x[i] = case_rand(&seed);
+        for (int i = 0; i < 48; i++)
+            x[i] = case_rand(&seed);
         int32_t in[3] = {case_cube(c, MN_ROLE_INPUT, MN_F32, 3, 2, 8, x, "x"),
                          case_vec(c, MN_ROLE_INPUT, MN_I32, 3, pos, "pos"),
                          case_vec(c, MN_ROLE_WEIGHT, MN_F32, 3, freqs, "freqs")};
@@ -107,32 +116,39 @@ static void test_rope(void **state) {
 /* All keys of a sequence lie dense in the case's data: no pages here. */
 static void naive_attention(const op_case *c, const op_shape *s, float *want, bool f16) {
     int64_t nq = s->n_seqs ? s->n_seqs : 1, per = s->rows / nq, len = s->past + per, d = s->dim;
-    const float *k = c->data[0], *v = c->data[1], *q = c->data[6], *sinks = s->variant & 4 ? c->data[11] : NULL;
-    float *kr = malloc((size_t)(nq * len * s->n_head_kv * d) * 8), *vr = kr + nq * len * s->n_head_kv * d;
+    const float *k = c->data[0], *v = c->data[1], *q = c->data[6],
+                *sinks = s->variant & 4 ? c->data[11] : NULL;
+    float *kr = malloc((size_t)(nq * len * s->n_head_kv * d) * 8),
+          *vr = kr + nq * len * s->n_head_kv * d;
     uint16_t half;
     for (int64_t i = 0; i < nq * len * s->n_head_kv * d; i++) {
         kr[i] = k[i], vr[i] = v[i];
-        if (!f16) continue;
+        if (!f16)
+            continue;
         case_quantise(MN_F16, &k[i], 1, &half), case_dequantise(MN_F16, &half, 1, &kr[i]);
         case_quantise(MN_F16, &v[i], 1, &half), case_dequantise(MN_F16, &half, 1, &vr[i]);
     }
     for (int64_t t = 0; t < s->rows; t++)
         for (int64_t h = 0; h < s->n_head; h++) {
-            int64_t base = t / per * len, p = s->past + t % per, hk = h / (s->n_head / s->n_head_kv);
+            int64_t base = t / per * len, p = s->past + t % per,
+                    hk = h / (s->n_head / s->n_head_kv);
             long double sum = sinks ? expl((long double)sinks[h]) : 0, acc[256] = {0};
             for (int64_t i = 0; i <= p; i++) {
-                if ((s->variant & 1) && i <= p - 17) continue;
+                if ((s->variant & 1) && i <= p - 17)
+                    continue;
                 long double l = 0;
                 for (int64_t j = 0; j < d; j++)
                     l += (long double)q[(t * s->n_head + h) * d + j] *
                          (long double)kr[((base + i) * s->n_head_kv + hk) * d + j];
                 l /= sqrtl((long double)d);
-                if (s->variant & 2) l = 1.5L * tanhl(l / 1.5L);
+                if (s->variant & 2)
+                    l = 1.5L * tanhl(l / 1.5L);
                 sum += expl(l);
                 for (int64_t j = 0; j < d; j++)
                     acc[j] += expl(l) * (long double)vr[((base + i) * s->n_head_kv + hk) * d + j];
             }
-            for (int64_t j = 0; j < d; j++) want[(t * s->n_head + h) * d + j] = (float)(acc[j] / sum);
+            for (int64_t j = 0; j < d; j++)
+                want[(t * s->n_head + h) * d + j] = (float)(acc[j] / sum);
         }
     free(kr);
 }
@@ -158,7 +174,8 @@ static void test_attention(void **state) {
         }
 }
 
-/* Rows that must leave the cache as it is: padding and done slots (row_pos -1), and the slot they name. */
+/* Rows that must leave the cache as it is: padding and done slots (row_pos -1), and the slot they
+ * name. */
 static void test_kv_store_skips(void **state) {
     (void)state;
     op_case *c = case_new();
@@ -167,21 +184,28 @@ static void test_kv_store_skips(void **state) {
     int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"),
             p = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"),
             s = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
-    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"), b = case_kv(c, MN_F32, 2);
-    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0, (const uint64_t[]){0, 0}, 2);
+    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"),
+            b = case_kv(c, MN_F32, 2);
+    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0,
+              (const uint64_t[]){0, 0}, 2);
     h_run(&ref, c, MN_PRECISION_EXACT);
     const float *cache = c->result[b];
     int64_t page = (int64_t)c->bytes[b] / 8, stored = 0;
-    for (int64_t i = 0; i < 2 * page; i++) stored += cache[i] != 0;
+    for (int64_t i = 0; i < 2 * page; i++)
+        stored += cache[i] != 0;
     assert_int_equal(stored, 8); /* rows 0 and 3, k and v, all in page 1 */
-    assert_true(cache[page] == 1 && cache[page + 1] == 2 && cache[page + 4] == 7 && cache[page + 5] == 8);
+    assert_true(cache[page] == 1 && cache[page + 1] == 2 && cache[page + 4] == 7 &&
+                cache[page + 5] == 8);
     case_free(c);
 }
 
 static double act(int64_t kind, double x) {
-    if (kind == MN_ACT_SILU) return x * 0.5 * (1 + tanh(x / 2));
-    if (kind == MN_ACT_GELU_ERF) return x * 0.5 * erfc(-x / sqrt(2));
-    if (kind == MN_ACT_GELU_TANH) return x / (1 + exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    if (kind == MN_ACT_SILU)
+        return x * 0.5 * (1 + tanh(x / 2));
+    if (kind == MN_ACT_GELU_ERF)
+        return x * 0.5 * erfc(-x / sqrt(2));
+    if (kind == MN_ACT_GELU_TANH)
+        return x / (1 + exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)));
     return fmax(x, 0);
 }
 
@@ -225,30 +249,38 @@ static void test_embed(void **state) {
     (void)state;
     op_case *c = case_new();
     float table[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8}, want[14] = {6, 8, 10, 12, 2, 4};
-    /* rows: two of a prompt, padding, slot 1 goes on, slot 2 is done, a literal row of the done slot, an id outside */
-    int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99}, pos[7] = {4, 5, -1, -1, -1, 7, 6}, slot[7] = {0, 0, -1, 1, 2, 2, 0};
+    /* rows: two of a prompt, padding, slot 1 goes on, slot 2 is done, a literal row of the done
+     * slot, an id outside */
+    int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99}, pos[7] = {4, 5, -1, -1, -1, 7, 6},
+            slot[7] = {0, 0, -1, 1, 2, 2, 0};
     mn_slot slots[3] = {{0, 4, 0, 0}, {0, 2, 5, 0}, {1, 6, 5, MN_SLOT_STOPPED}};
-    int32_t in[6] = {
-        case_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),   case_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
-        case_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"), case_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"),
-        case_state(c, slots, sizeof slots, 3, "slots"),      case_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
+    int32_t in[6] = {case_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"),
+                     case_mat(c, MN_ROLE_WEIGHT, MN_F32, 4, 2, table, "table"),
+                     case_state(c, slots, sizeof slots, 3, "slots"),
+                     case_mat(c, MN_ROLE_STATE, MN_I32, 3, 8, NULL, "history")};
     int32_t out[2] = {case_mat(c, MN_ROLE_OUTPUT, MN_F32, 7, 2, NULL, "x"),
                       case_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
     case_node(c, MN_OP_EMBED, in, 6, out, 2, (const uint64_t[]){case_f64(2)}, 1);
     h_run(&ref, c, MN_PRECISION_EXACT);
-    const int32_t *rp = c->result[out[1]], *h = c->result[in[5]], expect[7] = {4, 5, -1, 2, -1, 7, 6};
+    const int32_t *rp = c->result[out[1]], *h = c->result[in[5]],
+                  expect[7] = {4, 5, -1, 2, -1, 7, 6};
     const mn_slot *after = c->result[in[4]];
     const float *x = c->result[out[0]];
     assert_memory_equal(rp, expect, sizeof expect);
     check(c, out[0], want, 4);
     assert_true(x[6] == 2 && x[7] == 4 && x[10] == 14 && x[12] == 2);
-    assert_true(h[4] == 1 && h[5] == 2 && h[6] == 0 && h[8 + 2] == 0 && h[16 + 7] == 3 && h[16 + 6] == 0);
-    assert_true(after[0].pos == 7 && after[1].pos == 3 && after[2].pos == 8 && after[2].done == MN_SLOT_STOPPED);
+    assert_true(h[4] == 1 && h[5] == 2 && h[6] == 0 && h[8 + 2] == 0 && h[16 + 7] == 3 &&
+                h[16 + 6] == 0);
+    assert_true(after[0].pos == 7 && after[1].pos == 3 && after[2].pos == 8 &&
+                after[2].done == MN_SLOT_STOPPED);
     case_free(c);
 }
 
-/* ---- SAMPLE ---- */
-static int32_t draw(const float *logits, int64_t n, mn_slot_params p, int32_t pos, const int32_t *history) {
+/* ---- SAMPLE ---------------------------------------------------------------------------------- */
+static int32_t draw(const float *logits, int64_t n, mn_slot_params p, int32_t pos,
+                    const int32_t *history) {
     char scratch[12 * 64];
     mnc_sample s = {logits, NULL, n, &p, history, 64, pos, NULL, NULL, 0};
     return mnc_sample_draw(&s, scratch);
@@ -258,12 +290,15 @@ static void test_philox(void **state) { /* the known answers of the Random123 di
     (void)state;
     uint32_t out[4];
     mnc_philox((const uint32_t[]){0, 0}, (const uint32_t[]){0, 0, 0, 0}, out);
-    assert_true(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c && out[3] == 0x9b00dbd8);
+    assert_true(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c &&
+                out[3] == 0x9b00dbd8);
     mnc_philox((const uint32_t[]){~0u, ~0u}, (const uint32_t[]){~0u, ~0u, ~0u, ~0u}, out);
-    assert_true(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 && out[3] == 0x6d5451fd);
+    assert_true(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 &&
+                out[3] == 0x6d5451fd);
     mnc_philox((const uint32_t[]){0xa4093822, 0x299f31d0},
                (const uint32_t[]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, out);
-    assert_true(out[0] == 0xd16cfe09 && out[1] == 0x94fdcceb && out[2] == 0x5001e420 && out[3] == 0x24126ea1);
+    assert_true(out[0] == 0xd16cfe09 && out[1] == 0x94fdcceb && out[2] == 0x5001e420 &&
+                out[3] == 0x24126ea1);
 }
 
 static void test_greedy(void **state) {
@@ -280,7 +315,8 @@ static void test_penalties(void **state) {
     const float l[4] = {-1, 4, 3, 2};
     const int32_t history[64] = {3, 1, 1, 2};
     mn_slot_params p = {.repeat_penalty = 2, .penalty_last_n = -1};
-    assert_int_equal(draw(l, 4, p, 3, history), 2); /* 4 / 2 = 2 once, though there are two: 3 wins */
+    /* 4 / 2 = 2 once, though there are two: 3 wins */
+    assert_int_equal(draw(l, 4, p, 3, history), 2);
     p.penalty_last_n = 0;
     assert_int_equal(draw(l, 4, p, 3, history), 1);
     p.penalty_last_n = 1, p.repeat_penalty = 1.5f;
@@ -289,7 +325,8 @@ static void test_penalties(void **state) {
     assert_int_equal(draw(l, 4, p, 3, history), 2); /* 4 - 2 * 0.6 = 2.8 */
     p = (mn_slot_params){.presence_penalty = 0.6f, .penalty_last_n = -1};
     assert_int_equal(draw(l, 4, p, 3, history), 1);
-    p = (mn_slot_params){.repeat_penalty = 100, .penalty_last_n = -1}; /* negative logits are multiplied */
+    /* negative logits are multiplied */
+    p = (mn_slot_params){.repeat_penalty = 100, .penalty_last_n = -1};
     const float neg[2] = {-1, -2};
     assert_int_equal(draw(neg, 2, p, 1, (const int32_t[64]){0}), 1);
 }
@@ -297,7 +334,8 @@ static void test_penalties(void **state) {
 /* What the filters let through, by many draws; and how often, by the formula. */
 static void count_draws(const float *l, int64_t n, mn_slot_params p, int32_t *count) {
     memset(count, 0, (size_t)n * sizeof *count);
-    for (int32_t pos = 0; pos < 20000; pos++) count[draw(l, n, p, pos, NULL)]++;
+    for (int32_t pos = 0; pos < 20000; pos++)
+        count[draw(l, n, p, pos, NULL)]++;
 }
 
 static void test_filters(void **state) {
@@ -310,7 +348,8 @@ static void test_filters(void **state) {
     assert_true(!n[0] && !n[3] && !n[4] && abs(n[1] - 12308) < 300);
     count_draws(l, 5, (mn_slot_params){.temp = 1, .top_p = 0.6f}, n);
     assert_true(n[1] && n[2] && !n[3] && !n[0] && !n[4]);
-    count_draws(l, 5, (mn_slot_params){.temp = 1, .top_k = 3, .top_p = 0.46f}, n); /* among three: 0.47, 0.29, 0.24 */
+    /* among three: 0.47, 0.29, 0.24 */
+    count_draws(l, 5, (mn_slot_params){.temp = 1, .top_k = 3, .top_p = 0.46f}, n);
     assert_true(n[1] == 20000);
     count_draws(l, 5, (mn_slot_params){.temp = 1, .min_p = 0.45f}, n);
     assert_true(n[1] && n[2] && n[3] && !n[0] && !n[4]);
@@ -330,20 +369,27 @@ static void test_draw_by_sorting(void **state) {
     for (int round = 0; round < 3000; round++) {
         float l[64];
         int32_t id[64], n = 64;
-        for (int i = 0; i < 64; i++) l[i] = roundf(case_rand(&seed) * 20) / 4, id[i] = i; /* many ties */
+        /* many ties */
+        for (int i = 0; i < 64; i++)
+            l[i] = roundf(case_rand(&seed) * 20) / 4, id[i] = i;
         mn_slot_params p = {.seed = (uint64_t)round << 30,
                             .temp = 0.3f + fabsf(case_rand(&seed)),
                             .top_k = round % 3 ? round % 70 : 0,
                             .top_p = round % 2 ? fabsf(case_rand(&seed)) : 0,
                             .min_p = round % 5 == 0 ? fabsf(case_rand(&seed)) : 0};
         qsort_r(id, 64, sizeof *id, cmp_logit, l);
-        if (p.top_k > 0 && p.top_k < n) n = p.top_k;
+        if (p.top_k > 0 && p.top_k < n)
+            n = p.top_k;
         double total = 0, run = 0, sum = 0;
-        for (int i = 0; i < n; i++) total += exp((double)l[id[i]] - (double)l[id[0]]);
+        for (int i = 0; i < n; i++)
+            total += exp((double)l[id[i]] - (double)l[id[0]]);
         for (int i = 0; p.top_p > 0 && i < n; i++)
-            if ((run += exp((double)l[id[i]] - (double)l[id[0]])) >= (double)p.top_p * total) n = i + 1;
-        while (n > 1 && exp((double)l[id[n - 1]] - (double)l[id[0]]) < (double)p.min_p) n--;
-        for (int i = 0; i < n; i++) sum += exp(((double)l[id[i]] - (double)l[id[0]]) / (double)p.temp);
+            if ((run += exp((double)l[id[i]] - (double)l[id[0]])) >= (double)p.top_p * total)
+                n = i + 1;
+        while (n > 1 && exp((double)l[id[n - 1]] - (double)l[id[0]]) < (double)p.min_p)
+            n--;
+        for (int i = 0; i < n; i++)
+            sum += exp(((double)l[id[i]] - (double)l[id[0]]) / (double)p.temp);
         uint32_t x[4];
         mnc_philox((const uint32_t[]){(uint32_t)p.seed, (uint32_t)(p.seed >> 32)},
                    (const uint32_t[]){(uint32_t)round, 0, 0, 0}, x);
@@ -351,7 +397,8 @@ static void test_draw_by_sorting(void **state) {
         int32_t want = -1;
         run = 0;
         for (int i = 0; i < n && want < 0; i++)
-            if ((run += exp(((double)l[id[i]] - (double)l[id[0]]) / (double)p.temp)) > goal) want = id[i];
+            if ((run += exp(((double)l[id[i]] - (double)l[id[0]]) / (double)p.temp)) > goal)
+                want = id[i];
         assert_int_equal(draw(l, 64, p, round, NULL), want);
     }
 }
@@ -359,7 +406,8 @@ static void test_draw_by_sorting(void **state) {
 /* The op: states, stops, done slots, missing outputs, bias, top-n. */
 static op_case *sample_case(bool with_top) {
     op_case *c = case_new();
-    float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3}, bias[16] = {[3] = -INFINITY};
+    float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3},
+                     bias[16] = {[3] = -INFINITY};
     int32_t out_slot[4] = {0, 1, -1, 2};
     mn_slot slots[3] = {{0, 3, 0, 0}, {0, 3, 0, MN_SLOT_STOPPED}, {0, 3, 1, 0}};
     mn_slot_params params[3] = {{.n_stop = 2, .stop = {7, 2}}, {0}, {.max_new = 2}};
@@ -373,7 +421,8 @@ static op_case *sample_case(bool with_top) {
                       case_mat(c, MN_ROLE_OUTPUT, MN_I32, 4, 2, NULL, "top"),
                       case_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, NULL, "lp")};
     case_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
-    for (int i = 0; i < 3; i++) c->unbound[out[i]] = !with_top;
+    for (int i = 0; i < 3; i++)
+        c->unbound[out[i]] = !with_top;
     return c;
 }
 
@@ -383,7 +432,8 @@ static void test_sample_op(void **state) {
         op_case *c = sample_case(with_top);
         h_run(&ref, c, MN_PRECISION_EXACT);
         const mn_slot *s = c->result[3];
-        assert_true(s[0].last_id == 2 && s[0].n_drawn == 1 && s[0].done == MN_SLOT_STOPPED && s[0].pos == 3);
+        assert_true(s[0].last_id == 2 && s[0].n_drawn == 1 && s[0].done == MN_SLOT_STOPPED &&
+                    s[0].pos == 3);
         assert_true(s[1].n_drawn == 0 && s[1].done == MN_SLOT_STOPPED);
         assert_true(s[2].last_id == 3 && s[2].n_drawn == 2 && s[2].done == MN_SLOT_LENGTH);
         const int32_t *ids = c->result[6], *top = c->result[7], want[4] = {2, -1, -1, 3};
@@ -429,7 +479,8 @@ static void test_compare(void **state) {
     op_shape s = {.rows = 4, .k = 64, .n = 64, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = 65};
     for (uint32_t op = MN_OP_EMBED; op <= MN_OP_SAMPLE; op++) {
         double e = h_compare("reference", "reference", op, MN_Q8_0, &s, MN_PRECISION_EXACT);
-        if (e != 0) fail_msg("op %u: %g", op, e);
+        if (e != 0)
+            fail_msg("op %u: %g", op, e);
     }
 }
 

@@ -1,6 +1,6 @@
-/* test_rows.c -- every row of cpu_simd's table that this CPU can run against double arithmetic. Stands alone: links the row
- * units and the drivers, the oracle's dequantisation, not cpu_host (its few helpers are here) and no plugin, so that it also
- * runs cross-built. */
+/* test_rows.c -- every row of cpu_simd's table that this CPU can run against double arithmetic.
+ * Stands alone: links the row units and the drivers, the oracle's dequantisation, not cpu_host (its
+ * few helpers are here) and no plugin, so that it also runs cross-built. */
 #include "../../plugins/cpu_simd/nodes.h"
 #include "../../plugins/reference/reference.h"
 #include "case.h"
@@ -11,30 +11,39 @@
 
 static int n_failed, n_checks;
 static bool quick; /* under an emulator: fewer shapes */
-static void check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r, double got) {
+static void check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,
+                  double got) {
     n_checks++;
-    if (ok) return;
+    if (ok)
+        return;
     n_failed++;
-    printf("FAILED %s: %s K %lld N %lld R %lld: %g\n", what, row, (long long)k, (long long)n, (long long)r, got);
+    printf("FAILED %s: %s K %lld N %lld R %lld: %g\n", what, row, (long long)k, (long long)n,
+           (long long)r, got);
 }
 
-/* ---- the helpers of cpu_host, over threads of this program ---- */
+/* ---- the helpers of cpu_host, over threads of this program ----------------------------------- */
 struct mnc_team {
     pthread_barrier_t at;
 };
 void mnc_barrier(mnc_worker *w) {
-    if (w->n > 1) pthread_barrier_wait(&w->team->at);
+    if (w->n > 1)
+        pthread_barrier_wait(&w->team->at);
 }
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     int64_t units = (total + grain - 1) / grain;
     *lo = units * w->i / w->n * grain, *hi = units * (w->i + 1) / w->n * grain;
-    if (*hi > total) *hi = total;
-    if (*lo > total) *lo = total;
+    if (*hi > total)
+        *hi = total;
+    if (*lo > total)
+        *lo = total;
 }
-int64_t mnc_attr_int(const mnc_call *c, uint32_t i) { return i < c->n_attr ? (int64_t)c->attr[i] : 0; }
+int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
+    return i < c->n_attr ? (int64_t)c->attr[i] : 0;
+}
 double mnc_attr_f64(const mnc_call *c, uint32_t i) {
     double d = 0;
-    if (i < c->n_attr) memcpy(&d, &c->attr[i], 8);
+    if (i < c->n_attr)
+        memcpy(&d, &c->attr[i], 8);
     return d;
 }
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
@@ -73,15 +82,20 @@ static void run(mnc_fn fn, mnc_call *c, uint32_t n) {
         memset(j[i].w.scratch, 0xff, SCRATCH);
         pthread_create(&t[i], NULL, job_main, &j[i]);
     }
-    for (uint32_t i = 0; i < n; i++) pthread_join(t[i], NULL), free(j[i].w.scratch);
+    for (uint32_t i = 0; i < n; i++)
+        pthread_join(t[i], NULL), free(j[i].w.scratch);
     free(c->shared);
     pthread_barrier_destroy(&team.at);
 }
 
-/* ---- numbers ---- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 static uint64_t seed = 1;
-static uint32_t next_u32(void) { return (uint32_t)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 32); }
-static float uniform(void) { return (float)next_u32() / 2147483648.0f - 1; }
+static uint32_t next_u32(void) {
+    return (uint32_t)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 32);
+}
+static float uniform(void) {
+    return (float)next_u32() / 2147483648.0f - 1;
+}
 static double f16_value(uint16_t h) {
     int e = h >> 10 & 31, m = h & 1023;
     double v = e == 0 ? ldexp(m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexp(1024 + m, e - 25);
@@ -89,49 +103,59 @@ static double f16_value(uint16_t h) {
 }
 static double rel_l2(const float *a, const double *b, int64_t n) {
     double e = 0, s = 0;
-    for (int64_t i = 0; i < n; i++) e += ((double)a[i] - b[i]) * ((double)a[i] - b[i]), s += b[i] * b[i];
+    for (int64_t i = 0; i < n; i++)
+        e += ((double)a[i] - b[i]) * ((double)a[i] - b[i]), s += b[i] * b[i];
     return s > 0 ? sqrt(e / s) : sqrt(e);
 }
 static double norm(const double *a, int64_t n) {
     double s = 0;
-    for (int64_t i = 0; i < n; i++) s += a[i] * a[i];
+    for (int64_t i = 0; i < n; i++)
+        s += a[i] * a[i];
     return sqrt(s);
 }
 
-/* ---- LINEAR ---- */
+/* ---- LINEAR ---------------------------------------------------------------------------------- */
 
-/* The F16 values of a scale or bias plane, as MLX stores them too: in another type, moved up to the next place in memory. */
+/* The F16 values of a scale or bias plane, as MLX stores them too: in another type, moved up to the
+ * next place in memory. */
 static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
     for (int64_t i = 0; i < n; i++) {
         const float f = (float)f16_value(mnk_u16(e->data + 2 * i));
         uint32_t u = mnk_f32_bits(f);
         uint16_t h = (uint16_t)(u >> 16);
-        memcpy(to + i * (dtype == MN_F32 ? 4 : 2), dtype == MN_F32 ? (void *)&u : (void *)&h, dtype == MN_F32 ? 4 : 2);
+        memcpy(to + i * (dtype == MN_F32 ? 4 : 2), dtype == MN_F32 ? (void *)&u : (void *)&h,
+               dtype == MN_F32 ? 4 : 2);
     }
     const uint64_t step = dtype == MN_F32 ? 4 : 2;
-    *e = (mnc_extra){.data = to, .row_bytes = e->row_bytes / e->step * step, .step = step, .dtype = dtype};
+    *e = (mnc_extra){
+        .data = to, .row_bytes = e->row_bytes / e->step * step, .step = step, .dtype = dtype};
     return to + (uint64_t)n * step;
 }
 
-/* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address where the type allows it. */
+/* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address
+ * where the type allows it. */
 static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
     const mn_dtype t = case_dtype(type);
     const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
     mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
-    uint8_t *p = *memory = malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) +
-                                  (t.n_planes == 3 ? 8 * blocks * (uint64_t)n : 0) + 2);
+    uint8_t *p = *memory =
+        malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) +
+               (t.n_planes == 3 ? 8 * blocks * (uint64_t)n : 0) + 2);
     uint64_t s = next_u32();
     p += type == MN_F32 ? 0 : 2;
     case_random_weight(type, n, k, &s, p);
     w.data = p, p += bytes;
-    if (type == MN_MXFP4_SPLIT) w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
-    if (type == MN_F8_E4M3_128) w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
+    if (type == MN_MXFP4_SPLIT)
+        w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
+    if (type == MN_F8_E4M3_128)
+        w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
     if (t.n_planes == 3) {
         w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
         w.bias = w.scale, w.bias.data = p + 2 * blocks * (uint64_t)n;
         p += 4 * blocks * (uint64_t)n;
         for (int i = 0; i < 2 && n % 3; i++)
-            p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n, p);
+            p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n,
+                         p);
     }
     if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
         w.scale = (mnc_extra){.data = p, .row_bytes = 4, .step = 0, .dtype = MN_F32};
@@ -143,39 +167,48 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     return w;
 }
 
-static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x, int64_t ldx, int64_t r,
-                          float *y, void *panel, uint64_t panel_bytes) {
+static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x,
+                          int64_t ldx, int64_t r, float *y, void *panel, uint64_t panel_bytes) {
     mnk_pair pair[33];
-    for (int64_t i = 0; i < r; i++) pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
+    for (int64_t i = 0; i < r; i++)
+        pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
     memset(panel, 0xff, panel_bytes);
     mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
 }
 
-static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_t k, int64_t n, int64_t r) {
+static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_t k, int64_t n,
+                        int64_t r) {
     const mnk_linear *kern = mnk_find_linear(type, precision, level, r);
     const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
     uint8_t *memory, *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
     const mnc_weight w = random_weight(type, n, k, &memory);
     float *wv = malloc(sizeof *wv * (size_t)(k * n)), *x = malloc(sizeof *x * (size_t)(k * r)),
           *y = malloc(sizeof *y * (size_t)(n * r)), *one = malloc(sizeof *one * (size_t)n);
-    double *xv = malloc(sizeof *xv * (size_t)(k * r)), *want = calloc((size_t)(n * r), sizeof *want), nx = 0, nw = 0;
+    double *xv = malloc(sizeof *xv * (size_t)(k * r)),
+           *want = calloc((size_t)(n * r), sizeof *want), nx = 0, nw = 0;
     uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(k) : 0) / 64 * 64 + 64;
     void *panel = aligned_alloc(64, pb);
-    for (int64_t i = 0; i < n; i++) ref_row(&w, i, wv + i * k);
-    for (int64_t i = 0; i < k * r; i++) xv[i] = x[i] = uniform();
+    for (int64_t i = 0; i < n; i++)
+        ref_row(&w, i, wv + i * k);
+    for (int64_t i = 0; i < k * r; i++)
+        xv[i] = x[i] = uniform();
     if (kern->quantised_x)
         for (int64_t i = 0; i < r; i++) {
             mnk_quantise(x + i * k, k, xq + i * ldx);
             for (int64_t j = 0; j < k; j++)
-                xv[i * k + j] = (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
+                xv[i * k + j] =
+                    (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
         }
     else
         memcpy(xq, x, (size_t)(r * ldx));
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < n; j++)
-            for (int64_t c = 0; c < k; c++) want[i * n + j] += xv[i * k + c] * (double)wv[j * k + c];
-    for (int64_t i = 0; i < k * r; i++) nx += xv[i] * xv[i];
-    for (int64_t i = 0; i < k * n; i++) nw += (double)wv[i] * (double)wv[i];
+            for (int64_t c = 0; c < k; c++)
+                want[i * n + j] += xv[i * k + c] * (double)wv[j * k + c];
+    for (int64_t i = 0; i < k * r; i++)
+        nx += xv[i] * xv[i];
+    for (int64_t i = 0; i < k * n; i++)
+        nw += (double)wv[i] * (double)wv[i];
     memset(y, 0xff, sizeof *y * (size_t)(n * r));
     multiply_rows(kern, &w, xq, ldx, r, y, panel, pb);
     double e = rel_l2(y, want, n * r) * norm(want, n * r),
@@ -183,23 +216,27 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
     check(e < 2e-6 * by, "error", kern->name, k, n, r, e / by);
     for (int64_t i = 0; i<r; i += r> 1 ? r - 1 : 1) { /* first and last row alone */
         const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
-        if (few->quantised_x) break;
+        if (few->quantised_x)
+            break;
         multiply_rows(few, &w, xq + i * ldx, ldx, 1, one, panel, pb);
-        check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k, n, r, (double)i);
+        check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k,
+              n, r, (double)i);
     }
-    free(memory), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one), free(panel);
+    free(memory), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one),
+        free(panel);
 }
 static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
-    static const int64_t blocks[] = {1, 3, 9, 33, 65}, floats[] = {1, 7, 33, 64, 1030, 2083}, ns[] = {1, 3, 17, 50, 70},
-                         rs[] = {1, 2, 4, 7, 33};
+    static const int64_t blocks[] = {1, 3, 9, 33, 65}, floats[] = {1, 7, 33, 64, 1030, 2083},
+                         ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
     const int64_t e = case_dtype(type).block_elems, most = e > 128 ? 3 : e > 32 ? 4 : 5;
     for (int64_t i = quick; i < (e > 1 ? most : 6); i++)
         for (int j = 0; j < 5; j += 1 + quick)
             for (int l = quick; l < 5; l += 1 + quick)
-                linear_case(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j], rs[l]);
+                linear_case(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j],
+                            rs[l]);
 }
 
-/* ---- vectors and small ops ---- */
+/* ---- vectors and small ops ------------------------------------------------------------------- */
 static void halves(const mnk_vector *v) {
     uint8_t *h = malloc(2 * 65536 + 1);
     float *f = malloc(65536 * sizeof *f);
@@ -212,14 +249,17 @@ static void halves(const mnk_vector *v) {
     for (uint32_t i = 0; i < 65536; i++)
         bad += !(f[i] == f16_value((uint16_t)i) || (isnan(f[i]) && isnan(f16_value((uint16_t)i))));
     check(bad == 0, "f16 to f32", v->name, 0, 0, 0, bad);
-    for (int i = 0; i < 65536; i++) f[i] = uniform() * ldexpf(1, (int)(next_u32() % 44) - 27);
+    for (int i = 0; i < 65536; i++)
+        f[i] = uniform() * ldexpf(1, (int)(next_u32() % 44) - 27);
     v->pack_f16(f, 65535, h);
-    for (int i = 0; i < 65535; i++) bad += mnk_u16(h + 2 * i) != mnk_to_f16(f[i]);
+    for (int i = 0; i < 65535; i++)
+        bad += mnk_u16(h + 2 * i) != mnk_to_f16(f[i]);
     for (int i = 0; i < 65535; i++) { /* nearest: no neighbour is nearer */
         uint16_t u = mnk_u16(h + 2 * i);
         double e = fabs(f16_value(u) - f[i]);
-        bad += (u & 0x7fff) < 0x7c00 && (fabs(f16_value((uint16_t)(u + 1)) - f[i]) < e ||
-                                         ((u & 0x7fff) && fabs(f16_value((uint16_t)(u - 1)) - f[i]) < e));
+        bad += (u & 0x7fff) < 0x7c00 &&
+               (fabs(f16_value((uint16_t)(u + 1)) - f[i]) < e ||
+                ((u & 0x7fff) && fabs(f16_value((uint16_t)(u - 1)) - f[i]) < e));
     }
     check(bad == 0, "f32 to f16", v->name, 0, 0, 0, bad);
     free(h), free(f);
@@ -231,15 +271,19 @@ static void exps(const mnk_vector *v) {
         worst = fmax(worst, fabs((double)v->exp1(x) / exp(x) - 1));
     }
     check(worst < 2.4e-7, "exp", v->name, 0, 0, 0, worst);
-    check(v->exp1(0) == 1 && v->exp1(-INFINITY) == 0 && isnan(v->exp1(NAN)), "exp at 0, -inf, NaN", v->name, 0, 0, 0,
-          v->exp1(-INFINITY));
+    check(v->exp1(0) == 1 && v->exp1(-INFINITY) == 0 && isnan(v->exp1(NAN)), "exp at 0, -inf, NaN",
+          v->name, 0, 0, 0, v->exp1(-INFINITY));
 }
 static double act_of(double x, int64_t kind) {
     switch (kind) {
-    case MN_ACT_SILU: return x / (1 + exp(-x));
-    case MN_ACT_GELU_ERF: return x / 2 * erfc(-x / sqrt(2));
-    case MN_ACT_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    default: return x > 0 ? x : 0;
+    case MN_ACT_SILU:
+        return x / (1 + exp(-x));
+    case MN_ACT_GELU_ERF:
+        return x / 2 * erfc(-x / sqrt(2));
+    case MN_ACT_GELU_TANH:
+        return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default:
+        return x > 0 ? x : 0;
     }
 }
 static uint64_t bits(double d) {
@@ -250,22 +294,25 @@ static uint64_t bits(double d) {
 
 static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     int64_t n = r * d;
-    float *a = malloc(sizeof *a * (size_t)n), *b = malloc(sizeof *b * (size_t)n), *y = malloc(sizeof *y * (size_t)n),
-          *g = malloc(sizeof *g * (size_t)d);
+    float *a = malloc(sizeof *a * (size_t)n), *b = malloc(sizeof *b * (size_t)n),
+          *y = malloc(sizeof *y * (size_t)n), *g = malloc(sizeof *g * (size_t)d);
     double *want = malloc(sizeof *want * (size_t)n);
     mn_node node = {.n_in = 3, .n_out = 1};
     mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = g, .rows = 1, .cols = d};
     uint64_t attr[2] = {0};
-    for (int64_t i = 0; i < n; i++) a[i] = 8 * uniform() + 1, b[i] = uniform();
-    for (int64_t i = 0; i < d; i++) g[i] = uniform();
+    for (int64_t i = 0; i < n; i++)
+        a[i] = 8 * uniform() + 1, b[i] = uniform();
+    for (int64_t i = 0; i < d; i++)
+        g[i] = uniform();
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 2};
     c.in[0] = (mnc_operand){.ptr = a, .dim = {r, d}, .n_dim = 2, .rows = r, .cols = d};
     c.in[1] = c.in[0], c.in[1].ptr = b;
     c.out[0] = c.in[0], c.out[0].ptr = y;
-#define EACH(fn, what, tol, expr)                                                                                      \
-    memset(y, 0xff, sizeof *y *(size_t)n);                                                                             \
-    run(fn, &c, 2);                                                                                                    \
-    for (int64_t i = 0; i < n; i++) want[i] = expr;                                                                    \
+#define EACH(fn, what, tol, expr)                                                                  \
+    memset(y, 0xff, sizeof *y *(size_t)n);                                                         \
+    run(fn, &c, 2);                                                                                \
+    for (int64_t i = 0; i < n; i++)                                                                \
+        want[i] = expr;                                                                            \
     check(rel_l2(y, want, n) < tol, what, v->name, d, 0, r, rel_l2(y, want, n))
     for (uint64_t kind = 0; kind < 4; kind++) {
         attr[0] = kind;
@@ -285,11 +332,12 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
         ms[i / d] += (double)a[i] * a[i] / (double)d, mean[i / d] += (double)a[i] / (double)d;
     EACH(v->rms_norm, "rms_norm", 1e-6, a[i] / sqrt(ms[i / d] + 1e-5) * ((double)g[i % d] + 1));
     EACH(v->layer_norm, "layer_norm", 5e-6,
-         (a[i] - mean[i / d]) / sqrt(ms[i / d] - mean[i / d] * mean[i / d] + 1e-5) * g[i % d] + g[i % d]);
+         (a[i] - mean[i / d]) / sqrt(ms[i / d] - mean[i / d] * mean[i / d] + 1e-5) * g[i % d] +
+             g[i % d]);
     free(a), free(b), free(y), free(g), free(want), free(ms), free(mean);
 }
 
-/* ---- ATTENTION with KV_STORE ---- */
+/* ---- ATTENTION with KV_STORE ----------------------------------------------------------------- */
 typedef struct {
     int64_t h, hkv, dk, dv, window;
     double cap;
@@ -313,7 +361,8 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     static mnk_use use;
     mn_node node = {.n_in = 7, .n_out = 1};
     uint64_t page_bytes = (uint64_t)(s->hkv * PAGE * (s->dk + s->dv)) * (s->kv == MN_F16 ? 2 : 4);
-    uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap), 0, 0, (uint64_t)s->hkv, (uint64_t)s->dv},
+    uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap),   0,
+                        0,         (uint64_t)s->hkv,    (uint64_t)s->dv},
              none[2] = {0, 0};
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
     use = (mnk_use){MN_PRECISION_EXACT, s->level};
@@ -340,14 +389,16 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
         for (int64_t j = 0; j < n; j++, t++) {
             a->pos[t] = (int32_t)(skip + j), a->slot[t] = i;
             row = from + skip + j;
-            memcpy(q + t * s->h * s->dk, a->q + row * s->h * s->dk, sizeof *q * (size_t)(s->h * s->dk));
+            memcpy(q + t * s->h * s->dk, a->q + row * s->h * s->dk,
+                   sizeof *q * (size_t)(s->h * s->dk));
         }
     }
     c.in[MN_ATTENTION_Q] = (mnc_operand){.ptr = q, .dim = {t, s->h, s->dk}, .n_dim = 3, .rows = t};
     c.in[MN_ATTENTION_ROW_POS] = (mnc_operand){.ptr = a->pos, .rows = t};
     c.in[MN_ATTENTION_ROW_SLOT] = (mnc_operand){.ptr = a->slot, .rows = t};
     c.in[MN_ATTENTION_SEQS] = (mnc_operand){.ptr = a->seqs, .rows = SLOTS};
-    if (s->sinks) c.in[MN_ATTENTION_SINKS].weight = &sinks;
+    if (s->sinks)
+        c.in[MN_ATTENTION_SINKS].weight = &sinks;
     c.out[0].ptr = a->y;
     if (!last_only) { /* store all first */
         mnc_call st = c;
@@ -363,7 +414,9 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     run(mnk_attention_node, &c, workers);
     free(q);
 }
-static double kv_value(const shape *s, float x) { return s->kv == MN_F16 ? f16_value(mnk_to_f16(x)) : x; }
+static double kv_value(const shape *s, float x) {
+    return s->kv == MN_F16 ? f16_value(mnk_to_f16(x)) : x;
+}
 static void oracle(const shape *s, const att *a, const int64_t *len, double *want) {
     int64_t from = 0, g = s->h / s->hkv;
     for (int i = 0; i < SLOTS; from += len[i], i++)
@@ -381,7 +434,8 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
                     logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
                     top = fmax(top, logit[j]);
                 }
-                if (s->sinks) sum = exp(a->sink[h] - top);
+                if (s->sinks)
+                    sum = exp(a->sink[h] - top);
                 memset(y, 0, sizeof *y * (size_t)s->dv);
                 for (int64_t j = lo; j <= p; j++) {
                     double e = exp(logit[j] - top);
@@ -389,14 +443,15 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
                     for (int64_t d = 0; d < s->dv; d++)
                         y[d] += e * kv_value(s, a->v[((from + j) * s->hkv + h / g) * s->dv + d]);
                 }
-                for (int64_t d = 0; d < s->dv; d++) y[d] /= sum;
+                for (int64_t d = 0; d < s->dv; d++)
+                    y[d] /= sum;
             }
 }
 static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     int64_t t = len[0] + len[1] + len[2], row = 0;
     att a = {.t = t};
-    size_t nq = (size_t)(t * s->h * s->dk), nk = (size_t)(t * s->hkv * s->dk), nv = (size_t)(t * s->hkv * s->dv),
-           ny = (size_t)(t * s->h * s->dv);
+    size_t nq = (size_t)(t * s->h * s->dk), nk = (size_t)(t * s->hkv * s->dk),
+           nv = (size_t)(t * s->hkv * s->dv), ny = (size_t)(t * s->h * s->dv);
     a.q = malloc(4 * nq), a.k = malloc(4 * nk), a.v = malloc(4 * nv), a.y = malloc(4 * ny),
     a.sink = malloc(4 * (size_t)s->h);
     a.kv = malloc((size_t)(SLOTS * PAGES * PAGE * s->hkv * (s->dk + s->dv)) * 4);
@@ -404,37 +459,47 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     a.pages = malloc(SLOTS * PAGES * 4);
     double *want = malloc(sizeof *want * ny);
     float *all = malloc(4 * ny);
-    for (size_t i = 0; i < nq; i++) a.q[i] = 2 * uniform();
-    for (size_t i = 0; i < nk; i++) a.k[i] = 2 * uniform();
-    for (size_t i = 0; i < nv; i++) a.v[i] = uniform();
-    for (int64_t i = 0; i < s->h; i++) a.sink[i] = 3 * uniform();
-    for (int i = 0; i < SLOTS * PAGES; i++) a.pages[i] = (i * 7 + 5) % (SLOTS * PAGES);
+    for (size_t i = 0; i < nq; i++)
+        a.q[i] = 2 * uniform();
+    for (size_t i = 0; i < nk; i++)
+        a.k[i] = 2 * uniform();
+    for (size_t i = 0; i < nv; i++)
+        a.v[i] = uniform();
+    for (int64_t i = 0; i < s->h; i++)
+        a.sink[i] = 3 * uniform();
+    for (int i = 0; i < SLOTS * PAGES; i++)
+        a.pages[i] = (i * 7 + 5) % (SLOTS * PAGES);
     oracle(s, &a, len, want);
     attend(s, &a, len, false, 2);
     memcpy(all, a.y, 4 * ny);
     double e = rel_l2(all, want, (int64_t)ny);
     check(e < 2e-6, "attention", s->name, s->dk, s->h, t, e);
     size_t hv = (size_t)(s->h * s->dv);
-    for (uint32_t workers = 1; workers <= 3; workers++) /* last rows alone: maybe split over the chunks */
+    /* last rows alone: maybe split over the chunks */
+    for (uint32_t workers = 1; workers <= 3; workers++)
         for (int only = -1; only < SLOTS; only++) {
             int64_t l[SLOTS], y = 0;
-            for (int i = 0; i < SLOTS; i++) l[i] = only < 0 || only == i ? len[i] : 0;
+            for (int i = 0; i < SLOTS; i++)
+                l[i] = only < 0 || only == i ? len[i] : 0;
             float *q = a.q;
-            for (int i = 0; i < only; i++) a.q += len[i] * s->h * s->dk;
+            for (int i = 0; i < only; i++)
+                a.q += len[i] * s->h * s->dk;
             attend(s, &a, l, true, workers);
             a.q = q, row = 0;
             for (int i = 0; i < SLOTS; i++) {
                 row += len[i];
                 if (l[i])
                     check(!memcmp(a.y + (size_t)y++ * hv, all + (size_t)(row - 1) * hv, 4 * hv),
-                          "attention's bits depend on the step", s->name, s->dk, s->h, workers, only);
+                          "attention's bits depend on the step", s->name, s->dk, s->h, workers,
+                          only);
             }
         }
-    free(a.q), free(a.k), free(a.v), free(a.y), free(a.sink), free(a.kv), free(a.pos), free(a.slot), free(a.seqs),
-        free(a.pages), free(want), free(all);
+    free(a.q), free(a.k), free(a.v), free(a.y), free(a.sink), free(a.kv), free(a.pos), free(a.slot),
+        free(a.seqs), free(a.pages), free(want), free(all);
 }
 static void attention(int32_t level, const char *name) {
-    static const int64_t len[][SLOTS] = {{1, 5, 70}, {130, 1, 1}, {3, 600, 64}}; /* the last crosses a chunk */
+    /* the last crosses a chunk */
+    static const int64_t len[][SLOTS] = {{1, 5, 70}, {130, 1, 1}, {3, 600, 64}};
     static const shape shapes[] = {
         {8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0},   {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0},
         {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},   {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0},
@@ -454,21 +519,26 @@ static void caps(void) {
     const mnk_set *sets = mnk_sets(&n);
     for (int l = 0; l < 7; l++)
         for (uint32_t t = 1; t < MNK_N_TYPES; t++)
-            for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t); p++)
+            for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t);
+                 p++)
                 for (int64_t r = 1; r < 100; r += 90) {
                     const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
-                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm), mine = false;
+                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm),
+                         mine = false;
                     for (uint32_t i = 0; i < n; i++)
                         mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&
-                                (sets[i].isa == MNK_GENERIC || (sets[i].isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
+                                (sets[i].isa == MNK_GENERIC ||
+                                 (sets[i].isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
                     check(ok && mine, "choice", mnk_isa_name(levels[l]), t, p, r, 0);
                 }
     check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC &&
               mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC,
           "cap of another family", "", 0, 0, 0, 0);
-    check(mnk_isa_cap(MNK_AVX512, MNK_AMX) == MNK_AVX512 && mnk_isa_cap(MNK_AMX, MNK_AVX2) == MNK_AVX2, "cap", "", 0, 0,
-          0, 0);
-    check(mnk_isa_by_name("avx512", 6) == MNK_AVX512 && mnk_isa_by_name("avx", 3) < 0, "names", "", 0, 0, 0, 0);
+    check(mnk_isa_cap(MNK_AVX512, MNK_AMX) == MNK_AVX512 &&
+              mnk_isa_cap(MNK_AMX, MNK_AVX2) == MNK_AVX2,
+          "cap", "", 0, 0, 0, 0);
+    check(mnk_isa_by_name("avx512", 6) == MNK_AVX512 && mnk_isa_by_name("avx", 3) < 0, "names", "",
+          0, 0, 0, 0);
 }
 
 int main(int argc, char **argv) {
@@ -478,12 +548,16 @@ int main(int argc, char **argv) {
     int32_t level = mnk_cpu_level();
     caps();
     for (uint32_t i = 0; i < n; i++) {
-        if (sets[i].isa > level || (quick && sets[i].isa == MNK_GENERIC)) continue; /* tested where it is fast */
+        /* tested where it is fast */
+        if (sets[i].isa > level || (quick && sets[i].isa == MNK_GENERIC))
+            continue;
         for (uint32_t t = 0; t < MNK_N_TYPES; t++)
             if (sets[i].linear[t])
-                linear_row(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT, sets[i].isa);
+                linear_row(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT,
+                           sets[i].isa);
         const mnk_vector *v = sets[i].vector;
-        if (!v) continue;
+        if (!v)
+            continue;
         halves(v);
         exps(v);
         small_ops(v, 3, 64);

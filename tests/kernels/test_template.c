@@ -1,4 +1,5 @@
-/* test_template.c -- the template that vendors clone, through its table, against reference: test_template PLUGIN.so */
+/* test_template.c -- the template that vendors clone, through its table, against reference:
+ * test_template PLUGIN.so */
 #include "harness.h"
 #include "host.h"
 #include <string.h>
@@ -9,7 +10,8 @@ static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16};
 static void same(uint32_t op, uint32_t type, op_shape s) {
     double e = h_compare(so, "reference", op, type, &s, MN_PRECISION_EXACT);
     if (e < 0 || e > 1e-6)
-        print_message("op %u type %u rows %d k %d n %d: %g\n", op, type, (int)s.rows, (int)s.k, (int)s.n, e);
+        print_message("op %u type %u rows %d k %d n %d: %g\n", op, type, (int)s.rows, (int)s.k,
+                      (int)s.n, e);
     assert_true(e >= 0 && e <= 1e-6);
 }
 
@@ -18,7 +20,8 @@ static void ops(void **state) {
     (void)state;
     for (size_t r = 0; r < 3; r++)
         for (size_t t = 0; t < 3; t++) {
-            same(MN_OP_LINEAR, types[t], (op_shape){.rows = rows[r], .k = 1037, .n = 37, .variant = (int64_t)r});
+            same(MN_OP_LINEAR, types[t],
+                 (op_shape){.rows = rows[r], .k = 1037, .n = 37, .variant = (int64_t)r});
             same(MN_OP_RMS_NORM, types[t], (op_shape){.rows = rows[r], .k = 1037});
             same(MN_OP_ADD, MN_F32, (op_shape){.rows = rows[r], .k = 1037});
             same(MN_OP_GLU, MN_F32, (op_shape){.rows = rows[r], .k = 1037, .variant = MN_ACT_SILU});
@@ -27,7 +30,8 @@ static void ops(void **state) {
 
 static void batches(void **state) {
     (void)state;
-    for (size_t t = 0; t < 3; t++) assert_int_equal(h_batch_invariant(so, types[t]), 1);
+    for (size_t t = 0; t < 3; t++)
+        assert_int_equal(h_batch_invariant(so, types[t]), 1);
 }
 
 /* What it has no kernel for is a no with a reason, not a wrong result. */
@@ -74,7 +78,8 @@ static void out_of_memory(void **state) {
         h_host_fail_after(-1);
         case_free(c);
         assert_int_equal(h_host_live(), live);
-        if (!st) break;
+        if (!st)
+            break;
         assert_int_equal(MN_STATUS_CLASS(st), MN_CLASS_SMALLER);
         assert_true(k < 99);
     }
@@ -82,9 +87,10 @@ static void out_of_memory(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ops), cmocka_unit_test(batches), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(out_of_memory)};
-    if (argc < 2) return 77;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ops), cmocka_unit_test(batches),
+                                       cmocka_unit_test(refusals), cmocka_unit_test(out_of_memory)};
+    if (argc < 2)
+        return 77;
     so = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,16 @@ int64_t test_fail_after = -1, test_live = 0;
 
 static void *host_alloc(void *self, uint64_t n, uint64_t align) {
     (void)self;
-    if (test_fail_after == 0) return NULL;
-    if (n > (uint64_t)1 << 32) return NULL; /* a test never needs that much: a count was believed */
-    if (test_fail_after > 0) test_fail_after--;
+    if (test_fail_after == 0)
+        return NULL;
+    if (n > (uint64_t)1 << 32)
+        return NULL; /* a test never needs that much: a count was believed */
+    if (test_fail_after > 0)
+        test_fail_after--;
     void *p = NULL;
-    if (posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : (size_t)align, n ? (size_t)n : 1)) return NULL;
+    if (posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : (size_t)align,
+                       n ? (size_t)n : 1))
+        return NULL;
     memset(p, 0xA5, (size_t)n);
     test_live++;
     return p;
@@ -20,7 +25,8 @@ static void *host_alloc(void *self, uint64_t n, uint64_t align) {
 
 static void host_release(void *self, void *p) {
     (void)self;
-    if (p) test_live--;
+    if (p)
+        test_live--;
     free(p);
 }
 
@@ -35,7 +41,8 @@ test_plugin test_load(const char *relative_path) {
     const char *root = getenv("MINERVA_BUILD_ROOT");
     snprintf(path, sizeof path, "%s/%s", root ? root : ".", relative_path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!object) fail_msg("%s", dlerror());
+    if (!object)
+        fail_msg("%s", dlerror());
     mn_entry_fn entry = NULL;
     *(void **)&entry = dlsym(object, MN_ENTRY_NAME);
     assert_non_null(entry);
@@ -62,19 +69,24 @@ void test_add(test_files *f, const char *name, const void *data, size_t n) {
     assert_true(f->n < 16);
     void *copy = malloc(n ? n : 1);
     assert_non_null(copy);
-    if (n) memcpy(copy, data, n);
+    if (n)
+        memcpy(copy, data, n);
     char *own = strdup(name);
     f->file[f->n++] = (mn_file){{own, strlen(own)}, copy, n};
 }
 
-void test_add_text(test_files *f, const char *name, const char *text) { test_add(f, name, text, strlen(text)); }
+void test_add_text(test_files *f, const char *name, const char *text) {
+    test_add(f, name, text, strlen(text));
+}
 
-void test_add_path(test_files *f, const char *name, const char *root_env, const char *relative_path) {
+void test_add_path(test_files *f, const char *name, const char *root_env,
+                   const char *relative_path) {
     char path[4096];
     const char *root = getenv(root_env);
     snprintf(path, sizeof path, "%s/%s", root ? root : ".", relative_path);
     FILE *in = fopen(path, "rb");
-    if (!in) fail_msg("%s: cannot be opened", path);
+    if (!in)
+        fail_msg("%s: cannot be opened", path);
     fseek(in, 0, SEEK_END);
     size_t n = (size_t)ftell(in);
     rewind(in);
@@ -87,13 +99,15 @@ void test_add_path(test_files *f, const char *name, const char *root_env, const 
 }
 
 void test_clear(test_files *f) {
-    for (uint32_t i = 0; i < f->n; i++) free((void *)f->file[i].map), free((char *)f->file[i].name.ptr);
+    for (uint32_t i = 0; i < f->n; i++)
+        free((void *)f->file[i].map), free((char *)f->file[i].name.ptr);
     f->n = 0;
 }
 
 mn_file *test_file(test_files *f, const char *name) {
     for (uint32_t i = 0; i < f->n; i++)
-        if (test_is(f->file[i].name, name)) return &f->file[i];
+        if (test_is(f->file[i].name, name))
+            return &f->file[i];
     fail_msg("no file %s", name);
     return NULL;
 }
@@ -104,7 +118,9 @@ void test_drop(test_files *f, const char *name) {
     *file = f->file[--f->n];
 }
 
-bool test_is(mn_str s, const char *z) { return s.len == strlen(z) && (!s.len || !memcmp(s.ptr, z, s.len)); }
+bool test_is(mn_str s, const char *z) {
+    return s.len == strlen(z) && (!s.len || !memcmp(s.ptr, z, s.len));
+}
 
 static void check_tensor(const test_files *f, const mn_tensor_info *t) {
     assert_true(t->name.len > 0 && t->native.len > 0);
@@ -122,7 +138,8 @@ static void check_tensor(const test_files *f, const mn_tensor_info *t) {
     bool inside = false;
     for (uint32_t i = 0; i < f->n; i++) {
         const char *lo = f->file[i].map, *at = p->ptr;
-        inside |= at >= lo && at <= lo + f->file[i].bytes && p->bytes <= (uint64_t)(lo + f->file[i].bytes - at);
+        inside |= at >= lo && at <= lo + f->file[i].bytes &&
+                  p->bytes <= (uint64_t)(lo + f->file[i].bytes - at);
     }
     assert_true(inside);
 }
@@ -133,15 +150,18 @@ static void check_value(const mn_value *v) {
     uint32_t of = v->type & ~MN_VALUE_ARRAY;
     assert_true(of >= MN_VALUE_INT && of <= MN_VALUE_STR);
     if (v->type == MN_VALUE_STR)
-        for (uint64_t i = 0; i < v->s.len; i++) sum += (uint64_t)v->s.ptr[i];
-    if (!(v->type & MN_VALUE_ARRAY)) return;
+        for (uint64_t i = 0; i < v->s.len; i++)
+            sum += (uint64_t)v->s.ptr[i];
+    if (!(v->type & MN_VALUE_ARRAY))
+        return;
     for (uint64_t i = 0; i < v->n; i++) {
         if (of == MN_VALUE_BOOL)
             assert_true(((const uint8_t *)v->array)[i] <= 1);
         else if (of != MN_VALUE_STR)
             sum += ((const uint64_t *)v->array)[i];
         else if (((const mn_str *)v->array)[i].len)
-            sum += (uint64_t)((const mn_str *)v->array)[i].ptr[((const mn_str *)v->array)[i].len - 1];
+            sum +=
+                (uint64_t)((const mn_str *)v->array)[i].ptr[((const mn_str *)v->array)[i].len - 1];
     }
 }
 
@@ -171,15 +191,17 @@ mn_status test_open(test_plugin p, const test_files *f, mn_parsed **out, mn_erro
     return MN_OK;
 }
 
-void test_refuse(test_plugin p, const test_files *f, mn_status status, const char *text, const char *text2) {
+void test_refuse(test_plugin p, const test_files *f, mn_status status, const char *text,
+                 const char *text2) {
     mn_error err;
     mn_parsed *m = NULL;
     int64_t before = test_live;
     mn_status got = test_open(p, f, &m, &err);
-    if (got == MN_OK) fail_msg("opened, expected an error about %s", text ? text : "something");
+    if (got == MN_OK)
+        fail_msg("opened, expected an error about %s", text ? text : "something");
     if ((text && !strstr(err.msg, text)) || (text2 && !strstr(err.msg, text2)) || got != status)
-        fail_msg("status %x, message: %s; expected status %x, '%s' and '%s'", (unsigned)got, err.msg, (unsigned)status,
-                 text ? text : "", text2 ? text2 : "");
+        fail_msg("status %x, message: %s; expected status %x, '%s' and '%s'", (unsigned)got,
+                 err.msg, (unsigned)status, text ? text : "", text2 ? text2 : "");
     assert_int_equal(test_live, before);
 }
 
@@ -189,7 +211,8 @@ void test_survive(test_plugin p, const test_files *f) {
     int64_t before = test_live;
     mn_guess g = {.size = sizeof g};
     assert_int_equal(p.loader->guess(p.plugin->self, f->file, f->n, sizeof(mn_file), &g), MN_OK);
-    if (test_open(p, f, &m, &err) == MN_OK) p.loader->close(m);
+    if (test_open(p, f, &m, &err) == MN_OK)
+        p.loader->close(m);
     assert_int_equal(test_live, before);
 }
 
@@ -202,10 +225,13 @@ void test_every_allocation(test_plugin p, const test_files *f) {
         mn_status status = p.loader->open(p.plugin->self, f->file, f->n, sizeof(mn_file), &m, &err);
         bool all = test_fail_after > 0;
         test_fail_after = -1;
-        if (status == MN_OK) p.loader->close(m);
+        if (status == MN_OK)
+            p.loader->close(m);
         assert_int_equal(test_live, before);
-        if (status == MN_OK && all) return;
-        if (status != MN_OK) assert_int_equal(status, MN_OUT_OF_MEMORY);
+        if (status == MN_OK && all)
+            return;
+        if (status != MN_OK)
+            assert_int_equal(status, MN_OUT_OF_MEMORY);
         assert_true(k < 10000);
     }
 }
@@ -215,7 +241,8 @@ static bool find_value(test_plugin p, mn_parsed *m, const char *key, mn_str *nat
     *v = (mn_value){.size = sizeof *v};
     for (uint32_t i = 0; p.loader->meta_at(m, i, &k, &own, v) == MN_OK; i++) {
         if (test_is(k, key)) {
-            if (native) *native = own;
+            if (native)
+                *native = own;
             return true;
         }
         *v = (mn_value){.size = sizeof *v};
@@ -225,7 +252,8 @@ static bool find_value(test_plugin p, mn_parsed *m, const char *key, mn_str *nat
 
 mn_value test_value(test_plugin p, mn_parsed *m, const char *key, mn_str *native) {
     mn_value v;
-    if (!find_value(p, m, key, native, &v)) fail_msg("no key %s", key);
+    if (!find_value(p, m, key, native, &v))
+        fail_msg("no key %s", key);
     return v;
 }
 
@@ -237,7 +265,8 @@ bool test_has_key(test_plugin p, mn_parsed *m, const char *key) {
 bool test_tensor(test_plugin p, mn_parsed *m, const char *name, mn_tensor_info *info) {
     *info = (mn_tensor_info){.size = sizeof *info};
     for (uint32_t i = 0; p.loader->tensor_at(m, i, info) == MN_OK; i++) {
-        if (test_is(info->name, name)) return true;
+        if (test_is(info->name, name))
+            return true;
         *info = (mn_tensor_info){.size = sizeof *info};
     }
     return false;
@@ -246,7 +275,8 @@ bool test_tensor(test_plugin p, mn_parsed *m, const char *name, mn_tensor_info *
 uint32_t test_n_tensors(test_plugin p, mn_parsed *m) {
     mn_tensor_info t = {.size = sizeof t};
     uint32_t n = 0;
-    while (p.loader->tensor_at(m, n, &t) == MN_OK) n++;
+    while (p.loader->tensor_at(m, n, &t) == MN_OK)
+        n++;
     return n;
 }
 
@@ -261,7 +291,8 @@ void put(bytes *b, const void *src, size_t n) {
         b->ptr = realloc(b->ptr, b->cap);
         assert_non_null(b->ptr);
     }
-    if (n) memcpy(b->ptr + b->len, src, n);
+    if (n)
+        memcpy(b->ptr + b->len, src, n);
     b->len += n;
 }
 

@@ -1,4 +1,5 @@
-/* The GGUF loader: good files, every header field at its limits, truncation at every byte, random damage, memory. */
+/* The GGUF loader: good files, every header field at its limits, truncation at every byte, random
+ * damage, memory. */
 #include "host.h"
 #include <stdlib.h>
 #include <stdio.h>
@@ -6,7 +7,7 @@
 
 static test_plugin gguf;
 
-/* ---- building files ---- */
+/* ---- building files -------------------------------------------------------------------------- */
 static void put_str(bytes *b, const char *s) {
     put_int(b, strlen(s), 8);
     put(b, s, strlen(s));
@@ -27,21 +28,25 @@ static void head(bytes *b, uint32_t version, uint64_t n_tensors, uint64_t n_kv) 
     put_int(b, n_tensors, 8);
     put_int(b, n_kv, 8);
 }
-static void tensor(bytes *b, const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1, uint32_t type,
-                   uint64_t offset) {
+static void tensor(bytes *b, const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1,
+                   uint32_t type, uint64_t offset) {
     put_str(b, name);
     put_int(b, n_dim, 4);
     put_int(b, d0, 8);
-    if (n_dim > 1) put_int(b, d1, 8);
-    for (uint32_t i = 2; i < n_dim && i < 8; i++) put_int(b, 1, 8);
+    if (n_dim > 1)
+        put_int(b, d1, 8);
+    for (uint32_t i = 2; i < n_dim && i < 8; i++)
+        put_int(b, 1, 8);
     put_int(b, type, 4);
     put_int(b, offset, 8);
 }
 static void pad(bytes *b, size_t align) {
-    while (b->len % align) put_int(b, 0, 1);
+    while (b->len % align)
+        put_int(b, 0, 1);
 }
 static void fill(bytes *b, size_t n) {
-    while (n--) put_int(b, 7, 1);
+    while (n--)
+        put_int(b, 7, 1);
 }
 
 /* Every metadata type, two tensors: f32 [3, 4] and q8_0 [2, 32]. header: its length. */
@@ -52,7 +57,8 @@ static bytes small(size_t *header) {
     for (uint32_t type = 0; type < 13; type++) { /* one scalar and one array of each */
         static const int size[13] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
         char key[32];
-        if (type == 8 || type == 9) continue;
+        if (type == 8 || type == 9)
+            continue;
         snprintf(key, sizeof key, "k%u", type);
         put_str(&b, key);
         put_int(&b, type, 4);
@@ -84,7 +90,8 @@ static bytes small(size_t *header) {
     kv_u32(&b, "general.alignment", 32);
     tensor(&b, "one", 2, 4, 3, 0, 0);
     tensor(&b, "two", 2, 32, 2, 8, 64);
-    if (header) *header = b.len;
+    if (header)
+        *header = b.len;
     pad(&b, 32);
     fill(&b, 64 + 68);
     return b;
@@ -98,7 +105,7 @@ static void refuse(bytes b, mn_status status, const char *text, const char *text
     free(b.ptr);
 }
 
-/* ---- good ---- */
+/* ---- good ------------------------------------------------------------------------------------ */
 static void good_small(void **state) {
     (void)state;
     bytes b = small(NULL);
@@ -115,11 +122,13 @@ static void good_small(void **state) {
     assert_true(t.dtype.id == MN_Q8_0 && t.planes->stride[0] == 34 && t.planes->stride[1] == 34 &&
                 t.planes->bytes == 68);
     mn_value v = test_value(gguf, m, "a.int", NULL);
-    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_INT) && v.n == 3 && ((const int64_t *)v.array)[1] == -2);
+    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_INT) && v.n == 3 &&
+                ((const int64_t *)v.array)[1] == -2);
     v = test_value(gguf, m, "a.f32", NULL);
     assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_FLOAT) && ((const double *)v.array)[0] == 1.5);
     v = test_value(gguf, m, "a.str", NULL);
-    assert_true(v.n == 2 && test_is(((const mn_str *)v.array)[0], "ab") && test_is(((const mn_str *)v.array)[1], ""));
+    assert_true(v.n == 2 && test_is(((const mn_str *)v.array)[0], "ab") &&
+                test_is(((const mn_str *)v.array)[1], ""));
     /* R4: an older host's smaller struct is not written past its end */
     struct {
         uint32_t size, type;
@@ -146,13 +155,16 @@ static void good_storyteller(void **state) {
         mn_tensor_info t;
         test_add_path(&f, list[i].file, "MINERVA_TEST_DATA", list[i].file);
         mn_guess g = {.size = sizeof g};
-        assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, f.n, sizeof(mn_file), &g), MN_OK);
+        assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, f.n, sizeof(mn_file), &g),
+                         MN_OK);
         assert_int_equal(g.confidence, 100);
         assert_string_equal(g.format, "gguf");
-        if (test_open(gguf, &f, &m, &err)) fail_msg("%s", err.msg);
+        if (test_open(gguf, &f, &m, &err))
+            fail_msg("%s", err.msg);
         assert_true(test_tensor(gguf, m, "blk.0.attn_q.weight", &t));
         assert_true(t.dtype.id == list[i].dtype && t.dim[0] == 256 && t.dim[1] == 256);
-        assert_true(test_tensor(gguf, m, "token_embd.weight", &t) && t.dim[0] == 2048 && t.dim[1] == 256);
+        assert_true(test_tensor(gguf, m, "token_embd.weight", &t) && t.dim[0] == 2048 &&
+                    t.dim[1] == 256);
         assert_int_equal(test_value(gguf, m, "llama.block_count", NULL).i, 6);
         gguf.loader->close(m);
         test_every_allocation(gguf, &f);
@@ -183,13 +195,15 @@ static void good_types(void **state) {
     static const struct { uint32_t id, elems, size; } abi[] = {MN_DTYPES(ROW)};
     static const struct {
         uint32_t ggml, id;
-    } list[] = {{0, MN_F32},   {1, MN_F16},   {2, MN_Q4_0},    {3, MN_Q4_1},    {6, MN_Q5_0},  {7, MN_Q5_1},
-                {8, MN_Q8_0},  {9, MN_Q8_1},  {10, MN_Q2_K},   {11, MN_Q3_K},   {12, MN_Q4_K}, {13, MN_Q5_K},
-                {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL}, {23, MN_IQ4_XS}, {24, MN_I8},   {25, MN_I16},
-                {26, MN_I32},  {27, MN_I64},  {28, MN_F64},    {30, MN_BF16},   {39, MN_MXFP4}};
+    } list[] = {{0, MN_F32},     {1, MN_F16},   {2, MN_Q4_0},  {3, MN_Q4_1},  {6, MN_Q5_0},
+                {7, MN_Q5_1},    {8, MN_Q8_0},  {9, MN_Q8_1},  {10, MN_Q2_K}, {11, MN_Q3_K},
+                {12, MN_Q4_K},   {13, MN_Q5_K}, {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL},
+                {23, MN_IQ4_XS}, {24, MN_I8},   {25, MN_I16},  {26, MN_I32},  {27, MN_I64},
+                {28, MN_F64},    {30, MN_BF16}, {39, MN_MXFP4}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         size_t k = 0;
-        while (abi[k].id != list[i].id) k++;
+        while (abi[k].id != list[i].id)
+            k++;
         bytes b = {0};
         head(&b, 3, 1, 1);
         kv_str(&b, "general.architecture", "llama");
@@ -201,7 +215,8 @@ static void good_types(void **state) {
         mn_error err;
         mn_tensor_info t;
         test_add(&f, "m.gguf", b.ptr, b.len);
-        if (test_open(gguf, &f, &m, &err)) fail_msg("%s", err.msg);
+        if (test_open(gguf, &f, &m, &err))
+            fail_msg("%s", err.msg);
         assert_true(test_tensor(gguf, m, "t", &t) && t.dtype.id == list[i].id &&
                     t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
         gguf.loader->close(m);
@@ -211,7 +226,7 @@ static void good_types(void **state) {
     }
 }
 
-/* ---- splits ---- */
+/* ---- splits ---------------------------------------------------------------------------------- */
 static bytes split(uint32_t no, uint32_t count, uint32_t total, const char *name) {
     bytes b = {0};
     head(&b, 3, 1, 4);
@@ -225,7 +240,8 @@ static bytes split(uint32_t no, uint32_t count, uint32_t total, const char *name
     return b;
 }
 
-static void add_split(test_files *f, const char *file, uint32_t no, uint32_t count, uint32_t total, const char *name) {
+static void add_split(test_files *f, const char *file, uint32_t no, uint32_t count, uint32_t total,
+                      const char *name) {
     bytes b = split(no, count, total, name);
     test_add(f, file, b.ptr, b.len);
     free(b.ptr);
@@ -241,7 +257,8 @@ static void splits(void **state) {
     add_split(&f, "m-00001-of-00003.gguf", 0, 3, 3, "a");
     add_split(&f, "m-00002-of-00003.gguf", 1, 3, 3, "b");
     test_add_text(&f, "tokenizer.json", "{}");
-    if (test_open(gguf, &f, &m, &err)) fail_msg("%s", err.msg);
+    if (test_open(gguf, &f, &m, &err))
+        fail_msg("%s", err.msg);
     assert_true(test_n_tensors(gguf, m) == 3 && test_tensor(gguf, m, "b", &t));
     gguf.loader->close(m);
     test_every_allocation(gguf, &f);
@@ -271,7 +288,7 @@ static void splits(void **state) {
     test_refuse(gguf, &f, MN_BAD_FILE, "no GGUF file", NULL);
 }
 
-/* ---- bad ---- */
+/* ---- bad ------------------------------------------------------------------------------------- */
 static void bad_header(void **state) {
     (void)state;
     bytes b = {0};
@@ -341,7 +358,8 @@ static void bad_meta(void **state) {
     put_int(&b, 1, 8);
     refuse(b, MN_BAD_FILE, "unknown type 99", NULL);
     for (uint32_t type = 0; type < 13; type++) {
-        if (type == 9) continue;
+        if (type == 9)
+            continue;
         b = (bytes){0};
         head(&b, 3, 0, 1);
         put_str(&b, "huge");
@@ -387,7 +405,8 @@ static void bad_meta(void **state) {
 }
 
 /* One tensor described so, then 64 bytes of data. */
-static bytes one(const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
+static bytes one(const char *name, uint32_t n_dim, uint64_t d0, uint64_t d1, uint32_t type,
+                 uint64_t offset) {
     bytes b = {0};
     head(&b, 3, 1, 1);
     kv_str(&b, "general.architecture", "llama");
@@ -407,8 +426,10 @@ static void bad_tensors(void **state) {
     refuse(one("t", 2, UINT64_MAX, 1, 0, 0), MN_BAD_FILE, "dimension of", "'t'");
     refuse(one("t", 2, (uint64_t)1 << 63, 1, 0, 0), MN_BAD_FILE, "dimension of", "'t'");
     refuse(one("t", 2, INT64_MAX, INT64_MAX, 0, 0), MN_BAD_FILE, "overflows", "'t'");
-    refuse(one("t", 2, (uint64_t)1 << 32, (uint64_t)1 << 32, 0, 0), MN_BAD_FILE, "overflows", "'t'");
-    refuse(one("t", 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0), MN_BAD_FILE, "overflows", "'t'");
+    refuse(one("t", 2, (uint64_t)1 << 32, (uint64_t)1 << 32, 0, 0), MN_BAD_FILE, "overflows",
+           "'t'");
+    refuse(one("t", 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0), MN_BAD_FILE, "overflows",
+           "'t'");
     refuse(one("t", 2, 4, 5, 0, 0), MN_BAD_FILE, "end of the file", "'t'");
     refuse(one("t", 2, 4, 4, 0, 32), MN_BAD_FILE, "end of the file", "'t'");
     refuse(one("t", 2, 4, 4, 0, UINT64_MAX - 31), MN_BAD_FILE, "overflows", "'t'");
@@ -417,7 +438,8 @@ static void bad_tensors(void **state) {
     refuse(one("t", 2, 31, 1, 8, 0), MN_BAD_FILE, "multiple of 32", "Q8_0");
     refuse(one("t", 2, 32, 1, 12, 0), MN_BAD_FILE, "multiple of 256", "Q4_K");
     static const uint32_t types[] = {4, 5, 16, 29, 31, 40, 1000, UINT32_MAX};
-    for (int i = 0; i < 8; i++) refuse(one("t", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type", "'t'");
+    for (int i = 0; i < 8; i++)
+        refuse(one("t", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type", "'t'");
     refuse(one("", 2, 4, 4, 0, 0), MN_BAD_FILE, "tensor name of 0 bytes", NULL);
     bytes b = {0};
     head(&b, 3, 2, 1);
@@ -460,7 +482,8 @@ static void every_alignment(void **state) {
         test_add(&f, "a.gguf", b.ptr, b.len);
         assert_int_equal(test_open(gguf, &f, &m, &err), MN_OK);
         assert_true(test_tensor(gguf, m, "second.", &t));
-        assert_ptr_equal(t.planes->ptr, (const char *)f.file[0].map + data + (align > 16 ? align : 16));
+        assert_ptr_equal(t.planes->ptr,
+                         (const char *)f.file[0].map + data + (align > 16 ? align : 16));
         gguf.loader->close(m);
         test_clear(&f);
         free(b.ptr);
@@ -497,7 +520,8 @@ static void every_boundary(void **state) {
                 test_files f = {0};
                 test_add(&f, "m.gguf", b.ptr, b.len);
                 unsigned char *map = (unsigned char *)f.file[0].map;
-                for (size_t i = 0; i < w; i++) map[at + i] = (unsigned char)(values[k] >> 8 * i);
+                for (size_t i = 0; i < w; i++)
+                    map[at + i] = (unsigned char)(values[k] >> 8 * i);
                 test_survive(gguf, &f);
                 test_clear(&f);
             }
@@ -513,7 +537,8 @@ static void random_damage(void **state) {
         size_t n = test_random(&seed) % 8 ? b.len : test_random(&seed) % b.len;
         test_add(&f, "m.gguf", b.ptr, n);
         for (uint32_t k = 1 + test_random(&seed) % 6; k-- && n;)
-            ((unsigned char *)f.file[0].map)[test_random(&seed) % n] = (unsigned char)test_random(&seed);
+            ((unsigned char *)f.file[0].map)[test_random(&seed) % n] =
+                (unsigned char)test_random(&seed);
         test_survive(gguf, &f);
         test_clear(&f);
     }
@@ -527,9 +552,11 @@ static void arguments(void **state) {
     mn_guess g = {.size = sizeof g};
     test_files f = {0};
     test_add_text(&f, "x.gguf", "GG");
-    assert_int_equal(gguf.loader->open(gguf.plugin->self, NULL, 1, sizeof(mn_file), &m, &err), MN_INVALID);
+    assert_int_equal(gguf.loader->open(gguf.plugin->self, NULL, 1, sizeof(mn_file), &m, &err),
+                     MN_INVALID);
     assert_int_equal(gguf.loader->open(gguf.plugin->self, f.file, 1, 8, &m, &err), MN_INVALID);
-    assert_int_equal(gguf.loader->open(gguf.plugin->self, f.file, 1, sizeof(mn_file), &m, NULL), MN_BAD_FILE);
+    assert_int_equal(gguf.loader->open(gguf.plugin->self, f.file, 1, sizeof(mn_file), &m, NULL),
+                     MN_BAD_FILE);
     assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, 1, sizeof(mn_file), &g), MN_OK);
     assert_true(g.confidence > 0 && g.confidence < 100);
     gguf.loader->close(NULL);
@@ -548,8 +575,10 @@ static void arguments(void **state) {
         test_add_text(&f, folders[i].others[0], "{}");
         test_add_text(&f, folders[i].others[1], "{}");
         g = (mn_guess){.size = sizeof g};
-        assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, f.n, sizeof(mn_file), &g), MN_OK);
-        assert_true(folders[i].yields ? g.confidence > 0 && g.confidence < 90 : g.confidence == 100);
+        assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, f.n, sizeof(mn_file), &g),
+                         MN_OK);
+        assert_true(folders[i].yields ? g.confidence > 0 && g.confidence < 90
+                                      : g.confidence == 100);
         test_clear(&f);
     }
 }
@@ -568,10 +597,18 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_small),       cmocka_unit_test(good_storyteller), cmocka_unit_test(good_vocabulary_only),
-        cmocka_unit_test(good_types),       cmocka_unit_test(splits),           cmocka_unit_test(bad_header),
-        cmocka_unit_test(bad_meta),         cmocka_unit_test(bad_tensors),      cmocka_unit_test(every_alignment),
-        cmocka_unit_test(every_truncation), cmocka_unit_test(every_boundary),   cmocka_unit_test(random_damage),
+        cmocka_unit_test(good_small),
+        cmocka_unit_test(good_storyteller),
+        cmocka_unit_test(good_vocabulary_only),
+        cmocka_unit_test(good_types),
+        cmocka_unit_test(splits),
+        cmocka_unit_test(bad_header),
+        cmocka_unit_test(bad_meta),
+        cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(every_alignment),
+        cmocka_unit_test(every_truncation),
+        cmocka_unit_test(every_boundary),
+        cmocka_unit_test(random_damage),
         cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);

@@ -1,4 +1,5 @@
-/* The SafeTensors loader: good folders, config.json key by key, every header field, shards, truncation, damage, memory. */
+/* The SafeTensors loader: good folders, config.json key by key, every header field, shards,
+ * truncation, damage, memory. */
 #include "host.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +9,13 @@
 
 static test_plugin st;
 
-#define HEAD                                                                                                           \
-    "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"                                \
-    "\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,4],\"data_offsets\":[16,32]}}   "
-#define CONFIG_BASE                                                                                                    \
-    "\"max_position_embeddings\":64,\"hidden_size\":8,\"num_hidden_layers\":2,\"intermediate_size\":16,"               \
+#define HEAD                                                                                       \
+    "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"            \
+    "\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,4],\"data_offsets\":[16,32]}} " \
+    "  "
+#define CONFIG_BASE                                                                                \
+    "\"max_position_embeddings\":64,\"hidden_size\":8,\"num_hidden_layers\":2,\"intermediate_"     \
+    "size\":16,"                                                                                   \
     "\"vocab_size\":2,\"rms_norm_eps\":1e-5"
 #define LLAMA "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
 #define CONFIG "{" LLAMA "\"num_attention_heads\":4," CONFIG_BASE "}"
@@ -23,8 +26,10 @@ static void add_weights(test_files *f, const char *name, const char *header, siz
     size_t len = strlen(header), pad = (8 - len % 8) % 8;
     put_int(&b, len + pad, 8);
     put(&b, header, len);
-    while (pad--) put(&b, " ", 1);
-    while (n--) put_int(&b, 3, 1);
+    while (pad--)
+        put(&b, " ", 1);
+    while (n--)
+        put_int(&b, 3, 1);
     test_add(f, name, b.ptr, b.len);
     free(b.ptr);
 }
@@ -32,11 +37,13 @@ static void add_weights(test_files *f, const char *name, const char *header, siz
 static test_files folder(const char *config) {
     test_files f = {0};
     add_weights(&f, "model.safetensors", HEAD, 32);
-    if (config) test_add_text(&f, "config.json", config);
+    if (config)
+        test_add_text(&f, "config.json", config);
     return f;
 }
 
-static void refuse_config(const char *config, mn_status status, const char *text, const char *text2) {
+static void refuse_config(const char *config, mn_status status, const char *text,
+                          const char *text2) {
     test_files f = folder(config);
     test_refuse(st, &f, status, text, text2);
     test_clear(&f);
@@ -49,7 +56,8 @@ static void refuse_with(const char *rest, mn_status status, const char *text, co
     refuse_config(config, status, text, text2);
 }
 
-static void refuse_header(const char *header, size_t n_data, mn_status status, const char *text, const char *text2) {
+static void refuse_header(const char *header, size_t n_data, mn_status status, const char *text,
+                          const char *text2) {
     test_files f = {0};
     add_weights(&f, "model.safetensors", header, n_data);
     test_add_text(&f, "config.json", CONFIG);
@@ -60,7 +68,8 @@ static void refuse_header(const char *header, size_t n_data, mn_status status, c
 static mn_parsed *opened(const test_files *f) {
     mn_parsed *m = NULL;
     mn_error err;
-    if (test_open(st, f, &m, &err)) fail_msg("%s", err.msg);
+    if (test_open(st, f, &m, &err))
+        fail_msg("%s", err.msg);
     return m;
 }
 
@@ -73,13 +82,17 @@ static void shut(test_files *f, mn_parsed *m) {
     st.loader->close(m);
     test_clear(f);
 }
-static int64_t int_of(mn_parsed *m, const char *key) { return test_value(st, m, key, NULL).i; }
-static double float_of(mn_parsed *m, const char *key) { return test_value(st, m, key, NULL).f; }
+static int64_t int_of(mn_parsed *m, const char *key) {
+    return test_value(st, m, key, NULL).i;
+}
+static double float_of(mn_parsed *m, const char *key) {
+    return test_value(st, m, key, NULL).f;
+}
 static bool str_is(mn_parsed *m, const char *key, const char *want) {
     return test_is(test_value(st, m, key, NULL).s, want);
 }
 
-/* ---- good ---- */
+/* ---- good ------------------------------------------------------------------------------------ */
 static test_files fixture(const char *root, const char *dir, int n, const char *const *names) {
     test_files f = {0};
     for (int i = 0; i < n; i++) {
@@ -109,7 +122,8 @@ static void good_fixtures(void **state) {
         mn_guess g = {.size = sizeof g};
         mn_tensor_info t;
         char key[80];
-        assert_int_equal(st.loader->guess(st.plugin->self, f.file, f.n, sizeof(mn_file), &g), MN_OK);
+        assert_int_equal(st.loader->guess(st.plugin->self, f.file, f.n, sizeof(mn_file), &g),
+                         MN_OK);
         assert_int_equal(g.confidence, 90);
         mn_parsed *m = opened(&f);
         assert_true(str_is(m, "general.architecture", list[i].arch));
@@ -142,28 +156,34 @@ static void good_storyteller(void **state) {
 static void names_and_ties(void **state) {
     (void)state;
     const char *header =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"layers.12.self_attn.q_proj.bias\":{\"dtype\":\"F32\",\"shape\":[1],"
+        "{\"__metadata__\":{\"format\":\"pt\"},\"layers.12.self_attn.q_proj.bias\":{\"dtype\":"
+        "\"F32\",\"shape\":[1],"
         "\"data_offsets\":[0,4]},"
-        "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
+        "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+        "offsets\":[4,8]},"
         "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[8,12]},"
-        "\"model.layers.01.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}}";
+        "\"model.layers.01.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":["
+        "12,16]}}";
     for (int tied = 0; tied < 2; tied++) {
         test_files f = {0};
         mn_tensor_info t;
         add_weights(&f, "model.safetensors", header, 16);
         test_add_text(&f, "config.json",
-                      tied ? "{" LLAMA "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE "}"
+                      tied ? "{" LLAMA
+                             "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE
+                             "}"
                            : CONFIG);
         mn_parsed *m = opened(&f);
         assert_true(test_tensor(st, m, "blk.12.attn_q.bias", &t));
-        assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t) && t.n_dim == 1 && t.dim[0] == 1);
+        assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t) && t.n_dim == 1 &&
+                    t.dim[0] == 1);
         assert_false(test_tensor(st, m, "model.layers.0.self_attn.rotary_emb.inv_freq", &t));
         assert_int_equal(test_tensor(st, m, "output.weight", &t), !tied);
         shut(&f, m);
     }
 }
 
-/* ---- config.json ---- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 static void config_defaults(void **state) {
     (void)state;
     test_files f;
@@ -181,14 +201,16 @@ static void config_defaults(void **state) {
     shut(&f, m);
 }
 
-/* "gelu" was a slip of Gemma's first configurations alone; the later ones have a key of their own and mean what it says. */
+/* "gelu" was a slip of Gemma's first configurations alone; the later ones have a key of their own
+ * and mean what it says. */
 static void config_act(void **state) {
     (void)state;
     static const struct {
         const char *family, *class_name, *members, *act;
     } list[] = {
         {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\"", "gelu_pytorch_tanh"},
-        {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\",\"hidden_activation\":\"relu\"", "relu"},
+        {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\",\"hidden_activation\":\"relu\"",
+         "relu"},
         {"gemma2", "Gemma2ForCausalLM", "\"hidden_activation\":\"gelu\"", "gelu"},
         {"gemma2", "Gemma2ForCausalLM", "\"hidden_act\":\"gelu\"", "gelu_pytorch_tanh"},
         {"llama", "LlamaForCausalLM", "\"hidden_act\":\"gelu\"", "gelu"},
@@ -197,7 +219,8 @@ static void config_act(void **state) {
         char config[2048];
         test_files f;
         snprintf(config, sizeof config,
-                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%s," CONFIG_BASE "}",
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%"
+                 "s," CONFIG_BASE "}",
                  list[i].family, list[i].class_name, list[i].members);
         mn_parsed *m = open_config(&f, config);
         assert_true(str_is(m, "minerva.hidden_act", list[i].act));
@@ -209,34 +232,42 @@ static void config_rope(void **state) {
     (void)state;
     test_files f;
     mn_str native;
-    mn_parsed *m = open_config(
-        &f,
-        "{" LLAMA
-        "\"num_attention_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}," CONFIG_BASE
-        "}");
-    assert_true(float_of(m, "llama.rope.freq_base") == 5e5 && float_of(m, "llama.rope.scaling.factor") == 2 &&
+    mn_parsed *m =
+        open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":{"
+                        "\"type\":\"linear\",\"factor\":2}," CONFIG_BASE "}");
+    assert_true(float_of(m, "llama.rope.freq_base") == 5e5 &&
+                float_of(m, "llama.rope.scaling.factor") == 2 &&
                 str_is(m, "llama.rope.scaling.type", "linear"));
     test_value(st, m, "llama.rope.scaling.factor", &native);
     assert_true(test_is(native, "rope_scaling.factor"));
     shut(&f, m);
-    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_"
-                        "theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
-                        "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.freq_base") == 7e5 && float_of(m, "llama.rope.scaling.high_freq_factor") == 4);
+    m = open_config(
+        &f,
+        "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_"
+        "theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
+        "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
+    assert_true(float_of(m, "llama.rope.freq_base") == 7e5 &&
+                float_of(m, "llama.rope.scaling.high_freq_factor") == 4);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 32);
     shut(&f, m);
-    m = open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
-                        "\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
-                        "\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1.5}}," CONFIG_BASE "}");
+    m = open_config(
+        &f, "{" LLAMA
+            "\"num_attention_heads\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+            "\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
+            "\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1.5}}," CONFIG_BASE "}");
     assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30 &&
                 float_of(m, "llama.rope.scaling.yarn_attn_factor") == 1.5);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 64);
     shut(&f, m);
     m = open_config(
-        &f, "{" LLAMA "\"num_attention_heads\":2,\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":16,"
-            "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[2]}," CONFIG_BASE "}");
+        &f,
+        "{" LLAMA "\"num_attention_heads\":2,\"partial_rotary_factor\":0.5,\"original_max_position_"
+        "embeddings\":16,"
+        "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[2]}," CONFIG_BASE
+        "}");
     mn_value v = test_value(st, m, "llama.rope.scaling.long_factor", NULL);
-    assert_true(v.n == 1 && ((const double *)v.array)[0] == 2 && int_of(m, "llama.rope.dimension_count") == 2);
+    assert_true(v.n == 1 && ((const double *)v.array)[0] == 2 &&
+                int_of(m, "llama.rope.dimension_count") == 2);
     assert_true(str_is(m, "llama.rope.scaling.type", "longrope"));
     shut(&f, m);
 }
@@ -253,30 +284,40 @@ static void config_bad_rope(void **state) {
         {"\"rope_scaling\":3", MN_BAD_FILE, "rope_scaling", "3"},
         {"\"rope_scaling\":{\"rope_type\":7}", MN_BAD_FILE, "rope_scaling.rope_type", "7"},
         {"\"rope_scaling\":{\"type\":\"linear\"}", MN_BAD_FILE, "rope_scaling.factor", "missing"},
-        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}", MN_BAD_FILE, "rope_scaling.factor", "-1"},
-        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":1,\"factor\":2}", MN_BAD_FILE, "factor", "twice"},
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}", MN_BAD_FILE, "rope_scaling.factor",
+         "-1"},
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":1,\"factor\":2}", MN_BAD_FILE, "factor",
+         "twice"},
         {"\"rope_theta\":0", MN_BAD_FILE, "rope_theta", "0"},
         {"\"rope_theta\":1e999", MN_BAD_FILE, "rope_theta", NULL},
-        {"\"rope_theta\":5,\"rope_parameters\":{\"rope_theta\":6}", MN_BAD_FILE, "rope_theta", "same"},
-        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_theta\":0}}", MN_BAD_FILE,
-         "rope_parameters.sliding_attention.rope_theta", "0"},
-        {"\"rope_parameters\":{\"full_attention\":{},\"other\":{}}", MN_BAD_FILE, "rope_parameters", "one set"},
-        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_type\":\"linear\",\"rope_theta\":"
+        {"\"rope_theta\":5,\"rope_parameters\":{\"rope_theta\":6}", MN_BAD_FILE, "rope_theta",
+         "same"},
+        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_theta\":0}}",
+         MN_BAD_FILE, "rope_parameters.sliding_attention.rope_theta", "0"},
+        {"\"rope_parameters\":{\"full_attention\":{},\"other\":{}}", MN_BAD_FILE, "rope_parameters",
+         "one set"},
+        {"\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_type\":"
+         "\"linear\",\"rope_theta\":"
          "1e4}}",
          MN_BAD_FILE, "rope_parameters.sliding_attention.rope_type", "default"},
-        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_"
+         "freq_factor\":4,"
          "\"original_max_position_embeddings\":32}",
          MN_BAD_FILE, "low_freq_factor", NULL},
-        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_"
+         "freq_factor\":4,"
          "\"original_max_position_embeddings\":0}",
          MN_BAD_FILE, "original_max_position_embeddings", "0"},
-        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":0}", MN_BAD_FILE, "truncate",
-         "true or"},
-        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":-1}", MN_BAD_FILE, "mscale", "-1"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1],"
+        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":0}", MN_BAD_FILE,
+         "truncate", "true or"},
+        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":-1}", MN_BAD_FILE,
+         "mscale", "-1"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,"
+         "\"short_factor\":[1],"
          "\"long_factor\":[1,2]}",
          MN_BAD_FILE, "short_factor", "expected 2"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,\"short_factor\":[1,0]"
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,"
+         "\"short_factor\":[1,0]"
          "}",
          MN_BAD_FILE, "short_factor", NULL},
         {"\"partial_rotary_factor\":0.3", MN_BAD_FILE, "partial_rotary_factor", "even"},
@@ -299,27 +340,32 @@ static void config_windows(void **state) {
         {"mistral", "MistralForCausalLM", "\"sliding_window\":16", 16, MN_OK},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":null", 0, MN_OK},
         {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16", 0, MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":2", 0,
-         MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":0", 16,
-         MN_OK},
-        {"qwen2", "Qwen2ForCausalLM", "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":1", 16,
-         MN_OK},
+        {"qwen2", "Qwen2ForCausalLM",
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":2", 0, MN_OK},
+        {"qwen2", "Qwen2ForCausalLM",
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":0", 16, MN_OK},
+        {"qwen2", "Qwen2ForCausalLM",
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":1", 16, MN_OK},
         {"qwen3", "Qwen3ForCausalLM",
-         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"sliding_"
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","
+         "\"sliding_"
          "attention\"]",
          16, MN_OK},
         {"qwen3", "Qwen3ForCausalLM",
-         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\"]", 0, MN_BAD_FILE},
+         "\"sliding_window\":16,\"use_sliding_window\":true,\"layer_types\":[\"sliding_"
+         "attention\"]",
+         0, MN_BAD_FILE},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":0", 0, MN_BAD_FILE},
         {"mistral", "MistralForCausalLM", "\"sliding_window\":2.5", 0, MN_BAD_FILE},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char config[2048], key[64];
         snprintf(config, sizeof config,
-                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%s," CONFIG_BASE "}",
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%"
+                 "s," CONFIG_BASE "}",
                  list[i].family, list[i].class_name, list[i].members);
-        snprintf(key, sizeof key, "%s.attention.sliding_window", list[i].family[0] == 'm' ? "llama" : list[i].family);
+        snprintf(key, sizeof key, "%s.attention.sliding_window",
+                 list[i].family[0] == 'm' ? "llama" : list[i].family);
         if (list[i].status) {
             refuse_config(config, list[i].status, "config.json", NULL);
             continue;
@@ -342,42 +388,50 @@ static void config_bad(void **state) {
     refuse_config("{}", MN_BAD_FILE, "model_type", "missing");
     refuse_config("{\"model_type\":7}", MN_BAD_FILE, "model_type", "7");
     refuse_config("{\"model_type\":\"gpt9\"}", MN_UNSUPPORTED, "gpt9", "known: llama");
-    refuse_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForVision\"]}", MN_UNSUPPORTED, "LlamaForVision",
-                  "known: llama");
-    refuse_config("{\"model_type\":\"llama\",\"architectures\":\"x\"}", MN_BAD_FILE, "architectures", NULL);
-    refuse_with("\"num_attention_heads\":4,\"quantization\":{\"bits\":4,\"group_size\":64}", MN_UNSUPPORTED, "MLX",
-                "4 bits");
-    refuse_with("\"num_attention_heads\":4,\"quantization_config\":{\"quant_method\":\"gptq\"}", MN_UNSUPPORTED, "gptq",
-                "quantization_config");
+    refuse_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForVision\"]}",
+                  MN_UNSUPPORTED, "LlamaForVision", "known: llama");
+    refuse_config("{\"model_type\":\"llama\",\"architectures\":\"x\"}", MN_BAD_FILE,
+                  "architectures", NULL);
+    refuse_with("\"num_attention_heads\":4,\"quantization\":{\"bits\":4,\"group_size\":64}",
+                MN_UNSUPPORTED, "MLX", "4 bits");
+    refuse_with("\"num_attention_heads\":4,\"quantization_config\":{\"quant_method\":\"gptq\"}",
+                MN_UNSUPPORTED, "gptq", "quantization_config");
     refuse_with("\"num_attention_heads\":4,\"vocab_size\":3", MN_BAD_FILE, "vocab_size", "twice");
     refuse_with("\"num_attention_heads\":3", MN_BAD_FILE, "hidden_size", "num_attention_heads");
-    refuse_with("\"num_attention_heads\":4,\"num_key_value_heads\":3", MN_BAD_FILE, "num_attention_heads",
-                "num_key_value_heads");
+    refuse_with("\"num_attention_heads\":4,\"num_key_value_heads\":3", MN_BAD_FILE,
+                "num_attention_heads", "num_key_value_heads");
     refuse_with("\"x\":1", MN_BAD_FILE, "num_attention_heads", "missing");
     refuse_with("\"num_attention_heads\":4,\"head_dim\":3", MN_BAD_FILE, "head_dim", "even");
     refuse_with("\"num_attention_heads\":4,\"hidden_act\":3", MN_BAD_FILE, "hidden_act", "3");
-    refuse_with("\"num_attention_heads\":4,\"tie_word_embeddings\":1", MN_BAD_FILE, "tie_word_embeddings",
-                "true or false");
+    refuse_with("\"num_attention_heads\":4,\"tie_word_embeddings\":1", MN_BAD_FILE,
+                "tie_word_embeddings", "true or false");
     static const char *const bad[] = {"0",     "-4",   "1.5", "1e30", "1e999",
                                       "\"4\"", "true", "[4]", "{}",   "9223372036854775808"};
     static const char *const keys[] = {"num_attention_heads", "num_key_value_heads", "head_dim"};
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             char members[200];
-            snprintf(members, sizeof members, "%s\"%s\":%s", k ? "\"num_attention_heads\":4," : "", keys[k], bad[i]);
+            snprintf(members, sizeof members, "%s\"%s\":%s", k ? "\"num_attention_heads\":4," : "",
+                     keys[k], bad[i]);
             refuse_with(members, MN_BAD_FILE, keys[k], "config.json");
         }
-    static const char *const sizes[] = {"max_position_embeddings", "vocab_size",        "hidden_size",
-                                        "num_hidden_layers",       "intermediate_size", "rms_norm_eps"};
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) { /* each renamed, then each wrong value */
+    static const char *const sizes[] = {
+        "max_position_embeddings", "vocab_size",        "hidden_size",
+        "num_hidden_layers",       "intermediate_size", "rms_norm_eps"};
+    /* each renamed, then each wrong value */
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         char config[2048];
         strcpy(config, CONFIG);
         char *at = strstr(config, sizes[k]);
         at[0] = 'X';
-        if (k > 1 && k < 5) refuse_config(config, MN_BAD_FILE, sizes[k], "missing"); /* the others have defaults */
+        /* the others have defaults */
+        if (k > 1 && k < 5)
+            refuse_config(config, MN_BAD_FILE, sizes[k], "missing");
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-            if (k == 5 && i == 2) i++; /* a fraction is the right kind there, though too large */
-            char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2, rest[1024];
+            if (k == 5 && i == 2)
+                i++; /* a fraction is the right kind there, though too large */
+            char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2,
+                 rest[1024];
             strcpy(rest, value + strcspn(value, ",}"));
             sprintf(value, "%s%s", bad[i], rest);
             refuse_config(config, MN_BAD_FILE, sizes[k], "config.json");
@@ -385,8 +439,9 @@ static void config_bad(void **state) {
     }
 }
 
-/* ---- the header ---- */
-#define ENTRY(dtype, shape, offsets) "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+/* ---- the header ------------------------------------------------------------------------------ */
+#define ENTRY(dtype, shape, offsets)                                                               \
+    "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static void header_bad(void **state) {
     (void)state;
@@ -404,8 +459,10 @@ static void header_bad(void **state) {
         {ENTRY("\"F32\"", "[4.5]", "[0,16]"), 16, MN_BAD_FILE, "4.5", "'t'"},
         {ENTRY("\"F32\"", "[\"4\"]", "[0,16]"), 16, MN_BAD_FILE, "dimension", "'t'"},
         {ENTRY("\"F32\"", "[9223372036854775807]", "[0,16]"), 16, MN_BAD_FILE, "dimension", "'t'"},
-        {ENTRY("\"F32\"", "[9007199254740992,9007199254740992]", "[0,16]"), 16, MN_BAD_FILE, "overflows", "'t'"},
-        {ENTRY("\"F32\"", "[4294967296,4294967296]", "[0,16]"), 16, MN_BAD_FILE, "overflows", "'t'"},
+        {ENTRY("\"F32\"", "[9007199254740992,9007199254740992]", "[0,16]"), 16, MN_BAD_FILE,
+         "overflows", "'t'"},
+        {ENTRY("\"F32\"", "[4294967296,4294967296]", "[0,16]"), 16, MN_BAD_FILE, "overflows",
+         "'t'"},
         {ENTRY("\"F32\"", "[1,1,1,1,1,1,4]", "[0,16]"), 16, MN_BAD_FILE, "dimensions", "'t'"},
         {ENTRY("\"F32\"", "[4]", "[0,12]"), 12, MN_BAD_FILE, "end of the file", "'t'"},
         {ENTRY("\"F32\"", "[3]", "[0,16]"), 16, MN_BAD_FILE, "span 16", "expected 12"},
@@ -415,29 +472,34 @@ static void header_bad(void **state) {
         {ENTRY("\"F32\"", "[4]", "[0]"), 16, MN_BAD_FILE, "data_offsets", "two"},
         {ENTRY("\"F32\"", "[4]", "[0,16,32]"), 16, MN_BAD_FILE, "data_offsets", "two"},
         {ENTRY("\"F32\"", "[4]", "{}"), 16, MN_BAD_FILE, "data_offsets", "two"},
-        {ENTRY("\"F32\"", "[4]", "[0,18446744073709551615]"), 16, MN_BAD_FILE, "data_offsets", "'t'"},
+        {ENTRY("\"F32\"", "[4]", "[0,18446744073709551615]"), 16, MN_BAD_FILE, "data_offsets",
+         "'t'"},
         {ENTRY("\"F32\"", "[3]", "[2,14]"), 16, MN_BAD_FILE, "cover 12", "16"},
         {ENTRY("\"F32\"", "[4]", "[0,16]"), 20, MN_BAD_FILE, "cover 16", "20"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4]}}", 16, MN_BAD_FILE, "data_offsets", "missing"},
         {"{\"t\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "dtype", "missing"},
-        {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE,
-         "dtype", "twice"},
-        {"{\"t\":{\"dtype\":\"F32\",\"color\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "color",
-         "unknown"},
+        {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16,
+         MN_BAD_FILE, "dtype", "twice"},
+        {"{\"t\":{\"dtype\":\"F32\",\"color\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", 16,
+         MN_BAD_FILE, "color", "unknown"},
         {"{\"t\":[]}", 0, MN_BAD_FILE, "'t'", "object"},
-        {"{\"\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE, "name is empty", NULL},
+        {"{\"\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, MN_BAD_FILE,
+         "name is empty", NULL},
         {"{\"__metadata__\":3}", 0, MN_BAD_FILE, "__metadata__", NULL},
         {"[]", 0, MN_BAD_FILE, "'{'", NULL},
         {"{]", 0, MN_BAD_FILE, "not valid JSON", NULL},
         {"{}{}", 0, MN_BAD_FILE, "after the end", NULL},
         {"{\"\xff\":1}", 0, MN_BAD_FILE, "UTF-8", NULL},
-        {"{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
+        {"{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"t\":{\"dtype\":\"U8\","
+         "\"shape\":[1],\"data_"
          "offsets\":[1,2]}}",
          2, MN_BAD_FILE, "'t'", "twice"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+         "\"shape\":[2],\"data_"
          "offsets\":[1,3]}}",
          4, MN_BAD_FILE, "overlap", "'b'"},
-        {"{\"norm.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"model.norm.weight\":{\"dtype\":"
+        {"{\"norm.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"model.norm."
+         "weight\":{\"dtype\":"
          "\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
          2, MN_BAD_FILE, "output_norm.weight", "both"},
     };
@@ -461,7 +523,8 @@ static void header_length(void **state) {
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         test_files f = folder(CONFIG);
         for (int k = 0; k < 8; k++)
-            ((unsigned char *)test_file(&f, "model.safetensors")->map)[k] = (unsigned char)(values[i] >> 8 * k);
+            ((unsigned char *)test_file(&f, "model.safetensors")->map)[k] =
+                (unsigned char)(values[i] >> 8 * k);
         test_refuse(st, &f, MN_BAD_FILE, "model.safetensors", NULL);
         test_clear(&f);
     }
@@ -509,7 +572,11 @@ static void other_fixtures(void **state) {
     };
     char root[4096], path[4200];
     const char *given = getenv("MINERVA_SHARED"), *source = getenv("MINERVA_SOURCE_ROOT");
-    snprintf(root, sizeof root, "%s%s", given ? given : source ? source : ".", given ? "" : "/../shared");
+    snprintf(root, sizeof root, "%s%s",
+             given    ? given
+             : source ? source
+                      : ".",
+             given ? "" : "/../shared");
     snprintf(path, sizeof path, "%s/fixtures/phi2/config.json", root);
     if (access(path, R_OK)) {
         printf("skipped: no shared fixtures\n");
@@ -531,9 +598,10 @@ static void other_fixtures(void **state) {
     }
 }
 
-/* ---- shards ---- */
+/* ---- shards ---------------------------------------------------------------------------------- */
 #define SHARD(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"
-static const char *const sharded[] = {"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+static const char *const sharded[] = {"config.json", "model.safetensors.index.json",
+                                      "model-00001-of-00002.safetensors",
                                       "model-00002-of-00002.safetensors"};
 
 static void shards(void **state) {
@@ -541,15 +609,17 @@ static void shards(void **state) {
     test_files f = fixture("MINERVA_TEST_DATA", "fixtures/llama-sharded", 4, sharded);
     mn_tensor_info t;
     mn_parsed *m = opened(&f);
-    assert_true(test_tensor(st, m, "output.weight", &t) && test_tensor(st, m, "token_embd.weight", &t) &&
-                t.dtype.id == MN_F16);
+    assert_true(test_tensor(st, m, "output.weight", &t) &&
+                test_tensor(st, m, "token_embd.weight", &t) && t.dtype.id == MN_F16);
     assert_true(test_tensor(st, m, "blk.0.attn_q.bias", &t));
     st.loader->close(m);
     test_every_allocation(st, &f);
     test_drop(&f, "model-00002-of-00002.safetensors");
-    test_refuse(st, &f, MN_BAD_FILE, "model-00002-of-00002.safetensors is missing", "tensors of this model");
+    test_refuse(st, &f, MN_BAD_FILE, "model-00002-of-00002.safetensors is missing",
+                "tensors of this model");
     test_drop(&f, "model.safetensors.index.json");
-    test_refuse(st, &f, MN_BAD_FILE, "model-00002-of-00002.safetensors is missing", "shard 2 of the 2");
+    test_refuse(st, &f, MN_BAD_FILE, "model-00002-of-00002.safetensors is missing",
+                "shard 2 of the 2");
     test_clear(&f);
     f = fixture("MINERVA_TEST_DATA", "fixtures/llama-sharded", 4, sharded);
     test_drop(&f, "model.safetensors.index.json");
@@ -574,9 +644,11 @@ static void bad_index(void **state) {
     refuse_index("{\"weight_map\":{}}", "weight_map", NULL);
     refuse_index("{\"weight_map\":[]}", "weight_map", "array");
     refuse_index("{\"weight_map\":{\"a\":3}}", "'a'", "file name");
-    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}", "'a'", "twice");
-    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"../model-2.safetensors\"}}",
-                 "../model-2.safetensors is missing", "1 tensors");
+    refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}",
+                 "'a'", "twice");
+    refuse_index(
+        "{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"../model-2.safetensors\"}}",
+        "../model-2.safetensors is missing", "1 tensors");
     refuse_index("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"c\":\"model-2.safetensors\"}}",
                  "model-2.safetensors", "'c' is missing");
     refuse_index("{\"weight_map\":{\"b\":\"model-1.safetensors\",\"a\":\"model-2.safetensors\"}}",
@@ -604,7 +676,7 @@ static void bad_index(void **state) {
     test_clear(&f);
 }
 
-/* ---- damage ---- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 static void every_truncation(void **state) {
     (void)state;
     test_files whole = folder(CONFIG);
@@ -629,7 +701,8 @@ static void damage(uint64_t *seed, mn_file *f) {
     for (uint32_t k = 1 + test_random(seed) % 4; k--;) {
         uint32_t r = test_random(seed);
         map[test_random(seed) % f->bytes] =
-            r % 3 ? (unsigned char)alphabet[r / 3 % (sizeof alphabet - 1)] : (unsigned char)(r >> 8);
+            r % 3 ? (unsigned char)alphabet[r / 3 % (sizeof alphabet - 1)]
+                  : (unsigned char)(r >> 8);
     }
 }
 
@@ -637,12 +710,14 @@ static void random_damage(void **state) {
     (void)state;
     uint64_t seed = 2;
     for (int i = 0; i < 20000; i++) {
-        test_files f = folder("{" LLAMA "\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"llama3\","
-                              "\"rope_theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
-                              "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
+        test_files f = folder(
+            "{" LLAMA "\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"llama3\","
+            "\"rope_theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
+            "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
         add_weights(&f, "model-00002-of-00002.safetensors", SHARD("b"), 1);
         test_add_text(&f, "model.safetensors.index.json",
-                      "{\"weight_map\":{\"model.norm.weight\":\"model.safetensors\",\"b\":\"model-00002-of-00002."
+                      "{\"weight_map\":{\"model.norm.weight\":\"model.safetensors\",\"b\":\"model-"
+                      "00002-of-00002."
                       "safetensors\"}}");
         damage(&seed, &f.file[i % 4]);
         test_survive(st, &f);
@@ -658,7 +733,8 @@ static void arguments(void **state) {
     mn_guess g = {.size = sizeof g};
     assert_int_equal(st.loader->guess(st.plugin->self, f.file, f.n, sizeof(mn_file), &g), MN_OK);
     assert_int_equal(g.confidence, 90); /* so that open can say what is missing */
-    assert_int_equal(st.loader->open(st.plugin->self, f.file, f.n, sizeof(mn_file), &m, NULL), MN_BAD_FILE);
+    assert_int_equal(st.loader->open(st.plugin->self, f.file, f.n, sizeof(mn_file), &m, NULL),
+                     MN_BAD_FILE);
     assert_int_equal(st.loader->open(st.plugin->self, f.file, f.n, 8, &m, &err), MN_INVALID);
     f.n = 0;
     assert_int_equal(st.loader->guess(st.plugin->self, f.file, 0, sizeof(mn_file), &g), MN_OK);
@@ -682,12 +758,15 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_fixtures),   cmocka_unit_test(good_storyteller), cmocka_unit_test(names_and_ties),
-        cmocka_unit_test(config_act),      cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),
-        cmocka_unit_test(config_bad_rope), cmocka_unit_test(config_windows),   cmocka_unit_test(config_bad),
-        cmocka_unit_test(header_bad),      cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),
-        cmocka_unit_test(end_of_map),      cmocka_unit_test(other_fixtures),   cmocka_unit_test(shards),
-        cmocka_unit_test(bad_index),       cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),
+        cmocka_unit_test(good_fixtures),    cmocka_unit_test(good_storyteller),
+        cmocka_unit_test(names_and_ties),   cmocka_unit_test(config_act),
+        cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),
+        cmocka_unit_test(config_bad_rope),  cmocka_unit_test(config_windows),
+        cmocka_unit_test(config_bad),       cmocka_unit_test(header_bad),
+        cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),
+        cmocka_unit_test(end_of_map),       cmocka_unit_test(other_fixtures),
+        cmocka_unit_test(shards),           cmocka_unit_test(bad_index),
+        cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),
         cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);

@@ -1,5 +1,5 @@
-/* test_template_loader.c -- the template that loader authors clone: its format mnt, good and bad. test_template_loader PLUGIN.so
- * The path is relative to the build root. */
+/* test_template_loader.c -- the template that loader authors clone: its format mnt, good and bad.
+ * test_template_loader PLUGIN.so The path is relative to the build root. */
 #include "host.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ static void reads(void **state) {
     mn_guess g = {.size = sizeof g};
     (void)state;
     model(&f, good, 524);
-    assert_int_equal(plugin.loader->guess(plugin.plugin->self, f.file, f.n, sizeof *f.file, &g), MN_OK);
+    assert_int_equal(plugin.loader->guess(plugin.plugin->self, f.file, f.n, sizeof *f.file, &g),
+                     MN_OK);
     assert_int_equal(g.confidence, 100);
     assert_int_equal(test_open(plugin, &f, &m, &err), MN_OK);
     assert_int_equal(test_value(plugin, m, "a.flag", &native).i, 1);
@@ -44,7 +45,8 @@ static void reads(void **state) {
     assert_true(test_is(test_value(plugin, m, "a.text", &native).s, "two words"));
     assert_int_equal(test_n_tensors(plugin, m), 2);
     assert_true(test_tensor(plugin, m, "q", &t));
-    assert_true(t.n_dim == 2 && t.dim[1] == 64 && t.dtype.id == MN_Q8_0 && t.planes[0].bytes == 2 * 2 * 34);
+    assert_true(t.n_dim == 2 && t.dim[1] == 64 && t.dtype.id == MN_Q8_0 &&
+                t.planes[0].bytes == 2 * 2 * 34);
     assert_true(t.planes[0].stride[0] == 68 && t.planes[0].stride[1] == 34);
     plugin.loader->close(m);
     test_every_allocation(plugin, &f);
@@ -70,16 +72,21 @@ static void refuses(void **state) {
         {"MNT 1\ntensor t = F31 [4] @ 64\nEND\n", MN_UNSUPPORTED, "tensor t", "F31"},
         {"MNT 1\ntensor t = MLX4_64 [64] @ 64\nEND\n", MN_UNSUPPORTED, "tensor t", "MLX4_64"},
         {"MNT 1\ntensor t = F32 [0] @ 64\nEND\n", MN_BAD_FILE, "tensor t", "[0]"},
-        {"MNT 1\ntensor t = F32 [1, 1, 1, 1, 1, 1, 1] @ 64\nEND\n", MN_BAD_FILE, "tensor t", "1 to 6"},
+        {"MNT 1\ntensor t = F32 [1, 1, 1, 1, 1, 1, 1] @ 64\nEND\n", MN_BAD_FILE, "tensor t",
+         "1 to 6"},
         {"MNT 1\ntensor t = Q8_0 [33] @ 64\nEND\n", MN_BAD_FILE, "tensor t", "blocks of 32"},
-        {"MNT 1\ntensor t = F32 [999999999999999999, 9] @ 64\nEND\n", MN_BAD_FILE, "tensor t", "999999999999999999"},
+        {"MNT 1\ntensor t = F32 [999999999999999999, 9] @ 64\nEND\n", MN_BAD_FILE, "tensor t",
+         "999999999999999999"},
         {"MNT 1\ntensor t = F32 [4] @ 65\nEND\n", MN_BAD_FILE, "tensor t", "multiple of 64"},
         {"MNT 1\ntensor t = F32 [4] @ 0\nEND\n", MN_BAD_FILE, "tensor t", "offset 0"},
         {"MNT 1\ntensor t = F32 [4] @ 960\nEND\n", MN_OK, NULL, NULL},
         {"MNT 1\ntensor t = F32 [17] @ 960\nEND\n", MN_BAD_FILE, "68 bytes at 960", "truncated"},
-        {"MNT 1\ntensor t = F32 [4] @ 999999999999999936\nEND\n", MN_BAD_FILE, "tensor t", "truncated"},
-        {"MNT 1\ntensor t = F32 [17] @ 128\ntensor u = F32 [4] @ 192\nEND\n", MN_BAD_FILE, "tensor u", "from 196"},
-        {"MNT 1\ntensor u = F32 [4] @ 128\ntensor t = F32 [4] @ 192\nEND\n", MN_BAD_FILE, "tensor t", "ascending"},
+        {"MNT 1\ntensor t = F32 [4] @ 999999999999999936\nEND\n", MN_BAD_FILE, "tensor t",
+         "truncated"},
+        {"MNT 1\ntensor t = F32 [17] @ 128\ntensor u = F32 [4] @ 192\nEND\n", MN_BAD_FILE,
+         "tensor u", "from 196"},
+        {"MNT 1\ntensor u = F32 [4] @ 128\ntensor t = F32 [4] @ 192\nEND\n", MN_BAD_FILE,
+         "tensor t", "ascending"},
     };
     test_files f = {0};
     (void)state;
@@ -120,8 +127,10 @@ static void survives(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads), cmocka_unit_test(refuses), cmocka_unit_test(survives)};
-    if (argc < 2) return 77;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads), cmocka_unit_test(refuses),
+                                       cmocka_unit_test(survives)};
+    if (argc < 2)
+        return 77;
     plugin = test_load(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* crash.c -- dies by STUB_SIGNAL: in the entry, or with STUB_IN_LIST while it lists its devices, or with STUB_IN_CONSTRUCTOR
- * while it is opened. Standard output says a lie first: nothing that a plugin prints is a report. */
+/* crash.c -- dies by STUB_SIGNAL: in the entry, or with STUB_IN_LIST while it lists its devices, or
+ * with STUB_IN_CONSTRUCTOR while it is opened. Standard output says a lie first: nothing that a
+ * plugin prints is a report. */
 #include "stub.h"
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,9 @@ static inline mn_status die_in_list(void *self, uint32_t i, mn_device_info *info
 }
 
 #ifdef STUB_IN_CONSTRUCTOR
-static __attribute__((constructor)) void at_load(void) { die(); }
+static __attribute__((constructor)) void at_load(void) {
+    die();
+}
 #endif
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {

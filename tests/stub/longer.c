@@ -1,5 +1,5 @@
-/* longer.c -- every struct and table is longer than the host's. With STUB_NEWER it also says that it is of the next minor:
- * from 0.9 on such a plugin works, below it is incompatible. */
+/* longer.c -- every struct and table is longer than the host's. With STUB_NEWER it also says that
+ * it is of the next minor: from 0.9 on such a plugin works, below it is incompatible. */
 #include "stub.h"
 
 #ifdef STUB_NEWER
@@ -12,7 +12,9 @@ enum { STUB_ABI = MN_ABI_VERSION + 1 };
 #endif
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "")
 
-static void never(void) { __builtin_trap(); }
+static void never(void) {
+    __builtin_trap();
+}
 
 typedef struct {
     mn_plugin api;
@@ -27,7 +29,9 @@ static struct {
 } table;
 
 /* The functions that take the plugin's self. */
-static void *inner(void *self) { return ((next_plugin *)self)->inner->self; }
+static void *inner(void *self) {
+    return ((next_plugin *)self)->inner->self;
+}
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     return stub_inner->device_count(inner(self), n, err);
 }
@@ -57,8 +61,10 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     const mn_plugin *p = stub_enter(host, err, STUB_ID);
     next_plugin *next = p ? host->alloc(host->self, sizeof *next, 64) : NULL;
     if (!next) {
-        if (p) p->shutdown(p->self);
-        if (p) stub_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory");
+        if (p)
+            p->shutdown(p->self);
+        if (p)
+            stub_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory");
         return NULL;
     }
     *next = (next_plugin){*p, ~0ull, {never, never, never}, p, host};
@@ -74,6 +80,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     table.table.device_open = device_open;
     table.table.contracts = contracts;
     table.table.reason = reason;
-    for (int i = 0; i < 5; i++) table.fn[i] = never;
+    for (int i = 0; i < 5; i++)
+        table.fn[i] = never;
     return &next->api;
 }

@@ -12,11 +12,16 @@ static const void *query(void *self, const char *id) {
     return NULL;
 }
 
-static void shut_down(void *self) { (void)self; }
+static void shut_down(void *self) {
+    (void)self;
+}
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    static const mn_plugin plugin = {
-        .size = sizeof plugin, .abi = MN_ABI(7, 0), .id = {"major", 5}, .query = query, .shutdown = shut_down};
+    static const mn_plugin plugin = {.size = sizeof plugin,
+                                     .abi = MN_ABI(7, 0),
+                                     .id = {"major", 5},
+                                     .query = query,
+                                     .shutdown = shut_down};
     (void)host, (void)err;
     return &plugin;
 }

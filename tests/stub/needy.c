@@ -1,11 +1,13 @@
-/* needy.c -- needs more memory than any machine has, and says so; asked to compile all the same, it has none. */
+/* needy.c -- needs more memory than any machine has, and says so; asked to compile all the same, it
+ * has none. */
 #include "stub.h"
 
 MN_PLUGIN_NOTE("needy", MN_KIND_BACKEND, "")
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_boast_estimate(d, c, out, err);
-    if (!s && out->size >= offsetof(mn_estimate, scratch) + sizeof out->scratch) out->scratch = 1ull << 50;
+    if (!s && out->size >= offsetof(mn_estimate, scratch) + sizeof out->scratch)
+        out->scratch = 1ull << 50;
     return s;
 }
 static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {

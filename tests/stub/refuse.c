@@ -5,8 +5,10 @@ MN_PLUGIN_NOTE("refuse", MN_KIND_BACKEND, "")
 
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
-        const mn_node *n = (const mn_node *)((const char *)c->graph->nodes + (uint64_t)i * c->graph->node_stride);
-        if (n->op == MN_OP_RMS_NORM) return stub_fail(err, MN_UNSUPPORTED, i, "no RMS_NORM after all");
+        const mn_node *n =
+            (const mn_node *)((const char *)c->graph->nodes + (uint64_t)i * c->graph->node_stride);
+        if (n->op == MN_OP_RMS_NORM)
+            return stub_fail(err, MN_UNSUPPORTED, i, "no RMS_NORM after all");
     }
     return stub_inner->compile(d, c, out, err);
 }

@@ -1,5 +1,5 @@
-/* stub.h -- the reference plugin under another name, for stubs that work until they do not. One file is one plugin: it
- * includes this, changes a copy of the table, and says who it is. */
+/* stub.h -- the reference plugin under another name, for stubs that work until they do not. One
+ * file is one plugin: it includes this, changes a copy of the table, and says who it is. */
 #ifndef STUB_H
 #define STUB_H
 #include <minerva/plugin.h>
@@ -17,7 +17,8 @@ static const void *stub_query(void *self, const char *id) {
 }
 
 static inline mn_status stub_fail(mn_error *err, mn_status status, uint32_t node, const char *msg) {
-    if (!err || err->size < sizeof *err) return status;
+    if (!err || err->size < sizeof *err)
+        return status;
     err->status = status, err->node = node;
     strncpy(err->msg, msg, sizeof err->msg - 1);
     return status;
@@ -27,7 +28,8 @@ static inline mn_status stub_fail(mn_error *err, mn_status status, uint32_t node
 static inline mn_status stub_boast(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
     mn_device_info info = {.size = sizeof info};
     mn_status s = stub_inner->device_info(self, i, &info, err);
-    if (s) return s;
+    if (s)
+        return s;
     info.kind = MN_DEVICE_GPU;
     info.flags &= ~(uint64_t)MN_DEVICE_ORACLE;
     info.mem_gbps = 1e6, info.fp16_tflops = 1e4, info.launch_us = 0.1, info.h2d_gbps = 1e5;
@@ -36,20 +38,25 @@ static inline mn_status stub_boast(void *self, uint32_t i, mn_device_info *out, 
     memcpy(out, &info, info.size);
     return MN_OK;
 }
-static inline mn_status stub_boast_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+static inline mn_status stub_boast_estimate(mn_device *d, const mn_compile *c, mn_estimate *out,
+                                            mn_error *err) {
     mn_estimate e = {.size = sizeof e};
     mn_status s = stub_inner->estimate(d, c, &e, err);
-    if (s) return s;
+    if (s)
+        return s;
     e.decode_us = 0.01, e.prefill_us = 1;
     e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;
     memcpy(out, &e, e.size);
     return MN_OK;
 }
 
-/* Enters the reference and renames it; the table is the stub's to change afterwards. NULL = the reference's own error. */
+/* Enters the reference and renames it; the table is the stub's to change afterwards. NULL = the
+ * reference's own error. */
 static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const char *id) {
-    mn_plugin *p = (mn_plugin *)(uintptr_t)stub_reference_entry(host, err); /* cpu_host allocated it: no constant */
-    if (!p) return NULL;
+    /* cpu_host allocated it: no constant */
+    mn_plugin *p = (mn_plugin *)(uintptr_t)stub_reference_entry(host, err);
+    if (!p)
+        return NULL;
     stub_inner = p->query(p->self, MN_BACKEND_ID);
     stub_table = *stub_inner;
     p->id = (mn_str){id, strlen(id)};

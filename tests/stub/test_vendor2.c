@@ -1,21 +1,26 @@
-/* test_vendor2.c -- the two-op backend by itself: its numbers against the reference's, what it refuses, and each of its allocations
- * failing once. */
+/* test_vendor2.c -- the two-op backend by itself: its numbers against the reference's, what it
+ * refuses, and each of its allocations failing once. */
 #include "harness.h"
 #include <string.h>
 
 static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16};
 
 static void test_numbers(void **state) {
-    static const op_shape norms[] = {{.rows = 1, .k = 256}, {.rows = 7, .k = 40}, {.rows = 3, .k = 32, .n_head = 4}};
-    static const op_shape products[] = {
-        {.rows = 1, .k = 256, .n = 64}, {.rows = 5, .k = 96, .n = 7, .variant = 3}, {.rows = 33, .k = 32, .n = 1}};
+    static const op_shape norms[] = {
+        {.rows = 1, .k = 256}, {.rows = 7, .k = 40}, {.rows = 3, .k = 32, .n_head = 4}};
+    static const op_shape products[] = {{.rows = 1, .k = 256, .n = 64},
+                                        {.rows = 5, .k = 96, .n = 7, .variant = 3},
+                                        {.rows = 33, .k = 32, .n = 1}};
     (void)state;
     for (int t = 0; t < 3; t++)
         for (int i = 0; i < 3; i++) {
-            double norm = h_compare(VENDOR2, "reference", MN_OP_RMS_NORM, types[t], &norms[i], MN_PRECISION_EXACT);
-            double linear = h_compare(VENDOR2, "reference", MN_OP_LINEAR, types[t], &products[i], MN_PRECISION_EXACT);
+            double norm = h_compare(VENDOR2, "reference", MN_OP_RMS_NORM, types[t], &norms[i],
+                                    MN_PRECISION_EXACT);
+            double linear = h_compare(VENDOR2, "reference", MN_OP_LINEAR, types[t], &products[i],
+                                      MN_PRECISION_EXACT);
             if (!(norm >= 0 && norm <= 1e-6 && linear >= 0 && linear <= 1e-6))
-                fail_msg("type %u, shape %d: RMS_NORM %g, LINEAR %g; expected at most 1e-6", types[t], i, norm, linear);
+                fail_msg("type %u, shape %d: RMS_NORM %g, LINEAR %g; expected at most 1e-6",
+                         types[t], i, norm, linear);
         }
 }
 
@@ -24,7 +29,8 @@ static void test_refusals(void **state) {
     static const struct {
         uint32_t op, type;
         const char *why;
-    } no[] = {{MN_OP_LINEAR, MN_Q8_0, "weights are f32, f16 or bf16"}, {MN_OP_ADD, MN_F32, "only RMS_NORM and LINEAR"}};
+    } no[] = {{MN_OP_LINEAR, MN_Q8_0, "weights are f32, f16 or bf16"},
+              {MN_OP_ADD, MN_F32, "only RMS_NORM and LINEAR"}};
     h_plugin p;
     (void)state;
     assert_true(h_open(&p, VENDOR2));
@@ -58,7 +64,8 @@ static void test_allocation_failures(void **state) {
         h_host_fail_after(k);
         st = h_try(&p, c, MN_PRECISION_EXACT, &err);
         h_host_fail_after(-1);
-        if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
+        if (st)
+            assert_int_equal(st, MN_OUT_OF_MEMORY);
         assert_int_equal(h_host_live(), live);
         case_free(c);
     }
@@ -69,7 +76,8 @@ static void test_allocation_failures(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_allocation_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* wrong.c -- wrong numbers, with a self-test that passes: its RMS_NORM does not normalise. Stands in for op_norm.c of the reference.
- * It boasts of its rates too. */
+/* wrong.c -- wrong numbers, with a self-test that passes: its RMS_NORM does not normalise. Stands
+ * in for op_norm.c of the reference. It boasts of its rates too. */
 #include "stub.h"
 #include "reference/reference.h"
 
@@ -10,9 +10,12 @@ void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr;
     int64_t lo, hi, d = ref_last(x);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
-    for (int64_t i = lo * d; i < hi * d; i++) out[i] = ((const float *)x->ptr)[i] * 0.5f;
+    for (int64_t i = lo * d; i < hi * d; i++)
+        out[i] = ((const float *)x->ptr)[i] * 0.5f;
 }
-void ref_layer_norm(const mnc_call *c, mnc_worker *w) { ref_rms_norm(c, w); }
+void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
+    ref_rms_norm(c, w);
+}
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     const mn_plugin *p = stub_enter(host, err, "wrong");

@@ -1,5 +1,6 @@
-/* bench_tokenizer [TOKENIZER.json|.model [TEXT]] -- how long a tokeniser takes to load and how fast it encodes on one core.
- * Without a file: a made-up tokenizer.json of 20 MB. Not a test: times depend on the machine. */
+/* bench_tokenizer [TOKENIZER.json|.model [TEXT]] -- how long a tokeniser takes to load and how fast
+ * it encodes on one core. Without a file: a made-up tokenizer.json of 20 MB. Not a test: times
+ * depend on the machine. */
 #include "text/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,38 +9,46 @@
 
 enum { BYTES = 20000000, RUNS = 7 };
 
-/* Pieces of 1 to 12 letters, each the union of two earlier ones; escapes and non-ASCII spelled as real files do. */
+/* Pieces of 1 to 12 letters, each the union of two earlier ones; escapes and non-ASCII spelled as
+ * real files do. */
 static void make_json(mn_text *out) {
     enum { MOST = 520000, WIDTH = 16 };
     char(*piece)[WIDTH] = calloc(MOST, WIDTH);
     uint32_t(*merge)[2] = calloc(MOST, sizeof *merge), n = 0, n_merges = 0;
     uint64_t seed = 1;
     char *seen = calloc(1u << 24, 1);
-    mn_text_puts(out,
-                 "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":"
-                 "\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},"
-                 "\"model\":{\"type\":\"BPE\",\"vocab\":{");
-    for (char c = 'a'; c <= 'z'; c++) piece[n++][0] = c;
+    mn_text_puts(
+        out,
+        "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":"
+        "\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":"
+        "\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (char c = 'a'; c <= 'z'; c++)
+        piece[n++][0] = c;
     strcpy(piece[n++], "\xc4\xa0");
     for (size_t size = 0; size + 60 < BYTES && n < MOST;) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint32_t a = (uint32_t)(seed >> 40) % n, b = (uint32_t)(seed >> 20) % MN_MIN(n, 4000);
         size_t la = strlen(piece[a]), lb = strlen(piece[b]);
-        if (la + lb > 12 || !strncmp(piece[b], "\xc4", 1)) continue;
+        if (la + lb > 12 || !strncmp(piece[b], "\xc4", 1))
+            continue;
         memcpy(piece[n], piece[a], la);
         memcpy(piece[n] + la, piece[b], lb + 1);
         char *mark = &seen[mn_hash(piece[n], la + lb, 0) & 0xffffff];
-        if (*mark) continue; /* perhaps there */
+        if (*mark)
+            continue; /* perhaps there */
         *mark = 1;
         merge[n_merges][0] = a;
         merge[n_merges++][1] = b;
         size += 2 * (la + lb) + 30;
         n++;
     }
-    for (uint32_t i = 0; i < n; i++) mn_text_printf(out, "%s\n      \"%s\": %u", i ? "," : "", piece[i], i);
+    for (uint32_t i = 0; i < n; i++)
+        mn_text_printf(out, "%s\n      \"%s\": %u", i ? "," : "", piece[i], i);
     mn_text_puts(out, "},\"merges\":[");
     for (uint32_t i = 0; i < n_merges; i++)
-        mn_text_printf(out, "%s\n      [\"%s\", \"%s\"]", i ? "," : "", piece[merge[i][0]], piece[merge[i][1]]);
+        mn_text_printf(out, "%s\n      [\"%s\", \"%s\"]", i ? "," : "", piece[merge[i][0]],
+                       piece[merge[i][1]]);
     mn_text_puts(out, "]}}");
     free(piece);
     free(merge);
@@ -60,8 +69,8 @@ static int by_value(const void *a, const void *b) {
 
 static void say(const char *what, double *seconds, double mb) {
     qsort(seconds, RUNS, sizeof *seconds, by_value);
-    printf("%s %.1f MB: median %.3f s, %.3f to %.3f s of %d, %.1f MB/s\n", what, mb, seconds[RUNS / 2], seconds[0],
-           seconds[RUNS - 1], RUNS, mb / seconds[RUNS / 2]);
+    printf("%s %.1f MB: median %.3f s, %.3f to %.3f s of %d, %.1f MB/s\n", what, mb,
+           seconds[RUNS / 2], seconds[0], seconds[RUNS - 1], RUNS, mb / seconds[RUNS / 2]);
 }
 
 static mn_status encode(const mn_tokenizer *tok, const char *path, mn_error *err) {
@@ -77,7 +86,8 @@ static mn_status encode(const mn_tokenizer *tok, const char *path, mn_error *err
         seconds[i] = seconds_used() - begin;
         mn_free(ids);
     }
-    if (!st) say("encode", seconds, (double)bytes * 1e-6);
+    if (!st)
+        say("encode", seconds, (double)bytes * 1e-6);
     mn_free(text);
     return st;
 }
@@ -103,9 +113,12 @@ int main(int argc, char **argv) {
         st = mn_tokenizer_create(NULL, &file, 1, &tok, &err);
         seconds[i] = seconds_used() - begin;
     }
-    if (!st) say("load", seconds, (double)file.bytes * 1e-6);
-    if (!st && argc > 2) st = encode(tok, argv[2], &err);
-    if (st) fprintf(stderr, "%s\n", err.msg);
+    if (!st)
+        say("load", seconds, (double)file.bytes * 1e-6);
+    if (!st && argc > 2)
+        st = encode(tok, argv[2], &err);
+    if (st)
+        fprintf(stderr, "%s\n", err.msg);
     mn_tokenizer_free(tok);
     mn_free(data);
     mn_text_free(&made);

@@ -1,5 +1,6 @@
-/* test_alloc.c -- memory runs out at the k-th allocation, anywhere from the first to the end of an answer: always an error, or an
- * answer, never a crash or (under ASan) a leak. Plugins are in it, too: they allocate through the host. */
+/* test_alloc.c -- memory runs out at the k-th allocation, anywhere from the first to the end of an
+ * answer: always an error, or an answer, never a crash or (under ASan) a leak. Plugins are in it,
+ * too: they allocate through the host. */
 #include "base/base.h"
 #include <minerva/minerva.h>
 #include <setjmp.h>
@@ -26,10 +27,14 @@ static mn_status whole(const char *device, int *stage, mn_error *err) {
     mn_sample_params sp = {.size = sizeof sp, .max_new = 4};
     *stage = 0;
     mn_status st = mn_runtime_create(NULL, &rt, err);
-    if (!st && ++*stage) st = mn_model_open(rt, demo, &m, err);
-    if (!st && ++*stage) st = mn_session_create(m, &p, &s, err);
-    if (!st && ++*stage) st = mn_generate(s, "Hi", &sp, count, &bytes, err);
-    if (!st) ++*stage;
+    if (!st && ++*stage)
+        st = mn_model_open(rt, demo, &m, err);
+    if (!st && ++*stage)
+        st = mn_session_create(m, &p, &s, err);
+    if (!st && ++*stage)
+        st = mn_generate(s, "Hi", &sp, count, &bytes, err);
+    if (!st)
+        ++*stage;
     mn_session_free(s);
     mn_model_free(m);
     mn_runtime_free(rt);
@@ -55,16 +60,17 @@ static void test_every_allocation(void **state) {
             mn_status st = whole(devices[d], &stage, &err);
             mn_alloc_fail_after(-1);
             seen[stage]++;
-            if (!st && stage == 4) break; /* k lies behind the last allocation */
-            step =
-                k < 400
-                    ? 1
-                    : k / 97 +
-                          1; /* dense where few allocations decide much, thinner in the thousands of the vocabulary */
+            if (!st && stage == 4)
+                break; /* k lies behind the last allocation */
+                       /* dense where few allocations decide much, thinner in the thousands of
+                           * the vocabulary */
+            step = k < 400 ? 1 : k / 97 + 1;
         }
         assert_int_equal(stage, 4);
     }
-    for (int i = 0; i < 4; i++) assert_true(seen[i] > 0 || i == 3); /* the steps of an answer allocate little */
+    /* the steps of an answer allocate little */
+    for (int i = 0; i < 4; i++)
+        assert_true(seen[i] > 0 || i == 3);
 }
 
 /* A conversion without memory leaves no file. */
@@ -86,7 +92,8 @@ static void test_convert(void **state) {
         mn_alloc_fail_after(k);
         st = mn_model_convert(m, path, &params, &err);
         mn_alloc_fail_after(-1);
-        if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
+        if (st)
+            assert_int_equal(st, MN_OUT_OF_MEMORY);
         assert_true(mn_path_exists(path) == !st);
     }
     assert_int_equal(st, MN_OK);
@@ -100,6 +107,7 @@ static void test_convert(void **state) {
 int main(void) {
     const char *root = getenv("MINERVA_SOURCE_ROOT");
     snprintf(demo, sizeof demo, "%s/models/storyteller", root ? root : ".");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_convert)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation),
+                                       cmocka_unit_test(test_convert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,9 @@ static void errors(void **state) {
     assert_int_equal(mn_fail_in(NULL, MN_INVALID, "nobody"), MN_INVALID);
 
     char longer[1000];
-    for (size_t i = 0; i < 998; i += 2) memcpy(longer + i, "\xC3\xA4", 2); /* cut between characters */
+    /* cut between characters */
+    for (size_t i = 0; i < 998; i += 2)
+        memcpy(longer + i, "\xC3\xA4", 2);
     longer[998] = 0;
     mn_fail(&err, MN_INVALID, "x%s", longer);
     assert_int_equal(strlen(err.msg), 487);
@@ -85,12 +87,14 @@ static void strings(void **state) {
 
     mn_text t = {0};
     mn_text_printf(&t, "%d-", 42);
-    for (int i = 0; i < 100; i++) mn_text_puts(&t, "0123456789");
+    for (int i = 0; i < 100; i++)
+        mn_text_puts(&t, "0123456789");
     assert_int_equal(t.len, 1003);
     assert_int_equal(strlen(t.ptr), 1003);
     mn_text_free(&t);
     mn_text_json(&t, (mn_str){"a\"\\\n\x01\0\xC3\xA4\xFF\xE2\x82z", 12});
-    assert_string_equal(t.ptr, "\"a\\\"\\\\\\n\\u0001\\u0000\xC3\xA4\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"");
+    assert_string_equal(
+        t.ptr, "\"a\\\"\\\\\\n\\u0001\\u0000\xC3\xA4\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"");
     mn_text_free(&t);
     mn_alloc_fail_after(1);
     mn_text_puts(&t, "lost");
@@ -105,10 +109,13 @@ static void utf8(void **state) {
     char out[4];
     uint32_t code;
     for (uint32_t c = 0; c <= 0x10FFFF; c++) {
-        if (c >= 0xD800 && c <= 0xDFFF) continue;
+        if (c >= 0xD800 && c <= 0xDFFF)
+            continue;
         int n = mn_utf8_encode(c, out);
-        if (mn_utf8_decode(out, (size_t)n, &code) != n || code != c) fail_msg("U+%04X", c);
-        if (n > 1 && mn_utf8_complete(out, (size_t)n - 1) != 0) fail_msg("U+%04X is not awaited", c);
+        if (mn_utf8_decode(out, (size_t)n, &code) != n || code != c)
+            fail_msg("U+%04X", c);
+        if (n > 1 && mn_utf8_complete(out, (size_t)n - 1) != 0)
+            fail_msg("U+%04X is not awaited", c);
     }
     static const char *const bad[] = {
         "\xC0\x80",         "\xC1\xBF",         "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
@@ -116,7 +123,8 @@ static void utf8(void **state) {
     for (size_t i = 0; i < MN_COUNT(bad); i++) {
         assert_int_equal(mn_utf8_decode(bad[i], strlen(bad[i]), &code), 0);
         assert_int_equal(mn_utf8_check(bad[i], strlen(bad[i])), 0);
-        assert_int_equal(mn_utf8_complete(bad[i], strlen(bad[i])), strlen(bad[i])); /* no byte can mend it */
+        /* no byte can mend it */
+        assert_int_equal(mn_utf8_complete(bad[i], strlen(bad[i])), strlen(bad[i]));
     }
     assert_int_equal(mn_utf8_decode("", 0, &code), 0);
     assert_int_equal(mn_utf8_check("ab\xC3", 3), 2);
@@ -136,7 +144,8 @@ static void numbers(void **state) {
     static const char *const no_int[] = {
         "",   "-",   "+",   "9223372036854775808",    "-9223372036854775809", "1x", " 1",
         "1 ", "0x1", "1.0", "99999999999999999999999"};
-    for (size_t k = 0; k < MN_COUNT(no_int); k++) assert_false(mn_parse_i64(mn_str_of(no_int[k]), &i));
+    for (size_t k = 0; k < MN_COUNT(no_int); k++)
+        assert_false(mn_parse_i64(mn_str_of(no_int[k]), &i));
     double f;
     setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed, a comma must not become the point */
     assert_true(mn_parse_f64(mn_str_of("1.5"), &f) && f == 1.5);
@@ -145,7 +154,8 @@ static void numbers(void **state) {
     assert_true(mn_parse_f64(mn_str_of("7."), &f) && f == 7);
     static const char *const no_float[] = {"",    ".",     "-",   "1e",   "1e+", "e5",    "nan",
                                            "inf", "0x1p3", "1,5", "1.5 ", " 1",  "1e999", "1.2.3"};
-    for (size_t k = 0; k < MN_COUNT(no_float); k++) assert_false(mn_parse_f64(mn_str_of(no_float[k]), &f));
+    for (size_t k = 0; k < MN_COUNT(no_float); k++)
+        assert_false(mn_parse_f64(mn_str_of(no_float[k]), &f));
 }
 
 static void halves(void **state) {
@@ -153,12 +163,17 @@ static void halves(void **state) {
     for (uint32_t h = 0; h < 0x10000; h++) {
         float f = mn_f16_to_f32((uint16_t)h);
         uint16_t back = mn_f32_to_f16(f);
-        if (isnan(f) ? (back & 0x7C00) != 0x7C00 || !(back & 0x3FF) : back != h) fail_msg("%04x becomes %04x", h, back);
+        if (isnan(f) ? (back & 0x7C00) != 0x7C00 || !(back & 0x3FF) : back != h)
+            fail_msg("%04x becomes %04x", h, back);
     }
-    for (uint32_t h = 0; h < 0x7BFF; h++) { /* between two neighbours: the even one; a little more: the upper */
-        float mid = (float)(((double)mn_f16_to_f32((uint16_t)h) + mn_f16_to_f32((uint16_t)(h + 1))) / 2);
-        if (mn_f32_to_f16(mid) != h + (h & 1)) fail_msg("middle above %04x", h);
-        if (mn_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || mn_f32_to_f16(nextafterf(mid, -1.f)) != h)
+    /* between two neighbours: the even one; a little more: the upper */
+    for (uint32_t h = 0; h < 0x7BFF; h++) {
+        float mid =
+            (float)(((double)mn_f16_to_f32((uint16_t)h) + mn_f16_to_f32((uint16_t)(h + 1))) / 2);
+        if (mn_f32_to_f16(mid) != h + (h & 1))
+            fail_msg("middle above %04x", h);
+        if (mn_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 ||
+            mn_f32_to_f16(nextafterf(mid, -1.f)) != h)
             fail_msg("beside the middle above %04x", h);
     }
     assert_int_equal(mn_f32_to_f16(65504), 0x7BFF);
@@ -178,8 +193,8 @@ static void dtypes(void **state) {
     assert_false(mn_dtype_by_id(999, &t));
     assert_string_equal(mn_dtype_name(MN_BF16), "bf16");
     assert_string_equal(mn_dtype_name(999), "?");
-#define SAME(type_name, number, elems, bytes, planes)                                                                  \
-    assert_true(mn_dtype_by_name(mn_str_of(#type_name), &t) && t.id == number &&                                       \
+#define SAME(type_name, number, elems, bytes, planes)                                              \
+    assert_true(mn_dtype_by_name(mn_str_of(#type_name), &t) && t.id == number &&                   \
                 !strcasecmp(mn_dtype_name(number), #type_name));
     MN_DTYPES(SAME)
     uint64_t bytes;
@@ -226,7 +241,8 @@ static void files(void **state) {
     assert_non_null(strstr(err.msg, "No such file"));
     assert_int_equal(mn_write_file(unit_path(dir, "absent/x"), "x", 1, &err), MN_IO_ERROR);
     assert_int_equal(mn_write_file(dir, "x", 1, &err), MN_IO_ERROR);
-    if (mn_path_exists("/dev/full")) assert_int_equal(mn_write_file("/dev/full", "x", 1, &err), MN_IO_ERROR);
+    if (mn_path_exists("/dev/full"))
+        assert_int_equal(mn_write_file("/dev/full", "x", 1, &err), MN_IO_ERROR);
     assert_int_equal(mn_write_file("/dev/null", "x", 1, &err), MN_OK);
     assert_true(mn_path_is_dir(dir) && mn_path_exists(path) && !mn_path_is_dir(path));
 }
@@ -255,7 +271,9 @@ static void hashes(void **state) {
     assert_true(mn_hash(NULL, 0, 0) == mn_hash("", 0, 0));
 }
 
-static void on_log(void *arg, int32_t level, const char *msg) { snprintf(arg, 64, "%d %.50s", level, msg); }
+static void on_log(void *arg, int32_t level, const char *msg) {
+    snprintf(arg, 64, "%d %.50s", level, msg);
+}
 
 static void logs(void **state) {
     (void)state;
@@ -272,11 +290,16 @@ static void logs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors),  cmocka_unit_test(memory),
-        cmocka_unit_test(strings), cmocka_unit_test(utf8),
-        cmocka_unit_test(numbers), cmocka_unit_test(halves),
-        cmocka_unit_test(dtypes),  cmocka_unit_test_setup_teardown(files, unit_setup, unit_teardown),
-        cmocka_unit_test(paths),   cmocka_unit_test(hashes),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(utf8),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(dtypes),
+        cmocka_unit_test_setup_teardown(files, unit_setup, unit_teardown),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(hashes),
         cmocka_unit_test(logs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,9 +5,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-static mn_file file(const char *name, const char *text) { return (mn_file){mn_str_of(name), text, strlen(text)}; }
+static mn_file file(const char *name, const char *text) {
+    return (mn_file){mn_str_of(name), text, strlen(text)};
+}
 
-static void check_named(const mn_meta *meta, const mn_file *files, uint32_t n, const char *name, const char *want) {
+static void check_named(const mn_meta *meta, const mn_file *files, uint32_t n, const char *name,
+                        const char *want) {
     mn_text source = {0};
     mn_error err = MN_ERROR_INIT;
     mn_status status = mn_chat_template_find(meta, files, n, name, &source, &err);
@@ -27,8 +30,9 @@ static void finding(void **state) {
     (void)state;
     mn_file both[] = {file("tokenizer_config.json", "{\"chat_template\": \"config\"}"),
                       file("chat_template.jinja", "side")};
-    mn_file named = file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}, "
-                                                  "{\"name\": \"default\", \"template\": \"d\"}]}");
+    mn_file named = file("tokenizer_config.json",
+                         "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}, "
+                         "{\"name\": \"default\", \"template\": \"d\"}]}");
     mn_file none = file("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
     mn_meta_entry entry = {mn_str_of("tokenizer.chat_template"),
                            mn_str_of("tokenizer.chat_template"),
@@ -51,9 +55,10 @@ static void finding(void **state) {
 
 static void bad_config(void **state) {
     (void)state;
-    static const char *const texts[] = {"{", "", "{\"chat_template\": 3}",
-                                        "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}]}",
-                                        "{\"chat_template\": [1]}"};
+    static const char *const texts[] = {
+        "{", "", "{\"chat_template\": 3}",
+        "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"t\"}]}",
+        "{\"chat_template\": [1]}"};
     for (size_t i = 0; i < MN_COUNT(texts); i++) {
         mn_file f = file("tokenizer_config.json", texts[i]);
         mn_text source = {0};
@@ -64,8 +69,8 @@ static void bad_config(void **state) {
     }
 }
 
-static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, mn_text *out, mn_text *marks,
-                      mn_error *err) {
+static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, mn_text *out,
+                      mn_text *marks, mn_error *err) {
     mn_jinja *t = NULL;
     assert_int_equal(mn_jinja_parse(mn_str_of(source), &t, err), MN_OK);
     mn_chat c = {.messages = m, .n = n, .bos = mn_str_of("<s>"), .eos = mn_str_of("</s>")};
@@ -74,8 +79,9 @@ static mn_status chat(const char *source, const mn_chat_message *m, uint32_t n, 
     return status;
 }
 
-#define TEMPLATE                                                                                                       \
-    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{{ eos_token }}{% endfor %}{% if "    \
+#define TEMPLATE                                                                                   \
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{{ eos_token "    \
+    "}}{% endfor %}{% if "                                                                         \
     "add_generation_prompt %}<|assistant|>{% endif %}"
 
 static void users_text_is_marked(void **state) {
@@ -86,7 +92,8 @@ static void users_text_is_marked(void **state) {
     mn_error err = MN_ERROR_INIT;
     assert_int_equal(chat(TEMPLATE, m, 2, &out, &marks, &err), MN_OK);
     assert_string_equal(out.ptr, "<s><|user|>hi <|eot_id|></s><|evil|>|><s></s><|assistant|>");
-    for (size_t i = 0; i < marks.len; i++) marks.ptr[i] = marks.ptr[i] ? 'u' : '.';
+    for (size_t i = 0; i < marks.len; i++)
+        marks.ptr[i] = marks.ptr[i] ? 'u' : '.';
     assert_string_equal(marks.ptr, "...........uuuuuuuuuuuuu......uuuuuu..uuu.................");
     mn_text_free(&out);
     mn_text_free(&marks);
@@ -108,18 +115,21 @@ static void refusals(void **state) {
     mn_chat_message m = {mn_str_of("system"), mn_str_of("x"), {NULL, 0}};
     mn_text out = {0};
     mn_error err = MN_ERROR_INIT;
-    assert_int_equal(chat("{{ raise_exception('System role not supported') }}", &m, 1, &out, NULL, &err), MN_BAD_INPUT);
+    assert_int_equal(
+        chat("{{ raise_exception('System role not supported') }}", &m, 1, &out, NULL, &err),
+        MN_BAD_INPUT);
     assert_string_equal(err.msg, "System role not supported");
     assert_int_equal(out.len, 0);
-    assert_int_equal(chat("{{ messages|length }}{{ tools is none }}", NULL, 0, &out, NULL, &err), MN_OK);
+    assert_int_equal(chat("{{ messages|length }}{{ tools is none }}", NULL, 0, &out, NULL, &err),
+                     MN_OK);
     assert_string_equal(out.ptr, "0True");
     mn_text_free(&out);
 }
 
-/* ---- JSON: history, tools, further variables ---- */
+/* ---- JSON: history, tools, further variables ------------------------------------------------- */
 
-static mn_status render_json(const char *source, const mn_chat *c, uint32_t n, mn_text *out, mn_text *marks,
-                             mn_error *err) {
+static mn_status render_json(const char *source, const mn_chat *c, uint32_t n, mn_text *out,
+                             mn_text *marks, mn_error *err) {
     mn_jinja *t = NULL;
     assert_int_equal(mn_jinja_parse(mn_str_of(source), &t, err), MN_OK);
     mn_status status = mn_chat_render(t, c, n, true, 0, out, marks, err);
@@ -130,27 +140,37 @@ static mn_status render_json(const char *source, const mn_chat *c, uint32_t n, m
 static void check_json(const mn_chat *c, uint32_t n, const char *source, const char *want) {
     mn_text out = {0};
     mn_error err = MN_ERROR_INIT;
-    if (render_json(source, c, n, &out, NULL, &err)) fail_msg("%s", err.msg);
+    if (render_json(source, c, n, &out, NULL, &err))
+        fail_msg("%s", err.msg);
     assert_string_equal(out.ptr, want);
     mn_text_free(&out);
 }
 
 static void all_that_templates_know(void **state) {
     (void)state;
-    mn_chat_message m[] = {
-        {mn_str_of("tool"), mn_str_of("plain"), mn_str_of("{\"name\": \"f\", \"tool_call_id\": \"abcdefghi\"}")},
-        {mn_str_of("user"), {NULL, 0}, mn_str_of("{\"content\": [{\"type\": \"text\", \"text\": \"hi\"}]}")}};
-    mn_chat c = {.messages = m,
-                 .n = 2,
-                 .history = mn_str_of(
-                     "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
-                     "null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.0}}}]}]"),
-                 .tools = mn_str_of("[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"n\": 1.0}}]"),
-                 .vars = mn_str_of("{\"enable_thinking\": false, \"documents\": [{\"title\": \"t\"}]}")};
-    check_json(&c, UINT32_MAX, "{% for m in messages %}{{ m.role[0] }}{% endfor %} {{ messages|length }}", "uatu 4");
-    check_json(&c, UINT32_MAX, "{{ messages[1].content is none }} {{ messages[1].tool_calls | tojson }}",
+    mn_chat_message m[] = {{mn_str_of("tool"), mn_str_of("plain"),
+                            mn_str_of("{\"name\": \"f\", \"tool_call_id\": \"abcdefghi\"}")},
+                           {mn_str_of("user"),
+                            {NULL, 0},
+                            mn_str_of("{\"content\": [{\"type\": \"text\", \"text\": \"hi\"}]}")}};
+    mn_chat c = {
+        .messages = m,
+        .n = 2,
+        .history = mn_str_of(
+            "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
+            "null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": "
+            "1.0}}}]}]"),
+        .tools =
+            mn_str_of("[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"n\": 1.0}}]"),
+        .vars = mn_str_of("{\"enable_thinking\": false, \"documents\": [{\"title\": \"t\"}]}")};
+    check_json(&c, UINT32_MAX,
+               "{% for m in messages %}{{ m.role[0] }}{% endfor %} {{ messages|length }}",
+               "uatu 4");
+    check_json(&c, UINT32_MAX,
+               "{{ messages[1].content is none }} {{ messages[1].tool_calls | tojson }}",
                "True [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.0}}}]");
-    check_json(&c, UINT32_MAX, "{{ messages[2].name }} {{ messages[2].content }} {{ messages[2].tool_call_id }}",
+    check_json(&c, UINT32_MAX,
+               "{{ messages[2].name }} {{ messages[2].content }} {{ messages[2].tool_call_id }}",
                "f plain abcdefghi");
     check_json(&c, UINT32_MAX, "{{ messages[3].content[0].text }}", "hi");
     check_json(&c, UINT32_MAX, "{{ tools | tojson }}",
@@ -173,24 +193,26 @@ static void thoughts_by_any_name(void **state) {
     for (size_t i = 0; i < MN_COUNT(cases); i++) {
         mn_chat_message m = {mn_str_of("assistant"), mn_str_of("x"), mn_str_of(cases[i][0])};
         mn_chat c = {.messages = &m, .n = 1};
-        check_json(&c, UINT32_MAX, "{{ messages[0].thinking }} {{ messages[0].reasoning_content }}", cases[i][1]);
+        check_json(&c, UINT32_MAX, "{{ messages[0].thinking }} {{ messages[0].reasoning_content }}",
+                   cases[i][1]);
     }
 }
 
 /* A role that templates know may be part of a special token; nothing else of the JSON may. */
 static void jsons_text_is_marked(void **state) {
     (void)state;
-    mn_chat c = {.history =
-                     mn_str_of("[{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"evil\", \"content\": \"c\"}]"),
+    mn_chat c = {.history = mn_str_of("[{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": "
+                                      "\"evil\", \"content\": \"c\"}]"),
                  .tools = mn_str_of("[{\"n\": \"d\"}]"),
                  .vars = mn_str_of("{\"v\": \"ef\"}")};
     mn_text out = {0}, marks = {0};
     mn_error err = MN_ERROR_INIT;
-    assert_int_equal(
-        render_json("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ tools[0].n }}{{ v }}", &c,
-                    UINT32_MAX, &out, &marks, &err),
-        MN_OK);
-    for (size_t i = 0; i < marks.len; i++) marks.ptr[i] = marks.ptr[i] ? 'u' : '.';
+    assert_int_equal(render_json("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor "
+                                 "%}{{ tools[0].n }}{{ v }}",
+                                 &c, UINT32_MAX, &out, &marks, &err),
+                     MN_OK);
+    for (size_t i = 0; i < marks.len; i++)
+        marks.ptr[i] = marks.ptr[i] ? 'u' : '.';
     assert_string_equal(out.ptr, "<user>ab<evil>cdef");
     assert_string_equal(marks.ptr, "......uu.uuuu.uuuu");
     mn_text_free(&out);
@@ -217,7 +239,8 @@ static void bad_json(void **state) {
         {2, "[]", "vars: found a list, expected an object"},
         {2, "{\"x\": }", "vars: not valid JSON at byte 6"},
         {2, "{\"messages\": []}", "vars: found \"messages\", which is given elsewhere"},
-        {2, "{\"add_generation_prompt\": false}", "vars: found \"add_generation_prompt\", which is given elsewhere"},
+        {2, "{\"add_generation_prompt\": false}",
+         "vars: found \"add_generation_prompt\", which is given elsewhere"},
         {3, "[]", "messages[0].more: found a list, expected an object"},
         {3, "{\"role\": 1}", "messages[0].more: found a number, expected a string as \"role\""},
     };
@@ -254,7 +277,8 @@ static void memory_runs_out(void **state) {
         mn_alloc_fail_after(k);
         status = mn_chat_render(t, &c, UINT32_MAX, true, 0, &out, &marks, &err);
         mn_alloc_fail_after(-1);
-        if (status != MN_OK) assert_int_equal(status, MN_OUT_OF_MEMORY);
+        if (status != MN_OK)
+            assert_int_equal(status, MN_OUT_OF_MEMORY);
         assert_int_equal(out.len, marks.len);
         mn_text_free(&out);
         mn_text_free(&marks);

@@ -3,12 +3,14 @@
 #include "unit.h"
 
 static int setup(void **state) {
-    if (unit_setup(state)) return -1;
+    if (unit_setup(state))
+        return -1;
     setenv("XDG_CONFIG_HOME", *state, 1);
-    static const char *const names[] = {"MINERVA_DEVICE",      "MINERVA_THREADS",    "MINERVA_LOG",
-                                        "MINERVA_PLUGIN_PATH", "MINERVA_CPU_ISA",    "MINERVA_CPU_SIMD_ISA",
-                                        "MINERVA_STUB_KEY",    "MINERVA_CUDA_GRAPHS"};
-    for (size_t i = 0; i < MN_COUNT(names); i++) unsetenv(names[i]);
+    static const char *const names[] = {
+        "MINERVA_DEVICE",  "MINERVA_THREADS",      "MINERVA_LOG",      "MINERVA_PLUGIN_PATH",
+        "MINERVA_CPU_ISA", "MINERVA_CPU_SIMD_ISA", "MINERVA_STUB_KEY", "MINERVA_CUDA_GRAPHS"};
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        unsetenv(names[i]);
     return mkdir(unit_path(*state, "minerva"), 0755);
 }
 
@@ -21,14 +23,16 @@ static const char *ini(const char *dir, const char *text) {
 static mn_config *load(const mn_config_override *o, size_t n) {
     mn_error err = MN_ERROR_INIT;
     mn_config *cfg = NULL;
-    if (mn_config_load(o, n, &cfg, &err) != MN_OK) fail_msg("%s", err.msg);
+    if (mn_config_load(o, n, &cfg, &err) != MN_OK)
+        fail_msg("%s", err.msg);
     return cfg;
 }
 
 static const char *origin_of(const mn_config *cfg, const char *key) {
     const char *name, *value, *origin;
     for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
-        if (!strcmp(name, key)) return origin;
+        if (!strcmp(name, key))
+            return origin;
     return NULL;
 }
 
@@ -48,8 +52,9 @@ static void defaults(void **state) {
 
 static void order(void **state) {
     char where[1100];
-    const char *path = ini(*state, "# comment\ndevice = gpu ; why not\n[minerva]\nthreads=3\n  log_level = "
-                                   "info\n\n[plugin.stub]\nkey = file\nother=x\n");
+    const char *path =
+        ini(*state, "# comment\ndevice = gpu ; why not\n[minerva]\nthreads=3\n  log_level = "
+                    "info\n\n[plugin.stub]\nkey = file\nother=x\n");
     mn_config *cfg = load(NULL, 0);
     assert_string_equal(mn_config_get_str(cfg, "device"), "gpu");
     assert_int_equal(mn_config_get_int(cfg, "threads"), 3);
@@ -91,7 +96,8 @@ static void path_lists_add_up(void **state) {
     mn_config *cfg = load(&over, 1);
     char where[2200];
     assert_string_equal(mn_config_get_str(cfg, "plugin_path"), "/flag:/env:/file/a:/file/b");
-    snprintf(where, sizeof where, "command line, environment MINERVA_PLUGIN_PATH, %s:1, %s:2", path, path);
+    snprintf(where, sizeof where, "command line, environment MINERVA_PLUGIN_PATH, %s:1, %s:2", path,
+             path);
     assert_string_equal(origin_of(cfg, "plugin_path"), where);
     mn_config_free(cfg);
 }
@@ -101,7 +107,8 @@ static void refuse(const char *words[3]) {
     mn_config *cfg = NULL;
     assert_int_equal(mn_config_load(NULL, 0, &cfg, &err), MN_BAD_INPUT);
     for (int i = 0; i < 3; i++)
-        if (!strstr(err.msg, words[i])) fail_msg("no \"%s\" in: %s", words[i], err.msg);
+        if (!strstr(err.msg, words[i]))
+            fail_msg("no \"%s\" in: %s", words[i], err.msg);
     assert_null(cfg);
 }
 
@@ -122,7 +129,8 @@ static void mistakes_in_files(void **state) {
         {"[plugins.stub]\n", {"minerva.ini:1", "[plugins.stub]", "expected"}},
         {"[ minerva ]\n", {"minerva.ini:1", "[ minerva ]", "expected"}},
         {"[minerva] device = cpu\n", {"minerva.ini:1", "\"device = cpu\"", "a line of its own"}},
-        {"[plugin.cpu_simd]\nisas = avx2\n", {"minerva.ini:2", "plugin.cpu_simd.isas", "one of isa"}},
+        {"[plugin.cpu_simd]\nisas = avx2\n",
+         {"minerva.ini:2", "plugin.cpu_simd.isas", "one of isa"}},
         {"[plugin.cpu_simd]\nisa = sse\n", {"minerva.ini:2", "\"sse\"", "generic|avx2"}},
         {"[plugin.cuda]\ngraphs = maybe\n", {"minerva.ini:2", "\"maybe\"", "0|1"}},
         {"[plugin.stub]\na.b = 1\n", {"minerva.ini:2", "plugin.stub.a.b", "expected"}},
@@ -132,8 +140,10 @@ static void mistakes_in_files(void **state) {
         {"threads = ; none\n", {"minerva.ini:1", "threads: found \"\"", "whole number"}},
         {"threads = 4 # four\n", {"minerva.ini:1", "4 # four", "whole number"}},
         {"threads = 1\nthreads\n", {"minerva.ini:2", "\"threads\"", "key = value"}},
-        {"threads = 1\n[minerva]\nthreads = 1\n", {"minerva.ini:3", "second time", "minerva.ini:1"}},
-        {"[plugin.stub]\nk = 1\n[plugin.stub]\nk = 1\n", {"minerva.ini:4", "second time", "minerva.ini:2"}},
+        {"threads = 1\n[minerva]\nthreads = 1\n",
+         {"minerva.ini:3", "second time", "minerva.ini:1"}},
+        {"[plugin.stub]\nk = 1\n[plugin.stub]\nk = 1\n",
+         {"minerva.ini:4", "second time", "minerva.ini:2"}},
         {"device = cpu\rthreads = 4\n", {"minerva.ini:1", "byte 13", "expected text"}},
         {"\xEF\xBB\xBFthreads = x\n", {"minerva.ini:1", "\"x\"", "whole number"}},
         {"probe_cache = perhaps\n", {"minerva.ini:1", "\"perhaps\"", "true or false"}},
@@ -188,7 +198,8 @@ static void spellings(void **state) {
     mn_config_free(cfg);
     ini(*state, "");
     mn_config_free(load(NULL, 0));
-    ini(*state, "model =\n"); /* empty is a value where the default is empty: the user's file undoes the system's */
+    /* empty is a value where the default is empty: the user's file undoes the system's */
+    ini(*state, "model =\n");
     cfg = load(NULL, 0);
     assert_string_equal(mn_config_get_str(cfg, "model"), "");
     assert_true(mn_config_is_set(cfg, "model"));
@@ -207,7 +218,9 @@ static void user_folders(void **state) {
     assert_int_equal(mkdir(dir, 0755), 0);
     unit_write(unit_path(*state, "home/.config/minerva/minerva.ini"), "device = home\n", 14);
     setenv("HOME", unit_path(*state, "home"), 1);
-    const char *const xdg[] = {*state, "", "relative", "/nonexistent"}, *const want[] = {"xdg", "home", "home", "auto"};
+    const char *const xdg[] = {*state, "", "relative", "/nonexistent"}, *const want[] = {
+                                                                            "xdg", "home", "home",
+                                                                            "auto"};
     for (size_t i = 0; i < MN_COUNT(xdg); i++) {
         setenv("XDG_CONFIG_HOME", xdg[i], 1);
         mn_config *cfg = load(NULL, 0);
@@ -224,8 +237,10 @@ static void every_variable(void **state) {
     for (size_t i = 0; i < n; i++) {
         char value[64] = "/x", where[100];
         if (key[i].type == MN_CONFIG_CHOICE)
-            snprintf(value, sizeof value, "%.*s", (int)strcspn(key[i].choices, "|"), key[i].choices);
-        if (key[i].type == MN_CONFIG_INT || key[i].type == MN_CONFIG_FLOAT || key[i].type == MN_CONFIG_BOOL)
+            snprintf(value, sizeof value, "%.*s", (int)strcspn(key[i].choices, "|"),
+                     key[i].choices);
+        if (key[i].type == MN_CONFIG_INT || key[i].type == MN_CONFIG_FLOAT ||
+            key[i].type == MN_CONFIG_BOOL)
             strcpy(value, "1");
         setenv(key[i].env, value, 1);
         mn_config *cfg = load(NULL, 0);
@@ -255,7 +270,8 @@ static void mistakes_elsewhere(void **state) {
     const mn_config_override bad[] = {{"threads", "x", "-t"},     {"treads", "1", NULL},
                                       {"plugin.X.y", "1", NULL},  {"plugin.a", "1", NULL},
                                       {"device", "", "--device"}, {"plugin.cuda.graph", "1", NULL}};
-    const char *const word[] = {"-t", "treads", "plugin.X.y", "plugin.a", "--device", "plugin.cuda.graph"};
+    const char *const word[] = {"-t",       "treads",   "plugin.X.y",
+                                "plugin.a", "--device", "plugin.cuda.graph"};
     for (size_t i = 0; i < MN_COUNT(bad); i++) {
         assert_int_equal(mn_config_load(&bad[i], 1, &cfg, &err), MN_BAD_INPUT);
         assert_non_null(strstr(err.msg, word[i]));
@@ -277,7 +293,8 @@ static void out_of_memory(void **state) {
         mn_status status = mn_config_load(NULL, 0, &cfg, &err);
         mn_alloc_fail_after(-1);
         mn_config_free(cfg);
-        if (status == MN_OK) return;
+        if (status == MN_OK)
+            return;
         assert_int_equal(status, MN_OUT_OF_MEMORY);
         assert_true(k < 1000);
     }
@@ -285,9 +302,10 @@ static void out_of_memory(void **state) {
 
 int main(void) {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(defaults),           TEST(order),         TEST(path_lists_add_up), TEST(mistakes_in_files),
-        TEST(mistakes_elsewhere), TEST(out_of_memory), TEST(spellings),         TEST(user_folders),
-        TEST(every_variable)};
+    const struct CMUnitTest tests[] = {TEST(defaults),           TEST(order),
+                                       TEST(path_lists_add_up),  TEST(mistakes_in_files),
+                                       TEST(mistakes_elsewhere), TEST(out_of_memory),
+                                       TEST(spellings),          TEST(user_folders),
+                                       TEST(every_variable)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_config_system.c -- the system's minerva.ini below the user's. Compiled with a system folder of its own. */
+/* test_config_system.c -- the system's minerva.ini below the user's. Compiled with a system folder
+ * of its own. */
 #include "base/config.h"
 #include "unit.h"
 
@@ -11,7 +12,8 @@ static void put(const char *folder, const char *text) {
     unit_write(path, text, strlen(text));
 }
 
-static void shown(const mn_config *cfg, const char *key, const char *value, const char *folder, int line) {
+static void shown(const mn_config *cfg, const char *key, const char *value, const char *folder,
+                  int line) {
     const char *name, *found, *origin;
     char where[1200];
     snprintf(where, sizeof where, "%s/minerva/minerva.ini:%d", folder, line);
@@ -30,7 +32,8 @@ static void layers(void **state) {
     const char *user = *state;
     setenv("XDG_CONFIG_HOME", user, 1);
     unsetenv("MINERVA_DEVICE"), unsetenv("MINERVA_THREADS"), unsetenv("MINERVA_PLUGIN_PATH");
-    put(MN_SYSCONF_DIR, "device = system\nthreads = 3\nplugin_path = /system\n[plugin.stub]\na = system\nb = system\n");
+    put(MN_SYSCONF_DIR, "device = system\nthreads = 3\nplugin_path = /system\n[plugin.stub]\na = "
+                        "system\nb = system\n");
     put(user, "device = user\nplugin_path = /user\n\n[plugin.stub]\na = user\n");
     assert_int_equal(mn_config_load(NULL, 0, &cfg, &err), MN_OK);
     shown(cfg, "device", "user", user, 1); /* stands in both: no duplicate */
@@ -46,6 +49,7 @@ static void layers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(layers, unit_setup, unit_teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(layers, unit_setup, unit_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

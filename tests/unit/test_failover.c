@@ -1,5 +1,5 @@
-/* test_failover.c -- a device is lost in the middle of everything: what comes out is what would have come out. The stub of
- * stubs/flaky.c is lost after k executes; another device goes on. */
+/* test_failover.c -- a device is lost in the middle of everything: what comes out is what would
+ * have come out. The stub of stubs/flaky.c is lost after k executes; another device goes on. */
 #include "base/base.h"
 #include "flaky.h"
 #include <setjmp.h>
@@ -9,20 +9,22 @@ enum { MAX_SEQ = 5, MAX_NEW = 12, MAX_IDS = 64 };
 static mn_runtime *rt;
 static mn_model *model;
 
-/* ---- the log ---- */
+/* ---- the log --------------------------------------------------------------------------------- */
 static char log_text[2048];
 static uint32_t n_warnings;
 static void keep_log(void *arg, int32_t level, const char *msg) {
     (void)arg;
-    if (level != MN_LOG_WARN) return;
+    if (level != MN_LOG_WARN)
+        return;
     n_warnings++;
     snprintf(log_text, sizeof log_text, "%s", msg);
 }
 
-/* ---- worlds ---- */
+/* ---- worlds ---------------------------------------------------------------------------------- */
 static void open_world(const char *const *options) {
     mn_error err = MN_ERROR;
-    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err)) fail_msg("%s", err.msg);
+    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err))
+        fail_msg("%s", err.msg);
     n_warnings = 0;
     log_text[0] = 0;
 }
@@ -32,7 +34,8 @@ static void close_world(void) {
 }
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s, mn_error *err) {
+static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s,
+                             mn_error *err) {
     mn_session_params p = {.size = sizeof p,
                            .device = device,
                            .precision = MN_PRECISION_EXACT,
@@ -46,11 +49,13 @@ static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead,
 static mn_session *session(const char *device, uint32_t n_seq, uint32_t ahead) {
     mn_error err = MN_ERROR;
     mn_session *s = NULL;
-    if (try_session(device, n_seq, ahead, &s, &err)) fail_msg("%s", err.msg);
+    if (try_session(device, n_seq, ahead, &s, &err))
+        fail_msg("%s", err.msg);
     return s;
 }
 
-/* ---- the play: sequences that begin one after the other, then an extend, a fork, and an extend of both ---- */
+/* ---- the play: sequences that begin one after the other, then an extend, a fork, and an extend of
+ * both ---- */
 typedef struct {
     int32_t ids[MAX_SEQ + 1][MAX_IDS];
     uint32_t n[MAX_SEQ + 1];
@@ -60,7 +65,8 @@ typedef struct {
 
 static uint32_t prompt(uint32_t which, int32_t *ids) {
     uint32_t n = 3 + (which * 17) % 90;
-    for (uint32_t i = 0; i < n; i++) ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
     return n;
 }
 
@@ -78,7 +84,8 @@ static mn_status step(mn_session *s, story *to, uint32_t *n, mn_error *err) {
 static void run(mn_session *s, story *to) {
     mn_error err = MN_ERROR;
     for (uint32_t n = 1; n;)
-        if (step(s, to, &n, &err)) fail_msg("%s", err.msg);
+        if (step(s, to, &n, &err))
+            fail_msg("%s", err.msg);
 }
 
 static mn_sample_params greedy(void) {
@@ -86,13 +93,15 @@ static mn_sample_params greedy(void) {
 }
 static mn_sample_params sampled(void) {
     mn_sample_params p = greedy();
-    p.temp = 1, p.top_k = 40, p.top_p = 0.95f, p.seed = 77, p.repeat_penalty = 1.2f, p.penalty_last_n = -1;
+    p.temp = 1, p.top_k = 40, p.top_p = 0.95f, p.seed = 77, p.repeat_penalty = 1.2f,
+    p.penalty_last_n = -1;
     p.frequency_penalty = 0.1f;
     return p;
 }
 
 static void check(mn_status st, const mn_error *err) {
-    if (st) fail_msg("%s", err->msg);
+    if (st)
+        fail_msg("%s", err->msg);
 }
 
 static story play(const char *device, uint32_t n_seq, uint32_t ahead, mn_sample_params p) {
@@ -136,7 +145,8 @@ static void same(const story *a, const story *b) {
 /* What is told when nothing is lost; [0] greedy, [1] sampled. */
 static story told[2][MAX_SEQ + 1];
 static void tell(uint32_t n_seq) {
-    if (told[0][n_seq].n_drawn) return;
+    if (told[0][n_seq].n_drawn)
+        return;
     open_world(NULL);
     told[0][n_seq] = play("cpu_simd", n_seq, 1, greedy());
     told[1][n_seq] = play("cpu_simd", n_seq, 1, sampled());
@@ -144,7 +154,8 @@ static void tell(uint32_t n_seq) {
     close_world();
 }
 
-static void lose(const char *at, const char *after, const char *async, uint32_t n_seq, uint32_t ahead, int how) {
+static void lose(const char *at, const char *after, const char *async, uint32_t n_seq,
+                 uint32_t ahead, int how) {
     open_world(OPTIONS("lost_at", at, "lost_after", after, "async", async));
     story got = play("flaky,reference,cpu_simd", n_seq, ahead, how ? sampled() : greedy());
     assert_int_equal(n_warnings, 1);
@@ -160,7 +171,8 @@ static void test_one_sequence(void **state) {
     (void)state;
     tell(1);
     for (size_t k = 0; k < MN_COUNT(after); k++)
-        for (size_t c = 0; c < MN_COUNT(calls); c++) lose(calls[c], after[k], "0", 1, 1, k % 2);
+        for (size_t c = 0; c < MN_COUNT(calls); c++)
+            lose(calls[c], after[k], "0", 1, 1, k % 2);
 }
 
 /* Everywhere: in prompts of several steps, between them, in extend and fork. */
@@ -213,12 +225,14 @@ static void test_info(void **state) {
     mn_session_get_info(s, &after);
     assert_string_equal(after.device, "cpu_simd");
     assert_string_equal(before.device, "flaky"); /* what was handed out stays */
-    assert_true(after.n_ctx == before.n_ctx && after.n_seq == before.n_seq && after.n_batch == before.n_batch);
+    assert_true(after.n_ctx == before.n_ctx && after.n_seq == before.n_seq &&
+                after.n_batch == before.n_batch);
     mn_session_free(s);
     close_world();
 }
 
-/* With nothing else on the list: the error says what was lost; the session can be asked again, and freed. */
+/* With nothing else on the list: the error says what was lost; the session can be asked again, and
+ * freed. */
 static void test_alone(void **state) {
     (void)state;
     open_world(OPTIONS("lost_after", "4"));
@@ -231,7 +245,8 @@ static void test_alone(void **state) {
     story to = {0};
     assert_int_equal(mn_seq_create(s, ids, n, &p, &seq, NULL), MN_OK);
     mn_status st = MN_OK;
-    while (!st && got) st = step(s, &to, &got, &err);
+    while (!st && got)
+        st = step(s, &to, &got, &err);
     for (int again = 0; again < 2; again++) {
         assert_int_equal(st, MN_NO_DEVICE);
         assert_non_null(strstr(err.msg, "flaky was lost (the plug was pulled)"));
@@ -262,7 +277,9 @@ static void test_creation(void **state) {
         close_world();
         open_world(OPTIONS("lost_at", at[i], "lost_after", "0"));
         s = session("flaky,cpu_simd", 1, 1);
-        if (n_warnings) assert_string_equal(log_text, "flaky was lost (the plug was pulled); going on with cpu_simd");
+        if (n_warnings)
+            assert_string_equal(log_text,
+                                "flaky was lost (the plug was pulled); going on with cpu_simd");
         mn_session_free(s);
         close_world();
     }
@@ -275,14 +292,17 @@ static void test_twice(void **state) {
     tell(5);
     for (size_t i = 0; i < MN_COUNT(after); i++) {
         const bool write = i < 2;
-        open_world(OPTIONS("devices", "2", "lost_after", after[i], "lost_at", write ? "write" : "execute"));
+        open_world(OPTIONS("devices", "2", "lost_after", after[i], "lost_at",
+                           write ? "write" : "execute"));
         story got = play("flaky:0,flaky:1,cpu_simd", 5, 1, greedy());
         same(&told[0][5], &got);
         if (write)
-            assert_string_equal(log_text, "flaky:0 was lost (the plug was pulled), flaky:1 was lost (the plug was "
-                                          "pulled); going on with cpu_simd");
+            assert_string_equal(
+                log_text, "flaky:0 was lost (the plug was pulled), flaky:1 was lost (the plug was "
+                          "pulled); going on with cpu_simd");
         else
-            assert_string_equal(log_text, "flaky:1 was lost (the plug was pulled); going on with cpu_simd");
+            assert_string_equal(log_text,
+                                "flaky:1 was lost (the plug was pulled); going on with cpu_simd");
         assert_int_equal(n_warnings, write ? 1 : 2);
         close_world();
     }
@@ -303,12 +323,13 @@ static void test_transient(void **state) {
     mn_session *s = session("flaky", 1, 1);
     mn_sample_params p = greedy();
     int32_t ids[128], seq;
-    assert_int_equal(MN_STATUS_CLASS(mn_seq_create(s, ids, prompt(0, ids), &p, &seq, NULL)), MN_CLASS_TRANSIENT);
+    assert_int_equal(MN_STATUS_CLASS(mn_seq_create(s, ids, prompt(0, ids), &p, &seq, NULL)),
+                     MN_CLASS_TRANSIENT);
     mn_session_free(s);
     close_world();
 }
 
-/* ---- logits ---- */
+/* ---- logits ---------------------------------------------------------------------------------- */
 typedef struct {
     uint32_t n;
     double sum[128];
@@ -317,7 +338,8 @@ static mn_status see(void *arg, uint32_t first, uint32_t n, uint32_t n_vocab, co
     seen *s = arg;
     assert_int_equal(first, s->n);
     for (uint32_t i = 0; i < n; i++, s->n++)
-        for (uint32_t v = 0; v < n_vocab; v++) s->sum[s->n] += (double)rows[(size_t)i * n_vocab + v] * (1 + v % 7);
+        for (uint32_t v = 0; v < n_vocab; v++)
+            s->sum[s->n] += (double)rows[(size_t)i * n_vocab + v] * (1 + v % 7);
     return MN_OK;
 }
 
@@ -355,7 +377,8 @@ static void test_logits(void **state) {
     }
 }
 
-/* Memory runs out while the session changes devices: an error, no leak, and the next call goes on. */
+/* Memory runs out while the session changes devices: an error, no leak, and the next call goes
+ * on. */
 static void test_out_of_memory(void **state) {
     (void)state;
     story want = {0};
@@ -369,13 +392,16 @@ static void test_out_of_memory(void **state) {
         story to = {0};
         open_world(OPTIONS("lost_after", k ? "6" : "-"));
         mn_session *s = session("flaky,cpu_simd", MAX_SEQ + 1, 1);
-        for (uint32_t i = 0; i < 2; i++) check(mn_seq_create(s, ids, prompt(i, ids), &p, &seq, &err), &err);
+        for (uint32_t i = 0; i < 2; i++)
+            check(mn_seq_create(s, ids, prompt(i, ids), &p, &seq, &err), &err);
         failed = false;
-        if (k) mn_alloc_fail_after(k); /* steps allocate nothing: the first is of the change */
+        if (k)
+            mn_alloc_fail_after(k); /* steps allocate nothing: the first is of the change */
         for (mn_status st = MN_OK; got || st;) {
             st = step(s, &to, &got, &err);
             mn_alloc_fail_after(n_warnings || st ? -1 : k);
-            if (st && st != MN_OUT_OF_MEMORY && st != MN_NO_DEVICE) fail_msg("%s", err.msg);
+            if (st && st != MN_OUT_OF_MEMORY && st != MN_NO_DEVICE)
+                fail_msg("%s", err.msg);
             failed = failed || st;
             n_failed += st != MN_OK;
         }
@@ -419,16 +445,19 @@ static void test_generate(void **state) {
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences), cmocka_unit_test(test_run_ahead),
-        cmocka_unit_test(test_statistics),   cmocka_unit_test(test_info),           cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),          cmocka_unit_test(test_transient),
-        cmocka_unit_test(test_logits),       cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_generate)};
+        cmocka_unit_test(test_one_sequence),  cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),     cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_info),          cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),      cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),     cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_generate)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;
     }
     mn_log_to(keep_log, NULL);
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     flaky_teardown();
     return bad != 0;

@@ -7,27 +7,34 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define VARS                                                                                                           \
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"hé <|x|>\"}, {\"role\": \"assistant\", \"content\": \"b\", " \
+#define VARS                                                                                       \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"hé <|x|>\"}, {\"role\": \"assistant\", " \
+    "\"content\": \"b\", "                                                                         \
     "\"l\": [1, 2.5, null, true]}], \"n\": 5}"
 
 static const char *const feature_template =
     "{%- macro f(a, b=2) -%}<{{ a }}{{ b }}{{ kwargs }}{{ caller() if caller }}>{%- endmacro -%}\n"
-    "{% set ns = namespace(x=0) %}{% for m in messages if m.role recursive %}{{ loop.index }}{% set ns.x = ns.x + 1 %}"
-    "{{ m['content'] | trim | upper | replace('B', 'c') }}{{ m | tojson(indent=2) }}{% if loop.last %}{% break %}{% "
+    "{% set ns = namespace(x=0) %}{% for m in messages if m.role recursive %}{{ loop.index }}{% "
+    "set ns.x = ns.x + 1 %}"
+    "{{ m['content'] | trim | upper | replace('B', 'c') }}{{ m | tojson(indent=2) }}{% if "
+    "loop.last %}{% break %}{% "
     "endif %}{% else %}-{% endfor %}"
-    "{% call f(1, c=3) %}x{% endcall %}{% filter title %}ab cd{% endfilter %}{% set t %}q{{ n }}{% endset %}{{ t ~ "
+    "{% call f(1, c=3) %}x{% endcall %}{% filter title %}ab cd{% endfilter %}{% set t %}q{{ n }}{% "
+    "endset %}{{ t ~ "
     "ns.x }}"
-    "{{ '%s %5.1f' % (n, 2.5) }}{{ '{:>5} {!r}'.format('a', 'b') }}{{ [3, 1, 2] | sort | join(',') }}{{ messages | "
+    "{{ '%s %5.1f' % (n, 2.5) }}{{ '{:>5} {!r}'.format('a', 'b') }}{{ [3, 1, 2] | sort | join(',') "
+    "}}{{ messages | "
     "map(attribute='role') | list }}"
-    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | groupby('role') | length }}{{ 1 < 2 <= 2 and n is "
+    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | groupby('role') | length }}{{ "
+    "1 < 2 <= 2 and n is "
     "odd }}\n";
 
 static mn_status render(mn_str source, mn_str vars, mn_text *out, mn_error *err) {
     mn_jinja *t = NULL;
     mn_text marks = {0};
     mn_status status = mn_jinja_parse(source, &t, err);
-    if (status == MN_OK) status = mn_jinja_render(t, vars, NULL, 0, out, &marks, err);
+    if (status == MN_OK)
+        status = mn_jinja_render(t, vars, NULL, 0, out, &marks, err);
     mn_jinja_free(t);
     mn_text_free(&marks);
     return status;
@@ -37,10 +44,13 @@ static void must_fail(const char *what, mn_str source, mn_str vars) {
     mn_text out = {0};
     mn_error err = MN_ERROR_INIT;
     uint64_t start = mn_now_ns();
-    if (render(source, vars, &out, &err) == MN_OK) fail_msg("%s: no error", what);
-    if (!err.msg[0]) fail_msg("%s: no message", what);
+    if (render(source, vars, &out, &err) == MN_OK)
+        fail_msg("%s: no error", what);
+    if (!err.msg[0])
+        fail_msg("%s: no message", what);
     double s = (double)(mn_now_ns() - start) * 1e-9;
-    if (s > 60) fail_msg("%s took %.1f s", what, s);
+    if (s > 60)
+        fail_msg("%s took %.1f s", what, s);
     mn_text_free(&out);
 }
 
@@ -76,7 +86,8 @@ static void deep_nesting(void **state) {
     for (size_t i = 0; i < MN_COUNT(shapes); i++) {
         mn_text t = {0};
         mn_text_puts(&t, shapes[i].before);
-        for (int k = 0; k < 20000; k++) mn_text_puts(&t, shapes[i].piece);
+        for (int k = 0; k < 20000; k++)
+            mn_text_puts(&t, shapes[i].piece);
         mn_text_puts(&t, shapes[i].after);
         must_fail(shapes[i].piece, (mn_str){t.ptr, t.len}, mn_str_of("{}"));
         mn_text_free(&t);
@@ -93,28 +104,39 @@ static void endless(void **state) {
         "{{ 'x'|center(1000000000) }}",
         "{{ '%999999999d' % 1 }}",
         "{{ '{:>999999999}'.format(1) }}",
-        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
+        "endfor %}{{ ns.s }}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
+        "endfor %}{{ ns.s }}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
+        "endfor %}{{ "
         "ns.s|tojson }}",
-        "{% set a = namespace(s=[1]) %}{% set b = namespace(s=[1]) %}{% for i in range(60) %}{% set a.s = [a.s, a.s] "
+        "{% set a = namespace(s=[1]) %}{% set b = namespace(s=[1]) %}{% for i in range(60) %}{% "
+        "set a.s = [a.s, a.s] "
         "%}{% set b.s = [b.s, b.s] %}{% endfor %}{{ a.s == b.s }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = (ns.s,) %}{% endfor %}{{ {ns.s: 1} }}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor "
+        "%}{{ ns.s }}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = (ns.s,) %}{% "
+        "endfor %}{{ {ns.s: 1} }}",
         "{% set ns = namespace() %}{% set ns.s = ns %}{{ ns }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         "{% macro m(a=m()) %}{% endmacro %}{{ m() }}",
         "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
         "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% if s.rsplit('a' * 500000 ~ 'b') == 1 %}{% endif %}{% "
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% if s.rsplit('a' * 500000 ~ 'b') "
+        "== 1 %}{% endif %}{% "
         "endfor %}",
-        "{% set s = 'a' * 1000000 %}{% set t = ('b' * 1000000) ~ 'a' %}{% for i in range(99999) %}{% set x = "
+        "{% set s = 'a' * 1000000 %}{% set t = ('b' * 1000000) ~ 'a' %}{% for i in range(99999) "
+        "%}{% set x = "
         "s.strip(t) %}{% endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|length %}{% set y = s in s ~ 'b' %}{% "
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|length %}{% set y = s "
+        "in s ~ 'b' %}{% "
         "endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|wordcount %}{% set y = s == s %}{% endfor "
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|wordcount %}{% set y = "
+        "s == s %}{% endfor "
         "%}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s[-1] }}{% set y = s.isdigit() or s.find('b') or "
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s[-1] }}{% set y = s.isdigit() "
+        "or s.find('b') or "
         "s.count('a') %}{% endfor %}",
         "{{ 9**99999999 }}",
         "{{ 2**-1 < 'a' }}",
@@ -128,11 +150,13 @@ static void endless(void **state) {
         "{{ -9223372036854775807 - 2 }}",
         "{{ (-9223372036854775807 - 1) // -1 }}",
         "{{ strftime_now('%9999999d' * 200) }}",
-        "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor "
+        "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' "
+        "~ i: i}) %}{% endfor "
         "%}",
     };
     (void)state;
-    for (size_t i = 0; i < MN_COUNT(sources); i++) must_fail(sources[i], mn_str_of(sources[i]), mn_str_of("{}"));
+    for (size_t i = 0; i < MN_COUNT(sources); i++)
+        must_fail(sources[i], mn_str_of(sources[i]), mn_str_of("{}"));
 }
 
 /* Every prefix of a template: mostly unterminated things. */
@@ -145,17 +169,21 @@ static void prefixes(void **state) {
         mn_text out = {0};
         mn_error err = MN_ERROR_INIT;
         mn_status status = render((mn_str){copy, n}, vars, &out, &err);
-        if (n == strlen(feature_template) && status != MN_OK) fail_msg("%s", err.msg);
+        if (n == strlen(feature_template) && status != MN_OK)
+            fail_msg("%s", err.msg);
         mn_text_free(&out);
         free(copy);
     }
 }
 
-static uint32_t next_random(uint32_t *s) { return *s ^= *s << 13, *s ^= *s >> 17, *s ^= *s << 5; }
+static uint32_t next_random(uint32_t *s) {
+    return *s ^= *s << 13, *s ^= *s >> 17, *s ^= *s << 5;
+}
 
 static void mutate(char *p, size_t n, uint32_t *seed) {
-    static const char *const bits[] = {"{{", "}}", "{%", "%}",   "{#",   "-", "|", "'", "\\", "(", ")",  "[",
-                                       "]",  ":",  "**", "\xff", "\xc3", "0", "e", ".", "\n", "%", "is", "in "};
+    static const char *const bits[] = {"{{",   "}}", "{%", "%}", "{#", "-", "|",  "'",
+                                       "\\",   "(",  ")",  "[",  "]",  ":", "**", "\xff",
+                                       "\xc3", "0",  "e",  ".",  "\n", "%", "is", "in "};
     for (uint32_t k = next_random(seed) % 4 + 1; k; k--) {
         size_t at = next_random(seed) % n;
         const char *bit = bits[next_random(seed) % MN_COUNT(bits)];
@@ -184,8 +212,9 @@ static void mutations(void **state) {
     (void)state;
     mn_str vars = mn_str_of(VARS);
     fuzz(mn_str_of(feature_template), 6000, vars);
-    static const char *const names[] = {"openai-gpt-oss-120b", "mistralai-Mistral-Nemo-Instruct-2407",
-                                        "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct"};
+    static const char *const names[] = {"openai-gpt-oss-120b",
+                                        "mistralai-Mistral-Nemo-Instruct-2407", "Qwen-Qwen3-0.6B",
+                                        "meta-llama-Llama-3.1-8B-Instruct"};
     const char *shared = getenv("MINERVA_SHARED"), *root = getenv("MINERVA_SOURCE_ROOT");
     for (size_t i = 0; i < MN_COUNT(names); i++) {
         mn_text path = {0};
@@ -215,7 +244,8 @@ static void allocation_failures(void **state) {
         mn_alloc_fail_after(k);
         status = render(mn_str_of(feature_template), vars, &out, &err);
         mn_alloc_fail_after(-1);
-        if (status != MN_OK) assert_int_equal(out.len, 0);
+        if (status != MN_OK)
+            assert_int_equal(out.len, 0);
         mn_text_free(&out);
     }
     assert_int_equal(status, MN_OK);

@@ -1,4 +1,5 @@
-/* test_merges.c -- merges that are entered by the dozen: as many as come, with pieces of any length and pieces that are no tokens. */
+/* test_merges.c -- merges that are entered by the dozen: as many as come, with pieces of any length
+ * and pieces that are no tokens. */
 #include "text/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
@@ -7,7 +8,9 @@
 
 enum { LONGEST = 300 };
 static char run[LONGEST]; /* of one letter; a piece is a part of it, its id the length less one */
-static mn_str piece(size_t n) { return (mn_str){run, n}; }
+static mn_str piece(size_t n) {
+    return (mn_str){run, n};
+}
 
 static int runs_of_one_letter(void **state) {
     static mn_vocab v;
@@ -26,14 +29,16 @@ static int free_runs(void **state) {
     return 0;
 }
 
-/* Every run with one of three letters: unions are short and long, and each is found, also those entered last. */
+/* Every run with one of three letters: unions are short and long, and each is found, also those
+ * entered last. */
 static void every_length(void **state) {
     mn_vocab *v = *state;
     for (size_t skip = 0; skip < 3; skip++) {
         mn_error err = MN_ERROR_INIT;
         mn_merges m = {.vocab = v, .where = "test", .skip = skip};
         assert_int_equal(mn_merges_begin(&m, LONGEST, &err), MN_OK);
-        for (size_t i = 1; i + 3 <= LONGEST; i++) assert_int_equal(mn_merges_add(&m, piece(i), piece(3), &err), MN_OK);
+        for (size_t i = 1; i + 3 <= LONGEST; i++)
+            assert_int_equal(mn_merges_add(&m, piece(i), piece(3), &err), MN_OK);
         assert_int_equal(mn_merges_end(&m, &err), MN_OK);
         for (int32_t i = 1; i + 3 <= LONGEST; i++) {
             const mn_merge *got = mn_vocab_merge(v, i - 1, 2);
@@ -75,13 +80,16 @@ static void unknown_pieces(void **state) {
             mn_status st = mn_merges_begin(&m, 40, &err);
             for (size_t i = 0; !st && i < 40; i++)
                 st = mn_merges_add(&m, piece(i == wrong ? LONGEST : 1), piece(i + 1), &err);
-            if (!st) st = mn_merges_end(&m, &err);
+            if (!st)
+                st = mn_merges_end(&m, &err);
             char says[32];
             snprintf(says, sizeof says, "test: merge %zu, ", wrong);
             assert_int_equal(st, over ? MN_OK : MN_BAD_FILE);
             assert_non_null(strstr(over ? m.first_idle.msg : err.msg, says));
             assert_int_equal(m.n_idle, over);
-            if (over) assert_int_equal(mn_vocab_merge(v, 0, wrong == 39 ? 38 : 39)->rank, wrong == 39 ? 38 : 39);
+            if (over)
+                assert_int_equal(mn_vocab_merge(v, 0, wrong == 39 ? 38 : 39)->rank,
+                                 wrong == 39 ? 38 : 39);
             mn_free(v->merge);
             v->merge = NULL;
         }

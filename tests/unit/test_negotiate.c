@@ -1,10 +1,12 @@
-/* test_negotiate.c -- who gets which nodes, and what the record says: a graph by hand, and devices that are tables of numbers. */
+/* test_negotiate.c -- who gets which nodes, and what the record says: a graph by hand, and devices
+ * that are tables of numbers. */
 #include "negotiate/offer.h"
 #include "unit.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 
-/* ---- a registry of fakes: what the negotiation needs of one, so that the real one is not linked ------------------------ */
+/* ---- a registry of fakes: what the negotiation needs of one, so that the real one is not linked
+ * ---- */
 #define ALL_OPS (~0u)
 #define OP(name) (1u << MN_OP_##name)
 enum { MAX_FAKES = 4, N_LAYERS = 8, D = 256, V = 2048 };
@@ -47,17 +49,21 @@ static uint32_t n_extra;
 static mn_device_record devices[MAX_FAKES];
 static const mn_model_graph *graph;
 
-const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) { return (void)reg, *n = n_fakes, devices; }
+const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
+    return (void)reg, *n = n_fakes, devices;
+}
 const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n) {
     return (void)reg, *n = n_fakes + n_extra, records;
 }
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
     (void)reg;
     for (uint32_t i = 0; i < n_fakes; i++)
-        if (mn_str_is(name, devices[i].name)) return &devices[i];
+        if (mn_str_is(name, devices[i].name))
+            return &devices[i];
     return NULL;
 }
-mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out, mn_error *err) {
+mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
+                                  mn_error *err) {
     (void)reg, (void)err;
     *out = &opened[rec - devices];
     return MN_OK;
@@ -68,7 +74,7 @@ void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const
     devices[rec - devices].usable = false;
 }
 
-/* ---- the fakes' table ---- */
+/* ---- the fakes' table ------------------------------------------------------------------------ */
 static mn_status f_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
     static known k;
     const fake *f = self;
@@ -85,50 +91,63 @@ static mn_status f_contracts(void *self, const uint32_t (**table)[2], uint32_t *
 static bool has_f64(const mn_graph *g, uint32_t i) {
     for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
         int32_t t = g->operands[g->nodes[i].in_off + j];
-        if (t >= 0 && g->tensors[t].dtype.id == MN_F64) return true;
+        if (t >= 0 && g->tensors[t].dtype.id == MN_F64)
+            return true;
     }
     return false;
 }
-static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t stride,
-                            mn_error *err) {
+static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
+                            uint32_t stride, mn_error *err) {
     (void)at, (void)err;
     d->f->n_supports++;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         mn_verdict *one = (mn_verdict *)(void *)((char *)v + (size_t)i * stride);
         *one = (mn_verdict){MN_VERDICT_NATIVE, 7, NAN, 99};
-        if (d->f->lies == NO_F64 && has_f64(g, i)) *one = (mn_verdict){.verdict = MN_VERDICT_NO};
-        if (d->f->lies == BAD_VERDICT && g->nodes[i].op == MN_OP_LINEAR) one->verdict = 42;
+        if (d->f->lies == NO_F64 && has_f64(g, i))
+            *one = (mn_verdict){.verdict = MN_VERDICT_NO};
+        if (d->f->lies == BAD_VERDICT && g->nodes[i].op == MN_OP_LINEAR)
+            one->verdict = 42;
     }
     return MN_OK;
 }
 static mn_status f_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     (void)self;
     memset(buf, 'x', cap); /* without an end */
-    if (reason != 7) memset(buf, 0, cap);
+    if (reason != 7)
+        memset(buf, 0, cap);
     return MN_OK;
 }
 static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
     const fake *f = d->f;
     for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
-        if (!(f->ops >> c->graph->nodes[i].op & 1)) return mn_fail(err, MN_UNSUPPORTED, "asked for what it cannot");
+        if (!(f->ops >> c->graph->nodes[i].op & 1))
+            return mn_fail(err, MN_UNSUPPORTED, "asked for what it cannot");
         e->weights += (uint64_t)mn_node_bytes(c->graph, i);
     }
     e->precision = MN_PRECISION_EXACT;
     e->scratch = 1 << 10;
     e->decode_us = f->us_per_node * (c->node_hi - c->node_lo);
     e->prefill_us = e->decode_us * 10;
-    if (f->lies == NO_CLASS) e->precision = 77;
-    if (f->lies == COARSE) e->precision = MN_PRECISION_A8;
-    if (f->lies == IN_PLACE) e->weights = 0;
-    if (f->lies == ABSURD) e->weights = UINT64_MAX - 5;
-    if (f->lies == NOT_A_NUMBER) e->decode_us = NAN, e->prefill_us = -1, e->row_grain = UINT32_MAX;
-    if (f->lies == LOST) return mn_fail(err, MN_DEVICE_LOST, "it fell off the bus");
+    if (f->lies == NO_CLASS)
+        e->precision = 77;
+    if (f->lies == COARSE)
+        e->precision = MN_PRECISION_A8;
+    if (f->lies == IN_PLACE)
+        e->weights = 0;
+    if (f->lies == ABSURD)
+        e->weights = UINT64_MAX - 5;
+    if (f->lies == NOT_A_NUMBER)
+        e->decode_us = NAN, e->prefill_us = -1, e->row_grain = UINT32_MAX;
+    if (f->lies == LOST)
+        return mn_fail(err, MN_DEVICE_LOST, "it fell off the bus");
     return MN_OK;
 }
-static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out, mn_error *err) {
+static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                             mn_error *err) {
     (void)group, (void)err;
     uint32_t layers = 0;
-    for (uint32_t i = c->node_lo; i < c->node_hi; i++) layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++)
+        layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
     *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0};
     return MN_OK;
 }
@@ -164,26 +183,29 @@ static void install(fake *f, uint32_t n) {
         memset(&devices[i], 0, sizeof devices[i]);
         snprintf(devices[i].name, sizeof devices[i].name, "%s", f[i].name);
         devices[i].plugin = &records[i];
-        devices[i].info = (mn_device_info){
-            .size = sizeof devices[i].info, .kind = f[i].kind, .flags = f[i].flags, .mem_free = f[i].mem_free};
-        snprintf(devices[i].info.mem_pool, sizeof devices[i].info.mem_pool, "%s", f[i].pool ? f[i].pool : "");
+        devices[i].info = (mn_device_info){.size = sizeof devices[i].info,
+                                           .kind = f[i].kind,
+                                           .flags = f[i].flags,
+                                           .mem_free = f[i].mem_free};
+        snprintf(devices[i].info.mem_pool, sizeof devices[i].info.mem_pool, "%s",
+                 f[i].pool ? f[i].pool : "");
         devices[i].reason = "";
         devices[i].usable = true;
     }
 }
-#define INSTALL(...)                                                                                                   \
-    fake list_[] = {__VA_ARGS__};                                                                                      \
+#define INSTALL(...)                                                                               \
+    fake list_[] = {__VA_ARGS__};                                                                  \
     install(list_, (uint32_t)MN_COUNT(list_))
-#define CPU                                                                                                            \
+#define CPU                                                                                        \
     { "cpu", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 10, "host", HONEST, 0 }
-#define ORACLE                                                                                                         \
+#define ORACLE                                                                                     \
     { "oracle", MN_DEVICE_CPU, ALL_OPS, 0, MN_DEVICE_ORACLE, 0, 1, "host", HONEST, 0 }
-#define GPU(memory)                                                                                                    \
+#define GPU(memory)                                                                                \
     { "gpu", MN_DEVICE_GPU, ALL_OPS, 0, 0, memory, 1, "gpu0", HONEST, 0 }
-#define VENDOR(us)                                                                                                     \
+#define VENDOR(us)                                                                                 \
     { "vendor", MN_DEVICE_NPU, OP(RMS_NORM) | OP(LINEAR), 0, 0, 0, us, "npu", HONEST, 0 }
 
-/* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ---- */
+/* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ------------ */
 static mn_node nodes[8 * N_LAYERS + 8];
 static mn_tensor tensors[16 * N_LAYERS + 64];
 static int32_t operands[64 * N_LAYERS + 128];
@@ -194,41 +216,59 @@ static int32_t f64_bias; /* nobody's, until a test gives it to a node */
 
 static int32_t add_tensor(uint32_t role, uint32_t dtype, int64_t a, int64_t b) {
     mn_tensor *t = &tensors[n_tensors];
-    *t = (mn_tensor){.dim = {a, b}, .n_dim = b ? 2 : 1, .role = role, .alias_of = -1, .name = mn_str_of("t")};
+    *t = (mn_tensor){
+        .dim = {a, b}, .n_dim = b ? 2 : 1, .role = role, .alias_of = -1, .name = mn_str_of("t")};
     assert_true(mn_dtype_by_id(dtype, &t->dtype));
     return (int32_t)n_tensors++;
 }
-static int32_t inner(int64_t rows) { return add_tensor(MN_ROLE_INTERIOR, MN_F32, rows, D); }
-static int32_t weight(int64_t rows) { return add_tensor(MN_ROLE_WEIGHT, MN_F32, rows, D); }
-static void add_node(uint32_t op, int32_t layer, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out) {
+static int32_t inner(int64_t rows) {
+    return add_tensor(MN_ROLE_INTERIOR, MN_F32, rows, D);
+}
+static int32_t weight(int64_t rows) {
+    return add_tensor(MN_ROLE_WEIGHT, MN_F32, rows, D);
+}
+static void add_node(uint32_t op, int32_t layer, const int32_t *in, uint32_t n_in,
+                     const int32_t *out, uint32_t n_out) {
     mn_node *n = &nodes[n_nodes++];
-    *n = (mn_node){.op = op, .contract = 1, .in_off = n_operands, .n_in = n_in, .n_out = n_out, .layer = layer};
+    *n = (mn_node){.op = op,
+                   .contract = 1,
+                   .in_off = n_operands,
+                   .n_in = n_in,
+                   .n_out = n_out,
+                   .layer = layer};
     n->out_off = n_operands + n_in;
-    for (uint32_t i = 0; i < n_in; i++) operands[n_operands++] = in[i];
-    for (uint32_t i = 0; i < n_out; i++) operands[n_operands++] = out[i];
+    for (uint32_t i = 0; i < n_in; i++)
+        operands[n_operands++] = in[i];
+    for (uint32_t i = 0; i < n_out; i++)
+        operands[n_operands++] = out[i];
     bool att = op == MN_OP_ATTENTION;
     if (att || op == MN_OP_KV_STORE) {
         n->attr_off = (uint32_t)(layer * 5),
         n->n_attr = att ? 4 : 1; /* KV_LAYER is attribute 3 of one, 0 of the other */
         attrs[layer * 5 + 3] = (uint64_t)layer;
-        if (!att) n->attr_off += 3;
+        if (!att)
+            n->attr_off += 3;
     }
 }
-#define NODE(op, layer, out, ...)                                                                                      \
-    add_node(MN_OP_##op, layer, (const int32_t[]){__VA_ARGS__},                                                        \
-             (uint32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)),                                     \
+#define NODE(op, layer, out, ...)                                                                  \
+    add_node(MN_OP_##op, layer, (const int32_t[]){__VA_ARGS__},                                    \
+             (uint32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)),                 \
              (out) < 0 ? NULL : (const int32_t[]){out}, (out) >= 0)
 
 static int build(void **state) {
     static mn_model_graph g;
     const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS);
-    int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0), st = add_tensor(MN_ROLE_STATE, MN_I32, 4, 4);
+    int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0),
+            st = add_tensor(MN_ROLE_STATE, MN_I32, 4, 4);
     int32_t x = inner(T), pos = add_tensor(MN_ROLE_INTERIOR, MN_I32, T, 0);
-    int32_t norm = add_tensor(MN_ROLE_WEIGHT, MN_F32, D, 0), freqs = add_tensor(MN_ROLE_WEIGHT, MN_F32, D / 2, 0);
+    int32_t norm = add_tensor(MN_ROLE_WEIGHT, MN_F32, D, 0),
+            freqs = add_tensor(MN_ROLE_WEIGHT, MN_F32, D / 2, 0);
     f64_bias = add_tensor(MN_ROLE_WEIGHT, MN_F64, D, 0);
-    add_node(MN_OP_EMBED, -1, (int32_t[]){in, in, in, weight(V), st, st}, 6, (int32_t[]){x, pos}, 2);
+    add_node(MN_OP_EMBED, -1, (int32_t[]){in, in, in, weight(V), st, st}, 6, (int32_t[]){x, pos},
+             2);
     for (int32_t i = 0; i < N_LAYERS; i++) {
-        int32_t a = inner(T), q = inner(T), r = inner(T), y = inner(T), z = inner(T), sum = inner(T);
+        int32_t a = inner(T), q = inner(T), r = inner(T), y = inner(T), z = inner(T),
+                sum = inner(T);
         NODE(RMS_NORM, i, a, x, norm);
         NODE(LINEAR, i, q, a, weight(D), -1);
         NODE(ROPE, i, r, q, pos, freqs);
@@ -261,21 +301,24 @@ static int build(void **state) {
                        .attrs = attrs,
                        .n_attrs = MN_COUNT(attrs)};
     mn_error err = MN_ERROR_INIT;
-    if (mn_graph_check(&g.abi, &err)) return fprintf(stderr, "%s\n", err.msg), -1;
+    if (mn_graph_check(&g.abi, &err))
+        return fprintf(stderr, "%s\n", err.msg), -1;
     graph = &g;
     (void)state;
     return 0;
 }
 
-/* ---- helpers ---- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 static mn_request ask(const char *list) {
-    return (mn_request){.devices = list, .n_ctx = 128, .n_seq = 1, .n_batch = 4, .n_outputs = 1, .threads = 2};
+    return (mn_request){
+        .devices = list, .n_ctx = 128, .n_seq = 1, .n_batch = 4, .n_outputs = 1, .threads = 2};
 }
 static mn_placement negotiate(const char *list) {
     mn_placement p;
     mn_error err = MN_ERROR_INIT;
     mn_request r = ask(list);
-    if (mn_negotiate(NULL, graph, &r, &p, &err)) fail_msg("%s: %s", list, err.msg);
+    if (mn_negotiate(NULL, graph, &r, &p, &err))
+        fail_msg("%s: %s", list, err.msg);
     return p;
 }
 static void refused(const char *list, mn_status status, const char *words) {
@@ -284,11 +327,13 @@ static void refused(const char *list, mn_status status, const char *words) {
     mn_request r = ask(list);
     assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), status);
     assert_null(p.offers);
-    if (!strstr(err.msg, words)) fail_msg("\"%s\" lacks \"%s\"", err.msg, words);
+    if (!strstr(err.msg, words))
+        fail_msg("\"%s\" lacks \"%s\"", err.msg, words);
 }
 static mn_offer *offer_of(const mn_placement *p, const char *name) {
     for (uint32_t i = 0; i < p->n_offers; i++)
-        if (!strcmp(p->offers[i].record->name, name)) return &p->offers[i];
+        if (!strcmp(p->offers[i].record->name, name))
+            return &p->offers[i];
     fail_msg("%s made no offer", name);
     return p->offers;
 }
@@ -317,10 +362,12 @@ static void check(const mn_placement *p) {
             assert_string_equal(at_node(p, i), at_node(p, i - 1));
     for (uint32_t i = 0; i < p->n_offers; i++) {
         uint64_t sum = 0;
-        for (uint32_t k = 0; k < p->n_segments; k++) sum += p->segments[k].offer == i ? p->segments[k].need : 0;
+        for (uint32_t k = 0; k < p->n_segments; k++)
+            sum += p->segments[k].offer == i ? p->segments[k].need : 0;
         assert_true(!p->offers[i].free_bytes || sum <= p->offers[i].free_bytes);
         assert_non_null(p->offers[i].outcome);
-        if (sum) assert_string_equal(p->offers[i].outcome, "chosen");
+        if (sum)
+            assert_string_equal(p->offers[i].outcome, "chosen");
     }
     assert_non_null(p->why);
 }
@@ -331,10 +378,11 @@ static void only_on(const mn_placement *p, const char *name) {
     assert_string_equal(p->offers[p->chosen].record->name, name);
 }
 static void has_words(const char *text, const char *words) {
-    if (!strstr(text, words)) fail_msg("\"%s\" lacks \"%s\"", text, words);
+    if (!strstr(text, words))
+        fail_msg("\"%s\" lacks \"%s\"", text, words);
 }
 
-/* ---- one device ---- */
+/* ---- one device ------------------------------------------------------------------------------ */
 static void test_one_is_enough(void **state) {
     (void)state;
     INSTALL(CPU, GPU(0), ORACLE, VENDOR(20));
@@ -401,7 +449,7 @@ static void test_quarantine(void **state) {
     mn_placement_free(&p);
 }
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 static void test_names(void **state) {
     (void)state;
     INSTALL(GPU(0), CPU, VENDOR(1));
@@ -418,7 +466,8 @@ static void test_names(void **state) {
     only_on(&p, "gpu");
     assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
     mn_placement_free(&p);
-    refused("vendor", MN_NO_DEVICE, "cannot run EMBED with f32 weights, ROPE with f32 weights, KV_STORE");
+    refused("vendor", MN_NO_DEVICE,
+            "cannot run EMBED with f32 weights, ROPE with f32 weights, KV_STORE");
     records[3] = (mn_plugin_record){.path = (char *)(uintptr_t) "/plugins/broken.so",
                                     .kind = "",
                                     .status = "crashed",
@@ -427,7 +476,7 @@ static void test_names(void **state) {
     refused("broken:0", MN_NO_DEVICE, "crashed: SIGILL in its entry");
 }
 
-/* ---- a part of the operations ---- */
+/* ---- a part of the operations ---------------------------------------------------------------- */
 static void test_part_by_list(void **state) {
     (void)state;
     INSTALL(CPU, VENDOR(1000));
@@ -464,7 +513,8 @@ static void test_part_under_auto(void **state) {
     assert_true(p.score < offer_of(&p, "cpu")->score);
     mn_placement_free(&p);
     /* Nobody can do all, but two can together: without asking what it costs. */
-    list_[0].ops = ~(OP(LINEAR) | OP(RMS_NORM)), list_[0].us_per_node = 1, list_[1].us_per_node = 1000;
+    list_[0].ops = ~(OP(LINEAR) | OP(RMS_NORM)), list_[0].us_per_node = 1,
+    list_[1].us_per_node = 1000;
     p = negotiate("auto");
     check(&p);
     assert_true(p.n_segments > 1);
@@ -477,7 +527,8 @@ static void test_part_under_auto(void **state) {
 /* ATTENTION without KV_STORE is of no use, nor EMBED without SAMPLE. */
 static void test_what_stays_together(void **state) {
     (void)state;
-    INSTALL(CPU, {"half", MN_DEVICE_NPU, OP(ATTENTION) | OP(EMBED) | OP(LINEAR), 0, 0, 0, 1, "npu", HONEST, 0});
+    INSTALL(CPU, {"half", MN_DEVICE_NPU, OP(ATTENTION) | OP(EMBED) | OP(LINEAR), 0, 0, 0, 1, "npu",
+                  HONEST, 0});
     mn_placement p = negotiate("half,cpu");
     check(&p);
     for (uint32_t i = 0; i < n_nodes; i++)
@@ -490,7 +541,8 @@ static void test_old_contract(void **state) {
     INSTALL(CPU, {"old", MN_DEVICE_GPU, ALL_OPS & ~OP(ROPE), OP(ROPE), 0, 0, 1, "o", HONEST, 0},
             {"older", MN_DEVICE_GPU, 0, ALL_OPS, 0, 0, 1, "p", HONEST, 0});
     mn_placement p = negotiate("auto");
-    has_words(offer_of(&p, "old")->reason, "ROPE with f32 weights: newer than the plugin's contract");
+    has_words(offer_of(&p, "old")->reason,
+              "ROPE with f32 weights: newer than the plugin's contract");
     assert_int_equal(offer_of(&p, "old")->n_can, n_nodes - N_LAYERS);
     assert_string_equal(offer_of(&p, "older")->outcome, "unsupported");
     assert_int_equal(list_[2].n_supports, 0); /* a no without a call */
@@ -498,22 +550,25 @@ static void test_old_contract(void **state) {
     mn_placement_free(&p);
 }
 
-/* Of a node's weights any may be why it is refused: all their types are named, and the tensor of a type that its like do not have. */
+/* Of a node's weights any may be why it is refused: all their types are named, and the tensor of a
+ * type that its like do not have. */
 static void test_types_of_all_weights(void **state) {
     (void)state;
     INSTALL(CPU, {"vendor", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "v", NO_F64, 0});
     int32_t *bias[2] = {NULL};
     for (uint32_t i = 0, n = 0; i < n_nodes && n < 2; i++)
-        if (nodes[i].op == MN_OP_LINEAR) bias[n++] = &operands[nodes[i].in_off + MN_LINEAR_WEIGHT + 1];
+        if (nodes[i].op == MN_OP_LINEAR)
+            bias[n++] = &operands[nodes[i].in_off + MN_LINEAR_WEIGHT + 1];
     *bias[0] = *bias[1] = f64_bias;
     mn_placement p = negotiate("auto");
-    assert_string_equal(offer_of(&p, "vendor")->reason, "cannot run LINEAR with f32, f64 weights (t is f64)");
+    assert_string_equal(offer_of(&p, "vendor")->reason,
+                        "cannot run LINEAR with f32, f64 weights (t is f64)");
     assert_int_equal(offer_of(&p, "vendor")->n_can, n_nodes - 2);
     mn_placement_free(&p);
     *bias[0] = *bias[1] = -1;
 }
 
-/* ---- memory ---- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 enum { LAYER = 2 * D * D * 4 + 2 * 4096, HEAD = V * D * 4, SPARE = 128 << 10 };
 
 static void test_layers_over_two(void **state) {
@@ -522,8 +577,10 @@ static void test_layers_over_two(void **state) {
     list_[0].us_per_node = 100;
     mn_placement p = negotiate("auto");
     check(&p);
-    assert_int_equal(p.n_segments, 3); /* front and end with the first layers: EMBED and SAMPLE share the slots */
-    for (uint32_t i = 0; i < n_nodes; i++) assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
+    /* front and end with the first layers: EMBED and SAMPLE share the slots */
+    assert_int_equal(p.n_segments, 3);
+    for (uint32_t i = 0; i < n_nodes; i++)
+        assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
     assert_int_equal(p.segments[1].kv_bytes, 2 * 4096 * 3);
     assert_int_equal(p.n_copies, 3); /* the residual there and back, positions there */
     has_words(p.why, "gpu layers 0-4, cpu the rest: 0.0 GiB would be needed, 0.0 are free");
@@ -551,14 +608,17 @@ static void test_three_and_a_pool(void **state) {
     mn_placement p = negotiate("auto");
     check(&p);
     for (uint32_t i = 0; i < n_nodes; i++)
-        assert_string_equal(at_node(&p, i), nodes[i].layer < 4 ? "gpu" : nodes[i].layer < 7 ? "gpu2" : "cpu");
+        assert_string_equal(at_node(&p, i), nodes[i].layer < 4   ? "gpu"
+                                            : nodes[i].layer < 7 ? "gpu2"
+                                                                 : "cpu");
     mn_placement_free(&p);
     /* The same two on one memory have it once. */
     snprintf(devices[1].info.mem_pool, sizeof devices[1].info.mem_pool, "gpu0");
     devices[1].info.mem_free = devices[0].info.mem_free;
     p = negotiate("auto");
     check(&p);
-    for (uint32_t i = 0; i < n_nodes; i++) assert_true(strcmp(at_node(&p, i), "gpu2") != 0);
+    for (uint32_t i = 0; i < n_nodes; i++)
+        assert_true(strcmp(at_node(&p, i), "gpu2") != 0);
     mn_placement_free(&p);
 }
 
@@ -582,7 +642,7 @@ static void test_share(void **state) {
     mn_placement_free(&p);
 }
 
-/* ---- weights that stay in their file ---- */
+/* ---- weights that stay in their file --------------------------------------------------------- */
 static char logged[1024];
 static void keep(void *arg, int32_t level, const char *msg) {
     (void)arg, (void)level;
@@ -613,7 +673,8 @@ static void test_weights_in_their_file(void **state) {
 
 static void test_words(void **state) {
     (void)state;
-    INSTALL(GPU(1000), VENDOR(1), {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0});
+    INSTALL(GPU(1000), VENDOR(1),
+            {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0});
     refused("gpu", MN_OUT_OF_MEMORY, "gpu: needs");
     refused("none", MN_NO_DEVICE, "cannot run EMBED");
     mn_placement p;
@@ -628,7 +689,7 @@ static void test_words(void **state) {
     mn_placement_free(&p);
 }
 
-/* ---- claims that cannot be true ---- */
+/* ---- claims that cannot be true -------------------------------------------------------------- */
 static void test_lies(void **state) {
     (void)state;
     static const struct {
@@ -656,14 +717,15 @@ static void test_lies(void **state) {
         mn_placement_free(&p);
     }
     INSTALL(CPU, GPU(0));
-    list_[1].lies = NOT_A_NUMBER; /* unknown, not infinitely fast; the bytes at an assumed rate stand in */
+    /* unknown, not infinitely fast; the bytes at an assumed rate stand in */
+    list_[1].lies = NOT_A_NUMBER;
     mn_placement p = negotiate("auto");
     assert_true(offer_of(&p, "gpu")->score > 0 && offer_of(&p, "gpu")->score < 1e12);
     assert_int_equal(offer_of(&p, "gpu")->estimate.row_grain, 0);
     mn_placement_free(&p);
 }
 
-/* ---- the record ---- */
+/* ---- the record ------------------------------------------------------------------------------ */
 static char *explained(const char *list, mn_status *status) {
     mn_placement p;
     mn_error err = MN_ERROR_INIT;
@@ -675,7 +737,8 @@ static char *explained(const char *list, mn_status *status) {
     mn_placement_explain(&p, NULL, graph, &r, &err, &text);
     mn_text_puts(&text, "}");
     mn_placement_free(&p);
-    if (text.failed) mn_text_free(&text);
+    if (text.failed)
+        mn_text_free(&text);
     return text.ptr;
 }
 static const char *member(const cJSON *o, const char *key) {
@@ -683,14 +746,15 @@ static const char *member(const cJSON *o, const char *key) {
 }
 static const cJSON *candidate(const cJSON *record, const char *path) {
     const cJSON *c;
-    cJSON_ArrayForEach(
-        c, cJSON_GetObjectItemCaseSensitive(record, "candidates")) if (!strcmp(member(c, "path"), path)) return c;
+    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(
+                              record, "candidates")) if (!strcmp(member(c, "path"), path)) return c;
     fail_msg("no candidate %s", path);
     return NULL;
 }
 static const cJSON *step_of(const cJSON *c, const char *name) {
     const cJSON *s;
-    cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(c, "steps")) if (!strcmp(member(s, "step"), name)) return s;
+    cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(
+                              c, "steps")) if (!strcmp(member(s, "step"), name)) return s;
     fail_msg("no step %s", name);
     return NULL;
 }
@@ -701,10 +765,11 @@ static void test_record(void **state) {
     static const char *const bad[][2] = {{"crashed", "crashed: \"SIGSEGV\"\nwhile listing devices"},
                                          {"hung", "hung for 10 s"}};
     for (int i = 0; i < 2; i++)
-        records[3 + i] = (mn_plugin_record){.path = (char *)(uintptr_t)(i ? "/plugins/hung.so" : "/plugins/crashed.so"),
-                                            .kind = "",
-                                            .status = bad[i][0],
-                                            .reason = (char *)(uintptr_t)bad[i][1]};
+        records[3 + i] = (mn_plugin_record){
+            .path = (char *)(uintptr_t)(i ? "/plugins/hung.so" : "/plugins/crashed.so"),
+            .kind = "",
+            .status = bad[i][0],
+            .reason = (char *)(uintptr_t)bad[i][1]};
     n_extra = 2;
     mn_status st;
     char *once = explained("vendor,cpu", &st), *twice = explained("vendor,cpu", &st);
@@ -715,15 +780,18 @@ static void test_record(void **state) {
     assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(record, "error")));
     assert_string_equal(member(candidate(record, "/plugins/crashed.so"), "outcome"), "crashed");
     assert_string_equal(member(candidate(record, "/plugins/crashed.so"), "reason"), bad[0][1]);
-    assert_true(
-        cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(step_of(candidate(record, "/plugins/hung.so"), "probe"), "ok")));
+    assert_true(cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(
+        step_of(candidate(record, "/plugins/hung.so"), "probe"), "ok")));
     const cJSON *vendor = candidate(record, "/plugins/vendor.so");
     assert_string_equal(member(vendor, "outcome"), "chosen");
-    has_words(member(step_of(vendor, "split"), "text"), "us per token"); /* why auto would not have taken it */
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(step_of(vendor, "verdicts"), "ops")), 10);
+    /* why auto would not have taken it */
+    has_words(member(step_of(vendor, "split"), "text"), "us per token");
+    assert_int_equal(
+        cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(step_of(vendor, "verdicts"), "ops")),
+        10);
     assert_string_equal(member(candidate(record, "/plugins/oracle.so"), "outcome"), "oracle");
-    const cJSON *segments =
-        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(record, "placement"), "segments");
+    const cJSON *segments = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(record, "placement"), "segments");
     assert_int_equal(cJSON_GetArraySize(segments), 3 + 4 * N_LAYERS);
     cJSON_Delete(record);
     mn_free(once);
@@ -733,7 +801,8 @@ static void test_record(void **state) {
     assert_int_equal(st, MN_NO_DEVICE);
     assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(record, "placement")));
     has_words(member(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"), "nope");
-    assert_string_equal(member(cJSON_GetObjectItemCaseSensitive(record, "error"), "status"), "no device");
+    assert_string_equal(member(cJSON_GetObjectItemCaseSensitive(record, "error"), "status"),
+                        "no device");
     assert_string_equal(member(candidate(record, "/plugins/cpu.so"), "outcome"), "not named");
     cJSON_Delete(record);
     mn_free(once);

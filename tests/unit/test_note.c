@@ -1,4 +1,5 @@
-/* test_note.c -- what a plugin's file says of itself before it is opened; and files that lie about it. */
+/* test_note.c -- what a plugin's file says of itself before it is opened; and files that lie about
+ * it. */
 #include "registry/internal.h"
 #include "unit.h"
 #include <elf.h>
@@ -46,7 +47,8 @@ static void sane(const mn_plugin_note *note) {
     assert_non_null(memchr(note->build_id, 0, sizeof note->build_id));
 }
 
-/* Every cut, then bytes of the headers and of the notes replaced: an answer or an error, and strings that end. */
+/* Every cut, then bytes of the headers and of the notes replaced: an answer or an error, and
+ * strings that end. */
 static void damaged(void **state) {
     (void)state;
     uint64_t n, seed = 1, n_wrong = 0;
@@ -78,7 +80,8 @@ static void damaged(void **state) {
 /* One note as the linker lays it, with what is to be wrong with it. */
 static size_t make(uint8_t *at, uint32_t n_name, uint32_t n_desc, uint32_t size, char all_of_id) {
     mn_note note = {n_name, n_desc, 1, "Minerva", size, MN_ABI(0, 9), MN_ABI(0, 9), 1, "id", "avx"};
-    if (all_of_id) memset(note.id, all_of_id, sizeof note.id);
+    if (all_of_id)
+        memset(note.id, all_of_id, sizeof note.id);
     memcpy(at, &note, sizeof note);
     return sizeof note;
 }
@@ -130,15 +133,17 @@ static void versions(void **state) {
         {V(0, 9), 0, false},           {V(0, 9), 0xFFFFFFFFu, false},
     };
     for (size_t i = 0; i < MN_COUNT(cases); i++) {
-        bool fits =
-            mn_abi_fits(cases[i].host, mn_abi_oldest(cases[i].host), cases[i].plugin, mn_abi_oldest(cases[i].plugin));
-        if (fits != cases[i].fits) fail_msg("host %x, plugin %x: %d", cases[i].host, cases[i].plugin, fits);
+        bool fits = mn_abi_fits(cases[i].host, mn_abi_oldest(cases[i].host), cases[i].plugin,
+                                mn_abi_oldest(cases[i].plugin));
+        if (fits != cases[i].fits)
+            fail_msg("host %x, plugin %x: %d", cases[i].host, cases[i].plugin, fits);
     }
     assert_int_equal(mn_abi_oldest(MN_ABI_VERSION), MN_ABI_OLDEST);
     assert_false(mn_abi_fits(V(1, 2), V(1, 0), V(1, 5), V(1, 3))); /* it needs a newer host */
     assert_false(mn_abi_fits(V(1, 5), V(1, 3), V(1, 2), V(1, 0)));
     assert_true(mn_abi_fits(V(1, 5), V(1, 3), V(1, 4), V(1, 4)));
-    assert_false(mn_abi_fits(V(0, 8), 0, V(0, 10), 0)); /* whatever it says: below 0.9 nothing mixes */
+    /* whatever it says: below 0.9 nothing mixes */
+    assert_false(mn_abi_fits(V(0, 8), 0, V(0, 10), 0));
 }
 
 static void instruction_sets(void **state) {
@@ -150,17 +155,20 @@ static void instruction_sets(void **state) {
     assert_int_equal(mn_isa_check("sse2", NULL), MN_OK);
     assert_int_equal(mn_isa_check(" sse  sse2 ", NULL), MN_OK);
     assert_int_equal(mn_isa_check("sse2 xop", &err) == MN_OK, __builtin_cpu_supports("xop") != 0);
-    if (err.msg[0]) assert_string_equal(err.msg, "needs xop, which this CPU lacks");
+    if (err.msg[0])
+        assert_string_equal(err.msg, "needs xop, which this CPU lacks");
     assert_int_equal(mn_isa_check("avx2", NULL) == MN_OK, __builtin_cpu_supports("avx2") != 0);
 #elif defined(__aarch64__)
     assert_int_equal(mn_isa_check("asimd", NULL), MN_OK);
 #endif
     assert_int_equal(mn_isa_check("ss", &err), MN_BAD_FILE);
-    assert_string_equal(err.msg, "needs the instruction set \"ss\", which this Minerva does not know");
+    assert_string_equal(err.msg,
+                        "needs the instruction set \"ss\", which this Minerva does not know");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(damaged), cmocka_unit_test(lengths),
-                                       cmocka_unit_test(versions), cmocka_unit_test(instruction_sets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(damaged),
+                                       cmocka_unit_test(lengths), cmocka_unit_test(versions),
+                                       cmocka_unit_test(instruction_sets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

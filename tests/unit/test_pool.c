@@ -11,7 +11,8 @@ typedef struct {
 static void count(void *arg, uint32_t i, uint32_t n) {
     tally *t = arg;
     atomic_fetch_add(&t->count[i], 1);
-    if (n != t->n) atomic_fetch_add(&t->mistakes, 1);
+    if (n != t->n)
+        atomic_fetch_add(&t->mistakes, 1);
 }
 
 /* Returns only when all tasks are inside. */
@@ -19,7 +20,8 @@ static void meet(void *arg, uint32_t i, uint32_t n) {
     tally *t = arg;
     (void)i;
     atomic_fetch_add(&t->arrived, 1);
-    while (atomic_load(&t->arrived) < n) sched_yield();
+    while (atomic_load(&t->arrived) < n)
+        sched_yield();
 }
 
 static void every_task_once(void **state) {
@@ -31,9 +33,11 @@ static void every_task_once(void **state) {
         for (uint32_t run = 0; run < 300; run++) {
             tally t = {.n = run % workers + 1};
             assert_int_equal(mn_pool_run(pool, t.n, count, &t), MN_OK);
-            for (uint32_t i = 0; i < 16; i++) assert_int_equal(t.count[i], i < t.n);
+            for (uint32_t i = 0; i < 16; i++)
+                assert_int_equal(t.count[i], i < t.n);
             assert_int_equal(t.mistakes, 0);
-            if (run % 100 == 50) usleep(1000); /* long enough for the workers to fall asleep */
+            if (run % 100 == 50)
+                usleep(1000); /* long enough for the workers to fall asleep */
         }
         assert_int_equal(mn_pool_run(pool, 0, count, NULL), MN_OK);
         assert_int_equal(mn_pool_run(pool, workers + 1, count, NULL), MN_INVALID);
@@ -62,15 +66,18 @@ typedef struct {
 static void alone(void *arg, uint32_t i, uint32_t n) {
     shared *s = arg;
     (void)n;
-    if (i) return;
-    if (atomic_fetch_add(&s->inside, 1)) atomic_fetch_add(&s->overlaps, 1);
+    if (i)
+        return;
+    if (atomic_fetch_add(&s->inside, 1))
+        atomic_fetch_add(&s->overlaps, 1);
     s->sum++; /* plain: safe only if callers are serialised */
     atomic_fetch_sub(&s->inside, 1);
 }
 
 static void *caller(void *arg) {
     shared *s = arg;
-    for (int i = 0; i < 500; i++) mn_pool_run(s->pool, (uint32_t)i % 3 + 1, alone, s);
+    for (int i = 0; i < 500; i++)
+        mn_pool_run(s->pool, (uint32_t)i % 3 + 1, alone, s);
     return NULL;
 }
 
@@ -79,8 +86,10 @@ static void callers_in_turn(void **state) {
     shared s = {0};
     pthread_t threads[4];
     assert_int_equal(mn_pool_create(3, &s.pool, NULL), MN_OK);
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, caller, &s), 0);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, caller, &s), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
     assert_int_equal(s.overlaps, 0);
     assert_int_equal(s.sum, 2000);
     mn_pool_free(s.pool);
@@ -113,12 +122,14 @@ static void limits(void **state) {
     nested t = {0};
     assert_int_equal(mn_pool_create(2, &t.pool, &err), MN_OK);
     assert_int_equal(mn_pool_run(t.pool, 2, inner, &t), MN_OK);
-    assert_true(t.status[0] == MN_INVALID && t.status[1] == MN_INVALID); /* not from inside a task */
+    /* not from inside a task */
+    assert_true(t.status[0] == MN_INVALID && t.status[1] == MN_INVALID);
     mn_pool_free(t.pool);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_task_once), cmocka_unit_test(all_at_once),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_task_once),
+                                       cmocka_unit_test(all_at_once),
                                        cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

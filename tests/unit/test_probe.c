@@ -1,4 +1,5 @@
-/* test_probe.c -- plugins that hang, crash or lie in another process, and what is remembered of it. */
+/* test_probe.c -- plugins that hang, crash or lie in another process, and what is remembered of
+ * it. */
 #include "registry/internal.h"
 #include "world.h"
 #include <dirent.h>
@@ -6,8 +7,9 @@
 #include <signal.h>
 
 static void open_probing(world *w, const char *dir, const char *timeout, const char *cache) {
-    const mn_config_override over[] = {
-        {"plugin_path_only", dir, NULL}, {"probe_timeout", timeout, NULL}, {"probe_cache", cache, NULL}};
+    const mn_config_override over[] = {{"plugin_path_only", dir, NULL},
+                                       {"probe_timeout", timeout, NULL},
+                                       {"probe_cache", cache, NULL}};
     open_world_with(w, over, MN_COUNT(over));
 }
 
@@ -16,16 +18,21 @@ static void contained(void **state) {
         const char *stub, *status, *reason, *kind;
     } cases[] = {
         {"aborts", "crashed",
-         "crashed: SIGABRT (aborted) while running its constructors; its last words: the driver is angry", ""},
-        {"sigill", "crashed", "crashed: SIGILL (illegal instruction: built for another CPU?) while running its entry",
+         "crashed: SIGABRT (aborted) while running its constructors; its last words: the driver is "
+         "angry",
+         ""},
+        {"sigill", "crashed",
+         "crashed: SIGILL (illegal instruction: built for another CPU?) while running its entry",
          ""},
         {"crash_list", "crashed", "crashed: SIGSEGV while listing devices", "backend"},
         {"exits", "crashed", "crashed: exited with code 7 while running its entry", ""},
         {"claims", "failed", "its loader claims an empty file", "loader"},
-        {"note_id", "failed", "its note says that its id is \"other\", its entry says \"note_id\"", "backend"},
-        {"note_kind", "failed", "its note says that it is a \"loader\", its tables are those of a \"backend\"",
+        {"note_id", "failed", "its note says that its id is \"other\", its entry says \"note_id\"",
          "backend"},
-        {"note_isa", "refused", "needs the instruction set \"warp9\", which this Minerva does not know", "backend"},
+        {"note_kind", "failed",
+         "its note says that it is a \"loader\", its tables are those of a \"backend\"", "backend"},
+        {"note_isa", "refused",
+         "needs the instruction set \"warp9\", which this Minerva does not know", "backend"},
         {"note_abi", "incompatible", "built for ABI 7.3, this Minerva has", "backend"},
         {"good", "ok", "", "backend"},
         {"shouts", "ok", "", "backend"},
@@ -33,10 +40,12 @@ static void contained(void **state) {
     };
     char host_pid[24];
     world w;
-    for (size_t i = 0; i < MN_COUNT(cases); i++) put(*state, cases[i].stub, NULL);
+    for (size_t i = 0; i < MN_COUNT(cases); i++)
+        put(*state, cases[i].stub, NULL);
     snprintf(host_pid, sizeof host_pid, "%ld", (long)getpid());
     setenv("STUB_HOST", host_pid, 1);
-    int ours = open("/dev/null", O_RDONLY), high = fcntl(ours, F_DUPFD, 200); /* neither is closed by exec */
+    /* neither is closed by exec */
+    int ours = open("/dev/null", O_RDONLY), high = fcntl(ours, F_DUPFD, 200);
     open_probing(&w, *state, "60", "false");
     close(ours), close(high);
     unsetenv("STUB_HOST");
@@ -48,8 +57,9 @@ static void contained(void **state) {
         assert_string_equal(rec->kind, cases[i].kind);
         assert_false(rec->probe.cached);
         assert_true(rec->probe.ok == !strcmp(rec->status, "ok"));
-        assert_true(rec->probe.done ==
-                    (rec->has_note ? strncmp(file, "note_isa", 8) && strncmp(file, "note_abi", 8) : 1));
+        assert_true(
+            rec->probe.done ==
+            (rec->has_note ? strncmp(file, "note_isa", 8) && strncmp(file, "note_abi", 8) : 1));
     }
     assert_true(mn_str_is(record_of(&w, unit_path(*state, "crash_list.so"))->id, "crash_list"));
     assert_int_equal(record_of(&w, unit_path(*state, "note_abi.so"))->note_abi, MN_ABI(7, 3));
@@ -63,8 +73,10 @@ static void hanging(void **state) {
     put(*state, "hang_constructor", NULL);
     put(*state, "hang_entry", NULL);
     open_probing(&w, *state, "1.5", "false");
-    expect(&w, unit_path(*state, "hang_constructor.so"), "hung", "hung for 1.5 s while running its constructors");
-    expect(&w, unit_path(*state, "hang_entry.so"), "hung", "hung for 1.5 s while running its entry");
+    expect(&w, unit_path(*state, "hang_constructor.so"), "hung",
+           "hung for 1.5 s while running its constructors");
+    expect(&w, unit_path(*state, "hang_entry.so"), "hung",
+           "hung for 1.5 s while running its entry");
     assert_int_equal(record_of(&w, unit_path(*state, "hang_entry.so"))->probe.ms, 1500);
     close_world(&w);
 }
@@ -94,7 +106,8 @@ static void children_ignored(void **state) {
     open_probing(&w, *state, "60", "false");
     signal(SIGCHLD, SIG_DFL);
     expect(&w, unit_path(*state, "good.so"), "ok", "");
-    expect(&w, unit_path(*state, "exits.so"), "crashed", "ended without a complete report while running its entry");
+    expect(&w, unit_path(*state, "exits.so"), "crashed",
+           "ended without a complete report while running its entry");
     close_world(&w);
 }
 
@@ -112,14 +125,16 @@ static void faults_of_devices(void **state) {
         assert_non_null(strstr(dev[0].reason, "failed its self-test: 2 + 2 = 5"));
         assert_true(!strstr(dev[0].reason, "remembered") == !start);
         assert_true(dev[1].usable); /* the other device of the same plugin */
-        assert_true(dev[2].usable); /* out of memory says nothing about the device, and is not remembered */
-        assert_true(record_of(&w, unit_path(*state, "fails_test.so"))->probe.cached == (start == 1));
+        /* out of memory says nothing about the device, and is not remembered */
+        assert_true(dev[2].usable);
+        assert_true(record_of(&w, unit_path(*state, "fails_test.so"))->probe.cached ==
+                    (start == 1));
         assert_false(record_of(&w, unit_path(*state, "full.so"))->probe.cached);
         close_world(&w);
     }
 }
 
-/* ---- what is remembered ---- */
+/* ---- what is remembered ---------------------------------------------------------------------- */
 
 static void cached_is(const char *dir, const char *file, const char *timeout, bool cached) {
     world w;
@@ -133,8 +148,10 @@ static void cached_is(const char *dir, const char *file, const char *timeout, bo
 static size_t n_kept(const char *dir) {
     size_t n = 0;
     DIR *d = opendir(unit_path(dir, "cache/minerva/probe"));
-    for (const struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
-    if (d) closedir(d);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
     return n;
 }
 
@@ -152,13 +169,16 @@ static void remembered(void **state) {
     open_probing(&w, dir, "1.5", "true");
     expect(&w, unit_path(dir, "hang_entry.so"), "hung",
            "hung for 1.5 s while running its entry (remembered; --no-probe-cache asks again)");
-    expect(&w, unit_path(dir, "crash_list.so"), "crashed", "(remembered; --no-probe-cache asks again)");
+    expect(&w, unit_path(dir, "crash_list.so"), "crashed",
+           "(remembered; --no-probe-cache asks again)");
     expect(&w, unit_path(dir, "good.so"), "ok", "");
     expect(&w, unit_path(dir, "null.so"), "failed", "this stub never works");
     assert_true(record_of(&w, unit_path(dir, "hang_entry.so"))->probe.cached);
     assert_true(record_of(&w, unit_path(dir, "good.so"))->probe.cached);
-    assert_ptr_equal(strstr(record_of(&w, good)->probe.text, "remembered: ok in "), record_of(&w, good)->probe.text);
-    assert_false(record_of(&w, unit_path(dir, "null.so"))->probe.cached); /* it said why: it is asked again */
+    assert_ptr_equal(strstr(record_of(&w, good)->probe.text, "remembered: ok in "),
+                     record_of(&w, good)->probe.text);
+    /* it said why: it is asked again */
+    assert_false(record_of(&w, unit_path(dir, "null.so"))->probe.cached);
     close_world(&w);
     cached_is(dir, "hang_entry.so", "1.2", true);
     cached_is(dir, "hang_entry.so", "1.8", false); /* somebody is willing to wait longer */
@@ -197,7 +217,8 @@ static void cache_file(const char *dir, char path[1300]) {
     DIR *d = opendir(unit_path(dir, "cache/minerva/probe"));
     assert_non_null(d);
     for (const struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] != '.') snprintf(path, 1300, "%s/cache/minerva/probe/%.200s", dir, e->d_name);
+        if (e->d_name[0] != '.')
+            snprintf(path, 1300, "%s/cache/minerva/probe/%.200s", dir, e->d_name);
     closedir(d);
 }
 
@@ -231,7 +252,7 @@ static void garbage(void **state) {
     cached_is(dir, "good.so", "60", false);
 }
 
-/* ---- the rest ---- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static void no_program(void **state) {
     const char *good = put(*state, "good", NULL);
@@ -244,8 +265,9 @@ static void no_program(void **state) {
     assert_int_equal(mn_probe_all(cfg, "/nowhere/minerva-probe", c, 1, NULL), MN_OK);
     assert_true(mn_report_complete(&c->report));
     assert_true(mn_str_is(mn_report_get(&c->report, "status"), "failed"));
-    assert_true(mn_str_is(mn_report_get(&c->report, "reason"),
-                          "cannot be probed: cannot start /nowhere/minerva-probe: No such file or directory"));
+    assert_true(mn_str_is(
+        mn_report_get(&c->report, "reason"),
+        "cannot be probed: cannot start /nowhere/minerva-probe: No such file or directory"));
     assert_int_equal(n_kept(*state), 0);
     mn_text_free(&c->report);
     mn_free(c);
@@ -310,20 +332,22 @@ static void quarantined(void **state) {
 
 static int setup(void **state) {
     int failed = unit_setup(state);
-    if (!failed) setenv("XDG_CACHE_HOME", unit_path(*state, "cache"), 1);
+    if (!failed)
+        setenv("XDG_CACHE_HOME", unit_path(*state, "cache"), 1);
     return failed;
 }
 
 int main(void) {
-    static const char *const names[] = {"MINERVA_PLUGIN_PATH", "MINERVA_PLUGIN_PATH_ONLY", "MINERVA_PROBE_CACHE",
-                                        "MINERVA_PROBE_TIMEOUT"};
-    for (size_t i = 0; i < MN_COUNT(names); i++) unsetenv(names[i]);
+    static const char *const names[] = {"MINERVA_PLUGIN_PATH", "MINERVA_PLUGIN_PATH_ONLY",
+                                        "MINERVA_PROBE_CACHE", "MINERVA_PROBE_TIMEOUT"};
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        unsetenv(names[i]);
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
-    const struct CMUnitTest tests[] = {TEST(contained),        TEST(hanging),           TEST(side_by_side),
-                                       TEST(children_ignored), TEST(faults_of_devices), TEST(remembered),
-                                       TEST(forgotten),        TEST(garbage),           TEST(no_program),
-                                       TEST(not_asked),        TEST(quarantined),       cmocka_unit_test(reports)};
+    const struct CMUnitTest tests[] = {
+        TEST(contained),         TEST(hanging),    TEST(side_by_side), TEST(children_ignored),
+        TEST(faults_of_devices), TEST(remembered), TEST(forgotten),    TEST(garbage),
+        TEST(no_program),        TEST(not_asked),  TEST(quarantined),  cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_quantise.c -- quantisers against limits of their error, layouts against another reader: the dequantisers of plugins/reference. */
+/* test_quantise.c -- quantisers against limits of their error, layouts against another reader: the
+ * dequantisers of plugins/reference. */
 #include "unit.h"
 #include "convert/dequant.h"
 #include "convert/quant.h"
@@ -26,8 +27,11 @@ static void gaussian(float sigma) {
 
 /* Row `bytes` of n values by the reference plugin. */
 static void read_back(mn_dtype t, int64_t n, float *out) {
-    const mnc_weight w = {
-        .dtype = t, .data = bytes, .rows = 1, .cols = n, .row_bytes = (uint64_t)n / t.block_elems * t.block_bytes};
+    const mnc_weight w = {.dtype = t,
+                          .data = bytes,
+                          .rows = 1,
+                          .cols = n,
+                          .row_bytes = (uint64_t)n / t.block_elems * t.block_bytes};
     ref_row(&w, 0, out);
 }
 
@@ -38,19 +42,26 @@ static void dequantise(mn_dtype t, int64_t n, float *out) {
                         .dtype = t.id,
                         .dim = {n},
                         .stride = {t.block_bytes}};
-    const mn_tensor_info info = {
-        .n_parts = 1, .n_planes = 1, .plane_stride = sizeof p, .dtype = t, .dim = {n}, .n_dim = 1, .planes = &p};
+    const mn_tensor_info info = {.n_parts = 1,
+                                 .n_planes = 1,
+                                 .plane_stride = sizeof p,
+                                 .dtype = t,
+                                 .dim = {n},
+                                 .n_dim = 1,
+                                 .planes = &p};
     mn_dequant_row(&info, 0, out);
 }
 
-/* Sum of squared errors over sum of squares: what llama-quantize --pure reaches on the same kind of values, without an importance matrix. */
+/* Sum of squared errors over sum of squares: what llama-quantize --pure reaches on the same kind of
+ * values, without an importance matrix. */
 static const struct {
     const char *name;
     double error;
 } limits[] = {
-    {"q8_0", 2.86e-5},  {"q6_k", 3.15e-4},   {"q5_k", 1.30e-3},   {"q5_1", 1.43e-3}, {"q5_0", 1.82e-3},
-    {"q4_k", 5.09e-3},  {"iq4_nl", 5.80e-3}, {"iq4_xs", 5.89e-3}, {"q4_1", 6.11e-3}, {"q4_0", 7.37e-3},
-    {"mxfp4", 1.30e-2}, {"q3_k", 2.27e-2},   {"q2_k", 8.78e-2},   {"bf16", 2.75e-6}, {"f16", 4.3e-8},
+    {"q8_0", 2.86e-5}, {"q6_k", 3.15e-4}, {"q5_k", 1.30e-3},   {"q5_1", 1.43e-3},
+    {"q5_0", 1.82e-3}, {"q4_k", 5.09e-3}, {"iq4_nl", 5.80e-3}, {"iq4_xs", 5.89e-3},
+    {"q4_1", 6.11e-3}, {"q4_0", 7.37e-3}, {"mxfp4", 1.30e-2},  {"q3_k", 2.27e-2},
+    {"q2_k", 8.78e-2}, {"bf16", 2.75e-6}, {"f16", 4.3e-8},
 };
 
 static double relative_error(void) {
@@ -71,7 +82,8 @@ static void errors_of_gaussian_weights(void **state) {
         mn_quant_row(t.id, values, N, bytes);
         read_back(t, N, back);
         const double e = relative_error();
-        if (e > 1.02 * limits[i].error) print_error("%s: %g, at most %g\n", limits[i].name, e, 1.02 * limits[i].error);
+        if (e > 1.02 * limits[i].error)
+            print_error("%s: %g, at most %g\n", limits[i].name, e, 1.02 * limits[i].error);
         assert_true(e <= 1.02 * limits[i].error);
         assert_true(e > 0.3 * limits[i].error); /* less is not possible: then the test is wrong */
     }
@@ -87,7 +99,8 @@ static void odd_blocks(void **state) {
         for (size_t s = 0; s < MN_COUNT(scales); s++)
             for (int kind = 0; kind < 5; kind++) {
                 float x[256], y[256];
-                for (int k = 0; k < 256; k++) /* constant, one spike, signs in turn, a ramp, all below 0 */
+                /* constant, one spike, signs in turn, a ramp, all below 0 */
+                for (int k = 0; k < 256; k++)
                     x[k] = scales[s] * (kind == 0   ? 1
                                         : kind == 1 ? (float)(k == 77)
                                         : kind == 2 ? (k % 2 ? 1.0f : -1.0f)
@@ -98,7 +111,8 @@ static void odd_blocks(void **state) {
                 for (int k = 0; k < 256; k++) {
                     assert_true(isfinite(y[k]));
                     assert_true(fabsf(y[k] - x[k]) <= 0.6f * scales[s] * 2 + 1e-7f);
-                    if (!s) assert_true(y[k] == 0);
+                    if (!s)
+                        assert_true(y[k] == 0);
                 }
             }
     }
@@ -107,20 +121,22 @@ static void odd_blocks(void **state) {
 /* Any bytes mean the same to the converter and to the reference plugin. */
 static void layouts(void **state) {
     (void)state;
-    static const uint32_t types[] = {MN_F32,  MN_F16,  MN_BF16,   MN_F8_E5M2, MN_Q4_0,  MN_Q4_1,   MN_Q5_0,
-                                     MN_Q5_1, MN_Q8_0, MN_Q8_1,   MN_Q2_K,    MN_Q3_K,  MN_Q4_K,   MN_Q5_K,
-                                     MN_Q6_K, MN_Q8_K, MN_IQ4_NL, MN_IQ4_XS,  MN_MXFP4, MN_F8_E4M3};
+    static const uint32_t types[] = {MN_F32,  MN_F16,    MN_BF16,   MN_F8_E5M2, MN_Q4_0,
+                                     MN_Q4_1, MN_Q5_0,   MN_Q5_1,   MN_Q8_0,    MN_Q8_1,
+                                     MN_Q2_K, MN_Q3_K,   MN_Q4_K,   MN_Q5_K,    MN_Q6_K,
+                                     MN_Q8_K, MN_IQ4_NL, MN_IQ4_XS, MN_MXFP4,   MN_F8_E4M3};
     seed = 1234567;
     for (size_t i = 0; i < MN_COUNT(types); i++) {
         mn_dtype t;
         assert_true(mn_dtype_by_id(types[i], &t) && mn_dequant_has(types[i]));
-        for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (uint8_t)(draw() >> 24);
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = (uint8_t)(draw() >> 24);
         dequantise(t, N, back);
         read_back(t, N, other);
         for (int k = 0; k < N; k++)
             if (!(isnan(back[k]) && isnan(other[k])) && back[k] != other[k])
-                fail_msg("%s: element %d is %g here, %g in the reference plugin", mn_dtype_name(t.id), k,
-                         (double)back[k], (double)other[k]);
+                fail_msg("%s: element %d is %g here, %g in the reference plugin",
+                         mn_dtype_name(t.id), k, (double)back[k], (double)other[k]);
     }
 }
 
@@ -132,15 +148,28 @@ static void planes(uint32_t dtype, uint32_t scale_type, uint32_t scale_bytes) {
     float scale[ROWS * COLS / 32], bias[ROWS * COLS / 32];
     uint8_t e8m0[ROWS * COLS / 32];
     assert_true(mn_dtype_by_id(dtype, &t));
-    for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (uint8_t)(draw() >> 24);
+    for (size_t k = 0; k < sizeof bytes; k++)
+        bytes[k] = (uint8_t)(draw() >> 24);
     for (size_t k = 0; k < MN_COUNT(scale); k++)
-        scale[k] = 0.01f * (float)(k + 1), bias[k] = -0.3f * (float)k, e8m0[k] = (uint8_t)(120 + k % 9);
+        scale[k] = 0.01f * (float)(k + 1), bias[k] = -0.3f * (float)k,
+        e8m0[k] = (uint8_t)(120 + k % 9);
     const void *const scales = scale_type == MN_U8 ? (const void *)e8m0 : (const void *)scale;
-    const int64_t groups = COLS / t.block_elems, row = groups * t.block_bytes, extra = groups * scale_bytes;
+    const int64_t groups = COLS / t.block_elems, row = groups * t.block_bytes,
+                  extra = groups * scale_bytes;
     const mn_plane p[3] = {
         {bytes, (uint64_t)(ROWS * row), MN_PLANE_DATA, dtype, {ROWS, COLS}, {row, t.block_bytes}},
-        {scales, (uint64_t)(ROWS * extra), MN_PLANE_SCALE, scale_type, {ROWS, groups}, {extra, scale_bytes}},
-        {bias, (uint64_t)(ROWS * extra), MN_PLANE_BIAS, scale_type, {ROWS, groups}, {extra, scale_bytes}}};
+        {scales,
+         (uint64_t)(ROWS * extra),
+         MN_PLANE_SCALE,
+         scale_type,
+         {ROWS, groups},
+         {extra, scale_bytes}},
+        {bias,
+         (uint64_t)(ROWS * extra),
+         MN_PLANE_BIAS,
+         scale_type,
+         {ROWS, groups},
+         {extra, scale_bytes}}};
     const mn_tensor_info info = {.n_parts = 1,
                                  .n_planes = t.n_planes,
                                  .plane_stride = sizeof *p,
@@ -148,31 +177,34 @@ static void planes(uint32_t dtype, uint32_t scale_type, uint32_t scale_bytes) {
                                  .dim = {ROWS, COLS},
                                  .n_dim = 2,
                                  .planes = p};
-    const mnc_weight w = {
-        .dtype = t,
-        .data = bytes,
-        .rows = ROWS,
-        .cols = COLS,
-        .row_bytes = (uint64_t)row,
-        .scale = {.data = scales, .row_bytes = (uint64_t)extra, .step = scale_bytes, .dtype = scale_type},
-        .bias = {.data = t.n_planes > 2 ? (const void *)bias : NULL,
-                 .row_bytes = (uint64_t)extra,
-                 .step = scale_bytes,
-                 .dtype = scale_type}};
+    const mnc_weight w = {.dtype = t,
+                          .data = bytes,
+                          .rows = ROWS,
+                          .cols = COLS,
+                          .row_bytes = (uint64_t)row,
+                          .scale = {.data = scales,
+                                    .row_bytes = (uint64_t)extra,
+                                    .step = scale_bytes,
+                                    .dtype = scale_type},
+                          .bias = {.data = t.n_planes > 2 ? (const void *)bias : NULL,
+                                   .row_bytes = (uint64_t)extra,
+                                   .step = scale_bytes,
+                                   .dtype = scale_type}};
     for (int r = 0; r < ROWS; r++) {
         mn_dequant_row(&info, (uint64_t)r, back);
         ref_row(&w, r, other);
         for (int k = 0; k < COLS; k++)
             if (back[k] != other[k])
-                fail_msg("%s: row %d, element %d: %g and %g", mn_dtype_name(dtype), r, k, (double)back[k],
-                         (double)other[k]);
+                fail_msg("%s: row %d, element %d: %g and %g", mn_dtype_name(dtype), r, k,
+                         (double)back[k], (double)other[k]);
     }
 }
 
 static void several_planes(void **state) {
     (void)state;
     seed = 99;
-    for (uint32_t dtype = MN_MLX2_32; dtype <= MN_MLX8_128; dtype++) planes(dtype, MN_F32, 4);
+    for (uint32_t dtype = MN_MLX2_32; dtype <= MN_MLX8_128; dtype++)
+        planes(dtype, MN_F32, 4);
     planes(MN_MXFP4_SPLIT, MN_U8, 1);
 }
 
@@ -182,15 +214,22 @@ static void strides_and_parts(void **state) {
     mn_dtype t;
     mn_dtype_by_id(MN_F32, &t);
     float m[2][12];
-    for (int i = 0; i < 24; i++) m[i / 12][i % 12] = (float)i;
+    for (int i = 0; i < 24; i++)
+        m[i / 12][i % 12] = (float)i;
     const mn_plane p[2] = {{m[0], sizeof m[0], MN_PLANE_DATA, MN_F32, {4, 3}, {4, 16}},
                            {m[1], sizeof m[1], MN_PLANE_DATA, MN_F32, {4, 3}, {4, 16}}};
-    const mn_tensor_info info = {
-        .n_parts = 2, .n_planes = 1, .plane_stride = sizeof *p, .dtype = t, .dim = {8, 3}, .n_dim = 2, .planes = p};
+    const mn_tensor_info info = {.n_parts = 2,
+                                 .n_planes = 1,
+                                 .plane_stride = sizeof *p,
+                                 .dtype = t,
+                                 .dim = {8, 3},
+                                 .n_dim = 2,
+                                 .planes = p};
     assert_int_equal(mn_row_count(&info), 8);
     for (int r = 0; r < 8; r++) {
         mn_dequant_row(&info, (uint64_t)r, back);
-        for (int k = 0; k < 3; k++) assert_true(back[k] == m[r / 4][4 * k + r % 4]);
+        for (int k = 0; k < 3; k++)
+            assert_true(back[k] == m[r / 4][4 * k + r % 4]);
     }
 }
 

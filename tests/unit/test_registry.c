@@ -19,8 +19,10 @@ static void good_and_bad(void **state) {
         {"reserved", NULL, "failed", "reserved word \"cpu\"", ""},
         {"noentry", NULL, "failed", "exports no minerva_plugin_entry", ""},
     };
-    for (size_t i = 0; i < MN_COUNT(cases); i++) put(dir, cases[i].stub, cases[i].as);
-    put(dir, "good", "ignored.so.1"); /* "ignored.so.1.so" ends right: a second file of the same id */
+    for (size_t i = 0; i < MN_COUNT(cases); i++)
+        put(dir, cases[i].stub, cases[i].as);
+    /* "ignored.so.1.so" ends right: a second file of the same id */
+    put(dir, "good", "ignored.so.1");
     world w;
     open_world(&w, "plugin_path_only", dir);
     size_t n;
@@ -37,15 +39,17 @@ static void good_and_bad(void **state) {
     const mn_plugin_record *good = mn_registry_plugin(w.reg, mn_str_of("stub"));
     assert_string_equal(good->path, unit_path(dir, "good.so"));
     assert_null(mn_registry_plugin(w.reg, mn_str_of("lacks")));
-    assert_true(mn_str_is(good->plugin->version, "early")); /* asked in its entry: the id is the file's name yet */
+    /* asked in its entry: the id is the file's name yet */
+    assert_true(mn_str_is(good->plugin->version, "early"));
     close_world(&w);
 }
 
 static void unsafe_files(void **state) {
     const char *dir = *state;
-    Elf64_Ehdr head = {.e_ident = {0x7F, 'E', 'L', 'F', sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32},
-                       .e_type = ET_DYN,
-                       .e_machine = EM_SPARCV9};
+    Elf64_Ehdr head = {
+        .e_ident = {0x7F, 'E', 'L', 'F', sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32},
+        .e_type = ET_DYN,
+        .e_machine = EM_SPARCV9};
     uint16_t one = 1;
     head.e_ident[EI_DATA] = *(unsigned char *)&one ? ELFDATA2LSB : ELFDATA2MSB;
     unit_write(unit_path(dir, "machine.so"), &head, sizeof head);
@@ -99,7 +103,8 @@ static void unsafe_folders(void **state) {
     put(unit_path(*state, "sticky"), "loader", NULL);
     chmod(dir, 0777);
     chmod(unit_path(*state, "sticky"), 01777); /* as the file's own folder this is no excuse */
-    snprintf(list, sizeof list, "%s:%s/inside::%s/sticky:relative:/does/not/exist", dir, dir, (const char *)*state);
+    snprintf(list, sizeof list, "%s:%s/inside::%s/sticky:relative:/does/not/exist", dir, dir,
+             (const char *)*state);
     world w;
     open_world(&w, "plugin_path_only", list);
     expect(&w, unit_path(dir, "good.so"), "refused", "unsafe folder");
@@ -134,7 +139,8 @@ static void search_order(void **state) {
     expect(&w, unit_path(*state, "minerva/plugins/good.so"), "shadowed", "a/twin.so");
     size_t n, n_folders;
     const mn_plugin_record *records = mn_registry_plugins(w.reg, &n);
-    for (size_t i = 0; i < n; i++) assert_null(strstr(records[i].path, "zlink"));
+    for (size_t i = 0; i < n; i++)
+        assert_null(strstr(records[i].path, "zlink"));
     const mn_plugin_folder *folders = mn_registry_folders(w.reg, &n_folders);
     assert_string_equal(folders[0].origin, "plugin_path");
     assert_string_equal(folders[1].origin, "user");
@@ -181,17 +187,22 @@ static void device_list(void **state) {
     assert_string_equal(err.msg, "device gpu:1 cannot be opened: out of order");
     assert_int_equal(mn_registry_device_open(w.reg, &dev[0], &a, &err), MN_NO_DEVICE);
     close_world(&w);
-    assert_true(*n_open == 0 && *n_shutdown == 1); /* the stub stays loaded: it did not say it may go */
+    /* the stub stays loaded: it did not say it may go */
+    assert_true(*n_open == 0 && *n_shutdown == 1);
 }
 
-static void add_one(void *arg, uint32_t i, uint32_t n) { ((uint32_t *)arg)[i] += n; }
+static void add_one(void *arg, uint32_t i, uint32_t n) {
+    ((uint32_t *)arg)[i] += n;
+}
 
 static int32_t on_progress(void *arg, float done, mn_str what) {
     *(float *)arg = done;
     return mn_str_is(what, "stop");
 }
 
-static void on_log(void *arg, int32_t level, const char *msg) { snprintf(arg, 64, "%d %.50s", level, msg); }
+static void on_log(void *arg, int32_t level, const char *msg) {
+    snprintf(arg, 64, "%d %.50s", level, msg);
+}
 
 static void services(void **state) {
     put(*state, "good", NULL);
@@ -252,7 +263,8 @@ static void out_of_memory(void **state) {
         size_t n = 0;
         mn_alloc_fail_after(k);
         mn_status status = mn_registry_create(w.cfg, w.pool, &w.reg, &err);
-        if (status == MN_OK) done = mn_registry_devices(w.reg, &n) != NULL;
+        if (status == MN_OK)
+            done = mn_registry_devices(w.reg, &n) != NULL;
         mn_alloc_fail_after(-1);
         assert_true(k < 1000);
         if (status != MN_OK) {
@@ -269,7 +281,8 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     static const char *const names[] = {"MINERVA_PLUGIN_PATH", "MINERVA_PLUGIN_PATH_ONLY"};
-    for (size_t i = 0; i < MN_COUNT(names); i++) unsetenv(names[i]);
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        unsetenv(names[i]);
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, unit_setup, unit_teardown)

@@ -1,5 +1,6 @@
-/* test_segments.c -- one graph over several devices, cut at every node, at every layer and node by node: the golden ids, and the logits
- * of one device. flaky (never lost here) has KV pages of 48 tokens beside 64, and may hide that its memory can be mapped. */
+/* test_segments.c -- one graph over several devices, cut at every node, at every layer and node by
+ * node: the golden ids, and the logits of one device. flaky (never lost here) has KV pages of 48
+ * tokens beside 64, and may hide that its memory can be mapped. */
 #include "api/api.h"
 #include "flaky.h"
 #include "program/engine.h"
@@ -26,17 +27,20 @@ static void read_golden(void) {
     snprintf(path, sizeof path, "%s/golden.json", flaky_demo);
     assert_int_equal(mn_read_file(path, 1 << 20, &text, &n, NULL), MN_OK);
     cJSON *all = cJSON_Parse(text);
-    const cJSON *first = cJSON_GetArrayItem(all, 0), *ids = cJSON_GetObjectItem(first, "prompt_ids"),
+    const cJSON *first = cJSON_GetArrayItem(all, 0),
+                *ids = cJSON_GetObjectItem(first, "prompt_ids"),
                 *greedy = cJSON_GetObjectItem(first, "greedy_ids");
     n_prompt = (uint32_t)cJSON_GetArraySize(ids);
     assert_in_range(n_prompt, 1, MAX_PROMPT);
-    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = cJSON_GetArrayItem(ids, (int)i)->valueint;
-    for (int i = 0; i < N_NEW; i++) golden[i] = cJSON_GetArrayItem(greedy, i)->valueint;
+    for (uint32_t i = 0; i < n_prompt; i++)
+        prompt[i] = cJSON_GetArrayItem(ids, (int)i)->valueint;
+    for (int i = 0; i < N_NEW; i++)
+        golden[i] = cJSON_GetArrayItem(greedy, i)->valueint;
     cJSON_Delete(all);
     mn_free(text);
 }
 
-/* ---- placements by hand ---- */
+/* ---- placements by hand ---------------------------------------------------------------------- */
 typedef struct {
     mn_placement p;
     mn_offer offers[3];
@@ -47,8 +51,10 @@ static void add_device(plan *pl, const char *name) {
     mn_offer *o = &pl->offers[pl->p.n_offers++];
     mn_error err = MN_ERROR_INIT;
     o->record = mn_registry_device(rt->registry, mn_str_of(name));
-    if (!o->record) fail_msg("%s is not there", name);
-    if (mn_registry_device_open(rt->registry, o->record, &o->device, &err)) fail_msg("%s", err.msg);
+    if (!o->record)
+        fail_msg("%s is not there", name);
+    if (mn_registry_device_open(rt->registry, o->record, &o->device, &err))
+        fail_msg("%s", err.msg);
     o->precision = MN_PRECISION_EXACT;
     o->kv_dtype = MN_F32;
 }
@@ -56,7 +62,8 @@ static void add_device(plan *pl, const char *name) {
 static void begin(plan *pl, const char *a, const char *b) {
     memset(pl, 0, sizeof *pl);
     add_device(pl, a);
-    if (b) add_device(pl, b);
+    if (b)
+        add_device(pl, b);
     pl->p.offers = pl->offers;
     pl->p.segments = pl->segments;
     int64_t *s = pl->p.symbol_max;
@@ -68,21 +75,27 @@ static void begin(plan *pl, const char *a, const char *b) {
 
 static void add(plan *pl, uint32_t hi, uint32_t offer) {
     uint32_t n = pl->p.n_segments, lo = n ? pl->segments[n - 1].node_hi : 0;
-    if (hi <= lo) return;
+    if (hi <= lo)
+        return;
     if (n && pl->segments[n - 1].offer == offer)
         pl->segments[n - 1].node_hi = hi;
     else
-        pl->segments[pl->p.n_segments++] = (mn_segment){.node_lo = lo, .node_hi = hi, .offer = offer};
+        pl->segments[pl->p.n_segments++] =
+            (mn_segment){.node_lo = lo, .node_hi = hi, .offer = offer};
 }
 
 /* May a segment end before this node? */
-static bool may_cut(uint32_t node) { return graph->abi.nodes[node].op != MN_OP_ATTENTION; }
+static bool may_cut(uint32_t node) {
+    return graph->abi.nodes[node].op != MN_OP_ATTENTION;
+}
 
-/* ---- two sequences, of which the second lies in the pages after the first's; slot 1 is the one that is looked at ---- */
+/* ---- two sequences, of which the second lies in the pages after the first's; slot 1 is the one
+ * that is looked at ---- */
 static void set_pages(const mn_engine *e, int32_t *packed) {
     for (uint32_t slot = 0; slot < 2; slot++)
         for (uint32_t i = 0; i < e->n_pages; i++)
-            packed[e->in.pages + slot * e->n_pages + i] = (int32_t)(slot * e->n_pages + e->n_pages - 1 - i);
+            packed[e->in.pages + slot * e->n_pages + i] =
+                (int32_t)(slot * e->n_pages + e->n_pages - 1 - i);
 }
 
 static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool every, int32_t *id) {
@@ -103,8 +116,10 @@ static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool e
     packed[l->out_slot + n_out - 1] = 1;
     mn_engine_symbols(e, n, n_out, 1, symbols);
     mn_status st = mn_engine_submit(e, packed, symbols, 0, &done, &err);
-    if (!st) st = mn_engine_wait(e, &done, 1000000000, &err);
-    if (st) fail_msg("%s", err.msg);
+    if (!st)
+        st = mn_engine_wait(e, &done, 1000000000, &err);
+    if (st)
+        fail_msg("%s", err.msg);
     *id = mn_engine_ids(e, 0)[n_out - 1];
 }
 
@@ -113,16 +128,20 @@ static answer drive(const plan *pl) {
     mn_error err = MN_ERROR_INIT;
     mn_engine *e = NULL;
     const float *rows;
-    if (mn_engine_create(&pl->p, graph, 1, &e, NULL, &err)) fail_msg("%s", err.msg);
+    if (mn_engine_create(&pl->p, graph, 1, &e, NULL, &err))
+        fail_msg("%s", err.msg);
     int32_t *packed = calloc(e->in.total, sizeof *packed);
     set_pages(e, packed);
-    assert_int_equal(mn_engine_reset_slot(e, 1, &(mn_slot){0}, &(mn_slot_params){.max_new = N_NEW}, &err), MN_OK);
+    assert_int_equal(
+        mn_engine_reset_slot(e, 1, &(mn_slot){0}, &(mn_slot_params){.max_new = N_NEW}, &err),
+        MN_OK);
     assert_int_equal(mn_engine_want_logits(e, true, &err), MN_OK);
     step(e, packed, n_prompt, true, true, &a.ids[0]);
     assert_int_equal(mn_engine_logits(e, n_prompt, &rows, &err), MN_OK);
     memcpy(a.logits, rows, (size_t)n_prompt * (size_t)graph->hp.n_vocab * sizeof(float));
     assert_int_equal(mn_engine_want_logits(e, false, &err), MN_OK);
-    for (uint32_t i = 1; i < N_NEW; i++) step(e, packed, 1, false, false, &a.ids[i]);
+    for (uint32_t i = 1; i < N_NEW; i++)
+        step(e, packed, 1, false, false, &a.ids[i]);
     free(packed);
     mn_engine_free(e);
     return a;
@@ -138,7 +157,8 @@ static void like_one(const plan *pl, double limit) {
         all += pow((double)one.logits[i], 2);
     }
     assert_memory_equal(a.ids, golden, sizeof golden);
-    if (!(sqrt(diff / all) <= limit)) fail_msg("relative L2 %g, %u segments", sqrt(diff / all), pl->p.n_segments);
+    if (!(sqrt(diff / all) <= limit))
+        fail_msg("relative L2 %g, %u segments", sqrt(diff / all), pl->p.n_segments);
     free(a.logits);
 }
 
@@ -149,7 +169,8 @@ static void test_one_device(void **state) {
         plan pl;
         begin(&pl, devices[i], NULL);
         add(&pl, graph->abi.n_nodes, 0);
-        if (!i) one = drive(&pl);
+        if (!i)
+            one = drive(&pl);
         like_one(&pl, 1e-5);
     }
 }
@@ -163,13 +184,15 @@ static void test_every_node(void **state) {
         add(&pl, cut, 0);
         add(&pl, n - 1, 1); /* SAMPLE is where EMBED is */
         add(&pl, n, 0);
-        if (may_cut(cut)) like_one(&pl, 1e-5);
+        if (may_cut(cut))
+            like_one(&pl, 1e-5);
     }
 }
 
 static void layers(plan *pl) {
     const uint32_t n = graph->abi.n_nodes;
-    for (uint32_t i = 0; i < n; i++) add(pl, i + 1, graph->abi.nodes[i].layer < 0 ? 0 : graph->abi.nodes[i].layer % 2);
+    for (uint32_t i = 0; i < n; i++)
+        add(pl, i + 1, graph->abi.nodes[i].layer < 0 ? 0 : graph->abi.nodes[i].layer % 2);
     assert_true(pl->p.n_segments > 5);
 }
 
@@ -189,7 +212,8 @@ static void alternate(plan *pl) {
     const uint32_t n = graph->abi.n_nodes;
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (i && may_cut(i)) at = !at;
+        if (i && may_cut(i))
+            at = !at;
         add(pl, i + 1, i + 1 == n ? 0 : at);
     }
     assert_true(pl->p.n_segments > n / 2);
@@ -206,7 +230,8 @@ static void test_alternating(void **state) {
     like_one(&pl, 1e-5);
 }
 
-/* Pages of 48 and of 64 tokens: a half-filled page of 192 is copied as whole and partial pages of each. */
+/* Pages of 48 and of 64 tokens: a half-filled page of 192 is copied as whole and partial pages of
+ * each. */
 static void copy_page(const plan *pl) {
     mn_error err = MN_ERROR_INIT;
     mn_engine *e = NULL;
@@ -220,7 +245,9 @@ static void copy_page(const plan *pl) {
     step(e, packed, n_prompt, true, false, &id);
     assert_int_equal(id, golden[0]);
     const int32_t page = packed[e->in.pages + e->n_pages], other = packed[e->in.pages];
-    assert_int_equal(mn_engine_copy_page(e, (mn_page_copy){(uint32_t)page, (uint32_t)other, n_prompt, 0}, &err), MN_OK);
+    assert_int_equal(
+        mn_engine_copy_page(e, (mn_page_copy){(uint32_t)page, (uint32_t)other, n_prompt, 0}, &err),
+        MN_OK);
     packed[e->in.pages + e->n_pages] = other;
     for (uint32_t i = 1; i < N_NEW; i++) {
         step(e, packed, 1, false, false, &id);
@@ -238,7 +265,8 @@ static void test_page_copy(void **state) {
     copy_page(&pl);
 }
 
-/* A text over several pages of each size: 170 tokens are 3.5 pages of 48, 2.7 of 64, within one of 192. */
+/* A text over several pages of each size: 170 tokens are 3.5 pages of 48, 2.7 of 64, within one of
+ * 192. */
 static void test_long(void **state) {
     int32_t short_prompt[MAX_PROMPT], short_golden[N_NEW];
     const uint32_t n_short = n_prompt;
@@ -248,7 +276,8 @@ static void test_long(void **state) {
     memcpy(short_prompt, prompt, sizeof prompt);
     memcpy(short_golden, golden, sizeof golden);
     n_prompt = 170;
-    for (uint32_t i = 1; i < n_prompt; i++) prompt[i] = (int32_t)(6 + i * i * 17 % 2000);
+    for (uint32_t i = 1; i < n_prompt; i++)
+        prompt[i] = (int32_t)(6 + i * i * 17 % 2000);
     begin(&pl, "reference", NULL);
     add(&pl, graph->abi.n_nodes, 0);
     one = drive(&pl);
@@ -277,7 +306,8 @@ static void test_torn_placements(void **state) {
     assert_non_null(strstr(err.msg, "slots"));
     begin(&pl, "cpu_simd", "reference");
     uint32_t cut = 1;
-    while (may_cut(cut)) cut++;
+    while (may_cut(cut))
+        cut++;
     add(&pl, cut, 0);
     add(&pl, n - 1, 1);
     add(&pl, n, 0);
@@ -301,17 +331,20 @@ static void test_out_of_memory(void **state) {
         mn_alloc_fail_after(k);
         st = mn_engine_create(&pl.p, graph, 1, &e, NULL, &err);
         mn_alloc_fail_after(-1);
-        if (st) assert_int_equal(st, MN_OUT_OF_MEMORY);
-        if (!st) mn_engine_free(e);
+        if (st)
+            assert_int_equal(st, MN_OUT_OF_MEMORY);
+        if (!st)
+            mn_engine_free(e);
         assert_true(k < 1 << 20);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),      cmocka_unit_test(test_every_node),
-                                       cmocka_unit_test(test_every_layer),     cmocka_unit_test(test_alternating),
-                                       cmocka_unit_test(test_page_copy),       cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_torn_placements), cmocka_unit_test(test_out_of_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_device),      cmocka_unit_test(test_every_node),
+        cmocka_unit_test(test_every_layer),     cmocka_unit_test(test_alternating),
+        cmocka_unit_test(test_page_copy),       cmocka_unit_test(test_long),
+        cmocka_unit_test(test_torn_placements), cmocka_unit_test(test_out_of_memory)};
     static const char *const ways[][3] = {{"unified", "1", NULL}, {"unified", "0", NULL}};
     mn_error err = MN_ERROR_INIT;
     int bad = 0;
@@ -329,7 +362,8 @@ int main(void) {
             printf("skipped: reference is not built\n");
             return 77;
         }
-        if (!i) read_golden();
+        if (!i)
+            read_golden();
         bad += cmocka_run_group_tests_name(i ? "read and written" : "mapped", tests, NULL, NULL);
         free(one.logits);
         one.logits = NULL;

@@ -1,5 +1,5 @@
-/* test_session.c -- sessions through minerva.h: batches, run-ahead, late stops, extend, fork, pages, errors. The demo model on
- * every CPU plugin that was built, and the first NVIDIA GPU. */
+/* test_session.c -- sessions through minerva.h: batches, run-ahead, late stops, extend, fork,
+ * pages, errors. The demo model on every CPU plugin that was built, and the first NVIDIA GPU. */
 #include <minerva/minerva.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -15,12 +15,13 @@ static mn_runtime *rt;
 static mn_model *model;
 static const char *device;
 
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mn_error e_ = MN_ERROR;                                                                                        \
-        mn_status s_ = (call);                                                                                         \
-        if (s_) fail_msg("%s: %x", #call, (unsigned)s_);                                                               \
-        (void)e_;                                                                                                      \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        mn_error e_ = MN_ERROR;                                                                    \
+        mn_status s_ = (call);                                                                     \
+        if (s_)                                                                                    \
+            fail_msg("%s: %x", #call, (unsigned)s_);                                               \
+        (void)e_;                                                                                  \
     } while (0)
 
 static mn_session *session(uint32_t n_seq, uint32_t n_ctx, uint32_t n_batch, uint32_t ahead) {
@@ -33,7 +34,8 @@ static mn_session *session(uint32_t n_seq, uint32_t n_ctx, uint32_t n_batch, uin
                            .n_ctx = n_ctx,
                            .n_batch = n_batch,
                            .run_ahead = ahead};
-    if (mn_session_create(model, &p, &s, &err)) fail_msg("%s", err.msg);
+    if (mn_session_create(model, &p, &s, &err))
+        fail_msg("%s", err.msg);
     return s;
 }
 
@@ -48,7 +50,8 @@ static void run(mn_session *s, uint32_t n_seq, answer **by_seq) {
     mn_token t[MAX_SEQ];
     mn_error err = MN_ERROR;
     for (uint32_t n = 1; n;) {
-        if (mn_session_step(s, t, n_seq, &n, &err)) fail_msg("%s", err.msg);
+        if (mn_session_step(s, t, n_seq, &n, &err))
+            fail_msg("%s", err.msg);
         for (uint32_t i = 0; i < n; i++) {
             answer *a = by_seq[t[i].seq];
             assert_true(a && a->n < MAX_NEW + 8 && !a->finish);
@@ -60,13 +63,15 @@ static void run(mn_session *s, uint32_t n_seq, answer **by_seq) {
 
 static uint32_t prompt(uint32_t which, int32_t *ids) {
     uint32_t n = 3 + (which * 7) % 90;
-    for (uint32_t i = 0; i < n; i++) ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
     return n;
 }
 
 static const mn_sample_params plenty = {.size = sizeof plenty, .max_new = MAX_NEW};
 
-static answer alone(uint32_t which, const mn_sample_params *params, uint32_t n_batch, uint32_t ahead) {
+static answer alone(uint32_t which, const mn_sample_params *params, uint32_t n_batch,
+                    uint32_t ahead) {
     int32_t ids[128], seq;
     answer a = {0}, *by_seq[MAX_SEQ] = {0};
     mn_session *s = session(1, 256, n_batch, ahead);
@@ -129,7 +134,8 @@ static void test_run_ahead(void **state) {
     }
 }
 
-/* An id drawn early becomes a stop id: with 32 steps ahead it is found late, and nothing of what follows may show. */
+/* An id drawn early becomes a stop id: with 32 steps ahead it is found late, and nothing of what
+ * follows may show. */
 static void test_late_stop(void **state) {
     (void)state;
     answer free_run = alone(1, &plenty, 0, 1);
@@ -146,7 +152,8 @@ static void test_late_stop(void **state) {
         run(s, 2, by_seq);
         assert_int_equal(result[late][0].finish, MN_FINISH_STOP);
         assert_int_equal(result[late][0].ids[result[late][0].n - 1], stop);
-        OK(mn_seq_extend(s, seq, more, 3, &plenty, NULL)); /* what the cache holds shows in what follows */
+        /* what the cache holds shows in what follows */
+        OK(mn_seq_extend(s, seq, more, 3, &plenty, NULL));
         by_seq[seq] = &result[late][1];
         run(s, 2, by_seq);
         mn_session_free(s);
@@ -183,8 +190,11 @@ static void test_fork(void **state) {
     (void)state;
     int32_t ids[256], seq, twin, a_more[2] = {50, 60}, b_more[2] = {70, 80};
     answer first = {0}, a = {0}, b = {0}, lone = {0}, *by_seq[MAX_SEQ] = {0};
-    mn_sample_params p = {
-        .size = sizeof p, .max_new = 12, .ignore_stop = 1, .repeat_penalty = 1.3f, .penalty_last_n = -1};
+    mn_sample_params p = {.size = sizeof p,
+                          .max_new = 12,
+                          .ignore_stop = 1,
+                          .repeat_penalty = 1.3f,
+                          .penalty_last_n = -1};
     uint32_t n = prompt(11, ids); /* ends inside a page */
     mn_session *s = session(3, 256, 0, 1);
     OK(mn_seq_create(s, ids, n, &p, &seq, NULL));
@@ -298,7 +308,8 @@ static mn_status see(void *arg, uint32_t first, uint32_t n, uint32_t n_vocab, co
     for (uint32_t i = 0; i < n; i++) {
         s->arg_max = 0;
         for (uint32_t v = 1; v < n_vocab; v++)
-            if (rows[(size_t)i * n_vocab + v] > rows[(size_t)i * n_vocab + (size_t)s->arg_max]) s->arg_max = (int32_t)v;
+            if (rows[(size_t)i * n_vocab + v] > rows[(size_t)i * n_vocab + (size_t)s->arg_max])
+                s->arg_max = (int32_t)v;
     }
     s->rows += n;
     return MN_OK;
@@ -332,7 +343,8 @@ static void test_generate(void **state) {
     mn_session_free(s);
 }
 
-int main(int argc, char **argv) { /* argv[1]: the demo model, where the build's own path does not hold */
+/* argv[1]: the demo model, where the build's own path does not hold */
+int main(int argc, char **argv) {
     static const char *const devices[] = {"reference", "cpu_simd", "cuda:0"};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch_like_alone),
                                        cmocka_unit_test(test_seeds),
@@ -348,7 +360,8 @@ int main(int argc, char **argv) { /* argv[1]: the demo model, where the build's 
                                        cmocka_unit_test(test_generate)};
     mn_error err = MN_ERROR;
     int bad = 0;
-    if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err)) {
+    if (mn_runtime_create(NULL, &rt, &err) ||
+        mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }

@@ -1,5 +1,5 @@
-/* test_split.c -- normalisers, pre-tokenisers and regular expressions of tokenizer.json, one at a time: the pieces, with | between
- * them, are those of the library that models are made with. */
+/* test_split.c -- normalisers, pre-tokenisers and regular expressions of tokenizer.json, one at a
+ * time: the pieces, with | between them, are those of the library that models are made with. */
 #include "text/split_syntax.h"
 #include "text/tokenizer_impl.h"
 #include <setjmp.h>
@@ -8,15 +8,18 @@
 #include <cmocka.h>
 #include <cjson/cJSON.h>
 
-static void check(const char *name, const mn_steps *normalizer, const mn_steps *splitter, const char *text,
-                  const char *want) {
+static void check(const char *name, const mn_steps *normalizer, const mn_steps *splitter,
+                  const char *text, const char *want) {
     mn_pieces p = {0};
     mn_text got = {0};
-    assert_int_equal(mn_pieces_set(&p, text, strlen(text), mn_char_length(text, strlen(text)), NULL), MN_OK);
-    if (normalizer) assert_int_equal(mn_steps_run(normalizer, &p, NULL), MN_OK);
+    assert_int_equal(
+        mn_pieces_set(&p, text, strlen(text), mn_char_length(text, strlen(text)), NULL), MN_OK);
+    if (normalizer)
+        assert_int_equal(mn_steps_run(normalizer, &p, NULL), MN_OK);
     assert_int_equal(mn_steps_run(splitter, &p, NULL), MN_OK);
     for (size_t i = 0; i < p.n; i++) {
-        if (i) mn_text_puts(&got, "|");
+        if (i)
+            mn_text_puts(&got, "|");
         mn_text_put(&got, p.text.ptr + p.span[i].off, p.span[i].len);
     }
     if (strcmp(got.ptr ? got.ptr : "", want))
@@ -25,7 +28,7 @@ static void check(const char *name, const mn_steps *normalizer, const mn_steps *
     mn_pieces_free(&p);
 }
 
-/* ---- regular expressions ---- */
+/* ---- regular expressions --------------------------------------------------------------------- */
 static const struct {
     const char *regex, *text, *pieces;
 } expressions[] = {
@@ -42,7 +45,8 @@ static const struct {
      "a\xe1\xa0\x8e"
      "b| |c"},
     {"\\p{Han}+", "\xe6\xbc\xa2\xe3\x80\x81\xe5\xad\x97", "\xe6\xbc\xa2|\xe3\x80\x81|\xe5\xad\x97"},
-    {"[\\p{Han}]+", "\xe6\xbc\xa2\xe3\x80\x82\xe5\xad\x97", "\xe6\xbc\xa2|\xe3\x80\x82|\xe5\xad\x97"},
+    {"[\\p{Han}]+", "\xe6\xbc\xa2\xe3\x80\x82\xe5\xad\x97",
+     "\xe6\xbc\xa2|\xe3\x80\x82|\xe5\xad\x97"},
     {"\\p{^Han}",
      "\xe6\xbc\xa2"
      "a",
@@ -114,24 +118,28 @@ static void bad_expressions_are_named(void **state) {
     for (size_t i = 0; i < MN_COUNT(bad); i++) {
         mn_steps s = {0};
         mn_error err = MN_ERROR_INIT;
-        assert_int_equal(mn_steps_add_split(&s, bad[i][0], MN_SPLIT_ISOLATED, false, "here", &err), MN_UNSUPPORTED);
+        assert_int_equal(mn_steps_add_split(&s, bad[i][0], MN_SPLIT_ISOLATED, false, "here", &err),
+                         MN_UNSUPPORTED);
         if (!strstr(err.msg, bad[i][1]) || !strstr(err.msg, "here") || !strstr(err.msg, bad[i][0]))
             fail_msg("%s", err.msg);
         mn_steps_free(&s);
     }
     mn_text deep = {0};
-    for (int i = 0; i < 200; i++) mn_text_puts(&deep, i < 100 ? "(" : "[");
+    for (int i = 0; i < 200; i++)
+        mn_text_puts(&deep, i < 100 ? "(" : "[");
     mn_steps s = {0};
-    assert_int_equal(mn_steps_add_split(&s, deep.ptr, MN_SPLIT_ISOLATED, false, "here", NULL), MN_UNSUPPORTED);
+    assert_int_equal(mn_steps_add_split(&s, deep.ptr, MN_SPLIT_ISOLATED, false, "here", NULL),
+                     MN_UNSUPPORTED);
     mn_steps_free(&s);
-    assert_int_equal(mn_steps_add_split(&s, deep.ptr + 100, MN_SPLIT_ISOLATED, false, "here", NULL), MN_UNSUPPORTED);
+    assert_int_equal(mn_steps_add_split(&s, deep.ptr + 100, MN_SPLIT_ISOLATED, false, "here", NULL),
+                     MN_UNSUPPORTED);
     mn_steps_free(&s);
     mn_text_free(&deep);
 }
 
-/* ---- steps ---- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 #define FIRST "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}"
-#define REPLACE(regex, content)                                                                                        \
+#define REPLACE(regex, content)                                                                    \
     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" content "\"}"
 static const struct {
     const char *normalizer, *splitter, *text, *pieces;
@@ -143,7 +151,8 @@ static const struct {
      "ab c d"},
     {"null", "{\"type\":\"FixedLength\",\"length\":3}", "abcd\xc3\xa9\n7", "abc|d\xc3\xa9\n|7"},
     {"null", "{\"type\":\"FixedLength\"}", "abcdefg", "abcde|fg"},
-    {"null", "{\"type\":\"UnicodeScripts\"}", "  abc \xe3\x82\xab\xe6\xbc\xa2\xe3\x83\xbc, \xd0\xb0 b",
+    {"null", "{\"type\":\"UnicodeScripts\"}",
+     "  abc \xe3\x82\xab\xe6\xbc\xa2\xe3\x83\xbc, \xd0\xb0 b",
      "abc |\xe3\x82\xab\xe6\xbc\xa2\xe3\x83\xbc|, |\xd0\xb0 |b"},
     {"null", "{\"type\":\"Whitespace\"}",
      "a\xe2\x80\x8d"
@@ -151,8 +160,10 @@ static const struct {
      "a\xe2\x80\x8d"
      "b|\xe2\x93\x90|,|\xc2\xbd"},
     {"null", FIRST, "a b", "_a|_b"},
-    {"null", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," FIRST "]}", "a b", "_a|b"},
-    {"null", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," FIRST "]}", " a b", "a|b"},
+    {"null", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," FIRST "]}",
+     "a b", "_a|b"},
+    {"null", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," FIRST "]}",
+     " a b", "a|b"},
     {"{\"type\":\"Strip\"}", FIRST, "  a b", "a|_b"},
     {"{\"type\":\"Strip\"}", FIRST, "a b ", "_a|_b"},
     {REPLACE("x+", ""), FIRST, "xxa", "a"},
@@ -166,7 +177,8 @@ static const struct {
     {"{\"type\":\"NFKC\"}", FIRST, "\xef\xac\x81x", "_fix"},
     {"{\"type\":\"Prepend\",\"prepend\":\"z\"}", FIRST, "a", "_za"},
     {"{\"type\":\"NFKD\"}",
-     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"FixedLength\",\"length\":1}," FIRST "]}",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"FixedLength\",\"length\":1}," FIRST
+     "]}",
      "\xc2\xbd"
      "a",
      "_1|_\xe2\x81\x84|_2|a"},
@@ -184,7 +196,8 @@ static void steps_cut_and_rewrite(void **state) {
         mn_error err = MN_ERROR_INIT;
         cJSON *x = cJSON_Parse(steps[i].normalizer), *y = cJSON_Parse(steps[i].splitter);
         assert_true(x && y);
-        if (mn_json_normalizer(&a, x, &err) || mn_json_pre_tokenizer(&b, y, &err)) fail_msg("%s", err.msg);
+        if (mn_json_normalizer(&a, x, &err) || mn_json_pre_tokenizer(&b, y, &err))
+            fail_msg("%s", err.msg);
         check(steps[i].splitter, &a, &b, steps[i].text, steps[i].pieces);
         cJSON_Delete(x);
         cJSON_Delete(y);
@@ -200,7 +213,8 @@ static void memory_may_run_out(void **state) {
         for (int64_t i = 0; st == MN_OUT_OF_MEMORY && i < 500; i++) {
             mn_steps s = {0};
             mn_alloc_fail_after(i);
-            st = mn_steps_add_split(&s, expressions[k].regex, MN_SPLIT_ISOLATED, false, "test", NULL);
+            st = mn_steps_add_split(&s, expressions[k].regex, MN_SPLIT_ISOLATED, false, "test",
+                                    NULL);
             mn_alloc_fail_after(-1);
             mn_steps_free(&s);
         }
@@ -209,8 +223,8 @@ static void memory_may_run_out(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(expressions_mean_the_same),
-                                       cmocka_unit_test(bad_expressions_are_named),
-                                       cmocka_unit_test(steps_cut_and_rewrite), cmocka_unit_test(memory_may_run_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(expressions_mean_the_same), cmocka_unit_test(bad_expressions_are_named),
+        cmocka_unit_test(steps_cut_and_rewrite), cmocka_unit_test(memory_may_run_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

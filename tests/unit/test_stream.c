@@ -1,5 +1,5 @@
-/* test_stream.c -- text of a model that thinks: which part is the answer, through the API alone. The model is the demo's
- * configuration and a small tokenizer.json; its weights are never read. */
+/* test_stream.c -- text of a model that thinks: which part is the answer, through the API alone.
+ * The model is the demo's configuration and a small tokenizer.json; its weights are never read. */
 #include <minerva/minerva.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -8,17 +8,22 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static const char tokenizer[] =
-    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":5,\"b\":6,\"\xc4\x8a\":7,\"final\":8,\"analysis\":9,\"\xc3\xb0\":10,"
-    "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13,\"\xc4\xa0to\":14,\"=\":15,\"fun\":16,\"ctions\":17,\".f\":18,"
-    "\"comment\":19,\"ary\":22,\"assistant\":23,\"\xc4\xa0\":24,\"json\":25,\"fin\":26,\"al\":27},\"merges\":[]},"
-    "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
-    "{\"id\":20,\"content\":\"<think>\"},{\"id\":21,\"content\":\"</"
-    "think>\"},{\"id\":30,\"content\":\"<|start|>\",\"special\":true},"
-    "{\"id\":31,\"content\":\"<|channel|>\",\"special\":true},{\"id\":32,\"content\":\"<|message|>\",\"special\":true},"
-    "{\"id\":33,\"content\":\"<|end|>\",\"special\":true},{\"id\":34,\"content\":\"<|constrain|>\",\"special\":true},"
-    "{\"id\":35,\"content\":\"<|call|>\",\"special\":true},{\"id\":36,\"content\":\"[TOOL_CALLS]\",\"special\":true},"
-    "{\"id\":37,\"content\":\"<|tool_response|>\",\"special\":true}]}";
+static const char tokenizer[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":5,\"b\":6,"
+                                "\"\xc4\x8a\":7,\"final\":8,\"analysis\":9,\"\xc3\xb0\":10,"
+                                "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13,\"\xc4\xa0to\":14,"
+                                "\"=\":15,\"fun\":16,\"ctions\":17,\".f\":18,"
+                                "\"comment\":19,\"ary\":22,\"assistant\":23,\"\xc4\xa0\":24,"
+                                "\"json\":25,\"fin\":26,\"al\":27},\"merges\":[]},"
+                                "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
+                                "{\"id\":20,\"content\":\"<think>\"},{\"id\":21,\"content\":\"</"
+                                "think>\"},{\"id\":30,\"content\":\"<|start|>\",\"special\":true},"
+                                "{\"id\":31,\"content\":\"<|channel|>\",\"special\":true},{\"id\":"
+                                "32,\"content\":\"<|message|>\",\"special\":true},"
+                                "{\"id\":33,\"content\":\"<|end|>\",\"special\":true},{\"id\":34,"
+                                "\"content\":\"<|constrain|>\",\"special\":true},"
+                                "{\"id\":35,\"content\":\"<|call|>\",\"special\":true},{\"id\":36,"
+                                "\"content\":\"[TOOL_CALLS]\",\"special\":true},"
+                                "{\"id\":37,\"content\":\"<|tool_response|>\",\"special\":true}]}";
 enum { START = 30, CHANNEL, MESSAGE, END, CONSTRAIN, CALL, TOOL_CALLS, TOOL_RESPONSE };
 enum {
     A = 5,
@@ -81,7 +86,8 @@ static world *world_open(const char *tokens, const char *template) {
     link_demo(w, "config.json");
     link_demo(w, "model.safetensors");
     write_file(w, "tokenizer.json", tokens);
-    if (template) write_file(w, "chat_template.jinja", template);
+    if (template)
+        write_file(w, "chat_template.jinja", template);
     if (mn_runtime_create(NULL, &w->rt, &err) || mn_model_open(w->rt, w->folder, &w->model, &err))
         fail_msg("%s", err.msg);
     return w;
@@ -98,23 +104,29 @@ static void world_close(world *w) {
     free(w);
 }
 
-static int begin(void **state) { return *state = world_open(tokenizer, NULL), 0; }
-static int end(void **state) { return world_close(*state), 0; }
+static int begin(void **state) {
+    return *state = world_open(tokenizer, NULL), 0;
+}
+static int end(void **state) {
+    return world_close(*state), 0;
+}
 
 /* The answer, then "/", then the rest; "@functions.f:" before the text of a call. */
-static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids, uint32_t n,
-                   const char *want) {
+static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids,
+                   uint32_t n, const char *want) {
     char part[2][256] = {"", ""}, both[520], tool[64] = "";
     mn_stream *s = NULL;
     mn_str text;
     assert_int_equal(mn_stream_create(w->model, 1, &s, NULL), MN_OK);
     mn_stream_prompt(s, prompt, n_prompt);
     for (uint32_t i = 0; i <= n; i++) {
-        mn_status st = i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
+        mn_status st =
+            i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
         assert_int_equal(st, MN_OK);
         char *to = part[mn_stream_is_thinking(s)];
         mn_str called = mn_stream_tool(s);
-        if (text.len && strcmp(called.ptr, tool)) snprintf(to + strlen(to), 80, "@%s:", strcpy(tool, called.ptr));
+        if (text.len && strcmp(called.ptr, tool))
+            snprintf(to + strlen(to), 80, "@%s:", strcpy(tool, called.ptr));
         strncat(to, text.ptr, text.len);
     }
     snprintf(both, sizeof both, "%s/%s", part[0], part[1]);
@@ -133,61 +145,81 @@ static void parts(void **state) {
 
 static void tags(void **state) {
     const world *w = *state;
+    /* white space after tags goes */
     expect(w, IDS(A), IDS(THINK, NEWLINE, A, NEWLINE, END_THINK, NEWLINE, NEWLINE, B, NEWLINE),
-           "b\n/a\n");                                                         /* white space after tags goes */
-    expect(w, IDS(THINK), IDS(A, END_THINK, B), "b/a");                        /* the template opened it */
-    expect(w, IDS(THINK, NEWLINE), IDS(A, END_THINK, B), "b/a");               /* with a line end, as DeepSeek's does */
-    expect(w, IDS(THINK, NEWLINE, NEWLINE, END_THINK, NEWLINE), IDS(A), "a/"); /* and closed it: no thinking wanted */
-    expect(w, IDS(A), IDS(THINK, A, B), "/ab");                                /* cut before the answer */
-    expect(w, IDS(A), IDS(A, END_THINK, B), "ab/");                            /* an end without a beginning */
-    expect(w, IDS(A), IDS(THINK, A, THINK, B, END_THINK, A, THINK, B), "a/abb"); /* twice, and again */
-    expect(w, IDS(A), IDS(THINK, END_THINK, NEWLINE, A), "a/");                  /* nothing thought */
+           "b\n/a\n");
+    /* the template opened it */
+    expect(w, IDS(THINK), IDS(A, END_THINK, B), "b/a");
+    /* with a line end, as DeepSeek's does */
+    expect(w, IDS(THINK, NEWLINE), IDS(A, END_THINK, B), "b/a");
+    /* and closed it: no thinking wanted */
+    expect(w, IDS(THINK, NEWLINE, NEWLINE, END_THINK, NEWLINE), IDS(A), "a/");
+    /* cut before the answer */
+    expect(w, IDS(A), IDS(THINK, A, B), "/ab");
+    /* an end without a beginning */
+    expect(w, IDS(A), IDS(A, END_THINK, B), "ab/");
+    /* twice, and again */
+    expect(w, IDS(A), IDS(THINK, A, THINK, B, END_THINK, A, THINK, B), "a/abb");
+    /* nothing thought */
+    expect(w, IDS(A), IDS(THINK, END_THINK, NEWLINE, A), "a/");
 }
 
 static void harmony(void **state) {
     const world *w = *state;
-    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, FINAL, MESSAGE, B), "b/a");
+    expect(w, IDS(HARMONY),
+           IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, FINAL, MESSAGE, B), "b/a");
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A), "/a"); /* cut before the answer */
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, FIN),
            "/a");                                                     /* or in its header */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FIN, AL, MESSAGE, B), "b/"); /* a name of two tokens */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, SPACE, CONSTRAIN, JSON, MESSAGE, B), "b/");
     expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, MESSAGE, A), "/a"); /* a preamble */
-    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, AL, MESSAGE, A), "/a");    /* "finalal" is another name */
-    expect(w, IDS(HARMONY, CHANNEL, FINAL, MESSAGE), IDS(A), "a/");        /* the template wrote the header */
+    /* "finalal" is another name */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, AL, MESSAGE, A), "/a");
+    /* the template wrote the header */
+    expect(w, IDS(HARMONY, CHANNEL, FINAL, MESSAGE), IDS(A), "a/");
 }
 
 static void harmony_calls(void **state) {
     const world *w = *state;
     expect(w, IDS(HARMONY),
-           IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, COMMENT, ARY, FUNCTION, SPACE, CONSTRAIN, JSON,
-               MESSAGE, B, B, CALL),
+           IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, COMMENT, ARY, FUNCTION, SPACE,
+               CONSTRAIN, JSON, MESSAGE, B, B, CALL),
            "@functions.f:bb/a");
+    /* the tool before the channel */
     expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, B),
-           "@functions.f:b/");                                             /* the tool before the channel */
+           "@functions.f:b/");
     expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@functions.f:b/"); /* no channel */
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, FUNCTION, CONSTRAIN, MESSAGE, B),
            "@functions.f:b/"); /* on another channel */
-    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE, B, CALL, HARMONY, CHANNEL, FINAL, MESSAGE, A),
-           "@functions.f:b@:a/");
-    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, FUNCTION, MESSAGE, B), "b/");      /* what is final is no call */
+    expect(
+        w, IDS(HARMONY),
+        IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE, B, CALL, HARMONY, CHANNEL, FINAL, MESSAGE, A),
+        "@functions.f:b@:a/");
+    /* what is final is no call */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, FUNCTION, MESSAGE, B), "b/");
     expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "/b"); /* to nobody */
 }
 
-/* What a header may not be: the text is lost or shown, never a crash, and the next message is right again. */
+/* What a header may not be: the text is lost or shown, never a crash, and the next message is right
+ * again. */
 static void harmony_malformed(void **state) {
     const world *w = *state;
     expect(w, IDS(HARMONY), IDS(MESSAGE, A), "a/");          /* no channel */
     expect(w, IDS(HARMONY), IDS(CHANNEL, MESSAGE, A), "a/"); /* no name */
     expect(w, IDS(HARMONY), IDS(CHANNEL, CHANNEL, ANALYSIS, MESSAGE, A), "/a");
-    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, CHANNEL, FINAL, MESSAGE, A), "a/"); /* the last name holds */
-    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, MESSAGE, B), "/ab"); /* a mark in the text is not text */
+    /* the last name holds */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, CHANNEL, FINAL, MESSAGE, A), "a/");
+    /* a mark in the text is not text */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, MESSAGE, B), "/ab");
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, MESSAGE, A, CHANNEL, FINAL, MESSAGE, B),
            "b/a"); /* no <|end|> between them */
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, END, HARMONY, CHANNEL, FINAL, MESSAGE, B), "b/");
     expect(w, IDS(HARMONY), IDS(END, END, START, MESSAGE, B), "b/");
     int32_t endless[200];
-    for (int i = 0; i < 200; i++) endless[i] = i ? A : CHANNEL; /* a header that never ends becomes text */
+    /* a header that never ends becomes text */
+    for (int i = 0; i < 200; i++)
+        endless[i] = i ? A : CHANNEL;
     char want[220];
     memset(want, 'a', sizeof want);
     strcpy(want + 199 - 149, "/");
@@ -200,14 +232,16 @@ static void marks_of_calls(void **state) {
     expect(w, IDS(A), IDS(TOOL_CALLS, A, TOOL_RESPONSE, B), "[TOOL_CALLS]ab/");
 }
 
-/* ---- tags that are ordinary text ---- */
+/* ---- tags that are ordinary text ------------------------------------------------------------- */
 
 /* ids 0 to 11 are one character each, the others longer pieces */
-static const char *const pieces[] = {"<", ">",  "/", "t",      "h",      "i",  "n",     "k",   "a",
-                                     "b", "\n", " ", "<think", "think>", "</", "nk>\n", "k>a", "ab</th"};
+static const char *const pieces[] = {"<",      ">",      "/",  "t",     "h",   "i",
+                                     "n",      "k",      "a",  "b",     "\n",  " ",
+                                     "<think", "think>", "</", "nk>\n", "k>a", "ab</th"};
 #define N_PIECES (sizeof pieces / sizeof *pieces)
 
-/* The ids of text, with none of the pieces from `most` on: the longest first, so that tags are cut in different places. */
+/* The ids of text, with none of the pieces from `most` on: the longest first, so that tags are cut
+ * in different places. */
 static uint32_t spell(const char *text, size_t most, int32_t ids[64]) {
     uint32_t n = 0;
     while (*text) {
@@ -223,7 +257,8 @@ static uint32_t spell(const char *text, size_t most, int32_t ids[64]) {
     return n;
 }
 
-static void expect_spelled(const world *w, const char *prompt, const char *output, const char *want) {
+static void expect_spelled(const world *w, const char *prompt, const char *output,
+                           const char *want) {
     int32_t before[64], ids[64];
     for (size_t most = 12; most <= N_PIECES; most++) {
         uint32_t n_before = spell(prompt, most, before), n = spell(output, most, ids);
@@ -254,7 +289,8 @@ static void spelled(void **state) {
     expect_spelled(w, "a", "<thin", "<thin/");
     expect_spelled(w, "a", " <a", " <a/");
     expect_spelled(w, "a", "<think>a</thk></think>b", "b/a</thk>");
-    expect_spelled(w, "a", "a<think>b</think>", "a<think>b</think>/"); /* not where an answer begins */
+    /* not where an answer begins */
+    expect_spelled(w, "a", "a<think>b</think>", "a<think>b</think>/");
     expect_spelled(w, "a", "<think>a</think>b<think>a</think>", "b<think>a</think>/a");
     expect_spelled(w, "<think>\n", "ab</think>\nb", "b/ab");   /* the template opened it */
     expect_spelled(w, "<think>\n\n</think>\n\n", "ab", "ab/"); /* or closed it */
@@ -272,11 +308,13 @@ static void templates(void **state) {
     char *text = NULL;
     uint64_t n = 0;
     mn_str vars = {"{\"x\": [1, 2.0]}", 15};
-    assert_int_equal(mn_template_render(w->model, "{{ x[1] }}|{{ x }}", vars, &text, &n, &err), MN_OK);
+    assert_int_equal(mn_template_render(w->model, "{{ x[1] }}|{{ x }}", vars, &text, &n, &err),
+                     MN_OK);
     assert_string_equal(text, "2.0|[1, 2.0]");
     assert_int_equal(n, strlen(text));
     mn_json_free(text);
-    assert_int_equal(mn_template_render(NULL, "{{ raise_exception('no') }}", vars, &text, &n, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_template_render(NULL, "{{ raise_exception('no') }}", vars, &text, &n, &err),
+                     MN_BAD_INPUT);
     assert_string_equal(err.msg, "no");
     assert_int_equal(mn_template_render(w->model, NULL, vars, &text, &n, &err), MN_UNSUPPORTED);
     assert_int_equal(mn_template_render(NULL, NULL, vars, &text, &n, &err), MN_UNSUPPORTED);

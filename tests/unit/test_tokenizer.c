@@ -1,10 +1,11 @@
-/* test_tokenizer.c -- ids against the originals', round trips, special tokens typed by users, memory that runs out. */
+/* test_tokenizer.c -- ids against the originals', round trips, special tokens typed by users,
+ * memory that runs out. */
 #include "test_tokenizer.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <cjson/cJSON.h>
 
-/* ---- against the originals ---- */
+/* ---- against the originals ------------------------------------------------------------------- */
 static void storyteller_matches_golden(void **state) {
     (void)state;
     mn_tokenizer *tok = storyteller();
@@ -16,8 +17,8 @@ static void storyteller_matches_golden(void **state) {
         int32_t want[512];
         size_t n = 0;
         cJSON_ArrayForEach(v, cJSON_GetObjectItem(entry, "prompt_ids")) want[n++] = v->valueint;
-        expect_ids(tok, str(cJSON_GetObjectItem(entry, "prompt")->valuestring), NULL, MN_TOKENIZE_PARSE_SPECIAL, want,
-                   n);
+        expect_ids(tok, str(cJSON_GetObjectItem(entry, "prompt")->valuestring), NULL,
+                   MN_TOKENIZE_PARSE_SPECIAL, want, n);
         n = 0;
         cJSON_ArrayForEach(v, cJSON_GetObjectItem(entry, "greedy_ids")) want[n++] = v->valueint;
         mn_text out = {0};
@@ -45,7 +46,8 @@ static size_t parse_ids(const char *line, const char *end, int32_t *ids, size_t 
     while (line < end && n < max) {
         char *next;
         long v = strtol(line, &next, 10);
-        if (next == line || next > end) break;
+        if (next == line || next > end)
+            break;
         ids[n++] = (int32_t)v;
         line = next;
     }
@@ -60,7 +62,8 @@ static void check_vocabulary(const char *name) {
     mn_tokenizer *tok = NULL;
     snprintf(path, sizeof path, "tokenizers/%s.gguf", name);
     assert_true(data_gguf_open(&g, path));
-    if (mn_tokenizer_create(&g.meta, NULL, 0, &tok, &err)) fail_msg("%s: %s", name, err.msg);
+    if (mn_tokenizer_create(&g.meta, NULL, 0, &tok, &err))
+        fail_msg("%s: %s", name, err.msg);
     data_gguf_close(&g); /* nothing of it is kept */
     snprintf(path, sizeof path, "tokenizers/%s.gguf.inp", name);
     char *in = data_shared(path, &n_in);
@@ -72,7 +75,8 @@ static void check_vocabulary(const char *name) {
     size_t n_texts = 0;
     for (const char *text = in, *line = out;; n_texts++) {
         const char *end = strstr(text, mark), *eol = strchr(line, '\n');
-        if (!end) break; /* the mark ends the last text too */
+        if (!end)
+            break; /* the mark ends the last text too */
         size_t len = (size_t)(end - text);
         int32_t want[1024];
         assert_non_null(eol);
@@ -80,8 +84,10 @@ static void check_vocabulary(const char *name) {
         expect_ids(tok, (mn_str){text, len}, NULL, 0, want, n);
         mn_text back = {0};
         decode(tok, 0, want, n, &back);
-        if (!lossy) assert_int_equal(back.len, len);
-        if (!lossy && len) assert_memory_equal(back.ptr, text, len);
+        if (!lossy)
+            assert_int_equal(back.len, len);
+        if (!lossy && len)
+            assert_memory_equal(back.ptr, text, len);
         mn_text_free(&back);
         text = end + sizeof mark - 1;
         line = eol + 1;
@@ -113,7 +119,7 @@ static void vocabularies_match(void **state) {
     globfree(&found);
 }
 
-/* ---- special tokens ---- */
+/* ---- special tokens -------------------------------------------------------------------------- */
 static void users_cannot_type_special_tokens(void **state) {
     (void)state;
     mn_tokenizer *tok = storyteller();
@@ -124,8 +130,11 @@ static void users_cannot_type_special_tokens(void **state) {
     memset(plain, 1, 12); /* the first one was typed */
     for (int round = 0; round < 3; round++) {
         uint32_t flags = round == 0 ? 0 : MN_TOKENIZE_PARSE_SPECIAL;
-        assert_int_equal(mn_tokenizer_encode(tok, text, round == 2 ? plain : NULL, flags, &ids, &n, NULL), MN_OK);
-        for (size_t i = 0; i < n; i++) count[round] += ids[i] == 4;
+        assert_int_equal(
+            mn_tokenizer_encode(tok, text, round == 2 ? plain : NULL, flags, &ids, &n, NULL),
+            MN_OK);
+        for (size_t i = 0; i < n; i++)
+            count[round] += ids[i] == 4;
         mn_free(ids);
     }
     assert_int_equal(count[0], 0);
@@ -133,7 +142,8 @@ static void users_cannot_type_special_tokens(void **state) {
     assert_int_equal(count[2], 1);
     memset(plain, 0, sizeof plain);
     plain[10] = 1; /* one typed byte is enough */
-    assert_int_equal(mn_tokenizer_encode(tok, text, plain, MN_TOKENIZE_PARSE_SPECIAL, &ids, &n, NULL), MN_OK);
+    assert_int_equal(
+        mn_tokenizer_encode(tok, text, plain, MN_TOKENIZE_PARSE_SPECIAL, &ids, &n, NULL), MN_OK);
     assert_int_not_equal(ids[1], 4);
     mn_free(ids);
     mn_tokenizer_free(tok);
@@ -143,7 +153,8 @@ static void sentencepiece_spaces(void **state) {
     (void)state;
     data_gguf g;
     mn_tokenizer *tok = NULL;
-    if (!data_gguf_open(&g, "tokenizers/llama-spm.gguf")) skip();
+    if (!data_gguf_open(&g, "tokenizers/llama-spm.gguf"))
+        skip();
     assert_int_equal(mn_tokenizer_create(&g.meta, NULL, 0, &tok, NULL), MN_OK);
     data_gguf_close(&g);
     const int32_t hello[] = {15043, 3186};
@@ -157,32 +168,48 @@ static void sentencepiece_spaces(void **state) {
     decode(tok, 0, (int32_t[]){1, 15043, 2}, 3, &out);
     assert_string_equal(out.ptr, "Hello");
     out.len = 0;
-    decode(tok, 0, (int32_t[]){3 + 0xf0, 3 + 0x9f, 15043, 3 + 0xe2}, 4, &out); /* bytes that complete nothing */
+    /* bytes that complete nothing */
+    decode(tok, 0, (int32_t[]){3 + 0xf0, 3 + 0x9f, 15043, 3 + 0xe2}, 4, &out);
     assert_string_equal(out.ptr, "\xef\xbf\xbd\xef\xbf\xbd Hello\xef\xbf\xbd");
     out.len = 0;
-    decode(tok, 0, (int32_t[]){3 + 0x20, 15043}, 2, &out); /* a space that encoding did not put there */
+    /* a space that encoding did not put there */
+    decode(tok, 0, (int32_t[]){3 + 0x20, 15043}, 2, &out);
     assert_string_equal(out.ptr, "  Hello");
     mn_text_free(&out);
-    expect_ids(tok, str("Hello world"), NULL, MN_TOKENIZE_ADD_SPECIAL, (int32_t[]){1, 15043, 3186}, 3);
+    expect_ids(tok, str("Hello world"), NULL, MN_TOKENIZE_ADD_SPECIAL, (int32_t[]){1, 15043, 3186},
+               3);
     /* Merging may not spell a control or byte token. */
     int32_t *ids = NULL;
     size_t n = 0;
-    assert_int_equal(mn_tokenizer_encode(tok, str("</s><s><unk><0x41>"), NULL, 0, &ids, &n, NULL), MN_OK);
-    for (size_t i = 0; i < n; i++) assert_true(ids[i] > 258);
+    assert_int_equal(mn_tokenizer_encode(tok, str("</s><s><unk><0x41>"), NULL, 0, &ids, &n, NULL),
+                     MN_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_true(ids[i] > 258);
     mn_free(ids);
     expect_ids(tok, str("<s>"), NULL, MN_TOKENIZE_PARSE_SPECIAL, (int32_t[]){1}, 1);
     mn_tokenizer_free(tok);
 }
 
-/* ---- any text ---- */
+/* ---- any text -------------------------------------------------------------------------------- */
 static void random_text(mn_text *t, uint64_t *seed) {
-    static const char *const bits[] = {
-        " ",        "  ", "\n", "\t", "it's", "DON'T", "12345", "\xe2\x96\x81", "<|eot_id|>", "!?", "\xf0\x9f\xa6\x99",
-        "e\xcc\x81"};
+    static const char *const bits[] = {" ",
+                                       "  ",
+                                       "\n",
+                                       "\t",
+                                       "it's",
+                                       "DON'T",
+                                       "12345",
+                                       "\xe2\x96\x81",
+                                       "<|eot_id|>",
+                                       "!?",
+                                       "\xf0\x9f\xa6\x99",
+                                       "e\xcc\x81"};
     t->len = 0;
     uint32_t n = draw(seed) % 60;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t kind = draw(seed) % 4, code = draw(seed) % (kind == 0 ? 0x80 : kind == 1 ? 0x800 : 0x11000);
+        uint32_t kind = draw(seed) % 4, code = draw(seed) % (kind == 0   ? 0x80
+                                                             : kind == 1 ? 0x800
+                                                                         : 0x11000);
         char utf8[4];
         if (kind == 3)
             mn_text_puts(t, bits[draw(seed) % MN_COUNT(bits)]);
@@ -193,14 +220,16 @@ static void random_text(mn_text *t, uint64_t *seed) {
 
 static void random_text_survives(void **state) {
     (void)state;
-    static const char *const vocabulary[] = {"tokenizers/gpt-2.gguf", "tokenizers/phi-3.gguf", NULL};
+    static const char *const vocabulary[] = {"tokenizers/gpt-2.gguf", "tokenizers/phi-3.gguf",
+                                             NULL};
     for (size_t k = 0; k < MN_COUNT(vocabulary); k++) {
         mn_tokenizer *tok = NULL;
         data_gguf g;
         if (!vocabulary[k])
             tok = storyteller();
         else {
-            if (!data_gguf_open(&g, vocabulary[k])) continue;
+            if (!data_gguf_open(&g, vocabulary[k]))
+                continue;
             assert_int_equal(mn_tokenizer_create(&g.meta, NULL, 0, &tok, NULL), MN_OK);
             data_gguf_close(&g);
         }
@@ -208,7 +237,8 @@ static void random_text_survives(void **state) {
         mn_text t = {0};
         for (int i = 0; i < 2000; i++) {
             random_text(&t, &seed);
-            if (vocabulary[k] && strstr(vocabulary[k], "phi") && t.len && memmem(t.ptr, t.len, "\xe2\x96\x81", 3))
+            if (vocabulary[k] && strstr(vocabulary[k], "phi") && t.len &&
+                memmem(t.ptr, t.len, "\xe2\x96\x81", 3))
                 continue; /* U+2581 becomes a space there */
             expect_round_trip(tok, (mn_str){t.ptr, t.len});
         }
@@ -223,10 +253,13 @@ static void invalid_utf8_is_named(void **state) {
     mn_error err = MN_ERROR_INIT;
     int32_t *ids = NULL;
     size_t n = 0;
-    assert_int_equal(mn_tokenizer_encode(tok, str("abc\xff"), NULL, 0, &ids, &n, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_tokenizer_encode(tok, str("abc\xff"), NULL, 0, &ids, &n, &err),
+                     MN_BAD_INPUT);
     assert_non_null(strstr(err.msg, "offset 3"));
-    assert_int_equal(mn_tokenizer_encode(tok, str("\xed\xa0\x80"), NULL, 0, &ids, &n, &err), MN_BAD_INPUT);
-    assert_int_equal(mn_tokenizer_encode(tok, str("ab\xe2\x82"), NULL, 0, &ids, &n, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_tokenizer_encode(tok, str("\xed\xa0\x80"), NULL, 0, &ids, &n, &err),
+                     MN_BAD_INPUT);
+    assert_int_equal(mn_tokenizer_encode(tok, str("ab\xe2\x82"), NULL, 0, &ids, &n, &err),
+                     MN_BAD_INPUT);
     assert_non_null(strstr(err.msg, "offset 2"));
     mn_tokenizer_free(tok);
 }
@@ -237,7 +270,8 @@ static void long_words_are_not_quadratic(void **state) {
     mn_tokenizer *tok = storyteller();
     for (size_t k = 0; k < MN_COUNT(unit); k++) {
         mn_text t = {0};
-        while (t.len < 300000) mn_text_puts(&t, unit[k]);
+        while (t.len < 300000)
+            mn_text_puts(&t, unit[k]);
         uint64_t start = mn_now_ns();
         expect_round_trip(tok, (mn_str){t.ptr, t.len});
         if (mn_now_ns() - start > 20000000000u)
@@ -247,8 +281,9 @@ static void long_words_are_not_quadratic(void **state) {
     mn_tokenizer_free(tok);
 }
 
-/* ---- memory ---- */
-static mn_status everything(const mn_meta *meta, const mn_file *files, uint32_t n_files, const char *text) {
+/* ---- memory ---------------------------------------------------------------------------------- */
+static mn_status everything(const mn_meta *meta, const mn_file *files, uint32_t n_files,
+                            const char *text) {
     mn_tokenizer *tok = NULL;
     mn_detokenizer *d = NULL;
     mn_text out = {0};
@@ -256,11 +291,15 @@ static mn_status everything(const mn_meta *meta, const mn_file *files, uint32_t 
     size_t n = 0;
     mn_status st = mn_tokenizer_create(meta, files, n_files, &tok, NULL);
     if (!st)
-        st = mn_tokenizer_encode(tok, str(text), NULL, MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL, &ids, &n,
+        st = mn_tokenizer_encode(tok, str(text), NULL,
+                                 MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL, &ids, &n,
                                  NULL);
-    if (!st) st = mn_detokenizer_create(tok, MN_DETOKENIZE_SPECIAL, &d, NULL);
-    for (size_t i = 0; !st && i < n; i++) st = mn_detokenizer_push(d, ids[i], &out);
-    if (!st) st = mn_detokenizer_finish(d, &out);
+    if (!st)
+        st = mn_detokenizer_create(tok, MN_DETOKENIZE_SPECIAL, &d, NULL);
+    for (size_t i = 0; !st && i < n; i++)
+        st = mn_detokenizer_push(d, ids[i], &out);
+    if (!st)
+        st = mn_detokenizer_finish(d, &out);
     mn_text_free(&out);
     mn_free(ids);
     mn_detokenizer_free(d);
@@ -271,16 +310,24 @@ static mn_status everything(const mn_meta *meta, const mn_file *files, uint32_t 
 static void memory_may_run_out_anywhere(void **state) {
     (void)state;
     const char *json = "{" MODEL(
-        "\"unk_token\":\"<unk>\",\"byte_fallback\":true,") ",\"added_tokens\":[{\"id\":20,\"content\":\"<X>\","
-                                                           "\"special\":true},{\"id\":21,\"content\":\"<Y>\","
+        "\"unk_token\":\"<unk>\",\"byte_fallback\":true,") ",\"added_tokens\":[{\"id\":20,"
+                                                           "\"content\":\"<X>\","
+                                                           "\"special\":true},{\"id\":21,"
+                                                           "\"content\":\"<Y>\","
                                                            "\"normalized\":true}],"
-                                                           "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{"
-                                                           "\"type\":\"NFC\"},{\"type\":\"Lowercase\"},{\"type\":"
-                                                           "\"Replace\",\"pattern\":{\"Regex\":\"q+\"},\"content\":"
+                                                           "\"normalizer\":{\"type\":\"Sequence\","
+                                                           "\"normalizers\":[{"
+                                                           "\"type\":\"NFC\"},{\"type\":"
+                                                           "\"Lowercase\"},{\"type\":"
+                                                           "\"Replace\",\"pattern\":{\"Regex\":\"q+"
+                                                           "\"},\"content\":"
                                                            "\"b\"}]},"
-                                                           "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":"
-                                                           "[{\"type\":\"Digits\"},{\"type\":\"Metaspace\",\"prepend_"
-                                                           "scheme\":\"first\"}]},\"decoder\":{\"type\":\"Metaspace\"}"
+                                                           "\"pre_tokenizer\":{\"type\":"
+                                                           "\"Sequence\",\"pretokenizers\":"
+                                                           "[{\"type\":\"Digits\"},{\"type\":"
+                                                           "\"Metaspace\",\"prepend_"
+                                                           "scheme\":\"first\"}]},\"decoder\":{"
+                                                           "\"type\":\"Metaspace\"}"
                                                            "}";
     mn_file file = {str("tokenizer.json"), json, strlen(json)};
     const mn_str tokens[] = {str("<unk>"),        str("a"),      str("b"),     str("ab"),
@@ -298,7 +345,8 @@ static void memory_may_run_out_anywhere(void **state) {
         int64_t k = 0;
         for (; st == MN_OUT_OF_MEMORY && k < 4000; k++) {
             mn_alloc_fail_after(k);
-            st = everything(round ? &meta : NULL, round ? NULL : &file, round ? 0 : 1, "ab<X>a1\xc3\xa9 <y>bbqqza");
+            st = everything(round ? &meta : NULL, round ? NULL : &file, round ? 0 : 1,
+                            "ab<X>a1\xc3\xa9 <y>bbqqza");
             mn_alloc_fail_after(-1);
         }
         assert_int_equal(st, MN_OK);

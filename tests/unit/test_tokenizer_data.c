@@ -7,7 +7,8 @@
 static char *read_under(const char *root, const char *path, uint64_t *bytes) {
     char full[8192], *data = NULL;
     snprintf(full, sizeof full, "%s/%s", root, path);
-    return mn_path_exists(full) && mn_read_file(full, 1u << 30, &data, bytes, NULL) == MN_OK ? data : NULL;
+    return mn_path_exists(full) && mn_read_file(full, 1u << 30, &data, bytes, NULL) == MN_OK ? data
+                                                                                             : NULL;
 }
 
 static const char *source_root(void) {
@@ -15,18 +16,22 @@ static const char *source_root(void) {
     return root ? root : "../..";
 }
 
-char *data_read(const char *path, uint64_t *bytes) { return read_under(source_root(), path, bytes); }
+char *data_read(const char *path, uint64_t *bytes) {
+    return read_under(source_root(), path, bytes);
+}
 
 char *data_shared_path(const char *path) {
     const char *root = getenv("MINERVA_SHARED");
     char *full = NULL;
-    int n = root ? asprintf(&full, "%s/%s", root, path) : asprintf(&full, "%s/../shared/%s", source_root(), path);
+    int n = root ? asprintf(&full, "%s/%s", root, path)
+                 : asprintf(&full, "%s/../shared/%s", source_root(), path);
     return n < 0 ? NULL : full;
 }
 
 char *data_shared(const char *path, uint64_t *bytes) {
     char *full = data_shared_path(path), *data = NULL;
-    if (full && mn_path_exists(full) && mn_read_file(full, 1u << 30, &data, bytes, NULL)) data = NULL;
+    if (full && mn_path_exists(full) && mn_read_file(full, 1u << 30, &data, bytes, NULL))
+        data = NULL;
     free(full);
     return data;
 }
@@ -81,7 +86,8 @@ static void take_array(data_gguf *g, const char **p, mn_value *v) {
 bool data_gguf_open(data_gguf *g, const char *path) {
     memset(g, 0, sizeof *g);
     uint64_t bytes;
-    if (!(g->bytes = data_shared(path, &bytes))) return false;
+    if (!(g->bytes = data_shared(path, &bytes)))
+        return false;
     const char *p = g->bytes + 16;
     g->meta.n = take(&p, 8);
     g->meta.entries = mn_calloc(g->meta.n, sizeof *g->meta.entries);
@@ -97,7 +103,8 @@ bool data_gguf_open(data_gguf *g, const char *path) {
         else if (type == 6 || type == 12)
             e->value.type = MN_VALUE_FLOAT, e->value.f = take_float(&p, type);
         else
-            e->value.type = type == 7 ? MN_VALUE_BOOL : MN_VALUE_INT, e->value.i = take_int(&p, type);
+            e->value.type = type == 7 ? MN_VALUE_BOOL : MN_VALUE_INT,
+            e->value.i = take_int(&p, type);
     }
     return true;
 }

@@ -1,11 +1,14 @@
-/* test_tokenizer_data.h -- files for the tokeniser's tests, and just enough GGUF to read a vocabulary by itself. */
+/* test_tokenizer_data.h -- files for the tokeniser's tests, and just enough GGUF to read a
+ * vocabulary by itself. */
 #ifndef TEST_TOKENIZER_DATA_H
 #define TEST_TOKENIZER_DATA_H
 #include "model/meta.h"
 
-/* NUL-terminated, mn_free; NULL = no such file. root: "MINERVA_SOURCE_ROOT" (else "../..") + path. */
+/* NUL-terminated, mn_free; NULL = no such file. root: "MINERVA_SOURCE_ROOT" (else "../..") +
+ * path. */
 char *data_read(const char *path, uint64_t *bytes);
-char *data_shared(const char *path, uint64_t *bytes); /* under MINERVA_SHARED, else beside the source tree */
+/* under MINERVA_SHARED, else beside the source tree */
+char *data_shared(const char *path, uint64_t *bytes);
 
 char *data_shared_path(const char *path); /* where that would be; free */
 

@@ -1,5 +1,5 @@
-/* test_tokenizer_files.c -- small tokenizers of every kind (tests/data/tokenizers, made by tests/dev/make_tokenizers.py with
- * the original libraries): ids and texts are theirs. */
+/* test_tokenizer_files.c -- small tokenizers of every kind (tests/data/tokenizers, made by
+ * tests/dev/make_tokenizers.py with the original libraries): ids and texts are theirs. */
 #include "test_tokenizer_data.h"
 #include "text/channels.h"
 #include "text/tokenizer.h"
@@ -17,35 +17,46 @@ static mn_tokenizer *open_file(const char *name) {
     mn_error err = MN_ERROR_INIT;
     snprintf(path, sizeof path, "tests/data/tokenizers/%s", name);
     char *data = data_read(path, &bytes);
-    if (!data) fail_msg("no %s", path);
-    mn_file file = {mn_str_of(strstr(name, ".model") ? "tokenizer.model" : "tokenizer.json"), data, bytes};
-    if (mn_tokenizer_create(NULL, &file, 1, &tok, &err)) fail_msg("%s: %s", name, err.msg);
+    if (!data)
+        fail_msg("no %s", path);
+    mn_file file = {mn_str_of(strstr(name, ".model") ? "tokenizer.model" : "tokenizer.json"), data,
+                    bytes};
+    if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
+        fail_msg("%s: %s", name, err.msg);
     mn_free(data);
     return tok;
 }
 
 static void check(const char *name, const mn_tokenizer *tok, const cJSON *c) {
     const char *text = cJSON_GetObjectItem(c, "text")->valuestring;
-    const cJSON *want = cJSON_GetObjectItem(c, "ids"), *decoded = cJSON_GetObjectItem(c, "decoded"), *v = NULL;
-    bool model = strstr(name, ".model") != NULL, special = cJSON_GetObjectItem(c, "special")->valueint;
-    uint32_t flags = (special ? MN_TOKENIZE_ADD_SPECIAL : 0) | (model ? 0 : MN_TOKENIZE_PARSE_SPECIAL);
+    const cJSON *want = cJSON_GetObjectItem(c, "ids"), *decoded = cJSON_GetObjectItem(c, "decoded"),
+                *v = NULL;
+    bool model = strstr(name, ".model") != NULL,
+         special = cJSON_GetObjectItem(c, "special")->valueint;
+    uint32_t flags =
+        (special ? MN_TOKENIZE_ADD_SPECIAL : 0) | (model ? 0 : MN_TOKENIZE_PARSE_SPECIAL);
     int32_t *ids = NULL;
     size_t n = 0, i = 0;
     mn_error err = MN_ERROR_INIT;
-    if (mn_tokenizer_encode(tok, mn_str_of(text), NULL, flags, &ids, &n, &err)) fail_msg("%s: %s", name, err.msg);
+    if (mn_tokenizer_encode(tok, mn_str_of(text), NULL, flags, &ids, &n, &err))
+        fail_msg("%s: %s", name, err.msg);
     cJSON_ArrayForEach(v, want) {
         if (i >= n || ids[i] != v->valueint)
-            fail_msg("%s: id %zu of \"%s\": %d, expected %d", name, i, text, i < n ? ids[i] : -1, v->valueint);
+            fail_msg("%s: id %zu of \"%s\": %d, expected %d", name, i, text, i < n ? ids[i] : -1,
+                     v->valueint);
         i++;
     }
-    if (n != i) fail_msg("%s: \"%s\": %zu ids, expected %zu", name, text, n, i);
+    if (n != i)
+        fail_msg("%s: \"%s\": %zu ids, expected %zu", name, text, n, i);
     mn_detokenizer *d = NULL;
     mn_text out = {0};
     assert_int_equal(mn_detokenizer_create(tok, 0, &d, NULL), MN_OK);
-    for (i = 0; i < n; i++) assert_int_equal(mn_detokenizer_push(d, ids[i], &out), MN_OK);
+    for (i = 0; i < n; i++)
+        assert_int_equal(mn_detokenizer_push(d, ids[i], &out), MN_OK);
     assert_int_equal(mn_detokenizer_finish(d, &out), MN_OK);
     if (cJSON_IsString(decoded) && strcmp(out.ptr ? out.ptr : "", decoded->valuestring) != 0)
-        fail_msg("%s: \"%s\" became \"%s\", expected \"%s\"", name, text, out.ptr, decoded->valuestring);
+        fail_msg("%s: \"%s\" became \"%s\", expected \"%s\"", name, text, out.ptr,
+                 decoded->valuestring);
     mn_detokenizer_free(d);
     mn_text_free(&out);
     mn_free(ids);
@@ -70,11 +81,12 @@ static void every_kind(void **state) {
     mn_free(data);
 }
 
-/* Cut anywhere and with bytes changed: an error that names the file, or a tokeniser, never a crash. */
+/* Cut anywhere and with bytes changed: an error that names the file, or a tokeniser, never a
+ * crash. */
 static void damaged_files(void **state) {
     (void)state;
-    static const char *const names[] = {"spm-unigram.model", "spm-bpe.model", "unigram.json", "wordpiece.json",
-                                        "llama2.json"};
+    static const char *const names[] = {"spm-unigram.model", "spm-bpe.model", "unigram.json",
+                                        "wordpiece.json", "llama2.json"};
     uint64_t seed = 5;
     for (size_t k = 0; k < MN_COUNT(names); k++) {
         char path[256];
@@ -87,7 +99,8 @@ static void damaged_files(void **state) {
         for (int i = 0; i < 300; i++) {
             mn_file file = {mn_str_of(model ? "tokenizer.model" : "tokenizer.json"), copy, bytes};
             memcpy(copy, data, bytes);
-            if (i % 3 == 0) file.bytes = (seed = seed * 6364136223846793005u + 1) >> 33, file.bytes %= bytes;
+            if (i % 3 == 0)
+                file.bytes = (seed = seed * 6364136223846793005u + 1) >> 33, file.bytes %= bytes;
             for (int b = 0; i % 3 && b < 4; b++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
                 copy[(seed >> 20) % bytes] = (char)(seed >> 56);
@@ -97,9 +110,11 @@ static void damaged_files(void **state) {
             mn_status st = mn_tokenizer_create(NULL, &file, 1, &tok, &err);
             int32_t *ids = NULL;
             size_t n = 0;
-            if (st == MN_OK && !mn_tokenizer_encode(tok, mn_str_of("a <s>\xc3\xa9 12"), NULL, 3, &ids, &n, NULL))
+            if (st == MN_OK &&
+                !mn_tokenizer_encode(tok, mn_str_of("a <s>\xc3\xa9 12"), NULL, 3, &ids, &n, NULL))
                 mn_free(ids);
-            if (st && (!err.msg[0] || (model && !strstr(err.msg, "tokenizer.model") && st != MN_OUT_OF_MEMORY)))
+            if (st && (!err.msg[0] ||
+                       (model && !strstr(err.msg, "tokenizer.model") && st != MN_OUT_OF_MEMORY)))
                 fail_msg("%s: status %x, \"%s\"", names[k], (unsigned)st, err.msg);
             mn_tokenizer_free(tok);
         }
@@ -117,7 +132,9 @@ static void memory_may_run_out(void **state) {
         snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[k]);
         char *data = data_read(path, &bytes);
         assert_non_null(data);
-        mn_file file = {mn_str_of(strstr(names[k], ".model") ? "tokenizer.model" : "tokenizer.json"), data, bytes};
+        mn_file file = {
+            mn_str_of(strstr(names[k], ".model") ? "tokenizer.model" : "tokenizer.json"), data,
+            bytes};
         mn_status st = MN_OUT_OF_MEMORY;
         for (int64_t i = 0; st == MN_OUT_OF_MEMORY && i < 20000; i += 1 + i / 40) {
             mn_tokenizer *tok = NULL;
@@ -126,7 +143,8 @@ static void memory_may_run_out(void **state) {
             mn_alloc_fail_after(i);
             st = mn_tokenizer_create(NULL, &file, 1, &tok, NULL);
             if (!st)
-                st = mn_tokenizer_encode(tok, mn_str_of("It's \xc3\xa9 \xe6\x97\xa5 <s>"), NULL, 3, &ids, &n, NULL);
+                st = mn_tokenizer_encode(tok, mn_str_of("It's \xc3\xa9 \xe6\x97\xa5 <s>"), NULL, 3,
+                                         &ids, &n, NULL);
             mn_alloc_fail_after(-1);
             mn_free(ids);
             mn_tokenizer_free(tok);
@@ -150,25 +168,28 @@ static void half_a_model(void **state) {
     assert_non_null(strstr(err.msg, "tokenizer.model: found no pieces"));
 }
 
-/* ---- added tokens beside a tokenizer.model ---- */
+/* ---- added tokens beside a tokenizer.model --------------------------------------------------- */
 static void tokens_beside_a_model(void **state) {
     (void)state;
     uint64_t bytes = 0;
     char *data = data_read("tests/data/tokenizers/spm-bpe.model", &bytes);
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
-    const char *config = "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,\"add_eos_token\":true,"
-                         "\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\",\"special\":true},"
-                         "\"9000\":{\"content\":\"<|end|>\",\"special\":true,\"rstrip\":true},"
-                         "\"9001\":{\"content\":\"<x>\",\"special\":false}}}";
+    const char *config =
+        "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,\"add_eos_token\":true,"
+        "\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\",\"special\":true},"
+        "\"9000\":{\"content\":\"<|end|>\",\"special\":true,\"rstrip\":true},"
+        "\"9001\":{\"content\":\"<x>\",\"special\":false}}}";
     const char *more = "{\"<y>\":9002}";
     mn_file file[] = {{mn_str_of("tokenizer.model"), data, bytes},
                       {mn_str_of("tokenizer_config.json"), config, strlen(config)},
                       {mn_str_of("added_tokens.json"), more, strlen(more)}};
-    if (mn_tokenizer_create(NULL, file, 3, &tok, &err)) fail_msg("%s", err.msg);
+    if (mn_tokenizer_create(NULL, file, 3, &tok, &err))
+        fail_msg("%s", err.msg);
     int32_t *ids = NULL;
     size_t n = 0;
-    assert_int_equal(mn_tokenizer_encode(tok, mn_str_of("<|end|>  <x><y>"), NULL, 3, &ids, &n, NULL), MN_OK);
+    assert_int_equal(
+        mn_tokenizer_encode(tok, mn_str_of("<|end|>  <x><y>"), NULL, 3, &ids, &n, NULL), MN_OK);
     assert_int_equal(n, 5);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 9000);
@@ -184,18 +205,20 @@ static void tokens_beside_a_model(void **state) {
     mn_free(data);
 }
 
-/* ---- channels ---- */
+/* ---- channels -------------------------------------------------------------------------------- */
 #define TOKEN(i, s, special) "{\"id\":" #i ",\"content\":\"" s "\",\"special\":" special "}"
 static mn_tokenizer *with_tokens(const char *added) {
     mn_text json = {0};
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
     mn_text_printf(&json,
-                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"final\":0,\"analysis\":1,\"comment\":2,\"ary\":3,\"a\":4,"
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"final\":0,\"analysis\":1,\"comment\":"
+                   "2,\"ary\":3,\"a\":4,"
                    "\"assistant\":5,\"\xc4\xa0to\":6},\"merges\":[]},\"added_tokens\":[%s]}",
                    added);
     mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len};
-    if (mn_tokenizer_create(NULL, &file, 1, &tok, &err)) fail_msg("%s", err.msg);
+    if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
+        fail_msg("%s", err.msg);
     mn_text_free(&json);
     return tok;
 }
@@ -203,19 +226,24 @@ static mn_tokenizer *with_tokens(const char *added) {
 static void parts(mn_channels *c, const char *want, const int32_t *ids) {
     for (size_t i = 0; want[i]; i++) {
         char got = "ATCH"[mn_channels_push(c, ids[i])];
-        if (got != want[i]) fail_msg("id %zu: %c, expected %c of %s", i, got, want[i], want);
+        if (got != want[i])
+            fail_msg("id %zu: %c, expected %c of %s", i, got, want[i], want);
     }
 }
 
 static void harmony(void **state) {
     (void)state;
-    mn_tokenizer *tok = with_tokens(TOKEN(10, "<|start|>", "true") "," TOKEN(11, "<|channel|>", "true") "," TOKEN(
-        12, "<|message|>",
-        "true") "," TOKEN(13, "<|end|>", "true") "," TOKEN(14, "<|return|>", "true") "," TOKEN(15, "<|call|>", "true"));
+    mn_tokenizer *tok =
+        with_tokens(TOKEN(10, "<|start|>", "true") "," TOKEN(11, "<|channel|>", "true") "," TOKEN(
+            12, "<|message|>", "true") "," TOKEN(13, "<|end|>",
+                                                 "true") "," TOKEN(14, "<|return|>",
+                                                                   "true") "," TOKEN(15, "<|call|>",
+                                                                                     "true"));
     mn_channels c = mn_channels_of(tok);
     mn_channels_prompt(&c, (int32_t[]){10, 5}, 2); /* "<|start|>assistant" */
     parts(&c, "HHHTTHHHHHHAA", (int32_t[]){11, 1, 12, 4, 4, 13, 10, 5, 11, 0, 12, 4, 1});
-    c = mn_channels_of(tok); /* a message without a channel is the answer; "commentary to=..." is not */
+    /* a message without a channel is the answer; "commentary to=..." is not */
+    c = mn_channels_of(tok);
     parts(&c, "AHHHAHHHHHHHHT", (int32_t[]){4, 10, 5, 12, 0, 13, 10, 5, 11, 2, 3, 6, 12, 4});
     c = mn_channels_of(tok); /* a name that only begins like final */
     parts(&c, "HHHHT", (int32_t[]){11, 0, 4, 12, 4});
@@ -229,8 +257,8 @@ static void harmony(void **state) {
 
 static void thinking(void **state) {
     (void)state;
-    mn_tokenizer *tok = with_tokens(
-        TOKEN(10, "<think>", "false") "," TOKEN(11, "</think>", "false") "," TOKEN(12, "<|im_start|>", "true"));
+    mn_tokenizer *tok = with_tokens(TOKEN(10, "<think>", "false") "," TOKEN(
+        11, "</think>", "false") "," TOKEN(12, "<|im_start|>", "true"));
     mn_channels c = mn_channels_of(tok);
     parts(&c, "AHTTHAA", (int32_t[]){4, 10, 4, 1, 11, 4, 4});
     c = mn_channels_of(tok);

@@ -1,7 +1,9 @@
-/* test_tokenizer_gguf.c -- GGUF's keys: each kind of tokeniser, keys that say nothing good, every name of a pre-tokeniser. */
+/* test_tokenizer_gguf.c -- GGUF's keys: each kind of tokeniser, keys that say nothing good, every
+ * name of a pre-tokeniser. */
 #include "test_tokenizer.h"
 
-static void expect_meta(const mn_meta_entry *entries, size_t n, mn_status status, const char *says) {
+static void expect_meta(const mn_meta_entry *entries, size_t n, mn_status status,
+                        const char *says) {
     mn_meta meta = {(mn_meta_entry *)entries, n};
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
@@ -13,11 +15,13 @@ static void expect_meta(const mn_meta_entry *entries, size_t n, mn_status status
 
 static void bad_gguf_keys_are_named(void **state) {
     (void)state;
-    const mn_str tokens[] = {str("a"), str("b"), str("ab")}, twice[] = {str("a"), str("a"), str("ab")},
-                 merges[] = {str("a b")}, wrong[] = {str("a c")};
+    const mn_str tokens[] = {str("a"), str("b"), str("ab")},
+                 twice[] = {str("a"), str("a"), str("ab")}, merges[] = {str("a b")},
+                 wrong[] = {str("a c")};
     const int64_t types[] = {1, 1, 1}, odd[] = {1, 9, 1};
     const double scores[] = {0, -1, -2}, nan[] = {0, __builtin_nan(""), 0};
-    mn_meta_entry e[8] = {meta_str("tokenizer.ggml.model", "gpt2"), meta_str("tokenizer.ggml.pre", "gpt-2"),
+    mn_meta_entry e[8] = {meta_str("tokenizer.ggml.model", "gpt2"),
+                          meta_str("tokenizer.ggml.pre", "gpt-2"),
                           meta_array("tokenizer.ggml.tokens", MN_VALUE_STR, tokens, 3),
                           meta_array("tokenizer.ggml.merges", MN_VALUE_STR, merges, 1),
                           meta_array("tokenizer.ggml.token_type", MN_VALUE_INT, types, 3)};
@@ -33,7 +37,8 @@ static void bad_gguf_keys_are_named(void **state) {
     expect_meta(e, 5, MN_BAD_FILE, "tokenizer.ggml.bos_token_id");
     e[4] = meta_int("tokenizer.ggml.add_bos_token", MN_VALUE_BOOL, 1);
     expect_meta(e, 5, MN_BAD_FILE, "tokenizer.ggml.bos_token_id");
-    e[3] = meta_array("tokenizer.ggml.merges", MN_VALUE_STR, wrong, 1); /* cannot apply: passed over with a warning */
+    /* cannot apply: passed over with a warning */
+    e[3] = meta_array("tokenizer.ggml.merges", MN_VALUE_STR, wrong, 1);
     expect_meta(e, 4, MN_OK, "");
     e[3] = meta_array("tokenizer.ggml.merges", MN_VALUE_STR, tokens, 1);
     expect_meta(e, 4, MN_BAD_FILE, "tokenizer.ggml.merges");
@@ -59,7 +64,8 @@ static mn_tokenizer *from_keys(mn_meta_entry *e, size_t n) {
     const mn_meta meta = {e, n};
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
-    if (mn_tokenizer_create(&meta, NULL, 0, &tok, &err)) fail_msg("%s", err.msg);
+    if (mn_tokenizer_create(&meta, NULL, 0, &tok, &err))
+        fail_msg("%s", err.msg);
     return tok;
 }
 
@@ -87,7 +93,8 @@ static void keys_beside_a_json(void **state) {
     expect_meta(e, MN_COUNT(e), MN_BAD_FILE, "bos_token_id");
 }
 
-/* BERT: [CLS] and [SEP] by key or spelling; case and accents by two keys; a U+2581 of the text's own begins no word. */
+/* BERT: [CLS] and [SEP] by key or spelling; case and accents by two keys; a U+2581 of the text's
+ * own begins no word. */
 static void bert_keys(void **state) {
     (void)state;
     const mn_str tokens[] = {str("[UNK]"),
@@ -121,16 +128,19 @@ static void bert_keys(void **state) {
     mn_tokenizer_free(tok);
     e[2].value.i = e[3].value.i = 0;
     tok = from_keys(e, 6);
-    expect_ids(tok, str("A \xc3\xa9 abc"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(4, 5, 7, 0, 2)); /* abc is too long */
+    /* abc is too long */
+    expect_ids(tok, str("A \xc3\xa9 abc"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(4, 5, 7, 0, 2));
     mn_tokenizer_free(tok);
 }
 
 /* Merges of words in plain UTF-8. */
 static void words_alone(void **state) {
     (void)state;
-    const mn_str tokens[] = {str("a"), str("b"), str("ab"), str("\xe6\xbc\xa2"), str("<0xC3>"), str("<0xA9>")},
+    const mn_str tokens[] = {str("a"),      str("b"),     str("ab"), str("\xe6\xbc\xa2"),
+                             str("<0xC3>"), str("<0xA9>")},
                  merges[] = {str("a b")};
-    mn_meta_entry e[] = {meta_str("tokenizer.ggml.model", "whitespace"), meta_str("tokenizer.ggml.pre", "whitespace"),
+    mn_meta_entry e[] = {meta_str("tokenizer.ggml.model", "whitespace"),
+                         meta_str("tokenizer.ggml.pre", "whitespace"),
                          meta_array("tokenizer.ggml.tokens", MN_VALUE_STR, tokens, 6),
                          meta_array("tokenizer.ggml.merges", MN_VALUE_STR, merges, 1),
                          meta_int("tokenizer.ggml.normalizer.lowercase", MN_VALUE_BOOL, 1)};
@@ -174,7 +184,8 @@ static void sentencepiece_keys(void **state) {
     mn_tokenizer_free(tok);
 }
 
-/* Old "llama" files name no ids: SentencePiece's own are meant, unless the file says that there are none. */
+/* Old "llama" files name no ids: SentencePiece's own are meant, unless the file says that there are
+ * none. */
 static void sentencepiece_without_ids(void **state) {
     (void)state;
     const mn_str tokens[] = {str("<unk>"), str("<s>"), str("</s>"), str("\xe2\x96\x81"), str("a")};
@@ -195,28 +206,34 @@ static void sentencepiece_without_ids(void **state) {
     expect_ids(tok, str("ab"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(3, 4, 0));
     mn_tokenizer_free(tok);
     tok = from_keys(e, 3); /* no types either */
-    expect_ids(tok, str("a<s>"), NULL, MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL, IDS(1, 3, 4, 1));
+    expect_ids(tok, str("a<s>"), NULL, MN_TOKENIZE_ADD_SPECIAL | MN_TOKENIZE_PARSE_SPECIAL,
+               IDS(1, 3, 4, 1));
     mn_tokenizer_free(tok);
 }
 
-/* Every pattern of the table compiles: one vocabulary under each name that the error message lists. */
+/* Every pattern of the table compiles: one vocabulary under each name that the error message
+ * lists. */
 static void every_pre_tokeniser_works(void **state) {
     (void)state;
-    const mn_str merges[] = {str("a b")}, tokens[] = {str("a"), str("b"), str("ab"), str("1"), str("\xc4\xa0")};
-    mn_meta_entry e[4] = {meta_str("tokenizer.ggml.model", "gpt2"), meta_str("tokenizer.ggml.pre", "?"),
+    const mn_str merges[] = {str("a b")},
+                 tokens[] = {str("a"), str("b"), str("ab"), str("1"), str("\xc4\xa0")};
+    mn_meta_entry e[4] = {meta_str("tokenizer.ggml.model", "gpt2"),
+                          meta_str("tokenizer.ggml.pre", "?"),
                           meta_array("tokenizer.ggml.tokens", MN_VALUE_STR, tokens, 5),
                           meta_array("tokenizer.ggml.merges", MN_VALUE_STR, merges, 1)};
     static const char *const names[] = {
-        "default", "gpt-2",      "llama-bpe",    "dbrx",           "qwen2",       "qwen35",    "gpt-4o",
-        "tekken",  "tiny_aya",   "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon",    "starcoder",
-        "refact",  "mpt",        "smollm",       "phi-2",          "olmo",        "command-r", "bloom",
-        "viking",  "bailingmoe", "seed-coder",   "superbpe"};
+        "default", "gpt-2",     "llama-bpe", "dbrx",         "qwen2",          "qwen35",
+        "gpt-4o",  "tekken",    "tiny_aya",  "deepseek-llm", "deepseek-coder", "deepseek-v3",
+        "falcon",  "starcoder", "refact",    "mpt",          "smollm",         "phi-2",
+        "olmo",    "command-r", "bloom",     "viking",       "bailingmoe",     "seed-coder",
+        "superbpe"};
     mn_meta meta = {e, 4};
     for (size_t i = 0; i < MN_COUNT(names); i++) {
         mn_error err = MN_ERROR_INIT;
         mn_tokenizer *tok = NULL;
         e[1] = meta_str("tokenizer.ggml.pre", names[i]);
-        if (mn_tokenizer_create(&meta, NULL, 0, &tok, &err)) fail_msg("%s", err.msg);
+        if (mn_tokenizer_create(&meta, NULL, 0, &tok, &err))
+            fail_msg("%s", err.msg);
         expect_ids(tok, str("ab ab"), NULL, 0, (int32_t[]){2, 4, 2}, 3);
         expect_round_trip(tok, str("ab  111 1 ba  "));
         mn_tokenizer_free(tok);

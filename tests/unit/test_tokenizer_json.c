@@ -9,7 +9,8 @@ static mn_status from_json(const char *json, mn_tokenizer **tok, mn_error *err) 
 static void expect_json(const char *json, const char *text, const int32_t *want, size_t n) {
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
-    if (from_json(json, &tok, &err)) fail_msg("%s: %s", json, err.msg);
+    if (from_json(json, &tok, &err))
+        fail_msg("%s: %s", json, err.msg);
     expect_ids(tok, str(text), NULL, MN_TOKENIZE_PARSE_SPECIAL, want, n);
     mn_tokenizer_free(tok);
 }
@@ -22,50 +23,64 @@ static void components(void **state) {
     EXPECT("{" MODEL("\"unk_token\":\"<unk>\",") "}", "azzb", 1, 0, 0, 2);
     EXPECT("{" MODEL("\"unk_token\":\"<unk>\",\"fuse_unk\":true,") "}", "azzb", 1, 0, 2);
     EXPECT("{" MODEL("\"unk_token\":\"<unk>\",\"byte_fallback\":true,") "}", "\xc3\xa9z", 6, 7, 0);
-    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"},{\"type\":"
-                         "\"Replace\",\"pattern\":{\"String\":\"c\"},\"content\":\"b\"},{\"type\":\"Strip\",\"strip_"
+    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+                         "\"Lowercase\"},{\"type\":"
+                         "\"Replace\",\"pattern\":{\"String\":\"c\"},\"content\":\"b\"},{\"type\":"
+                         "\"Strip\",\"strip_"
                          "left\":true,\"strip_right\":true}]}}",
            " ACb ", 3, 2);
     EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"NFKC\"}}", "\xef\xbd\x81\xef\xbd\x82", 3);
-    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":"
+    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+                         "\"NFD\"},{\"type\":"
                          "\"StripAccents\"}]}}",
            "\xc3\xa1"
            "b",
            3);
-    EXPECT(PRE("{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"}"), "a a", 5, 5);
-    EXPECT(PRE("{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"never\"}"), "a a", 1, 5);
+    EXPECT(PRE("{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+               "\"always\"}"),
+           "a a", 5, 5);
+    EXPECT(PRE("{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+               "\"never\"}"),
+           "a a", 1, 5);
     EXPECT(PRE("{\"type\":\"Digits\",\"individual_digits\":true}"), "a11b", 1, 8, 8, 2);
     EXPECT(PRE("{\"type\":\"WhitespaceSplit\"}"), "a b", 1, 2);
     EXPECT(PRE("{\"type\":\"Whitespace\"}"), "ab! a", 3, 9, 1);
     EXPECT(PRE("{\"type\":\"Punctuation\"}"), "a!b", 1, 9, 2);
     EXPECT(PRE("{\"type\":\"BertPreTokenizer\"}"), "ab !", 3, 9);
-    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"String\":\"1\"},\"behavior\":\"Removed\",\"invert\":false}"), "a1b",
-           1, 2);
-    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]\"},\"behavior\":\"Removed\",\"invert\":true}"), "a1b",
-           1, 2);
-    EXPECT(
-        PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithPrevious\",\"invert\":false}"),
-        "ab", 1, 2);
-    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\",\"invert\":false}"),
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"String\":\"1\"},\"behavior\":\"Removed\","
+               "\"invert\":false}"),
+           "a1b", 1, 2);
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]\"},\"behavior\":\"Removed\","
+               "\"invert\":true}"),
+           "a1b", 1, 2);
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":"
+               "\"MergedWithPrevious\",\"invert\":false}"),
+           "ab", 1, 2);
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\","
+               "\"invert\":false}"),
            "ab1", 3, 8);
-    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]\"},\"behavior\":\"Contiguous\",\"invert\":false}"),
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]\"},\"behavior\":\"Contiguous\","
+               "\"invert\":false}"),
            "ab1", 3, 8);
-    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?=b)\"},\"behavior\":\"Isolated\",\"invert\":false}"),
+    EXPECT(PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?=b)\"},\"behavior\":\"Isolated\","
+               "\"invert\":false}"),
            "ab", 1, 2);
     EXPECT("{" MODEL("\"unk_token\":\"<unk>\",") "}",
            "a\xe2\x96\x81"
            "aab",
            1, 5, 3);
     /* Affixes: c begins, ##c goes on, c</w> ends a word. A byte's mark is in bytes too. */
-    static const char affixes[] =
-        "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\",\"end_of_word_suffix\":\"</"
-        "w>\",\"vocab\":{\"a\":0,"
-        "\"##b\":1,\"ab\":2,\"##a</w>\":3,\"##ba</w>\":4,\"a</w>\":5},\"merges\":[\"##b ##a</w>\",\"a ##b\"]}}";
+    static const char affixes[] = "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##"
+                                  "\",\"end_of_word_suffix\":\"</"
+                                  "w>\",\"vocab\":{\"a\":0,"
+                                  "\"##b\":1,\"ab\":2,\"##a</w>\":3,\"##ba</w>\":4,\"a</"
+                                  "w>\":5},\"merges\":[\"##b ##a</w>\",\"a ##b\"]}}";
     EXPECT(affixes, "aba", 0, 4);
     EXPECT(affixes, "abb", 2);
     EXPECT(affixes, "a", 5);
     static const char words[] =
-        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a b\":1,\"c\":2}},"
+        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a "
+        "b\":1,\"c\":2}},"
         "\"added_tokens\":[{\"id\":3,\"content\":\"d\",\"special\":false,\"single_word\":true}],"
         "\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\",\"}}";
     EXPECT(words, "a b,c,a,cc", 1, 2, 0, 0);
@@ -82,15 +97,18 @@ static void added_tokens(void **state) {
     EXPECT(ADDED(",\"special\":false,\"normalized\":false"), "a<x>b", 1, 20, 2);
     EXPECT(ADDED(",\"special\":true,\"single_word\":true"), "a<x> <x>", 1, 20);
     EXPECT(ADDED(",\"special\":true,\"lstrip\":true,\"rstrip\":true"), "a <x> \nb", 1, 20, 2);
-    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":20,\"content\":\"<X>\","
+    EXPECT("{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":20,"
+                         "\"content\":\"<X>\","
                          "\"special\":false,\"normalized\":true}]}",
            "A<x>B", 1, 20, 2);
     /* A word that stands in another one is no token, nor what is inside it. */
-    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"normalized\":false,\"single_word\":true},"
+    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"normalized\":false,"
+                         "\"single_word\":true},"
                          "{\"id\":21,\"content\":\"b1\",\"normalized\":false}]}",
            "<ab<ab1", 20, 3, 8);
     /* As written goes before normalised, and what is left stands alone. */
-    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"special\":false,\"normalized\":true,"
+    EXPECT("{" MODEL("") ",\"added_tokens\":[{\"id\":20,\"content\":\"<ab\",\"special\":false,"
+                         "\"normalized\":true,"
                          "\"single_word\":true},"
                          "{\"id\":21,\"content\":\"b1\",\"special\":false,\"normalized\":false}]}",
            "b1<ab", 21, 20);
@@ -104,12 +122,11 @@ static void added_tokens(void **state) {
     assert_string_equal(out.ptr, "ab");
     mn_tokenizer_free(tok);
     out.len = 0; /* shown as the normaliser spells it */
-    assert_int_equal(
-        from_json(
-            "{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":20,\"content\":\"<X>\","
-                          "\"special\":false,\"normalized\":true}]}",
-            &tok, NULL),
-        MN_OK);
+    assert_int_equal(from_json("{" MODEL("") ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_"
+                                             "tokens\":[{\"id\":20,\"content\":\"<X>\","
+                                             "\"special\":false,\"normalized\":true}]}",
+                               &tok, NULL),
+                     MN_OK);
     decode(tok, 0, (int32_t[]){1, 20}, 2, &out);
     assert_string_equal(out.ptr, "a<x>");
     mn_text_free(&out);
@@ -120,15 +137,21 @@ static void templates_and_decoders(void **state) {
     (void)state;
     mn_tokenizer *tok = NULL;
     mn_text out = {0};
-    const char *json = "{" MODEL(
-        "\"byte_fallback\":true,") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
-                                   "{\"id\":\"<unk>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{"
-                                   "\"SpecialToken\":{\"id\":\"!\",\"type_id\":0}}],\"special_tokens\":{\"<unk>\":{"
-                                   "\"id\":\"<unk>\",\"ids\":[0],\"tokens\":[\"<unk>\"]},\"!\":{\"ids\":[9]}}},"
-                                   "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
-                                   "{\"String\":\"\xe2\x96\x81\"},\"content\":\" "
-                                   "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
-                                   "\"content\":\" \",\"start\":1,\"stop\":0}]}}";
+    const char *json =
+        "{" MODEL("\"byte_fallback\":true,") ",\"post_processor\":{\"type\":\"TemplateProcessing\","
+                                             "\"single\":[{\"SpecialToken\":"
+                                             "{\"id\":\"<unk>\",\"type_id\":0}},{\"Sequence\":{"
+                                             "\"id\":\"A\",\"type_id\":0}},{"
+                                             "\"SpecialToken\":{\"id\":\"!\",\"type_id\":0}}],"
+                                             "\"special_tokens\":{\"<unk>\":{"
+                                             "\"id\":\"<unk>\",\"ids\":[0],\"tokens\":[\"<unk>\"]},"
+                                             "\"!\":{\"ids\":[9]}}},"
+                                             "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
+                                             "\"type\":\"Replace\",\"pattern\":"
+                                             "{\"String\":\"\xe2\x96\x81\"},\"content\":\" "
+                                             "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{"
+                                             "\"type\":\"Strip\","
+                                             "\"content\":\" \",\"start\":1,\"stop\":0}]}}";
     assert_int_equal(from_json(json, &tok, NULL), MN_OK);
     expect_ids(tok, str("ab"), NULL, MN_TOKENIZE_ADD_SPECIAL, (int32_t[]){0, 3, 9}, 3);
     decode(tok, 0, (int32_t[]){5, 5, 6, 7, 6}, 5, &out);
@@ -137,7 +160,7 @@ static void templates_and_decoders(void **state) {
     mn_tokenizer_free(tok);
 }
 
-/* ---- damage ---- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 static void bad_json_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -154,17 +177,27 @@ static void bad_json_is_refused(void **state) {
         {"{\"model\":{\"type\":\"BPE\"}}", MN_BAD_FILE, "vocab"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", MN_BAD_FILE, "vocab"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e30},\"merges\":[]}}", MN_BAD_FILE, "\"a\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9999999},\"merges\":[]}}", MN_BAD_FILE, "9999999"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"1\"},\"merges\":[]}}", MN_BAD_FILE, "byte 5: \"\"1\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", MN_BAD_FILE, "twice"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"a\":2},\"merges\":[]}}", MN_BAD_FILE, "twice"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", MN_BAD_FILE,
+         "\"a\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e30},\"merges\":[]}}", MN_BAD_FILE,
+         "\"a\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9999999},\"merges\":[]}}", MN_BAD_FILE,
+         "9999999"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"1\"},\"merges\":[]}}", MN_BAD_FILE,
+         "byte 5: \"\"1\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", MN_BAD_FILE,
+         "twice"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"a\":2},\"merges\":[]}}", MN_BAD_FILE,
+         "twice"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":{}}}", MN_BAD_FILE, "merges"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a\"]}}", MN_BAD_FILE, "merge 0"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[[\"a\"]]}}", MN_BAD_FILE, "merge 0"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a q\"]}}", MN_BAD_FILE, "\"q\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}", MN_BAD_FILE, "\"aa\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a\"]}}", MN_BAD_FILE,
+         "merge 0"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[[\"a\"]]}}", MN_BAD_FILE,
+         "merge 0"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a q\"]}}", MN_BAD_FILE,
+         "\"q\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}", MN_BAD_FILE,
+         "\"aa\""},
         {"{" MODEL("\"unk_token\":\"zz\",") "}", MN_BAD_FILE, "zz"},
         {"{" MODEL("") ",\"added_tokens\":[{\"id\":1}]}", MN_BAD_FILE, "content"},
         {"{" MODEL("") ",\"added_tokens\":[{\"id\":1,\"content\":\"b\"}]}", MN_BAD_FILE, "\"b\""},
@@ -173,25 +206,30 @@ static void bad_json_is_refused(void **state) {
         {"{" MODEL("") ",\"normalizer\":{\"type\":\"Precompiled\"}}", MN_BAD_FILE, "Precompiled"},
         {PRE("{\"type\":\"Novel\"}"), MN_UNSUPPORTED, "Novel"},
         {PRE("{}"), MN_BAD_FILE, "type"},
-        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}"), MN_UNSUPPORTED,
-         "regular expression"},
-        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?~a)\"},\"behavior\":\"Isolated\"}"), MN_UNSUPPORTED,
-         "absent group"},
-        {PRE("{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"), MN_BAD_FILE, "pattern"},
-        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"), MN_UNSUPPORTED,
-         "Sideways"},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}"),
+         MN_UNSUPPORTED, "regular expression"},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?~a)\"},\"behavior\":\"Isolated\"}"),
+         MN_UNSUPPORTED, "absent group"},
+        {PRE("{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"), MN_BAD_FILE,
+         "pattern"},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"),
+         MN_UNSUPPORTED, "Sideways"},
         {"{" MODEL("") ",\"decoder\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
-        {"{" MODEL("") ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"CTC\"}]}}",
+        {"{" MODEL("") ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{"
+                       "\"type\":\"CTC\"}]}}",
          MN_UNSUPPORTED, "\"CTC\" behind"},
         {"{" MODEL("") ",\"post_processor\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
-        {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+        {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                       "\"SpecialToken\":{\"id\":"
                        "\"q\"}}]}}",
          MN_BAD_FILE, "\"q\""},
-        {"{" MODEL("") ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\","
+        {"{" MODEL("") ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":"
+                       "\"BertProcessing\","
                        "\"cls\":[\"a\",1],\"sep\":[\"a\",1]},"
                        "{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],\"sep\":[\"a\",1]}]}}",
          MN_UNSUPPORTED, "more than one"},
-        {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
+        {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                       "\"Sequence\":{\"id\":\"A\"}},"
                        "{\"Sequence\":{\"id\":\"A\"}}]}}",
          MN_UNSUPPORTED, "twice"},
         {"{\"model\":\"\xff\"}", MN_BAD_FILE, "UTF-8"},
@@ -218,9 +256,11 @@ static void damaged_json_does_not_crash(void **state) {
         if (i % 2)
             file.bytes = draw(&seed) % file.bytes;
         else
-            for (int k = 0; k < 3; k++) copy[draw(&seed) % file.bytes] = (char)draw(&seed);
+            for (int k = 0; k < 3; k++)
+                copy[draw(&seed) % file.bytes] = (char)draw(&seed);
         mn_tokenizer *tok = NULL;
-        if (mn_tokenizer_create(NULL, &file, 1, &tok, NULL) == MN_OK) expect_ids(tok, str(""), NULL, 0, NULL, 0);
+        if (mn_tokenizer_create(NULL, &file, 1, &tok, NULL) == MN_OK)
+            expect_ids(tok, str(""), NULL, 0, NULL, 0);
         mn_tokenizer_free(tok);
     }
     mn_free(copy);
@@ -229,7 +269,8 @@ static void damaged_json_does_not_crash(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(components), cmocka_unit_test(added_tokens),
-                                       cmocka_unit_test(templates_and_decoders), cmocka_unit_test(bad_json_is_refused),
+                                       cmocka_unit_test(templates_and_decoders),
+                                       cmocka_unit_test(bad_json_is_refused),
                                        cmocka_unit_test(damaged_json_does_not_crash)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_tokenizer_pre.c -- where GGUF's pre-tokenisers cut: digits, letters, apostrophes, line ends. Hand-made cases; the
- * pieces are shown with | between them. */
+/* test_tokenizer_pre.c -- where GGUF's pre-tokenisers cut: digits, letters, apostrophes, line ends.
+ * Hand-made cases; the pieces are shown with | between them. */
 #include "text/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
@@ -14,7 +14,8 @@ static const struct {
     {"mpt", "x1y22", "x|1|y|22"},
     {"llama-bpe", "I'm IT'S 12345\n\n  x", "I|'m| IT|'S| |123|45|\n\n| | x"},
     {"llama-bpe", "foo.bar (baz)\n;;\nq", "foo|.bar| (|baz|)\n|;;\n|q"},
-    {"llama-bpe", "1234567 \xd9\xa1\xd9\xa2\xd9\xa3\xd9\xa4", "123|456|7| |\xd9\xa1\xd9\xa2\xd9\xa3|\xd9\xa4"},
+    {"llama-bpe", "1234567 \xd9\xa1\xd9\xa2\xd9\xa3\xd9\xa4",
+     "123|456|7| |\xd9\xa1\xd9\xa2\xd9\xa3|\xd9\xa4"},
     {"qwen2", "I'LL 123\r\n", "I|'LL| |1|2|3|\r\n"},
     {"stablelm2", "a12", "a|1|2"},
     {"qwen35", "e\xcc\x81g 12", "e\xcc\x81g| |1|2"},
@@ -22,7 +23,8 @@ static const struct {
     {"gpt-4o", "HelloWorld's XMLFile 1234/a", "Hello|World's| XMLFile| |123|4|/a"},
     {"gpt-4o", "a//\n/b", "a|//\n/|b"},
     {"tekken", "HelloWorld's 12", "Hello|World|'s| |1|2"},
-    {"deepseek-llm", "Hi \xe4\xb8\xad\xe6\x96\x87 123, x\n\ny", "Hi| |\xe4\xb8\xad\xe6\x96\x87| |123|,| x|\n|\n|y"},
+    {"deepseek-llm", "Hi \xe4\xb8\xad\xe6\x96\x87 123, x\n\ny",
+     "Hi| |\xe4\xb8\xad\xe6\x96\x87| |123|,| x|\n|\n|y"},
     {"deepseek-coder", "Hi 123, (x)\n", "Hi| |1|2|3|,| (|x|)|\n"},
     {"deepseek-v3", "12345 \xe4\xb8\xad_foo .bar it's", "123|45| |\xe4\xb8\xad|_foo| .|bar| it|'s"},
     {"falcon", "it's 12345 a`b", "it|'|s| |123|45| a|`|b"},
@@ -75,17 +77,22 @@ static void cuts(void **state) {
         mn_steps steps = {0};
         mn_pieces p = {0};
         mn_text got = {0};
-        if (!row) fail_msg("no pre-tokeniser %s", cases[i].pre);
+        if (!row)
+            fail_msg("no pre-tokeniser %s", cases[i].pre);
         for (size_t k = 0; k < MN_COUNT(row->split) && row->split[k]; k++)
-            assert_int_equal(mn_steps_add_split(&steps, row->split[k], MN_SPLIT_ISOLATED, false, "", NULL), MN_OK);
+            assert_int_equal(
+                mn_steps_add_split(&steps, row->split[k], MN_SPLIT_ISOLATED, false, "", NULL),
+                MN_OK);
         assert_int_equal(mn_pieces_set(&p, cases[i].text, strlen(cases[i].text), 1, NULL), MN_OK);
         assert_int_equal(mn_steps_run(&steps, &p, NULL), MN_OK);
         for (size_t k = 0; k < p.n; k++) {
-            if (k) mn_text_puts(&got, "|");
+            if (k)
+                mn_text_puts(&got, "|");
             mn_text_put(&got, p.text.ptr + p.span[k].off, p.span[k].len);
         }
         if (strcmp(got.ptr, cases[i].pieces) != 0)
-            print_error("%s: \"%s\" gives %s, expected %s\n", cases[i].pre, cases[i].text, got.ptr, cases[i].pieces),
+            print_error("%s: \"%s\" gives %s, expected %s\n", cases[i].pre, cases[i].text, got.ptr,
+                        cases[i].pieces),
                 bad++;
         mn_text_free(&got);
         mn_pieces_free(&p);

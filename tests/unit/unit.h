@@ -19,7 +19,8 @@ static inline int unit_remove(const char *path, const struct stat *st, int kind,
 /* A fresh folder; *state is its path. */
 static inline int unit_setup(void **state) {
     char path[] = "/tmp/minerva-unit-XXXXXX";
-    if (!mkdtemp(path)) return -1;
+    if (!mkdtemp(path))
+        return -1;
     return *state = strdup(path), 0;
 }
 

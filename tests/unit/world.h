@@ -23,14 +23,17 @@ static inline const char *put(const char *dir, const char *stub, const char *as)
 static inline void open_world_with(world *w, const mn_config_override *over, size_t n) {
     mn_error err = MN_ERROR_INIT;
     *w = (world){0};
-    if (mn_config_load(over, n, &w->cfg, &err) != MN_OK) fail_msg("%s", err.msg);
+    if (mn_config_load(over, n, &w->cfg, &err) != MN_OK)
+        fail_msg("%s", err.msg);
     assert_int_equal(mn_pool_create(2, &w->pool, &err), MN_OK);
-    if (mn_registry_create(w->cfg, w->pool, &w->reg, &err) != MN_OK) fail_msg("%s", err.msg);
+    if (mn_registry_create(w->cfg, w->pool, &w->reg, &err) != MN_OK)
+        fail_msg("%s", err.msg);
 }
 
 static inline void open_world(world *w, const char *key, const char *path) {
-    const mn_config_override over[] = {
-        {key, path, NULL}, {"plugin.stub.greeting", "hello", NULL}, {"plugin.good.greeting", "early", NULL}};
+    const mn_config_override over[] = {{key, path, NULL},
+                                       {"plugin.stub.greeting", "hello", NULL},
+                                       {"plugin.good.greeting", "early", NULL}};
     open_world_with(w, over, MN_COUNT(over));
 }
 
@@ -44,12 +47,14 @@ static inline const mn_plugin_record *record_of(const world *w, const char *path
     size_t n;
     const mn_plugin_record *records = mn_registry_plugins(w->reg, &n);
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(records[i].path, path)) return &records[i];
+        if (!strcmp(records[i].path, path))
+            return &records[i];
     fail_msg("no record of %s", path);
     return NULL;
 }
 
-static inline void expect(const world *w, const char *path, const char *status, const char *reason) {
+static inline void expect(const world *w, const char *path, const char *status,
+                          const char *reason) {
     const mn_plugin_record *rec = record_of(w, path);
     if (strcmp(rec->status, status) || !strstr(rec->reason, reason))
         fail_msg("%s: %s: %s, expected %s: %s", path, rec->status, rec->reason, status, reason);

@@ -5,7 +5,8 @@
 
 op_case *case_new(void) {
     op_case *c = calloc(1, sizeof *c);
-    if (!c) return NULL;
+    if (!c)
+        return NULL;
     c->g = (mn_graph){sizeof c->g,       0, 0,    0,    sizeof(mn_node), sizeof(mn_tensor),
                       sizeof(mn_symbol), 0, c->n, c->t, c->sym,          c->operands,
                       c->attrs,          0, {0}};
@@ -14,9 +15,12 @@ op_case *case_new(void) {
 }
 
 void case_free(op_case *c) {
-    if (!c) return;
-    for (uint32_t i = 0; i < c->g.n_tensors; i++) free(c->data[i]), free(c->result[i]);
-    for (uint32_t i = 0; i < CASE_SYMBOLS; i++) free(c->dead[i]);
+    if (!c)
+        return;
+    for (uint32_t i = 0; i < c->g.n_tensors; i++)
+        free(c->data[i]), free(c->result[i]);
+    for (uint32_t i = 0; i < CASE_SYMBOLS; i++)
+        free(c->dead[i]);
     free(c);
 }
 
@@ -33,7 +37,8 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
     return ~(int64_t)i;
 }
 
-static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim) {
+static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
+                         const int64_t *dim) {
     int64_t rows = 1, cols = 1;
     for (uint32_t d = 0; d < n_dim; d++) {
         int64_t n = dim[d] < 0 ? c->sym[~dim[d]].max : dim[d];
@@ -42,43 +47,51 @@ static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32
         else
             rows *= n;
     }
-    return role == MN_ROLE_WEIGHT ? case_weight_bytes(dtype, rows, cols) : case_plane_bytes(dtype, rows * cols);
+    return role == MN_ROLE_WEIGHT ? case_weight_bytes(dtype, rows, cols)
+                                  : case_plane_bytes(dtype, rows * cols);
 }
 
-int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim, const void *data,
-                    const char *name) {
+int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
+                    const void *data, const char *name) {
     uint32_t i = c->g.n_tensors;
     if (c->failed || i == CASE_TENSORS) {
         c->failed = true;
         return 0;
     }
     mn_tensor *t = &c->t[i];
-    *t = (mn_tensor){
-        .dtype = case_dtype(dtype), .n_dim = n_dim, .role = role, .alias_of = -1, .name = {name, strlen(name)}};
-    for (uint32_t d = 0; d < n_dim; d++) t->dim[d] = dim[d];
+    *t = (mn_tensor){.dtype = case_dtype(dtype),
+                     .n_dim = n_dim,
+                     .role = role,
+                     .alias_of = -1,
+                     .name = {name, strlen(name)}};
+    for (uint32_t d = 0; d < n_dim; d++)
+        t->dim[d] = dim[d];
     c->bytes[i] = bytes_of(c, role, dtype, n_dim, dim);
     c->data[i] = calloc(1, c->bytes[i] + 1);
     c->result[i] = calloc(1, c->bytes[i] + 1);
     c->g.n_tensors++;
     c->failed = !c->data[i] || !c->result[i];
-    if (data && !c->failed) memcpy(c->data[i], data, c->bytes[i]);
+    if (data && !c->failed)
+        memcpy(c->data[i], data, c->bytes[i]);
     return (int32_t)i;
 }
 
-int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data, const char *name) {
+int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data,
+                 const char *name) {
     return case_tensor(c, role, dtype, 1, &d0, data, name);
 }
-int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, const void *data,
-                 const char *name) {
+int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1,
+                 const void *data, const char *name) {
     return case_tensor(c, role, dtype, 2, (const int64_t[]){d0, d1}, data, name);
 }
-int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2, const void *data,
-                  const char *name) {
+int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2,
+                  const void *data, const char *name) {
     return case_tensor(c, role, dtype, 3, (const int64_t[]){d0, d1, d2}, data, name);
 }
 
 int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name) {
-    return case_tensor(c, MN_ROLE_STATE, MN_U8, 2, (const int64_t[]){d0, (int64_t)bytes / d0}, data, name);
+    return case_tensor(c, MN_ROLE_STATE, MN_U8, 2, (const int64_t[]){d0, (int64_t)bytes / d0}, data,
+                       name);
 }
 
 int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages) {
@@ -92,16 +105,22 @@ uint64_t case_f64(double v) {
     return bits;
 }
 
-void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out,
-               const uint64_t *attr, uint32_t n_attr) {
+void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
+               uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     mn_graph *g = &c->g;
-    c->failed |= g->n_nodes == CASE_NODES || g->n_operands + n_in + n_out > 256 || g->n_attrs + n_attr > 128;
-    if (c->failed) return;
-    c->n[g->n_nodes++] =
-        (mn_node){op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr, 0, 0};
-    if (n_in) memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
-    if (n_out) memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
-    if (n_attr) memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
+    c->failed |=
+        g->n_nodes == CASE_NODES || g->n_operands + n_in + n_out > 256 || g->n_attrs + n_attr > 128;
+    if (c->failed)
+        return;
+    c->n[g->n_nodes++] = (mn_node){
+        op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr,
+        0,  0};
+    if (n_in)
+        memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
+    if (n_out)
+        memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
+    if (n_attr)
+        memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
     g->n_operands += n_in + n_out;
     g->n_attrs += n_attr;
 }

@@ -1,8 +1,9 @@
-/* case.h -- one small graph with its data: built by hand or at random, run through a plugin's real table, compared.
- * Shared by `minerva plugins check` and tests/kernels. Uses plugin.h alone; nothing here ends the process.
+/* case.h -- one small graph with its data: built by hand or at random, run through a plugin's real
+ * table, compared. Shared by `minerva plugins check` and tests/kernels. Uses plugin.h alone;
+ * nothing here ends the process.
  *
- * Builders keep an error to themselves: after one fails (memory, a full table) `failed` is set, the rest do nothing, and
- * case_open refuses the case. Threads: one at a time per case and per run. */
+ * Builders keep an error to themselves: after one fails (memory, a full table) `failed` is set, the
+ * rest do nothing, and case_open refuses the case. Threads: one at a time per case and per run. */
 #ifndef CASE_H
 #define CASE_H
 #include <minerva/plugin.h>
@@ -13,21 +14,25 @@
 #define CASE_SYMBOLS 8
 #define CASE_PLANES 3
 
-/* ---- numbers and types (case_type.c) ---- */
+/* ---- numbers and types (case_type.c) --------------------------------------------------------- */
 mn_dtype case_dtype(uint32_t id); /* id 0 in the result: unknown */
 const char *case_dtype_name(uint32_t id);
-float case_rand(uint64_t *seed);                                    /* uniform in [-1, 1) */
-double case_rel_l2(const float *got, const float *want, int64_t n); /* |got - want| / |want|; NaN counts as infinity */
-uint64_t case_plane_bytes(uint32_t dtype, int64_t n);               /* of the DATA plane of n elements */
-void case_quantise(uint32_t dtype, const float *x, int64_t n, void *out); /* F32 F16 BF16 Q8_0 Q4_0 */
+float case_rand(uint64_t *seed); /* uniform in [-1, 1) */
+/* |got - want| / |want|; NaN counts as infinity */
+double case_rel_l2(const float *got, const float *want, int64_t n);
+/* of the DATA plane of n elements */
+uint64_t case_plane_bytes(uint32_t dtype, int64_t n);
+/* F32 F16 BF16 Q8_0 Q4_0 */
+void case_quantise(uint32_t dtype, const float *x, int64_t n, void *out);
 void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out);
-/* Random valid blocks of any weight type: scales bounded, nothing that decodes to NaN or Inf. F32, F16, BF16, Q8_0 and Q4_0 are
- * quantised noise. out: the planes behind one another, case_weight_bytes of them. */
+/* Random valid blocks of any weight type: scales bounded, nothing that decodes to NaN or Inf. F32,
+ * F16, BF16, Q8_0 and Q4_0 are quantised noise. out: the planes behind one another,
+ * case_weight_bytes of them. */
 void case_random_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *seed, void *out);
 uint64_t case_weight_bytes(uint32_t dtype, int64_t rows, int64_t cols);
 bool case_is_weight_type(uint32_t id);
 
-/* ---- a graph with its data (case.c) ---- */
+/* ---- a graph with its data (case.c) ---------------------------------------------------------- */
 typedef struct {
     mn_graph g;
     mn_tensor t[CASE_TENSORS];
@@ -41,8 +46,8 @@ typedef struct {
     uint64_t bytes[CASE_TENSORS];
     bool unbound[CASE_TENSORS];   /* outputs that the run shall not bind */
     bool every_row[CASE_TENSORS]; /* an output that means something in padded rows too */
-    uint8_t
-        *dead[CASE_SYMBOLS]; /* [value max] per row symbol: 1 = padding or spoiled, outputs undefined; NULL = none */
+    /* [value max] per row symbol: 1 = padding or spoiled, outputs undefined; NULL = none */
+    uint8_t *dead[CASE_SYMBOLS];
     uint32_t kv_dtype, kv_pages, kv_group;
     int32_t kv; /* the tensor that is the KV buffer, or -1 */
     bool failed;
@@ -53,55 +58,69 @@ void case_free(op_case *c);
 /* Adds a SHAPE or BOUND symbol; returns what stands in a tensor's dims for it. */
 int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind);
 /* Adds a tensor; data (may be NULL = zeros) is copied. dims: n_dim of int64_t, < 0 = a symbol. */
-int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim, const void *data,
-                    const char *name);
-int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data, const char *name);
-int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, const void *data, const char *name);
-int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2, const void *data,
-                  const char *name);
-int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name); /* opaque [d0] */
-int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages); /* sized by the plugin's layout when it runs */
-void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out, uint32_t n_out,
-               const uint64_t *attr, uint32_t n_attr);
+int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
+                    const void *data, const char *name);
+int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data,
+                 const char *name);
+int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1,
+                 const void *data, const char *name);
+int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2,
+                  const void *data, const char *name);
+/* opaque [d0] */
+int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name);
+/* sized by the plugin's layout when it runs */
+int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages);
+void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
+               uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
 uint64_t case_f64(double v); /* an attribute */
 
-/* ---- random cases, one per op (case_ops.c) ---- */
+/* ---- random cases, one per op (case_ops.c) --------------------------------------------------- */
 typedef struct {
-    int64_t rows;                   /* the most rows of a step: T or O */
-    int64_t live;                   /* rows that count, 0 = all; the rest is padding with NaN in it */
-    int64_t k, n;                   /* LINEAR: K, N; norms and elementwise: k = D; EMBED and SAMPLE: n = V */
+    int64_t rows; /* the most rows of a step: T or O */
+    /* rows that count, 0 = all; the rest is padding with NaN in it */
+    int64_t live;
+    /* LINEAR: K, N; norms and elementwise: k = D; EMBED and SAMPLE: n = V */
+    int64_t k, n;
     int64_t n_head, n_head_kv, dim; /* ROPE, KV, ATTENTION */
     int64_t dim_v;                  /* ATTENTION; 0 = dim */
     int64_t n_rot;                  /* ROPE; 0 = dim */
-    int64_t past;                   /* ATTENTION: tokens before the step; ROPE, EMBED: the first position */
-    int64_t n_seqs;                 /* ATTENTION: sequences sharing the rows; 0 = 1 */
-    int64_t n_expert, n_used;       /* MOE_*: E and J */
-    int64_t
-        variant; /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window, 1 softcap,
-                      * 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM: bit 0 no bias; SAMPLE:
-                      * bit 0 BIAS, bit 1 greedy; MOE_ROUTE: kind, bit 2 normalise and scale, bit 3 bias; MOE_LINEAR: bit 0 a row
-                      * per expert, bit 1 two weights and a bias */
+    /* ATTENTION: tokens before the step; ROPE, EMBED: the first position */
+    int64_t past;
+    int64_t n_seqs;           /* ATTENTION: sequences sharing the rows; 0 = 1 */
+    int64_t n_expert, n_used; /* MOE_*: E and J */
+    /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window,
+         * 1 softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM:
+         * bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy; MOE_ROUTE: kind, bit 2 normalise and
+         * scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias */
+    int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
-    bool spoil; /* one live row (ATTENTION: one sequence too) holds NaN and Inf: the others must not notice */
-    bool dirty; /* everything is NaN and Inf: what a step before may have left in scratch and pages */
+    /* one live row (ATTENTION: one sequence too) holds NaN and Inf: the others must not notice */
+    bool spoil;
+    /* everything is NaN and Inf: what a step before may have left in scratch and pages */
+    bool dirty;
 } op_shape;
-op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed); /* NULL = out of memory */
-const char *case_op_name(uint32_t op);                                               /* NULL = no such op */
+/* NULL = out of memory */
+op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed);
+/* NULL = no such op */
+const char *case_op_name(uint32_t op);
 
-/* ---- running (case_run.c) ---- */
+/* ---- running (case_run.c) -------------------------------------------------------------------- */
 typedef struct {
     const mn_backend *be;
     mn_device *dev;
     mn_queue *queue;
     uint64_t align; /* of bindings; 0 = 256 */
 } case_on;
-typedef struct case_plan case_plan; /* one case compiled on one device: weights, program, buffers, contexts */
+/* one case compiled on one device: weights, program, buffers, contexts */
+typedef struct case_plan case_plan;
 
-/* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of mn_compile come from the case.
- * The case's weights must outlive the plan. */
-mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out, mn_error *err);
-/* Writes the inputs and states of c (of the same layout as the one that was opened), poisons the outputs, executes with
- * c->value, and reads everything back into c->result. MN_OK with a non-empty case_breach: the plugin broke a rule. */
+/* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of
+ * mn_compile come from the case. The case's weights must outlive the plan. */
+mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
+                    mn_error *err);
+/* Writes the inputs and states of c (of the same layout as the one that was opened), poisons the
+ * outputs, executes with c->value, and reads everything back into c->result. MN_OK with a non-empty
+ * case_breach: the plugin broke a rule. */
 mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Steps through a second context of the same program from now on, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
@@ -113,9 +132,11 @@ void case_close(case_plan *p);
 /* The three in one. */
 mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *err);
 
-/* Largest relative L2 over the FLOAT outputs and f32 states of two runs of one case, INFINITY where integers differ. *where (may
- * be NULL): the tensor at fault. Padded and spoiled rows do not count. */
+/* Largest relative L2 over the FLOAT outputs and f32 states of two runs of one case, INFINITY where
+ * integers differ. *where (may be NULL): the tensor at fault. Padded and spoiled rows do not
+ * count. */
 double case_differ(const op_case *got, const op_case *want, const char **where);
-/* Does the device say yes (native, slow or ask) to every node? *reason (may be NULL): the first no. */
+/* Does the device say yes (native, slow or ask) to every node? *reason (may be NULL): the first
+ * no. */
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason);
 #endif

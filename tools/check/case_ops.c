@@ -1,5 +1,6 @@
-/* case_ops.c -- one random case per op. Rows are a SHAPE symbol; rows behind `live` are padding, as is a row here and there
- * before it (not with live = 0). What a generator draws does not depend on live, so that cases of one seed share weights. */
+/* case_ops.c -- one random case per op. Rows are a SHAPE symbol; rows behind `live` are padding, as
+ * is a row here and there before it (not with live = 0). What a generator draws does not depend on
+ * live, so that cases of one seed share weights. */
 #include "case.h"
 #include <math.h>
 #include <stdlib.h>
@@ -20,28 +21,38 @@ static void *zeroed(gen *g, int64_t n, size_t size) {
     return p;
 }
 
-static bool is_hole(const gen *g, int64_t t) { return t >= g->live || (g->holes && t % 5 == 3 && t + 1 < g->live); }
-static int64_t spoiled_row(const gen *g) { return g->s->spoil && g->live > 1 ? g->live / 2 : -1; }
+static bool is_hole(const gen *g, int64_t t) {
+    return t >= g->live || (g->holes && t % 5 == 3 && t + 1 < g->live);
+}
+static int64_t spoiled_row(const gen *g) {
+    return g->s->spoil && g->live > 1 ? g->live / 2 : -1;
+}
 
 /* dead[symbol 0] from holes and the spoiled row: what most ops need. */
 static void mark_dead(gen *g) {
     uint8_t *dead = g->c->dead[0] = zeroed(g, g->s->rows, 1);
-    for (int64_t t = 0; dead && t < g->s->rows; t++) dead[t] = is_hole(g, t) || t == spoiled_row(g) || g->s->dirty;
+    for (int64_t t = 0; dead && t < g->s->rows; t++)
+        dead[t] = is_hole(g, t) || t == spoiled_row(g) || g->s->dirty;
 }
 
 static void fill_bad(float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
 }
 
-/* An input of `rows` rows (declared as dim `sym`), the first `drawn` of them noise; bad where dead says so. */
-static int32_t float_rows(gen *g, int64_t sym, int64_t rows, int64_t drawn, const uint8_t *dead, int64_t d1, int64_t d2,
-                          float scale, const char *name) {
+/* An input of `rows` rows (declared as dim `sym`), the first `drawn` of them noise; bad where dead
+ * says so. */
+static int32_t float_rows(gen *g, int64_t sym, int64_t rows, int64_t drawn, const uint8_t *dead,
+                          int64_t d1, int64_t d2, float scale, const char *name) {
     int64_t cols = d1 * (d2 ? d2 : 1);
     float *x = zeroed(g, rows * cols, sizeof *x);
-    if (!x) return 0;
-    for (int64_t i = 0; i < drawn * cols; i++) x[i] = scale * (case_rand(g->seed) + case_rand(g->seed));
+    if (!x)
+        return 0;
+    for (int64_t i = 0; i < drawn * cols; i++)
+        x[i] = scale * (case_rand(g->seed) + case_rand(g->seed));
     for (int64_t t = 0; t < rows; t++)
-        if (g->s->dirty || t >= drawn || (dead && dead[t])) fill_bad(x + t * cols, cols);
+        if (g->s->dirty || t >= drawn || (dead && dead[t]))
+            fill_bad(x + t * cols, cols);
     int32_t i = d2 ? case_cube(g->c, MN_ROLE_INPUT, MN_F32, sym, d1, d2, x, name)
                    : case_mat(g->c, MN_ROLE_INPUT, MN_F32, sym, d1, x, name);
     free(x);
@@ -51,11 +62,14 @@ static int32_t float_input(gen *g, int64_t d1, int64_t d2, const char *name) {
     return float_rows(g, g->T, g->s->rows, g->s->rows, g->c->dead[0], d1, d2, 1, name);
 }
 
-static int32_t weight(gen *g, uint32_t dtype, uint32_t n_dim, const int64_t *dim, const char *name) {
+static int32_t weight(gen *g, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
+                      const char *name) {
     int64_t rows = 1, cols = dim[n_dim - 1];
-    for (uint32_t i = 0; i + 1 < n_dim; i++) rows *= dim[i];
+    for (uint32_t i = 0; i + 1 < n_dim; i++)
+        rows *= dim[i];
     void *w = zeroed(g, (int64_t)case_weight_bytes(dtype, rows, cols) + 64, 1);
-    if (!w) return 0;
+    if (!w)
+        return 0;
     case_random_weight(dtype, rows, cols, g->seed, w);
     int32_t t = case_tensor(g->c, MN_ROLE_WEIGHT, dtype, n_dim, dim, w, name);
     free(w);
@@ -89,16 +103,19 @@ static void embed(gen *g, uint32_t dtype) {
     int64_t past = s->past, length = past + s->rows + 16, last = g->live - 1;
     int32_t *row = zeroed(g, s->rows * 3, 4), *pos = row + s->rows, *slot = pos + s->rows;
     mn_slot slots[3] = {{5, 3, 1, 0}, {6 % (int32_t)s->n, 9, 2, 0}, {1, 4, 2, MN_SLOT_STOPPED}};
-    if (!row) return;
+    if (!row)
+        return;
     mark_dead(g);
     for (int64_t t = 0; t < s->rows; t++) {
         bool on = t == last, done = g->holes && last >= 2 && t == last - 1;
         bool none = t > last || (g->holes && last >= 4 && t == last - 2);
         row[t] = on ? ~1 : done ? ~2 : (int32_t)((uint64_t)t * 7 % (uint64_t)s->n);
-        if (g->holes && t == 1 && last > 4) row[t] = (int32_t)s->n + 5;
+        if (g->holes && t == 1 && last > 4)
+            row[t] = (int32_t)s->n + 5;
         pos[t] = on || done ? -1 : (int32_t)(past + t);
         slot[t] = none ? -1 : on ? 1 : done ? 2 : 0;
-        if (c->dead[0]) c->dead[0][t] = none || done;
+        if (c->dead[0])
+            c->dead[0][t] = none || done;
     }
     int32_t in[7] = {case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, row, "src"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, pos, "pos"),
@@ -108,12 +125,13 @@ static void embed(gen *g, uint32_t dtype) {
                      case_mat(c, MN_ROLE_STATE, MN_I32, 3, length, NULL, "history"),
                      -1};
     if (s->variant & 1) /* shorter than the context: later positions count as the last */
-        in[6] =
-            matrix(g, dtype == MN_F16 || dtype == MN_BF16 ? dtype : MN_F32, past + s->rows / 2 + 1, s->k, "pos_table");
+        in[6] = matrix(g, dtype == MN_F16 || dtype == MN_BF16 ? dtype : MN_F32,
+                       past + s->rows / 2 + 1, s->k, "pos_table");
     int32_t out[2] = {case_mat(c, MN_ROLE_OUTPUT, MN_F32, g->T, s->k, NULL, "x"),
                       case_vec(c, MN_ROLE_OUTPUT, MN_I32, g->T, NULL, "row_pos")};
     c->every_row[out[1]] = true;
-    case_node(c, MN_OP_EMBED, in, s->variant & 1 ? 7 : 6, out, 2, (const uint64_t[]){case_f64(2.5)}, 1);
+    case_node(c, MN_OP_EMBED, in, s->variant & 1 ? 7 : 6, out, 2, (const uint64_t[]){case_f64(2.5)},
+              1);
     free(row);
 }
 
@@ -121,7 +139,8 @@ static void norm(gen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     mark_dead(g);
     int32_t x = s->n_head ? float_input(g, s->n_head, s->k, "x") : float_input(g, s->k, 0, "x");
-    int32_t y = case_tensor(g->c, MN_ROLE_OUTPUT, MN_F32, g->c->t[x].n_dim, g->c->t[x].dim, NULL, "y");
+    int32_t y =
+        case_tensor(g->c, MN_ROLE_OUTPUT, MN_F32, g->c->t[x].n_dim, g->c->t[x].dim, NULL, "y");
     bool bias = op == MN_OP_LAYER_NORM && !(s->variant & 1);
     int32_t w = vector(g, dtype, s->k, "w"), b = bias ? vector(g, dtype, s->k, "b") : -1;
     case_node(g->c, op, (const int32_t[]){x, w, b}, bias ? 3 : 2, &y, 1,
@@ -134,9 +153,12 @@ static void rope(gen *g) {
     float *freqs = zeroed(g, n_rot / 2, sizeof *freqs);
     int32_t *pos = zeroed(g, s->rows, 4);
     mark_dead(g);
-    for (int64_t i = 0; freqs && i < n_rot / 2; i++) freqs[i] = powf(10000, -2 * (float)i / (float)n_rot);
-    for (int64_t t = 0; pos && t < s->rows; t++) pos[t] = is_hole(g, t) ? -1 : (int32_t)(t * 37 + s->past);
-    int32_t x = float_input(g, s->n_head, s->dim, "x"), p = case_vec(g->c, MN_ROLE_INPUT, MN_I32, g->T, pos, "row_pos");
+    for (int64_t i = 0; freqs && i < n_rot / 2; i++)
+        freqs[i] = powf(10000, -2 * (float)i / (float)n_rot);
+    for (int64_t t = 0; pos && t < s->rows; t++)
+        pos[t] = is_hole(g, t) ? -1 : (int32_t)(t * 37 + s->past);
+    int32_t x = float_input(g, s->n_head, s->dim, "x"),
+            p = case_vec(g->c, MN_ROLE_INPUT, MN_I32, g->T, pos, "row_pos");
     int32_t f = case_vec(g->c, MN_ROLE_WEIGHT, MN_F32, n_rot / 2, freqs, "freqs"),
             y = case_tensor(g->c, MN_ROLE_OUTPUT, MN_F32, 3, g->c->t[x].dim, NULL, "y");
     case_node(g->c, MN_OP_ROPE, (const int32_t[]){x, p, f}, 3, &y, 1,
@@ -144,24 +166,31 @@ static void rope(gen *g) {
     free(pos), free(freqs);
 }
 
-/* The cache is filled by a KV_STORE of the same graph: `past` rows of each sequence, then the step's rows, dense from row 0 on.
- * The store has rows for every place of every page, padding behind those: a dirty case fills all of them. */
+/* The cache is filled by a KV_STORE of the same graph: `past` rows of each sequence, then the
+ * step's rows, dense from row 0 on. The store has rows for every place of every page, padding
+ * behind those: a dirty case fills all of them. */
 typedef struct {
-    int64_t nq, per, len, pages, pt, rows; /* per sequence: rows of the step, keys, pages; rows: of the store */
+    /* per sequence: rows of the step, keys, pages; rows: of the store */
+    int64_t nq, per, len, pages, pt, rows;
     int32_t *kpos, *kslot, *qpos, *qslot, *seqs, *table;
     uint8_t *kdead;
 } cache_plan;
 
 static void plan_rows(gen *g, cache_plan *a) {
     const op_shape *s = g->s;
-    for (int64_t i = 0; i < a->rows; i++) a->kpos[i] = a->kslot[i] = -1, a->kdead[i] = 1;
-    for (int64_t t = 0; t < s->rows; t++) a->qpos[t] = a->qslot[t] = -1;
+    for (int64_t i = 0; i < a->rows; i++)
+        a->kpos[i] = a->kslot[i] = -1, a->kdead[i] = 1;
+    for (int64_t t = 0; t < s->rows; t++)
+        a->qpos[t] = a->qslot[t] = -1;
     for (int64_t q = 0; q < a->nq; q++) {
-        int64_t used = g->live - q * a->per < a->per ? g->live - q * a->per : a->per, n = s->past + used;
+        int64_t used = g->live - q * a->per < a->per ? g->live - q * a->per : a->per,
+                n = s->past + used;
         int32_t slot = (int32_t)(g->holes ? a->nq - 1 - q : q);
-        bool done = g->holes && a->nq > 2 && q == 1; /* its rows of the step are there and have no effect */
+        /* its rows of the step are there and have no effect */
+        bool done = g->holes && a->nq > 2 && q == 1;
         bool spoilt = s->spoil && a->nq > 1 && q == a->nq - 1;
-        if (used <= 0) continue;
+        if (used <= 0)
+            continue;
         for (int64_t i = 0; i < n; i++) {
             a->kslot[q * a->len + i] = slot;
             a->kpos[q * a->len + i] = done && i >= s->past ? -1 : (int32_t)i;
@@ -170,13 +199,17 @@ static void plan_rows(gen *g, cache_plan *a) {
         for (int64_t i = 0; i < used; i++) {
             int64_t t = q * a->per + i;
             a->qpos[t] = done ? -1 : (int32_t)(s->past + i), a->qslot[t] = slot;
-            if (g->c->dead[0]) g->c->dead[0][t] = done || spoilt || s->dirty || t == spoiled_row(g);
+            if (g->c->dead[0])
+                g->c->dead[0][t] = done || spoilt || s->dirty || t == spoiled_row(g);
         }
-        a->seqs[4 * q] = (int32_t)(q * a->per), a->seqs[4 * q + 1] = (int32_t)used, a->seqs[4 * q + 2] = slot;
+        a->seqs[4 * q] = (int32_t)(q * a->per), a->seqs[4 * q + 1] = (int32_t)used,
+                    a->seqs[4 * q + 2] = slot;
     }
     for (int64_t i = 0; s->dirty && i < a->rows; i++)
-        a->kpos[i] = (int32_t)(i % (a->pages * a->pt)), a->kslot[i] = (int32_t)(i / (a->pages * a->pt));
-    for (int64_t slot = 0; slot < a->nq; slot++) /* backwards and by turns, so that order is no accident */
+        a->kpos[i] = (int32_t)(i % (a->pages * a->pt)),
+        a->kslot[i] = (int32_t)(i / (a->pages * a->pt));
+    /* backwards and by turns, so that order is no accident */
+    for (int64_t slot = 0; slot < a->nq; slot++)
         for (int64_t i = 0; i < a->pages; i++)
             a->table[slot * a->pages + i] = (int32_t)(1 + (a->pages - 1 - i) * a->nq + slot);
 }
@@ -184,7 +217,8 @@ static void plan_rows(gen *g, cache_plan *a) {
 static void attention_nodes(gen *g, const cache_plan *a) {
     const op_shape *s = g->s;
     op_case *c = g->c;
-    int64_t dv = s->dim_v ? s->dim_v : s->dim, U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE),
+    int64_t dv = s->dim_v ? s->dim_v : s->dim,
+            U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE),
             Q = case_symbol(c, "n_seqs", a->nq, MN_SYMBOL_SHAPE),
             P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
     int64_t drawn = a->nq * a->len;
@@ -200,23 +234,26 @@ static void attention_nodes(gen *g, const cache_plan *a) {
             qs = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, a->qslot, "row_slot");
     int32_t sq = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs"),
             sinks = s->variant & 4 ? vector(g, MN_F32, s->n_head, "sinks") : -1;
-    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, kp, ks, pg, kv}, 6, NULL, 0, (const uint64_t[]){0, 0}, 2);
+    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, kp, ks, pg, kv}, 6, NULL, 0,
+              (const uint64_t[]){0, 0}, 2);
     case_node(c, MN_OP_ATTENTION, (const int32_t[]){q, qp, qs, sq, pg, kv, sinks}, 7, &y, 1,
               (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? 17 : 0,
-                                 s->variant & 2 ? case_f64(1.5) : 0, 0, 0, (uint64_t)s->n_head_kv, (uint64_t)s->dim_v},
+                                 s->variant & 2 ? case_f64(1.5) : 0, 0, 0, (uint64_t)s->n_head_kv,
+                                 (uint64_t)s->dim_v},
               7);
 }
 
 static void attention(gen *g) {
     const op_shape *s = g->s;
     cache_plan a = {.nq = s->n_seqs ? s->n_seqs : 1, .pt = s->page_tokens ? s->page_tokens : 64};
-    a.per = (s->rows + a.nq - 1) / a.nq, a.len = s->past + a.per, a.pages = (a.len + a.pt - 1) / a.pt;
+    a.per = (s->rows + a.nq - 1) / a.nq, a.len = s->past + a.per,
+    a.pages = (a.len + a.pt - 1) / a.pt;
     a.rows = a.nq * a.pages * a.pt;
     mark_dead(g);
     a.kpos = zeroed(g, 2 * a.rows + 2 * s->rows + 4 * a.nq + a.nq * a.pages, 4);
     a.kdead = zeroed(g, a.rows, 1);
-    a.kslot = a.kpos + a.rows, a.qpos = a.kslot + a.rows, a.qslot = a.qpos + s->rows, a.seqs = a.qslot + s->rows,
-    a.table = a.seqs + 4 * a.nq;
+    a.kslot = a.kpos + a.rows, a.qpos = a.kslot + a.rows, a.qslot = a.qpos + s->rows,
+    a.seqs = a.qslot + s->rows, a.table = a.seqs + 4 * a.nq;
     if (a.kpos && a.kdead && g->c->dead[0]) {
         plan_rows(g, &a);
         attention_nodes(g, &a);
@@ -226,14 +263,18 @@ static void attention(gen *g) {
 
 static void elementwise(gen *g, uint32_t op) {
     const op_shape *s = g->s;
-    bool two = op == MN_OP_GLU || op == MN_OP_ADD || op == MN_OP_MUL, kind = op == MN_OP_ACT || op == MN_OP_GLU;
+    bool two = op == MN_OP_GLU || op == MN_OP_ADD || op == MN_OP_MUL,
+         kind = op == MN_OP_ACT || op == MN_OP_GLU;
     mark_dead(g);
     int32_t a = float_input(g, s->k, 0, "a"), b = float_input(g, s->k, 0, "b"),
             y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->k, NULL, "y");
-    uint64_t attr[4] = {kind ? (uint64_t)(s->variant & 3) : case_f64(1.75), case_f64(1.702), case_f64(0.8),
-                        case_f64(1)};
-    uint32_t n_attr = op == MN_OP_ADD || op == MN_OP_MUL ? 0 : op == MN_OP_GLU && (s->variant & 4) ? 4 : 1;
-    if (n_attr == 4 && (s->variant & 3) != MN_ACT_SILU) attr[1] = 0; /* alpha: silu only */
+    uint64_t attr[4] = {kind ? (uint64_t)(s->variant & 3) : case_f64(1.75), case_f64(1.702),
+                        case_f64(0.8), case_f64(1)};
+    uint32_t n_attr = op == MN_OP_ADD || op == MN_OP_MUL    ? 0
+                      : op == MN_OP_GLU && (s->variant & 4) ? 4
+                                                            : 1;
+    if (n_attr == 4 && (s->variant & 3) != MN_ACT_SILU)
+        attr[1] = 0; /* alpha: silu only */
     case_node(g->c, op, (const int32_t[]){a, b}, two ? 2 : 1, &y, 1, attr, n_attr);
 }
 
@@ -243,13 +284,15 @@ static void gather(gen *g) {
     int32_t rows[64];
     uint8_t *dead = g->c->dead[1] = zeroed(g, n, 1);
     mark_dead(g);
-    if (!dead || !g->c->dead[0]) return;
+    if (!dead || !g->c->dead[0])
+        return;
     for (int64_t i = 0; i < n; i++) {
         bool hole = i >= g->live || (g->holes && i % 5 == 3);
         rows[i] = hole ? -1 : (int32_t)((g->live < n ? g->live : n) - 1 - i);
         dead[i] = hole || g->c->dead[0][rows[i]];
     }
-    int32_t x = float_input(g, s->k, 0, "x"), r = case_vec(g->c, MN_ROLE_INPUT, MN_I32, O, rows, "rows"),
+    int32_t x = float_input(g, s->k, 0, "x"),
+            r = case_vec(g->c, MN_ROLE_INPUT, MN_I32, O, rows, "rows"),
             y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, O, s->k, NULL, "y");
     case_node(g->c, MN_OP_GATHER_ROWS, (const int32_t[]){x, r}, 2, &y, 1, NULL, 0);
 }
@@ -268,11 +311,13 @@ static mn_slot_params draw_params(const gen *g, int64_t i) {
                                                        : -1,
                         .max_new = (int32_t)(i % 3)};
     p.n_stop = i % 2 ? MN_MAX_STOP : 0;
-    for (int j = 0; j < p.n_stop; j++) p.stop[j] = (int32_t)((j * 3 + i) % g->s->n);
+    for (int j = 0; j < p.n_stop; j++)
+        p.stop[j] = (int32_t)((j * 3 + i) % g->s->n);
     return p;
 }
 
-/* One row per slot, slots in reverse; with holes a done slot and a row without any finite logit. NaN counts as -inf. */
+/* One row per slot, slots in reverse; with holes a done slot and a row without any finite logit.
+ * NaN counts as -inf. */
 static void sample(gen *g) {
     const op_shape *s = g->s;
     op_case *c = g->c;
@@ -289,14 +334,18 @@ static void sample(gen *g) {
         float *l = logits + i * s->n;
         slot[i] = (int32_t)(i < g->live ? g->live - 1 - i : -1), dead[i] = i >= g->live;
         slots[i].pos = (int32_t)(3 + i % 12);
-        if (g->holes && i % 6 == 5) slots[i].done = MN_SLOT_LENGTH;
+        if (g->holes && i % 6 == 5)
+            slots[i].done = MN_SLOT_LENGTH;
         params[i] = draw_params(g, i);
-        for (int j = 0; j < 16; j++) history[i * 16 + j] = (int32_t)((i * 5 + j * 3) % s->n);
-        if (dead[i] || s->dirty) fill_bad(l, s->n);
+        for (int j = 0; j < 16; j++)
+            history[i * 16 + j] = (int32_t)((i * 5 + j * 3) % s->n);
+        if (dead[i] || s->dirty)
+            fill_bad(l, s->n);
         for (int64_t j = 0; j < s->n; j++)
-            if ((g->holes && i % 7 == 6) || (s->spoil && i % 2 && j % 3 == 1)) l[j] = j % 2 ? NAN : -INFINITY;
-        dead[i] |=
-            slot[i] < 0 || (g->holes && (i % 7 == 6 || slot[i] % 6 == 5)) || s->dirty; /* their tops are undefined */
+            if ((g->holes && i % 7 == 6) || (s->spoil && i % 2 && j % 3 == 1))
+                l[j] = j % 2 ? NAN : -INFINITY;
+        /* their tops are undefined */
+        dead[i] |= slot[i] < 0 || (g->holes && (i % 7 == 6 || slot[i] % 6 == 5)) || s->dirty;
     }
     int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, logits, "logits"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, slot, "out_slot"),
@@ -304,7 +353,8 @@ static void sample(gen *g) {
                      case_state(c, slots, (uint64_t)s->rows * sizeof *slots, s->rows, "slots"),
                      case_mat(c, MN_ROLE_STATE, MN_I32, s->rows, 16, history, "history"),
                      -1};
-    if (s->variant & 1) in[5] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, bias, "bias");
+    if (s->variant & 1)
+        in[5] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, bias, "bias");
     int32_t out[3] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, g->T, NULL, "ids"),
                       case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, 5, NULL, "top_ids"),
                       case_mat(c, MN_ROLE_OUTPUT, MN_F32, g->T, 5, NULL, "top_logprobs")};
@@ -320,9 +370,10 @@ static void moe_route(gen *g) {
             b = s->variant & 8 ? vector(g, MN_F32, s->n_expert, "bias") : -1;
     int32_t out[2] = {case_mat(g->c, MN_ROLE_OUTPUT, MN_I32, g->T, s->n_used, NULL, "experts"),
                       case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_used, NULL, "weights")};
-    case_node(
-        g->c, MN_OP_MOE_ROUTE, (const int32_t[]){x, b}, s->variant & 8 ? 2 : 1, out, 2,
-        (const uint64_t[]){(uint64_t)(s->variant & 3), s->variant & 4 ? 1 : 0, s->variant & 4 ? case_f64(2.5) : 0}, 3);
+    case_node(g->c, MN_OP_MOE_ROUTE, (const int32_t[]){x, b}, s->variant & 8 ? 2 : 1, out, 2,
+              (const uint64_t[]){(uint64_t)(s->variant & 3), s->variant & 4 ? 1 : 0,
+                                 s->variant & 4 ? case_f64(2.5) : 0},
+              3);
 }
 
 static void moe_linear(gen *g, uint32_t dtype) {
@@ -331,8 +382,8 @@ static void moe_linear(gen *g, uint32_t dtype) {
     uint32_t n = s->variant & 2 ? 2 : 1;
     mark_dead(g);
     for (int64_t i = 0; experts && i < s->rows * s->n_used; i++) /* padding: not to be followed */
-        experts[i] =
-            is_hole(g, i / s->n_used) ? (i % 2 ? INT32_MAX : -7) : (int32_t)((i * 5 + i / s->n_used) % s->n_expert);
+        experts[i] = is_hole(g, i / s->n_used) ? (i % 2 ? INT32_MAX : -7)
+                                               : (int32_t)((i * 5 + i / s->n_used) % s->n_expert);
     in[0] = s->variant & 1 ? float_input(g, s->n_used, s->k, "x") : float_input(g, s->k, 0, "x");
     in[1] = case_mat(g->c, MN_ROLE_INPUT, MN_I32, g->T, s->n_used, experts, "experts");
     for (uint32_t i = 0; i < n; i++) {
@@ -348,38 +399,61 @@ static void moe_linear(gen *g, uint32_t dtype) {
 
 static void moe_combine(gen *g) {
     mark_dead(g);
-    int32_t x = float_input(g, g->s->n_used, g->s->k, "x"), w = float_input(g, g->s->n_used, 0, "weights"),
+    int32_t x = float_input(g, g->s->n_used, g->s->k, "x"),
+            w = float_input(g, g->s->n_used, 0, "weights"),
             y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, g->s->k, NULL, "y");
     case_node(g->c, MN_OP_MOE_COMBINE, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
 }
 
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed) {
     op_case *c = case_new();
-    if (!c) return NULL;
+    if (!c)
+        return NULL;
     gen g = {c, s, &seed, 0, s->live ? s->live : s->rows, s->live != 0};
     g.T = case_symbol(c, op == MN_OP_SAMPLE ? "n_outputs" : "n_tokens", s->rows, MN_SYMBOL_SHAPE);
     switch (op) {
-    case MN_OP_EMBED: embed(&g, dtype); break;
+    case MN_OP_EMBED:
+        embed(&g, dtype);
+        break;
     case MN_OP_RMS_NORM:
-    case MN_OP_LAYER_NORM: norm(&g, op, dtype); break;
-    case MN_OP_LINEAR: linear(&g, dtype); break;
-    case MN_OP_ROPE: rope(&g); break;
+    case MN_OP_LAYER_NORM:
+        norm(&g, op, dtype);
+        break;
+    case MN_OP_LINEAR:
+        linear(&g, dtype);
+        break;
+    case MN_OP_ROPE:
+        rope(&g);
+        break;
     case MN_OP_KV_STORE:
-    case MN_OP_ATTENTION: attention(&g); break;
-    case MN_OP_GATHER_ROWS: gather(&g); break;
-    case MN_OP_SAMPLE: sample(&g); break;
-    case MN_OP_MOE_ROUTE: moe_route(&g); break;
-    case MN_OP_MOE_LINEAR: moe_linear(&g, dtype); break;
-    case MN_OP_MOE_COMBINE: moe_combine(&g); break;
-    default: elementwise(&g, op);
+    case MN_OP_ATTENTION:
+        attention(&g);
+        break;
+    case MN_OP_GATHER_ROWS:
+        gather(&g);
+        break;
+    case MN_OP_SAMPLE:
+        sample(&g);
+        break;
+    case MN_OP_MOE_ROUTE:
+        moe_route(&g);
+        break;
+    case MN_OP_MOE_LINEAR:
+        moe_linear(&g, dtype);
+        break;
+    case MN_OP_MOE_COMBINE:
+        moe_combine(&g);
+        break;
+    default:
+        elementwise(&g, op);
     }
     return c;
 }
 
 const char *case_op_name(uint32_t op) {
-    static const char *const names[] = {NULL,     "EMBED",     "RMS_NORM",   "LAYER_NORM", "LINEAR",
-                                        "ROPE",   "KV_STORE",  "ATTENTION",  "ACT",        "GLU",
-                                        "ADD",    "MUL",       "SCALE",      "SOFTCAP",    "GATHER_ROWS",
-                                        "SAMPLE", "MOE_ROUTE", "MOE_LINEAR", "MOE_COMBINE"};
+    static const char *const names[] = {
+        NULL,          "EMBED",  "RMS_NORM",  "LAYER_NORM", "LINEAR",     "ROPE",  "KV_STORE",
+        "ATTENTION",   "ACT",    "GLU",       "ADD",        "MUL",        "SCALE", "SOFTCAP",
+        "GATHER_ROWS", "SAMPLE", "MOE_ROUTE", "MOE_LINEAR", "MOE_COMBINE"};
     return op < sizeof names / sizeof *names ? names[op] : NULL;
 }

@@ -1,4 +1,5 @@
-/* case_plan.h -- the inside of a case_plan, for rules that use its parts in other ways than case_step does. */
+/* case_plan.h -- the inside of a case_plan, for rules that use its parts in other ways than
+ * case_step does. */
 #ifndef CASE_PLAN_H
 #define CASE_PLAN_H
 #include "case.h"

@@ -1,4 +1,5 @@
-/* case_run.c -- a case on a device: weights, program, buffers between guard bytes, steps, and the comparison of two runs. */
+/* case_run.c -- a case on a device: weights, program, buffers between guard bytes, steps, and the
+ * comparison of two runs. */
 #include "case_plan.h"
 #include <math.h>
 #include <stdio.h>
@@ -16,19 +17,25 @@ static mn_status fail(mn_error *err, mn_status s, const char *msg) {
     return s;
 }
 
-/* ---- weights ---- */
+/* ---- weights --------------------------------------------------------------------------------- */
 static uint32_t plane_dtype(mn_dtype t, uint32_t plane) {
-    return !plane ? t.id : t.id == MN_MXFP4_SPLIT ? MN_U8 : t.id == MN_F8_E4M3_128 ? MN_F32 : MN_F16;
+    return !plane                   ? t.id
+           : t.id == MN_MXFP4_SPLIT ? MN_U8
+           : t.id == MN_F8_E4M3_128 ? MN_F32
+                                    : MN_F16;
 }
 
-/* A dense plane of `rows` rows (dims of the tensor with dim[0] = d0) with one entry per `block` columns. */
-static mn_plane dense(const mn_tensor *t, int64_t d0, uint32_t kind, uint32_t dtype, const uint8_t *at) {
+/* A dense plane of `rows` rows (dims of the tensor with dim[0] = d0) with one entry per `block`
+ * columns. */
+static mn_plane dense(const mn_tensor *t, int64_t d0, uint32_t kind, uint32_t dtype,
+                      const uint8_t *at) {
     mn_plane p = {.ptr = at, .kind = kind, .dtype = dtype};
     uint32_t last = t->n_dim - 1;
     int64_t step = case_dtype(dtype).block_bytes;
     for (uint32_t d = t->n_dim; d-- > 0;) {
         p.dim[d] = d == 0 ? d0 : t->dim[d];
-        if (d == last && kind != MN_PLANE_DATA) p.dim[d] = t->dim[d] / t->dtype.block_elems;
+        if (d == last && kind != MN_PLANE_DATA)
+            p.dim[d] = t->dim[d] / t->dtype.block_elems;
         p.stride[d] = step;
         step *= d == last && kind == MN_PLANE_DATA ? p.dim[d] / t->dtype.block_elems : p.dim[d];
     }
@@ -36,7 +43,8 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, uint32_t kind, uint32_t dt
     return p;
 }
 
-/* All planes of a weight; a matrix of a type with one scale for 128 rows comes in parts of 128 rows, experts of it as one. */
+/* All planes of a weight; a matrix of a type with one scale for 128 rows comes in parts of 128
+ * rows, experts of it as one. */
 static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32_t most) {
     const mn_tensor *t = &c->t[i];
     const uint8_t *at = c->data[i];
@@ -71,20 +79,28 @@ static mn_status put_weights(case_plan *p, mn_error *err) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
         mn_plane planes[64];
-        if (c->t[i].role != MN_ROLE_WEIGHT) continue;
+        if (c->t[i].role != MN_ROLE_WEIGHT)
+            continue;
         uint32_t parts = planes_of(c, i, planes, 64);
-        mn_weight_src src = {sizeof src, i, parts, c->t[i].dtype.n_planes, sizeof *planes, 0, planes, c->t[i].dtype};
+        mn_weight_src src = {sizeof src,     i, parts,  c->t[i].dtype.n_planes,
+                             sizeof *planes, 0, planes, c->t[i].dtype};
         mn_event *ev = NULL;
         mn_status s = p->on.be->weights_put(p->weights, p->on.queue, &src, &ev, err);
-        if (!s && ev) s = p->on.be->wait(ev, WAIT_NS, err);
-        if (ev) p->on.be->event_free(ev);
-        if (s) return s;
+        if (!s && ev)
+            s = p->on.be->wait(ev, WAIT_NS, err);
+        if (ev)
+            p->on.be->event_free(ev);
+        if (s)
+            return s;
     }
     return p->on.be->weights_seal(p->weights, p->on.queue, &kept, err);
 }
 
-/* ---- buffers: guard | payload | guard; of the cache only the one behind, since kv_copy takes a buffer of pages ---- */
-static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) { return (int32_t)i == c->kv ? 0 : p->guard; }
+/* ---- buffers: guard | payload | guard; of the cache only the one behind, since kv_copy takes a
+ * buffer of pages ---- */
+static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
+    return (int32_t)i == c->kv ? 0 : p->guard;
+}
 static uint64_t whole(const case_plan *p, const op_case *c, uint32_t i) {
     return lead(p, c, i) + c->bytes[i] + p->guard;
 }
@@ -95,9 +111,11 @@ static bool is_bound(const op_case *c, uint32_t i) {
 }
 
 static mn_status fit_kv(const case_plan *p, op_case *c) {
-    if (c->kv < 0 || c->bytes[c->kv] == p->kv_bytes) return MN_OK;
+    if (c->kv < 0 || c->bytes[c->kv] == p->kv_bytes)
+        return MN_OK;
     void *r = realloc(c->result[c->kv], p->kv_bytes + 1);
-    if (!r) return MN_OUT_OF_MEMORY;
+    if (!r)
+        return MN_OUT_OF_MEMORY;
     c->result[c->kv] = r, c->bytes[c->kv] = p->kv_bytes;
     return MN_OK;
 }
@@ -108,22 +126,30 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
     mn_status s = MN_OK;
     if (c->kv >= 0) {
         mn_kv_layout l = {.size = sizeof l};
-        if ((s = case_kv_layout(p, &l, err))) return s;
+        if ((s = case_kv_layout(p, &l, err)))
+            return s;
         p->kv_bytes = l.page_bytes * c->kv_pages;
-        if ((s = fit_kv(p, c))) return fail(err, s, "out of memory");
+        if ((s = fit_kv(p, c)))
+            return fail(err, s, "out of memory");
     }
     for (uint32_t i = 0; i < c->g.n_tensors && !s; i++) {
         uint64_t n = whole(p, c, i);
-        if (!is_bound(c, i)) continue;
+        if (!is_bound(c, i))
+            continue;
         s = be->alloc(p->on.dev, n, MN_MEM_DEVICE, &p->buffer[i], err);
         p->binding[p->n_bindings++] = (mn_binding){i, 0, p->buffer[i], lead(p, c, i), c->bytes[i]};
-        if (n > p->host_bytes) p->host_bytes = n;
+        if (n > p->host_bytes)
+            p->host_bytes = n;
     }
-    if (s || !p->host_bytes) return s;
-    if (!(p->scratch = malloc(p->host_bytes))) return fail(err, MN_OUT_OF_MEMORY, "out of memory");
+    if (s || !p->host_bytes)
+        return s;
+    if (!(p->scratch = malloc(p->host_bytes)))
+        return fail(err, MN_OUT_OF_MEMORY, "out of memory");
     s = be->alloc(p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
-    if (!s) s = be->map(p->host, &p->host_map, err);
-    if (s || c->kv < 0) return s;
+    if (!s)
+        s = be->map(p->host, &p->host_map, err);
+    if (s || c->kv < 0)
+        return s;
     memset(p->scratch, GUARD_BYTE, p->guard); /* the cache keeps what it holds from step to step */
     return be->write(p->on.queue, p->buffer[c->kv], p->kv_bytes, p->scratch, p->guard, err);
 }
@@ -135,33 +161,44 @@ mn_status case_kv_layout(case_plan *p, mn_kv_layout *out, mn_error *err) {
 static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *err) {
     const mn_backend *be = p->on.be;
     mn_status s = be->context_create(p->program, q, &p->contexts[i], err);
-    if (!s) s = be->context_bind(p->contexts[i], p->binding, p->n_bindings, sizeof *p->binding, err);
+    if (!s)
+        s = be->context_bind(p->contexts[i], p->binding, p->n_bindings, sizeof *p->binding, err);
     p->at = i;
     return s;
 }
 
 mn_status case_second_context(case_plan *p, mn_error *err) {
     mn_status s = p->on.be->queue_create(p->on.dev, &p->queues[1], err);
-    if (s) return s;
+    if (s)
+        return s;
     p->on.queue = p->queues[1];
     return make_context(p, 1, p->queues[1], err);
 }
 
-mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out, mn_error *err) {
+mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
+                    mn_error *err) {
     const mn_backend *be = on->be;
     case_plan *p = c && !c->failed ? calloc(1, sizeof *p) : NULL;
-    if (!p) return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+    if (!p)
+        return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     p->on = *on, p->first = c, p->guard = on->align > 256 ? on->align : 256;
-    for (uint32_t i = 0; i < c->g.n_symbols; i++) p->max[i] = c->sym[i].max;
-    p->ask = (mn_compile){sizeof p->ask, precision, &c->g, 0, c->g.n_nodes, p->max, NULL, {0}, c->kv_dtype, 0};
+    for (uint32_t i = 0; i < c->g.n_symbols; i++)
+        p->max[i] = c->sym[i].max;
+    p->ask = (mn_compile){sizeof p->ask, precision, &c->g, 0,           c->g.n_nodes,
+                          p->max,        NULL,      {0},   c->kv_dtype, 0};
     mn_estimate est = {.size = sizeof est};
     mn_status s = be->estimate(on->dev, &p->ask, &est, err);
-    if (!s) s = be->weights_open(on->dev, &p->ask, &p->weights, err);
-    if (!s) s = put_weights(p, err);
+    if (!s)
+        s = be->weights_open(on->dev, &p->ask, &p->weights, err);
+    if (!s)
+        s = put_weights(p, err);
     p->ask.weights = p->weights;
-    if (!s) s = be->compile(on->dev, &p->ask, &p->program, err);
-    if (!s) s = make_buffers(p, err);
-    if (!s) s = make_context(p, 0, on->queue, err);
+    if (!s)
+        s = be->compile(on->dev, &p->ask, &p->program, err);
+    if (!s)
+        s = make_buffers(p, err);
+    if (!s)
+        s = make_context(p, 0, on->queue, err);
     if (s)
         case_close(p);
     else
@@ -170,45 +207,57 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
 }
 
 void case_close(case_plan *p) {
-    if (!p) return;
+    if (!p)
+        return;
     const mn_backend *be = p->on.be;
     for (int i = 0; i < 2; i++)
-        if (p->contexts[i]) be->context_free(p->contexts[i]);
-    if (p->program) be->program_free(p->program);
-    if (p->weights) be->weights_free(p->weights);
+        if (p->contexts[i])
+            be->context_free(p->contexts[i]);
+    if (p->program)
+        be->program_free(p->program);
+    if (p->weights)
+        be->weights_free(p->weights);
     for (uint32_t i = 0; i < CASE_TENSORS; i++)
-        if (p->buffer[i]) be->buffer_free(p->buffer[i]);
-    if (p->host) be->buffer_free(p->host);
-    if (p->queues[1]) be->queue_free(p->queues[1]);
+        if (p->buffer[i])
+            be->buffer_free(p->buffer[i]);
+    if (p->host)
+        be->buffer_free(p->host);
+    if (p->queues[1])
+        be->queue_free(p->queues[1]);
     free(p->scratch);
     free(p);
 }
 
-/* ---- a step ---- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 static mn_status write_all(case_plan *p, const op_case *c, mn_error *err) {
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
-        if (!p->buffer[i] || (int32_t)i == c->kv) continue;
+        if (!p->buffer[i] || (int32_t)i == c->kv)
+            continue;
         uint64_t n = c->bytes[i];
         memset(p->scratch, GUARD_BYTE, n + 2 * p->guard);
         if (c->t[i].role == MN_ROLE_OUTPUT) /* NaN, or a number that no op gives */
             memset(p->scratch + p->guard, c->t[i].dtype.id == MN_F32 ? 0xff : 0x5b, n);
         else if (n)
             memcpy(p->scratch + p->guard, c->data[i], n);
-        mn_status s = p->on.be->write(p->on.queue, p->buffer[i], 0, p->scratch, n + 2 * p->guard, err);
-        if (s) return s;
+        mn_status s =
+            p->on.be->write(p->on.queue, p->buffer[i], 0, p->scratch, n + 2 * p->guard, err);
+        if (s)
+            return s;
     }
     return MN_OK;
 }
 
 static int64_t live_bytes(const op_case *c, uint32_t i) { /* of an output at the step's values */
     int64_t n = c->t[i].dtype.block_bytes;
-    for (uint32_t d = 0; d < c->t[i].n_dim; d++) n *= c->t[i].dim[d] < 0 ? c->value[~c->t[i].dim[d]] : c->t[i].dim[d];
+    for (uint32_t d = 0; d < c->t[i].n_dim; d++)
+        n *= c->t[i].dim[d] < 0 ? c->value[~c->t[i].dim[d]] : c->t[i].dim[d];
     return n;
 }
 
 static bool all_are(const uint8_t *p, uint64_t n, uint8_t byte) {
     for (uint64_t i = 0; i < n; i++)
-        if (p[i] != byte) return false;
+        if (p[i] != byte)
+            return false;
     return true;
 }
 
@@ -216,26 +265,33 @@ static void look_for_breach(case_plan *p, const op_case *c, uint32_t i, const ui
     const char *name = c->t[i].name.ptr;
     uint64_t at = lead(p, c, i), n = c->bytes[i], live = (uint64_t)live_bytes(c, i);
     uint32_t role = c->t[i].role;
-    if (p->breach[0]) return;
+    if (p->breach[0])
+        return;
     if (!all_are(bytes, at, GUARD_BYTE) || !all_are(bytes + at + n, p->guard, GUARD_BYTE))
-        snprintf(p->breach, sizeof p->breach, "bytes outside of the buffer bound to '%s' were written", name);
+        snprintf(p->breach, sizeof p->breach,
+                 "bytes outside of the buffer bound to '%s' were written", name);
     else if (role == MN_ROLE_INPUT && n && memcmp(bytes + at, c->data[i], n))
         snprintf(p->breach, sizeof p->breach, "the input '%s' was written", name);
     else if (role == MN_ROLE_OUTPUT && live < n &&
              !all_are(bytes + at + live, n - live, c->t[i].dtype.id == MN_F32 ? 0xff : 0x5b))
-        snprintf(p->breach, sizeof p->breach, "rows of '%s' behind those of the step were written", name);
+        snprintf(p->breach, sizeof p->breach, "rows of '%s' behind those of the step were written",
+                 name);
 }
 
 static mn_status read_all(case_plan *p, op_case *c, mn_error *err) {
     const mn_backend *be = p->on.be;
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
         mn_event *ev = NULL;
-        if (!p->buffer[i]) continue;
+        if (!p->buffer[i])
+            continue;
         uint64_t n = whole(p, c, i);
         mn_status s = be->read(p->on.queue, p->buffer[i], 0, p->host, 0, n, &ev, err);
-        if (!s && ev) s = be->wait(ev, WAIT_NS, err);
-        if (ev) be->event_free(ev);
-        if (s) return s;
+        if (!s && ev)
+            s = be->wait(ev, WAIT_NS, err);
+        if (ev)
+            be->event_free(ev);
+        if (s)
+            return s;
         look_for_breach(p, c, i, p->host_map);
         memcpy(c->result[i], (const uint8_t *)p->host_map + lead(p, c, i), c->bytes[i]);
     }
@@ -244,41 +300,53 @@ static mn_status read_all(case_plan *p, op_case *c, mn_error *err) {
 
 mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     mn_event *ev = NULL;
-    if (c->failed || fit_kv(p, c)) return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+    if (c->failed || fit_kv(p, c))
+        return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     mn_status s = write_all(p, c, err);
-    if (!s) s = p->on.be->execute(p->contexts[p->at], c->value, &ev, err);
-    if (!s && ev) s = p->on.be->wait(ev, WAIT_NS, err);
-    if (ev) p->on.be->event_free(ev);
+    if (!s)
+        s = p->on.be->execute(p->contexts[p->at], c->value, &ev, err);
+    if (!s && ev)
+        s = p->on.be->wait(ev, WAIT_NS, err);
+    if (ev)
+        p->on.be->event_free(ev);
     return s ? s : read_all(p, c, err);
 }
 
 mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err) {
     mn_kv_layout l = {.size = sizeof l};
     mn_status s = case_kv_layout(p, &l, err);
-    return s ? s : p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv], &l, pairs, n, sizeof *pairs, err);
+    return s ? s
+             : p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv], &l, pairs, n, sizeof *pairs,
+                                 err);
 }
 
-const char *case_breach(const case_plan *p) { return p->breach; }
+const char *case_breach(const case_plan *p) {
+    return p->breach;
+}
 
 mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *err) {
     case_plan *p = NULL;
     mn_status s = case_open(on, c, precision, &p, err);
-    if (s) return s;
+    if (s)
+        return s;
     s = case_step(p, c, err);
-    if (!s && p->breach[0]) s = fail(err, MN_INVALID, p->breach);
+    if (!s && p->breach[0])
+        s = fail(err, MN_INVALID, p->breach);
     case_close(p);
     return s;
 }
 
-/* ---- two runs ---- */
+/* ---- two runs -------------------------------------------------------------------------------- */
 /* The rows of an output that count, packed together; rows of other things all count. */
 static int64_t pack(const op_case *c, uint32_t i, const op_case *run, uint8_t *out) {
     const mn_tensor *t = &c->t[i];
     int64_t sym = t->n_dim && t->dim[0] < 0 ? ~t->dim[0] : -1, rows = sym < 0 ? 1 : c->value[sym];
     uint64_t row = sym < 0 ? c->bytes[i] : c->bytes[i] / (uint64_t)c->sym[sym].max, n = 0;
-    const uint8_t *dead = sym < 0 || c->every_row[i] || t->role != MN_ROLE_OUTPUT ? NULL : c->dead[sym];
+    const uint8_t *dead =
+        sym < 0 || c->every_row[i] || t->role != MN_ROLE_OUTPUT ? NULL : c->dead[sym];
     for (int64_t r = 0; r < rows; r++) {
-        if (dead && dead[r]) continue;
+        if (dead && dead[r])
+            continue;
         memcpy(out + n, (const uint8_t *)run->result[i] + (uint64_t)r * row, row);
         n += row;
     }
@@ -289,15 +357,21 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
     double worst = 0;
     for (uint32_t i = 0; i < got->g.n_tensors; i++) {
         uint32_t role = got->t[i].role;
-        if ((role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE) || (int32_t)i == got->kv || got->unbound[i]) continue;
-        uint8_t *a = malloc(2 * got->bytes[i] + 16), *b = a ? a + (got->bytes[i] + 7) / 8 * 8 : NULL;
-        if (!a) return (double)INFINITY;
+        if ((role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE) || (int32_t)i == got->kv ||
+            got->unbound[i])
+            continue;
+        uint8_t *a = malloc(2 * got->bytes[i] + 16),
+                *b = a ? a + (got->bytes[i] + 7) / 8 * 8 : NULL;
+        if (!a)
+            return (double)INFINITY;
         int64_t n = pack(got, i, got, a);
         pack(got, i, want, b);
-        double e = got->t[i].dtype.id == MN_F32 ? case_rel_l2((const void *)a, (const void *)b, n / 4)
-                   : memcmp(a, b, (size_t)n)    ? (double)INFINITY
-                                                : 0;
-        if (e > worst && where) *where = got->t[i].name.ptr;
+        double e = got->t[i].dtype.id == MN_F32
+                       ? case_rel_l2((const void *)a, (const void *)b, n / 4)
+                   : memcmp(a, b, (size_t)n) ? (double)INFINITY
+                                             : 0;
+        if (e > worst && where)
+            *where = got->t[i].name.ptr;
         worst = e > worst ? e : worst;
         free(a);
     }
@@ -307,10 +381,13 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason) {
     mn_verdict v[CASE_NODES];
     memset(v, 0, sizeof v);
-    if (c->failed || on->be->supports(on->dev, &c->g, c->value, v, sizeof v[0], NULL)) return false;
+    if (c->failed || on->be->supports(on->dev, &c->g, c->value, v, sizeof v[0], NULL))
+        return false;
     for (uint32_t i = 0; i < c->g.n_nodes; i++) {
-        if (reason) *reason = v[i].reason;
-        if (v[i].verdict == MN_VERDICT_NO) return false;
+        if (reason)
+            *reason = v[i].reason;
+        if (v[i].verdict == MN_VERDICT_NO)
+            return false;
     }
     return true;
 }

@@ -1,20 +1,23 @@
-/* case_type.c -- numbers: noise, half floats by arithmetic apart from the plugins' bit tricks, valid blocks of every type. */
+/* case_type.c -- numbers: noise, half floats by arithmetic apart from the plugins' bit tricks,
+ * valid blocks of every type. */
 #include "case.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 mn_dtype case_dtype(uint32_t id) {
-#define ROW(name, i, elems, bytes, planes)                                                                             \
-    if (id == (i)) return (mn_dtype){i, elems, bytes, planes};
+#define ROW(name, i, elems, bytes, planes)                                                         \
+    if (id == (i))                                                                                 \
+        return (mn_dtype){i, elems, bytes, planes};
     MN_DTYPES(ROW)
 #undef ROW
     return (mn_dtype){0, 1, 1, 1};
 }
 
 const char *case_dtype_name(uint32_t id) {
-#define ROW(name, i, elems, bytes, planes)                                                                             \
-    if (id == (i)) return #name;
+#define ROW(name, i, elems, bytes, planes)                                                         \
+    if (id == (i))                                                                                 \
+        return #name;
     MN_DTYPES(ROW)
 #undef ROW
     return "?";
@@ -33,9 +36,11 @@ double case_rel_l2(const float *got, const float *want, int64_t n) {
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
         double d = (double)got[i] - (double)want[i];
-        if (got[i] == want[i]) d = 0; /* both infinite */
+        if (got[i] == want[i])
+            d = 0; /* both infinite */
         diff += d * d;
-        if (isfinite(want[i])) norm += (double)want[i] * (double)want[i];
+        if (isfinite(want[i]))
+            norm += (double)want[i] * (double)want[i];
     }
     return isnan(diff) ? (double)INFINITY : norm > 0 ? sqrt(diff / norm) : sqrt(diff);
 }
@@ -47,27 +52,34 @@ uint64_t case_plane_bytes(uint32_t dtype, int64_t n) {
 
 static uint16_t to_f16(float f) {
     int e;
-    if (f == 0) return signbit(f) ? 0x8000 : 0;
+    if (f == 0)
+        return signbit(f) ? 0x8000 : 0;
     uint16_t sign = f < 0 ? 0x8000 : 0;
     float a = fabsf(f);
     frexpf(a, &e); /* a = m * 2^e, m in [0.5, 1) */
     int scale = e < -13 ? 24 : 11 - e;
     float m = nearbyintf(ldexpf(a, scale));
-    if (e < -13) return (uint16_t)(sign | (uint16_t)m);
-    if (m == 2048) m = 1024, e++;
-    if (e > 16) return (uint16_t)(sign | 0x7c00);
+    if (e < -13)
+        return (uint16_t)(sign | (uint16_t)m);
+    if (m == 2048)
+        m = 1024, e++;
+    if (e > 16)
+        return (uint16_t)(sign | 0x7c00);
     return (uint16_t)(sign | (uint16_t)((e + 14) << 10) | ((uint16_t)m & 1023));
 }
 
 static float from_f16(uint16_t h) {
     int e = h >> 10 & 31, m = h & 1023;
-    float a = e == 0 ? ldexpf((float)m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexpf((float)(m + 1024), e - 25);
+    float a = e == 0    ? ldexpf((float)m, -24)
+              : e == 31 ? (m ? NAN : INFINITY)
+                        : ldexpf((float)(m + 1024), e - 25);
     return h & 0x8000 ? -a : a;
 }
 
 static void quantise_block(uint32_t dtype, const float *x, uint8_t *out) {
     float max = 0;
-    for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    for (int i = 0; i < 32; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
     uint16_t d = to_f16(max / (dtype == MN_Q8_0 ? 127 : 7));
     float inv = from_f16(d) > 0 ? 1 / from_f16(d) : 0;
     memcpy(out, &d, 2);
@@ -105,13 +117,16 @@ void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
             memcpy(&out[i], p + 4 * i, 4);
             continue;
         }
-        const uint8_t *b = dtype == MN_Q8_0 ? p + i / 32 * 34 : dtype == MN_Q4_0 ? p + i / 32 * 18 : p + 2 * i;
+        const uint8_t *b = dtype == MN_Q8_0   ? p + i / 32 * 34
+                           : dtype == MN_Q4_0 ? p + i / 32 * 18
+                                              : p + 2 * i;
         memcpy(&h, b, 2);
         int j = (int)(i % 32);
         if (dtype == MN_F16)
             out[i] = from_f16(h);
         else if (dtype == MN_BF16)
-            out[i] = ldexpf((float)((h & 127) | (h & 0x7f80 ? 128 : 0)), ((h >> 7 & 255) ? (h >> 7 & 255) : 1) - 134) *
+            out[i] = ldexpf((float)((h & 127) | (h & 0x7f80 ? 128 : 0)),
+                            ((h >> 7 & 255) ? (h >> 7 & 255) : 1) - 134) *
                      (h & 0x8000 ? -1.0f : 1.0f);
         else if (dtype == MN_Q8_0)
             out[i] = from_f16(h) * (float)(int8_t)b[2 + j];
@@ -120,15 +135,16 @@ void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
     }
 }
 
-/* ---- random blocks ---- */
+/* ---- random blocks --------------------------------------------------------------------------- */
 
 /* Where a block holds an f16 that is a scale or a minimum; -1 = none. */
 static const struct {
     uint32_t dtype;
     int16_t at[2];
-} scales[] = {{MN_Q4_0, {0, -1}},   {MN_Q4_1, {0, 2}},    {MN_Q5_0, {0, -1}},   {MN_Q5_1, {0, 2}}, {MN_Q8_0, {0, -1}},
-              {MN_Q8_1, {0, -1}},   {MN_Q2_K, {80, 82}},  {MN_Q3_K, {108, -1}}, {MN_Q4_K, {0, 2}}, {MN_Q5_K, {0, 2}},
-              {MN_Q6_K, {208, -1}}, {MN_IQ4_NL, {0, -1}}, {MN_IQ4_XS, {0, -1}}};
+} scales[] = {{MN_Q4_0, {0, -1}},  {MN_Q4_1, {0, 2}},  {MN_Q5_0, {0, -1}},   {MN_Q5_1, {0, 2}},
+              {MN_Q8_0, {0, -1}},  {MN_Q8_1, {0, -1}}, {MN_Q2_K, {80, 82}},  {MN_Q3_K, {108, -1}},
+              {MN_Q4_K, {0, 2}},   {MN_Q5_K, {0, 2}},  {MN_Q6_K, {208, -1}}, {MN_IQ4_NL, {0, -1}},
+              {MN_IQ4_XS, {0, -1}}};
 
 static void put_f16(uint8_t *at, float x) {
     uint16_t h = to_f16(x);
@@ -138,21 +154,25 @@ static uint8_t random_byte(uint64_t *seed) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     return (uint8_t)(*seed >> 33);
 }
-static float random_scale(uint64_t *seed) { return (1.5f + 0.5f * case_rand(seed)) * 0x1p-8f; }
+static float random_scale(uint64_t *seed) {
+    return (1.5f + 0.5f * case_rand(seed)) * 0x1p-8f;
+}
 
 /* Q8_1 and Q8_K hold sums of their own elements beside them. */
 static void put_sums(uint32_t dtype, uint8_t *b, uint64_t *seed) {
     int sum = 0;
     if (dtype == MN_Q8_1) {
         uint16_t d;
-        for (int i = 0; i < 32; i++) sum += (int8_t)b[4 + i];
+        for (int i = 0; i < 32; i++)
+            sum += (int8_t)b[4 + i];
         memcpy(&d, b, 2);
         put_f16(b + 2, from_f16(d) * (float)sum);
     } else {
         float d = random_scale(seed);
         memcpy(b, &d, 4);
         for (int g = 0; g < 16; g++, sum = 0) {
-            for (int i = 0; i < 16; i++) sum += (int8_t)b[4 + 16 * g + i];
+            for (int i = 0; i < 16; i++)
+                sum += (int8_t)b[4 + 16 * g + i];
             int16_t s = (int16_t)sum;
             memcpy(b + 260 + 2 * g, &s, 2);
         }
@@ -160,23 +180,30 @@ static void put_sums(uint32_t dtype, uint8_t *b, uint64_t *seed) {
 }
 
 static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t *b) {
-    for (uint32_t i = 0; i < bytes; i++) b[i] = random_byte(seed);
+    for (uint32_t i = 0; i < bytes; i++)
+        b[i] = random_byte(seed);
     for (size_t r = 0; r < sizeof scales / sizeof *scales; r++)
         for (int k = 0; k < 2; k++)
-            if (scales[r].dtype == dtype && scales[r].at[k] >= 0) put_f16(b + scales[r].at[k], random_scale(seed));
-    if (dtype == MN_Q8_1 || dtype == MN_Q8_K) put_sums(dtype, b, seed);
-    if (dtype == MN_MXFP4) b[0] = (uint8_t)(120 + b[0] % 4); /* E8M0: 2^(e - 127) */
+            if (scales[r].dtype == dtype && scales[r].at[k] >= 0)
+                put_f16(b + scales[r].at[k], random_scale(seed));
+    if (dtype == MN_Q8_1 || dtype == MN_Q8_K)
+        put_sums(dtype, b, seed);
+    if (dtype == MN_MXFP4)
+        b[0] = (uint8_t)(120 + b[0] % 4); /* E8M0: 2^(e - 127) */
     bool e4m3 = dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128;
     for (uint32_t i = 0; i < bytes && (e4m3 || dtype == MN_F8_E5M2); i++)
-        if (e4m3 ? (b[i] & 0x7f) == 0x7f : (b[i] & 0x7c) == 0x7c) b[i] ^= 0x40; /* NaN, Inf */
+        if (e4m3 ? (b[i] & 0x7f) == 0x7f : (b[i] & 0x7c) == 0x7c)
+            b[i] ^= 0x40; /* NaN, Inf */
 }
 
-/* Bytes of all planes but the first: MXFP4_SPLIT has a U8 per block, MLX two F16, F8_E4M3_128 an F32 per 128 x 128:
- * room for a row of them per row, since experts of few rows have their own. */
+/* Bytes of all planes but the first: MXFP4_SPLIT has a U8 per block, MLX two F16, F8_E4M3_128 an
+ * F32 per 128 x 128: room for a row of them per row, since experts of few rows have their own. */
 static uint64_t other_planes(mn_dtype t, int64_t rows, int64_t cols) {
     uint64_t blocks = (uint64_t)rows * (uint64_t)cols / t.block_elems;
-    if (t.id == MN_MXFP4_SPLIT) return blocks;
-    if (t.id == MN_F8_E4M3_128) return blocks * 4;
+    if (t.id == MN_MXFP4_SPLIT)
+        return blocks;
+    if (t.id == MN_F8_E4M3_128)
+        return blocks * 4;
     return t.n_planes == 3 ? blocks * 4 : 0;
 }
 
@@ -185,10 +212,13 @@ uint64_t case_weight_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
 }
 
 static void noise_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *seed, void *out) {
-    float *row = malloc((size_t)(cols + 1) * sizeof *row), scale = rows > 1 ? 1 / sqrtf((float)cols) : 1;
-    if (!row) return;
+    float *row = malloc((size_t)(cols + 1) * sizeof *row),
+          scale = rows > 1 ? 1 / sqrtf((float)cols) : 1;
+    if (!row)
+        return;
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < cols; i++) row[i] = scale * (case_rand(seed) + case_rand(seed));
+        for (int64_t i = 0; i < cols; i++)
+            row[i] = scale * (case_rand(seed) + case_rand(seed));
         case_quantise(dtype, row, cols, (uint8_t *)out + case_plane_bytes(dtype, r * cols));
     }
     free(row);
@@ -202,8 +232,10 @@ void case_random_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *se
     }
     uint64_t n = case_plane_bytes(dtype, rows * cols), rest = other_planes(t, rows, cols);
     uint8_t *p = out;
-    for (uint64_t i = 0; i < n; i += t.block_bytes) random_block(dtype, t.block_bytes, seed, p + i);
-    for (uint64_t i = 0; dtype == MN_MXFP4_SPLIT && i < rest; i++) p[n + i] = (uint8_t)(120 + random_byte(seed) % 4);
+    for (uint64_t i = 0; i < n; i += t.block_bytes)
+        random_block(dtype, t.block_bytes, seed, p + i);
+    for (uint64_t i = 0; dtype == MN_MXFP4_SPLIT && i < rest; i++)
+        p[n + i] = (uint8_t)(120 + random_byte(seed) % 4);
     for (uint64_t i = 0; dtype == MN_F8_E4M3_128 && i < rest; i += 4) {
         float s = random_scale(seed);
         memcpy(p + n + i, &s, 4);

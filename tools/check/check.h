@@ -1,9 +1,11 @@
-/* check.h -- minerva plugins check: the rules that a plugin must keep, each tried on the plugin itself.
+/* check.h -- minerva plugins check: the rules that a plugin must keep, each tried on the plugin
+ * itself.
  *
- * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c) calls the functions of a group one
- * after the other in a forked child: what kills or stops the child is a failure of the rule that was being tried, and a
- * fresh child goes on with the next one. A rule that fails also ends its child: every rule begins in a process that no failed
- * rule has touched. Only one thread runs a rule's function; what it starts, it joins. */
+ * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c) calls
+ * the functions of a group one after the other in a forked child: what kills or stops the child is
+ * a failure of the rule that was being tried, and a fresh child goes on with the next one. A rule
+ * that fails also ends its child: every rule begins in a process that no failed rule has touched.
+ * Only one thread runs a rule's function; what it starts, it joins. */
 #ifndef MINERVA_CHECK_H
 #define MINERVA_CHECK_H
 #include "host.h"
@@ -35,7 +37,8 @@ typedef struct {
     const char *name;
     uint32_t kinds;   /* MN_KIND_* bits: which plugins it concerns */
     uint32_t seconds; /* that one rule of it may take */
-    uint32_t first;   /* 1: all later groups stand on it, and are skipped when a rule of it is broken */
+    /* 1: all later groups stand on it, and are skipped when a rule of it is broken */
+    uint32_t first;
 } check_group;
 extern const check_group check_groups[];
 extern const uint32_t check_n_groups;
@@ -64,30 +67,33 @@ struct check {
     const void *bytes; /* the file, mapped read-only */
     uint64_t n_bytes;
     check_facts *facts;
-    check_result *result;  /* of the rule that runs */
-    const char *reference; /* path of the plugin that numbers are held against; NULL = none is installed */
-    const char *model;     /* --model: a file or folder of the loader's format; NULL = none */
+    check_result *result; /* of the rule that runs */
+    /* path of the plugin that numbers are held against; NULL = none is installed */
+    const char *reference;
+    const char *model; /* --model: a file or folder of the loader's format; NULL = none */
 };
 
-/* ---- in a rule's function ---------------------------------------------------------------------------------------- */
-/* Says what comes next, as the end of "crashed while ...": check_doing(c, "device_open was called"). */
+/* ---- in a rule's function -------------------------------------------------------------------- */
+/* Says what comes next, as the end of "crashed while ...": check_doing(c, "device_open was
+ * called"). */
 void check_doing(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
-/* The rule is broken: what was found and what was expected. The first message stays; return soon afterwards. */
+/* The rule is broken: what was found and what was expected. The first message stays; return soon
+ * afterwards. */
 void check_fail(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 /* The rule cannot be tried here, and why. A failure stays a failure. */
 void check_skip(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 /* What is worth telling of a rule that holds. */
 void check_found(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 int check_over(const check *c); /* 1 after check_fail or check_skip */
-#define CHECK(c, cond, ...)                                                                                            \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            check_fail(c, __VA_ARGS__);                                                                                \
-            return;                                                                                                    \
-        }                                                                                                              \
+#define CHECK(c, cond, ...)                                                                        \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            check_fail(c, __VA_ARGS__);                                                            \
+            return;                                                                                \
+        }                                                                                          \
     } while (0)
 
-/* ---- open.c: the plugin in this process ---------------------------------------------------------------------------- */
+/* ---- open.c: the plugin in this process ------------------------------------------------------ */
 typedef struct {
     const mn_plugin *api;
     const mn_backend *be; /* NULL: not a backend */
@@ -104,16 +110,17 @@ mn_entry_fn check_entry(check *c);
 int check_open(check *c, check_plugin *p, check_host *host);
 /* The same with device 0 opened; skips the rule where the machine has no device. */
 int check_open_device(check *c, check_plugin *p, check_host *host);
-/* Frees what check_open* made; then nothing of the host's may be left. A plugin that failed to open is fine. */
+/* Frees what check_open* made; then nothing of the host's may be left. A plugin that failed to open
+ * is fine. */
 void check_close(check *c, check_plugin *p);
 
-/* ---- run.c ---------------------------------------------------------------------------------------------------------- */
+/* ---- run.c ----------------------------------------------------------------------------------- */
 typedef struct {
     check_facts facts;
     check_result result[]; /* [check_n_rules]; CHECK_WAITING = does not concern this plugin */
 } check_report;
-/* Tries all rules whose id begins with `only` (NULL or "" = all) on c's plugin: path, bytes, reference and model are set.
- * NULL: out of memory or processes; freed by check_report_free. */
+/* Tries all rules whose id begins with `only` (NULL or "" = all) on c's plugin: path, bytes,
+ * reference and model are set. NULL: out of memory or processes; freed by check_report_free. */
 check_report *check_run(const check *plugin, const char *only);
 void check_report_free(check_report *r);
 

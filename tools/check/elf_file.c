@@ -10,24 +10,30 @@
 
 /* 0 = not inside the file. */
 static int take(const elf_file *f, uint64_t off, void *dst, uint64_t n) {
-    if (off > f->n || n > f->n - off) return 0;
+    if (off > f->n || n > f->n - off)
+        return 0;
     memcpy(dst, f->bytes + off, n);
     return 1;
 }
 
-/* Where n bytes at a virtual address lie in the file; 0 = nowhere (offset 0 is the header, so never a table). */
+/* Where n bytes at a virtual address lie in the file; 0 = nowhere (offset 0 is the header, so never
+ * a table). */
 static uint64_t at_address(const elf_file *f, uint64_t address, uint64_t n) {
     for (uint32_t i = 0; i < f->n_segments; i++) {
         const Elf64_Phdr *s = &f->segment[i];
-        if (s->p_type != PT_LOAD || address < s->p_vaddr || address - s->p_vaddr > s->p_filesz) continue;
+        if (s->p_type != PT_LOAD || address < s->p_vaddr || address - s->p_vaddr > s->p_filesz)
+            continue;
         uint64_t within = address - s->p_vaddr;
-        if (n > s->p_filesz - within || s->p_offset > f->n || s->p_filesz > f->n - s->p_offset) return 0;
+        if (n > s->p_filesz - within || s->p_offset > f->n || s->p_filesz > f->n - s->p_offset)
+            return 0;
         return s->p_offset + within;
     }
     return 0;
 }
 
-int elf_is_elf(const void *bytes, uint64_t n) { return n >= EI_NIDENT && !memcmp(bytes, ELFMAG, SELFMAG); }
+int elf_is_elf(const void *bytes, uint64_t n) {
+    return n >= EI_NIDENT && !memcmp(bytes, ELFMAG, SELFMAG);
+}
 int elf_is_native(const void *bytes, uint64_t n) {
     const uint8_t *ident = bytes;
     return elf_is_elf(bytes, n) && ident[EI_CLASS] == ELFCLASS64 && ident[EI_DATA] == NATIVE_DATA;
@@ -46,7 +52,8 @@ Elf64_Sym elf_symbol(const elf_file *f, uint64_t i) {
 }
 
 const char *elf_string(const elf_file *f, uint64_t off) {
-    if (off >= f->n_strings) return "";
+    if (off >= f->n_strings)
+        return "";
     const char *s = (const char *)f->bytes + f->strings + off;
     return memchr(s, 0, f->n_strings - off) ? s : "";
 }
@@ -55,26 +62,35 @@ const char *elf_string(const elf_file *f, uint64_t off) {
 static int count_by_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     uint32_t head[2]; /* buckets, chain entries = symbols */
     uint64_t at = at_address(f, address, sizeof head);
-    if (!at || !take(f, at, head, sizeof head)) return 0;
+    if (!at || !take(f, at, head, sizeof head))
+        return 0;
     *n = head[1];
     return 1;
 }
 
 static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
-    uint32_t head[4], last = 0, link = 0; /* buckets, first hashed symbol, bloom words, bloom shift */
+    /* buckets, first hashed symbol, bloom words, bloom shift */
+    uint32_t head[4], last = 0, link = 0;
     uint64_t at = at_address(f, address, sizeof head);
-    if (!at || !take(f, at, head, sizeof head)) return 0;
-    uint64_t buckets = at + sizeof head + (uint64_t)head[2] * 8, chains = buckets + (uint64_t)head[0] * 4;
+    if (!at || !take(f, at, head, sizeof head))
+        return 0;
+    uint64_t buckets = at + sizeof head + (uint64_t)head[2] * 8,
+             chains = buckets + (uint64_t)head[0] * 4;
     for (uint32_t i = 0, b; i < head[0]; i++) {
-        if (!take(f, buckets + (uint64_t)i * 4, &b, 4)) return 0;
-        if (b > last) last = b;
+        if (!take(f, buckets + (uint64_t)i * 4, &b, 4))
+            return 0;
+        if (b > last)
+            last = b;
     }
     *n = head[1];
-    if (last < head[1]) return 1;   // nothing is exported
+    if (last < head[1])
+        return 1;                   // nothing is exported
     for (uint64_t i = last;; i++) { // the chain of the last bucket ends with the lowest bit set
-        if (!take(f, chains + (i - head[1]) * 4, &link, 4)) return 0;
+        if (!take(f, chains + (i - head[1]) * 4, &link, 4))
+            return 0;
         *n = i + 1;
-        if (link & 1) return 1;
+        if (link & 1)
+            return 1;
     }
 }
 
@@ -87,10 +103,12 @@ static const char *read_segments(elf_file *f) {
         if (!take(f, h->e_phoff + (uint64_t)i * sizeof *s, s, sizeof *s))
             return "found program headers outside the file";
         f->n_segments = i + 1;
-        if (s->p_type != PT_LOAD && s->p_type != PT_DYNAMIC && s->p_type != PT_NOTE) continue;
+        if (s->p_type != PT_LOAD && s->p_type != PT_DYNAMIC && s->p_type != PT_NOTE)
+            continue;
         if (s->p_offset > f->n || s->p_filesz > f->n - s->p_offset)
             return "found a segment outside the file: is it truncated?";
-        if (s->p_type == PT_DYNAMIC) f->dynamic = s->p_offset, f->n_dynamic = s->p_filesz / sizeof(Elf64_Dyn);
+        if (s->p_type == PT_DYNAMIC)
+            f->dynamic = s->p_offset, f->n_dynamic = s->p_filesz / sizeof(Elf64_Dyn);
     }
     return f->n_dynamic ? NULL : "found no dynamic section: is it linked with -shared?";
 }
@@ -99,14 +117,21 @@ static const char *read_dynamic(elf_file *f) {
     uint64_t strings = 0, symbols = 0, hash = 0, gnu = 0;
     for (uint64_t i = 0; i < f->n_dynamic; i++) {
         Elf64_Dyn d = elf_dynamic(f, i);
-        if (d.d_tag == DT_NULL) f->n_dynamic = i;
-        if (d.d_tag == DT_STRTAB) strings = d.d_un.d_ptr;
-        if (d.d_tag == DT_STRSZ) f->n_strings = d.d_un.d_val;
-        if (d.d_tag == DT_SYMTAB) symbols = d.d_un.d_ptr;
-        if (d.d_tag == DT_HASH) hash = d.d_un.d_ptr;
-        if (d.d_tag == DT_GNU_HASH) gnu = d.d_un.d_ptr;
+        if (d.d_tag == DT_NULL)
+            f->n_dynamic = i;
+        if (d.d_tag == DT_STRTAB)
+            strings = d.d_un.d_ptr;
+        if (d.d_tag == DT_STRSZ)
+            f->n_strings = d.d_un.d_val;
+        if (d.d_tag == DT_SYMTAB)
+            symbols = d.d_un.d_ptr;
+        if (d.d_tag == DT_HASH)
+            hash = d.d_un.d_ptr;
+        if (d.d_tag == DT_GNU_HASH)
+            gnu = d.d_un.d_ptr;
     }
-    if (!(f->strings = at_address(f, strings, f->n_strings))) return "found no string table inside the file";
+    if (!(f->strings = at_address(f, strings, f->n_strings)))
+        return "found no string table inside the file";
     if (gnu ? !count_by_gnu_hash(f, gnu, &f->n_symbols) : !count_by_hash(f, hash, &f->n_symbols))
         return "found no symbol hash table inside the file";
     if (f->n_symbols > f->n / sizeof(Elf64_Sym) ||
@@ -118,10 +143,14 @@ static const char *read_dynamic(elf_file *f) {
 const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
     memset(f, 0, sizeof *f);
     f->bytes = bytes, f->n = n;
-    if (!elf_is_elf(bytes, n)) return "found no ELF file, expected a shared object";
-    if (!elf_is_native(bytes, n)) return "found an ELF file of another word size or byte order";
-    if (!take(f, 0, &f->head, sizeof f->head)) return "found a truncated ELF header";
-    if (f->head.e_type != ET_DYN) return "found an ELF file that is no shared object: is it linked with -shared?";
+    if (!elf_is_elf(bytes, n))
+        return "found no ELF file, expected a shared object";
+    if (!elf_is_native(bytes, n))
+        return "found an ELF file of another word size or byte order";
+    if (!take(f, 0, &f->head, sizeof f->head))
+        return "found a truncated ELF header";
+    if (f->head.e_type != ET_DYN)
+        return "found an ELF file that is no shared object: is it linked with -shared?";
     const char *wrong = read_segments(f);
     return wrong ? wrong : read_dynamic(f);
 }

@@ -1,5 +1,6 @@
-/* elf_file.h -- a shared object read as bytes, never opened: what the dynamic linker would see, from the segments (sections may
- * be stripped, and may lie). The file may be anything: every offset is checked against its size. 64-bit, this byte order. */
+/* elf_file.h -- a shared object read as bytes, never opened: what the dynamic linker would see,
+ * from the segments (sections may be stripped, and may lie). The file may be anything: every offset
+ * is checked against its size. 64-bit, this byte order. */
 #ifndef MINERVA_CHECK_ELF_FILE_H
 #define MINERVA_CHECK_ELF_FILE_H
 #include <elf.h>
@@ -19,9 +20,10 @@ typedef struct {
 
 /* NULL, or what is wrong with it, in words. The bytes stay the caller's and must outlive f. */
 const char *elf_open(elf_file *f, const void *bytes, uint64_t n);
-int elf_is_elf(const void *bytes, uint64_t n);           /* the first four bytes */
-int elf_is_native(const void *bytes, uint64_t n);        /* 64-bit, this byte order */
-Elf64_Dyn elf_dynamic(const elf_file *f, uint64_t i);    /* i < n_dynamic */
-Elf64_Sym elf_symbol(const elf_file *f, uint64_t i);     /* i < n_symbols */
-const char *elf_string(const elf_file *f, uint64_t off); /* NUL-terminated inside the table; "" where it is outside */
+int elf_is_elf(const void *bytes, uint64_t n);        /* the first four bytes */
+int elf_is_native(const void *bytes, uint64_t n);     /* 64-bit, this byte order */
+Elf64_Dyn elf_dynamic(const elf_file *f, uint64_t i); /* i < n_dynamic */
+Elf64_Sym elf_symbol(const elf_file *f, uint64_t i);  /* i < n_symbols */
+/* NUL-terminated inside the table; "" where it is outside */
+const char *elf_string(const elf_file *f, uint64_t off);
 #endif

@@ -8,7 +8,8 @@ fence fence_new(size_t n) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page - 1) / page * page;
     fence f = {NULL, NULL, room + page};
     char *base = mmap(NULL, f.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return f;
+    if (base == MAP_FAILED)
+        return f;
     f.base = base;
     if (mprotect(base + room, page, PROT_NONE)) {
         fence_free(&f);
@@ -20,6 +21,7 @@ fence fence_new(size_t n) {
 }
 
 void fence_free(fence *f) {
-    if (f->base) munmap(f->base, f->mapped);
+    if (f->base)
+        munmap(f->base, f->mapped);
     f->base = f->at = NULL;
 }

@@ -1,10 +1,13 @@
-/* fence.h -- memory that ends where a page begins that nobody may touch: reading or writing one byte more is a SIGSEGV. */
+/* fence.h -- memory that ends where a page begins that nobody may touch: reading or writing one
+ * byte more is a SIGSEGV. */
 #ifndef MINERVA_CHECK_FENCE_H
 #define MINERVA_CHECK_FENCE_H
 #include <stddef.h>
 
 typedef struct {
-    void *at; /* n bytes of 0xEE, then the fence; NULL = out of memory. Aligned to 8 if n is a multiple of 8 */
+    /* n bytes of 0xEE, then the fence; NULL = out of memory. Aligned to 8 if n is a multiple of
+     * 8 */
+    void *at;
     void *base;
     size_t mapped;
 } fence;

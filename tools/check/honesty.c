@@ -9,7 +9,7 @@ static const char *class_name(uint32_t precision) {
     return precision < 4 ? names[precision] : "?";
 }
 
-/* ---- native compiles ---- */
+/* ---- native compiles ------------------------------------------------------------------------- */
 static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtype, uint32_t *seen) {
     op_shape shape = life_shape();
     case_on on = life_on(p);
@@ -19,17 +19,21 @@ static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtyp
     op_case *o = case_random(op, dtype, &shape, 5);
     CHECK(c, o, "out of memory");
     check_doing(c, "%s with weights in %s was offered", case_op_name(op), case_dtype_name(dtype));
-    mn_status st = o->failed ? MN_INVALID : p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], NULL);
+    mn_status st =
+        o->failed ? MN_INVALID : p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], NULL);
     for (uint32_t i = 0; i < o->g.n_nodes; i++)
-        if (v[i].verdict < least) least = v[i].verdict;
-    for (uint32_t class = MN_PRECISION_AUTO; class <= MN_PRECISION_EXACT && !st && least > MN_VERDICT_NO; class ++) {
+        if (v[i].verdict < least)
+            least = v[i].verdict;
+    for (uint32_t class = MN_PRECISION_AUTO;
+         class <= MN_PRECISION_EXACT && !st && least > MN_VERDICT_NO; class ++) {
         case_plan *plan = NULL;
         mn_error err = check_error();
         st = case_open(&on, o, class, &plan, &err);
         if (st)
-            check_fail(c, "%s with weights in %s, class %s: found verdict %s, and then status 0x%x (%s)",
-                       case_op_name(op), case_dtype_name(dtype), class_name(class),
-                       least == MN_VERDICT_NATIVE ? "native" : "slow", (unsigned)st, err.msg);
+            check_fail(
+                c, "%s with weights in %s, class %s: found verdict %s, and then status 0x%x (%s)",
+                case_op_name(op), case_dtype_name(dtype), class_name(class),
+                least == MN_VERDICT_NATIVE ? "native" : "slow", (unsigned)st, err.msg);
         else
             case_close(plan), ++*seen;
     }
@@ -45,12 +49,17 @@ void check_honesty_native(check *c) {
     const uint32_t(*table)[2] = NULL;
     uint32_t n = 0, seen = 0;
     check_host_init(&h);
-    if (!check_open_device(c, &p, &h)) return;
+    if (!check_open_device(c, &p, &h))
+        return;
     CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
     for (uint32_t i = 0; i < n; i++)
-        for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0] && case_op_name(table[i][0]) && !check_over(c); k++)
-            if (case_is_weight_type(dtypes[k])) compiles(c, &p, table[i][0], dtypes[k], &seen);
-    if (check_over(c)) return;
+        for (size_t k = 0;
+             k < sizeof dtypes / sizeof dtypes[0] && case_op_name(table[i][0]) && !check_over(c);
+             k++)
+            if (case_is_weight_type(dtypes[k]))
+                compiles(c, &p, table[i][0], dtypes[k], &seen);
+    if (check_over(c))
+        return;
     check_close(c, &p);
     check_found(c, "%u programs", seen);
 }
@@ -63,22 +72,26 @@ void check_honesty_contracts(check *c) {
     uint32_t n = 0;
     op_shape shape = life_shape();
     check_host_init(&h);
-    if (!check_open_device(c, &p, &h)) return;
+    if (!check_open_device(c, &p, &h))
+        return;
     case_on on = life_on(&p);
     CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
     for (uint32_t op = 1; case_op_name(op); op++) {
         uint32_t i = 0;
-        while (i < n && table[i][0] != op) i++;
-        if (i < n) continue;
+        while (i < n && table[i][0] != op)
+            i++;
+        if (i < n)
+            continue;
         op_case *o = case_random(op, MN_F32, &shape, 5);
         check_doing(c, "%s, which contracts does not name, was offered", case_op_name(op));
-        CHECK(c, !o || !case_supported(&on, o, NULL), "%s: found a yes; contracts does not name it", case_op_name(op));
+        CHECK(c, !o || !case_supported(&on, o, NULL), "%s: found a yes; contracts does not name it",
+              case_op_name(op));
         case_free(o);
     }
     check_close(c, &p);
 }
 
-/* ---- memory ---- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 /* Above this, a bound that is too low is found; below it, a program is granted its bookkeeping. */
 #define SLACK (UINT64_C(1) << 20)
 
@@ -92,14 +105,17 @@ static int stage_open(check *c, stage *s, int64_t rows, int64_t k) {
     op_shape shape = life_shape();
     check_host_init(&s->host);
     s->o = NULL;
-    if (!check_open_device(c, &s->p, &s->host)) return 0;
+    if (!check_open_device(c, &s->p, &s->host))
+        return 0;
     op_case *small = life_case(c, &s->p);
     uint32_t op = small ? small->n[0].op : 0;
     case_free(small);
     shape.rows = rows, shape.k = shape.n = k;
     s->o = op ? case_random(op, MN_F32, &shape, 3) : NULL;
-    if (op && (!s->o || s->o->failed)) check_fail(c, "out of memory");
-    if (!s->o || check_over(c)) check_close(c, &s->p);
+    if (op && (!s->o || s->o->failed))
+        check_fail(c, "out of memory");
+    if (!s->o || check_over(c))
+        check_close(c, &s->p);
     return s->o && !check_over(c);
 }
 static void stage_close(check *c, stage *s) {
@@ -110,7 +126,9 @@ static void stage_close(check *c, stage *s) {
 static uint64_t device_held(const check_plugin *p, uint64_t *total) {
     uint64_t free_bytes = 0;
     *total = 0;
-    if (!MN_HAS(mn_backend, p->be, device_memory) || p->be->device_memory(p->dev, &free_bytes, total, NULL)) return 0;
+    if (!MN_HAS(mn_backend, p->be, device_memory) ||
+        p->be->device_memory(p->dev, &free_bytes, total, NULL))
+        return 0;
     return *total - free_bytes;
 }
 
@@ -121,14 +139,19 @@ void check_honesty_memory(check *c) {
     mn_estimate e = {.size = sizeof e};
     uint64_t total, buffers = 0;
     int64_t max[CASE_SYMBOLS];
-    if (!stage_open(c, &s, 64, 1024)) return;
-    for (uint32_t i = 0; i < s.o->g.n_symbols; i++) max[i] = s.o->sym[i].max;
-    const mn_compile ask = {sizeof ask, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, 0};
+    if (!stage_open(c, &s, 64, 1024))
+        return;
+    for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
+        max[i] = s.o->sym[i].max;
+    const mn_compile ask = {sizeof ask, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32,
+                            0};
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
-    if (!st) st = s.p.be->estimate(s.p.dev, &ask, &e, &s.p.err);
+    if (!st)
+        st = s.p.be->estimate(s.p.dev, &ask, &e, &s.p.err);
     CHECK(c, !st, "estimate: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
     CHECK(c, e.weights <= info.mem_total && e.scratch <= info.mem_total - e.weights,
-          "a graph of one %s with 4 MiB of weights: found an estimate of %llu bytes of weights and %llu of scratch, of "
+          "a graph of one %s with 4 MiB of weights: found an estimate of %llu bytes of weights and "
+          "%llu of scratch, of "
           "a device with %llu",
           case_op_name(s.o->n[0].op), (unsigned long long)e.weights, (unsigned long long)e.scratch,
           (unsigned long long)info.mem_total);
@@ -137,28 +160,34 @@ void check_honesty_memory(check *c) {
     uint64_t before = (uint64_t)atomic_load(&s.host.bytes), device = device_held(&s.p, &total);
     check_doing(c, "a graph was compiled and its memory counted");
     st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    if (!st) st = case_step(plan, s.o, &s.p.err);
+    if (!st)
+        st = case_step(plan, s.o, &s.p.err);
     CHECK(c, !st, "a graph whose estimate fits: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    for (uint32_t i = 0; i < plan->n_bindings; i++) buffers += s.o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
+    for (uint32_t i = 0; i < plan->n_bindings; i++)
+        buffers += s.o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
     buffers += plan->host_bytes; // the check's own, which the plugin makes of either memory
     uint64_t bound = e.weights + e.scratch + e.host_pinned + buffers + SLACK,
              peak = (uint64_t)atomic_load(&s.host.peak) - before;
     uint64_t held = (uint64_t)atomic_load(&s.host.bytes) - before, now = device_held(&s.p, &total);
     CHECK(c, held <= bound,
-          "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, host_pinned %llu, "
+          "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, "
+          "host_pinned %llu, "
           "buffers %llu, 1 MiB granted",
           (unsigned long long)held, (unsigned long long)bound, (unsigned long long)e.weights,
-          (unsigned long long)e.scratch, (unsigned long long)e.host_pinned, (unsigned long long)buffers);
+          (unsigned long long)e.scratch, (unsigned long long)e.host_pinned,
+          (unsigned long long)buffers);
     CHECK(c, peak <= bound + e.import_peak,
-          "host->alloc: found %llu bytes at the peak, expected at most %llu with import_peak", (unsigned long long)peak,
-          (unsigned long long)(bound + e.import_peak));
-    /* Others may use the device at the same time, and drivers take memory by the piece: 64 MiB are granted. */
+          "host->alloc: found %llu bytes at the peak, expected at most %llu with import_peak",
+          (unsigned long long)peak, (unsigned long long)(bound + e.import_peak));
+    /* Others may use the device at the same time, and drivers take memory by the piece: 64 MiB are
+     * granted. */
     CHECK(c, !total || now <= device || now - device <= bound + (UINT64_C(64) << 20),
           "device_memory: found %llu bytes more held, expected at most %llu and 64 MiB granted",
           (unsigned long long)(now - device), (unsigned long long)bound);
     case_close(plan);
-    check_found(c, "estimate %llu + %llu bytes, held %llu beside %llu of buffers", (unsigned long long)e.weights,
-                (unsigned long long)e.scratch, (unsigned long long)(held > buffers ? held - buffers : 0),
+    check_found(c, "estimate %llu + %llu bytes, held %llu beside %llu of buffers",
+                (unsigned long long)e.weights, (unsigned long long)e.scratch,
+                (unsigned long long)(held > buffers ? held - buffers : 0),
                 (unsigned long long)buffers);
     stage_close(c, &s);
 }
@@ -167,7 +196,8 @@ void check_honesty_execute_allocates(check *c) {
     stage s;
     case_plan *plan = NULL;
     mn_event *ev = NULL;
-    if (!stage_open(c, &s, 32, 128)) return;
+    if (!stage_open(c, &s, 32, 128))
+        return;
     const mn_backend *be = s.p.be;
     case_on on = life_on(&s.p);
     mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
@@ -175,8 +205,9 @@ void check_honesty_execute_allocates(check *c) {
     for (int64_t rows = 1; rows <= 32; rows *= 2) {
         s.o->value[0] = rows;
         check_doing(c, "context_prepare ran for %lld rows", (long long)rows);
-        st = MN_HAS(mn_backend, be, context_prepare) ? be->context_prepare(plan->contexts[0], s.o->value, &s.p.err)
-                                                     : MN_OK;
+        st = MN_HAS(mn_backend, be, context_prepare)
+                 ? be->context_prepare(plan->contexts[0], s.o->value, &s.p.err)
+                 : MN_OK;
         CHECK(c, !st, "context_prepare: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
         for (int i = 0; i < 3; i++) {
             long long calls = atomic_load(&s.host.calls);
@@ -184,11 +215,14 @@ void check_honesty_execute_allocates(check *c) {
             check_doing(c, "execute ran for %lld rows", (long long)rows);
             st = be->execute(plan->contexts[0], s.o->value, &ev, &s.p.err);
             calls = atomic_load(&s.host.calls) - calls;
-            if (!st && ev) st = be->wait(ev, 20000000000u, &s.p.err);
-            if (ev) be->event_free(ev);
+            if (!st && ev)
+                st = be->wait(ev, 20000000000u, &s.p.err);
+            if (ev)
+                be->event_free(ev);
             CHECK(c, !st, "execute: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
             CHECK(c, !calls,
-                  "execute of %lld rows: found %lld calls of host->alloc, expected none after context_prepare",
+                  "execute of %lld rows: found %lld calls of host->alloc, expected none after "
+                  "context_prepare",
                   (long long)rows, calls);
         }
     }
@@ -196,32 +230,39 @@ void check_honesty_execute_allocates(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- the same every time ---- */
+/* ---- the same every time --------------------------------------------------------------------- */
 #define STEPS 40
 void check_honesty_repeat(check *c) {
     stage s;
     case_plan *plan = NULL;
     mn_estimate e = {.size = sizeof e};
     void *first[CASE_TENSORS] = {0};
-    if (!stage_open(c, &s, 32, 128)) return;
+    if (!stage_open(c, &s, 32, 128))
+        return;
     case_on on = life_on(&s.p);
     mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    if (!st) st = s.p.be->estimate(s.p.dev, &plan->ask, &e, &s.p.err);
+    if (!st)
+        st = s.p.be->estimate(s.p.dev, &plan->ask, &e, &s.p.err);
     CHECK(c, !st, "a small graph: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
     for (int i = 0; i < STEPS; i++) {
         check_doing(c, "step %d of %d ran", i + 1, STEPS);
         st = case_step(plan, s.o, &s.p.err);
-        CHECK(c, !st, "step %d of %d: found status 0x%x (%s)", i + 1, STEPS, (unsigned)st, s.p.err.msg);
+        CHECK(c, !st, "step %d of %d: found status 0x%x (%s)", i + 1, STEPS, (unsigned)st,
+              s.p.err.msg);
         CHECK(c, !case_breach(plan)[0], "%s", case_breach(plan));
         for (uint32_t t = 0; t < s.o->g.n_tensors; t++) {
-            if (s.o->t[t].role != MN_ROLE_OUTPUT || !(e.flags & MN_ESTIMATE_DETERMINISTIC)) continue;
+            if (s.o->t[t].role != MN_ROLE_OUTPUT || !(e.flags & MN_ESTIMATE_DETERMINISTIC))
+                continue;
             CHECK(c, !first[t] || !memcmp(first[t], s.o->result[t], s.o->bytes[t]),
-                  "step %d of %d: found other bits than at first; the estimate says MN_ESTIMATE_DETERMINISTIC", i + 1,
-                  STEPS);
-            if (!first[t] && (first[t] = malloc(s.o->bytes[t] + 1))) memcpy(first[t], s.o->result[t], s.o->bytes[t]);
+                  "step %d of %d: found other bits than at first; the estimate says "
+                  "MN_ESTIMATE_DETERMINISTIC",
+                  i + 1, STEPS);
+            if (!first[t] && (first[t] = malloc(s.o->bytes[t] + 1)))
+                memcpy(first[t], s.o->result[t], s.o->bytes[t]);
         }
     }
-    for (uint32_t t = 0; t < CASE_TENSORS; t++) free(first[t]);
+    for (uint32_t t = 0; t < CASE_TENSORS; t++)
+        free(first[t]);
     case_close(plan);
     check_found(c, "%d steps%s", STEPS, e.flags & MN_ESTIMATE_DETERMINISTIC ? ", bit for bit" : "");
     stage_close(c, &s);
@@ -231,8 +272,10 @@ void check_honesty_estimate(check *c) {
     stage s;
     mn_estimate a, b;
     int64_t max[CASE_SYMBOLS];
-    if (!stage_open(c, &s, 32, 128)) return;
-    for (uint32_t i = 0; i < s.o->g.n_symbols; i++) max[i] = s.o->sym[i].max;
+    if (!stage_open(c, &s, 32, 128))
+        return;
+    for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
+        max[i] = s.o->sym[i].max;
     for (uint32_t class = MN_PRECISION_AUTO; class <= MN_PRECISION_A8; class ++) {
         const mn_compile ask = {sizeof ask, class, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, 0};
         memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
@@ -242,50 +285,59 @@ void check_honesty_estimate(check *c) {
         mn_status st = s.p.be->estimate(s.p.dev, &ask, &a, &s.p.err),
                   again = s.p.be->estimate(s.p.dev, &ask, &b, &s.p.err);
         CHECK(c, st == again && (!st || class > MN_PRECISION_EXACT),
-              "estimate for class %s: found status 0x%x, then 0x%x (%s)", class_name(class), (unsigned)st,
-              (unsigned)again, s.p.err.msg);
-        if (st) continue;
-        CHECK(c, !memcmp(&a, &b, sizeof a), "estimate for class %s: found another answer the second time",
-              class_name(class));
-        CHECK(c, atomic_load(&s.host.live) == live, "estimate for class %s: found %lld blocks kept", class_name(class),
-              (long long)atomic_load(&s.host.live) - live);
+              "estimate for class %s: found status 0x%x, then 0x%x (%s)", class_name(class),
+              (unsigned)st, (unsigned)again, s.p.err.msg);
+        if (st)
+            continue;
+        CHECK(c, !memcmp(&a, &b, sizeof a),
+              "estimate for class %s: found another answer the second time", class_name(class));
+        CHECK(c, atomic_load(&s.host.live) == live, "estimate for class %s: found %lld blocks kept",
+              class_name(class), (long long)atomic_load(&s.host.live) - live);
         CHECK(c,
-              a.precision >= MN_PRECISION_EXACT && a.precision <= MN_PRECISION_A8 && (!class || a.precision <= class),
-              "estimate for class %s: found class %s, expected that one or a finer one", class_name(class),
-              class_name(a.precision));
-        CHECK(c, a.decode_us >= 0 && a.prefill_us >= 0, "estimate for class %s: found times of %g and %g us",
-              class_name(class), a.decode_us, a.prefill_us);
+              a.precision >= MN_PRECISION_EXACT && a.precision <= MN_PRECISION_A8 &&
+                  (!class || a.precision <= class),
+              "estimate for class %s: found class %s, expected that one or a finer one",
+              class_name(class), class_name(a.precision));
+        CHECK(c, a.decode_us >= 0 && a.prefill_us >= 0,
+              "estimate for class %s: found times of %g and %g us", class_name(class), a.decode_us,
+              a.prefill_us);
     }
     stage_close(c, &s);
 }
 
-/* ---- waits ---- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 void check_honesty_waits(check *c) {
     stage s;
     case_plan *plan = NULL;
     mn_event *ev = NULL;
-    if (!stage_open(c, &s, 64, 512)) return;
+    if (!stage_open(c, &s, 64, 512))
+        return;
     const mn_backend *be = s.p.be;
     case_on on = life_on(&s.p);
     mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    if (!st) st = case_step(plan, s.o, &s.p.err);
-    if (!st) st = be->execute(plan->contexts[0], s.o->value, &ev, &s.p.err);
-    CHECK(c, !st && ev, "execute: found status 0x%x (%s) and %s event", (unsigned)st, s.p.err.msg, ev ? "an" : "no");
+    if (!st)
+        st = case_step(plan, s.o, &s.p.err);
+    if (!st)
+        st = be->execute(plan->contexts[0], s.o->value, &ev, &s.p.err);
+    CHECK(c, !st && ev, "execute: found status 0x%x (%s) and %s event", (unsigned)st, s.p.err.msg,
+          ev ? "an" : "no");
     for (uint64_t ns = 0; ns <= 1000000; ns += 1000000) {
         check_doing(c, "wait ran with a limit of %llu ns", (unsigned long long)ns);
         uint64_t began = check_now_ns();
         st = be->wait(ev, ns, &s.p.err);
         uint64_t took = check_now_ns() - began;
-        CHECK(c, !st || st == MN_TIMEOUT, "wait: found status 0x%x (%s), expected MN_OK or MN_TIMEOUT", (unsigned)st,
+        CHECK(c, !st || st == MN_TIMEOUT,
+              "wait: found status 0x%x (%s), expected MN_OK or MN_TIMEOUT", (unsigned)st,
               s.p.err.msg);
-        CHECK(c, took < UINT64_C(5000000000), "wait with a limit of %llu ns: found %.1f s", (unsigned long long)ns,
-              (double)took / 1e9);
+        CHECK(c, took < UINT64_C(5000000000), "wait with a limit of %llu ns: found %.1f s",
+              (unsigned long long)ns, (double)took / 1e9);
     }
     check_doing(c, "wait ran until the step was over");
     st = be->wait(ev, UINT64_C(20000000000), &s.p.err);
     CHECK(c, !st, "wait: found status 0x%x (%s) after 20 s", (unsigned)st, s.p.err.msg);
     st = be->wait(ev, 0, &s.p.err);
-    CHECK(c, !st, "a poll of an event that is over: found status 0x%x, expected MN_OK", (unsigned)st);
+    CHECK(c, !st, "a poll of an event that is over: found status 0x%x, expected MN_OK",
+          (unsigned)st);
     check_doing(c, "queue_wait ran on an event that is over");
     st = be->queue_wait(s.p.queue, ev, &s.p.err);
     CHECK(c, !st, "queue_wait: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
@@ -294,25 +346,31 @@ void check_honesty_waits(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- flags ---- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 static void judge_map(check *c, stage *s, uint32_t kind, const char *what) {
     const mn_backend *be = s->p.be;
     mn_buffer *b = NULL, *pin = NULL;
     uint8_t *at = NULL, *back = NULL;
     mn_event *ev = NULL;
     mn_status st = be->alloc(s->p.dev, 256, kind, &b, &s->p.err);
-    if (!st) st = be->alloc(s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, &s->p.err);
-    if (!st) st = be->map(pin, (void **)&back, &s->p.err);
+    if (!st)
+        st = be->alloc(s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, &s->p.err);
+    if (!st)
+        st = be->map(pin, (void **)&back, &s->p.err);
     CHECK(c, !st, "alloc and map: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
     check_doing(c, "map of %s memory ran", what);
     st = be->map(b, (void **)&at, &s->p.err);
-    CHECK(c, !st && at, "map of %s memory: found status 0x%x (%s)", what, (unsigned)st, s->p.err.msg);
+    CHECK(c, !st && at, "map of %s memory: found status 0x%x (%s)", what, (unsigned)st,
+          s->p.err.msg);
     memset(at, 0x3c, 256);
     st = be->read(s->p.queue, b, 0, pin, 0, 256, &ev, &s->p.err);
-    if (!st && ev) st = be->wait(ev, 10000000000u, &s->p.err);
-    if (ev) be->event_free(ev);
+    if (!st && ev)
+        st = be->wait(ev, 10000000000u, &s->p.err);
+    if (ev)
+        be->event_free(ev);
     CHECK(c, !st && back[0] == 0x3c && back[255] == 0x3c,
-          "read of %s memory that was written through map: found status 0x%x, byte 0x%x", what, (unsigned)st, back[0]);
+          "read of %s memory that was written through map: found status 0x%x, byte 0x%x", what,
+          (unsigned)st, back[0]);
     be->buffer_free(b), be->buffer_free(pin);
 }
 
@@ -327,10 +385,14 @@ static void judge_wrap(check *c, stage *s, int must) {
     check_doing(c, "wrap ran");
     mn_status st = s->p.be->wrap(s->p.dev, mine, sizeof mine, &b, &s->p.err);
     CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
-          "wrap: found status 0x%x (%s), expected MN_OK or MN_UNSUPPORTED", (unsigned)st, s->p.err.msg);
-    CHECK(c, !st || !must, "wrap: found status 0x%x (%s); the device says MN_DEVICE_WRAPS", (unsigned)st, s->p.err.msg);
-    if (st) return;
-    if (!s->p.be->map(b, &at, &s->p.err)) CHECK(c, at == mine, "wrap: found a copy, expected the memory itself");
+          "wrap: found status 0x%x (%s), expected MN_OK or MN_UNSUPPORTED", (unsigned)st,
+          s->p.err.msg);
+    CHECK(c, !st || !must, "wrap: found status 0x%x (%s); the device says MN_DEVICE_WRAPS",
+          (unsigned)st, s->p.err.msg);
+    if (st)
+        return;
+    if (!s->p.be->map(b, &at, &s->p.err))
+        CHECK(c, at == mine, "wrap: found a copy, expected the memory itself");
     s->p.be->buffer_free(b);
 }
 
@@ -338,21 +400,29 @@ void check_honesty_flags(check *c) {
     stage s;
     mn_device_info a = {.size = sizeof a}, b = {.size = sizeof b};
     check_host_init(&s.host);
-    if (!check_open_device(c, &s.p, &s.host)) return;
+    if (!check_open_device(c, &s.p, &s.host))
+        return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &a, &s.p.err);
-    if (!st) st = s.p.be->device_info(s.p.api->self, 0, &b, &s.p.err);
-    CHECK(c, !st && a.flags == b.flags && a.kind == b.kind && a.mem_total == b.mem_total && !strcmp(a.uid, b.uid),
+    if (!st)
+        st = s.p.be->device_info(s.p.api->self, 0, &b, &s.p.err);
+    CHECK(c,
+          !st && a.flags == b.flags && a.kind == b.kind && a.mem_total == b.mem_total &&
+              !strcmp(a.uid, b.uid),
           "device_info: found another device the second time");
     judge_map(c, &s, MN_MEM_HOST_PINNED, "host-pinned");
-    if (!check_over(c) && a.flags & MN_DEVICE_UNIFIED) judge_map(c, &s, MN_MEM_DEVICE, "device");
-    if (!check_over(c)) judge_wrap(c, &s, (a.flags & MN_DEVICE_WRAPS) != 0);
-    if (check_over(c)) return;
+    if (!check_over(c) && a.flags & MN_DEVICE_UNIFIED)
+        judge_map(c, &s, MN_MEM_DEVICE, "device");
+    if (!check_over(c))
+        judge_wrap(c, &s, (a.flags & MN_DEVICE_WRAPS) != 0);
+    if (check_over(c))
+        return;
     check_close(c, &s.p);
-    check_found(c, "%s%s%s%s", a.flags & MN_DEVICE_UNIFIED ? "unified " : "", a.flags & MN_DEVICE_ASYNC ? "async " : "",
+    check_found(c, "%s%s%s%s", a.flags & MN_DEVICE_UNIFIED ? "unified " : "",
+                a.flags & MN_DEVICE_ASYNC ? "async " : "",
                 a.flags & MN_DEVICE_WRAPS ? "wraps " : "", a.flags & MN_DEVICE_PEER ? "peer" : "");
 }
 
-/* ---- outputs that nobody binds ---- */
+/* ---- outputs that nobody binds --------------------------------------------------------------- */
 static void judge_outputs(check *c, const check_plugin *p, uint32_t op) {
     op_shape shape = life_shape();
     case_on on = life_on(p);
@@ -363,16 +433,20 @@ static void judge_outputs(check *c, const check_plugin *p, uint32_t op) {
     if (case_supported(&on, all, NULL)) {
         mn_status st = case_run(&on, all, MN_PRECISION_EXACT, &err);
         CHECK(c, !st, "%s: found status 0x%x (%s)", case_op_name(op), (unsigned)st, err.msg);
-        for (uint32_t drop = 0; drop < some->n[life_node(some, op)].n_out && !check_over(c); drop++) {
+        for (uint32_t drop = 0; drop < some->n[life_node(some, op)].n_out && !check_over(c);
+             drop++) {
             int32_t t = some->operands[some->n[life_node(some, op)].out_off + drop];
-            if (t < 0) continue;
+            if (t < 0)
+                continue;
             some->unbound[t] = true;
             check_doing(c, "%s ran without output %u", case_op_name(op), drop);
             st = case_run(&on, some, MN_PRECISION_EXACT, &err);
-            CHECK(c, !st, "%s without output %u: found status 0x%x (%s), expected that it is not computed",
+            CHECK(c, !st,
+                  "%s without output %u: found status 0x%x (%s), expected that it is not computed",
                   case_op_name(op), drop, (unsigned)st, err.msg);
             double d = case_differ(some, all, NULL);
-            CHECK(c, d < 1e-5, "%s without output %u: the others differ by %g", case_op_name(op), drop, d);
+            CHECK(c, d < 1e-5, "%s without output %u: the others differ by %g", case_op_name(op),
+                  drop, d);
             some->unbound[t] = false;
         }
     }
@@ -386,9 +460,12 @@ void check_honesty_outputs(check *c) {
     const uint32_t(*table)[2] = NULL;
     uint32_t n = 0;
     check_host_init(&h);
-    if (!check_open_device(c, &p, &h)) return;
+    if (!check_open_device(c, &p, &h))
+        return;
     CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
     for (uint32_t i = 0; i < n && !check_over(c); i++)
-        if (case_op_name(table[i][0])) judge_outputs(c, &p, table[i][0]);
-    if (!check_over(c)) check_close(c, &p);
+        if (case_op_name(table[i][0]))
+            judge_outputs(c, &p, table[i][0]);
+    if (!check_over(c))
+        check_close(c, &p);
 }

@@ -18,45 +18,56 @@ typedef struct {
 static void *give(void *self, uint64_t bytes, uint64_t align) {
     check_host *h = self;
     atomic_fetch_add(&h->calls, 1);
-    if (!align || align & (align - 1)) atomic_fetch_or(&h->broken, CHECK_HOST_ALIGN);
+    if (!align || align & (align - 1))
+        atomic_fetch_or(&h->broken, CHECK_HOST_ALIGN);
     if (atomic_load(&h->fail_in) >= 0 && atomic_fetch_sub(&h->fail_in, 1) <= 0) {
         atomic_store(&h->fail_in, h->fail_once ? -1 : 0);
         atomic_fetch_add(&h->refused, 1);
         return NULL;
     }
-    if (align < 16) align = 16;
-    if (bytes > UINT64_C(1) << 36 || align > UINT64_C(1) << 24) return NULL;
+    if (align < 16)
+        align = 16;
+    if (bytes > UINT64_C(1) << 36 || align > UINT64_C(1) << 24)
+        return NULL;
     uint8_t *base = malloc(sizeof(head) + align + bytes + GUARD);
-    if (!base) return NULL;
-    uint8_t *p = (uint8_t *)(((uintptr_t)base + sizeof(head) + align - 1) & ~(uintptr_t)(align - 1));
+    if (!base)
+        return NULL;
+    uint8_t *p =
+        (uint8_t *)(((uintptr_t)base + sizeof(head) + align - 1) & ~(uintptr_t)(align - 1));
     head k = {MAGIC, bytes, base, {0}};
     memset(k.guard, 0xfd, GUARD);
     memcpy(p - sizeof k, &k, sizeof k);
     memset(p, 0xa5, bytes); // nobody may count on zeros
     memset(p + bytes, 0xfd, GUARD);
     atomic_fetch_add(&h->live, 1);
-    long long now = atomic_fetch_add(&h->bytes, (long long)bytes) + (long long)bytes, top = atomic_load(&h->peak);
-    while (now > top && !atomic_compare_exchange_weak(&h->peak, &top, now)) {}
+    long long now = atomic_fetch_add(&h->bytes, (long long)bytes) + (long long)bytes,
+              top = atomic_load(&h->peak);
+    while (now > top && !atomic_compare_exchange_weak(&h->peak, &top, now)) {
+    }
     return p;
 }
 
 static int intact(const uint8_t *guard) {
     for (int i = 0; i < GUARD; i++)
-        if (guard[i] != 0xfd) return 0;
+        if (guard[i] != 0xfd)
+            return 0;
     return 1;
 }
 
 static void take_back(void *self, void *ptr) {
     check_host *h = self;
     head k;
-    if (!ptr) return;
+    if (!ptr)
+        return;
     memcpy(&k, (uint8_t *)ptr - sizeof k, sizeof k);
     if (k.magic != MAGIC) {
         atomic_fetch_or(&h->broken, intact(k.guard) ? CHECK_HOST_FOREIGN : CHECK_HOST_UNDERRUN);
         return;
     }
-    if (!intact(k.guard)) atomic_fetch_or(&h->broken, CHECK_HOST_UNDERRUN);
-    if (!intact((uint8_t *)ptr + k.bytes)) atomic_fetch_or(&h->broken, CHECK_HOST_OVERRUN);
+    if (!intact(k.guard))
+        atomic_fetch_or(&h->broken, CHECK_HOST_UNDERRUN);
+    if (!intact((uint8_t *)ptr + k.bytes))
+        atomic_fetch_or(&h->broken, CHECK_HOST_OVERRUN);
     atomic_fetch_sub(&h->live, 1);
     atomic_fetch_sub(&h->bytes, (long long)k.bytes);
     memset((uint8_t *)ptr - sizeof k, 0, 16);
@@ -76,30 +87,41 @@ static void *run_task(void *p) {
 }
 
 /* Threads of their own, so that barriers among the tasks work whatever the number of processors. */
-static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t), void *arg) {
+static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t),
+                          void *arg) {
     check_host *h = self;
     pthread_t thread[16];
     task tasks[16];
-    if (n > h->workers) return MN_INVALID;
-    for (uint32_t i = 0; i < n; i++) tasks[i] = (task){fn, arg, i, n};
+    if (n > h->workers)
+        return MN_INVALID;
+    for (uint32_t i = 0; i < n; i++)
+        tasks[i] = (task){fn, arg, i, n};
     for (uint32_t i = 1; i < n; i++)
         if (pthread_create(&thread[i], NULL, run_task, &tasks[i])) {
-            fprintf(stderr, "minerva: error: no more threads\n"); // those started may wait for it: there is no way on
+            fprintf(
+                stderr,
+                "minerva: error: no more threads\n"); // those started may wait for it: there is no way on
             _Exit(1);
         }
-    if (n) run_task(&tasks[0]);
-    for (uint32_t i = 1; i < n; i++) pthread_join(thread[i], NULL);
+    if (n)
+        run_task(&tasks[0]);
+    for (uint32_t i = 1; i < n; i++)
+        pthread_join(thread[i], NULL);
     return MN_OK;
 }
 
-static uint32_t workers(void *self) { return ((check_host *)self)->workers; }
+static uint32_t workers(void *self) {
+    return ((check_host *)self)->workers;
+}
 
 static int32_t progress(void *self, float done, mn_str what) {
     check_host *h = self;
     (void)done, (void)what;
     atomic_fetch_add(&h->progressed, 1);
-    if (atomic_load(&h->stop_in) < 0) return 0;
-    if (atomic_fetch_sub(&h->stop_in, 1) > 0) return 0;
+    if (atomic_load(&h->stop_in) < 0)
+        return 0;
+    if (atomic_fetch_sub(&h->stop_in, 1) > 0)
+        return 0;
     atomic_store(&h->stop_in, 0);
     return 1;
 }
@@ -117,17 +139,21 @@ static uint64_t now_ns(void *self) {
 static int32_t option(void *self, const char *key, mn_str *value) {
     check_host *h = self;
     uint32_t n = atomic_load(&h->n_asked), i = 0;
-    while (i < n && strcmp(h->asked[i], key)) i++;
+    while (i < n && strcmp(h->asked[i], key))
+        i++;
     if (i == n && n < 16) {
         snprintf(h->asked[n], sizeof h->asked[n], "%s", key);
         atomic_store(&h->n_asked, n + 1);
     }
-    if (!h->option_key || strcmp(h->option_key, key)) return 0;
+    if (!h->option_key || strcmp(h->option_key, key))
+        return 0;
     *value = (mn_str){h->option_value, strlen(h->option_value)};
     return 1;
 }
 
-static void log_line(void *self, int32_t level, mn_str msg) { (void)self, (void)level, (void)msg; }
+static void log_line(void *self, int32_t level, mn_str msg) {
+    (void)self, (void)level, (void)msg;
+}
 static const void *query(void *self, const char *id) {
     (void)self, (void)id;
     return NULL;
@@ -135,20 +161,27 @@ static const void *query(void *self, const char *id) {
 
 void check_host_init(check_host *h) {
     memset(h, 0, sizeof *h);
-    h->api = (mn_host){sizeof(mn_host), MN_ABI_VERSION, MN_ABI_OLDEST, 0,        h,      log_line, give,
-                       take_back,       parallel,       workers,       progress, now_ns, option,   query};
+    h->api = (mn_host){sizeof(mn_host), MN_ABI_VERSION, MN_ABI_OLDEST, 0,        h,
+                       log_line,        give,           take_back,     parallel, workers,
+                       progress,        now_ns,         option,        query};
     h->workers = 3;
     atomic_store(&h->fail_in, -1);
     atomic_store(&h->stop_in, -1);
 }
 
-void check_host_mark(check_host *h) { atomic_store(&h->peak, atomic_load(&h->bytes)); }
+void check_host_mark(check_host *h) {
+    atomic_store(&h->peak, atomic_load(&h->bytes));
+}
 
 const char *check_host_fault(const check_host *h) {
     unsigned b = atomic_load(&h->broken);
-    if (b & CHECK_HOST_OVERRUN) return "wrote behind the end of a block of host->alloc";
-    if (b & CHECK_HOST_UNDERRUN) return "wrote before the beginning of a block of host->alloc";
-    if (b & CHECK_HOST_FOREIGN) return "released what host->alloc did not give, or released it twice";
-    if (b & CHECK_HOST_ALIGN) return "asked host->alloc for an alignment that is not a power of 2";
+    if (b & CHECK_HOST_OVERRUN)
+        return "wrote behind the end of a block of host->alloc";
+    if (b & CHECK_HOST_UNDERRUN)
+        return "wrote before the beginning of a block of host->alloc";
+    if (b & CHECK_HOST_FOREIGN)
+        return "released what host->alloc did not give, or released it twice";
+    if (b & CHECK_HOST_ALIGN)
+        return "asked host->alloc for an alignment that is not a power of 2";
     return NULL;
 }

@@ -6,7 +6,7 @@
 
 #define LOADER_FILES 64
 
-/* ---- models (loader_models.c) ---- */
+/* ---- models (loader_models.c) ---------------------------------------------------------------- */
 typedef struct {
     char name[256]; /* base name */
     uint8_t *bytes; /* owned */
@@ -18,8 +18,9 @@ typedef struct {
     uint32_t n;
     bool failed; /* out of memory */
 } model_files;
-#define LOADER_MODELS                                                                                                  \
-    3 /* gguf, safetensors, mlx: small, valid, with 64 KiB of one tensor so that data has pages of its own */
+/* gguf, safetensors, mlx: small, valid, with 64 KiB of one tensor so that data has pages of its
+     * own */
+#define LOADER_MODELS 3
 void model_make(model_files *m, uint32_t which);
 /* A file, or the files of a folder (of at most 64 MiB together). NULL, or what is wrong with it. */
 const char *model_read(model_files *m, const char *path);
@@ -27,7 +28,7 @@ const char *model_read(model_files *m, const char *path);
 void model_make_garbage(model_files *m, uint32_t which);
 void model_free(model_files *m);
 
-/* ---- files as a host maps them, but with closed pages behind (loader_map.c) ---- */
+/* ---- files as a host maps them, but with closed pages behind (loader_map.c) ------------------ */
 typedef struct {
     mn_file view;
     uint8_t *map; /* of map_bytes, a closed page behind them */
@@ -38,8 +39,9 @@ typedef struct {
     mn_file views[LOADER_FILES]; /* what the loader gets */
     uint32_t n;
 } mapped_files;
-#define MAP_BEGIN 0 /* at the beginning of a page, as mmap does it: bytes up to the end of the last page are 0 */
-#define MAP_END 1   /* the last byte is the last one that can be read */
+/* at the beginning of a page, as mmap does it: bytes up to the end of the last page are 0 */
+#define MAP_BEGIN 0
+#define MAP_END 1 /* the last byte is the last one that can be read */
 bool mapped_make(mapped_files *to, const model_files *from, int how);
 /* File i becomes the first n bytes of its model, ending where reading ends. */
 void mapped_cut(mapped_files *to, const model_files *from, uint32_t i, uint64_t n);
@@ -47,23 +49,26 @@ void mapped_free(mapped_files *m);
 /* Closes the whole pages of [ptr, ptr + bytes) inside file i. Number of pages. */
 uint64_t mapped_close(mapped_files *m, uint32_t i, const void *ptr, uint64_t bytes);
 
-/* ---- one loader on one model (loader_parse.c) ---- */
+/* ---- one loader on one model (loader_parse.c) ------------------------------------------------ */
 typedef struct {
     check *c;
     check_host host;
     check_plugin plugin;
     model_files model; /* of its format */
 } loader;
-/* Opens the plugin and finds a model of its format: --model, or the one of ours that it claims and opens. 1, or 0 and the rule
- * is over (skipped where there is no model). loader_close after it in either case. */
+/* Opens the plugin and finds a model of its format: --model, or the one of ours that it claims and
+ * opens. 1, or 0 and the rule is over (skipped where there is no model). loader_close after it in
+ * either case. */
 int loader_open(check *c, loader *l);
 void loader_close(loader *l);
 /* Guess; -1 = the rule has failed. */
 int loader_guess(loader *l, const mapped_files *m);
-/* Opens, reads everything, checks what is handed out, closes, and looks for leaks. digest (may be NULL): of all answers, apart from
- * where the files lie. The status of open; failures of the rule are said. what: the input, for messages. */
+/* Opens, reads everything, checks what is handed out, closes, and looks for leaks. digest (may be
+ * NULL): of all answers, apart from where the files lie. The status of open; failures of the rule
+ * are said. what: the input, for messages. */
 mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint64_t *digest);
-/* The most that a loader may ask of the host for one of our models; what asks for more believed a number of the file. */
+/* The most that a loader may ask of the host for one of our models; what asks for more believed a
+ * number of the file. */
 #define LOADER_MOST_BYTES (UINT64_C(256) << 20)
 /* The digest alone, from any thread; 0 = it does not open. */
 uint64_t loader_digest(loader *l, const mapped_files *m);

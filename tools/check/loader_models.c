@@ -1,4 +1,5 @@
-/* loader_models.c -- small valid models of the formats that we know, and files that are nobody's model. */
+/* loader_models.c -- small valid models of the formats that we know, and files that are nobody's
+ * model. */
 #include "loader.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -6,9 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- growing files ---- */
+/* ---- growing files --------------------------------------------------------------------------- */
 static model_file *add(model_files *m, const char *name) {
-    if (m->n == LOADER_FILES) return NULL;
+    if (m->n == LOADER_FILES)
+        return NULL;
     model_file *f = &m->file[m->n++];
     *f = (model_file){.n = 0};
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -28,12 +30,15 @@ static void put(model_files *m, model_file *f, const void *src, uint64_t n) {
 }
 static void put_int(model_files *m, model_file *f, uint64_t v, uint32_t n) {
     uint8_t b[8];
-    for (uint32_t i = 0; i < n; i++) b[i] = (uint8_t)(v >> 8 * i);
+    for (uint32_t i = 0; i < n; i++)
+        b[i] = (uint8_t)(v >> 8 * i);
     put(m, f, b, n);
 }
-static void put_text(model_files *m, model_file *f, const char *s) { put(m, f, s, strlen(s)); }
+static void put_text(model_files *m, model_file *f, const char *s) {
+    put(m, f, s, strlen(s));
+}
 
-/* ---- gguf: version 3 ---- */
+/* ---- gguf: version 3 ------------------------------------------------------------------------- */
 enum { G_U32 = 4, G_F32 = 6, G_BOOL = 7, G_STRING = 8, G_ARRAY = 9, G_U64 = 10 };
 static void g_string(model_files *m, model_file *f, const char *s) {
     put_int(m, f, strlen(s), 8);
@@ -52,12 +57,13 @@ static void g_array(model_files *m, model_file *f, const char *key, uint32_t typ
     put_int(m, f, type, 4);
     put_int(m, f, n, 8);
 }
-static void g_tensor(model_files *m, model_file *f, const char *name, uint64_t cols, uint64_t rows, uint32_t type,
-                     uint64_t offset) {
+static void g_tensor(model_files *m, model_file *f, const char *name, uint64_t cols, uint64_t rows,
+                     uint32_t type, uint64_t offset) {
     g_string(m, f, name);
     put_int(m, f, rows ? 2 : 1, 4);
     put_int(m, f, cols, 8);
-    if (rows) put_int(m, f, rows, 8);
+    if (rows)
+        put_int(m, f, rows, 8);
     put_int(m, f, type, 4);
     put_int(m, f, offset, 8);
 }
@@ -76,7 +82,8 @@ static void make_gguf(model_files *m) {
     g_int(m, f, "llama.embedding_length", G_U32, 64);
     g_int(m, f, "llama.attention.layer_norm_rms_epsilon", G_F32, 0x3727c5ac); /* 1e-5 */
     g_int(m, f, "tokenizer.ggml.add_bos_token", G_BOOL, 1);
-    g_array(m, f, "tokenizer.ggml.tokens", G_STRING, 3), g_string(m, f, "<s>"), g_string(m, f, ""), g_string(m, f, "a");
+    g_array(m, f, "tokenizer.ggml.tokens", G_STRING, 3), g_string(m, f, "<s>"), g_string(m, f, ""),
+        g_string(m, f, "a");
     g_array(m, f, "tokenizer.ggml.scores", G_F32, 3), put_int(m, f, 0, 8), put_int(m, f, 0, 4);
     g_array(m, f, "tokenizer.ggml.token_type", G_U32, 3), put_int(m, f, 1, 8), put_int(m, f, 1, 4);
     g_tensor(m, f, "token_embd.weight", 64, 256, 0, 0);              /* F32 */
@@ -86,15 +93,17 @@ static void make_gguf(model_files *m) {
     put(m, f, NULL, 65536 + 64 * 68 + 256);
 }
 
-/* ---- safetensors and mlx ---- */
+/* ---- safetensors and mlx --------------------------------------------------------------------- */
 static const char config[] =
     "{\"architectures\": [\"LlamaForCausalLM\"], \"bos_token_id\": 1, \"eos_token_id\": [2, 3],\n"
-    " \"head_dim\": 16, \"hidden_act\": \"silu\", \"hidden_size\": 64, \"intermediate_size\": 128,\n"
+    " \"head_dim\": 16, \"hidden_act\": \"silu\", \"hidden_size\": 64, \"intermediate_size\": "
+    "128,\n"
     " \"max_position_embeddings\": 512, \"model_type\": \"llama\", \"num_attention_heads\": 4,\n"
     " \"num_hidden_layers\": 1, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-05,\n"
     " \"rope_theta\": 10000.0, \"tie_word_embeddings\": true, \"vocab_size\": 256";
 
-static void make_folder(model_files *m, const char *format, const char *more, const char *header, uint64_t data) {
+static void make_folder(model_files *m, const char *format, const char *more, const char *header,
+                        uint64_t data) {
     model_file *f = add(m, "config.json");
     m->format = format;
     put_text(m, f, config);
@@ -111,26 +120,29 @@ static void make_safetensors(model_files *m) {
     make_folder(
         m, "safetensors", "}\n",
         "{\"__metadata__\": {\"format\": \"pt\"},"
-        "\"model.embed_tokens.weight\": {\"dtype\": \"F32\", \"shape\": [256, 64], \"data_offsets\": [0, 65536]},"
+        "\"model.embed_tokens.weight\": {\"dtype\": \"F32\", \"shape\": [256, 64], "
+        "\"data_offsets\": [0, 65536]},"
         "\"model.layers.0.mlp.up_proj.weight\": {\"dtype\": \"BF16\", \"shape\": [128, 64], "
         "\"data_offsets\": [65536, 81920]},"
-        "\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [64], \"data_offsets\": [81920, 82176]}}",
+        "\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [64], \"data_offsets\": [81920, "
+        "82176]}}",
         82176);
 }
 
 static void make_mlx(model_files *m) {
-    make_folder(
-        m, "mlx", ", \"quantization\": {\"group_size\": 64, \"bits\": 4}}\n",
-        "{\"__metadata__\": {\"format\": \"mlx\"},"
-        "\"model.embed_tokens.weight\": {\"dtype\": \"F16\", \"shape\": [256, 64], \"data_offsets\": [0, 32768]},"
-        "\"model.layers.0.mlp.up_proj.weight\": {\"dtype\": \"U32\", \"shape\": [128, 8], "
-        "\"data_offsets\": [32768, 36864]},"
-        "\"model.layers.0.mlp.up_proj.scales\": {\"dtype\": \"F16\", \"shape\": [128, 1], "
-        "\"data_offsets\": [36864, 37120]},"
-        "\"model.layers.0.mlp.up_proj.biases\": {\"dtype\": \"F16\", \"shape\": [128, 1], "
-        "\"data_offsets\": [37120, 37376]},"
-        "\"model.norm.weight\": {\"dtype\": \"F16\", \"shape\": [64], \"data_offsets\": [37376, 37504]}}",
-        37504);
+    make_folder(m, "mlx", ", \"quantization\": {\"group_size\": 64, \"bits\": 4}}\n",
+                "{\"__metadata__\": {\"format\": \"mlx\"},"
+                "\"model.embed_tokens.weight\": {\"dtype\": \"F16\", \"shape\": [256, 64], "
+                "\"data_offsets\": [0, 32768]},"
+                "\"model.layers.0.mlp.up_proj.weight\": {\"dtype\": \"U32\", \"shape\": [128, 8], "
+                "\"data_offsets\": [32768, 36864]},"
+                "\"model.layers.0.mlp.up_proj.scales\": {\"dtype\": \"F16\", \"shape\": [128, 1], "
+                "\"data_offsets\": [36864, 37120]},"
+                "\"model.layers.0.mlp.up_proj.biases\": {\"dtype\": \"F16\", \"shape\": [128, 1], "
+                "\"data_offsets\": [37120, 37376]},"
+                "\"model.norm.weight\": {\"dtype\": \"F16\", \"shape\": [64], \"data_offsets\": "
+                "[37376, 37504]}}",
+                37504);
 }
 
 void model_make(model_files *m, uint32_t which) {
@@ -149,32 +161,38 @@ void model_make_garbage(model_files *m, uint32_t which) {
     m->format = names[which];
     model_file *f = which ? add(m, "thing.bin") : NULL;
     uint64_t seed = 5;
-    if (which == 2) put(m, f, NULL, 5000);
+    if (which == 2)
+        put(m, f, NULL, 5000);
     for (int i = 0; which == 3 && i < 600; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         put_int(m, f, seed >> 8, 7);
     }
-    for (int i = 0; which == 4 && i < 40; i++) put_text(m, f, "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n");
+    for (int i = 0; which == 4 && i < 40; i++)
+        put_text(m, f, "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n");
 }
 
 void model_free(model_files *m) {
-    for (uint32_t i = 0; i < m->n; i++) free(m->file[i].bytes);
+    for (uint32_t i = 0; i < m->n; i++)
+        free(m->file[i].bytes);
     memset(m, 0, sizeof *m);
 }
 
-/* ---- from disk ---- */
+/* ---- from disk ------------------------------------------------------------------------------- */
 static const char *read_file(model_files *m, const char *path, const char *name, uint64_t *left) {
     struct stat st;
     FILE *in = stat(path, &st) || !S_ISREG(st.st_mode) ? NULL : fopen(path, "rb");
     model_file *f = in ? add(m, name) : NULL;
     const char *wrong = f ? NULL : in ? "more than 64 files" : "cannot be read";
-    if (f && (uint64_t)st.st_size > *left) wrong = "more than 64 MiB: a small model of the format is wanted";
+    if (f && (uint64_t)st.st_size > *left)
+        wrong = "more than 64 MiB: a small model of the format is wanted";
     if (!wrong) {
         put(m, f, NULL, (uint64_t)st.st_size);
-        if (m->failed || fread(f->bytes, 1, f->n, in) != f->n) wrong = "cannot be read";
+        if (m->failed || fread(f->bytes, 1, f->n, in) != f->n)
+            wrong = "cannot be read";
         *left -= f->n;
     }
-    if (in) fclose(in);
+    if (in)
+        fclose(in);
     return wrong;
 }
 
@@ -184,10 +202,13 @@ const char *model_read(model_files *m, const char *path) {
     struct stat st;
     memset(m, 0, sizeof *m);
     m->format = "--model";
-    if (stat(path, &st)) return "no such file or folder";
-    if (!S_ISDIR(st.st_mode)) return read_file(m, path, slash ? slash + 1 : path, &left);
+    if (stat(path, &st))
+        return "no such file or folder";
+    if (!S_ISDIR(st.st_mode))
+        return read_file(m, path, slash ? slash + 1 : path, &left);
     DIR *d = opendir(path);
-    if (!d) return "cannot be read";
+    if (!d)
+        return "cannot be read";
     for (struct dirent *e = readdir(d); e && !wrong; e = readdir(d)) {
         char full[4096];
         snprintf(full, sizeof full, "%s/%s", path, e->d_name);

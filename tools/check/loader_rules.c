@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- guess ---- */
+/* ---- guess ----------------------------------------------------------------------------------- */
 static void guess_garbage(loader *l, uint32_t which) {
     model_files own = l->model;
     mapped_files m;
@@ -18,8 +18,8 @@ static void guess_garbage(loader *l, uint32_t which) {
     if (mapped_make(&m, &l->model, MAP_END)) {
         int confidence = loader_guess(l, &m);
         if (confidence > 0)
-            check_fail(l->c, "guess on %s: found confidence %d, expected 0: it is nobody's model", l->model.format,
-                       confidence);
+            check_fail(l->c, "guess on %s: found confidence %d, expected 0: it is nobody's model",
+                       l->model.format, confidence);
     }
     mapped_free(&m);
     model_free(&l->model);
@@ -36,10 +36,13 @@ static void guess_other(loader *l, uint32_t which) {
         int confidence = loader_guess(l, &m);
         check_doing(l->c, "open of a %s model, which it claims, ran", l->model.format);
         mn_error e = check_error();
-        if (confidence > 0 && l->plugin.ld->open(l->plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e))
-            check_fail(l->c, "guess on a %s model: found confidence %d, but open fails (%s); expected 0",
+        if (confidence > 0 &&
+            l->plugin.ld->open(l->plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e))
+            check_fail(l->c,
+                       "guess on a %s model: found confidence %d, but open fails (%s); expected 0",
                        l->model.format, confidence, e.msg);
-        if (p) l->plugin.ld->close(p);
+        if (p)
+            l->plugin.ld->close(p);
     }
     mapped_free(&m);
     model_free(&l->model);
@@ -53,15 +56,19 @@ static int plain_open(check *c, loader *l) { /* without asking for a model yet *
     check_host_init(&l->host);
     int ok = check_open(c, &l->plugin, &l->host);
     c->model = model;
-    if (ok && !l->plugin.ld) check_fail(c, "query(\"" MN_LOADER_ID "\"): found NULL, expected a table");
+    if (ok && !l->plugin.ld)
+        check_fail(c, "query(\"" MN_LOADER_ID "\"): found NULL, expected a table");
     return ok && l->plugin.ld;
 }
 
 void check_model_guess(check *c) {
     loader l;
     if (plain_open(c, &l)) {
-        for (uint32_t i = 0; i < LOADER_GARBAGE && !check_over(c); i++) guess_garbage(&l, i);
-        for (uint32_t i = 0; i < 2 && !check_over(c); i++) guess_other(&l, i); /* mlx is safetensors by its names */
+        for (uint32_t i = 0; i < LOADER_GARBAGE && !check_over(c); i++)
+            guess_garbage(&l, i);
+        /* mlx is safetensors by its names */
+        for (uint32_t i = 0; i < 2 && !check_over(c); i++)
+            guess_other(&l, i);
     }
     loader_close(&l);
 }
@@ -76,11 +83,12 @@ void check_model_open(check *c) {
         mn_parsed *p = NULL;
         mn_status s = confidence > 0 ? loader_parse(&l, &m, l.model.format, &digest) : MN_OK;
         if (confidence == 0)
-            check_fail(c, "guess on %s: found confidence 0, expected a claim", c->model ? c->model : l.model.format);
+            check_fail(c, "guess on %s: found confidence 0, expected a claim",
+                       c->model ? c->model : l.model.format);
         if (s) { /* once more, for the sentence */
             l.plugin.ld->open(l.plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e);
-            check_fail(c, "a valid model (%s): found status 0x%x (%s), expected MN_OK", l.model.format, (unsigned)s,
-                       e.msg);
+            check_fail(c, "a valid model (%s): found status 0x%x (%s), expected MN_OK",
+                       l.model.format, (unsigned)s, e.msg);
         }
         check_found(c, "%s, confidence %d", l.model.format, confidence);
         mapped_free(&m);
@@ -88,7 +96,7 @@ void check_model_open(check *c) {
     loader_close(&l);
 }
 
-/* ---- the same answers ---- */
+/* ---- the same answers ------------------------------------------------------------------------ */
 typedef struct {
     loader *l;
     const mapped_files *m;
@@ -98,7 +106,8 @@ static void *parse_often(void *arg) {
     parse_job *j = arg;
     uint64_t first = loader_digest(j->l, j->m);
     for (int i = 0; i < 20 && first; i++)
-        if (loader_digest(j->l, j->m) != first) first = 0;
+        if (loader_digest(j->l, j->m) != first)
+            first = 0;
     j->digest = first;
     return NULL;
 }
@@ -113,12 +122,15 @@ static void same_answers(loader *l, const mapped_files *m) {
     check_doing(l->c, "4 threads parsed the same files at the same time");
     for (; n < 4; n++) {
         jobs[n] = (parse_job){l, m, 0};
-        if (pthread_create(&threads[n], NULL, parse_often, &jobs[n])) break;
+        if (pthread_create(&threads[n], NULL, parse_often, &jobs[n]))
+            break;
     }
     for (int i = 0; i < n; i++) {
         pthread_join(threads[i], NULL);
         if (jobs[i].digest != want)
-            check_fail(l->c, "parses in several threads give other answers than one alone, expected the same");
+            check_fail(
+                l->c,
+                "parses in several threads give other answers than one alone, expected the same");
     }
 }
 
@@ -132,7 +144,7 @@ void check_loader_same(check *c) {
     loader_close(&l);
 }
 
-/* ---- headers alone ---- */
+/* ---- headers alone --------------------------------------------------------------------------- */
 typedef struct {
     mapped_files *m;
     mn_plane planes[4096];
@@ -140,7 +152,8 @@ typedef struct {
 } plane_list;
 static void list_plane(void *arg, uint32_t file, const mn_plane *p) {
     plane_list *list = arg;
-    if (list->n == 4096) return;
+    if (list->n == 4096)
+        return;
     list->file[list->n] = file, list->planes[list->n++] = *p;
 }
 
@@ -154,7 +167,8 @@ void check_loader_lazy(check *c) {
         loader_each_plane(&l, &m, list_plane, &list);
         for (uint32_t i = 0; i < list.n; i++)
             closed += mapped_close(&m, list.file[i], list.planes[i].ptr, list.planes[i].bytes);
-        if (!closed) check_skip(c, "no tensor of the model fills a page");
+        if (!closed)
+            check_skip(c, "no tensor of the model fills a page");
         loader_guess(&l, &m);
         check_doing(c, "open ran, with the pages of tensor data closed: headers are enough");
         if (!check_over(c) && loader_digest(&l, &m) != want)
@@ -164,7 +178,7 @@ void check_loader_lazy(check *c) {
     loader_close(&l);
 }
 
-/* ---- no file is opened ---- */
+/* ---- no file is opened ----------------------------------------------------------------------- */
 #if defined(__x86_64__)
 #define OUR_ARCH AUDIT_ARCH_X86_64
 #elif defined(__aarch64__)
@@ -174,7 +188,9 @@ void check_loader_lazy(check *c) {
 /* From here on a system call that opens a file or a socket ends the process with SIGSYS. */
 static bool forbid_opening(void) {
 #ifdef OUR_ARCH
-#define KILL_AT(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+#define KILL_AT(nr)                                                                                \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1),                                               \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0),
@@ -190,7 +206,8 @@ static bool forbid_opening(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 #else
     return false;
 #endif
@@ -203,9 +220,10 @@ void check_loader_files(check *c) {
     if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
         uint64_t want = loader_digest(&l, &m);
         if (!forbid_opening())
-            check_skip(c, "this system cannot forbid a process to open files (seccomp): %s", strerror(errno));
-        check_doing(c,
-                    "guess and open ran where opening a file or a socket is forbidden (SIGSYS): a loader opens none");
+            check_skip(c, "this system cannot forbid a process to open files (seccomp): %s",
+                       strerror(errno));
+        check_doing(c, "guess and open ran where opening a file or a socket is forbidden (SIGSYS): "
+                       "a loader opens none");
         mn_guess g = {.size = sizeof g};
         l.plugin.ld->guess(l.plugin.api->self, m.views, m.n, sizeof(mn_file), &g);
         if (!check_over(c) && loader_digest(&l, &m) != want)

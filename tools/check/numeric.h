@@ -1,4 +1,5 @@
-/* numeric.h -- the numeric rules: what they try. One sweep = one op with its weight types, shapes and variants. */
+/* numeric.h -- the numeric rules: what they try. One sweep = one op with its weight types, shapes
+ * and variants. */
 #ifndef CHECK_NUMERIC_H
 #define CHECK_NUMERIC_H
 #include "case.h"
@@ -28,11 +29,14 @@ typedef struct {
     check_host hosts[2];
     check_plugin plugin, oracle;
     case_on here, there;
-    uint32_t n_cases, n_types, n_unproven; /* compared; weight types among them; claimed but unknown to the oracle */
+    /* compared; weight types among them; claimed but unknown to the oracle */
+    uint32_t n_cases, n_types, n_unproven;
 } numeric;
 /* 1, or 0 and the rule is over. numeric_close after it in either case. */
 int numeric_open(check *c, numeric *n);
 void numeric_close(numeric *n);
-/* One op x type x shape in one class, with one type of cache. Fails the rule at the first difference. */
-void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s, uint32_t precision);
+/* One op x type x shape in one class, with one type of cache. Fails the rule at the first
+ * difference. */
+void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s,
+                     uint32_t precision);
 #endif

@@ -1,15 +1,18 @@
-/* numeric_rules.c -- a rule per op: its types, shapes, variants and classes, and pages that are copied. */
+/* numeric_rules.c -- a rule per op: its types, shapes, variants and classes, and pages that are
+ * copied. */
 #include "numeric.h"
 #include <string.h>
 
 static const uint32_t kv_types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
 
-/* All classes; with a cache class exact on every type of cache and the others on f16, as they run. */
+/* All classes; with a cache class exact on every type of cache and the others on f16, as they
+ * run. */
 static void compare_classes(numeric *n, uint32_t op, uint32_t dtype, op_shape s) {
     bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++)
         for (uint32_t k = 0; k < (cached ? 4 : 1) && !check_over(n->c); k++) {
-            if (cached && p != MN_PRECISION_EXACT && kv_types[k] != MN_F16) continue;
+            if (cached && p != MN_PRECISION_EXACT && kv_types[k] != MN_F16)
+                continue;
             s.kv_dtype = cached ? kv_types[k] : 0;
             numeric_compare(n, op, dtype, &s, p);
         }
@@ -20,12 +23,16 @@ static void sweep_type(numeric *n, const check_sweep *w, uint32_t dtype) {
     for (uint32_t i = 0; i < w->n_shapes; i++)
         for (uint32_t v = 0; v < w->n_variants && !check_over(n->c); v++) {
             op_shape s = w->shapes[i];
-            if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID) continue;
-            if (w->types == SWEEP_MATRIX && i && v != i % w->n_variants) continue; /* there are many types */
+            if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
+                continue;
+            /* there are many types */
+            if (w->types == SWEEP_MATRIX && i && v != i % w->n_variants)
+                continue;
             s.variant = v;
             if (w->k_blocks) {
                 int64_t block = case_dtype(dtype).block_elems;
-                while (block > 1 && s.k * block > 2048) s.k /= 2;
+                while (block > 1 && s.k * block > 2048)
+                    s.k /= 2;
                 s.k *= block;
             }
             compare_classes(n, w->op, dtype, s);
@@ -36,26 +43,31 @@ static void sweep_type(numeric *n, const check_sweep *w, uint32_t dtype) {
 static void sweep(check *c, uint32_t op) {
     const check_sweep *w = check_sweeps;
     numeric n;
-    while (w->op != op) w++;
+    while (w->op != op)
+        w++;
     if (numeric_open(c, &n)) {
         uint32_t plain[2] = {w->types == SWEEP_NONE ? 0 : MN_F32, 0};
         const uint32_t *types = w->types == SWEEP_MATRIX ? check_types : plain;
         uint32_t n_types = w->types == SWEEP_MATRIX ? 0 : w->types == SWEEP_VECTOR ? 3 : 1;
         for (uint32_t i = 0; n_types ? i < n_types : types[i] != 0; i++) {
             uint32_t type = w->types == SWEEP_VECTOR ? MN_F32 + i : types[i];
-            if (type != ~0u && !check_over(c)) sweep_type(&n, w, type);
+            if (type != ~0u && !check_over(c))
+                sweep_type(&n, w, type);
         }
         if (!n.n_cases && n.n_unproven)
             check_skip(c, "claimed, but the oracle has no kernel for it yet");
         else if (!n.n_cases)
             check_skip(c, "the plugin says no to %s", case_op_name(op));
-        check_found(c, "%u steps%s", n.n_cases, n.n_unproven ? "; the oracle has no kernel for some types yet" : "");
+        check_found(c, "%u steps%s", n.n_cases,
+                    n.n_unproven ? "; the oracle has no kernel for some types yet" : "");
     }
     numeric_close(&n);
 }
 
-#define SWEEP(name, OP)                                                                                                \
-    void check_numeric_##name(check *c) { sweep(c, MN_OP_##OP); }
+#define SWEEP(name, OP)                                                                            \
+    void check_numeric_##name(check *c) {                                                          \
+        sweep(c, MN_OP_##OP);                                                                      \
+    }
 SWEEP(embed, EMBED)
 SWEEP(rms_norm, RMS_NORM)
 SWEEP(layer_norm, LAYER_NORM)
@@ -75,7 +87,7 @@ SWEEP(moe_route, MOE_ROUTE)
 SWEEP(moe_linear, MOE_LINEAR)
 SWEEP(moe_combine, MOE_COMBINE)
 
-/* ---- pages that are copied ---- */
+/* ---- pages that are copied ------------------------------------------------------------------- */
 static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
     for (uint32_t i = 0; i < c->g.n_tensors; i++)
         if (!strcmp(c->t[i].name.ptr, name)) {
@@ -85,7 +97,8 @@ static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
     return NULL;
 }
 
-static int copy_pages(case_plan *plan, uint32_t n_pages, uint32_t last, uint32_t page_tokens, mn_error *err) {
+static int copy_pages(case_plan *plan, uint32_t n_pages, uint32_t last, uint32_t page_tokens,
+                      mn_error *err) {
     mn_page_copy pairs[64];
     for (uint32_t i = 0; i < n_pages;
          i++) /* page 1 + (pages - 1 - i) is the slot's i-th: the half-filled one is page 1 */
@@ -93,15 +106,25 @@ static int copy_pages(case_plan *plan, uint32_t n_pages, uint32_t last, uint32_t
     return case_kv_copy(plan, pairs, n_pages, err);
 }
 
-/* A sequence, its pages copied, and the same queries over the copies: nothing is stored in between. */
+/* A sequence, its pages copied, and the same queries over the copies: nothing is stored in
+ * between. */
 static void copied(check *c, numeric *n, uint32_t kv_dtype) {
-    op_shape s = {.rows = 5, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 150, .kv_dtype = kv_dtype};
+    op_shape s = {
+        .rows = 5, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 150, .kv_dtype = kv_dtype};
     mn_error err = check_error();
     case_plan *plan = NULL;
     const char *where = "";
     op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7), *b = NULL;
     mn_kv_layout l = {.size = sizeof l};
-    mn_compile ask = {sizeof ask, MN_PRECISION_EXACT, a ? &a->g : NULL, 0, 2, a ? a->value : NULL, NULL, {0}, kv_dtype,
+    mn_compile ask = {sizeof ask,
+                      MN_PRECISION_EXACT,
+                      a ? &a->g : NULL,
+                      0,
+                      2,
+                      a ? a->value : NULL,
+                      NULL,
+                      {0},
+                      kv_dtype,
                       0};
     if (!a || a->failed || !case_supported(&n->here, a, NULL) ||
         n->here.be->kv_layout(n->here.dev, &ask, 0, &l, NULL)) {
@@ -113,22 +136,29 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     uint32_t len = (uint32_t)(s.past + s.rows), pages = (len + l.page_tokens - 1) / l.page_tokens;
     uint64_t n_table = 0, n_pos = 0;
     a = case_random(MN_OP_ATTENTION, 0, &s, 7), b = case_random(MN_OP_ATTENTION, 0, &s, 7);
-    if (!a || !b || pages > 64) goto out;
+    if (!a || !b || pages > 64)
+        goto out;
     a->kv_pages = 2 * pages + 1;
     check_doing(c, "kv_copy of %u pages ran, KV %s", pages, case_dtype_name(kv_dtype));
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
-    if (!st) st = case_step(plan, a, &err);
-    if (!st) st = copy_pages(plan, pages, len - (pages - 1) * l.page_tokens, l.page_tokens, &err);
+    if (!st)
+        st = case_step(plan, a, &err);
+    if (!st)
+        st = copy_pages(plan, pages, len - (pages - 1) * l.page_tokens, l.page_tokens, &err);
     int32_t *table = data_of(b, "pages", &n_table), *pos = data_of(b, "kpos", &n_pos);
-    for (uint64_t i = 0; i < n_table; i++) table[i] += (int32_t)pages;
-    for (uint64_t i = 0; i < n_pos; i++) pos[i] = -1;
-    if (!st) st = case_step(plan, b, &err);
+    for (uint64_t i = 0; i < n_table; i++)
+        table[i] += (int32_t)pages;
+    for (uint64_t i = 0; i < n_pos; i++)
+        pos[i] = -1;
+    if (!st)
+        st = case_step(plan, b, &err);
     if (st)
-        check_fail(c, "KV %s: found status 0x%x (%s), expected MN_OK", case_dtype_name(kv_dtype), (unsigned)st,
-                   err.msg);
+        check_fail(c, "KV %s: found status 0x%x (%s), expected MN_OK", case_dtype_name(kv_dtype),
+                   (unsigned)st, err.msg);
     else if (case_differ(b, a, &where) != 0)
         check_fail(c,
-                   "KV %s: attention over copied pages gives another '%s' than over the pages themselves, expected the "
+                   "KV %s: attention over copied pages gives another '%s' than over the pages "
+                   "themselves, expected the "
                    "same bits",
                    case_dtype_name(kv_dtype), where);
     n->n_cases++;
@@ -140,8 +170,10 @@ out:
 void check_numeric_kv_copy(check *c) {
     numeric n;
     if (numeric_open(c, &n)) {
-        for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types && !check_over(c); i++) copied(c, &n, kv_types[i]);
-        if (!n.n_cases) check_skip(c, "the plugin says no to KV_STORE or ATTENTION");
+        for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types && !check_over(c); i++)
+            copied(c, &n, kv_types[i]);
+        if (!n.n_cases)
+            check_skip(c, "the plugin says no to KV_STORE or ATTENTION");
     }
     numeric_close(&n);
 }

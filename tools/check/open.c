@@ -3,18 +3,22 @@
 #include <dlfcn.h>
 #include <string.h>
 
-mn_error check_error(void) { return (mn_error){sizeof(mn_error), 0, 0, ~0u, 0, {0}}; }
+mn_error check_error(void) {
+    return (mn_error){sizeof(mn_error), 0, 0, ~0u, 0, {0}};
+}
 
 mn_entry_fn check_entry(check *c) {
     static void *so; // one file per process
     mn_entry_fn entry = NULL;
-    if (!so) check_doing(c, "the file was being opened (its constructors)");
+    if (!so)
+        check_doing(c, "the file was being opened (its constructors)");
     if (!so && !(so = dlopen(c->path, RTLD_NOW | RTLD_LOCAL))) {
         check_fail(c, "dlopen: %s", dlerror());
         return NULL;
     }
     *(void **)&entry = dlsym(so, MN_ENTRY_NAME);
-    if (!entry) check_fail(c, "found no symbol " MN_ENTRY_NAME);
+    if (!entry)
+        check_fail(c, "found no symbol " MN_ENTRY_NAME);
     return entry;
 }
 
@@ -22,7 +26,8 @@ int check_open(check *c, check_plugin *p, check_host *host) {
     memset(p, 0, sizeof *p);
     p->host = host, p->err = check_error();
     mn_entry_fn entry = check_entry(c);
-    if (!entry) return 0;
+    if (!entry)
+        return 0;
     check_doing(c, "%s ran", MN_ENTRY_NAME);
     p->api = entry(&host->api, &p->err);
     if (!p->api) {
@@ -37,7 +42,8 @@ int check_open(check *c, check_plugin *p, check_host *host) {
 }
 
 int check_open_device(check *c, check_plugin *p, check_host *host) {
-    if (!check_open(c, p, host)) return 0;
+    if (!check_open(c, p, host))
+        return 0;
     if (c->facts->no_device[0]) {
         check_skip(c, "no device on this machine: %s", c->facts->no_device);
         check_close(c, p);
@@ -45,23 +51,31 @@ int check_open_device(check *c, check_plugin *p, check_host *host) {
     }
     check_doing(c, "device_open ran");
     mn_status s = p->be->device_open(p->api->self, 0, &p->dev, &p->err);
-    if (!s) s = p->be->queue_create(p->dev, &p->queue, &p->err);
+    if (!s)
+        s = p->be->queue_create(p->dev, &p->queue, &p->err);
     if (s)
-        check_fail(c, "device 0: found status 0x%x (%s), expected an open device and a queue", (unsigned)s, p->err.msg);
+        check_fail(c, "device 0: found status 0x%x (%s), expected an open device and a queue",
+                   (unsigned)s, p->err.msg);
     return !s;
 }
 
 void check_close(check *c, check_plugin *p) {
-    if (!p->api) return;
+    if (!p->api)
+        return;
     check_doing(c, "queue_free, device_close and shutdown ran");
-    if (p->queue) p->be->queue_free(p->queue);
-    if (p->dev) p->be->device_close(p->dev);
+    if (p->queue)
+        p->be->queue_free(p->queue);
+    if (p->dev)
+        p->be->device_close(p->dev);
     p->api->shutdown(p->api->self);
     memset(&p->api, 0, offsetof(check_plugin, host));
     long long live = atomic_load(&p->host->live);
     const char *fault = check_host_fault(p->host);
     if (live)
-        check_fail(c, "found %lld blocks of host->alloc (%lld bytes) not released after shutdown, expected none", live,
-                   (long long)atomic_load(&p->host->bytes));
-    if (fault) check_fail(c, "the plugin %s", fault);
+        check_fail(c,
+                   "found %lld blocks of host->alloc (%lld bytes) not released after shutdown, "
+                   "expected none",
+                   live, (long long)atomic_load(&p->host->bytes));
+    if (fault)
+        check_fail(c, "the plugin %s", fault);
 }

@@ -1,5 +1,5 @@
-/* run.c -- tries the rules, each in a process that it may kill. Results lie in memory shared with the children, so that what a
- * child had found when it died is not lost. */
+/* run.c -- tries the rules, each in a process that it may kill. Results lie in memory shared with
+ * the children, so that what a child had found when it died is not lost. */
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static void text(char *dst, size_t n, const char *fmt, va_list args) { vsnprintf(dst, n, fmt, args); }
+static void text(char *dst, size_t n, const char *fmt, va_list args) {
+    vsnprintf(dst, n, fmt, args);
+}
 
 void check_doing(check *c, const char *fmt, ...) {
     va_list args;
@@ -25,7 +27,8 @@ void check_doing(check *c, const char *fmt, ...) {
 
 void check_fail(check *c, const char *fmt, ...) {
     va_list args;
-    if (c->result->status == CHECK_FAILED) return;
+    if (c->result->status == CHECK_FAILED)
+        return;
     va_start(args, fmt);
     text(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
@@ -34,7 +37,8 @@ void check_fail(check *c, const char *fmt, ...) {
 
 void check_skip(check *c, const char *fmt, ...) {
     va_list args;
-    if (check_over(c)) return;
+    if (check_over(c))
+        return;
     va_start(args, fmt);
     text(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
@@ -43,50 +47,65 @@ void check_skip(check *c, const char *fmt, ...) {
 
 void check_found(check *c, const char *fmt, ...) {
     va_list args;
-    if (check_over(c)) return;
+    if (check_over(c))
+        return;
     va_start(args, fmt);
     text(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
 }
 
-int check_over(const check *c) { return c->result->status == CHECK_FAILED || c->result->status == CHECK_SKIPPED; }
+int check_over(const check *c) {
+    return c->result->status == CHECK_FAILED || c->result->status == CHECK_SKIPPED;
+}
 
 void check_page(const check_rule *rule, char *dst, size_t n) {
     snprintf(dst, n, "docs/plugin-howto.md#rule-%s-%s", rule->group, rule->name);
 }
 
-/* ---- the child ---- */
-static _Noreturn void child(check c, check_result *results, uint32_t lo, uint32_t hi, pid_t parent) {
+/* ---- the child ------------------------------------------------------------------------------- */
+static _Noreturn void child(check c, check_result *results, uint32_t lo, uint32_t hi,
+                            pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0) _exit(1); // stdout is the report's
+    if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
+        _exit(1); // stdout is the report's
     for (uint32_t i = lo; i < hi; i++) {
         c.result = &results[i];
         c.result->status = CHECK_RUNNING;
         check_rules[i].fn(&c);
-        if (c.result->status == CHECK_RUNNING) c.result->status = CHECK_OK;
-        if (c.result->status == CHECK_FAILED) break;
+        if (c.result->status == CHECK_RUNNING)
+            c.result->status = CHECK_OK;
+        if (c.result->status == CHECK_FAILED)
+            break;
     }
     fflush(NULL);
     _exit(0);
 }
 
-/* ---- the parent ---- */
-static void nap(void) { nanosleep(&(struct timespec){0, 2000000}, NULL); }
+/* ---- the parent ------------------------------------------------------------------------------ */
+static void nap(void) {
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
 
-/* 1 = it ended, with its wait status; 0 = it was killed for taking longer than `seconds` with one rule. */
-static int watch(pid_t pid, volatile check_result *r, uint32_t lo, uint32_t hi, uint32_t seconds, int *how) {
+/* 1 = it ended, with its wait status; 0 = it was killed for taking longer than `seconds` with one
+ * rule. */
+static int watch(pid_t pid, volatile check_result *r, uint32_t lo, uint32_t hi, uint32_t seconds,
+                 int *how) {
     uint64_t began = check_now_ns();
     for (uint32_t at = lo;;) {
-        if (waitpid(pid, how, WNOHANG) == pid) return 1;
-        while (at < hi && r[at].status > CHECK_RUNNING) at++, began = check_now_ns();
-        if (check_now_ns() - began > (uint64_t)seconds * 1000000000u) break;
+        if (waitpid(pid, how, WNOHANG) == pid)
+            return 1;
+        while (at < hi && r[at].status > CHECK_RUNNING)
+            at++, began = check_now_ns();
+        if (check_now_ns() - began > (uint64_t)seconds * 1000000000u)
+            break;
         nap();
     }
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
-    for (int i = 0; i < 1000 && waitpid(pid, how, WNOHANG) != pid; i++) nap(); // then it is abandoned
+    for (int i = 0; i < 1000 && waitpid(pid, how, WNOHANG) != pid; i++)
+        nap(); // then it is abandoned
     return 0;
 }
 
@@ -98,8 +117,8 @@ static void died(check_result *r, int ended, int how, uint32_t seconds) {
     if (!ended)
         snprintf(msg, n, "did not return within %u s while %s", seconds, doing);
     else if (WIFSIGNALED(how))
-        snprintf(msg, n, "crashed with SIG%s while %s", sigabbrev_np(WTERMSIG(how)) ? sigabbrev_np(WTERMSIG(how)) : "?",
-                 doing);
+        snprintf(msg, n, "crashed with SIG%s while %s",
+                 sigabbrev_np(WTERMSIG(how)) ? sigabbrev_np(WTERMSIG(how)) : "?", doing);
     else
         snprintf(msg, n, "ended the process with exit code %d while %s", WEXITSTATUS(how), doing);
     r->status = CHECK_FAILED;
@@ -112,18 +131,23 @@ static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const ch
     }
 }
 
-/* Rules [lo, hi) of one group. What hangs or dies in a group that others stand on ends it: the next rule would too, as slowly.
- * 0 = no process could be made. */
-static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_t hi, const check_group *group) {
+/* Rules [lo, hi) of one group. What hangs or dies in a group that others stand on ends it: the next
+ * rule would too, as slowly. 0 = no process could be made. */
+static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_t hi,
+                     const check_group *group) {
     while (lo < hi) {
         pid_t self = getpid(), pid = fork();
         int how = 0;
-        if (pid < 0) return 0;
-        if (pid == 0) child(*c, results, lo, hi, self);
+        if (pid < 0)
+            return 0;
+        if (pid == 0)
+            child(*c, results, lo, hi, self);
         int ended = watch(pid, results, lo, hi, group->seconds, &how);
         uint32_t at = lo;
-        while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED)) at++;
-        if (at < hi && results[at].status != CHECK_FAILED) died(&results[at], ended, how, group->seconds);
+        while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED))
+            at++;
+        if (at < hi && results[at].status != CHECK_FAILED)
+            died(&results[at], ended, how, group->seconds);
         lo = at + 1;
         if (at < hi && group->first) {
             skip_rules(results, lo, hi, check_rules[at].id);
@@ -133,45 +157,57 @@ static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_
     return 1;
 }
 
-static int wanted(const char *id, const char *only) { return !only || !strncmp(id, only, strlen(only)); }
+static int wanted(const char *id, const char *only) {
+    return !only || !strncmp(id, only, strlen(only));
+}
 
-/* Rules outside of `only` are forgotten again, but for those of the first groups: the others stand on what they find. */
+/* Rules outside of `only` are forgotten again, but for those of the first groups: the others stand
+ * on what they find. */
 static int run_groups(check *c, check_report *r, const char *only) {
     const char *broken = NULL;
     for (uint32_t g = 0, lo = 0, hi; g < check_n_groups; g++, lo = hi) {
         const check_group *group = &check_groups[g];
-        for (hi = lo; hi < check_n_rules && !strcmp(check_rules[hi].group, group->name);) hi++;
-        if (group->kinds != CHECK_ANY && !(group->kinds & r->facts.kinds)) continue;
+        for (hi = lo; hi < check_n_rules && !strcmp(check_rules[hi].group, group->name);)
+            hi++;
+        if (group->kinds != CHECK_ANY && !(group->kinds & r->facts.kinds))
+            continue;
         if (broken) {
             skip_rules(r->result, lo, hi, broken);
             continue;
         }
         for (uint32_t i = lo, end = hi; i < hi; i = end) {
             end = group->first ? hi : i + 1;
-            while (!group->first && end < hi && wanted(check_rules[end].id, only) == wanted(check_rules[i].id, only))
+            while (!group->first && end < hi &&
+                   wanted(check_rules[end].id, only) == wanted(check_rules[i].id, only))
                 end++;
-            if ((group->first || wanted(check_rules[i].id, only)) && !run_rules(c, r->result, i, end, group))
+            if ((group->first || wanted(check_rules[i].id, only)) &&
+                !run_rules(c, r->result, i, end, group))
                 return 0;
         }
         for (uint32_t i = lo; i < hi && !broken; i++)
-            if (group->first && r->result[i].status == CHECK_FAILED) broken = check_rules[i].id;
+            if (group->first && r->result[i].status == CHECK_FAILED)
+                broken = check_rules[i].id;
     }
     for (uint32_t i = 0; i < check_n_rules; i++)
-        if (!wanted(check_rules[i].id, only)) r->result[i].status = CHECK_WAITING;
+        if (!wanted(check_rules[i].id, only))
+            r->result[i].status = CHECK_WAITING;
     return 1;
 }
 
 check_report *check_run(const check *plugin, const char *only) {
     size_t n = sizeof(check_report) + check_n_rules * sizeof(check_result);
     check_report *r = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (r == MAP_FAILED) return NULL;
+    if (r == MAP_FAILED)
+        return NULL;
     check c = *plugin;
     c.facts = &r->facts;
-    if (run_groups(&c, r, only)) return r;
+    if (run_groups(&c, r, only))
+        return r;
     check_report_free(r);
     return NULL;
 }
 
 void check_report_free(check_report *r) {
-    if (r) munmap(r, sizeof *r + check_n_rules * sizeof(check_result));
+    if (r)
+        munmap(r, sizeof *r + check_n_rules * sizeof(check_result));
 }

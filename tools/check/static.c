@@ -7,7 +7,8 @@
 /* 0 = the rule is skipped: static.elf says why. */
 static int readable(check *c, elf_file *f) {
     const char *wrong = elf_open(f, c->bytes, c->n_bytes);
-    if (wrong) check_skip(c, "the file cannot be read as a plugin (static.elf, static.machine)");
+    if (wrong)
+        check_skip(c, "the file cannot be read as a plugin (static.elf, static.machine)");
     return !wrong;
 }
 
@@ -46,17 +47,18 @@ void check_static_machine(check *c) {
     }
     memcpy(&head, c->bytes, sizeof head);
     CHECK(c, elf_is_native(c->bytes, c->n_bytes) && head.e_machine == machine_here(),
-          "found a file for %s (machine %u), expected %s", machine_name(head.e_machine), head.e_machine,
-          machine_name(machine_here()));
+          "found a file for %s (machine %u), expected %s", machine_name(head.e_machine),
+          head.e_machine, machine_name(machine_here()));
     check_found(c, "%s", machine_name(head.e_machine));
 }
 
-/* ---- symbols ---- */
+/* ---- symbols --------------------------------------------------------------------------------- */
 /* Names that older linkers put into every shared object. */
 static int is_linkers(const char *name) {
     static const char *const names[] = {"_init", "_fini", "_edata", "_end", "__bss_start"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(name, names[i])) return 1;
+        if (!strcmp(name, names[i]))
+            return 1;
     return 0;
 }
 
@@ -70,92 +72,112 @@ static void add_name(name_list *l, const char *name) {
         snprintf(l->text + at, sizeof l->text - at, "%s%s", at ? ", " : "", name);
 }
 
-/* Weak and unique definitions count too. Those of a C++ runtime's templates would be replaced by the host's or another plugin's
- * copy (weak) or shared with it for the life of the process (unique): two plugins built by two compilers then meet. */
+/* Weak and unique definitions count too. Those of a C++ runtime's templates would be replaced by
+ * the host's or another plugin's copy (weak) or shared with it for the life of the process
+ * (unique): two plugins built by two compilers then meet. */
 void check_static_exports(check *c) {
     elf_file f;
     name_list others = {{0}, 0};
     int entry = 0;
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     for (uint64_t i = 1; i < f.n_symbols; i++) {
         Elf64_Sym s = elf_symbol(&f, i);
         const char *name = elf_string(&f, s.st_name);
-        if (s.st_shndx == SHN_UNDEF || ELF64_ST_BIND(s.st_info) == STB_LOCAL || is_linkers(name)) continue;
+        if (s.st_shndx == SHN_UNDEF || ELF64_ST_BIND(s.st_info) == STB_LOCAL || is_linkers(name))
+            continue;
         unsigned visibility = ELF64_ST_VISIBILITY(s.st_other);
-        if (visibility == STV_HIDDEN || visibility == STV_INTERNAL) continue;
+        if (visibility == STV_HIDDEN || visibility == STV_INTERNAL)
+            continue;
         if (!strcmp(name, MN_ENTRY_NAME) && ELF64_ST_TYPE(s.st_info) == STT_FUNC)
             entry = 1;
         else
             add_name(&others, name);
     }
-    CHECK(c, entry, "found no function %s, expected it as the one exported symbol%s%s", MN_ENTRY_NAME,
-          others.n ? "; found " : "", others.text);
+    CHECK(c, entry, "found no function %s, expected it as the one exported symbol%s%s",
+          MN_ENTRY_NAME, others.n ? "; found " : "", others.text);
     CHECK(c, !others.n,
-          "found %u more exported symbols (%s%s), expected %s alone: build with -fvisibility=hidden, or link with a "
+          "found %u more exported symbols (%s%s), expected %s alone: build with "
+          "-fvisibility=hidden, or link with a "
           "version script",
           others.n, others.text, others.n > 8 ? ", ..." : "", MN_ENTRY_NAME);
 }
 
-static int is_hosts(const char *name) { return !strncmp(name, "mn_", 3) || !strncmp(name, "minerva_", 8); }
+static int is_hosts(const char *name) {
+    return !strncmp(name, "mn_", 3) || !strncmp(name, "minerva_", 8);
+}
 
 void check_static_undefined(check *c) {
     elf_file f;
     name_list hosts = {{0}, 0};
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     for (uint64_t i = 1; i < f.n_symbols; i++) {
         Elf64_Sym s = elf_symbol(&f, i);
-        if (s.st_shndx == SHN_UNDEF && is_hosts(elf_string(&f, s.st_name))) add_name(&hosts, elf_string(&f, s.st_name));
+        if (s.st_shndx == SHN_UNDEF && is_hosts(elf_string(&f, s.st_name)))
+            add_name(&hosts, elf_string(&f, s.st_name));
     }
     CHECK(c, !hosts.n,
-          "found undefined symbols of the host (%s), expected none: all that a plugin may call is in mn_host",
+          "found undefined symbols of the host (%s), expected none: all that a plugin may call is "
+          "in mn_host",
           hosts.text);
     for (uint64_t i = 0; i < f.n_dynamic; i++) {
         Elf64_Dyn d = elf_dynamic(&f, i);
         const char *needed = d.d_tag == DT_NEEDED ? elf_string(&f, d.d_un.d_val) : "";
-        CHECK(c, strncmp(needed, "libminerva", 10), "found the needed library %s, expected none of the host's", needed);
+        CHECK(c, strncmp(needed, "libminerva", 10),
+              "found the needed library %s, expected none of the host's", needed);
     }
 }
 
-/* ---- how it is linked ---- */
+/* ---- how it is linked ------------------------------------------------------------------------ */
 static int has_dynamic(const elf_file *f, int64_t tag, uint64_t bits) {
     for (uint64_t i = 0; i < f->n_dynamic; i++) {
         Elf64_Dyn d = elf_dynamic(f, i);
-        if (d.d_tag == tag && (!bits || d.d_un.d_val & bits)) return 1;
+        if (d.d_tag == tag && (!bits || d.d_un.d_val & bits))
+            return 1;
     }
     return 0;
 }
 
 void check_static_textrel(check *c) {
     elf_file f;
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     CHECK(c, !has_dynamic(&f, DT_TEXTREL, 0) && !has_dynamic(&f, DT_FLAGS, DF_TEXTREL),
           "found text relocations (DT_TEXTREL), expected none: compile with -fPIC");
 }
 
 void check_static_stack(check *c) {
     elf_file f;
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     for (uint32_t i = 0; i < f.n_segments; i++) {
-        if (f.segment[i].p_type != PT_GNU_STACK) continue;
+        if (f.segment[i].p_type != PT_GNU_STACK)
+            continue;
         CHECK(c, !(f.segment[i].p_flags & PF_X),
               "found an executable stack (PT_GNU_STACK), expected none: link with -z noexecstack");
         return;
     }
-    check_fail(c, "found no PT_GNU_STACK, which means an executable stack: link with -z noexecstack");
+    check_fail(c,
+               "found no PT_GNU_STACK, which means an executable stack: link with -z noexecstack");
 }
 
 void check_static_wx(check *c) {
     elf_file f;
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     for (uint32_t i = 0; i < f.n_segments; i++)
         CHECK(c, f.segment[i].p_type != PT_LOAD || ~f.segment[i].p_flags & (PF_W | PF_X),
               "found segment %u writable and executable, expected one or the other", i);
 }
 
-/* ---- the note ---- */
-static uint64_t aligned(uint64_t n, uint64_t to) { return (n + to - 1) & ~(to - 1); }
+/* ---- the note -------------------------------------------------------------------------------- */
+static uint64_t aligned(uint64_t n, uint64_t to) {
+    return (n + to - 1) & ~(to - 1);
+}
 
-/* The notes of one segment that are Minerva's, the last one into `note`; -1 = they do not end where the segment does. */
+/* The notes of one segment that are Minerva's, the last one into `note`; -1 = they do not end where
+ * the segment does. */
 static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, mn_note *note) {
     const uint8_t *p = f->bytes + s->p_offset;
     uint64_t align = s->p_align == 8 ? 8 : 4;
@@ -164,10 +186,12 @@ static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, 
         uint32_t head[3]; /* n_name, n_desc, type */
         memcpy(head, p + at, sizeof head);
         uint64_t desc = at + aligned(12 + (uint64_t)head[0], align), end = desc + head[1];
-        if (desc > s->p_filesz || end > s->p_filesz) return -1;
+        if (desc > s->p_filesz || end > s->p_filesz)
+            return -1;
         if (head[0] == 8 && head[2] == 1 && !memcmp(p + at + 12, "Minerva", 8)) {
-            uint64_t n =
-                head[1] < sizeof *note - offsetof(mn_note, size) ? head[1] : sizeof *note - offsetof(mn_note, size);
+            uint64_t n = head[1] < sizeof *note - offsetof(mn_note, size)
+                             ? head[1]
+                             : sizeof *note - offsetof(mn_note, size);
             memset(note, 0, sizeof *note);
             memcpy((uint8_t *)note + offsetof(mn_note, size), p + desc, n);
             *n_desc = head[1];
@@ -178,28 +202,32 @@ static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, 
     return found;
 }
 
-static int is_id(const char *id) { return id[0] && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_")]; }
+static int is_id(const char *id) {
+    return id[0] && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_")];
+}
 
 static void judge_note(check *c, const mn_note *note, uint32_t n_desc) {
     CHECK(c,
           n_desc >= sizeof(mn_note) - offsetof(mn_note, size) && note->size <= n_desc &&
               note->size >= sizeof(mn_note) - offsetof(mn_note, size),
-          "found a note of %u bytes that says %u, expected at least %zu: use MN_PLUGIN_NOTE", n_desc, note->size,
-          sizeof(mn_note) - offsetof(mn_note, size));
+          "found a note of %u bytes that says %u, expected at least %zu: use MN_PLUGIN_NOTE",
+          n_desc, note->size, sizeof(mn_note) - offsetof(mn_note, size));
     CHECK(c, memchr(note->id, 0, sizeof note->id) && memchr(note->isa, 0, sizeof note->isa),
           "found an id or isa without an end");
     CHECK(c, is_id(note->id), "found id \"%s\", expected characters of [a-z0-9_]", note->id);
     CHECK(c, note->kinds && !(note->kinds & ~CHECK_ANY),
           "found kinds 0x%x, expected MN_KIND_BACKEND, MN_KIND_LOADER or both", note->kinds);
-    CHECK(c, note->abi_oldest <= note->abi, "found abi_oldest 0x%x above abi 0x%x", note->abi_oldest, note->abi);
+    CHECK(c, note->abi_oldest <= note->abi, "found abi_oldest 0x%x above abi 0x%x",
+          note->abi_oldest, note->abi);
     CHECK(c, note->abi >= MN_ABI_OLDEST && note->abi_oldest <= MN_ABI_VERSION,
-          "found ABI %u.%u (back to %u.%u), expected one that meets %u.%u to %u.%u", note->abi >> 16,
-          note->abi & 0xffff, note->abi_oldest >> 16, note->abi_oldest & 0xffff, MN_ABI_OLDEST >> 16,
-          MN_ABI_OLDEST & 0xffff, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
+          "found ABI %u.%u (back to %u.%u), expected one that meets %u.%u to %u.%u",
+          note->abi >> 16, note->abi & 0xffff, note->abi_oldest >> 16, note->abi_oldest & 0xffff,
+          MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff, MN_ABI_VERSION >> 16,
+          MN_ABI_VERSION & 0xffff);
     c->facts->kinds = note->kinds;
     memcpy(c->facts->id, note->id, sizeof note->id);
-    check_found(c, "%s, ABI %u.%u%s%s", note->id, note->abi >> 16, note->abi & 0xffff, note->isa[0] ? ", needs " : "",
-                note->isa);
+    check_found(c, "%s, ABI %u.%u%s%s", note->id, note->abi >> 16, note->abi & 0xffff,
+                note->isa[0] ? ", needs " : "", note->isa);
 }
 
 void check_static_note(check *c) {
@@ -207,13 +235,16 @@ void check_static_note(check *c) {
     mn_note note;
     uint32_t n_desc = 0;
     int total = 0;
-    if (!readable(c, &f)) return;
+    if (!readable(c, &f))
+        return;
     for (uint32_t i = 0; i < f.n_segments; i++) {
-        if (f.segment[i].p_type != PT_NOTE) continue;
+        if (f.segment[i].p_type != PT_NOTE)
+            continue;
         int found = read_notes(&f, &f.segment[i], &n_desc, &note);
         CHECK(c, found >= 0, "found a note that does not end inside its segment");
         total += found;
     }
-    CHECK(c, total == 1, "found %d notes of Minerva, expected 1: MN_PLUGIN_NOTE at file scope", total);
+    CHECK(c, total == 1, "found %d notes of Minerva, expected 1: MN_PLUGIN_NOTE at file scope",
+          total);
     judge_note(c, &note, n_desc);
 }

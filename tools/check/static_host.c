@@ -1,5 +1,5 @@
-/* static_host.c -- group static: what this host says of the file before it opens it: its own rules for files, versions and instruction
- * sets, asked rather than repeated here. */
+/* static_host.c -- group static: what this host says of the file before it opens it: its own rules
+ * for files, versions and instruction sets, asked rather than repeated here. */
 #include "check.h"
 #include <minerva/minerva.h>
 #include <stdio.h>
@@ -7,16 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The host's record of the one plugin in the folder. What goes wrong later than before opening is told by later rules. */
+/* The host's record of the one plugin in the folder. What goes wrong later than before opening is
+ * told by later rules. */
 static void judge(check *c, const char *folder) {
-    const mn_setting settings[] = {{"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
+    const mn_setting settings[] = {
+        {"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
     const mn_runtime_params params = {sizeof params, sizeof settings / sizeof *settings, settings};
     mn_runtime *rt = NULL;
     mn_plugin_item item;
     mn_error err = MN_ERROR;
     CHECK(c, !mn_runtime_create(&params, &rt, &err), "the host cannot start: %s", err.msg);
     for (uint32_t i = 0; mn_runtime_plugin(rt, i, &item) == MN_OK; i++)
-        if (!item.probe[0] && (!strcmp(item.status, "refused") || !strcmp(item.status, "incompatible")))
+        if (!item.probe[0] &&
+            (!strcmp(item.status, "refused") || !strcmp(item.status, "incompatible")))
             check_fail(c, "found \"%s\": %s", item.status, item.reason);
     mn_runtime_free(rt);
 }

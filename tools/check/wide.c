@@ -11,21 +11,26 @@ static const mn_backend *real;
 static char breach[160];
 static int compiled;
 
-/* n elements of `size` bytes, `stride` apart, become ones with MORE bytes of garbage between them. */
+/* n elements of `size` bytes, `stride` apart, become ones with MORE bytes of garbage between
+ * them. */
 static void *spread(const void *from, uint64_t n, uint64_t size, uint64_t stride) {
     char *to = malloc(n * (size + MORE) + 1);
-    if (to) memset(to, GARBAGE, n * (size + MORE) + 1);
-    for (uint64_t i = 0; to && i < n; i++) memcpy(to + i * (size + MORE), (const char *)from + i * stride, size);
+    if (to)
+        memset(to, GARBAGE, n * (size + MORE) + 1);
+    for (uint64_t i = 0; to && i < n; i++)
+        memcpy(to + i * (size + MORE), (const char *)from + i * stride, size);
     return to;
 }
 
 static void look(const char *what, const void *at, uint64_t n) {
     for (uint64_t i = 0; i < n && !breach[0]; i++)
         if (((const uint8_t *)at)[i] != GARBAGE)
-            snprintf(breach, sizeof breach, "%s: bytes behind those that the plugin knows were written", what);
+            snprintf(breach, sizeof breach,
+                     "%s: bytes behind those that the plugin knows were written", what);
 }
 
-/* An output struct with room behind it: calls fn on it, checks the size that it states and what is behind. */
+/* An output struct with room behind it: calls fn on it, checks the size that it states and what is
+ * behind. */
 typedef struct {
     union {
         uint32_t size;
@@ -42,18 +47,22 @@ static void out_begin(wide_out *w, uint32_t known) {
 static void out_end(wide_out *w, uint32_t known, void *out, const char *what) {
     uint32_t size = w->u.size;
     if (size > known + 64)
-        snprintf(breach, sizeof breach, "%s: found size %u, expected at most the %u there was room for", what, size,
+        snprintf(breach, sizeof breach,
+                 "%s: found size %u, expected at most the %u there was room for", what, size,
                  known + 64);
-    if (size <= known + 64) look(what, (char *)w + size, known + 64 - size);
+    if (size <= known + 64)
+        look(what, (char *)w + size, known + 64 - size);
     memcpy(out, w, size < known ? size : known);
-    if (size > known) memcpy(out, &known, sizeof known);
+    if (size > known)
+        memcpy(out, &known, sizeof known);
 }
 
 static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
     wide_out w;
     out_begin(&w, sizeof *out);
     mn_status s = real->device_info(self, i, &w.u.info, err);
-    if (!s) out_end(&w, sizeof *out, out, "device_info");
+    if (!s)
+        out_end(&w, sizeof *out, out, "device_info");
     return s;
 }
 
@@ -75,16 +84,19 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     wide_out w;
     out_begin(&w, sizeof *out);
     mn_status s = real->estimate(d, &ask.c, &w.u.estimate, err);
-    if (!s) out_end(&w, sizeof *out, out, "estimate");
+    if (!s)
+        out_end(&w, sizeof *out, out, "estimate");
     return s;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out, mn_error *err) {
+static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                           mn_error *err) {
     wide_compile ask = widen(c);
     wide_out w;
     out_begin(&w, sizeof *out);
     mn_status s = real->kv_layout(d, &ask.c, group, &w.u.kv, err);
-    if (!s) out_end(&w, sizeof *out, out, "kv_layout");
+    if (!s)
+        out_end(&w, sizeof *out, out, "kv_layout");
     return s;
 }
 
@@ -98,11 +110,12 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return real->compile(d, &ask.c, out, err);
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out, uint32_t stride,
-                          mn_error *err) {
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out,
+                          uint32_t stride, mn_error *err) {
     uint32_t n = g->n_nodes, step = sizeof(mn_verdict) + MORE;
     char *wide = malloc((uint64_t)n * step + 1);
-    if (!wide) return MN_OUT_OF_MEMORY;
+    if (!wide)
+        return MN_OUT_OF_MEMORY;
     memset(wide, GARBAGE, (uint64_t)n * step + 1);
     mn_status s = real->supports(d, g, at, (mn_verdict *)(void *)wide, step, err);
     for (uint32_t i = 0; i < n && !s; i++) {
@@ -113,7 +126,8 @@ static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn
     return s;
 }
 
-static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev, mn_error *err) {
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
     struct {
         mn_weight_src s;
         uint8_t more[MORE];
@@ -122,22 +136,24 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     wide.s = *src;
     wide.s.size = sizeof wide;
     wide.s.plane_stride = sizeof(mn_plane) + MORE;
-    void *planes = spread(src->planes, (uint64_t)src->n_parts * src->n_planes, sizeof(mn_plane), src->plane_stride);
+    void *planes = spread(src->planes, (uint64_t)src->n_parts * src->n_planes, sizeof(mn_plane),
+                          src->plane_stride);
     wide.s.planes = planes;
     mn_status s = planes ? real->weights_put(w, q, &wide.s, ev, err) : MN_OUT_OF_MEMORY;
     free(planes); // only the weights themselves stay
     return s;
 }
 
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
+                              mn_error *err) {
     void *wide = spread(b, n, sizeof *b, stride);
     mn_status s = wide ? real->context_bind(c, wide, n, sizeof *b + MORE, err) : MN_OUT_OF_MEMORY;
     free(wide);
     return s;
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p, uint32_t n,
-                         uint32_t stride, mn_error *err) {
+static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p,
+                         uint32_t n, uint32_t stride, mn_error *err) {
     struct {
         mn_kv_layout l;
         uint8_t more[MORE];
@@ -146,7 +162,8 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, cons
     layout.l = *l;
     layout.l.size = sizeof layout;
     void *wide = spread(p, n, sizeof *p, stride);
-    mn_status s = wide ? real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, err) : MN_OUT_OF_MEMORY;
+    mn_status s =
+        wide ? real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, err) : MN_OUT_OF_MEMORY;
     free(wide);
     return s;
 }
@@ -163,8 +180,12 @@ const mn_backend *wide_backend(const mn_backend *be) {
     table.kv_copy = kv_copy;
     return &table;
 }
-const char *wide_breach(void) { return breach; }
-int wide_compiled(void) { return compiled; }
+const char *wide_breach(void) {
+    return breach;
+}
+int wide_compiled(void) {
+    return compiled;
+}
 
 int wide_do(wide_graph *w, op_case *c) {
     mn_graph *g = &c->g;
@@ -181,5 +202,6 @@ int wide_do(wide_graph *w, op_case *c) {
 
 void wide_undo(wide_graph *w, op_case *c) {
     c->g = w->was;
-    for (int i = 0; i < 3; i++) free(w->arrays[i]);
+    for (int i = 0; i < 3; i++)
+        free(w->arrays[i]);
 }

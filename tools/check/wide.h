@@ -1,5 +1,6 @@
-/* wide.h -- a backend seen through a host of a later minor: every struct, array element and output is longer than the plugin
- * knows, with garbage in what it does not know, and guards behind what it may write. */
+/* wide.h -- a backend seen through a host of a later minor: every struct, array element and output
+ * is longer than the plugin knows, with garbage in what it does not know, and guards behind what it
+ * may write. */
 #ifndef MINERVA_CHECK_WIDE_H
 #define MINERVA_CHECK_WIDE_H
 #include "case.h"
@@ -10,8 +11,8 @@ const mn_backend *wide_backend(const mn_backend *be);
 const char *wide_breach(void);
 int wide_compiled(void); /* compile was reached since wide_backend */
 
-/* Gives the graph of c node, tensor and symbol arrays with garbage between the elements. 0 = out of memory. Freed by wide_undo, which
- * gives c its own arrays back. */
+/* Gives the graph of c node, tensor and symbol arrays with garbage between the elements. 0 = out of
+ * memory. Freed by wide_undo, which gives c its own arrays back. */
 typedef struct {
     mn_graph was;
     void *arrays[3];

@@ -1,5 +1,6 @@
-/* bad_loader.c -- loaders that go wrong, each in one way: a -D of WHAT makes one plugin. All claim GGUF files.
- * The sly ones are good as long as a model is small, so that no probe with a sample finds them out. */
+/* bad_loader.c -- loaders that go wrong, each in one way: a -D of WHAT makes one plugin. All claim
+ * GGUF files. The sly ones are good as long as a model is small, so that no probe with a sample
+ * finds them out. */
 #include <minerva/plugin.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,30 +27,37 @@ struct mn_parsed {
 };
 static const mn_host *host;
 
-static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride, uint64_t *largest) {
+static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride,
+                              uint64_t *largest) {
     const mn_file *found = NULL;
     *largest = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const mn_file *f = (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
-        if (f->bytes >= 128 && !memcmp(f->map, "GGUF", 4)) found = f;
-        if (f->bytes > *largest) *largest = f->bytes;
+        const mn_file *f =
+            (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
+        if (f->bytes >= 128 && !memcmp(f->map, "GGUF", 4))
+            found = f;
+        if (f->bytes > *largest)
+            *largest = f->bytes;
     }
     return found;
 }
 
-static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *out) {
     mn_guess g = {.size = sizeof g, .format = "stub", .why = "a stub's"};
     uint64_t largest;
     const mn_file *f = gguf_of(files, n, stride, &largest);
     (void)self;
-    if (f || WHAT == GREEDY || (WHAT == SLY_GREEDY && largest > LARGE)) g.confidence = 100;
+    if (f || WHAT == GREEDY || (WHAT == SLY_GREEDY && largest > LARGE))
+        g.confidence = 100;
     g.size = out->size < sizeof g ? out->size : (uint32_t)sizeof g;
     memcpy(out, &g, g.size);
     return MN_OK;
 }
 
 static mn_status fail(mn_error *err, mn_status s, const char *msg) {
-    if (!err) return s;
+    if (!err)
+        return s;
     err->status = s;
     snprintf(err->msg, sizeof err->msg, "%s", msg);
     return s;
@@ -57,27 +65,34 @@ static mn_status fail(mn_error *err, mn_status s, const char *msg) {
 
 /* What some do in open before they look at anything. */
 static void misbehave(void) {
-    if (WHAT == CRASH) raise(SIGSEGV);
-    for (volatile int forever = WHAT == HANG; forever;) sleep(1);
+    if (WHAT == CRASH)
+        raise(SIGSEGV);
+    for (volatile int forever = WHAT == HANG; forever;)
+        sleep(1);
     if (WHAT == OPENS_FILES) {
         FILE *in = fopen("/etc/passwd", "r");
-        if (in) fclose(in);
+        if (in)
+            fclose(in);
     }
 }
 
 /* A model is one tensor: the end of the file, 64 KiB of it or 64 bytes. */
-static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_parsed **out,
-                            mn_error *err) {
+static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                            mn_parsed **out, mn_error *err) {
     uint64_t largest;
     const mn_file *f = gguf_of(files, n, stride, &largest);
     (void)self;
     *out = NULL;
     misbehave();
-    if (WHAT == SLY_GREEDY && largest > LARGE) return fail(err, MN_UNSUPPORTED, "the stub had only pretended");
-    if (!f || WHAT == GREEDY) return fail(err, MN_BAD_FILE, "the stub knows no such thing");
+    if (WHAT == SLY_GREEDY && largest > LARGE)
+        return fail(err, MN_UNSUPPORTED, "the stub had only pretended");
+    if (!f || WHAT == GREEDY)
+        return fail(err, MN_BAD_FILE, "the stub knows no such thing");
     mn_parsed *p = host->alloc(host->self, sizeof *p, 16);
-    if (!p) return fail(err, MN_OUT_OF_MEMORY, "out of memory: the stub's model");
-    if (WHAT == FORGETFUL) host->alloc(host->self, 8, 16);
+    if (!p)
+        return fail(err, MN_OUT_OF_MEMORY, "out of memory: the stub's model");
+    if (WHAT == FORGETFUL)
+        host->alloc(host->self, 8, 16);
     const uint8_t *bytes = f->map;
     uint64_t size = f->bytes > 66000 ? 65536 : 64;
     *p = (mn_parsed){.plane = {.ptr = bytes + f->bytes - size,
@@ -86,16 +101,20 @@ static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32
                                .dtype = MN_F32,
                                .dim = {(int64_t)size / 4},
                                .stride = {4}}};
-    if (WHAT == OUTSIDE || (WHAT == SLY_OUTSIDE && f->bytes > LARGE)) p->plane.ptr = bytes + f->bytes - size + 4;
-    for (uint64_t i = 0; WHAT == READS_DATA && i < f->bytes; i++) p->count += bytes[i];
-    if (WHAT == TRUSTING) p->count = bytes[70000]; /* "there is always more" */
+    if (WHAT == OUTSIDE || (WHAT == SLY_OUTSIDE && f->bytes > LARGE))
+        p->plane.ptr = bytes + f->bytes - size + 4;
+    for (uint64_t i = 0; WHAT == READS_DATA && i < f->bytes; i++)
+        p->count += bytes[i];
+    if (WHAT == TRUSTING)
+        p->count = bytes[70000]; /* "there is always more" */
     *out = p;
     return MN_OK;
 }
 
 static mn_status meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *v) {
     (void)p;
-    if (i) return MN_END;
+    if (i)
+        return MN_END;
     *key = *native = (mn_str){"general.architecture", 20};
     mn_value said = {.size = sizeof said, .type = MN_VALUE_STR, .s = {"llama", 5}};
     memcpy(v, &said, v->size < sizeof said ? v->size : sizeof said);
@@ -103,7 +122,8 @@ static mn_status meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, 
 }
 
 static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
-    if (i) return MN_END;
+    if (i)
+        return MN_END;
     mn_tensor_info t = {.size = sizeof t,
                         .n_parts = 1,
                         .n_planes = 1,
@@ -118,14 +138,19 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
     return MN_OK;
 }
 
-static void close_model(mn_parsed *p) { host->release(host->self, p); }
+static void close_model(mn_parsed *p) {
+    host->release(host->self, p);
+}
 
-static const mn_loader table = {sizeof table, 0, guess, open_model, meta_at, tensor_at, close_model};
+static const mn_loader table = {sizeof table, 0,         guess,      open_model,
+                                meta_at,      tensor_at, close_model};
 static const void *query(void *self, const char *id) {
     (void)self;
     return strcmp(id, MN_LOADER_ID) ? NULL : &table;
 }
-static void shutdown(void *self) { (void)self; }
+static void shutdown(void *self) {
+    (void)self;
+}
 
 const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
     static const mn_plugin plugin = {.size = sizeof plugin,

@@ -1,12 +1,16 @@
-/* flaky.c -- a CPU plugin that is lost while it works: cpu_simd's kernels behind a table that fails on command. Its KV pages have
- * another size than cpu_simd's. Options, as [plugin.flaky] of minerva.ini or MINERVA_FLAKY_*:
+/* flaky.c -- a CPU plugin that is lost while it works: cpu_simd's kernels behind a table that fails
+ * on command. Its KV pages have another size than cpu_simd's. Options, as [plugin.flaky] of
+ * minerva.ini or MINERVA_FLAKY_*:
  *   devices     how many there are; flaky or flaky:0, flaky:1, ...
  *   lost_after  per device, "7,0": executes that succeed before it is lost; "-" or missing: never
- *   lost_at     which call tells: execute (the default), wait, read, write, weights or compile (these two at once)
- *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT, before it has done anything
+ *   lost_at     which call tells: execute (the default), wait, read, write, weights or compile
+ *               (these two at once)
+ *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT,
+ *               before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
- * A lost device says so from then on at every call but the *_free and *_close ones. One runtime of a process at a time. */
+ * A lost device says so from then on at every call but the *_free and *_close ones. One runtime of
+ * a process at a time. */
 #include <minerva/plugin.h>
 MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "")
 #define minerva_plugin_entry kernels_entry
@@ -18,7 +22,8 @@ MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "")
 #include <stdlib.h>
 
 #ifndef FLAKY_LOST_AFTER
-#define FLAKY_LOST_AFTER "-" /* of lost_after where no option says it; tests/stub builds one that loses */
+/* of lost_after where no option says it; tests/stub builds one that loses */
+#define FLAKY_LOST_AFTER "-"
 #endif
 enum { MAX_DEVICES = 4, NEVER = 1 << 30 };
 static struct {
@@ -32,12 +37,17 @@ static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
 
-static mn_status gone(mn_error *err) { return mnc_fail(err, MN_DEVICE_LOST, ~0u, "the plug was pulled"); }
-static bool tells(const char *call) { return !strcmp(lost_at, call); }
+static mn_status gone(mn_error *err) {
+    return mnc_fail(err, MN_DEVICE_LOST, ~0u, "the plug was pulled");
+}
+static bool tells(const char *call) {
+    return !strcmp(lost_at, call);
+}
 
 static uint32_t unit(const mn_device *d) {
     uint32_t i = 0;
-    while (i + 1 < n_units && units[i].dev != d) i++;
+    while (i + 1 < n_units && units[i].dev != d)
+        i++;
     return i;
 }
 
@@ -45,12 +55,14 @@ static uint32_t unit(const mn_device *d) {
 static mn_status check(const mn_device *d, const char *call, mn_error *err) {
     const uint32_t u = unit(d);
     const bool late = tells("wait") || tells("read"); /* these tell of the execute before them */
-    if (tells(call) && units[u].left < !late) units[u].lost = true;
+    if (tells(call) && units[u].left < !late)
+        units[u].lost = true;
     return units[u].lost ? gone(err) : MN_OK;
 }
 
 static mn_status hiccup(mn_error *err) {
-    if (!transient || ++n_calls % transient) return MN_OK;
+    if (!transient || ++n_calls % transient)
+        return MN_OK;
     return mnc_fail(err, MN_STATUS(MN_CLASS_TRANSIENT, 9), ~0u, "busy");
 }
 
@@ -60,20 +72,26 @@ static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     return MN_OK;
 }
 static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
-    if (i >= n_units) return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
+    if (i >= n_units)
+        return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_info(self, 0, info, err);
-    if (async) info->flags |= MN_DEVICE_ASYNC;
-    if (!unified) info->flags &= ~(uint64_t)MN_DEVICE_UNIFIED;
+    if (async)
+        info->flags |= MN_DEVICE_ASYNC;
+    if (!unified)
+        info->flags &= ~(uint64_t)MN_DEVICE_UNIFIED;
     return st;
 }
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
-    if (i >= n_units) return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
+    if (i >= n_units)
+        return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_open(self, 0, out, err);
-    if (!st) units[i].dev = *out;
+    if (!st)
+        units[i].dev = *out;
     return st;
 }
 
-static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
+static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
+                              mn_error *err) {
     mn_status st = check(d, "alloc", err);
     return st ? st : mnc_alloc(d, bytes, kind, out, err);
 }
@@ -81,15 +99,18 @@ static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_status st = check(d, "queue", err);
     return st ? st : mnc_queue_create(d, out, err);
 }
-static mn_status queue_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n, mn_error *err) {
+static mn_status queue_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
+                             mn_error *err) {
     mn_status st = check(q->dev, "write", err);
-    if (!st) st = hiccup(err);
+    if (!st)
+        st = hiccup(err);
     return st ? st : mnc_write(q, b, off, src, n, err);
 }
-static mn_status queue_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, uint64_t to_off, uint64_t n,
-                            mn_event **ev, mn_error *err) {
+static mn_status queue_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to,
+                            uint64_t to_off, uint64_t n, mn_event **ev, mn_error *err) {
     mn_status st = check(q->dev, "read", err);
-    if (!st) st = hiccup(err);
+    if (!st)
+        st = hiccup(err);
     return st ? st : mnc_read(q, b, off, to, to_off, n, ev, err);
 }
 static mn_status event_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
@@ -101,34 +122,45 @@ static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **ou
     mn_status st = check(d, "open", err);
     return st ? st : mnc_weights_open(d, c, out, err);
 }
-static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev, mn_error *err) {
-    if (tells("weights")) units[unit(q->dev)].left -= units[unit(q->dev)].left < NEVER ? NEVER : 0;
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    if (tells("weights"))
+        units[unit(q->dev)].left -= units[unit(q->dev)].left < NEVER ? NEVER : 0;
     mn_status st = check(q->dev, "weights", err);
     return st ? st : mnc_weights_put(w, q, src, ev, err);
 }
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *c, uint32_t n,
-                         uint32_t stride, mn_error *err) {
+static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *c,
+                         uint32_t n, uint32_t stride, mn_error *err) {
     mn_status st = check(q->dev, "kv_copy", err);
     return st ? st : mnc_kv_copy(q, kv, l, c, n, stride, err);
 }
-static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    if (tells("compile")) units[unit(d)].left -= units[unit(d)].left < NEVER ? NEVER : 0;
+static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program **out,
+                                 mn_error *err) {
+    if (tells("compile"))
+        units[unit(d)].left -= units[unit(d)].left < NEVER ? NEVER : 0;
     mn_status st = check(d, "compile", err);
     return st ? st : mnc_compile(d, c, out, err);
 }
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride, mn_error *err) {
+static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
+                              mn_error *err) {
     mn_status st = check(c->queue->dev, "bind", err);
     return st ? st : mnc_context_bind(c, b, n, stride, err);
 }
-/* The execute after the last good one computes nothing, even where a later call is the one that tells. */
-static mn_status context_execute(mn_context *c, const int64_t *symbols, mn_event **ev, mn_error *err) {
+/* The execute after the last good one computes nothing, even where a later call is the one that
+ * tells. */
+static mn_status context_execute(mn_context *c, const int64_t *symbols, mn_event **ev,
+                                 mn_error *err) {
     mn_device *d = c->queue->dev;
     const uint32_t u = unit(d);
     mn_status st = check(d, "execute", err);
-    if (!st) st = hiccup(err);
-    if (st) return st;
-    if (units[u].left-- > 0) return mnc_execute(c, symbols, ev, err);
-    if (ev) *ev = &d->done;
+    if (!st)
+        st = hiccup(err);
+    if (st)
+        return st;
+    if (units[u].left-- > 0)
+        return mnc_execute(c, symbols, ev, err);
+    if (ev)
+        *ev = &d->done;
     return MN_OK;
 }
 
@@ -139,7 +171,8 @@ static const void *query(void *self, const char *id) {
 
 static void option(const mn_host *h, const char *key, char *out, size_t cap) {
     mn_str v = {NULL, 0};
-    if (h->option(h->self, key, &v) && v.ptr) snprintf(out, cap, "%.*s", (int)(v.len < cap ? v.len : cap - 1), v.ptr);
+    if (h->option(h->self, key, &v) && v.ptr)
+        snprintf(out, cap, "%.*s", (int)(v.len < cap ? v.len : cap - 1), v.ptr);
 }
 
 static uint32_t number(const mn_host *h, const char *key, uint32_t otherwise) {
@@ -169,7 +202,8 @@ static void read_options(const mn_host *h) {
 
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
     const mn_plugin *kernels = kernels_entry(h, err);
-    if (!kernels) return NULL;
+    if (!kernels)
+        return NULL;
     read_options(h);
     table = mnc_backend;
     table.device_count = device_count;

@@ -1,4 +1,5 @@
-/* stub.c -- a plugin that does nothing, in the ways that STUB_* name: what the registry must take or refuse. */
+/* stub.c -- a plugin that does nothing, in the ways that STUB_* name: what the registry must take
+ * or refuse. */
 #include <minerva/plugin.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,35 +27,54 @@
 NOTE_OF(STUB_NOTE)
 #endif
 #ifdef STUB_NOTE_ABI
-static const mn_note note __attribute__((section(".note.minerva"), used, aligned(4))) = {
-    8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, STUB_NOTE_ABI, STUB_NOTE_ABI, MN_KIND_BACKEND, STUB_ID,
-    ""};
+static const mn_note note
+    __attribute__((section(".note.minerva"), used, aligned(4))) = {8,
+                                                                   sizeof(mn_note) - 20,
+                                                                   1,
+                                                                   "Minerva",
+                                                                   sizeof(mn_note) - 20,
+                                                                   STUB_NOTE_ABI,
+                                                                   STUB_NOTE_ABI,
+                                                                   MN_KIND_BACKEND,
+                                                                   STUB_ID,
+                                                                   ""};
 #endif
 
 /* What STUB_CONSTRUCTOR, STUB_ENTRY and STUB_LIST may name. */
 static inline void hang(void) {
-    for (;;) pause();
+    for (;;)
+        pause();
 }
 static inline void angry(void) {
     fputs("first\nthe driver is angry\n", stderr);
     abort();
 }
-static inline void ill(void) { raise(SIGILL); }
-static inline void segv(void) { raise(SIGSEGV); }
-static inline void leave(void) { _exit(7); }
+static inline void ill(void) {
+    raise(SIGILL);
+}
+static inline void segv(void) {
+    raise(SIGSEGV);
+}
+static inline void leave(void) {
+    _exit(7);
+}
 
-/* Waits until as many processes as the first digit of $STUB_MEET says have come to the folder behind it. */
+/* Waits until as many processes as the first digit of $STUB_MEET says have come to the folder
+ * behind it. */
 static inline void meet(void) {
     const char *where = getenv("STUB_MEET");
     char path[4096];
-    if (!where) return;
+    if (!where)
+        return;
     snprintf(path, sizeof path, "%s/came-%ld", where + 1, (long)getpid());
     close(open(path, O_CREAT | O_WRONLY, 0600));
     for (int n = 0; n < where[0] - '0'; usleep(1000)) {
         DIR *dir = opendir(where + 1);
         n = 0;
-        for (const struct dirent *e; dir && (e = readdir(dir));) n += !strncmp(e->d_name, "came-", 5);
-        if (dir) closedir(dir);
+        for (const struct dirent *e; dir && (e = readdir(dir));)
+            n += !strncmp(e->d_name, "came-", 5);
+        if (dir)
+            closedir(dir);
     }
 }
 
@@ -65,15 +85,19 @@ static inline int is_probe(void) {
 }
 static inline void count_files(void) {
     for (int fd = 4; fd < 256 && is_probe(); fd++)
-        if (fcntl(fd, F_GETFD) >= 0) abort();
+        if (fcntl(fd, F_GETFD) >= 0)
+            abort();
 }
 static inline void shout(void) {
-    for (int i = 0; is_probe() && i < 100000; i++) puts("this line is one of very many");
+    for (int i = 0; is_probe() && i < 100000; i++)
+        puts("this line is one of very many");
     fflush(stdout);
 }
 
 #ifdef STUB_CONSTRUCTOR
-__attribute__((constructor)) static void constructor(void) { STUB_CONSTRUCTOR(); }
+__attribute__((constructor)) static void constructor(void) {
+    STUB_CONSTRUCTOR();
+}
 #endif
 
 #ifndef STUB_NO_ENTRY
@@ -88,7 +112,8 @@ static mn_backend backend;
 static mn_loader loader;
 static const mn_host *host;
 
-static void nothing(void) {}
+static void nothing(void) {
+}
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     (void)self, (void)n, (void)err;
@@ -106,7 +131,8 @@ static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
 
 static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
     (void)self, (void)err;
-    if (i == 2) return MN_DEVICE_LOST; /* without a reason */
+    if (i == 2)
+        return MN_DEVICE_LOST; /* without a reason */
     info->kind = STUB_KIND;
     memset(info->name, 'x', sizeof info->name); /* without an end: the host adds it */
     return MN_OK;
@@ -140,7 +166,8 @@ static mn_status self_test(mn_device *dev, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride, mn_guess *out) {
+static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_guess *out) {
     (void)self, (void)files, (void)n, (void)stride;
 #ifdef STUB_CLAIMS
     out->confidence = 100;
@@ -154,14 +181,19 @@ static const void *query(void *self, const char *id) {
     (void)self;
 #ifndef STUB_EMPTY
 #ifndef STUB_LOADER
-    if (!strcmp(id, MN_BACKEND_ID)) return &backend;
+    if (!strcmp(id, MN_BACKEND_ID))
+        return &backend;
 #else
-    if (!strcmp(id, MN_LOADER_ID)) return &loader;
+    if (!strcmp(id, MN_LOADER_ID))
+        return &loader;
 #endif
 #endif
-    if (!strcmp(id, "test.open")) return &n_open;
-    if (!strcmp(id, "test.shutdown")) return &n_shutdown;
-    if (!strcmp(id, "test.host")) return host;
+    if (!strcmp(id, "test.open"))
+        return &n_open;
+    if (!strcmp(id, "test.shutdown"))
+        return &n_shutdown;
+    if (!strcmp(id, "test.host"))
+        return host;
     return 0;
 }
 
@@ -173,7 +205,8 @@ static void shutdown(void *self) {
 /* Any function will do for those that are never called. */
 static void fill(void *table, size_t from, size_t to) {
     void (*fn)(void) = nothing;
-    for (; from < to; from += sizeof fn) memcpy((char *)table + from, &fn, sizeof fn);
+    for (; from < to; from += sizeof fn)
+        memcpy((char *)table + from, &fn, sizeof fn);
 }
 
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err) {
