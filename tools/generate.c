@@ -135,6 +135,8 @@ static int interrupted(app *a, gen *g, size_t n, out_file *live) {
         if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK)
             keep_text(&g[i], text, live);
     }
+    if (live)
+        out_break(live);
     return EXIT_INTERRUPTED;
 }
 

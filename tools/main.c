@@ -34,7 +34,7 @@ static int help(out_file out) {
         "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva "
         "--list-devices   the same as minerva devices\n\n"
         "Exit codes: 0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 "
-        "interrupted.\n");
+        "interrupted, 141 the reader of the output left.\n");
     return out_finish(&out, 0);
 }
 
@@ -56,7 +56,7 @@ static int unknown(const char *word) {
 }
 
 int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write, and is said
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
     if (argc < 2) {
         help((out_file){stderr, "standard error", 0});
         return EXIT_USAGE;

@@ -1,4 +1,6 @@
-/* out.c -- see out.h. */
+/* out.c -- see out.h. Beside the files' own errors this remembers one thing for the process: whether
+ * the last byte written to standard output left a line unended, for on a terminal messages and
+ * answers share their lines. */
 #include "out.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,12 +20,21 @@ static void remember(out_file *o) {
         o->error = errno ? errno : EIO;
 }
 
+/* What was written to standard output last did not end its line. */
+static int line_is_open;
+
+static void remember_line(const out_file *o, char last) {
+    if (o->f == stdout)
+        line_is_open = last != '\n';
+}
+
 void out_put(out_file *o, const char *bytes, size_t n) {
     if (o->error || n == 0)
         return;
     errno = 0;
     if (fwrite(bytes, 1, n, o->f) != n)
         remember(o);
+    remember_line(o, bytes[n - 1]);
 }
 
 void out_puts(out_file *o, const char *z) {
@@ -39,6 +50,7 @@ void out_printf(out_file *o, const char *fmt, ...) {
     if (vfprintf(o->f, fmt, args) < 0)
         remember(o);
     va_end(args);
+    remember_line(o, fmt[strlen(fmt) - 1]);
 }
 
 void out_flush(out_file *o) {
@@ -47,12 +59,26 @@ void out_flush(out_file *o) {
         remember(o);
 }
 
+/* A reader that left (head, a pager that was quit) has what it wanted: nothing is said then. */
+static int write_failed(const out_file *o, int code) {
+    int failed = EXIT_PIPE;
+    if (o->error != EPIPE)
+        failed = complain(EXIT_FAILED, "cannot write to %s: %s", o->name, strerror(o->error));
+    return code ? code : failed;
+}
+
 int out_finish(out_file *o, int code) {
     out_flush(o);
-    if (!o->error)
-        return code;
-    complain(EXIT_FAILED, "cannot write to %s: %s", o->name, strerror(o->error));
-    return code ? code : EXIT_FAILED;
+    return o->error ? write_failed(o, code) : code;
+}
+
+void out_break(out_file *o) {
+    if (isatty(STDOUT_FILENO)) {
+        out_put(o, "\n", 1);
+        out_flush(o);
+    } else if (isatty(STDERR_FILENO)) {
+        fputc('\n', stderr);
+    }
 }
 
 /* A folder, device or pipe is not replaced by a rename. */
@@ -117,7 +143,7 @@ int out_commit(out_target *t, int code) {
     free(t->temp);
     if (!t->out.error || code)
         return code;
-    return complain(EXIT_FAILED, "cannot write to %s: %s", t->path, strerror(t->out.error));
+    return write_failed(&t->out, code);
 }
 
 int has_color(FILE *f) {
@@ -125,8 +151,22 @@ int has_color(FILE *f) {
     return isatty(fileno(f)) && !(none && *none) && term && strcmp(term, "dumb") != 0;
 }
 
+/* A message never continues a line of the answer. */
+static void begin_message(void) {
+    struct stat out, err;
+    if (!line_is_open || !isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO))
+        return;
+    if (fstat(STDOUT_FILENO, &out) != 0 || fstat(STDERR_FILENO, &err) != 0 ||
+        out.st_rdev != err.st_rdev)
+        return;
+    fputc('\n', stdout);
+    fflush(stdout);
+    line_is_open = 0;
+}
+
 int complain(int code, const char *fmt, ...) {
     va_list args;
+    begin_message();
     fputs(has_color(stderr) ? "minerva: \033[1;31merror:\033[0m " : "minerva: error: ", stderr);
     va_start(args, fmt);
     vfprintf(stderr, fmt, args);
@@ -137,6 +177,7 @@ int complain(int code, const char *fmt, ...) {
 
 void note(const char *fmt, ...) {
     va_list args;
+    begin_message();
     fputs("minerva: ", stderr);
     va_start(args, fmt);
     vfprintf(stderr, fmt, args);

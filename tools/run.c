@@ -2,7 +2,6 @@
 #include "prompts.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct {
     const char *prompt, *prompts;
@@ -134,16 +133,16 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
         for (size_t i = 0; i < g->n_ids; i++)
             out_printf(&out, "%s%d", i ? " " : "", g->ids[i]);
         out_put(&out, "\n", g->n_ids > 0);
-    } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' &&
-               (code != EXIT_INTERRUPTED || isatty(STDOUT_FILENO)))
+    } else if (live && g->n_text && g->text[g->n_text - 1] != '\n' && code != EXIT_INTERRUPTED)
         out_put(&out, "\n", 1);
+    out_flush(&out); // before the statistics, which may go to the same place
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_LENGTH)
         note(
             "the answer had not begun after %zu tokens: -n allows more, --show-thinking shows them",
             g->n_ids);
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_STOP)
         note("the model ended without an answer: --show-thinking shows its %zu tokens", g->n_ids);
-    if (live)
+    if (live && !out.error)
         say_rate(g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
