@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define F(field) offsetof(app_flags, field)
@@ -145,33 +146,85 @@ void app_close(app *a) {
     memset(a, 0, sizeof *a);
 }
 
+static int fail_read(const char *path, int e) {
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
+    if (e == EFBIG)
+        return complain(EXIT_FAILED, "%s: found more than %zu MiB, expected at most that", name,
+                        READ_MAX >> 20);
+    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s", name,
+                    strerror(e));
+}
+
+/* What f holds, behind *n bytes that are there: 0, or errno; EFBIG: more than READ_MAX. */
+static int read_stream(FILE *f, char **data, size_t *n) {
+    struct stat st;
+    size_t cap = 0, got = 1;
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > (off_t)READ_MAX)
+        return EFBIG;
+    while (got) {
+        if (cap - *n < 65536) {
+            cap = cap ? cap * 2 : 131072;
+            char *grown = realloc(*data, cap);
+            if (!grown)
+                return ENOMEM;
+            *data = grown;
+        }
+        errno = 0;
+        got = fread(*data + *n, 1, cap - *n - 1, f);
+        *n += got;
+        if (*n > READ_MAX)
+            return EFBIG;
+    }
+    return ferror(f) ? errno ? errno : EIO : 0;
+}
+
 int read_all(const char *path, char **data, size_t *n) {
     const int is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
-    size_t cap = 0, got = 1;
     *data = NULL;
     *n = 0;
-    while (f && got) {
-        if (cap - *n < 65536) {
-            char *grown = realloc(*data, cap = cap ? cap * 2 : 131072);
-            if (!grown)
-                break;
-            *data = grown;
-        }
-        got = fread(*data + *n, 1, cap - *n - 1, f);
-        *n += got;
-    }
-    int e = !f ? errno : got ? ENOMEM : ferror(f) ? errno : 0;
+    int e = f ? read_stream(f, data, n) : errno;
     if (f && !is_stdin)
         fclose(f);
-    if (e == 0) {
-        (*data)[*n] = 0;
-        return 0;
+    if (e) {
+        free(*data);
+        *data = NULL;
+        return fail_read(path, e);
     }
-    free(*data);
-    *data = NULL;
-    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s",
-                    is_stdin ? "standard input" : path, strerror(e));
+    if (*n >= 3 && memcmp(*data, "\xEF\xBB\xBF", 3) == 0) {
+        *n -= 3;
+        memmove(*data, *data + 3, *n);
+    }
+    (*data)[*n] = 0;
+    return 0;
+}
+
+char *read_line_of(FILE *f, int *code) {
+    char *line = NULL;
+    size_t n = 0, cap = 0;
+    int c = 0;
+    *code = 0;
+    for (c = getc_unlocked(f); c != EOF && c != '\n'; c = getc_unlocked(f)) {
+        if (n + 2 > cap) {
+            cap = cap ? cap * 2 : 256;
+            char *grown = n < READ_MAX ? realloc(line, cap) : NULL;
+            if (!grown) {
+                *code = fail_read("-", n < READ_MAX ? ENOMEM : EFBIG);
+                free(line);
+                return NULL;
+            }
+            line = grown;
+        }
+        line[n++] = (char)c;
+    }
+    if (c == EOF && n == 0)
+        return NULL;
+    if (!line)
+        return calloc(1, 1);
+    if (line[n - 1] == '\r')
+        n--;
+    line[n] = 0;
+    return line;
 }
 
 int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,

@@ -51,9 +51,14 @@ const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */
 const char *base_name(const char *path);
-/* All of a file ("-": standard input), malloc'ed and NUL-terminated; 0, or the exit code with the
- * error printed. */
+/* All of a text file ("-": standard input) behind its byte order mark, malloc'ed and NUL-terminated;
+ * 0, or the exit code with the error printed. More than READ_MAX bytes are such an error: a device
+ * or a pipe may have no end. */
+#define READ_MAX ((size_t)256 << 20)
 int read_all(const char *path, char **data, size_t *n);
+/* The next line of f without its end, malloc'ed; NULL = there is none, or memory or READ_MAX did
+ * not do: then *code is the exit code with the error printed. */
+char *read_line_of(FILE *f, int *code);
 
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
 /* NULL: from now on Ctrl-C ends the program at once, with 130 */

@@ -168,11 +168,11 @@ static void clear(chat *c) {
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
-static char *read_line(chat *c) {
-    char *line = NULL;
-    size_t cap = 0;
+/* NULL = the end, or an error: then *code is not 0. */
+static char *read_line(chat *c, int *code) {
 #ifdef HAVE_LIBEDIT
-    if (c->terminal && (line = readline("> "))) {
+    char *line = c->terminal ? readline("> ") : NULL;
+    if (line) {
         if (*line)
             add_history(line);
         return line;
@@ -182,12 +182,7 @@ static char *read_line(chat *c) {
 #endif
     if (c->terminal)
         fputs(has_color(stderr) ? "\033[1m> \033[0m" : "> ", stderr);
-    if (getline(&line, &cap, stdin) < 0) {
-        free(line);
-        return NULL;
-    }
-    line[strcspn(line, "\r\n")] = 0;
-    return line;
+    return read_line_of(stdin, code);
 }
 
 /* 1: the line was a command; -1: the end. */
@@ -211,7 +206,7 @@ static int converse(chat *c) {
     int code = 0;
     for (;;) {
         interrupt_watch(NULL); // while a line is typed Ctrl-C ends the program
-        char *line = read_line(c);
+        char *line = read_line(c, &code);
         if (!line)
             break;
         interrupt_watch(c->a.session);

@@ -130,6 +130,14 @@ void mn_unmap(mn_map *map);
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
+/* What a text or companion file may have at most: the limit that SafeTensors sets for its JSON. */
+#define MN_COMPANION_MAX 100000000u
+/* Every text of a model comes through here: checks its size and takes a byte order mark off its
+ * front. MN_BAD_FILE names it and both sizes. */
+mn_status mn_companion_text(mn_str *text, const char *name, mn_error *err);
+/* The same of the mapped file with this base name; out->ptr NULL = there is none. */
+mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, mn_str *out,
+                       mn_error *err);
 /* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A
  * pipe, terminal or device at path is written to. */
 mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err);

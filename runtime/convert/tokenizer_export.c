@@ -405,13 +405,16 @@ static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *er
 
 /* What GGUF cannot say is kept as it is: exact here, and for every program that reads this key. */
 static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn_error *err) {
-    const mn_file *json = mn_file_named(files, n_files, "tokenizer.json");
-    if (!json)
+    mn_str json;
+    mn_status st = mn_companion(files, n_files, "tokenizer.json", &json, err);
+    if (st)
+        return st;
+    if (!json.ptr)
         return mn_fail(err, MN_UNSUPPORTED, "no tokeniser of GGUF gives the ids of this model's");
     mn_log(MN_LOG_WARN, "no tokeniser of GGUF gives the ids of this tokenizer.json: it is kept as "
                         "it is, which few programs read");
     put_str(e, KEY("model"), mn_str_of("none"));
-    put_str(e, "tokenizer.huggingface.json", (mn_str){json->map, json->bytes});
+    put_str(e, "tokenizer.huggingface.json", json);
     put_ends(e);
     return MN_OK;
 }

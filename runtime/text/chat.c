@@ -9,7 +9,10 @@
 
 /* ---- finding the template -------------------------------------------------------------------- */
 
-static mn_status put_source(mn_text *source, mn_str s, mn_error *err) {
+static mn_status put_source(mn_text *source, mn_str s, const char *name, mn_error *err) {
+    mn_status st = mn_companion_text(&s, name, err);
+    if (st)
+        return st;
     mn_text_put(source, s.ptr, (size_t)s.len);
     return source->failed ? mn_fail_memory(err, s.len) : MN_OK;
 }
@@ -38,7 +41,7 @@ static mn_status from_config(const mn_file *files, uint32_t n_files, const char 
                                             : NULL;
     status = MN_END;
     if (text)
-        status = put_source(source, mn_str_of(text), err);
+        status = put_source(source, mn_str_of(text), file, err);
     else if (plain && entry && !cJSON_IsNull(entry))
         status = mn_fail(
             err, MN_BAD_FILE,
@@ -57,14 +60,14 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
     if (meta) {
         mn_status status = mn_meta_str(meta, key, &text, err);
         if (status == MN_OK)
-            return put_source(source, text, err);
+            return put_source(source, text, key, err);
         if (status != MN_END)
             return status;
     }
-    const mn_file *file =
-        files && plain ? mn_file_named(files, n_files, "chat_template.jinja") : NULL;
+    static const char jinja[] = "chat_template.jinja";
+    const mn_file *file = files && plain ? mn_file_named(files, n_files, jinja) : NULL;
     if (file)
-        return put_source(source, (mn_str){file->map, file->bytes}, err);
+        return put_source(source, (mn_str){file->map, file->bytes}, jinja, err);
     return files ? from_config(files, n_files, name, source, err) : MN_END;
 }
 

@@ -23,6 +23,9 @@ static void spell_infinity(char *s) {
  * be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
+    mn_status st = mn_companion_text(&text, name, err);
+    if (st)
+        return st;
     size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
     if (valid < text.len)
         return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
@@ -32,23 +35,31 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
     spell_infinity(copy);
     const char *end = copy;
     cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
-    const size_t at = (size_t)(end - copy);
+    size_t at = (size_t)(end - copy);
+    while (json && at < text.len && strchr(" \t\r\n", copy[at]) && copy[at])
+        at++;
     mn_free(copy);
     if (!json)
-        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
-    if (!cJSON_IsObject(json)) {
+        st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
+    else if (!cJSON_IsObject(json))
+        st = mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
+    else if (at < text.len)
+        st = mn_fail(err, MN_BAD_FILE,
+                     "%s: bytes after the end of the JSON object at byte %zu, expected none", name,
+                     at);
+    if (st)
         cJSON_Delete(json);
-        return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
-    }
-    *out = json;
-    return MN_OK;
+    else
+        *out = json;
+    return st;
 }
 
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out,
                        mn_error *err) {
+    mn_str text;
     *out = NULL;
-    const mn_file *file = mn_file_named(files, n_files, name);
-    return file ? mn_json_parse((mn_str){file->map, file->bytes}, name, out, err) : MN_OK;
+    mn_status st = mn_companion(files, n_files, name, &text, err);
+    return st || !text.ptr ? st : mn_json_parse(text, name, out, err);
 }
 
 const cJSON *mn_json_item(const cJSON *json, const char *key) {

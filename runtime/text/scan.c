@@ -3,7 +3,8 @@
 #include <string.h>
 
 mn_scan mn_scan_of(mn_str json) {
-    return (mn_scan){json.ptr, json.ptr + json.len, {{0}, {0}}};
+    const bool mark = json.len >= 3 && !memcmp(json.ptr, "\xEF\xBB\xBF", 3);
+    return (mn_scan){json.ptr + (mark ? 3 : 0), json.ptr + json.len, {{0}, {0}}};
 }
 
 void mn_scan_free(mn_scan *s) {

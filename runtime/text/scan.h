@@ -10,7 +10,7 @@ typedef struct {
     mn_text unescaped[2]; /* strings with escapes; two, for the halves of a merge */
 } mn_scan;
 
-mn_scan mn_scan_of(mn_str json);
+mn_scan mn_scan_of(mn_str json); /* begins behind a byte order mark */
 void mn_scan_free(mn_scan *s);
 /* Each skips white space first. false: something else stands there, and nothing is consumed (a
  * string or number that begins well and goes wrong leaves at inside it). */

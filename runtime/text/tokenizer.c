@@ -43,15 +43,14 @@ static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file 
             st = mn_tokenizer_ids_from_gguf(tok, meta, err);
         return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
     }
-    const mn_file *file = mn_file_named(files, n_files, "tokenizer.json");
-    if (file)
-        return mn_tokenizer_from_json(tok, (mn_str){file->map, file->bytes}, "tokenizer.json",
-                                      files, n_files, err);
-    file = mn_file_named(files, n_files, "tokenizer.model");
-    if (!file)
-        return MN_END;
-    return mn_tokenizer_from_sentencepiece(tok, (mn_str){file->map, file->bytes}, "tokenizer.model",
-                                           files, n_files, err);
+    mn_str file;
+    st = mn_companion(files, n_files, "tokenizer.json", &file, err);
+    if (st || file.ptr)
+        return st ? st : mn_tokenizer_from_json(tok, file, "tokenizer.json", files, n_files, err);
+    st = mn_companion(files, n_files, "tokenizer.model", &file, err);
+    if (st || !file.ptr)
+        return st ? st : MN_END;
+    return mn_tokenizer_from_sentencepiece(tok, file, "tokenizer.model", files, n_files, err);
 }
 
 mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_t n_files,

@@ -274,6 +274,9 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *nam
                                  const mn_file *files, uint32_t n_files, mn_error *err) {
     cJSON *json = NULL;
     mn_str vocab, merges;
+    mn_status st = mn_companion_text(&text, name, err);
+    if (st)
+        return st;
     size_t at = mn_utf8_check(text.ptr, (size_t)text.len);
     if (at < text.len)
         return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, at);
@@ -281,7 +284,7 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *nam
                  mn_scan_find(text, "model", "merges", &merges, &at);
     if (!found)
         vocab.len = merges.len = 0; /* the parser says what is wrong */
-    mn_status st = parse_rest(text, vocab, merges, name, &json, err);
+    st = parse_rest(text, vocab, merges, name, &json, err);
     if (st)
         return st;
     st = found ? read_json(tok, json, vocab, merges, err)

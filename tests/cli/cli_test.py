@@ -434,6 +434,84 @@ def test_tokenize_errors():
         is_error(minerva("tokenize", "-m", FIXTURE, "-p", "a", code=None), "tokeni")
 
 
+# ---- inputs: what files and pipes may hold ---------------------------------------------------------------------------
+MARK = b"\xef\xbb\xbf"
+COMPANIONS = ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "tokenizer.json", "config.json"]
+
+
+def folder_like_demo(folder, name="m"):
+    path = os.path.join(folder, name)
+    shutil.copytree(MODEL, path)
+    return path
+
+
+def test_inputs_without_end():
+    """Devices and pipes that never end are errors in a moment, and so are files that are all hole."""
+    with scratch() as folder:
+        t = put(folder, "t", "x")
+        hole = os.path.join(folder, "hole")
+        with open(hole, "wb") as f:
+            f.truncate(1 << 40)
+        is_error(minerva("template", "--template", "/dev/zero", "--vars", "{}", code=1, timeout=30), "/dev/zero", "more than 256 MiB")
+        for args in (["run", "-m", MODEL, "--prompts", hole], ["run", "-m", MODEL, "--tools", hole], ["run", "-m", MODEL, "--history", hole],
+                     ["template", "--template", hole, "--vars", "{}"], ["template", "--template", t, "--vars", hole],
+                     ["tokenize", "-m", MODEL, "--file", hole], ["perplexity", "-m", MODEL, "-f", hole],
+                     ["perplexity", "-m", MODEL, "--ids", hole]):
+            is_error(minerva(*args, code=1, timeout=30), hole, "more than 256 MiB")
+        for args in ["run", "-m", MODEL, "-p", "-"], ["chat", "-m", MODEL]:
+            with open("/dev/zero", "rb") as zero:
+                p = subprocess.run([MINERVA] + args, stdin=zero, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), timeout=60)
+            equal((p.returncode, p.stdout), (1, b""))
+            has(p.stderr.decode(), "standard input", "more than 256 MiB")
+
+
+def test_inputs_companions_sized():
+    with scratch() as folder:
+        for name in COMPANIONS + ["added_tokens.json", "chat_template.jinja"]:
+            model = folder_like_demo(folder, name + ".d")
+            if name == "added_tokens.json":
+                continue  # of tokenizer.model alone
+            with open(os.path.join(model, name), "ab") as f:
+                f.truncate(1 << 40)
+            begin = time.monotonic()
+            r = minerva("tokenize", "-m", model, "-p", "a", code=1, timeout=30)
+            is_error(r, name, "1099511627776", "100000000")
+            assert time.monotonic() - begin < 20, name
+            shutil.rmtree(model)
+
+
+def test_inputs_companions_whole():
+    """Nothing but white space may follow the JSON; a byte order mark in front is passed over; the same for all of them."""
+    with scratch() as folder:
+        want = minerva("tokenize", "-m", MODEL, "-p", "Once upon", "--json").json()
+        for name in COMPANIONS:
+            model = folder_like_demo(folder, name + ".d")
+            path = os.path.join(model, name)
+            whole = open(path, "rb").read() if os.path.exists(path) else b"{}"
+            for tail in b"\0\0\0", b"}", b"{}", b"x":
+                put(model, name, whole + tail)
+                is_error(minerva("tokenize", "-m", model, "-p", "a", code=1), name)
+            put(model, name, MARK + whole + b" \r\n\t\n")
+            equal(minerva("tokenize", "-m", model, "-p", "Once upon", "--json").json(), want)
+        model = folder_like_demo(folder)
+        put(model, "chat_template.jinja", MARK + b"{{ messages[0].content }}")
+        equal(minerva("template", "-m", model, "--vars", '{"messages": [{"role": "user", "content": "a"}]}').out, "a")
+
+
+def test_inputs_marks():
+    """A byte order mark in front of a text is none of it."""
+    with scratch() as folder:
+        text, vars = put(folder, "t", MARK + b"{{ x }}"), put(folder, "v", MARK + b'{"x": "a"}')
+        equal(minerva("template", "--template", text, "--vars", vars).out, "a")
+        equal(minerva("template", "--template", text, "--vars", "-", stdin=MARK + b'{"x": "b"}').out, "b")
+        equal(tokenize("--file", put(folder, "p", MARK + b"Hello"), "--json").json(), tokenize("-p", "Hello", "--json").json())
+        for tail in b"\0", b"{}", b"x":
+            is_error(minerva("template", "--template", text, "--vars", put(folder, "w", b'{"x": 1}' + tail), code=1), "w" if tail == b"\0" else "byte 8")
+        ids = run("-p", "Hi", "-n", "2", "--json", "-s", "1").json()["prompt_ids"]
+        lines = put(folder, "l", MARK + b'{"prompt": "Hi", "n": 1}\n')
+        equal(run("--prompts", lines, "-s", "1").lines()[0]["prompt_ids"], ids)
+
+
 def gguf_string(s):
     return struct.pack("<Q", len(s.encode())) + s.encode()
 
