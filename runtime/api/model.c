@@ -1,48 +1,70 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
 #include "api/api.h"
+#include "registry/trust.h"
 #include "text/chat.h"
 #include "text/spelled.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The demo model: installed beside the library (the prefix may have been moved), or in the sources
- * of a build tree. */
-static char *demo_path(void) {
-    char *lib = mn_path_of_object((const void *)(uintptr_t)&mn_version), *path = NULL;
-    char *mark = lib ? mn_path_join(lib, "registry/minerva-build-tree") : NULL;
-    if (mark && mn_path_exists(mark))
-        path = mn_strndup(MN_SOURCE_MODELS "/storyteller", strlen(MN_SOURCE_MODELS "/storyteller"));
-    else if (lib) {
-        for (const char *c = MN_LIBDIR "/"; *c; c++) { /* up to the prefix */
-            char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
-            if (cut)
-                *cut = 0;
-        }
-        path = mn_path_join(lib, MN_DATADIR "/minerva/models/storyteller");
+/* Where the demo model is installed: beside the library, as the prefix may have been moved. NULL =
+ * out of memory. */
+static char *installed_demo(const char *libdir) {
+    char *lib = mn_strndup(libdir, strlen(libdir));
+    for (const char *c = MN_LIBDIR "/"; lib && *c; c++) { /* up to the prefix */
+        char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
+        if (cut)
+            *cut = 0;
     }
-    mn_free(mark);
+    char *path = lib ? mn_path_join(lib, MN_DATADIR "/minerva/models/storyteller") : NULL;
     mn_free(lib);
     return path;
 }
 
+/* The demo model: the installed one, or that of the sources in a build tree. A prefix is left by
+ * going up, so what is there must not be another user's. */
+static mn_status demo_path(char **out, mn_error *err) {
+    static const char source[] = MN_SOURCE_MODELS "/storyteller";
+    char real[PATH_MAX];
+    mn_trust trust;
+    mn_trust_init(&trust);
+    const bool built = mn_trust_build_root(&trust, real);
+    if (built)
+        *out = mn_strndup(source, strlen(source));
+    else
+        *out = *trust.dir ? installed_demo(trust.dir) : NULL;
+    if (!*out)
+        return mn_fail_memory(err, PATH_MAX);
+    if (built || !mn_path_exists(*out))
+        return MN_OK;
+    mn_status st = mn_trust_path(&trust, *out, real, err);
+    if (st) {
+        mn_free(*out);
+        *out = NULL;
+        return mn_fail_in(err, st, "the demo model");
+    }
+    return MN_OK;
+}
+
 /* A name that is no path is looked for in the folders of model_path. */
-static char *find_path(const mn_runtime *rt, const char *path) {
+static mn_status find_path(const mn_runtime *rt, const char *path, char **out, mn_error *err) {
     if (!path || !*path)
         path = mn_config_get_str(rt->config, "model");
     if (!path || !*path)
-        return demo_path();
+        return demo_path(out, err);
     const char *s = mn_config_get_str(rt->config, "model_path");
     while (!mn_path_exists(path) && !strchr(path, '/') && s && *s) {
         size_t n = strcspn(s, ":");
         char *dir = mn_strndup(s, n), *full = dir ? mn_path_join(dir, path) : NULL;
         mn_free(dir);
+        *out = full;
         if (full && mn_path_exists(full))
-            return full;
+            return MN_OK;
         mn_free(full);
         s += n + (s[n] == ':');
     }
-    return mn_strndup(path, strlen(path));
+    *out = mn_strndup(path, strlen(path));
+    return *out ? MN_OK : mn_fail_memory(err, strlen(path));
 }
 
 static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
@@ -150,14 +172,14 @@ static char *display_name(const mn_model *m) {
 
 mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {
     mn_model *m = mn_calloc(1, sizeof *m);
-    char *full = m ? find_path(rt, path) : NULL;
-    if (!full) {
-        mn_free(m);
+    if (!m)
         return mn_fail_memory(err, sizeof *m);
-    }
+    char *full = NULL;
     m->rt = rt;
     pthread_mutex_init(&m->lock, NULL);
-    mn_status st = open_canonical(m, full, err);
+    mn_status st = find_path(rt, path, &full, err);
+    if (!st)
+        st = open_canonical(m, full, err);
     if (!st)
         st = open_text(m, err);
     if (!st) {

@@ -1,6 +1,7 @@
 /* internal.h -- the registry's parts among themselves. In the order of a plugin's way:
- *   search.c       walks the folders plugin_file.c may this file be opened? note.c, isa.c what does
- *                  it say of itself?
+ *   search.c       walks the folders
+ *   plugin_file.c  may this file be opened? trust.c: who may write it; note.c, isa.c: what does it
+ *                  say of itself?
  *   probe.c        asks all files at once in other processes (probe_main.c, the program
  *                  minerva-probe), probe_cache.c remembers
  *   load.c         opens it and checks what it offers           host.c    what plugins may call
@@ -8,9 +9,8 @@
 #ifndef MN_REGISTRY_INTERNAL_H
 #define MN_REGISTRY_INTERNAL_H
 #include "registry/registry.h"
-#include <limits.h>
+#include "registry/trust.h"
 #include <pthread.h>
-#include <sys/types.h>
 
 /* ---- what plugins may call: host.c ----------------------------------------------------------- */
 
@@ -49,16 +49,6 @@ struct mn_registry {
 };
 
 /* ---- before it is opened: plugin_file.c, note.c, isa.c --------------------------------------- */
-
-/* Whose writing is no danger: root, the user, and whoever can write libminerva itself and so has
- * the process anyway. */
-typedef struct {
-    char dir[PATH_MAX]; /* libminerva's folder; "" = unknown */
-    uid_t uid;          /* owner of libminerva */
-    gid_t gid;          /* its group, if that may write it */
-    bool has_gid;
-} mn_trust;
-void mn_trust_init(mn_trust *trust);
 
 typedef struct {
     bool found; /* has a .note.minerva */
@@ -149,10 +139,11 @@ typedef struct {
     bool cached;
 } mn_candidate;
 
-/* Probes all candidates, side by side, by the program at `program`; returns after probe_timeout and
- * a little at most. What went wrong with one is its report. An error is out of memory. */
-mn_status mn_probe_all(const mn_config *cfg, const char *program, mn_candidate *list, size_t n,
-                       mn_error *err);
+/* Probes all candidates, side by side, by the program at `program`, which is started only if `trust`
+ * accepts it; returns after probe_timeout and a little at most. What went wrong with one is its
+ * report. An error is out of memory. */
+mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
+                       mn_candidate *list, size_t n, mn_error *err);
 /* From report to record; false = out of memory. */
 bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *candidate);
 

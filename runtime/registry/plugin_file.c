@@ -1,5 +1,6 @@
-/* plugin_file.c -- may this file be opened? dlopen runs whatever the file holds, so the questions
- * come first. */
+/* plugin_file.c -- may this file be opened as a plugin? dlopen runs whatever the file holds, so the
+ * questions come first: who may write it (trust.c), is it an ELF file for this machine, what does
+ * its note say. */
 #include "registry/internal.h"
 #include <elf.h>
 #include <errno.h>
@@ -9,74 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-void mn_trust_init(mn_trust *trust) {
-    *trust = (mn_trust){.uid = geteuid()};
-    char *dir = mn_path_of_object((const void *)(uintptr_t)&mn_trust_init);
-    struct stat st;
-    if (dir && strlen(dir) < sizeof trust->dir && !stat(dir, &st)) {
-        memcpy(trust->dir, dir, strlen(dir) + 1);
-        trust->uid = st.st_uid;
-        trust->gid = st.st_gid;
-        trust->has_gid = st.st_mode & S_IWGRP;
-    }
-    mn_free(dir);
-}
-
-static bool owner_trusted(const mn_trust *trust, uid_t uid) {
-    return uid == 0 || uid == geteuid() || uid == trust->uid;
-}
-
-/* A user's private group, which bears the user's number, has no other members. */
-static bool group_trusted(const mn_trust *trust, gid_t gid) {
-    return gid == 0 || (gid == getegid() && gid == geteuid()) ||
-           (trust->has_gid && gid == trust->gid);
-}
-
-/* What makes writing by others possible; NULL = nothing. */
-static const char *open_to_others(const mn_trust *trust, const struct stat *st) {
-    if (st->st_mode & S_IWOTH)
-        return "everybody may write it";
-    if ((st->st_mode & S_IWGRP) && !group_trusted(trust, st->st_gid))
-        return "another group may write it";
-    if (!owner_trusted(trust, st->st_uid))
-        return "it belongs to neither root nor yourself";
-    return NULL;
-}
-
-/* A folder that holds libminerva too: who may write there needs no plugin. */
-static bool holds_library(const mn_trust *trust, const char *folder) {
-    size_t n = strlen(folder);
-    return !strncmp(trust->dir, folder, n) && (n == 1 || trust->dir[n] == '/' || !trust->dir[n]);
-}
-
-/* Cuts the last name off an absolute path; false at the root. */
-static bool to_parent(char *path) {
-    char *slash = strrchr(path, '/');
-    if (!slash || !path[1])
-        return false;
-    slash[slash == path] = 0;
-    return true;
-}
-
-static mn_status check_folders(const mn_trust *trust, const char *real, mn_error *err) {
-    char folder[PATH_MAX];
-    memcpy(folder, real, strlen(real) + 1);
-    for (bool own = true; to_parent(folder); own = false) {
-        struct stat st;
-        if (holds_library(trust, folder))
-            return MN_OK; /* and so do those above */
-        if (stat(folder, &st))
-            return mn_fail(err, MN_BAD_FILE, "cannot look at its folder %s: %s", folder,
-                           strerror(errno));
-        const char *why = open_to_others(trust, &st);
-        bool only_own_files = !own && (st.st_mode & S_ISVTX) && st.st_uid == 0; /* /tmp */
-        if (why && !only_own_files)
-            return mn_fail(err, MN_BAD_FILE, "unsafe folder %s: %s (mode %03o, user %u)", folder,
-                           why, st.st_mode & 0777u, (unsigned)st.st_uid);
-    }
-    return MN_OK;
-}
 
 /* ---- for this processor? --------------------------------------------------------------------- */
 
@@ -184,11 +117,9 @@ static mn_status check_file(const mn_trust *trust, int fd, mn_plugin_file *out, 
     mn_plugin_file_identify(out, &st);
     if (!S_ISREG(st.st_mode))
         return mn_fail(err, MN_BAD_FILE, "not a regular file");
-    const char *why = open_to_others(trust, &st);
-    if (why)
-        return mn_fail(err, MN_BAD_FILE, "unsafe file: %s (mode %03o, user %u)", why,
-                       st.st_mode & 0777u, (unsigned)st.st_uid);
-    mn_status status = check_elf(fd, (uint64_t)st.st_size, err);
+    mn_status status = mn_trust_stat(trust, &st, err);
+    if (status == MN_OK)
+        status = check_elf(fd, (uint64_t)st.st_size, err);
     return status == MN_OK ? mn_plugin_note_read(fd, &out->note, err) : status;
 }
 
@@ -204,7 +135,7 @@ mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugi
         return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
     mn_status status = check_file(trust, fd, out, err);
     close(fd);
-    return status == MN_OK ? check_folders(trust, out->real, err) : status;
+    return status == MN_OK ? mn_trust_folders(trust, out->real, err) : status;
 }
 
 /* Between this look and dlopen only those can change the file who may write it or a folder above:

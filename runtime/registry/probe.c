@@ -33,7 +33,9 @@ typedef struct {
 } child;
 
 typedef struct {
-    const char *program;
+    const char *program; /* as named; what is started is real */
+    char real[PATH_MAX];
+    mn_error untrusted; /* why it is not started at all; status 0 = it may be */
     /* of minerva-probe: [0] its name, [1] our process, [2] the plugin, then KEY=VALUE, NULL */
     char **args;
     child *children;
@@ -87,7 +89,7 @@ static int spawn(const probe_run *run, child *c, int report, int output) {
         error = posix_spawn_file_actions_adddup2(&files, report, MN_REPORT_FD);
     run->args[2] = c->candidate->file.real;
     if (!error)
-        error = posix_spawn(&c->pid, run->program, &files, &how, run->args, environ);
+        error = posix_spawn(&c->pid, run->real, &files, &how, run->args, environ);
     if (error)
         c->pid = 0;
     posix_spawnattr_destroy(&how);
@@ -304,7 +306,9 @@ static void conclude(const probe_run *run, child *c) {
     else if (report->len && report->ptr[report->len - 1] != '\n')
         mn_text_puts(report, "\n"); /* a line that was cut short */
     mn_report_put(report, "ms", "%u", (unsigned)((end - run->begin_ns) / 1000000));
-    if (c->failed)
+    if (run->untrusted.status)
+        put_failure(report, "cannot be probed: %s", run->untrusted.msg);
+    else if (c->failed)
         put_failure(report, "cannot be probed: %s %s: %s", c->failed, run->program,
                     strerror(c->error));
     else if (c->too_long)
@@ -354,7 +358,7 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
         run->args[0] = name;
         run->args[1] = parent;
         run->begin_ns = mn_now_ns();
-        for (size_t i = 0; i < run->n; i++)
+        for (size_t i = 0; i < run->n && !run->untrusted.status; i++)
             start(run, &run->children[i]);
         wait_all(run);
     }
@@ -384,14 +388,16 @@ static bool remembered(const mn_probe_cache *cache, mn_candidate *c, uint64_t ti
     return c->cached;
 }
 
-mn_status mn_probe_all(const mn_config *cfg, const char *program, mn_candidate *list, size_t n,
-                       mn_error *err) {
+mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
+                       mn_candidate *list, size_t n, mn_error *err) {
     mn_probe_cache cache;
     probe_run run = {.program = program,
+                     .untrusted = MN_ERROR_INIT,
                      .timeout_ns = (uint64_t)(mn_config_get_float(cfg, "probe_timeout") * 1e9)};
     if (!n || !run.timeout_ns)
         return MN_OK;
     run.children = mn_calloc(n, sizeof *run.children);
+    mn_trust_path(trust, program, run.real, &run.untrusted);
     bool enough_memory = mn_probe_cache_open(&cache, cfg, program) && run.children;
     for (size_t i = 0; i < n && enough_memory; i++)
         if (!remembered(&cache, &list[i], run.timeout_ns))

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* written by meson, below the root of the build */
-#define BUILD_TREE_MARK "runtime/registry/minerva-build-tree"
 #define BUILT_PROBE "runtime/registry/minerva-probe"
 
 /* One search: what passed the checks waits here, to be probed all at once. */
@@ -221,23 +219,6 @@ static mn_status search_user(search_state *s, mn_error *err) {
     return status;
 }
 
-/* The root of the build tree that the library lies in; false = in none. */
-static bool build_root(const mn_trust *trust, char root[PATH_MAX]) {
-    char path[PATH_MAX];
-    memcpy(root, trust->dir, PATH_MAX);
-    /* <build>/runtime; a test that links the registry: <build>/tests/unit */
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(root, '/');
-        if (!slash || slash == root)
-            return false;
-        *slash = 0;
-        int n = snprintf(path, sizeof path, "%s/" BUILD_TREE_MARK, root);
-        if (n > 0 && (size_t)n < sizeof path && mn_path_exists(path))
-            return true;
-    }
-    return false;
-}
-
 /* <build>/plugins/X and <build>/loaders/X */
 static mn_status search_build_tree(search_state *s, const char *root, mn_error *err) {
     static const char *const parts[] = {"plugins", "loaders"};
@@ -259,7 +240,7 @@ static mn_status search_installed(search_state *s, mn_error *err) {
     char *folder = mn_path_join(s->trust.dir, "minerva/plugins");
     if (!folder)
         return mn_fail_memory(err, strlen(s->trust.dir));
-    mn_status status = !mn_path_is_dir(folder) && build_root(&s->trust, root)
+    mn_status status = !mn_path_is_dir(folder) && mn_trust_build_root(&s->trust, root)
                            ? search_build_tree(s, root, err)
                            : search_folder(s, folder, "installed", err);
     mn_free(folder);
@@ -276,12 +257,12 @@ static mn_status search_all(search_state *s, mn_error *err) {
 }
 
 /* minerva-probe: in the build tree, or where it was installed with the library, wherever the prefix
- * was moved. NULL = out of memory. */
+ * was moved. probe.c checks who may write it. NULL = out of memory. */
 static char *probe_program(const mn_trust *trust) {
     char root[PATH_MAX];
     if (!*trust->dir)
         return mn_strndup("", 0); /* never relative to the current directory */
-    return build_root(trust, root)
+    return mn_trust_build_root(trust, root)
                ? mn_path_join(root, BUILT_PROBE)
                : mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
 }
@@ -292,7 +273,7 @@ mn_status mn_search(mn_registry *reg, mn_error *err) {
     mn_status status = search_all(&s, err);
     char *program = status == MN_OK ? probe_program(&s.trust) : NULL;
     if (status == MN_OK)
-        status = program ? mn_probe_all(reg->services.cfg, program, s.list, s.n, err)
+        status = program ? mn_probe_all(reg->services.cfg, &s.trust, program, s.list, s.n, err)
                          : mn_fail_memory(err, PATH_MAX);
     if (status == MN_OK)
         status = load_candidates(&s, err);

@@ -1067,7 +1067,23 @@ def test_install_moved():
         assert len(r.out) > 20, r.out
         for q in minerva("plugins", "--json", exe=exe, cwd="/").json():
             equal((q["status"], os.path.commonpath([os.path.realpath(q["path"]), os.path.realpath(prefix)])), ("ok", os.path.realpath(prefix)))
+        check_planted(folder, prefix)
         check_program(folder, prefix)
+
+
+def check_planted(folder, prefix):
+    """What looks like a build tree above an installed prefix, where any user may have put it, is neither believed nor run."""
+    for n, root in enumerate((prefix + "/lib", prefix, os.path.dirname(prefix))):
+        registry = root + "/runtime/registry"
+        os.makedirs(registry, exist_ok=True)
+        for mark in (root + "/minerva-build-tree", root + "/runtime/minerva-build-tree", registry + "/minerva-build-tree"):
+            if mark != prefix + "/lib/minerva-build-tree":  # that one is beside the library: whoever can write there can replace it
+                put(*os.path.split(mark), b"..\n")
+        put(registry, "minerva-probe", "#!/bin/sh\ntouch %s/ran-%d\n" % (folder, n))
+        os.chmod(registry + "/minerva-probe", 0o755)
+    found = minerva("plugins", "--json", exe=prefix + "/bin/minerva", cwd="/", env=environment(XDG_CACHE_HOME=folder + "/cache")).json()
+    assert found and all(q["status"] == "ok" for q in found), found
+    equal([name for name in os.listdir(folder) if name.startswith("ran")], [])
 
 
 def check_program(folder, prefix):

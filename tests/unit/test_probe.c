@@ -262,13 +262,39 @@ static void no_program(void **state) {
     mn_trust_init(&trust);
     assert_int_equal(mn_config_load(NULL, 0, &cfg, NULL), MN_OK);
     assert_int_equal(mn_plugin_file_check(&trust, good, &c->file, NULL), MN_OK);
-    assert_int_equal(mn_probe_all(cfg, "/nowhere/minerva-probe", c, 1, NULL), MN_OK);
+    assert_int_equal(mn_probe_all(cfg, &trust, "/nowhere/minerva-probe", c, 1, NULL), MN_OK);
     assert_true(mn_report_complete(&c->report));
     assert_true(mn_str_is(mn_report_get(&c->report, "status"), "failed"));
-    assert_true(mn_str_is(
-        mn_report_get(&c->report, "reason"),
-        "cannot be probed: cannot start /nowhere/minerva-probe: No such file or directory"));
+    assert_true(mn_str_is(mn_report_get(&c->report, "reason"),
+                          "cannot be probed: /nowhere/minerva-probe: No such file or directory"));
     assert_int_equal(n_kept(*state), 0);
+    mn_text_free(&c->report);
+    mn_free(c);
+    mn_config_free(cfg);
+}
+
+/* A program that others may have written is not started: the folder tells it, as with plugins. */
+static void unsafe_program(void **state) {
+    static const char script[] = "#!/bin/sh\ntouch \"${0%/*}/../ran\"\n";
+    const char *good = put(*state, "good", NULL);
+    char program[1200];
+    mn_config *cfg;
+    mn_trust trust;
+    mn_candidate *c = mn_calloc(1, sizeof *c);
+    mkdir(unit_path(*state, "libexec"), 0755);
+    snprintf(program, sizeof program, "%s", unit_path(*state, "libexec/minerva-probe"));
+    unit_write(program, script, sizeof script - 1);
+    chmod(program, 0755);
+    chmod(unit_path(*state, "libexec"), 0777);
+    mn_trust_init(&trust);
+    assert_int_equal(mn_config_load(NULL, 0, &cfg, NULL), MN_OK);
+    assert_int_equal(mn_plugin_file_check(&trust, good, &c->file, NULL), MN_OK);
+    assert_int_equal(mn_probe_all(cfg, &trust, program, c, 1, NULL), MN_OK);
+    assert_true(mn_str_is(mn_report_get(&c->report, "status"), "failed"));
+    const mn_str why = mn_report_get(&c->report, "reason");
+    assert_non_null(strstr(why.ptr, "cannot be probed: "));
+    assert_non_null(strstr(why.ptr, "unsafe folder"));
+    assert_false(mn_path_exists(unit_path(*state, "ran")));
     mn_text_free(&c->report);
     mn_free(c);
     mn_config_free(cfg);
@@ -346,8 +372,9 @@ int main(void) {
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(contained),         TEST(hanging),    TEST(side_by_side), TEST(children_ignored),
-        TEST(faults_of_devices), TEST(remembered), TEST(forgotten),    TEST(garbage),
-        TEST(no_program),        TEST(not_asked),  TEST(quarantined),  cmocka_unit_test(reports)};
+        TEST(contained),          TEST(hanging),        TEST(side_by_side), TEST(children_ignored),
+        TEST(faults_of_devices),  TEST(remembered),     TEST(forgotten),    TEST(garbage),
+        TEST(no_program),         TEST(unsafe_program), TEST(not_asked),    TEST(quarantined),
+        cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

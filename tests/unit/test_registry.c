@@ -1,4 +1,5 @@
 /* test_registry.c -- plugins good and bad, devices, the services of the host. */
+#include "registry/trust.h"
 #include "world.h"
 #include <elf.h>
 
@@ -118,6 +119,38 @@ static void unsafe_folders(void **state) {
     assert_non_null(strstr(folders[3].reason, "absolute"));
     assert_string_equal(folders[4].reason, "does not exist");
     close_world(&w);
+}
+
+/* The mark of a build tree counts beside the library alone, and only as a file that nobody else may
+ * write. */
+static void build_tree_mark(void **state) {
+    char root[PATH_MAX], mark[1300], *expected = realpath(*state, NULL);
+    mn_trust trust;
+    mn_trust_init(&trust);
+    assert_true(mn_trust_build_root(&trust, root)); /* this program lies in one */
+    assert_non_null(expected);
+    mkdir(unit_path(*state, "lib"), 0755);
+    mkdir(unit_path(*state, "runtime"), 0755);
+    snprintf(trust.dir, sizeof trust.dir, "%s/lib", expected);
+    assert_false(mn_trust_build_root(&trust, root));
+    unit_write(unit_path(*state, "minerva-build-tree"), "..\n", 3);
+    unit_write(unit_path(*state, "runtime/minerva-build-tree"), "..\n", 3);
+    assert_false(mn_trust_build_root(&trust, root));
+    snprintf(mark, sizeof mark, "%s", unit_path(*state, "lib/minerva-build-tree"));
+    assert_int_equal(mkfifo(mark, 0600), 0);
+    assert_false(mn_trust_build_root(&trust, root));
+    unlink(mark);
+    assert_int_equal(symlink("../minerva-build-tree", mark), 0);
+    assert_false(mn_trust_build_root(&trust, root));
+    unlink(mark);
+    unit_write(mark, "..\n", 3);
+    assert_true(mn_trust_build_root(&trust, root));
+    assert_string_equal(root, expected);
+    chmod(mark, 0666);
+    assert_false(mn_trust_build_root(&trust, root));
+    *trust.dir = 0;
+    assert_false(mn_trust_build_root(&trust, root));
+    free(expected);
 }
 
 static void search_order(void **state) {
@@ -286,8 +319,9 @@ int main(void) {
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, unit_setup, unit_teardown)
-    const struct CMUnitTest tests[] = {TEST(good_and_bad), TEST(unsafe_files), TEST(unsafe_folders),
-                                       TEST(search_order), TEST(device_list),  TEST(services),
-                                       TEST(unloading),    TEST(out_of_memory)};
+    const struct CMUnitTest tests[] = {
+        TEST(good_and_bad),    TEST(unsafe_files), TEST(unsafe_folders),
+        TEST(build_tree_mark), TEST(search_order), TEST(device_list),
+        TEST(services),        TEST(unloading),    TEST(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
