@@ -2,6 +2,7 @@
 #include "app.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,20 +10,21 @@
 
 #define F(field) offsetof(app_flags, field)
 const arg_row app_model_rows[APP_MODEL_ROWS] = {
-    {"-m --model", "MODEL", ARG_TEXT, F(model), 0, 0, NULL,
+    {"-m --model", "MODEL", ARG_FILE, F(model), 0, 0, NULL,
      "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo "
      "model)"},
 };
 const arg_row app_device_rows[APP_DEVICE_ROWS] = {
-    {"--device", "DEVICES", ARG_TEXT, F(device), 0, 0, NULL,
+    {"--device", "DEVICES", ARG_TEXT, F(device), 1, 0, NULL,
      "auto, cpu, or a list of plugin[:n] as minerva devices names them (default: auto)"},
-    {"-t --threads", "N", ARG_INT, F(threads), 1, 4096, NULL,
-     "CPU threads (default: as many as the process may use)"},
+    {"-t --threads", "N", ARG_COUNT, F(threads), 0, 4096, NULL,
+     "CPU threads; 0 = as many as the process may use (default)"},
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
 };
 const arg_row app_session_rows[APP_SESSION_ROWS] = {
-    {"-c --ctx-size", "N", ARG_INT, F(ctx), 1, 2147483647, NULL,
-     "context: positions per sequence\n(default: what the model was trained for, at most 4096)"},
+    {"-c --ctx-size", "N", ARG_COUNT, F(ctx), 0, 2147483647, NULL,
+     "context: positions per sequence\n(default, and 0: what the model was trained for, at most "
+     "4096)"},
     {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
     {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8",
@@ -38,6 +40,9 @@ const arg_row app_json_rows[APP_JSON_ROWS] = {
 const arg_row app_runtime_rows[APP_RUNTIME_ROWS] = {
     {"--no-probe-cache", NULL, ARG_FLAG, F(no_probe_cache), 0, 0, NULL,
      "ask plugins again instead of remembering what they did at an earlier start"},
+    {"-q --quiet", NULL, ARG_FLAG, F(quiet), 0, 0, NULL, "standard error holds errors only"},
+    {"-v --verbose", NULL, ARG_FLAG, F(verbose), 0, 0, NULL,
+     "say every decision, as MINERVA_LOG=debug does"},
 };
 
 double seconds(void) {
@@ -61,20 +66,49 @@ int app_fail(app *a, mn_status status) {
     return complain(mn_exit_code(status), "%s", why);
 }
 
+/* In a list of devices. */
+static int has_empty_name(const char *list) {
+    const size_t n = strlen(list);
+    return list[0] == ',' || (n && list[n - 1] == ',') || strstr(list, ",,");
+}
+
+void app_remark(const app *a, const char *fmt, ...) {
+    va_list args;
+    char text[1024];
+    if (a->flags && a->flags->quiet)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    note("%s", text);
+}
+
 int app_open_runtime(app *a, const app_flags *flags) {
     char threads[24];
-    mn_setting settings[3];
+    mn_setting settings[5];
     mn_runtime_params params = {sizeof params, 0, settings};
     memset(a, 0, sizeof *a);
     a->flags = flags;
     a->err = (mn_error)MN_ERROR;
-    snprintf(threads, sizeof threads, "%" PRId64, flags->threads);
-    if (flags->threads)
+    if (flags->quiet && flags->verbose)
+        return complain(EXIT_USAGE, "found -q and -v, expected one of them");
+    if (flags->device && has_empty_name(flags->device))
+        return complain(
+            EXIT_USAGE,
+            "--device: found \"%s\" with an empty name, expected auto, cpu or a list of "
+            "names as minerva devices prints them",
+            flags->device);
+    snprintf(threads, sizeof threads, "%" PRId64, flags->threads.v);
+    if (flags->threads.given)
         settings[params.n_settings++] = (mn_setting){"threads", threads};
     if (flags->device)
         settings[params.n_settings++] = (mn_setting){"device", flags->device};
     if (flags->no_probe_cache)
         settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
+    if (flags->ctx.given && flags->ctx.v == 0)
+        settings[params.n_settings++] = (mn_setting){"context", "0"};
+    if (flags->quiet || flags->verbose)
+        settings[params.n_settings++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
 }
@@ -104,8 +138,11 @@ static int kv_type(const app_flags *flags, uint32_t *out) {
 
 static void say_device(const app *a) {
     const mn_session_info *s = &a->session_info;
-    note("%s%s: %s", s->fallback ? "warning: " : "", s->device ? s->device : "?",
-         s->why ? s->why : "");
+    const char *device = s->device ? s->device : "?", *why = s->why ? s->why : "";
+    if (s->fallback)
+        note("warning: %s: %s", device, why);
+    else
+        app_remark(a, "%s: %s", device, why);
 }
 
 int app_open_session(app *a, mn_session_params *params) {
@@ -115,14 +152,14 @@ int app_open_session(app *a, mn_session_params *params) {
     params->device = f->device;
     if (params->precision == MN_PRECISION_AUTO)
         params->precision = (uint32_t)f->precision;
-    if (f->ctx)
-        params->n_ctx = (uint32_t)f->ctx;
+    if (f->ctx.v)
+        params->n_ctx = (uint32_t)f->ctx.v;
     if (f->rows)
         params->n_batch = (uint32_t)f->rows;
     int code = kv_type(f, &params->kv_dtype);
     if (code)
         return code;
-    progress *p = progress_begin("loading the model");
+    progress *p = f->quiet ? NULL : progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
     progress_end(p);
     if (status != MN_OK)
@@ -197,6 +234,16 @@ int read_all(const char *path, char **data, size_t *n) {
     }
     (*data)[*n] = 0;
     return 0;
+}
+
+int read_ids(const char *path, arg_ids *out) {
+    char *data;
+    size_t n;
+    int code = read_all(path, &data, &n);
+    if (code == 0)
+        code = parse_ids(data, n, path, out);
+    free(data);
+    return code;
 }
 
 char *read_line_of(FILE *f, int *code) {

@@ -13,9 +13,10 @@
 
 typedef struct {
     const char *model, *device;
-    int64_t threads, ctx, rows;
+    arg_count threads, ctx; /* 0: by itself, whatever the configuration says */
+    int64_t rows;
     int precision, kv_k, kv_v; /* indices into the rows' choices */
-    int list_devices, json, no_probe_cache;
+    int list_devices, json, no_probe_cache, quiet, verbose;
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
@@ -25,7 +26,7 @@ extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], ap
 #define APP_DEVICE_ROWS 3
 #define APP_SESSION_ROWS 5
 #define APP_JSON_ROWS 1
-#define APP_RUNTIME_ROWS 1 /* of every subcommand that opens a runtime */
+#define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
 
 typedef struct {
     const app_flags *flags;
@@ -46,6 +47,8 @@ int app_open_model(app *a, const app_flags *flags); /* and the runtime */
 int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
+/* note() of out.h for what -q leaves out: which device, the seed, rates */
+void app_remark(const app *a, const char *fmt, ...) OUT_PRINTF(2, 3);
 /* minerva: cpu_simd: why -- and a warning where a slow device runs for want of a better one. */
 const char *precision_name(uint32_t precision);
 
@@ -56,6 +59,8 @@ const char *base_name(const char *path);
  * or a pipe may have no end. */
 #define READ_MAX ((size_t)256 << 20)
 int read_all(const char *path, char **data, size_t *n);
+/* The token ids in a file: parse_ids. */
+int read_ids(const char *path, arg_ids *out);
 /* The next line of f without its end, malloc'ed; NULL = there is none, or memory or READ_MAX did
  * not do: then *code is the exit code with the error printed. */
 char *read_line_of(FILE *f, int *code);
@@ -82,7 +87,7 @@ typedef struct {
 #define SAMPLING_ROWS 9
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
-/* NAN fields, and top_k and last_n below 0, become what the model's file recommends, else what the
+/* NAN fields, top_k below 0 and last_n below -1 become what the model's file recommends, else what the
  * flags' help says; an unset seed is drawn and said. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
 
@@ -95,6 +100,7 @@ int cmd_plugins(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
+int cmd_detokenize(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MAX_NAMES 128
+#define MAX_INTS 16777216u /* of a list: more than any context */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 int parse_int(const char *s, size_t n, int64_t *out) {
@@ -59,26 +60,124 @@ static int parse_choice(const char *choices, const char *s, int *out) {
     }
 }
 
-static int parse_ints(const arg_row *row, const char *s, arg_ints *out) {
-    size_t n = 1, i = 0;
-    for (const char *c = s; *c; c++)
-        n += *c == ',';
-    int64_t *v = calloc(n, sizeof *v);
-    for (; v && i < n; i++, s++) {
-        size_t len = strcspn(s, ",");
-        if (!parse_int(s, len, &v[i]) || (double)v[i] < row->lo || (double)v[i] > row->hi)
-            break;
-        s += len;
+/* One element of a list: N, or with ranges also A-B, A-B+STEP, A-B*FACTOR. */
+typedef struct {
+    int64_t first, last, step;
+    char op; /* '+' or '*' */
+} int_range;
+
+static int parse_range(const arg_row *row, const char *s, size_t n, int_range *r) {
+    const char *dash = row->kind == ARG_RANGES && n > 1 ? memchr(s + 1, '-', n - 1) : NULL;
+    const char *end = s + n;
+    *r = (int_range){.step = 1, .op = '+'};
+    if (!dash) {
+        if (!parse_int(s, n, &r->first))
+            return 0;
+        r->last = r->first;
+    } else {
+        const char *op = dash + 1;
+        while (op < end && *op != '+' && *op != '*')
+            op++;
+        if (!parse_int(s, (size_t)(dash - s), &r->first) ||
+            !parse_int(dash + 1, (size_t)(op - dash - 1), &r->last))
+            return 0;
+        if (op < end) {
+            r->op = *op;
+            if (!parse_int(op + 1, (size_t)(end - op - 1), &r->step))
+                return 0;
+        }
     }
-    if (!v || i < n) {
-        free(v);
+    /* a step that does not lead on would never end */
+    const int grows = r->op == '+' ? r->step >= 1 : r->step >= 2 && r->first >= 1;
+    return grows && r->first <= r->last && (double)r->first >= row->lo &&
+           (double)r->last <= row->hi;
+}
+
+static int add_int(arg_ints *list, int64_t v) {
+    if (list->n >= MAX_INTS)
+        return 0;
+    if ((list->n & (list->n - 1)) == 0) {
+        int64_t *grown = realloc(list->v, (list->n ? 2 * list->n : 1) * sizeof *grown);
+        if (!grown)
+            return 0;
+        list->v = grown;
+    }
+    list->v[list->n++] = v;
+    return 1;
+}
+
+static int add_range(arg_ints *list, const int_range *r) {
+    for (int64_t v = r->first; v <= r->last; v = r->op == '+' ? v + r->step : v * r->step)
+        if (!add_int(list, v))
+            return 0;
+    return 1;
+}
+
+static int parse_ints(const arg_row *row, const char *s, arg_ints *out) {
+    arg_ints list = {NULL, 0, 1};
+    const char *at = s;
+    int ok = 1;
+    while (ok) {
+        const size_t len = strcspn(at, ",");
+        int_range r;
+        ok = parse_range(row, at, len, &r) && add_range(&list, &r);
+        at += len;
+        if (!*at)
+            break;
+        at++;
+    }
+    if (!ok) {
+        args_free_ints(&list);
         return 0;
     }
-    args_free_ints(out);
-    out->v = v;
-    out->n = n;
-    out->given = 1;
+    if (out->given)
+        args_free_ints(out);
+    *out = list;
     return 1;
+}
+
+/* A pair is added to those given before it. */
+static int parse_pair(const arg_row *row, const char *s, arg_ints *out) {
+    arg_ints pair = {0};
+    int ok = parse_ints(row, s, &pair) && pair.n == 2;
+    if (ok && !out->given)
+        *out = (arg_ints){NULL, 0, 1};
+    ok = ok && add_int(out, pair.v[0]) && add_int(out, pair.v[1]);
+    args_free_ints(&pair);
+    return ok;
+}
+
+static int add_text(arg_texts *list, const char *s) {
+    const char **grown = realloc(list->v, (list->n + 1) * sizeof *grown);
+    if (!grown)
+        return 0;
+    list->v = grown;
+    list->v[list->n++] = s;
+    return 1;
+}
+
+int parse_ids(const char *text, size_t n, const char *name, arg_ids *out) {
+    static const char between[] = " \t\r\n,[]";
+    for (size_t at = 0, len = 0; at < n; at += len) {
+        int64_t id = 0;
+        len = strspn(text + at, between);
+        if (len)
+            continue;
+        len = strcspn(text + at, between);
+        if (!parse_int(text + at, len, &id) || id < 0 || id > INT32_MAX)
+            return complain(EXIT_USAGE, "%s: byte %zu: found \"%.*s\", expected a token id", name,
+                            at, (int)(len < 20 ? len : 20), text + at);
+        if (out->n == out->cap) {
+            const size_t cap = out->cap ? 2 * out->cap : 4096;
+            int32_t *grown = realloc(out->v, cap * sizeof *grown);
+            if (!grown)
+                return complain(EXIT_NO_MEMORY, "out of memory");
+            out->v = grown;
+            out->cap = cap;
+        }
+        out->v[out->n++] = (int32_t)id;
+    }
+    return 0;
 }
 
 void args_free_ints(arg_ints *list) {
@@ -87,53 +186,90 @@ void args_free_ints(arg_ints *list) {
     list->n = 0;
 }
 
+void args_free_texts(arg_texts *list) {
+    free(list->v);
+    list->v = NULL;
+    list->n = 0;
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
+#define MAX_WORD 48
+/* How many characters are to be added, removed, changed or swapped with their neighbour. */
 static size_t distance(const char *a, const char *b) {
-    size_t row[64], na = strlen(a), nb = strlen(b);
-    if (na >= 64 || nb >= 64)
-        return 64;
+    size_t d[MAX_WORD + 1][MAX_WORD + 1], na = strlen(a), nb = strlen(b);
+    if (na > MAX_WORD || nb > MAX_WORD)
+        return MAX_WORD;
+    for (size_t i = 0; i <= na; i++)
+        d[i][0] = i;
     for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
+        d[0][j] = j;
+    for (size_t i = 1; i <= na; i++)
         for (size_t j = 1; j <= nb; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best)
+                best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best)
+                best = d[i][j - 1] + 1;
+            const int swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
         }
-    }
-    return row[nb];
+    return d[na][nb];
 }
 
 const char *closest(const char *typed, const char *const *names, size_t n) {
-    const char *best = NULL;
-    size_t least = strlen(typed) / 3 + 2;
+    typed += strspn(typed, "-");
+    const size_t len = strlen(typed);
+    const char *best = NULL, *longer = NULL;
+    size_t least = (len < 6 ? 1 : len / 3) + 1;
+    if (len < 3)
+        return NULL;
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(typed, names[i]);
-        if (d < least)
-            least = d, best = names[i];
+        const char *name = names[i] + strspn(names[i], "-");
+        const size_t d = distance(typed, name);
+        if (strlen(name) < 3)
+            continue;
+        if (d < least) {
+            least = d;
+            best = names[i];
+        }
+        if (!longer && strncmp(name, typed, len) == 0)
+            longer = names[i];
     }
-    return best;
+    return best ? best : longer;
 }
 
 static void expected(const arg_row *row, char *dst, size_t n) {
-    const char *list =
-        row->kind == ARG_INTS ? "whole numbers separated by commas, each " : "a whole number ";
-    if (row->kind == ARG_CHOICE)
+    switch (row->kind) {
+    case ARG_CHOICE:
         snprintf(dst, n, "one of %s", row->choices);
-    else if (row->kind == ARG_FLOAT)
+        break;
+    case ARG_FLOAT:
         snprintf(dst, n, "a number from %g to %g", row->lo, row->hi);
-    else if (row->kind == ARG_SEED)
+        break;
+    case ARG_SEED:
         snprintf(dst, n, "a whole number from 0 to 18446744073709551615");
-    else if (row->kind == ARG_TEXT)
-        snprintf(dst, n, "%s", row->value);
-    else
-        snprintf(dst, n, "%sfrom %.0f to %.0f", list, row->lo, row->hi);
+        break;
+    case ARG_TEXT:
+    case ARG_TEXTS:
+    case ARG_FILE:
+        snprintf(dst, n, "%s%s", row->value, row->flags[0] == '-' ? ", not empty" : "");
+        break;
+    case ARG_INTS:
+        snprintf(dst, n, "whole numbers separated by commas, each from %.0f to %.0f", row->lo,
+                 row->hi);
+        break;
+    case ARG_RANGES:
+        snprintf(dst, n, "whole numbers from %.0f to %.0f: 1,2,4 or a range 8-64+8 or 8-64*2",
+                 row->lo, row->hi);
+        break;
+    case ARG_PAIRS:
+        snprintf(dst, n, "two whole numbers A,B, each from %.0f to %.0f", row->lo, row->hi);
+        break;
+    default:
+        snprintf(dst, n, "a whole number from %.0f to %.0f", row->lo, row->hi);
+    }
 }
 
 static int bad_value(const arg_page *page, const arg_row *row, const char *flag,
@@ -141,7 +277,8 @@ static int bad_value(const arg_page *page, const arg_row *row, const char *flag,
     char want[160];
     expected(row, want, sizeof want);
     if (!found)
-        return complain(EXIT_USAGE, "%s: found nothing after it, expected %s", flag, want);
+        return complain(EXIT_USAGE, "%s: found nothing after it, expected %s", flag,
+                        row->value ? row->value : want);
     return complain(EXIT_USAGE, "%s: found \"%s\", expected %s (minerva %s --help)", flag, found,
                     want, page->name);
 }
@@ -245,12 +382,19 @@ static int store(const arg_row *row, char *field, const char *s) {
         *(int *)(void *)field = 1;
         return 1;
     case ARG_TEXT:
+    case ARG_FILE:
         *(const char **)(void *)field = s;
-        return 1;
+        return (double)strlen(s) >= (row->kind == ARG_FILE ? 1 : row->lo);
+    case ARG_TEXTS:
+        return (double)strlen(s) >= row->lo && add_text((arg_texts *)(void *)field, s);
     case ARG_INT:
+    case ARG_COUNT:
         if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi)
             return 0;
-        *(int64_t *)(void *)field = i;
+        if (row->kind == ARG_COUNT)
+            *(arg_count *)(void *)field = (arg_count){i, 1};
+        else
+            *(int64_t *)(void *)field = i;
         return 1;
     case ARG_FLOAT:
         if (!parse_float(s, &d) || d < row->lo || d > row->hi)
@@ -262,7 +406,10 @@ static int store(const arg_row *row, char *field, const char *s) {
         return seed->given = parse_seed(s, &seed->v);
     }
     case ARG_INTS:
+    case ARG_RANGES:
         return parse_ints(row, s, (arg_ints *)(void *)field);
+    case ARG_PAIRS:
+        return parse_pair(row, s, (arg_ints *)(void *)field);
     case ARG_CHOICE:
         return parse_choice(row->choices, s, (int *)(void *)field);
     }
@@ -296,7 +443,7 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
 static int parse_operand(const arg_page *page, const char *arg, int *n_operands) {
     char *field = NULL;
     const arg_row *row = find_row(page, NULL, 0, &field);
-    if (!row || (*n_operands)++ > 0)
+    if (!row || ((*n_operands)++ > 0 && row->kind != ARG_TEXTS))
         return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)", arg,
                         page->name);
     return store(row, field, arg) ? ARGS_OK : bad_value(page, row, row->flags, arg);
@@ -312,6 +459,8 @@ int args_parse(const arg_page *page, int argc, char **argv) {
             only_operands = 1;
         else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)
             code = help(page);
+        else if (strncmp(arg, "--help=", 7) == 0)
+            code = args_document(page, arg + 7);
         else
             code = parse_flag(page, argc, argv, &i);
     }

@@ -7,11 +7,16 @@
 
 typedef enum {
     ARG_FLAG,   /* int: 1 */
-    ARG_TEXT,   /* const char *: into argv */
+    ARG_TEXT,   /* const char *: into argv; at least lo bytes */
+    ARG_FILE,   /* the same, not empty; shells complete it as a file's name */
+    ARG_TEXTS,  /* arg_texts: each use adds one; as an operand: all of them */
     ARG_INT,    /* int64_t in lo..hi */
+    ARG_COUNT,  /* arg_count in lo..hi: 0 is a choice of its own, unlike none */
     ARG_SEED,   /* arg_seed */
     ARG_FLOAT,  /* double in lo..hi */
-    ARG_INTS,   /* arg_ints: a list with commas, each in lo..hi; freed by args_free_ints */
+    ARG_INTS,   /* arg_ints: a list with commas, each in lo..hi */
+    ARG_RANGES, /* arg_ints: the same with ranges: 1,2,4 or 8-12 or 8-64+8 or 8-64*2 */
+    ARG_PAIRS,  /* arg_ints: A,B; each use adds a pair */
     ARG_CHOICE, /* int: index into choices, "a|b|c" */
 } arg_kind;
 
@@ -19,7 +24,15 @@ typedef struct {
     int64_t *v;
     size_t n;
     int given;
-} arg_ints;
+} arg_ints; /* freed by args_free_ints */
+typedef struct {
+    const char **v; /* into argv */
+    size_t n;
+} arg_texts; /* freed by args_free_texts */
+typedef struct {
+    int64_t v;
+    int given;
+} arg_count;
 typedef struct {
     uint64_t v;
     int given;
@@ -37,7 +50,7 @@ typedef struct {
 } arg_row;
 
 typedef struct {
-    const char *title;
+    const char *title; /* empty: goes on with the rows of the group before */
     const arg_row *rows;
     size_t n;
     void *values;
@@ -48,17 +61,41 @@ typedef struct {
     size_t n_groups;
 } arg_page;
 
+#define EXIT_CODES                                                                                 \
+    "0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 interrupted, 141 the reader " \
+    "of the output left."
+
 #define ARGS_OK (-1)
 /* Fills the groups' structs, which hold the defaults. ARGS_OK to go on, else the exit code: 0 after
  * --help (on stdout), 2 after an error (on stderr: the flag, what was found, what was expected).
- * argv[0] is the subcommand's own name. */
+ * --help=FORM prints the page in another form: document.c. argv[0] is the subcommand's own name. */
 int args_parse(const arg_page *page, int argc, char **argv);
 void args_free_ints(arg_ints *list);
+void args_free_texts(arg_texts *list);
+
+/* A list of ids that grows; v is malloc'ed. */
+typedef struct {
+    int32_t *v;
+    uint32_t n;
+    size_t cap;
+} arg_ids;
+/* Adds the numbers in text, with blanks, commas or brackets between them; 0, or the exit code with
+ * the error printed. name: of the file or the operand. */
+int parse_ids(const char *text, size_t n, const char *name, arg_ids *out);
 
 /* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no
  * hexadecimal. */
 int parse_int(const char *s, size_t n, int64_t *out);
-/* The name among n (every stride bytes a const char *) that is closest to what was typed, or NULL
- * if none is close. */
+/* The name among n that a slip of the fingers turns into what was typed, or that begins with it;
+ * NULL if there is none: no suggestion is better than a silly one. */
 const char *closest(const char *typed, const char *const *names, size_t n);
+
+/* ---- document.c: a page as a man page and as completion of shells ---------------------------- */
+/* form: man, bash, zsh, fish. 0, or 2 if it is none of them. */
+int args_document(const arg_page *page, const char *form);
+/* What stands around the fragments of all pages in a shell's completion file. names: the commands,
+ * with what each does. */
+int args_completion_begin(const char *shell, const char *const *names, const char *const *abouts,
+                          size_t n);
+void args_completion_end(const char *shell);
 #endif

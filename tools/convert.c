@@ -10,9 +10,9 @@ typedef struct {
 
 #define F(field) offsetof(convert_flags, field)
 static const arg_row rows[] = {
-    {"IN", "a model", ARG_TEXT, F(in), 0, 0, NULL,
+    {"IN", "a model", ARG_FILE, F(in), 0, 0, NULL,
      "a GGUF file, a .safetensors file or a folder in Hugging Face layout"},
-    {"-o --output", "OUT.gguf", ARG_TEXT, F(out), 0, 0, NULL,
+    {"-o --output", "OUT.gguf", ARG_FILE, F(out), 0, 0, NULL,
      "the file to write; it appears when it is whole"},
     {"--type", "TYPE", ARG_TEXT, F(type), 0, 0, NULL,
      "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs\nq4_k_m q5_k_m "
@@ -38,7 +38,7 @@ static int convert(app *a, const convert_flags *f) {
         return EXIT_INTERRUPTED;
     if (status != MN_OK)
         return app_fail(a, status);
-    note("%s: written in %.1f s", f->out, seconds() - begin);
+    app_remark(a, "%s: written in %.1f s", f->out, seconds() - begin);
     return 0;
 }
 

@@ -171,7 +171,7 @@ static int explain(const app_flags *flags) {
     mn_session_params params = {.size = sizeof params,
                                 .device = flags->device,
                                 .precision = (uint32_t)flags->precision,
-                                .n_ctx = (uint32_t)flags->ctx,
+                                .n_ctx = (uint32_t)flags->ctx.v,
                                 .n_batch = (uint32_t)flags->rows};
     mn_status status = code ? MN_OK : mn_model_explain(a.model, &params, &json, &a.err);
     if (status != MN_OK)
@@ -219,7 +219,7 @@ int cmd_devices(int argc, char **argv) {
         return code;
     if (own.explain)
         return explain(&flags);
-    if (flags.model || flags.device || flags.ctx || flags.rows || flags.precision)
+    if (flags.model || flags.device || flags.ctx.given || flags.rows || flags.precision)
         return complain(EXIT_USAGE,
                         "minerva devices: a model, devices or sizes are given without --explain");
     app a = {0};

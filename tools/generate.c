@@ -79,7 +79,7 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     g->stream = NULL;
     if (!a->info.has_tokenizer)
         return 0;
-    mn_status status = mn_stream_create(a->model, 1, &g->stream, &a->err);
+    mn_status status = mn_stream_create(a->model, MN_STREAM_CONTINUE, &g->stream, &a->err);
     if (status != MN_OK)
         return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);

@@ -9,7 +9,7 @@ typedef struct {
 } inspect_flags;
 
 static const arg_row rows[] = {
-    {"MODEL", "a model", ARG_TEXT, offsetof(inspect_flags, model), 0, 0, NULL,
+    {"MODEL", "a model", ARG_FILE, offsetof(inspect_flags, model), 0, 0, NULL,
      "the same as -m MODEL"},
 };
 

@@ -14,7 +14,7 @@ typedef struct {
 static const arg_row rows[] = {
     {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is: no chat template"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
-    {"-o --output", "F", ARG_TEXT, F(file), 0, 0, NULL,
+    {"-o --output", "F", ARG_FILE, F(file), 0, 0, NULL,
      "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding "
      "included); -: "
      "standard output"},

@@ -9,6 +9,9 @@ typedef struct {
     const char *about;
 } subcommand;
 
+static int cmd_help(int argc, char **argv);
+static int cmd_completion(int argc, char **argv);
+
 static const subcommand subcommands[] = {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "hold a conversation"},
@@ -19,9 +22,12 @@ static const subcommand subcommands[] = {
     {"convert", cmd_convert, "write a model as one GGUF file"},
     {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
+    {"detokenize", cmd_detokenize, "print the text of token ids"},
     {"template", cmd_template, "print what a chat template makes of its variables"},
     {"logits", cmd_logits, "write the logits of every position"},
     {"config", cmd_config, "print each setting and where it came from"},
+    {"completion", cmd_completion, "print what bash, zsh or fish needs to complete commands"},
+    {"help", cmd_help, "print the flags of a command"},
 };
 
 static int help(out_file out) {
@@ -29,12 +35,41 @@ static int help(out_file out) {
                    "this machine has.\n\nCommands\n");
     for (size_t i = 0; i < COUNT(subcommands); i++)
         out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
-    out_puts(
-        &out,
-        "\n  minerva COMMAND --help   its flags\n  minerva --version        the version\n  minerva "
-        "--list-devices   the same as minerva devices\n\n"
-        "Exit codes: 0, 1 failure, 2 usage, 3 no usable device, 4 out of memory, 130 "
-        "interrupted, 141 the reader of the output left.\n");
+    out_printf(&out,
+               "\n  minerva COMMAND --help   its flags\n"
+               "  minerva --version        the version\n"
+               "  minerva --list-devices   the same as minerva devices\n\nExit codes: %s\n",
+               EXIT_CODES);
+    return out_finish(&out, 0);
+}
+
+/* The page of the program itself; those of the commands are made from their tables. */
+static int man_page(void) {
+    out_file out = out_stdout();
+    out_printf(&out,
+               ".TH \"minerva\" 1 \"\" \"Minerva %s\" \"Minerva\"\n"
+               ".SH NAME\nminerva \\- runs transformer language models\n"
+               ".SH SYNOPSIS\n\\fBminerva\\fR \\fICOMMAND\\fR [\\fIflags\\fR]\n"
+               ".SH DESCRIPTION\n"
+               "Runs transformer language models on what this machine has: GGUF files and folders "
+               "in Hugging Face or MLX layout. Each command has a page of its own, as "
+               "minerva\\-run(1), and \\fB\\-\\-help\\fR.\n.SH COMMANDS\n",
+               mn_version());
+    for (size_t i = 0; i < COUNT(subcommands); i++)
+        out_printf(&out, ".TP\n\\fB%s\\fR\n%s\n", subcommands[i].name, subcommands[i].about);
+    out_printf(&out,
+               ".SH EXIT STATUS\n%s\n.SH FILES\n"
+               ".TP\n\\fI~/.config/minerva/minerva.ini\\fR\n"
+               "settings; \\fBminerva config\\fR shows each with where it came from\n"
+               ".TP\n\\fI~/.local/share/minerva/plugins\\fR\nplugins of the user\n"
+               ".SH ENVIRONMENT\n.TP\n\\fBMINERVA_DEVICE\\fR, \\fBMINERVA_THREADS\\fR, "
+               "\\fBMINERVA_MODEL\\fR, ...\nsettings: configuration.md in the documents has all\n"
+               ".SH SEE ALSO\n",
+               EXIT_CODES);
+    for (size_t i = 0; i < COUNT(subcommands); i++)
+        if (subcommands[i].run != cmd_help && subcommands[i].run != cmd_completion)
+            out_printf(&out, ".BR minerva\\-%s (1)%s\n", subcommands[i].name,
+                       i + 3 < COUNT(subcommands) ? "," : "");
     return out_finish(&out, 0);
 }
 
@@ -55,6 +90,68 @@ static int unknown(const char *word) {
     return complain(EXIT_USAGE, "unknown %s %s; minerva --help lists the commands", what, word);
 }
 
+static const subcommand *find(const char *word) {
+    for (size_t i = 0; i < COUNT(subcommands); i++)
+        if (!strcmp(word, subcommands[i].name))
+            return &subcommands[i];
+    return NULL;
+}
+
+/* minerva help [COMMAND [check]] is COMMAND [check] --help. */
+static int cmd_help(int argc, char **argv) {
+    static char flag[] = "--help";
+    if (argc < 2 || !strcmp(argv[1], flag) || !strcmp(argv[1], "-h"))
+        return help(out_stdout());
+    if (!strcmp(argv[1], "--help=man"))
+        return man_page();
+    const subcommand *s = find(argv[1]);
+    if (!s)
+        return unknown(argv[1]);
+    const int inner = argc > 2 && s->run == cmd_plugins && !strcmp(argv[2], "check");
+    if (argc > 2 + inner)
+        return complain(EXIT_USAGE, "help: found \"%s\" after the command", argv[2 + inner]);
+    if (s->run == cmd_help)
+        return help(out_stdout());
+    char *words[] = {argv[1], inner ? argv[2] : flag, flag, NULL};
+    return s->run(2 + inner, words);
+}
+
+/* Every command writes its fragment of the file itself: its table is its own. */
+static int cmd_completion(int argc, char **argv) {
+    const char *names[COUNT(subcommands)], *abouts[COUNT(subcommands)];
+    static char plugins[] = "plugins", check[] = "check";
+    char form[16];
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        out_file out = out_stdout();
+        out_puts(&out, "Usage: minerva completion (bash | zsh | fish)\n\nPrints what a shell needs "
+                       "to complete commands and flags:\n  source <(minerva completion bash)\n");
+        return out_finish(&out, 0);
+    }
+    if (argc != 2)
+        return complain(EXIT_USAGE, "completion: expected one of bash, zsh and fish after it");
+    for (size_t i = 0; i < COUNT(subcommands); i++) {
+        names[i] = subcommands[i].name;
+        abouts[i] = subcommands[i].about;
+    }
+    int code = args_completion_begin(argv[1], names, abouts, COUNT(subcommands));
+    if (code)
+        return code;
+    snprintf(form, sizeof form, "--help=%.8s", argv[1]);
+    for (size_t i = 0; i < COUNT(subcommands) && code == 0; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", names[i]);
+        char *words[] = {name, form, NULL};
+        if (subcommands[i].run != cmd_help && subcommands[i].run != cmd_completion)
+            code = subcommands[i].run(2, words);
+    }
+    char *words[] = {plugins, check, form, NULL};
+    if (code == 0)
+        code = cmd_plugins(3, words);
+    if (code == 0)
+        args_completion_end(argv[1]);
+    return code;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
     if (argc < 2) {
@@ -62,14 +159,12 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     const char *word = argv[1];
-    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
+    if (!strcmp(word, "--help") || !strcmp(word, "-h"))
         return help(out_stdout());
     if (!strcmp(word, "--version") || !strcmp(word, "version"))
         return version();
     if (!strcmp(word, "--list-devices"))
         return cmd_devices(argc - 1, argv + 1);
-    for (size_t i = 0; i < COUNT(subcommands); i++)
-        if (!strcmp(word, subcommands[i].name))
-            return subcommands[i].run(argc - 1, argv + 1);
-    return unknown(word);
+    const subcommand *s = find(word);
+    return s ? s->run(argc - 1, argv + 1) : unknown(word);
 }

@@ -15,8 +15,8 @@ typedef struct {
 
 #define F(field) offsetof(ppl_flags, field)
 static const arg_row rows[] = {
-    {"-f --file", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text; -: standard input"},
-    {"--ids", "FILE", ARG_TEXT, F(ids), 0, 0, NULL,
+    {"-f --file", "TEXT", ARG_FILE, F(text), 0, 0, NULL, "the text; -: standard input"},
+    {"--ids", "FILE", ARG_FILE, F(ids), 0, 0, NULL,
      "token ids instead, as numbers with blanks or commas between them"},
     {"--stride", "N", ARG_INT, F(stride), 1, 2147483647, NULL,
      "windows begin N tokens apart, and the last N of each count\n(default: the context, and the "
@@ -25,7 +25,7 @@ static const arg_row rows[] = {
      "special tokens written in the text become ids"},
 };
 
-static const arg_row window_row[] = {{"-c --ctx-size", "N", ARG_INT, offsetof(app_flags, ctx), 1,
+static const arg_row window_row[] = {{"-c --ctx-size", "N", ARG_COUNT, offsetof(app_flags, ctx), 1,
                                       2147483647, NULL,
                                       "context: tokens of a window (default: 512)"}};
 
@@ -133,36 +133,6 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
     return status != MN_OK ? app_fail(a, status) : show(a, &s, windows, n_ctx);
 }
 
-static int read_ids(const char *path, int32_t **ids, uint32_t *n) {
-    char *data;
-    size_t bytes, cap = 0;
-    int code = read_all(path, &data, &bytes);
-    *ids = NULL;
-    *n = 0;
-    for (size_t at = 0, len; code == 0 && at < bytes; at += len) {
-        int64_t id;
-        if ((len = strspn(data + at, " \t\r\n,[]")) > 0)
-            continue;
-        len = strcspn(data + at, " \t\r\n,[]");
-        if (!len || parse_int(data + at, len, &id) == 0 || id < 0 || id > INT32_MAX) {
-            code = complain(EXIT_USAGE, "%s: byte %zu: found \"%.*s\", expected a token id", path,
-                            at, (int)(len < 20 ? len : 20), data + at);
-            break;
-        }
-        if (*n == cap) {
-            int32_t *grown = realloc(*ids, (cap = cap ? 2 * cap : 4096) * sizeof **ids);
-            if (!grown) {
-                code = complain(EXIT_NO_MEMORY, "out of memory");
-                break;
-            }
-            *ids = grown;
-        }
-        (*ids)[(*n)++] = (int32_t)id;
-    }
-    free(data);
-    return code;
-}
-
 static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
     char *data;
     size_t bytes;
@@ -185,31 +155,30 @@ static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
 
 static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
     mn_session_params params = {.flags = MN_SESSION_NO_SAMPLING};
-    int32_t *ids = NULL;
-    uint32_t n = 0;
+    arg_ids ids = {0};
     if (!f->text == !f->ids)
         return complain(EXIT_USAGE, "expected one of -f TEXT and --ids FILE");
-    if (!flags->ctx)
-        flags->ctx = 512;
-    if (flags->ctx < 4 || f->stride >= flags->ctx)
+    if (!flags->ctx.given)
+        flags->ctx = (arg_count){512, 1};
+    if (flags->ctx.v < 4 || f->stride >= flags->ctx.v)
         return complain(EXIT_USAGE,
                         "--stride %" PRId64 " with a context of %" PRId64
                         ": expected a stride below it, and a context from 4 on",
-                        f->stride, flags->ctx);
+                        f->stride, flags->ctx.v);
     int code = app_open_model(a, flags);
     if (code == 0)
-        code = f->text ? read_text(a, f, &ids, &n) : read_ids(f->ids, &ids, &n);
-    if (code == 0 && n < (uint64_t)flags->ctx)
+        code = f->text ? read_text(a, f, &ids.v, &ids.n) : read_ids(f->ids, &ids);
+    if (code == 0 && ids.n < (uint64_t)flags->ctx.v)
         code = complain(EXIT_FAILED,
                         "the text has %u tokens, expected at least a window of %" PRId64
                         " (-c sets it)",
-                        n, flags->ctx);
+                        ids.n, flags->ctx.v);
     if (code == 0)
         code = app_open_session(a, &params);
     if (code == 0)
-        code = measure(a, ids, n, (uint32_t)flags->ctx, (uint32_t)f->stride,
+        code = measure(a, ids.v, ids.n, (uint32_t)flags->ctx.v, (uint32_t)f->stride,
                        f->text ? first_id(a) : -1);
-    free(ids);
+    free(ids.v);
     return code;
 }
 

@@ -57,9 +57,10 @@ int cmd_plugins(int argc, char **argv) {
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags},
                                 {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
-    const arg_page page = {"plugins", "[--json]",
+    const arg_page page = {"plugins", "[--json] | check FILE.so",
                            "Lists the plugin files that were found, in the order of the search, "
-                           "and why one was refused.",
+                           "and why one was refused.\nminerva plugins check FILE.so tries every "
+                           "rule of the ABI on one file (minerva plugins check --help).",
                            groups, COUNT(groups)};
     return app_list(&page, &flags, argc, argv, as_json, as_table);
 }

@@ -18,7 +18,7 @@ static const arg_row prompt_rows[] = {
      "(default: "
      "Tell me a story.;\nwith --history: nothing)"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
-    {"--prompts", "F.jsonl", ARG_TEXT, F(prompts), 0, 0, NULL,
+    {"--prompts", "F.jsonl", ARG_FILE, F(prompts), 0, 0, NULL,
      "one {\"prompt\" or \"prompt_ids\", \"n\"} per line, all in one batch;\nprints one object per "
      "line, in order"},
     {"--raw", NULL, ARG_FLAG, F(raw), 0, 0, NULL,
@@ -114,11 +114,12 @@ static int begin_all(app *a, gen *g, size_t n, const sampling_flags *sampling, c
     return 0;
 }
 
-static void say_rate(const gen *g) {
+static void say_rate(const app *a, const gen *g) {
     double decode = g->last - g->first;
     if (g->n_ids > 1 && decode > 0)
-        note("%u prompt tokens, first token after %.3f s, %zu tokens at %.1f t/s", g->n_prompt,
-             g->tokenize_s + g->first - g->begin, g->n_ids, (double)(g->n_ids - 1) / decode);
+        app_remark(a, "%u prompt tokens, first token after %.3f s, %zu tokens at %.1f t/s",
+                   g->n_prompt, g->tokenize_s + g->first - g->begin, g->n_ids,
+                   (double)(g->n_ids - 1) / decode);
 }
 
 static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
@@ -143,7 +144,7 @@ static int answer(app *a, gen *g, size_t n, const run_flags *f, int json) {
     if (live && !g->n_text && g->n_thinking && g->finish == MN_FINISH_STOP)
         note("the model ended without an answer: --show-thinking shows its %zu tokens", g->n_ids);
     if (live && !out.error)
-        say_rate(g);
+        say_rate(a, g);
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
 

@@ -21,8 +21,9 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
      "off)"},
     {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL,
      "divides the logits of tokens seen before\n(default: the model's own, else 1 = off)"},
-    {"--repeat-last-n", "N", ARG_INT, F(last_n), 0, 2147483647, NULL,
-     "how far back penalties look (default: 64; with the model's own penalty as far as\nthe model "
+    {"--repeat-last-n", "N", ARG_INT, F(last_n), -1, 2147483647, NULL,
+     "how far back penalties look; -1 = over everything (default: 64; with the model's own penalty "
+     "as far as\nthe model "
      "says, else over "
      "everything)"},
     {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL,
@@ -33,7 +34,7 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
 
 sampling_flags sampling_defaults(void) {
     sampling_flags f = {
-        .temp = NAN, .top_p = NAN, .min_p = NAN, .repeat_penalty = NAN, .top_k = -1, .last_n = -1};
+        .temp = NAN, .top_p = NAN, .min_p = NAN, .repeat_penalty = NAN, .top_k = -1, .last_n = -2};
     return f;
 }
 
@@ -63,9 +64,9 @@ void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *o
         out->repeat_penalty = (float)f->repeat_penalty;
     out->frequency_penalty = (float)f->frequency_penalty;
     out->presence_penalty = (float)f->presence_penalty;
-    if (f->last_n >= 0 || !own_penalty)
-        out->penalty_last_n = f->last_n >= 0 ? (int32_t)f->last_n : 64;
+    if (f->last_n >= -1 || !own_penalty)
+        out->penalty_last_n = f->last_n >= -1 ? (int32_t)f->last_n : 64;
     out->seed = f->seed.given ? f->seed.v : random_seed();
     if (!f->seed.given && out->temp > 0)
-        note("seed %" PRIu64, out->seed);
+        app_remark(a, "seed %" PRIu64, out->seed);
 }

@@ -6,15 +6,15 @@
 #define F(field) offsetof(talk_flags, field)
 const arg_row talk_rows[TALK_ROWS] = {
     {"--system", "TEXT", ARG_TEXT, F(system), 0, 0, NULL, "a system message before the first turn"},
-    {"--history", "F.json", ARG_TEXT, F(history), 0, 0, NULL,
+    {"--history", "F.json", ARG_FILE, F(history), 0, 0, NULL,
      "the conversation so far: a list of messages {\"role\", \"content\",\n\"tool_calls\", "
      "\"tool_call_id\", \"name\", "
      "...}"},
-    {"--tools", "F.json", ARG_TEXT, F(tools), 0, 0, NULL,
+    {"--tools", "F.json", ARG_FILE, F(tools), 0, 0, NULL,
      "tools that the model may call: a list of {\"type\": \"function\",\n\"function\": {\"name\", "
      "\"description\", "
      "\"parameters\"}}"},
-    {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
+    {"--vars", "V.json", ARG_FILE, F(vars), 0, 0, NULL,
      "more variables of the chat template: {\"enable_thinking\": false},\n{\"reasoning_effort\": "
      "\"low\"}, ... Each of "
      "these files may be the\nJSON text itself"},

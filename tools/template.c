@@ -9,9 +9,9 @@ typedef struct {
 
 #define F(field) offsetof(template_flags, field)
 static const arg_row rows[] = {
-    {"--template", "F.jinja", ARG_TEXT, F(source), 0, 0, NULL,
+    {"--template", "F.jinja", ARG_FILE, F(source), 0, 0, NULL,
      "the template (default: the model's own)"},
-    {"--vars", "V.json", ARG_TEXT, F(vars), 0, 0, NULL,
+    {"--vars", "V.json", ARG_FILE, F(vars), 0, 0, NULL,
      "an object: messages, tools, add_generation_prompt, bos_token, ...;\nthe file, - for standard "
      "input, or the JSON "
      "text itself"},

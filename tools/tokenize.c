@@ -1,60 +1,101 @@
-/* tokenize.c -- minerva tokenize: text to token ids. */
+/* tokenize.c -- minerva tokenize and detokenize: text to token ids, and ids to text. */
 #include "app.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { PIECES_AUTO, PIECES_ALWAYS, PIECES_NEVER };
+
 typedef struct {
     const char *text, *file;
-    int no_bos, parse_special;
+    int no_bos, parse_special, pieces;
 } tokenize_flags;
 
 #define F(field) offsetof(tokenize_flags, field)
 static const arg_row rows[] = {
-    {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is"},
-    {"-f --file", "F", ARG_TEXT, F(file), 0, 0, NULL,
+    {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is; -: standard input"},
+    {"-f --file", "F", ARG_FILE, F(file), 0, 0, NULL,
      "a file's bytes, all of them; -: standard input"},
     {"--no-bos", NULL, ARG_FLAG, F(no_bos), 0, 0, NULL,
      "add nothing (default: what the tokeniser adds)"},
     {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
      "special tokens written in the text become ids (default: plain text)"},
+    {"--pieces", "WHEN", ARG_CHOICE, F(pieces), 0, 0, "auto|always|never",
+     "one line per id with its text beside it; auto: on a terminal"},
 };
 
-static int print(const int32_t *ids, uint32_t n, int json) {
+/* The text that each id adds, special tokens by their names, as JSON strings: what is no whole
+ * character yet comes with the id that completes it. */
+static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int lines) {
+    mn_stream *s = NULL;
+    mn_str text = {"", 0}, rest = {"", 0};
+    mn_status st = mn_stream_create(a->model, MN_STREAM_CONTINUE | MN_STREAM_SPECIAL, &s, &a->err);
+    for (uint32_t i = 0; st == MN_OK && i < n; i++) {
+        st = mn_stream_push(s, ids[i], &text, &a->err);
+        if (lines)
+            out_printf(j->out, "%8" PRId32 "  ", ids[i]);
+        json_str(j, text.ptr, text.len);
+        if (lines) {
+            out_put(j->out, "\n", 1);
+            j->after_value = 0;
+        }
+    }
+    if (st == MN_OK)
+        st = mn_stream_finish(s, &rest, &a->err);
+    if (st == MN_OK && rest.len && lines)
+        out_puts(j->out, "          (the text ends inside a character)\n");
+    mn_stream_free(s);
+    return st == MN_OK ? 0 : app_fail(a, st);
+}
+
+static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
     out_file out = out_stdout();
     json_out j = {&out, 0, 0, {0}};
+    int code = 0;
     if (json) {
         json_open(&j, '{');
         json_key(&j, "ids");
         json_ids(&j, ids, n);
+        if (pieces == PIECES_ALWAYS) {
+            json_key(&j, "pieces");
+            json_open(&j, '[');
+            code = print_pieces(a, &j, ids, n, 0);
+            json_close(&j);
+        }
         json_close(&j);
         json_line(&j);
+    } else if (pieces == PIECES_ALWAYS || (pieces == PIECES_AUTO && isatty(STDOUT_FILENO))) {
+        code = print_pieces(a, &j, ids, n, 1);
     } else {
         for (uint32_t i = 0; i < n; i++)
             out_printf(&out, "%s%d", i ? " " : "", ids[i]);
         out_put(&out, "\n", 1);
     }
-    return out_finish(&out, 0);
+    return out_finish(&out, code);
 }
 
 static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
-    uint32_t n = 0, how = (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) |
-                          (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
-    const char *file = f->file ? f->file : f->text || isatty(STDIN_FILENO) ? NULL : "-";
+    const uint32_t how =
+        (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
+    const char *file = f->file;
     char *data = NULL;
     size_t bytes = f->text ? strlen(f->text) : 0;
     int32_t *ids = NULL;
+    uint32_t n = 0;
     if (f->text && f->file)
         return complain(EXIT_USAGE, "found -p and --file, expected one of them");
+    if (f->text ? !strcmp(f->text, "-") : !file && !isatty(STDIN_FILENO))
+        file = "-";
     if (!f->text && !file)
         return complain(EXIT_USAGE, "found no text, expected -p TEXT or --file F");
     int code = app_open_model(a, flags);
     if (code == 0 && file)
         code = read_all(file, &data, &bytes);
     if (code == 0) {
-        mn_status status = mn_model_tokenize(a->model, (mn_str){file ? data : f->text, bytes}, how,
-                                             &ids, &n, &a->err);
-        code = status == MN_OK ? print(ids, n, flags->json) : app_fail(a, status);
+        const mn_str text = {file ? data : f->text, bytes};
+        mn_status st = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
+        code = st == MN_OK ? print(a, ids, n, flags->json, f->pieces) : app_fail(a, st);
     }
     mn_ids_free(ids);
     free(data);
@@ -77,6 +118,127 @@ int cmd_tokenize(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = tokenize(&a, &flags, &f);
+    app_close(&a);
+    return code;
+}
+#undef F
+
+/* ---- detokenize ------------------------------------------------------------------------------ */
+typedef struct {
+    arg_texts words;
+    const char *file;
+    int special;
+} detokenize_flags;
+
+#define F(field) offsetof(detokenize_flags, field)
+static const arg_row detokenize_rows[] = {
+    {"IDS", "IDS", ARG_TEXTS, F(words), 0, 0, NULL,
+     "token ids with blanks or commas between them; -: standard input"},
+    {"-f --file", "F", ARG_FILE, F(file), 0, 0, NULL,
+     "a file of them, also as minerva tokenize prints them; -: standard input"},
+    {"--special", NULL, ARG_FLAG, F(special), 0, 0, NULL,
+     "special tokens by their names (default: they give no text)"},
+};
+
+/* A number outside the vocabulary is a mistake: its text would be missing without a word. */
+static int check_ids(const app *a, const int32_t *ids, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (a->info.n_vocab > 0 && ids[i] >= a->info.n_vocab)
+            return complain(EXIT_FAILED,
+                            "token id %" PRId32
+                            " at place %u is outside the vocabulary of %" PRId64,
+                            ids[i], i, a->info.n_vocab);
+    return 0;
+}
+
+static int print_text(app *a, const app_flags *flags, const detokenize_flags *f, const int32_t *ids,
+                      uint32_t n) {
+    out_file out = out_stdout();
+    json_out j = {&out, 0, 0, {0}};
+    char *text = NULL;
+    size_t bytes = 0;
+    mn_stream *s = NULL;
+    mn_str piece = {"", 0};
+    mn_status st = mn_stream_create(
+        a->model, MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0), &s, &a->err);
+    int code = st == MN_OK ? 0 : app_fail(a, st);
+    for (uint32_t i = 0; code == 0 && i <= n; i++) {
+        st = i < n ? mn_stream_push(s, ids[i], &piece, &a->err)
+                   : mn_stream_finish(s, &piece, &a->err);
+        char *grown = st == MN_OK ? realloc(text, bytes + piece.len + 1) : NULL;
+        if (!grown) {
+            code = st == MN_OK ? complain(EXIT_NO_MEMORY, "out of memory") : app_fail(a, st);
+            break;
+        }
+        text = grown;
+        if (piece.len)
+            memcpy(text + bytes, piece.ptr, piece.len);
+        bytes += piece.len;
+    }
+    if (code == 0 && flags->json) {
+        json_open(&j, '{');
+        json_key(&j, "text");
+        json_str(&j, text, bytes);
+        json_close(&j);
+        json_line(&j);
+    } else if (code == 0) {
+        out_put(&out, text, bytes);
+        if (isatty(STDOUT_FILENO) && bytes && text[bytes - 1] != '\n')
+            out_put(&out, "\n", 1);
+    }
+    mn_stream_free(s);
+    free(text);
+    return out_finish(&out, code);
+}
+
+static int add_words(const detokenize_flags *f, arg_ids *ids) {
+    int code = 0;
+    for (size_t i = 0; i < f->words.n && code == 0; i++)
+        code = parse_ids(f->words.v[i], strlen(f->words.v[i]), "IDS", ids);
+    return code;
+}
+
+static int detokenize(app *a, const app_flags *flags, const detokenize_flags *f) {
+    arg_ids ids = {0};
+    const int dash = f->words.n == 1 && !strcmp(f->words.v[0], "-");
+    const char *file = f->file;
+    if (f->file && f->words.n)
+        return complain(EXIT_USAGE, "found --file and ids, expected one of them");
+    if (dash || (!file && !f->words.n && !isatty(STDIN_FILENO)))
+        file = "-";
+    if (!file && !f->words.n)
+        return complain(EXIT_USAGE, "found no ids, expected some, as in minerva detokenize 1 2 3");
+    int code = file ? 0 : add_words(f, &ids);
+    if (code == 0)
+        code = app_open_model(a, flags);
+    if (code == 0 && file)
+        code = read_ids(file, &ids);
+    if (code == 0)
+        code = check_ids(a, ids.v, ids.n);
+    if (code == 0)
+        code = print_text(a, flags, f, ids.v, ids.n);
+    free(ids.v);
+    return code;
+}
+
+int cmd_detokenize(int argc, char **argv) {
+    app_flags flags = {0};
+    detokenize_flags f = {0};
+    const arg_group groups[] = {
+        {"Ids", detokenize_rows, COUNT(detokenize_rows), &f},
+        {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+        {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
+    };
+    const arg_page page = {
+        "detokenize", "[-m MODEL] (IDS... | --file F) [flags]",
+        "Prints the text of token ids, byte by byte. The model needs no weights.", groups,
+        COUNT(groups)};
+    app a = {0};
+    int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK)
+        code = detokenize(&a, &flags, &f);
+    args_free_texts(&f.words);
     app_close(&a);
     return code;
 }

@@ -177,8 +177,10 @@ MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
 /* Ids to text as they come; never half a UTF-8 character; special tokens are not shown. */
 typedef struct mn_stream mn_stream;
-/* continuing: 1 when the ids follow a prompt (a SentencePiece model then keeps the first space). */
-MN_API mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out,
+#define MN_STREAM_CONTINUE 1u /* the ids follow a prompt: SentencePiece keeps the first space */
+#define MN_STREAM_PLAIN 2u    /* all text as it is: nothing is taken for thinking or a call */
+#define MN_STREAM_SPECIAL 4u  /* and special tokens are shown by their names */
+MN_API mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out,
                                   mn_error *err);
 /* text: until the next call; may be empty */
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err);
@@ -192,6 +194,13 @@ MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
  * "functions.get_weather", and the text is its arguments; else empty. Other models write calls into
  * the answer's text. */
 MN_API mn_str mn_stream_tool(const mn_stream *st);
+/* Strings that end the answer: it is given up to the first of them, and what may be the beginning
+ * of one is held back until that is known, across any number of ids. They count in the answer
+ * only, not in what is thought. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each, copied;
+ * before the first push. MN_INVALID: others. */
+MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
+/* 1 once one was met: further ids give no text, and whoever draws them may end the sequence. */
+MN_API int mn_stream_stopped(const mn_stream *st);
 /* what was held back */
 MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);
 MN_API void mn_stream_free(mn_stream *st);

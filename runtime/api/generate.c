@@ -59,7 +59,7 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     own.seed = mn_now_ns();
     mn_status st = prompt_ids(m, prompt, &ids, &n, err);
     if (!st)
-        st = mn_stream_create(m, 1, &stream, err);
+        st = mn_stream_create(m, MN_STREAM_CONTINUE, &stream, err);
     if (!st)
         mn_stream_prompt(stream, ids, n);
     if (!st)

@@ -4,6 +4,7 @@
 #include "text/chat.h"
 #include "text/scan.h"
 #include "text/spelled.h"
+#include "text/stops.h"
 #include <string.h>
 #include <time.h>
 
@@ -181,25 +182,46 @@ struct mn_stream {
     mn_spelled spelled;
     mn_part part; /* of what was pushed last */
     bool trim;    /* white space after </think> belongs to nobody */
+    bool plain;   /* no parts: all that is pushed is the answer */
     mn_text text;
+    mn_stops stops;
 };
 
-mn_status mn_stream_create(const mn_model *m, int continuing, mn_stream **out, mn_error *err) {
+mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, mn_error *err) {
+    const uint32_t how = (flags & MN_STREAM_CONTINUE ? MN_DETOKENIZE_CONTINUE : 0) |
+                         (flags & MN_STREAM_SPECIAL ? MN_DETOKENIZE_SPECIAL : 0);
     mn_status st = need_tokenizer(m, err);
     if (st)
         return st;
     mn_stream *s = mn_calloc(1, sizeof *s);
     if (!s)
         return mn_fail_memory(err, sizeof *s);
+    s->plain = flags & (MN_STREAM_PLAIN | MN_STREAM_SPECIAL);
     s->channels = mn_channels_of(m->tokenizer);
-    if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0)
+    if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0 && !s->plain)
         s->spelled.state = MN_SPELLED_BEGIN;
-    st = mn_detokenizer_create(m->tokenizer, continuing ? MN_DETOKENIZE_CONTINUE : 0, &s->d, err);
+    st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
     if (st)
         mn_free(s);
     else
         *out = s;
     return st;
+}
+
+mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_error *err) {
+    return mn_stops_set(&s->stops, strings, n, err);
+}
+
+int mn_stream_stopped(const mn_stream *s) {
+    return s->stops.met;
+}
+
+/* Text of the answer passes the strings that end it. */
+static mn_status stop(mn_stream *s, mn_str *text, bool last, mn_error *err) {
+    if (s->part == MN_PART_THINKING)
+        return MN_OK;
+    mn_status st = mn_stops_push(&s->stops, text, last);
+    return st ? mn_fail(err, st, "turning ids into text failed") : MN_OK;
 }
 
 static mn_status give(mn_stream *s, mn_status st, mn_str *text, mn_error *err) {
@@ -242,8 +264,12 @@ static void respell(mn_stream *s, bool last) {
 /* Marks and headers give no text; after one, the white space that begins a part is dropped where
  * tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
-    mn_part part = mn_channels_push(&s->channels, id);
     s->text.len = 0;
+    if (s->plain) {
+        mn_status st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
+        return st ? st : stop(s, text, false, err);
+    }
+    mn_part part = mn_channels_push(&s->channels, id);
     s->trim |= part == MN_PART_HEADER && (id == s->channels.think || id == s->channels.end_think);
     s->part = part == MN_PART_HEADER ? s->channels.part : part;
     if (part == MN_PART_HEADER)
@@ -260,7 +286,7 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
     while (s->trim && text->len && strchr(" \t\r\n", *text->ptr))
         text->ptr++, text->len--;
     s->trim &= !text->len;
-    return st;
+    return st ? st : stop(s, text, false, err);
 }
 
 mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
@@ -268,7 +294,10 @@ mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
     mn_status st = mn_detokenizer_finish(s->d, &s->text);
     if (!st && s->spelled.state != MN_SPELLED_OFF)
         respell(s, true);
-    return give(s, st, text, err);
+    st = give(s, st, text, err);
+    if (!st && s->stops.held.len)
+        s->part = MN_PART_ANSWER; /* what was held back is of the answer */
+    return st ? st : stop(s, text, true, err);
 }
 
 void mn_stream_free(mn_stream *s) {
@@ -277,5 +306,6 @@ void mn_stream_free(mn_stream *s) {
     mn_detokenizer_free(s->d);
     mn_spelled_free(&s->spelled);
     mn_text_free(&s->text);
+    mn_stops_free(&s->stops);
     mn_free(s);
 }

@@ -88,7 +88,8 @@ def plugin_files():
 
 
 # ---- usage ----------------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "bench", "devices", "plugins", "inspect", "tokenize", "logits", "config"]
+COMMANDS = ["run", "chat", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "tokenize", "detokenize", "template", "logits",
+            "config"]
 
 
 def test_usage_help():
@@ -96,6 +97,12 @@ def test_usage_help():
     equal(minerva("-h").out, minerva("--help").out)
     for command in COMMANDS:
         has(minerva(command, "--help").out, "Usage: minerva " + command)
+        equal(minerva("help", command).out, minerva(command, "--help").out)
+    equal(minerva("help").out, minerva("--help").out)
+    has(minerva("help", "plugins", "check").out, "FILE.so")
+    has(minerva("plugins", "--help").out, "check FILE.so")
+    is_error(minerva("help", "rnu", code=2), "did you mean minerva run?")
+    is_error(minerva("help", "run", "check", code=2), "check")
     is_error_without_command = minerva(code=2)
     equal(is_error_without_command.out, "")
     has(is_error_without_command.err, "Usage: minerva")
@@ -112,12 +119,18 @@ def test_usage_unknown():
     is_error(minerva("run", "--frobnicate-everything", code=2), "--frobnicate-everything")
     is_error(minerva("run", "operand", code=2), "operand")
     is_error(minerva("devices", "-n", "1", code=2), "-n")
+    for typed in ("xyz", "ls", "--port", "-x", "-y", "--no-mmap"):  # no suggestion is better than a silly one
+        for r in (minerva(typed, code=2), minerva("run", typed, code=2) if typed[0] == "-" else minerva(typed, code=2)):
+            assert "did you mean" not in r.err, r.err
+    for typed, meant in (("--repeat", "--repeat-penalty"), ("--no-bso", "--no-bos"), ("--parse-specail", "--parse-special")):
+        has(minerva("tokenize" if "bos" in meant else "run", typed, code=2).err, "did you mean %s?" % meant)
 
 
 def test_usage_values():
     for flag, found in [("-n", "0"), ("-n", "x"), ("-n", "1.5"), ("-n", ""), ("-n", "99999999999999999999"), ("-n", " 1"), ("-n", "-2"),
                         ("--temp", "nan"), ("--temp", "inf"), ("--temp", "-1"), ("--temp", "0x1"), ("--temp", "1,5"), ("--temp", "warm"),
-                        ("-s", "-1"), ("-s", "18446744073709551616"), ("-c", "0"), ("-t", "0"), ("--top-p", "1.1"), ("--min-p", "-0.1"),
+                        ("-s", "-1"), ("-s", "18446744073709551616"), ("-c", "-1"), ("-t", "-1"), ("--repeat-last-n", "-2"), ("-m", ""), ("--device", ""), ("--device", "cpu,"),
+                        ("--device", ",cpu"), ("--prompts", ""), ("--history", ""), ("--top-p", "1.1"), ("--min-p", "-0.1"),
                         ("--top-k", "-1"), ("--precision", "best"), ("--precision", "EXACT"), ("-ctk", "q9"), ("--prompt-ids", "1,,2"),
                         ("--prompt-ids", ""), ("--prompt-ids", "1,x"), ("--prompt-ids", "1,-2"), ("--prompt-ids", "1,2,"),
                         ("--prompt-ids", "2147483648")]:
@@ -133,6 +146,11 @@ def test_usage_values():
     is_error(minerva("tokenize", "-m", MODEL, "-p", "a", "--file", "b", code=2), "--file")
     is_error(minerva("bench", "-m", MODEL, "-p", "0", "-n", "0", code=2), "-p")
     is_error(minerva("bench", "-m", MODEL, "--json", "--csv", code=2), "--csv")
+    for command in COMMANDS:
+        if "--model" in minerva(command, "--help").out:
+            is_error(minerva(command, "-m", "", code=2), "-m: found")
+        if "--device" in minerva(command, "--help").out:
+            is_error(minerva(command, "--device", "", code=2), "--device: found")
 
 
 def test_usage_forms():
@@ -140,6 +158,77 @@ def test_usage_forms():
     b = run("--prompt-ids=" + IDS, "--n-predict=4", "--temp=0", "--json").json()
     equal(a["ids"], b["ids"])
     equal(run("--prompt-ids", IDS, "-n", "9", "-n", "4", "--temp", "0", "--json").json()["ids"], a["ids"])  # the last one holds
+
+
+def test_usage_automatic():
+    """0 is what the configuration's 0 is, and wins over it; -1 looks back over everything."""
+    settings = environment(MINERVA_THREADS="3", MINERVA_CONTEXT="30")
+    items = {c["key"]: c for c in minerva("config", "-t", "0", "--json", env=settings).json()}
+    equal((items["threads"]["value"], items["threads"]["origin"]), ("0", "command line"))
+    flags = ("--prompt-ids", IDS, "-n", "40", "--temp", "0", "--ignore-eos", "--json")
+    equal(len(run(*flags, "-c", "0", "-t", "0", env=settings).json()["ids"]), 40)
+    far = run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "-1").json()["ids"]
+    equal(far, run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "1000").json()["ids"])
+    assert far != run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "0").json()["ids"]
+
+
+def test_usage_quiet():
+    equal(run("-p", "a", "-n", "2", "-q").err, "")
+    has(run("-p", "a", "-n", "2").err, "cpu_simd", "seed")
+    more = run("-p", "a", "-n", "2", "-v").err
+    assert len(more) > len(run("-p", "a", "-n", "2", "-q").err), more
+    is_error(run("-p", "a", "-q", "-v", code=2), "-q")
+    is_error(run("-q", "-m", "/nonexistent", "-p", "a", code=1), "/nonexistent")
+
+
+def options_of(command):
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", "\n".join(line[:28] for line in minerva(*command, "--help").out.splitlines() if line.startswith("  -"))))
+
+
+def test_usage_completion():
+    """Every command and flag; a file that bash reads and that answers as a shell would ask it."""
+    for shell in ("bash", "zsh", "fish"):
+        text = minerva("completion", shell).out
+        for command in COMMANDS + ["plugins check"]:
+            for option in options_of(command.split()):
+                assert re.search(r"(?<![\w-])-?-?%s(?![\w-])" % option.lstrip("-"), text), (shell, command, option)
+    is_error(minerva("completion", "tcsh", code=2), "tcsh", "bash")
+    is_error(minerva("completion", code=2), "bash")
+    for shell in ("bash", "zsh", "fish"):
+        if shutil.which(shell):
+            with scratch() as folder:
+                subprocess.run([shell, "-n", put(folder, "c", minerva("completion", shell).out)], check=True)
+    if not shutil.which("bash"):
+        return
+    with scratch() as folder:
+        path = put(folder, "c", minerva("completion", "bash").out)
+        put(folder, "model.gguf", "")
+
+        def complete(*words):
+            script = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _minerva; printf "%s\\n" "${COMPREPLY[@]}"'
+            return subprocess.run(["bash", "-c", script, path] + list(words), stdout=subprocess.PIPE, check=True, cwd=folder).stdout.decode().split()
+
+        equal(complete("minerva", "detok"), ["detokenize"])
+        equal(complete("minerva", "run", "--repeat-l"), ["--repeat-last-n"])
+        equal(complete("minerva", "run", "--precision", "a"), ["auto", "a16", "a8"])
+        equal(complete("minerva", "run", "-m", "mod"), ["model.gguf"])
+        equal(complete("minerva", "inspect", "mod"), ["model.gguf"])
+        equal(complete("minerva", "run", "-p", "mod"), [])
+        equal(complete("minerva", "plugins", "ch"), ["check"])
+        equal(complete("minerva", "plugins", "check", "--on"), ["--only"])
+        equal(complete("minerva", "help", "perp"), ["perplexity"])
+
+
+def test_usage_man():
+    for command in COMMANDS + ["plugins check", "help"]:
+        text = minerva(*command.split(), "--help=man").out
+        has(text, ".TH", ".SH NAME", ".SH EXIT STATUS")
+        for option in options_of(command.split()):
+            has(text, option.replace("-", r"\-"))
+        if shutil.which("groff"):
+            p = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z"], input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            equal((p.returncode, p.stdout), (0, b""))
+    is_error(minerva("run", "--help=html", code=2), "html")
 
 
 # ---- run ------------------------------------------------------------------------------------------------------------
@@ -418,7 +507,42 @@ def test_tokenize_forms():
     equal(tokenize("--file", "-", "--json", stdin=b"Hello world").json(), ids)
     equal(tokenize("-p", "", "--json").json()["ids"], [0])
     equal(tokenize("-p", "", "--no-bos", "--json").json()["ids"], [])
-    assert tokenize("-p", "-", "--no-bos", "--json", stdin=b"Hello world").json()["ids"] != bare  # a text like any other
+    equal(tokenize("-p", "-", "--no-bos", "--json", stdin=b"Hello world").json()["ids"], bare)
+
+
+def test_tokenize_pieces():
+    """Beside ids on a terminal; the pieces together are the text."""
+    text = "h\u00e9llo 12 \U0001f98a\n<|eot_id|>"
+    r = tokenize("-p", text, "--parse-special", "--pieces", "always", "--json").json()
+    equal((len(r["pieces"]), "".join(r["pieces"])), (len(r["ids"]), "<|begin_of_text|>" + text))
+    lines = tokenize("-p", text, "--parse-special", "--pieces", "always").out.splitlines()
+    equal([(int(line.split()[0]), json.loads(line.split(None, 1)[1])) for line in lines], list(zip(r["ids"], r["pieces"])))
+    main_end, other = os.openpty()
+    p = subprocess.Popen([MINERVA, "tokenize", "-m", MODEL, "-p", "Hello"], stdin=subprocess.DEVNULL, stdout=other, env=environment())
+    os.close(other)
+    equal(p.wait(60), 0)
+    has(os.read(main_end, 4096).decode(), '"<|begin_of_text|>"')
+    os.close(main_end)
+
+
+def test_tokenize_back():
+    """detokenize gives the text that tokenize had."""
+    def detokenize(*args, **more):
+        return minerva("detokenize", "-m", MODEL, *args, **more)
+    text = "h\u00e9llo  12 \U0001f98a\n"
+    ids = tokenize("-p", text, "--json")
+    equal(detokenize("-", stdin=ids.raw[ids.raw.index(b"["):ids.raw.index(b"]")]).out, text)
+    listed = ids.json()["ids"]
+    equal(detokenize(*listed).out, text)
+    equal(detokenize(",".join(map(str, listed)), "--json").json(), {"text": text})
+    equal(detokenize("--special", *listed).out, "<|begin_of_text|>" + text)
+    with scratch() as folder:
+        equal(detokenize("-f", put(folder, "ids", tokenize("-p", text).out)).out, text)
+    is_error(detokenize("99999", code=1), "99999", "2048")
+    is_error(detokenize("1", "x", code=2), "x")
+    is_error(detokenize("1", "-f", "a", code=2), "--file")
+    if os.path.exists(FIXTURE):
+        is_error(minerva("detokenize", "-m", FIXTURE, "1", code=None), "tokeni")
 
 
 def test_tokenize_special():

@@ -134,7 +134,7 @@ static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
     mn_stream *s = NULL;
     mn_str text = {0};
     fuzz_answered(ids, n * sizeof *ids);
-    if (!fuzz_ok(mn_stream_create(m, 1, &s, &err), &err))
+    if (!fuzz_ok(mn_stream_create(m, MN_STREAM_CONTINUE, &s, &err), &err))
         return;
     mn_stream_prompt(s, ids, n / 2);
     for (uint32_t i = 0; i < n; i++) {

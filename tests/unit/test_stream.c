@@ -117,7 +117,7 @@ static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, con
     char part[2][256] = {"", ""}, both[520], tool[64] = "";
     mn_stream *s = NULL;
     mn_str text;
-    assert_int_equal(mn_stream_create(w->model, 1, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_create(w->model, MN_STREAM_CONTINUE, &s, NULL), MN_OK);
     mn_stream_prompt(s, prompt, n_prompt);
     for (uint32_t i = 0; i <= n; i++) {
         mn_status st =
@@ -301,6 +301,76 @@ static void spelled(void **state) {
     world_close(w);
 }
 
+/* ---- strings that end an answer -------------------------------------------------------------- */
+
+/* The text given by each push, with "|" between them, then what finish gives; "!" where the stream
+ * says that it has met one. */
+static void expect_stop(const world *w, uint32_t flags, const char *const *strings,
+                        uint32_t n_strings, const int32_t *ids, uint32_t n, const char *want) {
+    char got[256] = "";
+    mn_stream *s = NULL;
+    mn_str text, list[4];
+    mn_error err = MN_ERROR;
+    for (uint32_t i = 0; i < n_strings; i++)
+        list[i] = (mn_str){strings[i], strlen(strings[i])};
+    assert_int_equal(mn_stream_create(w->model, flags, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_stop(s, list, n_strings, &err), MN_OK);
+    for (uint32_t i = 0; i <= n; i++) {
+        mn_status st =
+            i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
+        assert_int_equal(st, MN_OK);
+        strncat(got, text.ptr, text.len);
+        strcat(got, i < n ? "|" : mn_stream_stopped(s) ? "!" : "");
+    }
+    assert_string_equal(got, want);
+    mn_stream_free(s);
+}
+#define STOPS(...)                                                                                 \
+    (const char *[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)
+
+static void stops(void **state) {
+    const world *w = *state;
+    const uint32_t on = MN_STREAM_CONTINUE;
+    expect_stop(w, on, STOPS("ba"), IDS(A, B, B, A, B), "a||b|||!"); /* over two ids */
+    expect_stop(w, on, STOPS("ba"), IDS(A, B), "a||b");              /* begun and not ended */
+    expect_stop(w, on, STOPS("aab"), IDS(A, A, A, B, A), "||a|||!"); /* begins within itself */
+    expect_stop(w, on, STOPS("functions.f"), IDS(A, FUN, CTIONS, F, A), "a|||||!");
+    expect_stop(w, on, STOPS("ctio", "x"), IDS(FUN, CTIONS, A), "fun|||!"); /* inside an id */
+    expect_stop(w, on, STOPS("bb", "ab"), IDS(A, B, B), "|||!"); /* the first that is whole */
+    expect_stop(w, on, STOPS("\xf0\x9f\xa6\x99"), IDS(A, 10, 11, 12, 13, A), "a||||||!");
+    expect_stop(w, on, STOPS("b"), IDS(THINK, B, END_THINK, A, B), "|b||a||!"); /* thought: no */
+    expect_stop(w, MN_STREAM_PLAIN, STOPS("b"), IDS(THINK, A, B), "<think>|a||!");
+    expect_stop(w, on, NULL, 0, IDS(A, B), "a|b|");
+    mn_stream *s = NULL;
+    mn_error err = MN_ERROR;
+    char longer[1025];
+    memset(longer, 'a', sizeof longer);
+    assert_int_equal(mn_stream_create(w->model, on, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){"", 0}, 1, &err), MN_INVALID);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){"\xff", 1}, 1, &err), MN_INVALID);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1025}, 1, &err), MN_INVALID);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1}, 65, &err), MN_INVALID);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1024}, 1, &err), MN_OK);
+    mn_stream_free(s);
+}
+
+/* All of it, special tokens too. */
+static void plain(void **state) {
+    const world *w = *state;
+    mn_stream *s = NULL;
+    mn_str text;
+    char got[64] = "";
+    const int32_t ids[] = {START, THINK, A, END_THINK};
+    assert_int_equal(mn_stream_create(w->model, MN_STREAM_SPECIAL, &s, NULL), MN_OK);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        assert_int_equal(mn_stream_push(s, ids[i], &text, NULL), MN_OK);
+        strncat(got, text.ptr, text.len);
+    }
+    assert_string_equal(got, "<|start|><think>a</think>");
+    assert_int_equal(mn_stream_is_thinking(s), 0);
+    mn_stream_free(s);
+}
+
 /* With a model, with its template, and with neither. */
 static void templates(void **state) {
     const world *w = *state;
@@ -327,6 +397,8 @@ int main(void) {
                                        cmocka_unit_test(harmony_calls),
                                        cmocka_unit_test(harmony_malformed),
                                        cmocka_unit_test(marks_of_calls),
+                                       cmocka_unit_test(stops),
+                                       cmocka_unit_test(plain),
                                        cmocka_unit_test(spelled),
                                        cmocka_unit_test(templates)};
     return cmocka_run_group_tests(tests, begin, end);

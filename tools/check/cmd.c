@@ -15,12 +15,12 @@ typedef struct {
     int json;
 } check_flags;
 static const arg_row rows[] = {
-    {"FILE", "a plugin file", ARG_TEXT, offsetof(check_flags, file), 0, 0, NULL, "the plugin"},
+    {"FILE", "a plugin file", ARG_FILE, offsetof(check_flags, file), 0, 0, NULL, "the plugin"},
     {"--json", NULL, ARG_FLAG, offsetof(check_flags, json), 0, 0, NULL,
      "one JSON object instead of a table"},
     {"--only", "ID", ARG_TEXT, offsetof(check_flags, only), 0, 0, NULL,
      "report the rules whose id begins so: static, host.options"},
-    {"--model", "PATH", ARG_TEXT, offsetof(check_flags, model), 0, 0, NULL,
+    {"--model", "PATH", ARG_FILE, offsetof(check_flags, model), 0, 0, NULL,
      "a file or folder of a loader's format, to try it on\n(not needed for gguf and safetensors)"},
 };
 
