@@ -7,7 +7,7 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     uint64_t nt = p->graph->n_tensors;
     mn_context *c = mnc_new(d, sizeof *c);
     if (!c)
-        return mnc_fail_memory(err, sizeof *c, "a context");
+        return mnp_fail_memory(err, sizeof *c, "a context");
     c->prog = p, c->queue = q, c->team.n = p->n_workers;
     c->scratch_bytes = p->arena_bytes + p->shared_bytes + (uint64_t)p->n_workers * p->worker_bytes;
     c->symbol = mnc_new(d, 2 * (uint64_t)p->graph->n_symbols * sizeof *c->symbol);
@@ -19,7 +19,7 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     if (!c->symbol || !c->bindings || !c->needed || !c->calls || !c->active || !c->scratch) {
         uint64_t bytes = c->scratch_bytes;
         mnc_context_free(c);
-        return mnc_fail_memory(err, bytes, "the scratch of a context");
+        return mnp_fail_memory(err, bytes, "the scratch of a context");
     }
     *out = c;
     return MN_OK;
@@ -49,21 +49,21 @@ static void choose_active(mn_context *c) {
     memset(c->needed, 0, g->n_tensors * sizeof *c->needed);
     c->n_active = 0;
     for (uint32_t i = p->n_steps; i-- > 0;) {
-        const mn_node *n = mnc_node(g, p->steps[i].node);
-        bool run = mnc_changes_state(n->op);
+        const mn_node *n = mnp_node(g, p->steps[i].node);
+        bool run = mnp_changes_state(n->op);
         for (uint32_t j = 0; j < n->n_out && !run; j++) {
-            int32_t t = mnc_out(g, n, j);
+            int32_t t = mnp_out(g, n, j);
             if (t < 0)
                 continue;
-            uint32_t root = mnc_root(g, (uint32_t)t);
+            uint32_t root = mnp_root(g, (uint32_t)t);
             run = c->needed[root] || c->bindings[root].buffer || c->bindings[t].buffer;
         }
         if (!run)
             continue;
         c->active[c->n_active++] = i;
         for (uint32_t j = 0; j < n->n_in; j++)
-            if (mnc_in(g, n, j) >= 0)
-                c->needed[mnc_root(g, (uint32_t)mnc_in(g, n, j))] = true;
+            if (mnp_in(g, n, j) >= 0)
+                c->needed[mnp_root(g, (uint32_t)mnp_in(g, n, j))] = true;
     }
     for (uint32_t i = 0; i < c->n_active / 2; i++) {
         uint32_t other = c->active[c->n_active - 1 - i];
@@ -72,122 +72,75 @@ static void choose_active(mn_context *c) {
     }
 }
 
-static mn_status resolve(mn_context *c, const mnc_step *st, int32_t t, bool is_out,
-                         bool may_be_absent, mnc_operand *o, mn_error *err) {
+/* An operand's pointer, once all that a node needs is known to be bound. */
+static void resolve(const mn_context *c, int32_t t, mnc_operand *o) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     memset(o, 0, sizeof *o);
     if (t < 0)
-        return MN_OK;
-    const mn_tensor *x = mnc_tensor(g, (uint32_t)t);
+        return;
+    const mn_tensor *x = mnp_tensor(g, (uint32_t)t);
     o->n_dim = x->n_dim;
-    o->dtype = mnc_elem_dtype(x);
+    o->dtype = mnp_elem_dtype(x);
     if (x->role == MN_ROLE_WEIGHT) {
         o->weight = &p->weights->kept[t].w;
-        return MN_OK;
+        return;
     }
-    uint32_t root = mnc_root(g, (uint32_t)t);
-    const mnc_home *h = &p->homes[root];
-    uint64_t elem = mnc_elem_dtype(x) == x->dtype.id ? x->dtype.block_bytes : 4;
+    const uint32_t root = mnp_root(g, (uint32_t)t);
+    const uint64_t place = p->allocations[root].place;
+    const uint64_t offset = root == (uint32_t)t ? 0 : (uint64_t)x->offset * mnp_elem_bytes(x);
     if (c->bindings[t].buffer)
         o->ptr = bound_ptr(&c->bindings[t]);
     else if (c->bindings[root].buffer)
-        o->ptr = bound_ptr(&c->bindings[root]) + (uint64_t)x->offset * elem;
-    else if (h->place != MNC_NO_PLACE)
-        o->ptr = c->scratch + h->place + (root != (uint32_t)t ? (uint64_t)x->offset * elem : 0);
-    else if (!(is_out && may_be_absent))
-        return mnc_fail(err, MN_INVALID, st->node, "%s %.*s of node %u is not bound",
-                        is_out ? "output" : "input", MNC_NAME(x), st->node);
-    return MN_OK;
-}
-
-/* mn_slot and mn_slot_params have no dims of their own: their number is HISTORY's. */
-static mn_status check_state(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in,
-                             uint32_t history, uint64_t size, mn_error *err) {
-    const mn_graph *g = c->prog->graph;
-    int32_t s = mnc_in(g, n, in), h = mnc_in(g, n, history);
-    if (s < 0 || h < 0 || !mnc_tensor(g, (uint32_t)h)->n_dim)
-        return mnc_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
-    uint64_t want =
-        (uint64_t)mnc_dim(g, c->prog->symbol_max, mnc_tensor(g, (uint32_t)h)->dim[0]) * size;
-    if (c->bindings[s].buffer && c->bindings[s].bytes < want)
-        return mnc_fail(err, MN_INVALID, node, "%.*s has %llu bytes, node %u needs %llu",
-                        MNC_NAME(mnc_tensor(g, (uint32_t)s)),
-                        (unsigned long long)c->bindings[s].bytes, node, (unsigned long long)want);
-    return MN_OK;
+        o->ptr = bound_ptr(&c->bindings[root]) + offset;
+    else if (place != MNP_NOWHERE)
+        o->ptr = c->scratch + place + offset;
 }
 
 static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
-    const mnc_step *st = &p->steps[i];
-    const mn_node *n = mnc_node(g, st->node);
+    const mnc_step *step = &p->steps[i];
+    const mn_node *n = mnp_node(g, step->node);
     mnc_call *call = &c->calls[i];
-    mn_status s = MN_OK;
-    call->node = n, call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr,
-    call->user = st->op.user, call->kv = st->kv;
+    mn_status st = mnp_check_bound(g, step->node, p->allocations, p->symbol_max, c->bindings, err);
+    if (st)
+        return st;
+    call->node = n;
+    call->attr = g->attrs + n->attr_off;
+    call->n_attr = n->n_attr;
+    call->user = step->op.user;
+    call->kv.geo = step->kv;
     call->shared = c->scratch + p->arena_bytes;
-    for (uint32_t j = 0; j < n->n_in && !s; j++)
-        s = resolve(c, st, mnc_in(g, n, j), false, false, &call->in[j], err);
-    for (uint32_t j = 0; j < n->n_out && !s; j++)
-        s = resolve(c, st, mnc_out(g, n, j), true, mnc_out_may_be_absent(n->op, j), &call->out[j],
-                    err);
-    if (s)
-        return s;
-    int32_t lead = mnc_in(g, n, 0);
-    call->max_rows = lead >= 0 && mnc_tensor(g, (uint32_t)lead)->n_dim
-                         ? mnc_dim(g, p->symbol_max, mnc_tensor(g, (uint32_t)lead)->dim[0])
-                         : 1;
-    if (n->op == MN_OP_EMBED)
-        s = check_state(c, n, st->node, MN_EMBED_SLOTS, MN_EMBED_HISTORY, sizeof(mn_slot), err);
-    if (n->op == MN_OP_SAMPLE) {
-        s = check_state(c, n, st->node, MN_SAMPLE_SLOTS, MN_SAMPLE_HISTORY, sizeof(mn_slot), err);
-        if (!s)
-            s = check_state(c, n, st->node, MN_SAMPLE_PARAMS, MN_SAMPLE_HISTORY,
-                            sizeof(mn_slot_params), err);
-    }
-    bool store = n->op == MN_OP_KV_STORE;
+    for (uint32_t j = 0; j < n->n_in; j++)
+        resolve(c, mnp_in(g, n, j), &call->in[j]);
+    for (uint32_t j = 0; j < n->n_out; j++)
+        resolve(c, mnp_out(g, n, j), &call->out[j]);
+    const mn_tensor *lead = mnp_in_tensor(g, n, 0);
+    call->max_rows = lead && lead->n_dim ? mnp_dim(g, p->symbol_max, lead->dim[0]) : 1;
+    const bool store = n->op == MN_OP_KV_STORE;
     if (!store && n->op != MN_OP_ATTENTION)
-        return s;
-    uint32_t ik = store ? MN_KV_STORE_KV : MN_ATTENTION_KV,
-             ip = store ? MN_KV_STORE_PAGES : MN_ATTENTION_PAGES;
-    int32_t kv = mnc_in(g, n, ik), pages = mnc_in(g, n, ip);
-    if (kv < 0 || pages < 0 || mnc_tensor(g, (uint32_t)pages)->n_dim != 2)
-        return mnc_fail(err, MN_INVALID, st->node, "node %u: KV or PAGES is absent", st->node);
+        return MN_OK;
+    const uint32_t ik = store ? MN_KV_STORE_KV : MN_ATTENTION_KV;
+    const uint32_t ip = store ? MN_KV_STORE_PAGES : MN_ATTENTION_PAGES;
     call->kv.base = call->in[ik].ptr;
     call->kv.pages = call->in[ip].ptr;
-    call->kv.max_pages = mnc_dim(g, p->symbol_max, mnc_tensor(g, (uint32_t)pages)->dim[1]);
-    call->kv.n_pages = (int64_t)(c->bindings[kv].bytes / call->kv.page_bytes);
-    return s;
+    call->kv.max_pages = mnp_dim(g, p->symbol_max, mnp_in_tensor(g, n, ip)->dim[1]);
+    call->kv.n_pages = (int64_t)(c->bindings[mnp_in(g, n, ik)].bytes / step->kv.page_bytes);
+    return MN_OK;
+}
+
+static mnp_extent extent(const mn_buffer *b) {
+    return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
 }
 
 mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride,
                            mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    mn_status s = MN_OK;
     c->bound = c->filled = false;
-    memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
-    if (n && stride < MNC_UP_TO(mn_binding, bytes))
-        return mnc_fail(err, MN_INVALID, ~0u,
-                        "bindings of %u bytes lack fields of the first release", stride);
-    for (uint32_t i = 0; i < n; i++) {
-        const mn_binding *b = (const mn_binding *)((const char *)bindings + (uint64_t)i * stride);
-        if (b->tensor >= g->n_tensors)
-            return mnc_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b->tensor,
-                            g->n_tensors);
-        const mn_tensor *t = mnc_tensor(g, b->tensor);
-        if (t->role == MN_ROLE_WEIGHT)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s is a weight and cannot be bound",
-                            MNC_NAME(t));
-        if (!b->buffer || b->offset > b->buffer->bytes || b->bytes > b->buffer->bytes - b->offset)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes at %llu leave the buffer",
-                            MNC_NAME(t), (unsigned long long)b->bytes,
-                            (unsigned long long)b->offset);
-        if ((uintptr_t)(b->buffer->ptr + b->offset) % 4)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: offset %llu is not a multiple of 4",
-                            MNC_NAME(t), (unsigned long long)b->offset);
-        memcpy(&c->bindings[b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
-    }
+    mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->bindings, err);
+    if (s)
+        return s;
     choose_active(c);
     for (uint32_t i = 0; i < c->n_active && !s; i++)
         s = fill_call(c, c->active[i], err);
@@ -195,47 +148,34 @@ mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n
     return s;
 }
 
-static mn_status fill_operand(const mn_context *c, uint32_t node, int32_t t, mnc_operand *o,
-                              bool is_kv, mn_error *err) {
+static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
     const mn_graph *g = c->prog->graph;
     if (t < 0)
-        return MN_OK;
-    const mn_tensor *x = mnc_tensor(g, (uint32_t)t);
+        return;
+    const mn_tensor *x = mnp_tensor(g, (uint32_t)t);
     o->rows = o->cols = 1;
     for (uint32_t i = 0; i < x->n_dim; i++) {
-        o->dim[i] = mnc_dim(g, c->symbol, x->dim[i]);
+        o->dim[i] = mnp_dim(g, c->symbol, x->dim[i]);
         if (i)
             o->cols *= o->dim[i];
         else
             o->rows = o->dim[i];
     }
-    uint64_t want;
-    if (is_kv || !c->bindings[t].buffer || x->role == MN_ROLE_WEIGHT)
-        return MN_OK;
-    if (mnc_bytes(g, x, c->symbol, &want) && want <= c->bindings[t].bytes)
-        return MN_OK;
-    return mnc_fail(err, MN_INVALID, node,
-                    "%.*s is bound to %llu bytes, too few for these symbol values", MNC_NAME(x),
-                    (unsigned long long)c->bindings[t].bytes);
 }
 
 static mn_status fill_dims(mn_context *c, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    mn_status s = MN_OK;
-    for (uint32_t i = 0; i < c->n_active && !s; i++) {
+    mn_status st = mnp_check_sizes(g, c->symbol, c->bindings, err);
+    for (uint32_t i = 0; i < c->n_active && !st; i++) {
         mnc_call *call = &c->calls[c->active[i]];
         const mn_node *n = call->node;
-        uint32_t node = c->prog->steps[c->active[i]].node;
-        uint32_t kv = n->op == MN_OP_KV_STORE    ? MN_KV_STORE_KV
-                      : n->op == MN_OP_ATTENTION ? MN_ATTENTION_KV
-                                                 : ~0u;
-        for (uint32_t j = 0; j < n->n_in && !s; j++)
-            s = fill_operand(c, node, mnc_in(g, n, j), &call->in[j], j == kv, err);
-        for (uint32_t j = 0; j < n->n_out && !s; j++)
-            s = fill_operand(c, node, mnc_out(g, n, j), &call->out[j], false, err);
+        for (uint32_t j = 0; j < n->n_in; j++)
+            fill_dims_of(c, mnp_in(g, n, j), &call->in[j]);
+        for (uint32_t j = 0; j < n->n_out; j++)
+            fill_dims_of(c, mnp_out(g, n, j), &call->out[j]);
     }
-    c->filled = !s;
-    return s;
+    c->filled = !st;
+    return st;
 }
 
 /* An abort is seen by worker 0 alone, before it comes to barrier k; all leave behind that
@@ -262,30 +202,28 @@ static void run(void *arg, uint32_t i, uint32_t n) {
 mn_status mnc_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
-    uint32_t bad = 0;
     int64_t *next = c->symbol + p->graph->n_symbols;
     if (!c->bound)
-        return mnc_fail(err, MN_INVALID, ~0u, "execute before context_bind");
+        return mnp_fail(err, MN_INVALID, ~0u, "execute before context_bind");
     if (atomic_load(&c->queue->aborted))
-        return mnc_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
-    if (!mnc_symbols(p->graph, values, p->symbol_max, next, &bad))
-        return mnc_fail(
-            err, MN_INVALID, ~0u, "symbol %.24s is %lld; the program was compiled for at most %lld",
-            mnc_symbol(p->graph, bad)->name, (long long)values[bad], (long long)p->symbol_max[bad]);
+        return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+    mn_status s = mnp_symbols(p->graph, values, p->symbol_max, next, err);
+    if (s)
+        return s;
     uint64_t bytes = p->graph->n_symbols * sizeof *next;
     if (!c->filled || memcmp(c->symbol, next, bytes)) {
         memcpy(c->symbol, next, bytes);
-        mn_status s = fill_dims(c, err);
+        s = fill_dims(c, err);
         if (s)
             return s;
     }
     atomic_store(&c->stop_at, ~0u);
     atomic_store(&c->team.arrived, 0);
-    mn_status s = h->parallel(h->self, p->n_workers, run, c);
+    s = h->parallel(h->self, p->n_workers, run, c);
     if (s)
-        return mnc_fail(err, s, ~0u, "the host's thread pool refused %u workers", p->n_workers);
+        return mnp_fail(err, s, ~0u, "the host's thread pool refused %u workers", p->n_workers);
     if (atomic_load(&c->stop_at) != ~0u)
-        return mnc_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+        return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     if (event)
         *event = &p->dev->done;
     return MN_OK;

@@ -1,11 +1,10 @@
 /* cpu_host.h -- everything of mn_backend that two CPU plugins would otherwise write twice: host
  * memory as device memory, synchronous queues, weight sets, KV pages, programs whose steps run
  * inside one call of the host's thread pool. A plugin supplies facts, verdicts and one function per
- * op (mnc_ops). Uses plugin.h alone. Prefix mnc_ = CPU host. */
+ * op (mnc_ops). Uses plugin.h and plugins/common alone. Prefix mnc_ = CPU host. */
 #ifndef MNC_CPU_HOST_H
 #define MNC_CPU_HOST_H
-#include <minerva/plugin.h>
-#include <stdbool.h>
+#include "common.h"
 
 #define MNC_MAX_IN 32
 #define MNC_MAX_OUT 16
@@ -57,16 +56,12 @@ typedef struct {
     int64_t rows, cols; /* dim[0] and the product of the rest */
 } mnc_operand;
 
-/* How the KV pages of one group lie in memory: page p at kv + p * page_bytes; in it, per layer: K
- * [Hkv, page_tokens, Dk] then V [Hkv, page_tokens, Dv], in kv_dtype (MN_F32 or MN_F16). */
+/* The KV pages of one group: page p at base + p * geo.page_bytes, this node's layer in it at
+ * geo.layer * geo.layer_bytes. Rows of heads are dense. */
 typedef struct {
-    uint32_t dtype, page_tokens, n_layers;
-    int64_t n_head_kv, dim_k, dim_v;
-    /* of a layer within a page: layer * layer_bytes; V at + v_offset */
-    uint64_t page_bytes, layer_bytes, v_offset;
-    const int32_t *pages; /* [n_slots, max_pages] */
-    int64_t max_pages;
-    int64_t layer, n_pages; /* this node's layer, counted within the segment; pages in the buffer */
+    mnp_kv geo;
+    const int32_t *pages;       /* [n_slots, max_pages] */
+    int64_t max_pages, n_pages; /* pages per slot; in the buffer */
     uint8_t *base;
 } mnc_kv;
 
@@ -98,10 +93,11 @@ int64_t mnc_attr_int(const mnc_call *c, uint32_t i); /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
 /* K [Hkv, page_tokens, Dk] of a page, this node's layer */
 static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page) {
-    return kv->base + (uint64_t)page * kv->page_bytes + (uint64_t)kv->layer * kv->layer_bytes;
+    return kv->base + (uint64_t)page * kv->geo.page_bytes +
+           (uint64_t)kv->geo.layer * kv->geo.layer_bytes;
 }
 static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) {
-    return mnc_kv_k(kv, page) + kv->v_offset;
+    return mnc_kv_k(kv, page) + kv->geo.v_offset;
 }
 
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
@@ -148,7 +144,5 @@ typedef struct mnc_ops {
 
 /* The body of minerva_plugin_entry. */
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err);
-mn_status mnc_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -9,7 +9,7 @@ mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
 }
 
 static mn_status only_one(uint32_t i, mn_error *err) {
-    return i ? mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
+    return i ? mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
 }
 
 mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
@@ -22,8 +22,7 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
     snprintf(info.driver, sizeof info.driver, "%s %s", p->ops->id, p->ops->version);
     info.flags = p->ops->device_flags | MN_DEVICE_UNIFIED | MN_DEVICE_WRAPS;
     info.mem_gbps = p->ops->gbps ? p->ops->gbps(p->self) : 0;
-    info.size = out->size < sizeof info ? out->size : (uint32_t)sizeof info;
-    memcpy(out, &info, info.size);
+    mnp_fill(out, &info, sizeof info);
     return MN_OK;
 }
 
@@ -34,7 +33,7 @@ mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
         return s;
     mn_device *d = mnc_new(&seed, sizeof *d);
     if (!d)
-        return mnc_fail_memory(err, sizeof *d, "a device");
+        return mnp_fail_memory(err, sizeof *d, "a device");
     *d = seed;
     *out = d;
     return MN_OK;
@@ -84,20 +83,20 @@ static mn_str str(const char *z) {
 
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
     if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        mnc_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
+        mnp_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
                  host->abi >> 16, host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16,
                  MN_ABI_OLDEST & 0xffff);
         return NULL;
     }
     if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) ||
         !MN_HAS(mn_host, host, parallel) || !MN_HAS(mn_host, host, workers)) {
-        mnc_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers",
+        mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers",
                  ops->id);
         return NULL;
     }
     mnc_plugin *p = host->alloc(host->self, sizeof *p, MNC_ALIGN);
     if (!p) {
-        mnc_fail_memory(err, sizeof *p, "the plugin");
+        mnp_fail_memory(err, sizeof *p, "the plugin");
         return NULL;
     }
     memset(p, 0, sizeof *p);

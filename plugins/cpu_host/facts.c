@@ -106,6 +106,6 @@ mn_status mnc_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total,
     *free_bytes = *total = 0;
     memory(total, free_bytes);
     return *total ? MN_OK
-                  : mnc_fail(err, MN_UNSUPPORTED, ~0u,
+                  : mnp_fail(err, MN_UNSUPPORTED, ~0u,
                              "/proc/meminfo does not say how much memory there is");
 }

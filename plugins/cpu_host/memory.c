@@ -4,14 +4,14 @@
 
 mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
     if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
-        return mnc_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
+        return mnp_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
-        return mnc_fail_memory(err, sizeof *b, "a buffer");
+        return mnp_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, mnc_new(d, bytes), bytes, true};
     if (!b->ptr) {
         mnc_delete(d, b);
-        return mnc_fail_memory(err, bytes, "a buffer");
+        return mnp_fail_memory(err, bytes, "a buffer");
     }
     *out = b;
     return MN_OK;
@@ -20,7 +20,7 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
 mn_status mnc_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
-        return mnc_fail_memory(err, sizeof *b, "a buffer");
+        return mnp_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){d, host, bytes, false};
     *out = b;
     return MN_OK;
@@ -43,7 +43,7 @@ mn_status mnc_map(mn_buffer *b, void **out, mn_error *err) {
 mn_status mnc_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_queue *q = mnc_new(d, sizeof *q);
     if (!q)
-        return mnc_fail_memory(err, sizeof *q, "a queue");
+        return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     atomic_init(&q->aborted, false);
     *out = q;
@@ -59,7 +59,7 @@ static mn_status check(const mn_buffer *b, uint64_t off, uint64_t n, const char 
                        mn_error *err) {
     if (off <= b->bytes && n <= b->bytes - off)
         return MN_OK;
-    return mnc_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu",
+    return mnp_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu",
                     what, (unsigned long long)n, (unsigned long long)off,
                     (unsigned long long)b->bytes);
 }

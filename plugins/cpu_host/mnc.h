@@ -9,10 +9,6 @@
 #ifndef MNC_PAGE_TOKENS /* a test's stub has others */
 #define MNC_PAGE_TOKENS 64u
 #endif
-#define MNC_NO_PLACE UINT64_MAX
-/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be
- * smaller or larger than ours. */
-#define MNC_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 
 typedef struct {
     mn_plugin api;
@@ -56,24 +52,17 @@ struct mn_weights {
 typedef struct {
     uint32_t node;
     mnc_op op;
-    mnc_kv kv;
+    mnp_kv kv; /* KV_STORE and ATTENTION */
 } mnc_step;
-/* Where a tensor written in the segment lies while nobody binds it. */
-typedef struct {
-    uint64_t place, bytes;
-    int32_t first, last;
-    bool produced;
-} mnc_home;
-
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
     const mn_weights *weights;
     uint32_t lo, hi, precision, kv_dtype, n_workers, n_steps;
     uint64_t arena_bytes, shared_bytes, worker_bytes;
-    int64_t *symbol_max; /* [n_symbols] */
-    mnc_step *steps;     /* [hi - lo] */
-    mnc_home *homes;     /* [n_tensors] */
+    int64_t *symbol_max;         /* [n_symbols] */
+    mnc_step *steps;             /* [hi - lo] */
+    mnp_allocation *allocations; /* [n_tensors] */
 };
 
 typedef struct mnc_team {
@@ -97,44 +86,11 @@ struct mn_context {
     uint64_t scratch_bytes;
 };
 
-/* ---- graph.c: strided access, symbols, sizes ------------------------------------------------- */
-static inline const mn_node *mnc_node(const mn_graph *g, uint32_t i) {
-    return (const mn_node *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
-}
-static inline const mn_tensor *mnc_tensor(const mn_graph *g, uint32_t i) {
-    return (const mn_tensor *)((const char *)g->tensors + (uint64_t)i * g->tensor_stride);
-}
-static inline const mn_symbol *mnc_symbol(const mn_graph *g, uint32_t i) {
-    return (const mn_symbol *)((const char *)g->symbols + (uint64_t)i * g->symbol_stride);
-}
-/* Operand indices of a node, -1 = absent. */
-static inline int32_t mnc_in(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_in ? g->operands[n->in_off + i] : -1;
-}
-static inline int32_t mnc_out(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_out ? g->operands[n->out_off + i] : -1;
-}
-int64_t mnc_dim(const mn_graph *g, const int64_t *symbol, int64_t dim);
-/* Writes all values, derived ones computed; false = outside [min, max]. *bad is the symbol at
- * fault. */
-bool mnc_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
-                 uint32_t *bad);
-bool mnc_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol,
-               uint64_t *bytes);                       /* dense; false = overflow or broken dims */
-uint32_t mnc_elem_dtype(const mn_tensor *t);           /* as ops see it: FLOAT interiors are f32 */
-uint32_t mnc_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
-
 /* ---- the parts of the table ------------------------------------------------------------------ */
-/* by size; checks the segment */
+/* mnp_read_compile, and as many operands as a call holds */
 mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c);
-mn_status mnc_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t kv_dtype,
-                    mnc_kv *kv, mn_error *err);
-uint32_t mnc_kv_dtype(const mn_compile *c, uint32_t precision);
-int64_t mnc_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer);
-mn_status mnc_homes(mn_program *p, mn_error *err);   /* plan.c: fills homes and arena_bytes */
-bool mnc_out_may_be_absent(uint32_t op, uint32_t i); /* OPTIONAL outputs of ops.def */
-bool mnc_changes_state(uint32_t op);
+extern const mnp_kv_rules mnc_kv_rules;
 void mnc_facts(mn_device_info *info, const char *device_name);
 extern const mn_backend mnc_backend;
 
@@ -179,21 +135,12 @@ mn_status mnc_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t,
 mn_status mnc_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
 void mnc_context_free(mn_context *);
 
-static inline void *mnc_new(const mn_device *d, uint64_t bytes) { /* zeroed */
-    const mn_host *h = d->plugin->host;
-    void *p = h->alloc(h->self, bytes ? bytes : 1, MNC_ALIGN);
-    if (p)
-        memset(p, 0, bytes);
-    return p;
+/* As mnp_new and mnp_delete, with the device's host. */
+static inline void *mnc_new(const mn_device *d, uint64_t bytes) {
+    return mnp_new(d->plugin->host, bytes);
 }
 static inline void mnc_delete(const mn_device *d, void *p) {
-    d->plugin->host->release(d->plugin->host->self, p);
+    mnp_delete(d->plugin->host, p);
 }
-static inline mn_status mnc_fail_memory(mn_error *err, uint64_t bytes, const char *what) {
-    return mnc_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %llu bytes for %s",
-                    (unsigned long long)bytes, what);
-}
-#define MNC_NAME(t)                                                                                \
-    (int)((t)->name.len > 200 ? 200 : (t)->name.len), (t)->name.ptr ? (t)->name.ptr : ""
 
 #endif

@@ -8,62 +8,51 @@ uint32_t mnc_precision(const mn_device *d, const mn_compile *c) {
     return p->ops->precision ? p->ops->precision(p->self, c->graph) : MN_PRECISION_EXACT;
 }
 
-static bool knows(const mnc_ops *ops, const mn_node *n) {
-    for (uint32_t i = 0; i < ops->n_contracts; i++)
-        if (ops->contracts[i][0] == n->op)
-            return n->contract <= ops->contracts[i][1];
-    return false;
+/* A call has room for so many operands. */
+mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
+    mn_status st = mnp_read_compile(in, out, err);
+    for (uint32_t i = out->node_lo; i < out->node_hi && !st; i++) {
+        const mn_node *n = mnp_node(out->graph, i);
+        if (n->n_in > MNC_MAX_IN || n->n_out > MNC_MAX_OUT)
+            st = mnp_fail(err, MN_UNSUPPORTED, i,
+                          "node %u: %u inputs and %u outputs; at most %d and %d", i, n->n_in,
+                          n->n_out, MNC_MAX_IN, MNC_MAX_OUT);
+    }
+    return st;
 }
 
-/* Symbols of a question: NULL = the graph's maxima. */
-static mn_status symbols(mn_device *d, const mn_graph *g, const int64_t *at, int64_t **out,
-                         mn_error *err) {
-    uint32_t bad = 0;
-    int64_t *v = mnc_new(d, 2 * (uint64_t)g->n_symbols * sizeof *v),
-            *max = v ? v + g->n_symbols : NULL;
-    if (!v)
-        return mnc_fail_memory(err, 2 * (uint64_t)g->n_symbols * sizeof *v, "symbols");
-    for (uint32_t i = 0; i < g->n_symbols; i++)
-        max[i] = mnc_symbol(g, i)->max;
-    if (!mnc_symbols(g, at ? at : max, NULL, v, &bad)) {
-        mn_status s = mnc_fail(err, MN_INVALID, ~0u, "symbol %.24s: %lld is out of bounds",
-                               mnc_symbol(g, bad)->name, (long long)(at ? at : max)[bad]);
-        mnc_delete(d, v);
-        return s;
-    }
-    *out = v;
-    return MN_OK;
+typedef struct {
+    mnc_plugin *plugin;
+    mnc_query query;
+} asked;
+
+static int32_t verdict(void *user, const int64_t *symbol, uint32_t node, uint32_t *reason) {
+    asked *a = user;
+    const mnc_ops *ops = a->plugin->ops;
+    a->query.symbol = symbol;
+    a->query.node = mnp_node(a->query.graph, node);
+    a->query.index = node;
+    if (!mnp_knows(ops->contracts, ops->n_contracts, a->query.node))
+        return MN_VERDICT_NO;
+    return ops->verdict(a->plugin->self, &a->query, reason);
 }
 
 mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                        mn_verdict *verdicts, uint32_t stride, mn_error *err) {
     mnc_plugin *p = d->plugin;
-    int64_t *sym = NULL;
-    mn_compile ask = {sizeof ask, MN_PRECISION_AUTO,
-                      g,          0,
-                      g->n_nodes, symbol_at ? symbol_at : (const int64_t[]){0},
-                      NULL,       {0},
-                      0,          0},
-               c;
-    mn_status s = mnc_read_compile(&ask, &c, err);
-    if (!s)
-        s = symbols(d, g, symbol_at, &sym, err);
-    if (s)
-        return s;
-    mnc_query q = {.graph = g,
-                   .symbol = sym,
-                   .precision = mnc_precision(d, &c),
-                   .kv_dtype = MN_F32,
-                   .n_workers = p->host->workers(p->host->self)};
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        mn_verdict v = {0};
-        q.node = mnc_node(g, i), q.index = i;
-        if (knows(p->ops, q.node))
-            v.verdict = p->ops->verdict(p->self, &q, &v.reason);
-        memcpy((char *)verdicts + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
-    }
-    mnc_delete(d, sym);
-    return MN_OK;
+    const int64_t none = 0;
+    const mn_compile ask = {
+        .size = sizeof ask, .graph = g, .node_hi = g->n_nodes, .symbol_max = &none};
+    mn_compile c;
+    mn_status st = mnc_read_compile(&ask, &c, err);
+    if (st)
+        return st;
+    asked a = {p,
+               {.graph = g,
+                .precision = mnc_precision(d, &c),
+                .kv_dtype = MN_F32,
+                .n_workers = p->host->workers(p->host->self)}};
+    return mnp_supports(p->host, g, symbol_at, verdict, &a, verdicts, stride, err);
 }
 
 /* mnc_op of each node, its scratch, its KV geometry. */
@@ -77,15 +66,15 @@ static mn_status prepare(mn_program *p, mn_error *err) {
                    .n_workers = p->n_workers};
     for (uint32_t i = p->lo; i < p->hi; i++) {
         mnc_step *st = &p->steps[p->n_steps++];
-        q.node = mnc_node(g, i), q.index = i;
+        q.node = mnp_node(g, i), q.index = i;
         st->node = i;
-        if (!knows(pl->ops, q.node))
-            return mnc_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s",
+        if (!mnp_knows(pl->ops->contracts, pl->ops->n_contracts, q.node))
+            return mnp_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s",
                             i, q.node->op, q.node->contract, pl->ops->id);
         uint32_t reason = 0;
         if (pl->ops->verdict(pl->self, &q, &reason) == MN_VERDICT_NO) {
             const char *why = pl->ops->reason ? pl->ops->reason(pl->self, reason) : NULL;
-            return mnc_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i, q.node->op,
+            return mnp_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i, q.node->op,
                             why ? why : "not supported");
         }
         mn_status s = pl->ops->prepare(pl->self, &q, &st->op, err);
@@ -97,19 +86,23 @@ static mn_status prepare(mn_program *p, mn_error *err) {
             p->shared_bytes = st->op.shared_bytes;
         if (q.node->op != MN_OP_KV_STORE && q.node->op != MN_OP_ATTENTION)
             continue;
-        bool store = q.node->op == MN_OP_KV_STORE;
-        uint32_t ig = store ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP,
-                 il = store ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER;
-        uint32_t group = ig < q.node->n_attr ? (uint32_t)g->attrs[q.node->attr_off + ig] : 0;
-        int64_t layer = il < q.node->n_attr ? (int64_t)g->attrs[q.node->attr_off + il] : 0;
-        if ((s = mnc_kv_of(g, p->lo, p->hi, group, p->kv_dtype, &st->kv, err)))
+        s = mnp_kv_of_node(g, p->lo, p->hi, i, p->kv_dtype, &mnc_kv_rules, &st->kv, err);
+        if (s)
             return s;
-        if ((st->kv.layer = mnc_kv_rank(g, p->lo, p->hi, group, layer)) < 0)
-            return mnc_fail(err, MN_INVALID, i,
-                            "node %u: no KV_STORE for KV layer %lld of group %u in the segment", i,
-                            (long long)layer, group);
     }
     return MN_OK;
+}
+
+/* Where the tensors between the steps lie; one step at a time. */
+static mn_status place(mn_program *p, mn_error *err) {
+    mn_status st = mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
+    if (st)
+        return st;
+    mnp_arena_begin(p->graph, p->allocations);
+    for (uint32_t i = p->lo; i < p->hi; i++)
+        mnp_arena_live(p->graph, i, (int32_t)(i - p->lo), p->allocations);
+    return mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, MNC_ALIGN, p->allocations,
+                           &p->arena_bytes, err);
 }
 
 static uint64_t round_up(uint64_t n) {
@@ -119,14 +112,13 @@ static uint64_t round_up(uint64_t n) {
 /* A program without weights: for estimate and compile. */
 static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
     mn_compile c;
-    uint32_t bad = 0;
     mn_status s = mnc_read_compile(in, &c, err);
     if (s)
         return s;
     const mn_graph *g = c.graph;
     mn_program *p = mnc_new(d, sizeof *p);
     if (!p)
-        return mnc_fail_memory(err, sizeof *p, "a program");
+        return mnp_fail_memory(err, sizeof *p, "a program");
     *p = (mn_program){.dev = d,
                       .graph = g,
                       .weights = c.weights,
@@ -136,22 +128,23 @@ static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_e
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers)
         p->n_workers = 1;
-    p->kv_dtype = mnc_kv_dtype(&c, p->precision);
+    p->kv_dtype = mnp_kv_dtype(&c, p->precision);
     p->symbol_max = mnc_new(d, (uint64_t)g->n_symbols * sizeof *p->symbol_max);
     p->steps = mnc_new(d, (uint64_t)(p->hi - p->lo) * sizeof *p->steps);
-    p->homes = mnc_new(d, (uint64_t)g->n_tensors * sizeof *p->homes);
-    if (!p->symbol_max || !p->steps || !p->homes) {
-        s = mnc_fail_memory(err, (p->hi - p->lo) * sizeof *p->steps, "a program");
+    p->allocations = mnc_new(d, (uint64_t)g->n_tensors * sizeof *p->allocations);
+    if (!p->symbol_max || !p->steps || !p->allocations) {
+        s = mnp_fail_memory(err, (p->hi - p->lo) * sizeof *p->steps, "a program");
         goto fail;
     }
-    if (!mnc_symbols(g, c.symbol_max, NULL, p->symbol_max, &bad)) {
-        s = mnc_fail(err, MN_INVALID, ~0u, "symbol_max of %.24s is %lld", mnc_symbol(g, bad)->name,
-                     (long long)c.symbol_max[bad]);
+    s = mnp_symbols(g, c.symbol_max, NULL, p->symbol_max, err);
+    if (!s)
+        s = place(p, err);
+    if (!s)
+        s = prepare(p, err);
+    if (s)
         goto fail;
-    }
-    if ((s = mnc_homes(p, err)) || (s = prepare(p, err)))
-        goto fail;
-    p->arena_bytes = round_up(p->arena_bytes), p->shared_bytes = round_up(p->shared_bytes),
+    p->arena_bytes = round_up(p->arena_bytes);
+    p->shared_bytes = round_up(p->shared_bytes);
     p->worker_bytes = round_up(p->worker_bytes);
     *out = p;
     return MN_OK;
@@ -168,17 +161,15 @@ static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err)
     uint64_t bytes;
     *sum = 0;
     if (!seen)
-        return mnc_fail_memory(err, g->n_tensors * sizeof *seen, "an estimate");
-    for (uint32_t i = p->lo; i < p->hi; i++) {
-        const mn_node *n = mnc_node(g, i);
-        for (uint32_t j = 0; j < n->n_in && n->op != MN_OP_EMBED; j++) {
-            int32_t t = mnc_in(g, n, j);
-            if (t < 0 || seen[t] || mnc_tensor(g, (uint32_t)t)->role != MN_ROLE_WEIGHT)
-                continue;
-            seen[t] = true;
-            if (mnc_bytes(g, mnc_tensor(g, (uint32_t)t), p->symbol_max, &bytes))
-                *sum += bytes;
-        }
+        return mnp_fail_memory(err, g->n_tensors * sizeof *seen, "an estimate");
+    mnp_cursor at = {p->lo, 0};
+    uint32_t node;
+    for (int32_t t; (t = mnp_next_weight(g, p->hi, &at, &node)) >= 0;) {
+        if (seen[t] || mnp_node(g, node)->op == MN_OP_EMBED)
+            continue;
+        seen[t] = true;
+        if (mnp_bytes(g, mnp_tensor(g, (uint32_t)t), p->symbol_max, &bytes))
+            *sum += bytes;
     }
     mnc_delete(p->dev, seen);
     return MN_OK;
@@ -208,8 +199,7 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
         e.prefill_us = e.decode_us * 512 / 16;
     }
     mnc_program_free(p);
-    e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;
-    memcpy(out, &e, e.size);
+    mnp_fill(out, &e, sizeof e);
     return MN_OK;
 }
 
@@ -218,17 +208,12 @@ mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     mn_status s = plan(d, c, &p, err);
     if (s)
         return s;
-    for (uint32_t i = p->lo; i < p->hi && !s; i++) {
-        const mn_node *n = mnc_node(p->graph, i);
-        for (uint32_t j = 0; j < n->n_in && !s; j++) {
-            int32_t t = mnc_in(p->graph, n, j);
-            if (t < 0 || mnc_tensor(p->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT)
-                continue;
-            if (!p->weights || p->weights->graph != p->graph || !p->weights->kept[t].put)
-                s = mnc_fail(err, MN_INVALID, i, "node %u: weight %.*s is not in the weight set", i,
-                             MNC_NAME(mnc_tensor(p->graph, (uint32_t)t)));
-        }
-    }
+    mnp_cursor at = {p->lo, 0};
+    uint32_t node;
+    for (int32_t t; !s && (t = mnp_next_weight(p->graph, p->hi, &at, &node)) >= 0;)
+        if (!p->weights || p->weights->graph != p->graph || !p->weights->kept[t].put)
+            s = mnp_fail(err, MN_INVALID, node, "node %u: weight %.*s is not in the weight set",
+                         node, MNP_NAME(mnp_tensor(p->graph, (uint32_t)t)));
     if (s)
         mnc_program_free(p);
     else
@@ -241,7 +226,7 @@ void mnc_program_free(mn_program *p) {
         return;
     mnc_delete(p->dev, p->symbol_max);
     mnc_delete(p->dev, p->steps);
-    mnc_delete(p->dev, p->homes);
+    mnc_delete(p->dev, p->allocations);
     mnc_delete(p->dev, p);
 }
 

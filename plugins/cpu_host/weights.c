@@ -10,16 +10,12 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     uint64_t bytes = sizeof(mn_weights) + (uint64_t)c.graph->n_tensors * sizeof(mnc_kept);
     mn_weights *w = mnc_new(d, bytes);
     if (!w)
-        return mnc_fail_memory(err, bytes, "a weight set");
+        return mnp_fail_memory(err, bytes, "a weight set");
     w->dev = d, w->graph = c.graph, w->n = c.graph->n_tensors, w->precision = mnc_precision(d, &c);
-    for (uint32_t i = c.node_lo; i < c.node_hi; i++) {
-        const mn_node *n = mnc_node(c.graph, i);
-        for (uint32_t j = 0; j < n->n_in; j++) {
-            int32_t t = mnc_in(c.graph, n, j);
-            if (t >= 0 && mnc_tensor(c.graph, (uint32_t)t)->role == MN_ROLE_WEIGHT)
-                w->kept[t].wanted = true;
-        }
-    }
+    mnp_cursor at = {c.node_lo, 0};
+    uint32_t node;
+    for (int32_t t; (t = mnp_next_weight(c.graph, c.node_hi, &at, &node)) >= 0;)
+        w->kept[t].wanted = true;
     *out = w;
     return MN_OK;
 }
@@ -52,24 +48,24 @@ static bool reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, ui
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
     uint64_t last, steps[MN_MAX_DIM];
     if (p->kind != MN_PLANE_DATA)
-        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNC_NAME(t),
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNP_NAME(t),
                         p->kind);
     if (p->dtype != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t),
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNP_NAME(t),
                         p->dtype, t->dtype.id);
     for (uint32_t i = 0; i < t->n_dim; i++) {
         if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]))
-            return mnc_fail(err, MN_INVALID, ~0u,
-                            "%.*s: dim %u of part %u is %lld, the graph expects %lld", MNC_NAME(t),
+            return mnp_fail(err, MN_INVALID, ~0u,
+                            "%.*s: dim %u of part %u is %lld, the graph expects %lld", MNP_NAME(t),
                             i, index, (long long)p->dim[i], (long long)t->dim[i]);
         if (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems)
-            return mnc_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u",
-                            MNC_NAME(t), (long long)p->dim[i], t->dtype.block_elems);
+            return mnp_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u",
+                            MNP_NAME(t), (long long)p->dim[i], t->dtype.block_elems);
         steps[i] = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]);
     }
     if (!reaches(p, steps, t->n_dim, t->dtype.block_bytes, &last))
-        return mnc_fail(err, MN_INVALID, ~0u,
-                        "%.*s: part %u has %llu bytes, its strides reach %llu", MNC_NAME(t), index,
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "%.*s: part %u has %llu bytes, its strides reach %llu", MNP_NAME(t), index,
                         (unsigned long long)p->bytes, (unsigned long long)last);
     return MN_OK;
 }
@@ -96,8 +92,8 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
     if (!fits || !reaches(x, steps, n_dim, scale_bytes(x->dtype), &last))
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
-                        MNC_NAME(t));
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
+                        MNP_NAME(t));
     return MN_OK;
 }
 
@@ -109,9 +105,9 @@ static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, con
     for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++)
         like = x->stride[d] == first->stride[d] || (x->dim[d] == 1 && first->dim[d] == 1);
     return like ? MN_OK
-                : mnc_fail(err, MN_INVALID, ~0u,
+                : mnp_fail(err, MN_INVALID, ~0u,
                            "%.*s: the scales of part %u have another type or layout than the first",
-                           MNC_NAME(t), i);
+                           MNP_NAME(t), i);
 }
 
 static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
@@ -121,8 +117,8 @@ static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32
         const mn_plane *x = plane_of(s, i, k);
         const uint32_t kind = k == 1 ? MN_PLANE_SCALE : MN_PLANE_BIAS;
         if (x->kind != kind)
-            return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
-                            MNC_NAME(t), k, x->kind, kind);
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
+                            MNP_NAME(t), k, x->kind, kind);
         st = check_extra(t, part(s, i), x, err);
         if (!st)
             st = check_like_first(t, plane_of(s, 0, k), x, i, err);
@@ -136,20 +132,20 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
 
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     if (s->tensor >= w->n)
-        return mnc_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->n);
-    const mn_tensor *t = mnc_tensor(w->graph, s->tensor);
+        return mnp_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->n);
+    const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
     if (t->role != MN_ROLE_WEIGHT)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNC_NAME(t));
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNP_NAME(t));
     if (w->kept[s->tensor].put)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNC_NAME(t));
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
     if (s->dtype.id != t->dtype.id)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNC_NAME(t),
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNP_NAME(t),
                         s->dtype.id, t->dtype.id);
-    if (!s->n_parts || !s->planes || s->plane_stride < MNC_UP_TO(mn_plane, stride) || !t->n_dim ||
+    if (!s->n_parts || !s->planes || s->plane_stride < MNP_UP_TO(mn_plane, stride) || !t->n_dim ||
         t->n_dim > 3 || !t->dtype.block_elems)
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNC_NAME(t));
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNP_NAME(t));
     if (!planes_fit(t, s))
-        return mnc_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNC_NAME(t),
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
@@ -160,8 +156,8 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
             sum = -1;
     }
     if (sum != t->dim[0])
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld",
-                        MNC_NAME(t), (long long)sum, (long long)t->dim[0]);
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld",
+                        MNP_NAME(t), (long long)sum, (long long)t->dim[0]);
     return MN_OK;
 }
 
@@ -317,8 +313,8 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
                       mn_error *err) {
     uint64_t bytes, stride;
     bool grouped;
-    if (!mnc_bytes(w->graph, t, NULL, &bytes))
-        return mnc_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNC_NAME(t));
+    if (!mnp_bytes(w->graph, t, NULL, &bytes))
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     mnc_weight *o = &k->w;
     *o = (mnc_weight){.dtype = t->dtype, .rows = 1, .cols = t->dim[t->n_dim - 1]};
     for (uint32_t i = 0; i + 1 < t->n_dim; i++)
@@ -330,11 +326,11 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         w->kept_how |= MN_KEPT_ALIASED;
     } else {
         if (s->n_planes > 1)
-            return mnc_fail(err, MN_UNSUPPORTED, ~0u,
-                            "%.*s: rows of a type with several planes must be dense", MNC_NAME(t));
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "%.*s: rows of a type with several planes must be dense", MNP_NAME(t));
         uint8_t *to = k->copy = mnc_new(w->dev, bytes);
         if (!to)
-            return mnc_fail_memory(err, bytes, "a copy of a weight");
+            return mnp_fail_memory(err, bytes, "a copy of a weight");
         for (uint32_t i = 0; i < s->n_parts; i++)
             to = copy_part(t, part(s, i), to);
         o->data = k->copy;
@@ -347,14 +343,14 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         set_extra(t, s, 2, &o->bias);
     return !grouped || set_groups(w->dev, t, s, k->copy, k)
                ? MN_OK
-               : mnc_fail_memory(err, 8, "a weight's groups");
+               : mnp_fail_memory(err, 8, "a weight's groups");
 }
 
 mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, mn_event **event,
                           mn_error *err) {
     (void)q;
-    mn_weight_src s = {0};
-    memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s);
+    mn_weight_src s;
+    mnp_read(&s, sizeof s, in, in->size);
     if (event)
         *event = NULL;
     mn_status st = check_source(w, &s, err);
@@ -364,7 +360,7 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     mnc_plugin *p = w->dev->plugin;
     if (!k->wanted)
         return MN_OK;
-    st = keep(w, mnc_tensor(w->graph, s.tensor), &s, k, err);
+    st = keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
     if (!st && p->ops->repack)
         st = p->ops->repack(p->self, p->host, &k->w, w->precision, &k->w.repacked, err);
     if (st) {
@@ -381,8 +377,8 @@ mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
     (void)q;
     for (uint32_t i = 0; i < w->n; i++)
         if (w->kept[i].wanted && !w->kept[i].put)
-            return mnc_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
-                            MNC_NAME(mnc_tensor(w->graph, i)));
+            return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
+                            MNP_NAME(mnp_tensor(w->graph, i)));
     if (kept_how)
         *kept_how = w->kept_how;
     return MN_OK;

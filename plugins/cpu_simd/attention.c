@@ -81,7 +81,7 @@ static void finish(const attn *a, float *st, int64_t head, float *y) {
 /* Positions [lo, hi) of one tile, head h: K and V to f32 at their place in the tile. */
 static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_t lo, int64_t hi) {
     const mnc_kv *kv = &a->c->kv;
-    int64_t pt = kv->page_tokens, es = kv->dtype == MN_F16 ? 2 : 4;
+    int64_t pt = kv->geo.page_tokens, es = kv->geo.dtype == MN_F16 ? 2 : 4;
     for (int64_t p = lo; p < hi;) {
         int64_t off = p % pt, n = pt - off < hi - p ? pt - off : hi - p;
         int32_t page = kv->pages[slot * kv->max_pages + p / pt];
@@ -155,7 +155,7 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
     *lo = INT64_MAX, *hi = 0;
     for (int64_t r = r0; r < r0 + nr; r++) {
         int64_t pos = a->pos[r];
-        if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.page_tokens)
+        if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.geo.page_tokens)
             continue;
         if (first_of(a, pos) < *lo)
             *lo = first_of(a, pos);
@@ -257,7 +257,7 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     lay_out(&a, w->scratch);
     int64_t tasks = blocks(&a, NULL);
     bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
-    bool fits = c->kv.page_tokens <= 64; /* what mnk_attention_scratch counted with */
+    bool fits = c->kv.geo.page_tokens <= 64; /* what mnk_attention_scratch counted with */
     if (uneven && fits &&
         a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) *
                           sizeof(float)))

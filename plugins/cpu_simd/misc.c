@@ -102,9 +102,9 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
 
 static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off,
                   uint8_t *heads) {
-    for (int64_t h = 0; h < kv->n_head_kv; h++, x += d) {
-        int64_t at = (h * (int64_t)kv->page_tokens + off) * d;
-        if (kv->dtype == MN_F16)
+    for (int64_t h = 0; h < kv->geo.n_head_kv; h++, x += d) {
+        int64_t at = (h * (int64_t)kv->geo.page_tokens + off) * d;
+        if (kv->geo.dtype == MN_F16)
             v->pack_f16(x, d, heads + 2 * at);
         else
             memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
@@ -119,16 +119,18 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     int64_t lo, hi;
     mnc_range(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
-        if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->page_tokens >= kv->max_pages)
+        if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->geo.page_tokens >= kv->max_pages)
             continue;
-        int32_t page = kv->pages[slot[t] * kv->max_pages + pos[t] / (int32_t)kv->page_tokens];
-        int64_t off = pos[t] % (int32_t)kv->page_tokens;
+        int32_t page = kv->pages[slot[t] * kv->max_pages + pos[t] / (int32_t)kv->geo.page_tokens];
+        int64_t off = pos[t] % (int32_t)kv->geo.page_tokens;
         if (page < 0)
             continue;
-        store(v, kv, (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->n_head_kv * kv->dim_k,
-              kv->dim_k, off, mnc_kv_k(kv, page));
-        store(v, kv, (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->n_head_kv * kv->dim_v,
-              kv->dim_v, off, mnc_kv_v(kv, page));
+        store(v, kv,
+              (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->geo.n_head_kv * kv->geo.dim_k,
+              kv->geo.dim_k, off, mnc_kv_k(kv, page));
+        store(v, kv,
+              (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->geo.n_head_kv * kv->geo.dim_v,
+              kv->geo.dim_v, off, mnc_kv_v(kv, page));
     }
 }
 

@@ -43,7 +43,7 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
     if (MN_HAS(mn_host, host, option) && host->option(host->self, "isa", &value) && value.len) {
         cap = mnk_isa_by_name(value.ptr, value.len);
         if (cap < 0)
-            return mnc_fail(err, MN_BAD_INPUT, ~0u,
+            return mnp_fail(err, MN_BAD_INPUT, ~0u,
                             "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: generic, "
                             "avx2, avx512, "
                             "avx512vnni, amx, neon",
@@ -52,7 +52,7 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
     }
     simd *s = host->alloc(host->self, sizeof *s, 16);
     if (!s)
-        return mnc_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
+        return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
     *s = (simd){.level = level};
 #ifdef MNC_OPENBLAS
     openblas_set_num_threads(1);
@@ -214,7 +214,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     if (!op->fn)
         op->fn = vector_fn(mnk_find_vector(s->level), q->node->op);
     if (!op->fn)
-        return mnc_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd",
+        return mnp_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd",
                         q->index, q->node->op);
     switch (q->node->op) {
     case MN_OP_LINEAR:

@@ -13,7 +13,7 @@ typedef struct {
 static double element(const mnc_kv *kv, const uint8_t *p, int64_t i) {
     float f;
     uint16_t h;
-    if (kv->dtype == MN_F32)
+    if (kv->geo.dtype == MN_F32)
         return memcpy(&f, p + 4 * i, 4), (double)f;
     return memcpy(&h, p + 2 * i, 2), (double)ref_f16_to_f32(h);
 }
@@ -22,13 +22,13 @@ static double element(const mnc_kv *kv, const uint8_t *p, int64_t i) {
  * is. */
 static const uint8_t *at(const view *a, int64_t pos, bool value) {
     const mnc_kv *kv = a->kv;
-    int32_t page = kv->pages[a->slot * kv->max_pages + pos / kv->page_tokens];
+    int32_t page = kv->pages[a->slot * kv->max_pages + pos / kv->geo.page_tokens];
     if (page < 0 || page >= kv->n_pages)
         return NULL;
-    int64_t place = a->head_kv * kv->page_tokens + pos % kv->page_tokens,
-            elem = kv->dtype == MN_F32 ? 4 : 2;
-    return value ? mnc_kv_v(kv, page) + place * kv->dim_v * elem
-                 : mnc_kv_k(kv, page) + place * kv->dim_k * elem;
+    int64_t place = a->head_kv * kv->geo.page_tokens + pos % kv->geo.page_tokens,
+            elem = kv->geo.dtype == MN_F32 ? 4 : 2;
+    return value ? mnc_kv_v(kv, page) + place * kv->geo.dim_v * elem
+                 : mnc_kv_k(kv, page) + place * kv->geo.dim_k * elem;
 }
 
 static double logit(const view *a, int64_t pos) {
@@ -36,7 +36,7 @@ static double logit(const view *a, int64_t pos) {
     double sum = 0;
     if (!k)
         return -INFINITY;
-    for (int64_t i = 0; i < a->kv->dim_k; i++)
+    for (int64_t i = 0; i < a->kv->geo.dim_k; i++)
         sum += (double)a->q[i] * element(a->kv, k, i);
     sum *= a->scale;
     return a->cap != 0 ? a->cap * tanh(sum / a->cap) : sum;
@@ -50,17 +50,17 @@ static void attend(const view *a, double *p, double *acc, float *y) {
         if (p[i] > max)
             max = p[i];
     }
-    memset(acc, 0, (size_t)a->kv->dim_v * sizeof *acc);
+    memset(acc, 0, (size_t)a->kv->geo.dim_v * sizeof *acc);
     if (a->has_sink)
         sum += exp(a->sink - max);
     for (int64_t i = a->first; i <= a->last; i++) {
         const uint8_t *v = at(a, i, true);
         double e = v ? exp(p[i] - max) : 0;
         sum += e;
-        for (int64_t d = 0; v && d < a->kv->dim_v; d++)
+        for (int64_t d = 0; v && d < a->kv->geo.dim_v; d++)
             acc[d] += e * element(a->kv, v, d);
     }
-    for (int64_t d = 0; d < a->kv->dim_v; d++)
+    for (int64_t d = 0; d < a->kv->geo.dim_v; d++)
         y[d] = sum > 0 ? (float)(acc[d] / sum) : 0;
 }
 
@@ -73,19 +73,19 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *sinks = c->in[MN_ATTENTION_SINKS].weight;
     const mnc_kv *kv = &c->kv;
     float *y = c->out[MN_ATTENTION_OUT_Y].ptr; /* [T, H, Dv] */
-    int64_t n_head = q->dim[1], group = n_head / kv->n_head_kv,
+    int64_t n_head = q->dim[1], group = n_head / kv->geo.n_head_kv,
             window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo, hi;
-    double *p = w->scratch, *acc = p + kv->max_pages * kv->page_tokens;
+    double *p = w->scratch, *acc = p + kv->max_pages * kv->geo.page_tokens;
     mnc_range(w, q->rows * n_head, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         int64_t t = i / n_head, h = i % n_head, pos = row_pos[t], slot = row_slot[t];
         if (pos < 0 || slot < 0 || slot >= c->in[MN_ATTENTION_PAGES].rows ||
-            pos >= kv->max_pages * kv->page_tokens) {
-            memset(y + i * kv->dim_v, 0, (size_t)kv->dim_v * sizeof *y);
+            pos >= kv->max_pages * kv->geo.page_tokens) {
+            memset(y + i * kv->geo.dim_v, 0, (size_t)kv->geo.dim_v * sizeof *y);
             continue;
         }
         view a = {kv,
-                  (const float *)q->ptr + i * kv->dim_k,
+                  (const float *)q->ptr + i * kv->geo.dim_k,
                   slot,
                   h / group,
                   window > 0 && pos >= window ? pos - window + 1 : 0,
@@ -96,6 +96,6 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
                   sinks != NULL};
         if (sinks)
             a.sink = (double)((const float *)sinks->data)[h];
-        attend(&a, p, acc, y + i * kv->dim_v);
+        attend(&a, p, acc, y + i * kv->geo.dim_v);
     }
 }

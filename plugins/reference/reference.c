@@ -183,7 +183,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
             table[i].size(q, op);
         return MN_OK;
     }
-    return mnc_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
+    return mnp_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
 }
 
 /* A block of each quantised type and a half, by hand. */
@@ -196,7 +196,7 @@ static mn_status self_test(void *self, mn_error *err) {
     ref_row(&w, 0, out);
     if (out[0] != 7 || out[16] != 1 || ref_f32_to_f16(1.0f / 3) != 0x3555 ||
         ref_f16_to_f32(0x0001) != 0x1p-24f)
-        return mnc_fail(err, MN_NO_DEVICE, ~0u, "arithmetic self-test failed");
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "arithmetic self-test failed");
     return MN_OK;
 }
 

@@ -8,7 +8,7 @@ done
 src=$1/plugins/cpu_simd
 out=$2/neon
 mkdir -p "$out"
-flags="-std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/tools/check"
+flags="-std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/plugins/common -I$1/tools/check"
 $cc $flags -c "$src/rows_generic.c" -o "$out/generic.o"
 $cc $flags -c "$src/rows_neon.c" -o "$out/neon.o"
 $cc $flags -march=armv8.2-a+dotprod -c "$src/rows_neon.c" -o "$out/neon_dot.o"

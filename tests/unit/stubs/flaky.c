@@ -38,7 +38,7 @@ static mn_backend table;
 static mn_plugin api;
 
 static mn_status gone(mn_error *err) {
-    return mnc_fail(err, MN_DEVICE_LOST, ~0u, "the plug was pulled");
+    return mnp_fail(err, MN_DEVICE_LOST, ~0u, "the plug was pulled");
 }
 static bool tells(const char *call) {
     return !strcmp(lost_at, call);
@@ -63,7 +63,7 @@ static mn_status check(const mn_device *d, const char *call, mn_error *err) {
 static mn_status hiccup(mn_error *err) {
     if (!transient || ++n_calls % transient)
         return MN_OK;
-    return mnc_fail(err, MN_STATUS(MN_CLASS_TRANSIENT, 9), ~0u, "busy");
+    return mnp_fail(err, MN_STATUS(MN_CLASS_TRANSIENT, 9), ~0u, "busy");
 }
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
@@ -73,7 +73,7 @@ static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
 }
 static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
     if (i >= n_units)
-        return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_info(self, 0, info, err);
     if (async)
         info->flags |= MN_DEVICE_ASYNC;
@@ -83,7 +83,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
 }
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     if (i >= n_units)
-        return mnc_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     mn_status st = mnc_device_open(self, 0, out, err);
     if (!st)
         units[i].dev = *out;

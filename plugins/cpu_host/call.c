@@ -1,23 +1,16 @@
-/* error.c -- messages, attributes, shares of work and the barrier: what ops call. */
+/* call.c -- what ops, prepare and verdict call: operands and attributes, shares of work, the
+ * barrier. Holds nothing: a call belongs to its context, a worker to the stack of its thread. */
 #include "mnc.h"
 #include <sched.h>
-#include <stdarg.h>
-#include <stdio.h>
 
-mn_status mnc_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) {
-    if (!err)
-        return status;
-    mn_error e = {sizeof e, status, 0, node, 0, {0}};
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(e.msg, sizeof e.msg, fmt, ap);
-    va_end(ap);
-    uint32_t n = err->size && err->size < sizeof e ? err->size : (uint32_t)sizeof e;
-    e.size = n;
-    memcpy(err, &e, n);
-    if (n > offsetof(mn_error, msg) && n < MNC_UP_TO(mn_error, msg))
-        ((char *)err)[n - 1] = 0;
-    return status;
+const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
+    return mnp_in_tensor(q->graph, q->node, i);
+}
+const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i) {
+    return mnp_out_tensor(q->graph, q->node, i);
+}
+int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
+    return i < t->n_dim ? mnp_dim(q->graph, q->symbol, t->dim[i]) : 1;
 }
 
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {

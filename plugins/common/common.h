@@ -1,0 +1,226 @@
+/* common.h -- what every backend of ours would otherwise write again: errors, the host's graph read
+ * by strides, symbol values, sizes, one arena for tensors by their lifetimes, the geometry of KV
+ * pages, and the checks of bindings. C11 that also compiles as C++ (nvcc); needs plugin.h and libc
+ * alone. units.h beside it turns nodes into fused units.
+ *
+ * Unless a line says otherwise: pure functions, any thread; they keep no pointer and own nothing;
+ * `err` may be NULL; on an error outputs are undefined. A graph is believed after mnp_read_compile
+ * has accepted it: only then are indices of operands and attributes in range.
+ *
+ * T rows of a step, H heads, D elements of a head. Node and tensor numbers are indices in the
+ * graph; -1 = absent. */
+#ifndef MNP_COMMON_H
+#define MNP_COMMON_H
+#include <minerva/plugin.h>
+#include <stdbool.h>
+#include <string.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors and memory ----------------------------------------------------------------------- */
+#if defined(__GNUC__)
+#define MNP_FORMAT(fmt, first) __attribute__((format(printf, fmt, first)))
+#else
+#define MNP_FORMAT(fmt, first)
+#endif
+/* Fills err by its size, if there is one, and returns status. node: the one at fault, or ~0u. */
+mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
+    MNP_FORMAT(4, 5);
+/* MN_OUT_OF_MEMORY: "out of memory: 64 bytes for a program". */
+mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what);
+
+/* Zeroed memory of the host, aligned to 64 bytes; NULL = out of memory; 0 bytes is legal. Freed
+ * with mnp_delete. */
+void *mnp_new(const mn_host *h, uint64_t bytes);
+void mnp_delete(const mn_host *h, void *p);
+
+/* ---- structs that grow ----------------------------------------------------------------------- */
+/* Bytes of a T up to and with field f: what the other side must at least own. */
+#define MNP_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
+/* Reads a struct of the other side, which has from_bytes of it; fields that it lacks are 0. */
+void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes);
+/* Fills an output that begins with `uint32_t size`, its capacity, and sets size. */
+void mnp_fill(void *out, const void *from, uint32_t from_bytes);
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+static inline const mn_node *mnp_node(const mn_graph *g, uint32_t i) {
+    return (const mn_node *)(const void *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
+}
+static inline const mn_tensor *mnp_tensor(const mn_graph *g, uint32_t i) {
+    return (const mn_tensor *)(const void *)((const char *)g->tensors +
+                                             (uint64_t)i * g->tensor_stride);
+}
+static inline const mn_symbol *mnp_symbol(const mn_graph *g, uint32_t i) {
+    return (const mn_symbol *)(const void *)((const char *)g->symbols +
+                                             (uint64_t)i * g->symbol_stride);
+}
+/* The tensor that is input or output i of a node; -1 = absent. */
+static inline int32_t mnp_in(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_in ? g->operands[n->in_off + i] : -1;
+}
+static inline int32_t mnp_out(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_out ? g->operands[n->out_off + i] : -1;
+}
+/* Inputs, then outputs: i < n_in + n_out. */
+static inline int32_t mnp_operand(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_in ? mnp_in(g, n, i) : mnp_out(g, n, i - n->n_in);
+}
+/* The same as tensors; NULL = absent. */
+static inline const mn_tensor *mnp_in_tensor(const mn_graph *g, const mn_node *n, uint32_t i) {
+    const int32_t t = mnp_in(g, n, i);
+    return t < 0 ? NULL : mnp_tensor(g, (uint32_t)t);
+}
+static inline const mn_tensor *mnp_out_tensor(const mn_graph *g, const mn_node *n, uint32_t i) {
+    const int32_t t = mnp_out(g, n, i);
+    return t < 0 ? NULL : mnp_tensor(g, (uint32_t)t);
+}
+/* Attribute i; one that is missing is 0. */
+static inline int64_t mnp_attr(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_attr ? (int64_t)g->attrs[n->attr_off + i] : 0;
+}
+static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t i) {
+    double v = 0;
+    if (i < n->n_attr)
+        memcpy(&v, &g->attrs[n->attr_off + i], sizeof v);
+    return v;
+}
+/* A tensor's name for "%.*s". */
+#define MNP_NAME(t)                                                                                \
+    (int)((t)->name.len > 200 ? 200 : (t)->name.len), (t)->name.ptr ? (t)->name.ptr : ""
+
+/* What a view is a view of; the tensor itself if it is none. */
+uint32_t mnp_root(const mn_graph *g, uint32_t tensor);
+/* OPTIONAL outputs of docs/ops.md: not bound = not computed, no memory is needed. */
+bool mnp_out_may_be_absent(uint32_t op, uint32_t i);
+/* Ops that write a STATE tensor. */
+bool mnp_changes_state(uint32_t op);
+
+/* Reads c by its size and checks what every function that takes one relies on: graph and symbol_max
+ * are there, strides cover the fields known here, the segment lies in the graph, the class is known,
+ * and of every node of the graph (also outside of the segment: who reads a tensor decides what may
+ * be fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
+mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
+/* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of a
+ * weight or state. */
+mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int64_t *symbol_max,
+                          mn_error *err);
+
+/* The operands of role WEIGHT of a segment, one after another: begin with {lo, 0}; the operand's
+ * tensor, or -1 after the last. node: where it is read. */
+typedef struct {
+    uint32_t node, operand;
+} mnp_cursor;
+int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node);
+
+/* ---- symbols and sizes ----------------------------------------------------------------------- */
+/* Writes the values of all symbols, derived ones computed: [n_symbols]. max NULL: `given` are
+ * maxima themselves. BOUND symbols fix the layout of tensors (a row of a page table), so they
+ * become their maximum. MN_INVALID names a symbol outside of [min, max] or above INT32_MAX. given
+ * and out may not overlap. */
+mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
+                      mn_error *err);
+/* A dim with these symbol values; -1 = no such symbol. */
+static inline int64_t mnp_dim(const mn_graph *g, const int64_t *symbol, int64_t dim) {
+    if (dim >= 0)
+        return dim;
+    return (uint64_t)~dim < g->n_symbols ? symbol[~dim] : -1;
+}
+/* As ops see the elements: interiors of a FLOAT type are f32. */
+uint32_t mnp_elem_dtype(const mn_tensor *t);
+/* Bytes of one block of these elements: what offset counts in. */
+uint64_t mnp_elem_bytes(const mn_tensor *t);
+/* Of the dense tensor; false: it overflows, or breaks its blocks. */
+bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uint64_t *bytes);
+/* n up to a multiple of `to`. */
+static inline int64_t mnp_round(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+/* Whether a table of contracts, [n] {op, newest version}, has the node's. */
+bool mnp_knows(const uint32_t (*contracts)[2], uint32_t n, const mn_node *node);
+/* A verdict, MN_VERDICT_*, with these symbol values; *reason is 0 before. */
+typedef int32_t (*mnp_verdict_fn)(void *user, const int64_t *symbol, uint32_t node,
+                                  uint32_t *reason);
+/* The loop of supports over a graph that mnp_read_compile has accepted. */
+mn_status mnp_supports(const mn_host *h, const mn_graph *g, const int64_t *symbol_at,
+                       mnp_verdict_fn fn, void *user, mn_verdict *verdicts, uint32_t stride,
+                       mn_error *err);
+
+/* ---- the arena: where tensors made inside a segment lie while nobody binds them --------------- */
+#define MNP_NOWHERE UINT64_MAX
+typedef struct {
+    uint64_t place, bytes; /* in the arena; MNP_NOWHERE = has none */
+    int32_t first, last;   /* when it lives, in the caller's time; -1 = never */
+    bool produced;         /* made inside, by an output that may not be absent */
+} mnp_allocation;          /* one per tensor of the graph; views have their root's */
+
+void mnp_arena_begin(const mn_graph *g, mnp_allocation *a); /* a: [n_tensors] */
+/* A node runs at time `at`: all that it reads and writes lives then. Several times for one node
+ * widen its lifetimes. */
+void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation *a);
+/* Places every produced interior and output, each at a multiple of align (a power of 2), so that
+ * tensors alive at the same time do not overlap. *bytes: of the whole arena. MN_INVALID: a size
+ * overflows; MN_OUT_OF_MEMORY. */
+mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *symbol_max,
+                          uint64_t align, mnp_allocation *a, uint64_t *bytes, mn_error *err);
+
+/* ---- KV pages -------------------------------------------------------------------------------- */
+/* What a backend lays down for its pages. */
+typedef struct {
+    uint32_t page_tokens;
+    uint32_t head_align;   /* a head's row is padded to a multiple of so many elements; 1 = dense */
+    uint32_t max_head_dim; /* longer heads are MN_UNSUPPORTED; 0 = any */
+} mnp_kv_rules;
+/* A page of one KV group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
+ * pad_v]. Padding is zero in a zeroed buffer and stays so. */
+typedef struct {
+    uint32_t dtype, page_tokens; /* MN_F32 or MN_F16 */
+    uint32_t n_layers;           /* of the group, in the segment */
+    int64_t n_head_kv, dim_k, dim_v, pad_k, pad_v;
+    uint64_t page_bytes, layer_bytes, v_offset;
+    int64_t layer; /* rank of a node's layer among those of its group in the segment */
+} mnp_kv;
+
+/* The type of the cache: what is asked for, else f32 in class exact and f16 in the others. */
+uint32_t mnp_kv_dtype(const mn_compile *c, uint32_t precision);
+/* Of a group in [lo, hi); layer is 0. MN_INVALID: no KV_STORE of the group there, layers of unequal
+ * shape, sizes that overflow; MN_UNSUPPORTED: dtype, or a head that is too long. */
+mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
+                    const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+/* Of a KV_STORE or ATTENTION: the group's, and the node's layer. MN_INVALID also where PAGES or KV
+ * are absent, or no KV_STORE of the segment has the layer. */
+mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node, uint32_t dtype,
+                         const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+/* The body of kv_layout, behind mnp_read_compile and the choice of dtype. */
+mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, uint32_t dtype,
+                        const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err);
+/* Copy i of kv_copy's array, checked against a buffer of kv_bytes. */
+mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
+                         uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err);
+
+/* ---- bindings -------------------------------------------------------------------------------- */
+/* Where a buffer lies, as far as its alignment goes, and its bytes. */
+typedef struct {
+    uint64_t address, bytes;
+} mnp_extent;
+typedef mnp_extent (*mnp_extent_fn)(const mn_buffer *b);
+
+/* The first half of context_bind: fills table [n_tensors] (buffer NULL = not bound), each tensor
+ * once, inside of its buffer, aligned to 4 bytes; no weight, and no view of what the segment
+ * makes. */
+mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding *given, uint32_t n,
+                   uint32_t stride, mnp_extent_fn extent, mn_binding *table, mn_error *err);
+/* The second half, per node that is to run: every operand is bound, or has a place, or may be
+ * absent; SLOTS and PARAMS have a row per slot. */
+mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation *a,
+                          const int64_t *symbol_max, const mn_binding *table, mn_error *err);
+/* At execute: what is bound holds these symbol values. A KV buffer is checked by its users. */
+mn_status mnp_check_sizes(const mn_graph *g, const int64_t *symbol, const mn_binding *table,
+                          mn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* error.c -- messages, the host's memory, and structs that the other side may have in another
+ * size. No state; what mnp_new returns is the caller's. */
+#include "common.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { ALIGN = 64 };
+
+mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) {
+    if (!err)
+        return status;
+    mn_error e = {sizeof e, status, 0, node, 0, {0}};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e.msg, sizeof e.msg, fmt, ap);
+    va_end(ap);
+    const uint32_t n = err->size && err->size < sizeof e ? err->size : (uint32_t)sizeof e;
+    e.size = n;
+    memcpy(err, &e, n);
+    if (n > offsetof(mn_error, msg) && n < MNP_UP_TO(mn_error, msg))
+        ((char *)err)[n - 1] = 0;
+    return status;
+}
+
+mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what) {
+    return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %llu bytes for %s",
+                    (unsigned long long)bytes, what);
+}
+
+void *mnp_new(const mn_host *h, uint64_t bytes) {
+    if (bytes >= (uint64_t)1 << 62)
+        return NULL;
+    void *p = h->alloc(h->self, bytes ? bytes : 1, ALIGN);
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+void mnp_delete(const mn_host *h, void *p) {
+    h->release(h->self, p);
+}
+
+void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes) {
+    memset(to, 0, to_bytes);
+    memcpy(to, from, from_bytes < to_bytes ? from_bytes : to_bytes);
+}
+
+void mnp_fill(void *out, const void *from, uint32_t from_bytes) {
+    uint32_t n;
+    memcpy(&n, out, sizeof n);
+    if (n > from_bytes)
+        n = from_bytes;
+    memcpy(out, from, n);
+    memcpy(out, &n, sizeof n);
+}

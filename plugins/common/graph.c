@@ -1,0 +1,169 @@
+/* graph.c -- the host's graph, read with suspicion once (mnp_read_compile) and believed afterwards;
+ * symbol values and sizes of tensors. Holds nothing. */
+#include "common.h"
+
+enum { MAX_VIEWS = 8 }; /* of views; the contract allows one */
+
+uint32_t mnp_root(const mn_graph *g, uint32_t tensor) {
+    for (uint32_t hops = 0; hops < MAX_VIEWS; hops++) {
+        const int32_t up = mnp_tensor(g, tensor)->alias_of;
+        if (up < 0 || (uint32_t)up >= g->n_tensors)
+            break;
+        tensor = (uint32_t)up;
+    }
+    return tensor;
+}
+
+bool mnp_out_may_be_absent(uint32_t op, uint32_t i) {
+    return op == MN_OP_SAMPLE && i != MN_SAMPLE_OUT_IDS;
+}
+
+bool mnp_changes_state(uint32_t op) {
+    return op == MN_OP_EMBED || op == MN_OP_KV_STORE || op == MN_OP_SAMPLE;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
+    const mn_node *n = mnp_node(g, i);
+    if ((uint64_t)n->in_off + n->n_in > g->n_operands ||
+        (uint64_t)n->out_off + n->n_out > g->n_operands ||
+        (uint64_t)n->attr_off + n->n_attr > g->n_attrs)
+        return mnp_fail(err, MN_INVALID, i,
+                        "node %u: operands or attributes lie outside the graph's arrays", i);
+    for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
+        const int32_t t = mnp_operand(g, n, j);
+        if (t < 0)
+            continue;
+        if ((uint32_t)t >= g->n_tensors)
+            return mnp_fail(err, MN_INVALID, i, "node %u: operand %u is tensor %d of %u", i, j, t,
+                            g->n_tensors);
+        if (mnp_tensor(g, (uint32_t)t)->n_dim > MN_MAX_DIM)
+            return mnp_fail(err, MN_INVALID, i, "node %u: tensor %d has %u dimensions, at most %d",
+                            i, t, mnp_tensor(g, (uint32_t)t)->n_dim, MN_MAX_DIM);
+    }
+    return MN_OK;
+}
+
+mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
+    mnp_read(out, sizeof *out, in, in->size);
+    const mn_graph *g = out->graph;
+    if (!g || !out->symbol_max)
+        return mnp_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
+    if (g->size < MNP_UP_TO(mn_graph, n_attrs) || g->node_stride < MNP_UP_TO(mn_node, n_attr) ||
+        g->tensor_stride < MNP_UP_TO(mn_tensor, name) ||
+        (g->n_symbols && g->symbol_stride < MNP_UP_TO(mn_symbol, add)))
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "mn_graph of %u bytes lacks fields of the first release", g->size);
+    if (out->node_lo > out->node_hi || out->node_hi > g->n_nodes)
+        return mnp_fail(err, MN_INVALID, ~0u, "segment [%u, %u) of a graph with %u nodes",
+                        out->node_lo, out->node_hi, g->n_nodes);
+    if (out->precision > MN_PRECISION_A8)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < g->n_nodes && !st; i++)
+        st = check_node(g, i, err);
+    return st;
+}
+
+static bool is_dense(const mn_graph *g, const mn_tensor *t, const int64_t *symbol_max) {
+    int64_t dense = 1;
+    for (uint32_t d = t->n_dim; d-- > 0;) {
+        const int64_t size = mnp_dim(g, symbol_max, t->dim[d]);
+        if (t->stride[d] != dense && size != 1)
+            return false;
+        dense *= size;
+    }
+    return true;
+}
+
+mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int64_t *symbol_max,
+                          mn_error *err) {
+    for (uint32_t i = lo; i < hi; i++) {
+        const mn_node *n = mnp_node(g, i);
+        for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
+            const int32_t t = mnp_operand(g, n, j);
+            if (t < 0 || mnp_tensor(g, (uint32_t)t)->alias_of < 0)
+                continue;
+            const mn_tensor *view = mnp_tensor(g, (uint32_t)t);
+            const uint32_t of = mnp_tensor(g, mnp_root(g, (uint32_t)t))->role;
+            if (of == MN_ROLE_WEIGHT || of == MN_ROLE_STATE || view->role == MN_ROLE_STATE)
+                return mnp_fail(err, MN_UNSUPPORTED, i,
+                                "node %u: %.*s is a view of a weight or state; not supported", i,
+                                MNP_NAME(view));
+            if (!is_dense(g, view, symbol_max))
+                return mnp_fail(err, MN_UNSUPPORTED, i,
+                                "node %u: %.*s: only dense views are supported", i, MNP_NAME(view));
+        }
+    }
+    return MN_OK;
+}
+
+int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node) {
+    for (; at->node < hi; at->node++, at->operand = 0) {
+        const mn_node *n = mnp_node(g, at->node);
+        while (at->operand < n->n_in) {
+            const int32_t t = mnp_in(g, n, at->operand++);
+            if (t < 0 || mnp_tensor(g, (uint32_t)t)->role != MN_ROLE_WEIGHT)
+                continue;
+            *node = at->node;
+            return t;
+        }
+    }
+    return -1;
+}
+
+/* ---- symbols and sizes ----------------------------------------------------------------------- */
+/* base * mul + add; the base is a symbol that has its value already. */
+static bool derive(const mn_graph *g, const mn_symbol *s, uint32_t i, const int64_t *out,
+                   int64_t *value) {
+    if ((uint32_t)s->base >= i || (uint32_t)s->base >= g->n_symbols)
+        return false;
+    return !__builtin_mul_overflow(out[s->base], s->mul, value) &&
+           !__builtin_add_overflow(*value, s->add, value) && *value >= 0;
+}
+
+mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
+                      mn_error *err) {
+    for (uint32_t i = 0; i < g->n_symbols; i++) {
+        const mn_symbol *s = mnp_symbol(g, i);
+        if (s->base >= 0) {
+            if (derive(g, s, i, out, &out[i]))
+                continue;
+            return mnp_fail(err, MN_INVALID, ~0u,
+                            "symbol %.24s: %lld * symbol %d + %lld is no size", s->name,
+                            (long long)s->mul, s->base, (long long)s->add);
+        }
+        const int64_t least = s->kind == MN_SYMBOL_SHAPE ? s->min : 0;
+        const int64_t most = max ? max[i] : INT32_MAX;
+        if (given[i] < 0 || given[i] < least || given[i] > most || given[i] > INT32_MAX)
+            return mnp_fail(err, MN_INVALID, ~0u,
+                            "symbol %.24s is %lld; at least %lld, at most %lld", s->name,
+                            (long long)given[i], (long long)least, (long long)most);
+        out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : given[i];
+    }
+    return MN_OK;
+}
+
+uint32_t mnp_elem_dtype(const mn_tensor *t) {
+    const uint32_t id = t->dtype.id;
+    return t->role == MN_ROLE_INTERIOR && (id == MN_F16 || id == MN_BF16) ? MN_F32 : id;
+}
+
+uint64_t mnp_elem_bytes(const mn_tensor *t) {
+    return mnp_elem_dtype(t) == t->dtype.id ? t->dtype.block_bytes : 4;
+}
+
+bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uint64_t *bytes) {
+    uint64_t n = 1;
+    if (t->n_dim > MN_MAX_DIM)
+        return false;
+    for (uint32_t i = 0; i < t->n_dim; i++) {
+        const int64_t d = mnp_dim(g, symbol, t->dim[i]);
+        if (d < 0 || __builtin_mul_overflow(n, (uint64_t)d, &n))
+            return false;
+    }
+    const uint64_t block = t->dtype.block_elems;
+    if (!block || n % block || __builtin_mul_overflow(n / block, mnp_elem_bytes(t), bytes))
+        return false;
+    return *bytes < (uint64_t)1 << 62;
+}

@@ -1,0 +1,147 @@
+/* kv.c -- how the pages of a KV group lie in memory. A backend states three numbers (mnp_kv_rules);
+ * everything else follows from the KV_STORE nodes of the segment. Holds nothing. */
+#include "common.h"
+
+static bool stores(const mn_graph *g, uint32_t i, uint32_t group) {
+    const mn_node *n = mnp_node(g, i);
+    return n->op == MN_OP_KV_STORE && (uint32_t)mnp_attr(g, n, MN_KV_STORE_ATTR_GROUP) == group;
+}
+
+uint32_t mnp_kv_dtype(const mn_compile *c, uint32_t precision) {
+    if (c->kv_dtype != MN_DTYPE_NONE)
+        return c->kv_dtype;
+    return precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+}
+
+/* How many layers of the group in the segment come before this one; -1 = it is not there. */
+static int64_t rank_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer) {
+    int64_t rank = 0;
+    bool found = false;
+    for (uint32_t i = lo; i < hi; i++) {
+        if (!stores(g, i, group))
+            continue;
+        const int64_t l = mnp_attr(g, mnp_node(g, i), MN_KV_STORE_ATTR_KV_LAYER);
+        if (l < layer)
+            rank++;
+        if (l == layer)
+            found = true;
+    }
+    return found ? rank : -1;
+}
+
+/* Adds the layer that KV_STORE i stores; all of a group have one shape. */
+static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const mnp_kv_rules *rules,
+                           mnp_kv *kv, mn_error *err) {
+    const mn_node *n = mnp_node(g, i);
+    const mn_tensor *k = mnp_in_tensor(g, n, MN_KV_STORE_K);
+    const mn_tensor *v = mnp_in_tensor(g, n, MN_KV_STORE_V);
+    if (!k || !v)
+        return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE without K or V", i);
+    if (k->n_dim != 3 || v->n_dim != 3 || k->dim[1] <= 0 || k->dim[2] <= 0 || v->dim[2] <= 0 ||
+        k->dim[1] != v->dim[1])
+        return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE wants K and V as [T, Hkv, D]", i);
+    const int64_t longest = k->dim[2] > v->dim[2] ? k->dim[2] : v->dim[2];
+    if (rules->max_head_dim && longest > rules->max_head_dim)
+        return mnp_fail(err, MN_UNSUPPORTED, i,
+                        "node %u: heads of %lld elements; this plugin takes at most %u", i,
+                        (long long)longest, rules->max_head_dim);
+    if (kv->n_layers &&
+        (kv->n_head_kv != k->dim[1] || kv->dim_k != k->dim[2] || kv->dim_v != v->dim[2]))
+        return mnp_fail(err, MN_INVALID, i, "node %u: the layers of KV group %u differ in shape", i,
+                        group);
+    kv->n_head_kv = k->dim[1];
+    kv->dim_k = k->dim[2];
+    kv->dim_v = v->dim[2];
+    kv->n_layers++;
+    return MN_OK;
+}
+
+/* Pads and sizes, from the shape; false = they overflow. */
+static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
+    const uint64_t align = rules->head_align ? rules->head_align : 1;
+    uint64_t per_head = (uint64_t)rules->page_tokens * (kv->dtype == MN_F32 ? 4 : 2);
+    uint64_t pad_k, pad_v, v_bytes;
+    if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k) ||
+        __builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
+        return false;
+    pad_k -= pad_k % align;
+    pad_v -= pad_v % align;
+    kv->pad_k = (int64_t)pad_k;
+    kv->pad_v = (int64_t)pad_v;
+    return !__builtin_mul_overflow((uint64_t)kv->n_head_kv, per_head, &per_head) &&
+           !__builtin_mul_overflow(per_head, pad_k, &kv->v_offset) &&
+           !__builtin_mul_overflow(per_head, pad_v, &v_bytes) &&
+           !__builtin_add_overflow(kv->v_offset, v_bytes, &kv->layer_bytes) &&
+           !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
+}
+
+mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
+                    const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
+    mn_status st = MN_OK;
+    memset(kv, 0, sizeof *kv);
+    if (dtype != MN_F32 && dtype != MN_F16)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "KV type %u; this plugin keeps f32 or f16",
+                        dtype);
+    kv->dtype = dtype;
+    kv->page_tokens = rules->page_tokens;
+    for (uint32_t i = lo; i < hi && !st; i++)
+        if (stores(g, i, group))
+            st = add_layer(g, i, group, rules, kv, err);
+    if (st)
+        return st;
+    if (!kv->n_layers)
+        return mnp_fail(err, MN_INVALID, ~0u, "no KV_STORE of group %u in the segment", group);
+    if (!measure(rules, kv))
+        return mnp_fail(err, MN_INVALID, ~0u, "KV group %u: the size of a page overflows", group);
+    return MN_OK;
+}
+
+mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node, uint32_t dtype,
+                         const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
+    const mn_node *n = mnp_node(g, node);
+    uint32_t in_pages = MN_ATTENTION_PAGES, in_kv = MN_ATTENTION_KV;
+    uint32_t at_group = MN_ATTENTION_ATTR_GROUP, at_layer = MN_ATTENTION_ATTR_KV_LAYER;
+    if (n->op == MN_OP_KV_STORE) {
+        in_pages = MN_KV_STORE_PAGES;
+        in_kv = MN_KV_STORE_KV;
+        at_group = MN_KV_STORE_ATTR_GROUP;
+        at_layer = MN_KV_STORE_ATTR_KV_LAYER;
+    }
+    const mn_tensor *pages = mnp_in_tensor(g, n, in_pages);
+    if (!pages || pages->n_dim != 2 || mnp_in(g, n, in_kv) < 0)
+        return mnp_fail(err, MN_INVALID, node, "node %u: KV or PAGES is absent", node);
+    const uint32_t group = (uint32_t)mnp_attr(g, n, at_group);
+    const int64_t layer = mnp_attr(g, n, at_layer);
+    mn_status st = mnp_kv_of(g, lo, hi, group, dtype, rules, kv, err);
+    if (st)
+        return st;
+    kv->layer = rank_of(g, lo, hi, group, layer);
+    if (kv->layer < 0)
+        return mnp_fail(err, MN_INVALID, node,
+                        "node %u: no KV_STORE for KV layer %lld of group %u in the segment", node,
+                        (long long)layer, group);
+    return MN_OK;
+}
+
+mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, uint32_t dtype,
+                        const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err) {
+    mnp_kv kv;
+    mn_status st = mnp_kv_of(c->graph, c->node_lo, c->node_hi, group, dtype, rules, &kv, err);
+    if (st)
+        return st;
+    const mn_kv_layout l = {sizeof l, kv.page_tokens, kv.page_bytes, 0};
+    mnp_fill(out, &l, sizeof l);
+    return MN_OK;
+}
+
+mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
+                         uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err) {
+    const uint64_t n_pages = l->page_bytes ? kv_bytes / l->page_bytes : 0;
+    mnp_read(out, sizeof *out, (const char *)copies + (uint64_t)i * stride, stride);
+    if (out->src_page < n_pages && out->dst_page < n_pages && out->n_tokens <= l->page_tokens)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u,
+                    "copy of %u tokens of KV page %u to %u; there are %llu pages of %u tokens",
+                    out->n_tokens, out->src_page, out->dst_page, (unsigned long long)n_pages,
+                    l->page_tokens);
+}

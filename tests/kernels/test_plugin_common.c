@@ -1,0 +1,201 @@
+/* test_plugin_common.c -- plugins/common by itself, on graphs built by hand: errors and structs of
+ * other sizes, symbols, the arena, the geometry of KV pages, bindings. No plugin is loaded. */
+#include "case.h"
+#include "common.h"
+#include "host.h"
+#include <setjmp.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#define ERR(e) mn_error e = {sizeof e, 0, 0, ~0u, 0, {0}}
+
+static void test_sizes(void **state) {
+    (void)state;
+    /* an error that ends inside of the message ends in NUL */
+    union {
+        mn_error e;
+        char bytes[sizeof(mn_error)];
+    } u;
+    memset(&u, 'x', sizeof u);
+    u.e.size = offsetof(mn_error, msg) + 5;
+    assert_int_equal(mnp_fail(&u.e, MN_INVALID, 3, "%s", "twelve letters"), MN_INVALID);
+    assert_string_equal(u.e.msg, "twel");
+    assert_int_equal(u.bytes[offsetof(mn_error, msg) + 5], 'x');
+    assert_int_equal(mnp_fail(NULL, MN_BAD_FILE, ~0u, "nobody reads this"), MN_BAD_FILE);
+    struct {
+        uint32_t size, a, b, c;
+    } small = {8, 1, 2, 3}, full = {sizeof full, 7, 8, 9};
+    mnp_fill(&small, &full, sizeof full);
+    assert_true(small.size == 8 && small.a == 7 && small.b == 2);
+    mnp_read(&full, sizeof full, &small, 8);
+    assert_true(full.a == 7 && full.b == 0 && full.c == 0);
+}
+
+static void test_symbols(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    ERR(err);
+    c->g.n_symbols = 4;
+    c->sym[0] = (mn_symbol){"rows", 1, 100, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
+    c->sym[1] = (mn_symbol){"pages", 1, 64, 1, MN_SYMBOL_BOUND, -1, 1, 0};
+    c->sym[2] = (mn_symbol){"twice", 0, 1000, 1, MN_SYMBOL_SHAPE, 0, 2, 3};
+    c->sym[3] = (mn_symbol){"again", 0, 1000, 1, MN_SYMBOL_SHAPE, 2, 1, 1};
+    const int64_t max[4] = {100, 64, -1, -1}, given[4] = {5, 7, -9, -9};
+    int64_t out[4];
+    assert_int_equal(mnp_symbols(&c->g, given, max, out, &err), MN_OK);
+    assert_true(out[0] == 5 && out[1] == 64 && out[2] == 13 && out[3] == 14);
+    assert_int_equal(mnp_symbols(&c->g, given, NULL, out, &err), MN_OK);
+    assert_int_equal(out[1], 7);
+    const int64_t bad[4][4] = {{0, 1}, {101, 1}, {1, 65}, {-1, 1}};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(mnp_symbols(&c->g, bad[i], max, out, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "rows"));
+    c->sym[2].mul = INT64_MAX;
+    assert_int_equal(mnp_symbols(&c->g, given, max, out, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "twice"));
+    c->sym[2].base = 3; /* only what is there already can be a base */
+    assert_int_equal(mnp_symbols(&c->g, given, max, out, &err), MN_INVALID);
+    case_free(c);
+}
+
+/* KV_STORE of layers 4, 9 and 2 of group 1, and one of group 0 with other heads. */
+static op_case *caches(void) {
+    op_case *c = case_new();
+    static const uint64_t attrs[4][2] = {{4, 1}, {0, 0}, {9, 1}, {2, 1}};
+    const int64_t rows = case_symbol(c, "rows", 8, MN_SYMBOL_SHAPE);
+    const int32_t pos = case_vec(c, MN_ROLE_INPUT, MN_I32, rows, NULL, "row_pos");
+    const int32_t slot = case_vec(c, MN_ROLE_INPUT, MN_I32, rows, NULL, "row_slot");
+    const int32_t pages = case_mat(c, MN_ROLE_INPUT, MN_I32, 2, 4, NULL, "pages");
+    const int32_t kv = case_kv(c, MN_F32, 4);
+    for (int i = 0; i < 4; i++) {
+        const int64_t heads = i == 1 ? 3 : 2;
+        const int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, rows, heads, 20, NULL, "k");
+        const int32_t v = case_cube(c, MN_ROLE_INPUT, MN_F32, rows, heads, 9, NULL, "v");
+        case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, pos, slot, pages, kv}, 6, NULL, 0,
+                  attrs[i], 2);
+    }
+    assert_false(c->failed);
+    return c;
+}
+
+static void test_kv(void **state) {
+    (void)state;
+    op_case *c = caches();
+    const mnp_kv_rules dense = {64, 1, 0}, padded = {32, 8, 256}, narrow = {64, 1, 16};
+    mnp_kv kv;
+    ERR(err);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &dense, &kv, &err), MN_OK);
+    assert_true(kv.n_layers == 3 && kv.n_head_kv == 2 && kv.pad_k == 20 && kv.pad_v == 9);
+    assert_int_equal(kv.v_offset, 2 * 64 * 20 * 4);
+    assert_int_equal(kv.page_bytes, 3 * 2 * 64 * (20 + 9) * 4);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F16, &padded, &kv, &err), MN_OK);
+    assert_true(kv.dim_k == 20 && kv.pad_k == 24 && kv.dim_v == 9 && kv.pad_v == 16);
+    assert_int_equal(kv.layer_bytes, 2 * 32 * (24 + 16) * 2);
+    /* the rank counts layers of the group in the segment alone */
+    const int64_t ranks[4] = {1, 0, 2, 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(mnp_kv_of_node(&c->g, 0, 4, i, MN_F32, &dense, &kv, &err), MN_OK);
+        assert_int_equal(kv.layer, ranks[i]);
+    }
+    assert_int_equal(mnp_kv_of_node(&c->g, 1, 3, 2, MN_F32, &dense, &kv, &err), MN_OK);
+    assert_true(kv.layer == 0 && kv.n_layers == 1);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, MN_F32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &narrow, &kv, &err), MN_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "20"));
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_Q8_0, &dense, &kv, &err), MN_UNSUPPORTED);
+    c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(err.node, 3);
+    for (int i = 0; i < 4; i++)
+        c->t[c->operands[c->n[i].in_off]].dim[2] = INT64_MAX / 2;
+    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, MN_F32, &dense, &kv, &err), MN_INVALID);
+    case_free(c);
+}
+
+/* a -> b -> c -> d, and a once more at the end: b and c share room with nobody alive. */
+static void test_arena(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    const int64_t rows = case_symbol(c, "rows", 10, MN_SYMBOL_SHAPE);
+    int32_t t[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, rows, 16, NULL, "x")};
+    ERR(err);
+    for (int i = 1; i < 6; i++) {
+        t[i] = case_mat(c, i == 5 ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR, MN_F16, rows, 16, NULL, "y");
+        case_node(c, MN_OP_ADD, (const int32_t[]){t[i - 1], i == 5 ? t[1] : t[i - 1]}, 2, &t[i], 1,
+                  NULL, 0);
+    }
+    mnp_allocation a[CASE_TENSORS];
+    uint64_t bytes;
+    mnp_arena_begin(&c->g, a);
+    for (uint32_t i = 0; i < c->g.n_nodes; i++)
+        mnp_arena_live(&c->g, i, (int32_t)i, a);
+    const int64_t max[1] = {10};
+    assert_int_equal(mnp_arena_place(&h_host, &c->g, max, 256, a, &bytes, &err), MN_OK);
+    assert_int_equal(a[t[0]].place, MNP_NOWHERE);
+    assert_int_equal(a[t[1]].bytes, 768); /* f32 inside: 640 bytes */
+    assert_int_equal(bytes, 3 * 768);     /* of five tensors */
+    for (int i = 1; i < 6; i++)
+        for (int j = 1; j < i; j++)
+            if (a[t[i]].first <= a[t[j]].last && a[t[j]].first <= a[t[i]].last)
+                assert_true(a[t[i]].place >= a[t[j]].place + a[t[j]].bytes ||
+                            a[t[j]].place >= a[t[i]].place + a[t[i]].bytes);
+    case_free(c);
+}
+
+struct mn_buffer {
+    uint64_t address, bytes;
+};
+static mnp_extent extent(const mn_buffer *b) {
+    return (mnp_extent){b->address, b->bytes};
+}
+
+static void test_bindings(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, NULL, "x");
+    const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, 4, NULL, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 4, NULL, "y");
+    case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
+    mn_buffer whole = {4096, 128}, odd = {4097, 128};
+    mnp_allocation a[CASE_TENSORS];
+    mn_binding table[CASE_TENSORS];
+    ERR(err);
+    mnp_arena_begin(&c->g, a);
+    const mn_binding good[2] = {{(uint32_t)x, 0, &whole, 0, 64}, {(uint32_t)y, 0, &whole, 64, 64}};
+    const mn_binding bad[] = {
+        {(uint32_t)w, 0, &whole, 0, 16},  /* a weight */
+        {(uint32_t)x, 0, &whole, 0, 64},  /* twice */
+        {(uint32_t)y, 0, &whole, 80, 64}, /* past the end */
+        {(uint32_t)y, 0, &whole, UINT64_MAX, 64},
+        {(uint32_t)y, 0, &odd, 0, 64},   /* not at a multiple of 4 */
+        {(uint32_t)y, 0, &whole, 2, 64}, /* the same */
+        {99, 0, &whole, 0, 64},
+        {(uint32_t)y, 0, NULL, 0, 64},
+    };
+    const uint32_t stride = sizeof(mn_binding);
+    assert_int_equal(mnp_bind(&c->g, a, good, 2, stride, extent, table, &err), MN_OK);
+    assert_int_equal(mnp_check_bound(&c->g, 0, a, NULL, table, &err), MN_OK);
+    assert_int_equal(mnp_check_sizes(&c->g, NULL, table, &err), MN_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const mn_binding two[2] = {good[0], bad[i]};
+        assert_int_equal(mnp_bind(&c->g, a, two, 2, stride, extent, table, &err), MN_INVALID);
+    }
+    assert_int_equal(mnp_bind(&c->g, a, good, 2, 24, extent, table, &err), MN_INVALID);
+    /* x alone; y has no place */
+    assert_int_equal(mnp_bind(&c->g, a, good, 1, stride, extent, table, &err), MN_OK);
+    assert_int_equal(mnp_check_bound(&c->g, 0, a, NULL, table, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "output y"));
+    a[y].place = 0;
+    assert_int_equal(mnp_check_bound(&c->g, 0, a, NULL, table, &err), MN_OK);
+    table[x].bytes = 60;
+    assert_int_equal(mnp_check_sizes(&c->g, NULL, table, &err), MN_INVALID);
+    case_free(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes), cmocka_unit_test(test_symbols),  cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_arena), cmocka_unit_test(test_bindings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
