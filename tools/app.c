@@ -118,7 +118,8 @@ int app_open_model(app *a, const app_flags *flags) {
     if (code)
         return code;
     double begin = seconds();
-    mn_status status = mn_model_open(a->rt, flags->model, &a->model, &a->err);
+    const mn_model_params params = {sizeof params, MN_MODEL_GUARD};
+    mn_status status = mn_model_open_with(a->rt, flags->model, &params, &a->model, &a->err);
     if (status != MN_OK)
         return app_fail(a, status);
     a->info.size = sizeof a->info;

@@ -84,6 +84,39 @@ typedef struct mn_model mn_model;
  * "model", else the demo model that is installed with the program. Maps and checks; weights are not
  * read yet. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
+/* What happens when another program changes a model's file while it is in use.
+ *
+ * Files are mapped, and weights are often used right there. While that is so, size and time of last
+ * modification are looked at before each step's result is given out, and when weights are imported
+ * or converted. A change is MN_IO_ERROR that names the file: the step is discarded, and so it
+ * stays; free the model and open it again. A file that another one takes the place of (rename) goes
+ * on being used as it was.
+ *
+ * Before that is noticed, touching a page that is gone raises SIGBUS, which ends the process,
+ * unless a flag says otherwise:
+ *
+ * MN_MODEL_READ   The files are read into memory of this process, all of them, at once. Nothing
+ *                 that happens to them afterwards matters. No signal handler.
+ * MN_MODEL_GUARD  While such models are open there is a handler for SIGBUS. On a fault inside their
+ *                 maps it puts pages of zeros under the rest of that map, sets the map's flag and
+ *                 returns: it never jumps, so the code that was interrupted ends as always. Flags
+ *                 are asked before a result is given out: MN_IO_ERROR, as above. Every other SIGBUS
+ *                 (elsewhere, sent, failed memory) goes to the handler that was installed when the
+ *                 first such model was opened, with its mask and on its stack's terms.
+ *                 What the application keeps to: handlers for SIGBUS are installed before, or hand
+ *                 on what is not theirs; threads that use a model do not block SIGBUS; alternate
+ *                 stacks of such threads (sigaltstack) have sysconf(_SC_MINSIGSTKSZ) bytes, which
+ *                 is what the kernel saves with AVX-512 and AMX, and 16 KiB of room; not
+ *                 MINSIGSTKSZ or SIGSTKSZ. When the last such model is freed, the handler goes,
+ *                 unless another one was put on top of it: then the library must stay loaded. */
+#define MN_MODEL_READ 1u
+#define MN_MODEL_GUARD 2u
+typedef struct {
+    uint32_t size, flags; /* MN_MODEL_*; READ wins */
+} mn_model_params;
+/* mn_model_open with parameters; NULL: no flags. */
+MN_API mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
+                                    mn_model **out, mn_error *err);
 MN_API void mn_model_free(mn_model *m);
 typedef struct {
     uint32_t size, n_tensors;

@@ -67,7 +67,7 @@ static mn_status find_path(const mn_runtime *rt, const char *path, char **out, m
     return *out ? MN_OK : mn_fail_memory(err, strlen(path));
 }
 
-static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
+static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, mn_error *err) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(m->rt->registry, &n);
     mn_loader_ref *refs = mn_calloc(n ? n : 1, sizeof *refs);
@@ -77,7 +77,7 @@ static mn_status open_canonical(mn_model *m, const char *path, mn_error *err) {
     for (size_t i = 0; i < n; i++)
         if (r[i].loader)
             refs[k++] = (mn_loader_ref){r[i].loader, r[i].plugin->self, r[i].id};
-    mn_status st = mn_canonical_open(path, refs, k, &m->canonical, err);
+    mn_status st = mn_canonical_open(path, flags, refs, k, &m->canonical, err);
     mn_free(refs);
     return st;
 }
@@ -171,15 +171,34 @@ static char *display_name(const mn_model *m) {
 }
 
 mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {
+    return mn_model_open_with(rt, path, NULL, out, err);
+}
+
+static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_error *err) {
+    const uint32_t given = params ? params->flags : 0;
+    if (given & ~(MN_MODEL_READ | MN_MODEL_GUARD))
+        return mn_fail(err, MN_INVALID, "mn_model_params.flags: found %#x, expected MN_MODEL_*",
+                       given);
+    *flags =
+        (given & MN_MODEL_READ ? MN_MAP_READ : 0) | (given & MN_MODEL_GUARD ? MN_MAP_GUARD : 0);
+    return MN_OK;
+}
+
+mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
+                             mn_model **out, mn_error *err) {
+    uint32_t flags = 0;
+    mn_status st = map_flags(params, &flags, err);
+    if (st)
+        return st;
     mn_model *m = mn_calloc(1, sizeof *m);
     if (!m)
         return mn_fail_memory(err, sizeof *m);
     char *full = NULL;
     m->rt = rt;
     pthread_mutex_init(&m->lock, NULL);
-    mn_status st = find_path(rt, path, &full, err);
+    st = find_path(rt, path, &full, err);
     if (!st)
-        st = open_canonical(m, full, err);
+        st = open_canonical(m, full, flags, err);
     if (!st)
         st = open_text(m, err);
     if (!st) {
@@ -190,6 +209,8 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
         st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
     }
     mn_free(full);
+    if (m->canonical)
+        st = mn_canonical_settle(m->canonical, true, st, err);
     if (st)
         mn_model_free(m);
     else

@@ -118,14 +118,12 @@ const char *mn_dtype_name(uint32_t id);            /* lower case; "?" if unknown
 bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes);
 
 /* ---- file.c ---------------------------------------------------------------------------------- */
-typedef struct {
-    const uint8_t *ptr;
-    uint64_t bytes;
-    /* an empty file has ptr != NULL, bytes 0 */
-} mn_map;
-/* read-only, shared; regular files alone */
-mn_status mn_map_file(const char *path, mn_map *out, mn_error *err);
-void mn_unmap(mn_map *map);
+/* Fills err with "path: what: strerror(errno)"; MN_OUT_OF_MEMORY for ENOMEM, else MN_IO_ERROR. */
+mn_status mn_fail_errno(mn_error *err, const char *path, const char *what);
+struct stat;
+/* Opens a regular file for reading, close(*fd) by the caller; everything else is an error, and a
+ * FIFO is not waited for. */
+mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *err);
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
 /* The one of n mapped files with this base name; NULL = none. */
@@ -152,6 +150,23 @@ bool mn_make_folders(const char *path);
 /* Folder of the shared object or program that holds address; mn_free. For finding plugins when the
  * prefix was moved. */
 char *mn_path_of_object(const void *address);
+
+/* ---- map.c: files in memory that stay what they were ----------------------------------------- */
+typedef struct {
+    const uint8_t *ptr; /* never NULL, also for an empty file */
+    uint64_t bytes;
+    struct mn_watch *watch; /* NULL: read, so that nothing that happens to the file matters */
+} mn_map;
+#define MN_MAP_READ 1u  /* read into memory of its own */
+#define MN_MAP_GUARD 2u /* a fault inside the map is caught, and mn_map_changed tells */
+/* Regular files alone; the memory is read-only. A file that changes while it is read is an
+ * error. */
+mn_status mn_map_file(const char *path, uint32_t flags, mn_map *out, mn_error *err);
+void mn_unmap(mn_map *map);
+/* MN_OK, or MN_IO_ERROR that names the file: a guarded fault, or (look) a size or time of last
+ * modification that is not what it was. Once changed, always changed. A file that another one took
+ * the place of is still there as it was. Any thread. */
+mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);

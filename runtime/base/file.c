@@ -1,4 +1,4 @@
-/* file.c -- mapping, reading and replacing files; paths. */
+/* file.c -- reading and replacing files; paths. Model files are opened by map.c. */
 #include "base/base.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mn_status fail_errno(mn_error *err, const char *path, const char *what) {
+mn_status mn_fail_errno(mn_error *err, const char *path, const char *what) {
     int code = errno;
     mn_fail(err, code == ENOMEM ? MN_OUT_OF_MEMORY : MN_IO_ERROR, "%s: %s: %s", path, what,
             strerror(code));
@@ -22,13 +21,13 @@ static mn_status fail_errno(mn_error *err, const char *path, const char *what) {
 }
 
 /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused right after. */
-static mn_status open_regular(const char *path, int *fd, struct stat *st, mn_error *err) {
+mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *err) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0)
-        return fail_errno(err, path, "cannot open");
+        return mn_fail_errno(err, path, "cannot open");
     mn_status status = MN_OK;
     if (fstat(*fd, st))
-        status = fail_errno(err, path, "cannot stat");
+        status = mn_fail_errno(err, path, "cannot stat");
     else if (S_ISDIR(st->st_mode))
         status = mn_fail(err, MN_IO_ERROR, "%s: is a folder, expected a file", path);
     else if (!S_ISREG(st->st_mode))
@@ -39,37 +38,6 @@ static mn_status open_regular(const char *path, int *fd, struct stat *st, mn_err
     return status;
 }
 
-mn_status mn_map_file(const char *path, mn_map *out, mn_error *err) {
-    static const uint8_t nothing[1] = {0};
-    int fd;
-    struct stat st;
-    mn_status status = open_regular(path, &fd, &st, err);
-    if (status != MN_OK)
-        return status;
-    uint64_t bytes = (uint64_t)st.st_size;
-    const uint8_t *ptr = nothing; /* mmap refuses length 0 */
-    if (bytes > SIZE_MAX)
-        status = mn_fail(err, MN_OUT_OF_MEMORY, "%s: %llu bytes do not fit the address space", path,
-                         (unsigned long long)bytes);
-    else if (bytes) {
-        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED)
-            status = fail_errno(err, path, "cannot map");
-        else
-            ptr = map;
-    }
-    close(fd);
-    if (status == MN_OK)
-        *out = (mn_map){ptr, bytes};
-    return status;
-}
-
-void mn_unmap(mn_map *map) {
-    if (map->bytes)
-        munmap((void *)(uintptr_t)map->ptr, (size_t)map->bytes);
-    *map = (mn_map){0};
-}
-
 /* Appends all that fd holds, one byte beyond max at most. */
 static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text, mn_error *err) {
     char chunk[1 << 14];
@@ -78,7 +46,7 @@ static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text,
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail_errno(err, path, "cannot read");
+            return mn_fail_errno(err, path, "cannot read");
         if (n == 0)
             return MN_OK;
         if ((uint64_t)n > max - text->len)
@@ -120,7 +88,7 @@ mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *by
                        mn_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* a pipe is welcome here: it is read to its end */
     if (fd < 0)
-        return fail_errno(err, path, "cannot open");
+        return mn_fail_errno(err, path, "cannot open");
     mn_text text = {0};
     struct stat st;
     mn_status status;
@@ -148,7 +116,7 @@ static mn_status write_all(int fd, const char *path, const char *data, uint64_t 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail_errno(err, path, "cannot write");
+            return mn_fail_errno(err, path, "cannot write");
         data += n;
         bytes -= (uint64_t)n;
     }
@@ -159,10 +127,10 @@ static mn_status write_all(int fd, const char *path, const char *data, uint64_t 
 static mn_status write_in_place(const char *path, const void *data, uint64_t bytes, mn_error *err) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
-        return fail_errno(err, path, "cannot open");
+        return mn_fail_errno(err, path, "cannot open");
     mn_status status = write_all(fd, path, data, bytes, err);
     if (close(fd) && status == MN_OK)
-        status = fail_errno(err, path, "cannot write");
+        status = mn_fail_errno(err, path, "cannot write");
     return status;
 }
 
@@ -178,13 +146,13 @@ mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_e
     unlink(tmp.ptr); /* left by a process of this number that was killed */
     int fd = open(tmp.ptr, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     mn_status status =
-        fd < 0 ? fail_errno(err, path, "cannot create") : write_all(fd, path, data, bytes, err);
+        fd < 0 ? mn_fail_errno(err, path, "cannot create") : write_all(fd, path, data, bytes, err);
     if (fd >= 0 && status == MN_OK && fsync(fd) && errno != EINVAL)
-        status = fail_errno(err, path, "cannot write");
+        status = mn_fail_errno(err, path, "cannot write");
     if (fd >= 0 && close(fd) && status == MN_OK)
-        status = fail_errno(err, path, "cannot write");
+        status = mn_fail_errno(err, path, "cannot write");
     if (status == MN_OK && rename(tmp.ptr, path))
-        status = fail_errno(err, path, "cannot replace");
+        status = mn_fail_errno(err, path, "cannot replace");
     if (fd >= 0 && status != MN_OK)
         unlink(tmp.ptr);
     mn_text_free(&tmp);

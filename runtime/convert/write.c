@@ -181,7 +181,7 @@ mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_
     if (!st)
         st = mn_output_open(path, head.len + p->data_bytes, run->force, &f, err);
     if (!st) {
-        st = write_all(&f, p, &head, run, err);
+        st = mn_canonical_settle(p->model, true, write_all(&f, p, &head, run, err), err);
         st = mn_output_close(&f, st, err);
     }
     mn_text_free(&head);

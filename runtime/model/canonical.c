@@ -67,15 +67,17 @@ static mn_status read_meta(mn_canonical *m, mn_error *err) {
     }
 }
 
-/* The file that holds [ptr, ptr + bytes), or NULL. */
-static const mn_file *file_of(const mn_canonical *m, const uint8_t *ptr, uint64_t bytes) {
+/* Marks the file that holds [ptr, ptr + bytes); false = none does. */
+static bool mark_file(const mn_canonical *m, const uint8_t *ptr, uint64_t bytes) {
     for (uint32_t i = 0; i < m->files.n; i++) {
         const uint8_t *lo = m->files.files[i].map;
         uint64_t n = m->files.files[i].bytes;
-        if (ptr >= lo && ptr <= lo + n && bytes <= n - (uint64_t)(ptr - lo))
-            return &m->files.files[i];
+        if (ptr >= lo && ptr <= lo + n && bytes <= n - (uint64_t)(ptr - lo)) {
+            m->files.has_weights[i] = true;
+            return true;
+        }
     }
-    return NULL;
+    return false;
 }
 
 /* Bytes from the plane's start to the end of its last block, by its own strides; false = overflow
@@ -118,7 +120,7 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
         mn_dtype dt;
         uint64_t extent;
         if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) ||
-            extent > p->bytes || !file_of(m, p->ptr, p->bytes))
+            extent > p->bytes || !mark_file(m, p->ptr, p->bytes))
             return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file",
                            m->path, MN_STR_ARG(t->native));
         e->bytes += p->bytes;
@@ -246,8 +248,17 @@ static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, m
     return first;
 }
 
-mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders,
-                            mn_canonical **out, mn_error *err) {
+mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn_error *err) {
+    for (uint32_t i = 0; i < m->files.n; i++) {
+        mn_status changed = mn_map_changed(&m->files.maps[i], look && m->files.has_weights[i], err);
+        if (changed)
+            return changed;
+    }
+    return st;
+}
+
+mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
+                            uint32_t n_loaders, mn_canonical **out, mn_error *err) {
     claim *claims = NULL;
     uint32_t n = 0;
     mn_canonical *m = mn_calloc(1, sizeof *m);
@@ -256,13 +267,14 @@ mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint
     mn_status st =
         (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
     if (!st)
-        st = mn_file_set_open(path, &m->files, err);
+        st = mn_file_set_open(path, flags, &m->files, err);
     if (!st && !(claims = mn_calloc(n_loaders + 1u, sizeof *claims)))
         st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
     if (!st)
         st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
     if (!st)
         st = open_claims(m, claims, n, err);
+    st = mn_canonical_settle(m, true, st, err);
     mn_free(claims);
     if (st)
         mn_canonical_close(m);

@@ -29,16 +29,20 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, m
     char **names = maps ? mn_realloc(set->names, n, sizeof *names) : NULL;
     if (names)
         set->names = names;
-    char *copy = names ? mn_strndup(name, strlen(name)) : NULL;
+    bool *weights = names ? mn_realloc(set->has_weights, n, sizeof *weights) : NULL;
+    if (weights)
+        set->has_weights = weights;
+    char *copy = weights ? mn_strndup(name, strlen(name)) : NULL;
     char *path = copy ? mn_path_join(dir, name) : NULL;
-    mn_status st =
-        path ? mn_map_file(path, &set->maps[set->n], err) : mn_fail_memory(err, strlen(name) + 1);
+    mn_status st = path ? mn_map_file(path, set->flags, &set->maps[set->n], err)
+                        : mn_fail_memory(err, strlen(name) + 1);
     mn_free(path);
     if (st) {
         mn_free(copy);
         return st;
     }
     set->names[set->n] = copy;
+    set->has_weights[set->n] = false;
     set->files[set->n] = (mn_file){mn_str_of(copy), set->maps[set->n].ptr, set->maps[set->n].bytes};
     set->n++;
     return MN_OK;
@@ -102,8 +106,8 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
     return st;
 }
 
-mn_status mn_file_set_open(const char *path, mn_file_set *out, mn_error *err) {
-    mn_file_set set = {0};
+mn_status mn_file_set_open(const char *path, uint32_t flags, mn_file_set *out, mn_error *err) {
+    mn_file_set set = {.flags = flags};
     mn_status st;
     if (!mn_path_exists(path))
         return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
@@ -139,5 +143,6 @@ void mn_file_set_close(mn_file_set *set) {
     mn_free(set->files);
     mn_free(set->maps);
     mn_free(set->names);
+    mn_free(set->has_weights);
     *set = (mn_file_set){0};
 }

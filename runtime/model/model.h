@@ -14,10 +14,11 @@ typedef struct {
     mn_file *files;
     mn_map *maps;
     char **names;
-    uint32_t n;
+    bool *has_weights; /* whether a tensor lies in it */
+    uint32_t n, flags;
 } mn_file_set;
-/* error: names the path */
-mn_status mn_file_set_open(const char *path, mn_file_set *out, mn_error *err);
+/* flags: MN_MAP_*. error: names the path */
+mn_status mn_file_set_open(const char *path, uint32_t flags, mn_file_set *out, mn_error *err);
 void mn_file_set_close(mn_file_set *set);
 
 typedef struct {
@@ -43,12 +44,16 @@ typedef struct {
     void *self;
     mn_str id;
 } mn_loader_ref;
-/* Maps the files, asks every loader for its guess, opens with the most confident, checks every
+/* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident, checks every
  * plane against its file. A loader that claims the files and cannot read them gives way to the
  * next. Errors name the path; if no loader claims it, or if none of several can read it, the
  * message lists the loaders and what each said. */
-mn_status mn_canonical_open(const char *path, const mn_loader_ref *loaders, uint32_t n_loaders,
-                            mn_canonical **out, mn_error *err);
+mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
+                            uint32_t n_loaders, mn_canonical **out, mn_error *err);
+/* After work that read the files: st; or MN_IO_ERROR, whatever st was, if one of them is not what
+ * it was when it was mapped. look: also at size and time of those that hold tensors (a system call
+ * per file); else a guarded fault alone tells. Once changed, always changed. */
+mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn_error *err);
 void mn_canonical_close(mn_canonical *m);
 /* NULL = absent */
 const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const char *name);

@@ -43,6 +43,7 @@ static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *giv
         st = run_rows(s, seq, m, err);
         if (!st)
             st = mn_engine_logits(s->engine, m, &logits, err);
+        st = mn_session_settle(s, st, err);
         if (st || at < *given)
             continue;
         st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits);

@@ -66,6 +66,9 @@ mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_err
         return st;
     s->ring_size = ring_size(s);
     st = mn_engine_create(&s->placement, s->graph, s->ring_size, &s->engine, fault, err);
+    st = mn_canonical_settle(s->model->canonical, true, st, err); /* all weights were read */
+    if (st == MN_IO_ERROR)
+        *fault = NULL; /* no other device can do better */
     return st ? st : allocate(s, err);
 }
 

@@ -96,6 +96,11 @@ void mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
     memcpy(out, &stats, MN_MIN((size_t)cap, sizeof stats));
 }
 
+mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err) {
+    const bool aliased = s->engine && (s->engine->kept_how & MN_KEPT_ALIASED);
+    return mn_canonical_settle(s->model->canonical, aliased, st, err);
+}
+
 void mn_session_cancel(mn_session *s) {
     atomic_store(&s->cancelled, 1);
 }
@@ -133,5 +138,5 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
             return mn_fail(err, MN_CANCELLED, "cancelled");
         st = mn_failover(s, advance(s, out, n, &idle, err), err);
     }
-    return st;
+    return st && st != MN_CANCELLED ? mn_session_settle(s, st, err) : st;
 }

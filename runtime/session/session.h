@@ -85,6 +85,10 @@ mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_err
 /* drops the steps in flight; sequences keep their tokens and nothing else */
 void mn_session_unplace(mn_session *s);
 
+/* session.c: after work that read weights: st; or MN_IO_ERROR, whatever st was, if their files have
+ * changed. Cheap where the engine has copies. */
+mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err);
+
 /* failover.c: with another engine the sequences go on from their tokens: what was drawn and given
  * out is prefilled again, what was not is drawn again, the same ids, since a draw depends on seed
  * and position alone. err is never NULL. */

@@ -180,6 +180,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
         return st;
     s->completed++;
     mn_pages_settle(s);
+    st = mn_session_settle(s, st, err);
     if (st)
         return mn_step_forget(s, step), st;
     account(s, step);

@@ -636,6 +636,37 @@ def test_inputs_marks():
         equal(run("--prompts", lines, "-s", "1").lines()[0]["prompt_ids"], ids)
 
 
+def test_inputs_model_changes():
+    """A model that becomes shorter or other while it runs: which file it was, exit code 1, and no file that is half."""
+    with scratch() as folder:
+        for size in 0, 5000, 10498464:
+            model = folder_like_demo(folder, "m%d" % size)
+            weights = os.path.join(model, "model.safetensors")
+            p = subprocess.Popen([MINERVA, "run", "-m", model, "-p", "Tell me a story.", "--ignore-eos", "-n", "-1", "--device", "reference"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            first = os.read(p.stdout.fileno(), 1)
+            os.truncate(weights, size)
+            if size == 10498464:
+                os.utime(weights, (1, 1))
+            rest, err = p.communicate(timeout=60)
+            equal(p.returncode, 1)
+            assert first, err
+            has(err.decode(), "minerva: error: ", weights, "while it")
+        model = folder_like_demo(folder)
+        out = os.path.join(folder, "out")
+        os.mkdir(out)
+        p = subprocess.Popen([MINERVA, "logits", "-m", model, "--prompt-ids", ",".join(["17"] * 900), "--device", "reference", "-o", out + "/l"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        for _ in range(500):
+            if os.listdir(out):
+                break
+            time.sleep(0.01)
+        os.truncate(os.path.join(model, "model.safetensors"), 4096)
+        err = p.communicate(timeout=90)[1].decode()
+        equal((p.returncode, os.listdir(out)), (1, []))
+        has(err, "model.safetensors", "while it")
+
+
 def gguf_string(s):
     return struct.pack("<Q", len(s.encode())) + s.encode()
 

@@ -210,12 +210,12 @@ static void files(void **state) {
     mn_error err = MN_ERROR_INIT;
     mn_map map;
     assert_int_equal(mn_write_file(path, "hello", 5, &err), MN_OK);
-    assert_int_equal(mn_map_file(path, &map, &err), MN_OK);
+    assert_int_equal(mn_map_file(path, 0, &map, &err), MN_OK);
     assert_memory_equal(map.ptr, "hello", 5);
     assert_int_equal(mn_write_file(path, "", 0, &err), MN_OK); /* replaced: the old map stays */
     assert_memory_equal(map.ptr, "hello", 5);
     mn_unmap(&map);
-    assert_int_equal(mn_map_file(path, &map, &err), MN_OK);
+    assert_int_equal(mn_map_file(path, 0, &map, &err), MN_OK);
     assert_true(map.ptr && !map.bytes);
     mn_unmap(&map);
     char *data;
@@ -229,15 +229,15 @@ static void files(void **state) {
     mn_free(data);
     assert_int_equal(mn_read_file(path, 5, &data, &n, &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "larger than the 5 bytes"));
-    assert_int_equal(mn_map_file(dir, &map, &err), MN_IO_ERROR);
+    assert_int_equal(mn_map_file(dir, 0, &map, &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "is a folder"));
     assert_int_equal(mn_read_file(dir, 5, &data, &n, &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "is a folder"));
     const char *fifo = unit_path(dir, "fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(mn_map_file(fifo, &map, &err), MN_IO_ERROR); /* and does not wait */
-    assert_int_equal(mn_map_file("/dev/null", &map, &err), MN_IO_ERROR);
-    assert_int_equal(mn_map_file(unit_path(dir, "absent"), &map, &err), MN_IO_ERROR);
+    assert_int_equal(mn_map_file(fifo, 0, &map, &err), MN_IO_ERROR); /* and does not wait */
+    assert_int_equal(mn_map_file("/dev/null", 0, &map, &err), MN_IO_ERROR);
+    assert_int_equal(mn_map_file(unit_path(dir, "absent"), 0, &map, &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "No such file"));
     assert_int_equal(mn_write_file(unit_path(dir, "absent/x"), "x", 1, &err), MN_IO_ERROR);
     assert_int_equal(mn_write_file(dir, "x", 1, &err), MN_IO_ERROR);
