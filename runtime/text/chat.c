@@ -105,7 +105,7 @@ static bool wrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expe
 /* A message must have a role; one that every template knows is template text: "<|" ~ role ~ "|>" is
  * a special token. */
 static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
-    mn_jval *role = mn_jdict_name(d, mn_str_of("role"));
+    mn_jval *role = mn_jdict_name(c, d, mn_str_of("role"));
     if (!role)
         return mn_jfail(c, "%s: found no \"role\", expected a string", what);
     if (role->type != MN_J_STR)
@@ -119,11 +119,11 @@ static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
 static bool alias_thoughts(mn_jctx *c, mn_jdict *d) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     for (size_t i = 0; i < MN_COUNT(names); i++) {
-        const mn_jval *found = mn_jdict_name(d, mn_str_of(names[i]));
+        const mn_jval *found = mn_jdict_name(c, d, mn_str_of(names[i]));
         if (!found || found->type == MN_J_NONE)
             continue;
         mn_jval thoughts = *found;
-        bool has = mn_jdict_name(d, mn_str_of("thinking")) != NULL;
+        bool has = mn_jdict_name(c, d, mn_str_of("thinking")) != NULL;
         return set(c, d, "reasoning_content", thoughts) && (has || set(c, d, "thinking", thoughts));
     }
     return true;
@@ -195,7 +195,7 @@ static bool add_vars(mn_jctx *c, mn_str json, mn_jdict *vars) {
     if (own.type != MN_J_DICT)
         return wrong_type(c, "vars", own, "an object");
     for (size_t i = 0; i < MN_COUNT(taken); i++)
-        if (mn_jdict_name(own.u.d, mn_str_of(taken[i])))
+        if (mn_jdict_name(c, own.u.d, mn_str_of(taken[i])))
             return mn_jfail(c, "vars: found \"%s\", which is given elsewhere", taken[i]);
     for (size_t i = 0; i < own.u.d->n; i++)
         if (!mn_jdict_set(c, vars, own.u.d->items[i].key, own.u.d->items[i].value))
@@ -243,7 +243,7 @@ typedef struct {
 } json_vars;
 
 static bool set_missing(mn_jctx *c, mn_jdict *d, const char *name, mn_str s) {
-    return !s.len || mn_jdict_name(d, mn_str_of(name)) || set_str(c, d, name, s, 0);
+    return !s.len || mn_jdict_name(c, d, mn_str_of(name)) || set_str(c, d, name, s, 0);
 }
 
 static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {

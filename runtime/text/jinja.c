@@ -60,7 +60,7 @@ mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *
     mn_jflow flow = MN_FLOW_NEXT;
     mn_jdict *vars = mn_jdict_new(&c);
     bool ok = vars && fill(&c, vars, arg) && (c.scope = mn_jscope_new(&c, NULL)) &&
-              set_vars(&c, vars) && mn_jexec(&c, t->body, &flow);
+              set_vars(&c, vars) && mn_jexec(&c, t->body, &flow) && c.status == MN_OK;
     mn_status status = ok ? hand_out(&c, out, marks) : c.status;
     mn_arena_free(&c.arena);
     return status;

@@ -9,8 +9,8 @@
  * found when they run; inheritance (extends, block, include, import) is an error. Filters that work
  * on each item do so at once, not when the result is read. Left out: the filters pprint, random,
  * striptags, urlize, wordwrap; bytes (str.encode) and str.translate; attributes of numbers;
- * \N{name}; that Chinese numerals are isnumeric(). A template that nests too deep, runs too long or
- * makes too much text ends with an error. */
+ * \N{name}; that Chinese numerals are isnumeric(). A template that nests too deep, touches too much
+ * (within about half a second) or makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"

@@ -4,11 +4,11 @@
 #include "text/jinja_text.h"
 #include <string.h>
 
-const mn_jfunc *mn_jfunc_in(const mn_jfunc *table, size_t n, mn_str name) {
-    for (size_t i = 0; i < n; i++)
-        if (mn_str_is(name, table[i].name))
-            return &table[i];
-    return NULL;
+const mn_jfunc *mn_jfunc_in(mn_jctx *c, const mn_jfunc *table, size_t n, mn_str name) {
+    size_t i = 0;
+    while (i < n && !mn_str_is(name, table[i].name))
+        i++;
+    return mn_jcharge(c, MN_J_PER_SLOT, i) && i < n ? &table[i] : NULL;
 }
 
 static bool bound_method(mn_jctx *c, mn_jval self, const mn_jfunc *f, mn_jval *out) {
@@ -26,11 +26,11 @@ static bool bound_method(mn_jctx *c, mn_jval self, const mn_jfunc *f, mn_jval *o
 static bool own_attr(mn_jctx *c, mn_jval v, mn_str name, bool *found, mn_jval *out) {
     *found = true;
     if (v.type == MN_J_NAMESPACE) {
-        const mn_jval *entry = mn_jdict_name(v.u.d, name);
+        const mn_jval *entry = mn_jdict_name(c, v.u.d, name);
         if (entry)
             *out = *entry;
         *found = entry != NULL;
-        return true;
+        return c->status == MN_OK;
     }
     if (v.type == MN_J_LOOP) {
         if (!mn_jloop_attr(c, v, name, found, out))
@@ -51,9 +51,9 @@ static bool own_attr(mn_jctx *c, mn_jval v, mn_str name, bool *found, mn_jval *o
         mn_str of = v.u.macro->node->name;
         return mn_j_string(c, (mn_jstr){of.ptr, NULL, of.len, 0, false}, out);
     }
-    const mn_jfunc *f = mn_jmethod_find(v, name);
+    const mn_jfunc *f = mn_jmethod_find(c, v, name);
     *found = f != NULL;
-    return !f || bound_method(c, v, f, out);
+    return f ? bound_method(c, v, f, out) : c->status == MN_OK;
 }
 
 bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out) {
@@ -62,11 +62,11 @@ bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out) {
         return false;
     if (found)
         return true;
-    const mn_jval *entry = v.type == MN_J_DICT ? mn_jdict_name(v.u.d, name) : NULL;
+    const mn_jval *entry = v.type == MN_J_DICT ? mn_jdict_name(c, v.u.d, name) : NULL;
     if (!entry)
         return mn_j_undefined(c, name, out);
     *out = *entry;
-    return mn_jcharge(c, v.u.d->n / 8);
+    return true;
 }
 
 static bool index_of(mn_jctx *c, mn_jval v, int64_t i, mn_jval *out, bool *found) {
@@ -83,8 +83,9 @@ static bool index_of(mn_jctx *c, mn_jval v, int64_t i, mn_jval *out, bool *found
         return true;
     }
     uint32_t u;
-    size_t at = mn_joffset(*v.u.s, (size_t)i);
-    return mn_j_string(c, mn_jstr_slice(*v.u.s, at, at + mn_jchar(*v.u.s, at, &u)), out);
+    size_t at = mn_joffset(c, *v.u.s, (size_t)i);
+    return c->status == MN_OK &&
+           mn_j_string(c, mn_jstr_slice(*v.u.s, at, at + mn_jchar(*v.u.s, at, &u)), out);
 }
 
 bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out) {
@@ -136,13 +137,14 @@ static bool slice_str(mn_jctx *c, mn_jstr s, int64_t from, int64_t to, int64_t s
                       mn_jval *out) {
     uint32_t u;
     if (step == 1) {
-        size_t a = mn_joffset(s, (size_t)from),
-               b = to > from ? a + mn_joffset(mn_jstr_slice(s, a, s.len), (size_t)(to - from)) : a;
+        size_t a = mn_joffset(c, s, (size_t)from), b = a;
+        if (to > from)
+            b += mn_joffset(c, mn_jstr_slice(s, a, s.len), (size_t)(to - from));
         return mn_j_string(c, mn_jstr_slice(s, a, b), out);
     }
     size_t *at = mn_jalloc(c, (size_t)n + 1, sizeof *at); // offsets of all characters
     mn_jbuf b = {0};
-    if (!at)
+    if (!at || !mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (int64_t i = 0; i < n; i++)
         at[i + 1] = at[i] + mn_jchar(s, at[i], &u);
@@ -210,6 +212,8 @@ static size_t param_names(const char *params, mn_str names[MN_J_MAX_PARAMS], siz
 
 bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out) {
     mn_jval bound[MN_J_MAX_PARAMS] = {{0}};
+    if (!f || !mn_jcharge(c, MN_J_PER_ITEM, 2 + args->n_kw))
+        return false;
     if (!f->params)
         return f->fn(c, self, bound, args, out);
     mn_str names[MN_J_MAX_PARAMS];
@@ -263,6 +267,8 @@ bool mn_jcall(mn_jctx *c, mn_jval f, const mn_jargs *args, mn_jval *out) {
 
 bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out) {
     *out = v;
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+        return false;
     if (path.type == MN_J_MISSING || path.type == MN_J_NONE)
         return true;
     if (path.type != MN_J_STR)
@@ -271,6 +277,8 @@ bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out) {
     for (;;) {
         const char *dot = rest.len ? memchr(rest.ptr, '.', rest.len) : NULL;
         size_t len = dot ? (size_t)(dot - rest.ptr) : rest.len;
+        if (!mn_jcharge(c, MN_J_PER_CHAR, len))
+            return false;
         mn_jval key, from = *out;
         int64_t index;
         mn_str piece = {rest.ptr, len};

@@ -4,12 +4,12 @@
 #include <string.h>
 
 static bool eval_name(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    const mn_jval *v = mn_jscope_get(c->scope, n->name);
+    const mn_jval *v = mn_jscope_get(c, n->name);
     if (v) {
         *out = *v;
         return true;
     }
-    const mn_jfunc *f = mn_jglobal_find(n->name);
+    const mn_jfunc *f = mn_jglobal_find(c, n->name);
     if (!f)
         return mn_j_undefined(c, n->name, out);
     out->type = MN_J_FUNC;
@@ -124,7 +124,7 @@ static bool eval_filter(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jargs args;
     if (n->a && !mn_jeval(c, n->a, &v))
         return false;
-    const mn_jfunc *f = mn_jfilter_find(n->name);
+    const mn_jfunc *f = mn_jfilter_find(c, n->name);
     if (!f)
         return mn_jfail(c, "no filter named '%.*s'", MN_STR_ARG(n->name));
     return eval_args(c, n, NULL, &args) && mn_jinvoke(c, f, v, &args, out);
@@ -133,7 +133,7 @@ static bool eval_filter(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
 static bool eval_test(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v;
     mn_jargs args;
-    const mn_jfunc *f = mn_jtest_find(n->name);
+    const mn_jfunc *f = mn_jtest_find(c, n->name);
     if (!f)
         return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(n->name));
     return mn_jeval(c, n->a, &v) && eval_args(c, n, NULL, &args) && mn_jinvoke(c, f, v, &args, out);
@@ -239,8 +239,8 @@ static bool eval_call_block(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     if (!m)
         return false;
     *m = (struct mn_jmacro){n->b, c->scope};
-    for (mn_jscope *s = c->scope; s; s = s->parent)
-        s->captured = true;
+    if (!mn_jscope_capture(c))
+        return false;
     mn_jval caller = mn_j_of(MN_J_MACRO);
     caller.u.macro = m;
     return eval_call(c, n->a, &caller, out);

@@ -52,7 +52,8 @@ bool mn_jeval(mn_jctx *c, const mn_jnode *n, mn_jval *out);
 bool mn_jexec(mn_jctx *c, const mn_jnode *n, mn_jflow *flow);
 mn_jscope *mn_jscope_new(mn_jctx *c, mn_jscope *parent);
 bool mn_jscope_set(mn_jctx *c, mn_jscope *s, mn_str name, mn_jval v);
-const mn_jval *mn_jscope_get(const mn_jscope *s, mn_str name);
+const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name); /* seen from c->scope; NULL = none */
+bool mn_jscope_capture(mn_jctx *c); /* c->scope and those around it must not be used again */
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out);
 /* jinja_loop.c */
 bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v);
@@ -64,9 +65,10 @@ bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out);            /* v
 bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out);            /* v[key] */
 bool mn_jslice(mn_jctx *c, mn_jval v, const mn_jval part[3], mn_jval *out); /* NONE = left out */
 bool mn_jcall(mn_jctx *c, mn_jval f, const mn_jargs *args, mn_jval *out);
+/* f NULL: has failed before */
 bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out);
 bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out); /* attribute="a.0.b" of filters */
-const mn_jfunc *mn_jfunc_in(const mn_jfunc *table, size_t n, mn_str name);
+const mn_jfunc *mn_jfunc_in(mn_jctx *c, const mn_jfunc *table, size_t n, mn_str name);
 /* jinja_ops.c */
 bool mn_jbinary(mn_jctx *c, int op, mn_jval a, mn_jval b, mn_jval *out);
 bool mn_jnegate(mn_jctx *c, mn_jval v, mn_jval *out);
@@ -78,14 +80,17 @@ bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *al
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars);
 /* any value, all of it user data */
 bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out);
-/* the tables */
-const mn_jfunc *mn_jfilter_find(mn_str name);
-const mn_jfunc *mn_jlist_filter_find(mn_str name);
-const mn_jfunc *mn_jweb_filter_find(mn_str name);
-const mn_jfunc *mn_jtest_find(mn_str name);
-const mn_jfunc *mn_jglobal_find(mn_str name);
-const mn_jfunc *mn_jmethod_find(mn_jval v, mn_str name);
-const mn_jfunc *mn_jstr_method_find(mn_str name);
+/* the tables; NULL: not in it, or the work is used up */
+const mn_jfunc *mn_jfilter_find(mn_jctx *c, mn_str name);
+const mn_jfunc *mn_jlist_filter_find(mn_jctx *c, mn_str name);
+const mn_jfunc *mn_jweb_filter_find(mn_jctx *c, mn_str name);
+const mn_jfunc *mn_jtest_find(mn_jctx *c, mn_str name);
+const mn_jfunc *mn_jglobal_find(mn_jctx *c, mn_str name);
+const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name);
+const mn_jfunc *mn_jstr_method_find(mn_jctx *c, mn_str name);
+/* A method that there is, of a string, with the arguments of a filter that is the same. */
+bool mn_jstr_method(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg,
+                    const mn_jargs *all, mn_jval *out);
 
 /* Arguments of the table functions */
 bool mn_jarg_int(mn_jctx *c, const char *what, mn_jval v, int64_t otherwise, int64_t *out);

@@ -9,21 +9,32 @@ mn_jscope *mn_jscope_new(mn_jctx *c, mn_jscope *parent) {
     return s;
 }
 
-const mn_jval *mn_jscope_get(const mn_jscope *s, mn_str name) {
-    for (; s; s = s->parent)
+const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name) {
+    for (const mn_jscope *s = c->scope; s && mn_jcharge(c, MN_J_PER_SLOT, 1); s = s->parent)
         for (size_t i = 0; i < s->n; i++)
-            if (mn_str_eq(s->vars[i].name, name))
+            if (mn_jsame(c, s->vars[i].name, name))
                 return &s->vars[i].value;
     return NULL;
 }
 
+bool mn_jscope_capture(mn_jctx *c) {
+    for (mn_jscope *s = c->scope; s; s = s->parent) {
+        if (!mn_jcharge(c, MN_J_PER_SLOT, 1))
+            return false;
+        s->captured = true;
+    }
+    return true;
+}
+
 bool mn_jscope_set(mn_jctx *c, mn_jscope *s, mn_str name, mn_jval v) {
     for (size_t i = 0; i < s->n; i++) {
-        if (!mn_str_eq(s->vars[i].name, name))
+        if (!mn_jsame(c, s->vars[i].name, name))
             continue;
         s->vars[i].value = v;
         return true;
     }
+    if (c->status != MN_OK)
+        return false;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 4;
         mn_jvar *vars = mn_jalloc(c, cap, sizeof *vars);
@@ -99,8 +110,8 @@ static bool exec_macro(mn_jctx *c, const mn_jnode *n) {
     if (!m)
         return false;
     *m = (struct mn_jmacro){n, c->scope};
-    for (mn_jscope *s = c->scope; s; s = s->parent)
-        s->captured = true;
+    if (!mn_jscope_capture(c))
+        return false;
     mn_jval v = mn_j_of(MN_J_MACRO);
     v.u.macro = m;
     return mn_jscope_set(c, c->scope, n->name, v);
@@ -172,16 +183,16 @@ bool mn_jexec(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
 
 /* ---- macros ---------------------------------------------------------------------------------- */
 
-static bool has_param(const mn_jnode *n, const char *name) {
+static bool has_param(mn_jctx *c, const mn_jnode *n, const char *name) {
     for (size_t i = 0; i < n->items.n; i++)
-        if (mn_str_is(n->items.items[i]->name, name))
+        if (mn_jsame(c, n->items.items[i]->name, mn_str_of(name)))
             return true;
     return false;
 }
 
-static bool take_keyword(const mn_jargs *args, bool *taken, mn_str name, mn_jval *v) {
+static bool take_keyword(mn_jctx *c, const mn_jargs *args, bool *taken, mn_str name, mn_jval *v) {
     for (size_t i = 0; i < args->n_kw; i++) {
-        if (taken[i] || !mn_str_eq(mn_jstr_bytes(args->kw[i].key.u.s), name))
+        if (!mn_jsame(c, mn_jstr_bytes(args->kw[i].key.u.s), name) || taken[i])
             continue;
         taken[i] = true;
         *v = args->kw[i].value;
@@ -196,7 +207,7 @@ static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, boo
         mn_jval v;
         if (i < args->n_pos)
             v = args->pos[i];
-        else if (!take_keyword(args, taken, param->name, &v)) {
+        else if (!take_keyword(c, args, taken, param->name, &v)) {
             if (param->a ? !mn_jeval(c, param->a, &v) : !mn_j_undefined(c, param->name, &v))
                 return false;
         }
@@ -209,8 +220,8 @@ static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, boo
 /* varargs, kwargs and caller, where the body mentions them; what is left over is an error. */
 static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
     mn_jval v;
-    if (n->uses_caller && !has_param(n, "caller")) {
-        if (!take_keyword(args, taken, mn_str_of("caller"), &v) &&
+    if (n->uses_caller && !has_param(c, n, "caller")) {
+        if (!take_keyword(c, args, taken, mn_str_of("caller"), &v) &&
             !mn_j_undefined(c, mn_str_of("caller"), &v))
             return false;
         if (!mn_jscope_set(c, c->scope, mn_str_of("caller"), v))
@@ -235,10 +246,10 @@ static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool 
     for (size_t i = n->items.n; i < args->n_pos; i++)
         if (!mn_jlist_add(c, l, args->pos[i]))
             return false;
-    if (n->uses_kwargs && !has_param(n, "kwargs") &&
+    if (n->uses_kwargs && !has_param(c, n, "kwargs") &&
         !mn_jscope_set(c, c->scope, mn_str_of("kwargs"), mn_j_dictval(d)))
         return false;
-    return !n->uses_varargs || has_param(n, "varargs") ||
+    return !n->uses_varargs || has_param(c, n, "varargs") ||
            mn_jscope_set(c, c->scope, mn_str_of("varargs"), mn_j_listval(MN_J_TUPLE, l));
 }
 

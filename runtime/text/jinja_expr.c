@@ -171,7 +171,7 @@ static bool parse_call_arg(mn_jparser *p, mn_jnode *n) {
             return false;
         kw->name = p->t->text;
         for (size_t i = 0; i < n->kw.n; i++)
-            if (mn_str_eq(n->kw.items[i]->name, kw->name))
+            if (mn_jsame(p->c, n->kw.items[i]->name, kw->name))
                 return mn_jfail(p->c, "keyword '%.*s' given twice", MN_STR_ARG(kw->name));
         p->t += 2;
         return (kw->a = mn_jparse_expr(p, true)) && mn_jnodes_add(p, &n->kw, kw);

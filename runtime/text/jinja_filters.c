@@ -33,7 +33,7 @@ static bool f_trim(ARGS) {
     mn_jstr s;
     mn_jval text;
     return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) &&
-           mn_jstr_method_find(mn_str_of("strip"))->fn(c, text, arg, all, out);
+           mn_jstr_method(c, "strip", text, arg, all, out);
 }
 
 static bool f_string(ARGS) {
@@ -153,7 +153,7 @@ static bool f_truncate(ARGS) {
         return false;
     if (arg[2].type != MN_J_MISSING && !mn_jarg_str(c, "end", arg[2], &end))
         return false;
-    int64_t tail = (int64_t)mn_jchars(end);
+    int64_t tail = (int64_t)mn_jchars(c, end);
     if (length < tail || leeway < 0)
         return mn_jfail(c, "truncate: length or leeway too small");
     if (length > (int64_t)MN_J_OUTPUT || leeway > (int64_t)MN_J_OUTPUT || n <= length + leeway)
@@ -161,7 +161,7 @@ static bool f_truncate(ARGS) {
     if (!mn_jarg_str(c, "truncate", self, &s))
         return false;
     mn_jbuf b = {0};
-    mn_jstr cut = mn_jstr_slice(s, 0, mn_joffset(s, (size_t)(length - tail))),
+    mn_jstr cut = mn_jstr_slice(s, 0, mn_joffset(c, s, (size_t)(length - tail))),
             space = {" ", NULL, 1, 0, false};
     size_t at = mn_jtruth(arg[1]) ? SIZE_MAX : mn_jrfind(c, cut, space, cut.len);
     if (at != SIZE_MAX)
@@ -175,7 +175,7 @@ static bool f_wordcount(ARGS) {
     int64_t n = 0;
     bool inside = false;
     uint32_t u;
-    if (!mn_jstr_of(c, self, &s) || !mn_jcharge(c, s.len / 16))
+    if (!mn_jstr_of(c, self, &s) || !mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (size_t at = 0; at < s.len;) {
         at += mn_jchar(s, at, &u);
@@ -191,7 +191,7 @@ static bool f_center(ARGS) {
     mn_jval text,
         width[2] = {arg[0].type == MN_J_MISSING ? mn_j_int(80) : arg[0], mn_j_of(MN_J_MISSING)};
     return mn_jstr_of(c, self, &s) && mn_j_string(c, s, &text) &&
-           mn_jstr_method_find(mn_str_of("center"))->fn(c, text, width, all, out);
+           mn_jstr_method(c, "center", text, width, all, out);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -209,10 +209,10 @@ static bool f_abs(ARGS) {
 
 /* A number's text as Python's int() and float() take it: no spaces around, underscores between
  * digits. */
-static bool clean_number(mn_jstr s, char out[64]) {
+static bool clean_number(mn_jctx *c, mn_jstr s, char out[64]) {
     size_t n = 0;
-    s = mn_jstrip(s, NULL, 3);
-    if (!s.len || s.len > 60)
+    s = mn_jstrip(c, s, NULL, 3);
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 1) || !s.len || s.len > 60)
         return false;
     for (size_t i = 0; i < s.len; i++) {
         bool between = i && i + 1 < s.len && s.ptr[i - 1] != '_' && s.ptr[i + 1] != '_';
@@ -268,8 +268,8 @@ static bool f_int(ARGS) {
         return *out = mn_j_int(mn_j_as_int(self)), true;
     if (self.type == MN_J_FLOAT)
         f = self.u.f;
-    else if (self.type != MN_J_STR || !clean_number(*self.u.s, text))
-        return true;
+    else if (self.type != MN_J_STR || !clean_number(c, *self.u.s, text))
+        return c->status == MN_OK;
     else if (text_int(text, base, &i))
         return *out = mn_j_int(i), true;
     else if (!text_float(text, &f))
@@ -290,9 +290,9 @@ static bool f_float(ARGS) {
         return false;
     if (mn_j_is_number(self))
         *out = mn_j_float(mn_j_as_float(self));
-    else if (self.type == MN_J_STR && clean_number(*self.u.s, text) && text_float(text, &f))
+    else if (self.type == MN_J_STR && clean_number(c, *self.u.s, text) && text_float(text, &f))
         *out = mn_j_float(f);
-    return true;
+    return c->status == MN_OK;
 }
 
 static bool f_round(ARGS) {
@@ -310,7 +310,9 @@ static bool f_round(ARGS) {
     if (mn_str_is(name, "common")) {
         if (mn_j_is_int(self) && digits >= 0)
             return *out = mn_j_int(mn_j_as_int(self)), true;
-        char text[700];
+        char text[700]; // of all digits
+        if (!mn_jcharge(c, MN_J_PER_NUMBER, 4))
+            return false;
         if (digits < 0)
             f = digits < -300 ? 0
                               : nearbyint(f / pow(10, (double)-digits)) * pow(10, (double)-digits);
@@ -360,9 +362,9 @@ static const mn_jfunc filters[] = {
     {"wordcount", "", f_wordcount},
 };
 
-const mn_jfunc *mn_jfilter_find(mn_str name) {
-    const mn_jfunc *f = mn_jfunc_in(filters, MN_COUNT(filters), name);
+const mn_jfunc *mn_jfilter_find(mn_jctx *c, mn_str name) {
+    const mn_jfunc *f = mn_jfunc_in(c, filters, MN_COUNT(filters), name);
     if (!f)
-        f = mn_jlist_filter_find(name);
-    return f ? f : mn_jweb_filter_find(name);
+        f = mn_jlist_filter_find(c, name);
+    return f ? f : mn_jweb_filter_find(c, name);
 }

@@ -28,10 +28,11 @@ static bool merge_sort(mn_jctx *c, keyed *a, size_t n, bool reverse) {
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t lo = 0; lo < n; lo += 2 * width) {
             size_t mid = MN_MIN(lo + width, n), hi = MN_MIN(lo + 2 * width, n), i = lo, j = mid;
+            if (!mn_jcharge(c, MN_J_PER_BYTE, (hi - lo) * sizeof *a))
+                return false;
             for (size_t k = lo; k < hi; k++) {
                 int order = 0;
-                if (i < mid && j < hi &&
-                    (!mn_jcharge(c, 1) || !mn_jcompare(c, from[j].key, from[i].key, &order)))
+                if (i < mid && j < hi && !mn_jcompare(c, from[j].key, from[i].key, &order))
                     return false;
                 bool right = i >= mid || (j < hi && (reverse ? order == 1 : order < 0));
                 to[k] = right ? from[j++] : from[i++];
@@ -121,7 +122,7 @@ static bool f_dictsort(ARGS) { // case_sensitive by reverse
     if (self.type != MN_J_DICT)
         return mn_jneed_defined(c, self) &&
                mn_jfail(c, "dictsort: a dict is required, not %s", mn_jtype_name(self));
-    return mn_jinvoke(c, mn_jmethod_find(self, mn_str_of("items")), self, &none, &items) &&
+    return mn_jinvoke(c, mn_jmethod_find(c, self, mn_str_of("items")), self, &none, &items) &&
            sorted(c, items, mn_j_int(by_value), mn_jtruth(arg[0]), mn_jtruth(arg[2]), false, &a,
                   &n) &&
            as_list(c, a, n, out);
@@ -307,7 +308,7 @@ static bool f_items(ARGS) {
     }
     if (self.type != MN_J_DICT)
         return mn_jfail(c, "items: a dict is required, not %s", mn_jtype_name(self));
-    if (!mn_jinvoke(c, mn_jmethod_find(self, mn_str_of("items")), self, all, out))
+    if (!mn_jinvoke(c, mn_jmethod_find(c, self, mn_str_of("items")), self, all, out))
         return false;
     out->type = MN_J_ITER;
     return true;
@@ -318,7 +319,7 @@ static bool f_attr(ARGS) { // as v.name, but keys of a dict do not count
     mn_jstr name;
     if (!mn_jarg_str(c, "attr", arg[0], &name) || !mn_jneed_defined(c, self))
         return false;
-    if (self.type == MN_J_DICT && !mn_jmethod_find(self, mn_jstr_bytes(&name)))
+    if (self.type == MN_J_DICT && !mn_jmethod_find(c, self, mn_jstr_bytes(&name)))
         return mn_j_undefined(c, mn_jstr_bytes(&name), out);
     return mn_jattr(c, self, mn_jstr_bytes(&name), out);
 }
@@ -380,9 +381,9 @@ static bool f_slice(ARGS) { // slices fill_with
 
 /* ---- map, select, reject --------------------------------------------------------------------- */
 
-static const mn_jval *keyword(const mn_jargs *all, const char *name) {
+static const mn_jval *keyword(mn_jctx *c, const mn_jargs *all, const char *name) {
     for (size_t i = 0; i < all->n_kw; i++)
-        if (mn_str_is(mn_jstr_bytes(all->kw[i].key.u.s), name))
+        if (mn_jsame(c, mn_jstr_bytes(all->kw[i].key.u.s), mn_str_of(name)))
             return &all->kw[i].value;
     return NULL;
 }
@@ -395,7 +396,7 @@ static bool items_or_none(mn_jctx *c, mn_jval v, mn_jlist **l) {
 
 static bool f_map(ARGS) {
     (void)arg;
-    const mn_jval *path = keyword(all, "attribute"), *otherwise = keyword(all, "default");
+    const mn_jval *path = keyword(c, all, "attribute"), *otherwise = keyword(c, all, "default");
     mn_jlist *l, *mapped = mn_jlist_new(c, 0);
     mn_jval v;
     const mn_jfunc *f = NULL;
@@ -404,7 +405,7 @@ static bool f_map(ARGS) {
         mn_jstr name;
         if (!mn_jarg_str(c, "map", all->pos[0], &name))
             return false;
-        if (!(f = mn_jfilter_find(mn_jstr_bytes(&name))))
+        if (!(f = mn_jfilter_find(c, mn_jstr_bytes(&name))))
             return mn_jfail(c, "no filter named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
         rest = (mn_jargs){all->pos + 1, all->n_pos - 1, all->kw, all->n_kw};
     } else if (!path)
@@ -443,7 +444,7 @@ static bool choose(mn_jctx *c, mn_jval self, const mn_jargs *all, bool by_attr, 
         if (!mn_jarg_str(c, "test", *rest.pos++, &name))
             return false;
         rest.n_pos--;
-        if (!(test = mn_jtest_find(mn_jstr_bytes(&name))))
+        if (!(test = mn_jtest_find(c, mn_jstr_bytes(&name))))
             return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(mn_jstr_bytes(&name)));
     }
     if (!kept || !items_or_none(c, self, &l))
@@ -501,6 +502,6 @@ static const mn_jfunc filters[] = {
     {"unique", "?case_sensitive ?attribute", f_unique},
 };
 
-const mn_jfunc *mn_jlist_filter_find(mn_str name) {
-    return mn_jfunc_in(filters, MN_COUNT(filters), name);
+const mn_jfunc *mn_jlist_filter_find(mn_jctx *c, mn_str name) {
+    return mn_jfunc_in(c, filters, MN_COUNT(filters), name);
 }

@@ -32,6 +32,8 @@ static bool f_filesizeformat(ARGS) {
     double bytes = mn_j_as_float(self), unit = base;
     char text[400];
     size_t i = 0;
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6)) // up to 300 digits
+        return false;
     if (!isfinite(bytes))
         return mn_jfail(c, "filesizeformat: found an infinite size");
     for (; i + 1 < MN_COUNT(units) && bytes >= unit * base; i++)
@@ -51,13 +53,16 @@ static bool f_filesizeformat(ARGS) {
 static bool quote(mn_jctx *c, mn_jbuf *b, mn_jval v, bool query) {
     mn_jstr s;
     char esc[4];
-    if (!mn_jstr_of(c, v, &s))
+    if (!mn_jstr_of(c, v, &s) || !mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (size_t i = 0; i < s.len; i++) {
         uint8_t ch = (uint8_t)s.ptr[i];
         bool plain = (ch >= '0' && ch <= '9') || (ch | 32) - 'a' + 0u < 26u ||
                      (ch && strchr(query ? "_.-~" : "_.-~/", ch));
-        snprintf(esc, sizeof esc, "%%%02X", ch);
+        if (!plain && !mn_jcharge(c, MN_J_PER_ITEM, 4))
+            return false;
+        if (!plain)
+            snprintf(esc, sizeof esc, "%%%02X", ch);
         if (plain ? !mn_jbuf_bytes(c, b, &s.ptr[i], 1, mn_jstr_mark(s, i))
                   : !mn_jbuf_puts(c, b, query && ch == ' ' ? "+" : esc, mn_jstr_mark(s, i)))
             return false;
@@ -74,7 +79,7 @@ static bool f_urlencode(ARGS) { // of a text, or of pairs as a query
         (self.type != MN_J_DICT && !mn_j_is_seq(self) && self.type != MN_J_UNDEF))
         return quote(c, &b, self, false) && mn_jbuf_value(c, &b, out);
     if (self.type == MN_J_DICT &&
-        !mn_jinvoke(c, mn_jmethod_find(self, mn_str_of("items")), self, &none, &self))
+        !mn_jinvoke(c, mn_jmethod_find(c, self, mn_str_of("items")), self, &none, &self))
         return false;
     if (!mn_jiterate(c, self, &pairs))
         return false;
@@ -101,10 +106,14 @@ static bool f_xmlattr(ARGS) {
                mn_jfail(c, "xmlattr: found %s, expected a dict", mn_jtype_name(self));
     for (size_t i = 0; i < self.u.d->n; i++) {
         mn_jpair p = self.u.d->items[i];
+        if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+            return false;
         if (p.value.type == MN_J_NONE || p.value.type == MN_J_UNDEF)
             continue;
         if (p.key.type != MN_J_STR)
             return mn_jfail(c, "xmlattr: found %s as a name", mn_jtype_name(p.key));
+        if (!mn_jcharge(c, MN_J_PER_CHAR, p.key.u.s->len))
+            return false;
         for (size_t k = 0; k < p.key.u.s->len; k++)
             if (p.key.u.s->ptr[k] == 0 || strchr(" \t\n\r\f\v/>=", p.key.u.s->ptr[k]))
                 return mn_jfail(c, "xmlattr: a name with a space or one of / > =");
@@ -129,6 +138,6 @@ static const mn_jfunc filters[] = {
     {"xmlattr", "?autospace", f_xmlattr},
 };
 
-const mn_jfunc *mn_jweb_filter_find(mn_str name) {
-    return mn_jfunc_in(filters, MN_COUNT(filters), name);
+const mn_jfunc *mn_jweb_filter_find(mn_jctx *c, mn_str name) {
+    return mn_jfunc_in(c, filters, MN_COUNT(filters), name);
 }

@@ -43,8 +43,10 @@ static void binary_digits(uint64_t u, char *out) {
 }
 
 static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t size) {
-    char digits[700];
+    char digits[700]; // as many as a double has before the point and 300 behind it
     bool negative = false;
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
+        return false;
     if (strchr("dioxXbu", s->type)) {
         if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
             return mn_jfail(c, "integer does not fit in 64 bits");
@@ -108,7 +110,7 @@ static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
 
 static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     if (s->precision >= 0)
-        text = mn_jstr_slice(text, 0, mn_joffset(text, (size_t)s->precision));
+        text = mn_jstr_slice(text, 0, mn_joffset(c, text, (size_t)s->precision));
     return mn_jpad(c, b, text, s->width, s->align ? s->align : align,
                    (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
 }
@@ -121,11 +123,17 @@ static bool put_ascii(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     if (!mn_jput_repr(c, &text, v))
         return false;
     mn_jstr s = mn_jbuf_str(&text);
+    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
+        return false;
     for (size_t at = 0, n; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
+        if (u < 0x80) {
+            if (!mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n)))
+                return false;
+            continue;
+        }
         snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
-        if (!(u < 0x80 ? mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n))
-                       : mn_jbuf_puts(c, b, esc, mn_jstr_mark(s, at))))
+        if (!mn_jcharge(c, MN_J_PER_ITEM, 4) || !mn_jbuf_puts(c, b, esc, mn_jstr_mark(s, at)))
             return false;
     }
     return true;
@@ -153,7 +161,9 @@ static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jv
     if (!end || a->args.type != MN_J_DICT)
         return mn_jfail(c, "format requires a mapping");
     mn_str key = {f.ptr + *at + 1, (uint64_t)(end - f.ptr) - *at - 1};
-    const mn_jval *v = mn_jdict_name(a->args.u.d, key);
+    if (!mn_jcharge(c, MN_J_PER_BYTE, key.len))
+        return false;
+    const mn_jval *v = mn_jdict_name(c, a->args.u.d, key);
     if (!v)
         return mn_jfail(c, "format: no key '%.*s'", MN_STR_ARG(key));
     *out = *v;
@@ -172,7 +182,7 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
         return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
     }
     if (s->type == 'c') {
-        if (v.type == MN_J_STR && mn_jchars(*v.u.s) == 1)
+        if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
             return put_text(c, b, s, *v.u.s, '>');
         if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF)
             return mn_jfail(c, "%%c requires a character");
@@ -236,7 +246,7 @@ bool mn_jpercent(mn_jctx *c, mn_jstr f, mn_jval args, mn_jval *out) {
     for (size_t at = 0; at < f.len;) {
         const char *p = memchr(f.ptr + at, '%', f.len - at);
         size_t to = p ? (size_t)(p - f.ptr) : f.len;
-        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, &b, mn_jstr_slice(f, at, to)))
+        if (!mn_jcharge(c, MN_J_PER_ITEM, 1) || !mn_jbuf_put(c, &b, mn_jstr_slice(f, at, to)))
             return false;
         at = to + 1;
         if (p && !percent_one(c, &b, f, &at, &a))
@@ -330,7 +340,7 @@ static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t 
     if (found)
         *out = args->pos[index];
     for (size_t i = 0; !found && index < 0 && i < args->n_kw; i++)
-        if ((found = mn_str_eq(mn_jstr_bytes(args->kw[i].key.u.s), head)))
+        if ((found = mn_jsame(c, mn_jstr_bytes(args->kw[i].key.u.s), head)))
             *out = args->kw[i].value;
     if (!found)
         return mn_jfail(c, "format: no argument '%.*s'", MN_STR_ARG(head));
@@ -402,7 +412,8 @@ static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args,
         size_t to = at;
         while (to < f.len && f.ptr[to] != '{' && f.ptr[to] != '}')
             to++;
-        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, mn_jstr_slice(f, at, to)))
+        if (!mn_jcharge(c, MN_J_PER_CHAR, 4 + to - at) ||
+            !mn_jbuf_put(c, b, mn_jstr_slice(f, at, to)))
             return false;
         at = to;
         if (at >= f.len)
@@ -416,7 +427,7 @@ static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args,
         size_t end = f.ptr[at] == '{' ? field_end(f, at) : SIZE_MAX;
         if (end == SIZE_MAX)
             return mn_jfail(c, "single '%c' in a format string", f.ptr[at]);
-        if (!mn_jcharge(c, end - at) ||
+        if (!mn_jcharge(c, MN_J_PER_ITEM, end - at) ||
             !put_one(c, b, mn_jstr_slice(f, at + 1, end), args, auto_next, nested))
             return false;
         at = end + 1;

@@ -133,6 +133,8 @@ static bool g_strftime(ARGS) {
     time_t now = (time_t)c->now;
     if (!mn_jarg_str(c, "strftime_now", arg[0], &f))
         return false;
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 2 + f.len)) // each byte may ask for a number
+        return false;
     if (!localtime_r(&now, &tm))
         return mn_jfail(c, "strftime_now: no such date");
     if (f.len > 1000 || memchr(f.ptr, 0, f.len))
@@ -153,6 +155,6 @@ static const mn_jfunc globals[] = {
     {"raise_exception", "message", g_raise},
     {"strftime_now", "format", g_strftime},
 };
-const mn_jfunc *mn_jglobal_find(mn_str name) {
-    return mn_jfunc_in(globals, MN_COUNT(globals), name);
+const mn_jfunc *mn_jglobal_find(mn_jctx *c, mn_str name) {
+    return mn_jfunc_in(c, globals, MN_COUNT(globals), name);
 }

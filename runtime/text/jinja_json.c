@@ -29,16 +29,26 @@ static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_
                  0xDC00 + (u & 0x3FF));
     else
         return mn_jbuf_code(c, b, u, mark);
-    return mn_jbuf_puts(c, b, esc, mark);
+    return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
+}
+
+static bool goes_as_it_is(char ch) {
+    return ch >= 0x20 && ch < 0x7F && ch != '"' && ch != '\\';
 }
 
 static bool put_string(mn_jctx *c, mn_jbuf *b, const writer *w, mn_jstr s) {
     uint32_t u;
-    if (!mn_jbuf_puts(c, b, "\"", 0) || !mn_jcharge(c, s.len / 16))
+    if (!mn_jbuf_puts(c, b, "\"", 0) || !mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (size_t at = 0, n; at < s.len; at += n) {
+        for (n = 0; at + n < s.len && goes_as_it_is(s.ptr[at + n]);)
+            n++;
+        if (n && !mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n)))
+            return false;
+        if (n)
+            continue;
         n = mn_jchar(s, at, &u);
-        if (!put_char(c, b, w, u, mn_jstr_mark(s, at)))
+        if (!mn_jcharge(c, MN_J_PER_CHAR, 1) || !put_char(c, b, w, u, mn_jstr_mark(s, at)))
             return false;
     }
     return mn_jbuf_puts(c, b, "\"", 0);
@@ -86,6 +96,8 @@ static bool key_order(mn_jctx *c, const mn_jdict *d, size_t **out) {
         for (size_t lo = 0; lo < d->n; lo += 2 * width) {
             size_t mid = MN_MIN(lo + width, d->n), hi = MN_MIN(lo + 2 * width, d->n), i = lo,
                    j = mid;
+            if (!mn_jcharge(c, MN_J_PER_BYTE, (hi - lo) * sizeof *a))
+                return false;
             for (size_t k = lo; k < hi; k++) {
                 int order = -1;
                 if (i < mid && j < hi &&
@@ -202,7 +214,7 @@ static bool not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whol
 
 static bool string_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
     mn_str text;
-    if (!mn_scan_string(s, 0, &text))
+    if (!mn_scan_string(s, 0, &text) || !mn_jcharge(c, MN_J_PER_BYTE, text.len))
         return false;
     if (text.len && text.ptr == s->unescaped[0].ptr) {
         char *copy = mn_jalloc(c, (size_t)text.len, 1);
@@ -274,7 +286,7 @@ static bool dict_from(mn_jctx *c, mn_scan *s, uint8_t mark, const char *const *t
 }
 
 static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
-    if (!mn_jcharge(c, 1))
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
     if (mn_scan_word(s, "null"))
         return *out = mn_j_of(MN_J_NONE), true;

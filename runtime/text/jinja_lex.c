@@ -131,7 +131,7 @@ static void moved(lexer *x, size_t to) {
 static bool add_data(lexer *x, size_t from, size_t to, char sign, bool variable) {
     size_t end = to;
     if (sign == '-')
-        end = from + mn_jstrip(mn_jstr_slice(x->s, from, to), NULL, 2).len;
+        end = from + mn_jstrip(x->c, mn_jstr_slice(x->s, from, to), NULL, 2).len;
     else if (sign != '+' && !variable) {
         size_t line = to;
         while (line > from && x->s.ptr[line - 1] != '\n')

@@ -19,7 +19,7 @@ bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v) {
         return mn_jscope_set(c, c->scope, target->name, v);
     if (target->kind == MN_N_TUPLE)
         return assign_tuple(c, target, v);
-    const mn_jval *ns = mn_jscope_get(c->scope, target->name);
+    const mn_jval *ns = mn_jscope_get(c, target->name);
     if (!ns || ns->type != MN_J_NAMESPACE)
         return mn_jfail(c, "cannot assign attribute of '%.*s': it is not a namespace",
                         MN_STR_ARG(target->name));
@@ -183,6 +183,8 @@ static bool number_attr(mn_jctx *c, mn_jloop *loop, mn_str name, mn_jval *out) {
 bool mn_jloop_attr(mn_jctx *c, mn_jval self, mn_str name, bool *found, mn_jval *out) {
     mn_jloop *loop = self.u.loop;
     *found = true;
+    if (!mn_jcharge(c, MN_J_PER_SLOT, 11)) // the names below
+        return false;
     if (number_attr(c, loop, name, out))
         return true;
     if (c->status != MN_OK)

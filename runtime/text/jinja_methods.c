@@ -13,9 +13,7 @@ static bool strip(mn_jctx *c, mn_jval self, mn_jval chars, int sides, mn_jval *o
     bool given = chars.type != MN_J_MISSING && chars.type != MN_J_NONE;
     if (given && !mn_jarg_str(c, "strip", chars, &set))
         return false;
-    if (!mn_jcharge(c, (self.u.s->len / 64 + 1) * (given ? set.len / 4 + 1 : 1)))
-        return false;
-    return mn_j_string(c, mn_jstrip(*self.u.s, given ? &set : NULL, sides), out);
+    return mn_j_string(c, mn_jstrip(c, *self.u.s, given ? &set : NULL, sides), out);
 }
 static bool m_strip(ARGS) {
     (void)all;
@@ -66,6 +64,8 @@ static bool affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
     mn_jstr w;
     if (!mn_jarg_str(c, end ? "endswith" : "startswith", with, &w))
         return false;
+    if (!mn_jcharge(c, MN_J_PER_BYTE, 16 + w.len))
+        return false;
     *yes = w.len <= s.len && (!w.len || !memcmp(end ? s.ptr + s.len - w.len : s.ptr, w.ptr, w.len));
     return true;
 }
@@ -108,11 +108,15 @@ static bool m_format(ARGS) {
 /* The part of self between the character positions arg[1] and arg[2]; *base: characters before
  * it. */
 static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
-    int64_t n = (int64_t)mn_jchars(s), from, to;
+    int64_t n, from, to;
     mn_jval a = arg[1].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[1],
             b = arg[2].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[2];
-    if (!mn_jcharge(c, s.len / 16) || !mn_jarg_int(c, "start", a, 0, &from) ||
-        !mn_jarg_int(c, "end", b, n, &to))
+    *part = s;
+    *base = 0;
+    if (a.type == MN_J_MISSING && b.type == MN_J_MISSING)
+        return true; // all of it, however long
+    n = (int64_t)mn_jchars(c, s);
+    if (!mn_jarg_int(c, "start", a, 0, &from) || !mn_jarg_int(c, "end", b, n, &to))
         return false;
     if (from < 0)
         from = from < -n ? 0 : from + n;
@@ -122,9 +126,10 @@ static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int
     *base = from;
     if (from > to)
         return part->len = 0, *base = -1, true;
-    size_t at = mn_joffset(s, (size_t)from);
-    *part = mn_jstr_slice(s, at, at + mn_joffset(mn_jstr_slice(s, at, s.len), (size_t)(to - from)));
-    return true;
+    size_t at = mn_joffset(c, s, (size_t)from);
+    size_t len = mn_joffset(c, mn_jstr_slice(s, at, s.len), (size_t)(to - from));
+    *part = mn_jstr_slice(s, at, at + len);
+    return c->status == MN_OK;
 }
 
 static bool affix_in_window(mn_jctx *c, mn_jval self, const mn_jval *arg, bool end, mn_jval *out) {
@@ -151,10 +156,10 @@ static bool find(mn_jctx *c, mn_jval self, const mn_jval *arg, bool last, bool m
         return false;
     size_t at = base < 0 ? SIZE_MAX
                 : last   ? mn_jrfind(c, part, what, part.len)
-                         : mn_jfind(part, what, 0);
+                         : mn_jfind(c, part, what, 0);
     if (at == SIZE_MAX && must)
         return mn_jfail(c, "substring not found");
-    *out = mn_j_int(at == SIZE_MAX ? -1 : base + (int64_t)mn_jchars(mn_jstr_slice(part, 0, at)));
+    *out = mn_j_int(at == SIZE_MAX ? -1 : base + (int64_t)mn_jchars(c, mn_jstr_slice(part, 0, at)));
     return c->status == MN_OK;
 }
 static bool m_find(ARGS) {
@@ -181,13 +186,13 @@ static bool m_count(ARGS) {
     if (!mn_jarg_str(c, "count", arg[0], &what) || !window(c, *self.u.s, arg, &part, &base))
         return false;
     if (!what.len)
-        n = base < 0 ? 0 : (int64_t)mn_jchars(part) + 1;
+        n = base < 0 ? 0 : (int64_t)mn_jchars(c, part) + 1;
     else
-        for (size_t at = 0; base >= 0 && (at = mn_jfind(part, what, at)) != SIZE_MAX;
+        for (size_t at = 0; base >= 0 && (at = mn_jfind(c, part, what, at)) != SIZE_MAX;
              at += what.len)
             n++;
     *out = mn_j_int(n);
-    return true;
+    return c->status == MN_OK;
 }
 
 static bool m_join(ARGS) {
@@ -198,8 +203,8 @@ static bool m_join(ARGS) {
     if (!mn_jiterate(c, arg[0], &l))
         return false;
     for (size_t i = 0; i < l->n; i++)
-        if (!mn_jarg_str(c, "join", l->items[i], &piece) || (i && !mn_jbuf_put(c, &b, *self.u.s)) ||
-            !mn_jbuf_put(c, &b, piece))
+        if (!mn_jcharge(c, MN_J_PER_ITEM, 1) || !mn_jarg_str(c, "join", l->items[i], &piece) ||
+            (i && !mn_jbuf_put(c, &b, *self.u.s)) || !mn_jbuf_put(c, &b, piece))
             return false;
     return mn_jbuf_value(c, &b, out);
 }
@@ -209,7 +214,7 @@ static bool all_chars(mn_jctx *c, mn_jval self, bool (*pass)(uint32_t), bool (*f
                       mn_jval *out) {
     bool any = false, yes = true;
     uint32_t u;
-    if (!mn_jcharge(c, self.u.s->len / 16))
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * self.u.s->len))
         return false;
     for (size_t at = 0; yes && at < self.u.s->len;) {
         at += mn_jchar(*self.u.s, at, &u);
@@ -258,9 +263,11 @@ static bool m_islower(ARGS) {
 static bool m_isascii(ARGS) {
     UNUSED_ARGS;
     bool yes = true;
+    if (!mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
+        return false;
     for (size_t i = 0; yes && i < self.u.s->len; i++)
         yes = (uint8_t)self.u.s->ptr[i] < 0x80;
-    return *out = mn_j_bool(yes), mn_jcharge(c, self.u.s->len / 64);
+    return *out = mn_j_bool(yes), true;
 }
 static bool m_isprintable(ARGS) {
     UNUSED_ARGS;
@@ -271,7 +278,7 @@ static bool m_isidentifier(ARGS) {
     UNUSED_ARGS;
     bool yes = self.u.s->len > 0;
     uint32_t u;
-    if (!mn_jcharge(c, self.u.s->len / 16))
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * self.u.s->len))
         return false;
     for (size_t at = 0; yes && at < self.u.s->len;) {
         bool first = !at;
@@ -285,7 +292,7 @@ static bool m_istitle(ARGS) {
     UNUSED_ARGS;
     bool any = false, yes = true, inside = false;
     uint32_t u;
-    if (!mn_jcharge(c, self.u.s->len / 16))
+    if (!mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
         return false;
     for (size_t at = 0; yes && at < self.u.s->len;) {
         at += mn_jchar(*self.u.s, at, &u);
@@ -305,10 +312,10 @@ static bool pad(mn_jctx *c, mn_jval self, const mn_jval *arg, char align, mn_jva
     if (!mn_jarg_int(c, "width", arg[0], 0, &width) ||
         (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "fill", arg[1], &fill)))
         return false;
-    if (mn_jchars(fill) != 1)
+    if (mn_jchars(c, fill) != 1)
         return mn_jfail(c, "the fill character must be one character");
     if (align == '^') { // Python puts the odd one left when both the margin and the width are odd
-        int64_t n = (int64_t)mn_jchars(*self.u.s), margin = width > n ? width - n : 0,
+        int64_t n = (int64_t)mn_jchars(c, *self.u.s), margin = width > n ? width - n : 0,
                 left = margin / 2 + (margin & width & 1);
         return mn_jpad(c, &b, *self.u.s, n + left, '>', fill) &&
                mn_jpad(c, &b, (mn_jstr){"", NULL, 0, 0, false}, margin - left, '<', fill) &&
@@ -338,7 +345,7 @@ static bool m_zfill(ARGS) {
         return false;
     size_t sign = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
     return mn_jbuf_put(c, &b, mn_jstr_slice(s, 0, sign)) &&
-           mn_jbuf_fill(c, &b, '0', width - (int64_t)mn_jchars(s)) &&
+           mn_jbuf_fill(c, &b, '0', width - (int64_t)mn_jchars(c, s)) &&
            mn_jbuf_put(c, &b, mn_jstr_slice(s, sign, s.len)) && mn_jbuf_value(c, &b, out);
 }
 
@@ -367,7 +374,7 @@ static bool partition(mn_jctx *c, mn_jval self, mn_jval by, bool last, mn_jval *
         return false;
     if (!sep.len)
         return mn_jfail(c, "empty separator");
-    size_t at = last ? mn_jrfind(c, s, sep, s.len) : mn_jfind(s, sep, 0);
+    size_t at = last ? mn_jrfind(c, s, sep, s.len) : mn_jfind(c, s, sep, 0);
     size_t a = at != SIZE_MAX ? at : last ? 0 : s.len, b = at != SIZE_MAX ? at + sep.len : a;
     mn_jstr parts[3] = {mn_jstr_slice(s, 0, a), mn_jstr_slice(s, a, b), mn_jstr_slice(s, b, s.len)};
     mn_jlist *l = mn_jlist_new(c, 3);
@@ -397,7 +404,8 @@ static bool m_expandtabs(ARGS) {
     mn_jbuf b = {0};
     int64_t size, column = 0;
     uint32_t u;
-    if (!mn_jarg_int(c, "tabsize", arg[0], 8, &size) || !mn_jcharge(c, self.u.s->len / 16))
+    if (!mn_jarg_int(c, "tabsize", arg[0], 8, &size) ||
+        !mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
         return false;
     for (size_t at = 0, n; at < self.u.s->len; at += n) {
         n = mn_jchar(*self.u.s, at, &u);
@@ -466,7 +474,7 @@ static bool m_list_count(ARGS) {
     int64_t n = 0;
     for (size_t i = 0; i < self.u.l->n; i++) {
         bool equal;
-        if (!mn_jcharge(c, 1) || !mn_jequal(c, self.u.l->items[i], arg[0], &equal))
+        if (!mn_jequal(c, self.u.l->items[i], arg[0], &equal))
             return false;
         n += equal;
     }
@@ -483,7 +491,7 @@ static bool m_list_index(ARGS) {
     if (to < 0)
         to = to < -n ? 0 : to + n;
     for (int64_t i = from; i < MN_MIN(to, n) && !equal; i++) {
-        if (!mn_jcharge(c, 1) || !mn_jequal(c, self.u.l->items[i], arg[0], &equal))
+        if (!mn_jequal(c, self.u.l->items[i], arg[0], &equal))
             return false;
         *out = mn_j_int(i);
     }
@@ -595,26 +603,32 @@ static const mn_jfunc float_methods[] = {{"is_integer", "", m_is_integer}};
 static const mn_jfunc loop_methods[] = {{"cycle", NULL, m_cycle}, {"changed", NULL, m_changed}};
 static const mn_jfunc cycler_methods[] = {{"next", "", m_next}, {"reset", "", m_reset}};
 
-const mn_jfunc *mn_jstr_method_find(mn_str name) {
-    return mn_jfunc_in(str_methods, MN_COUNT(str_methods), name);
+const mn_jfunc *mn_jstr_method_find(mn_jctx *c, mn_str name) {
+    return mn_jfunc_in(c, str_methods, MN_COUNT(str_methods), name);
 }
 
-const mn_jfunc *mn_jmethod_find(mn_jval v, mn_str name) {
+bool mn_jstr_method(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg,
+                    const mn_jargs *all, mn_jval *out) {
+    const mn_jfunc *f = mn_jstr_method_find(c, mn_str_of(name));
+    return f && f->fn(c, self, arg, all, out);
+}
+
+const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name) {
     switch (v.type) {
     case MN_J_STR:
-        return mn_jstr_method_find(name);
+        return mn_jstr_method_find(c, name);
     case MN_J_FLOAT:
-        return mn_jfunc_in(float_methods, MN_COUNT(float_methods), name);
+        return mn_jfunc_in(c, float_methods, MN_COUNT(float_methods), name);
     case MN_J_DICT:
-        return mn_jfunc_in(dict_methods, MN_COUNT(dict_methods), name);
+        return mn_jfunc_in(c, dict_methods, MN_COUNT(dict_methods), name);
     case MN_J_LIST:
-        return mn_jfunc_in(list_methods, MN_COUNT(list_methods), name);
+        return mn_jfunc_in(c, list_methods, MN_COUNT(list_methods), name);
     case MN_J_TUPLE:
-        return mn_jfunc_in(list_methods, 2, name);
+        return mn_jfunc_in(c, list_methods, 2, name);
     case MN_J_LOOP:
-        return mn_jfunc_in(loop_methods, MN_COUNT(loop_methods), name);
+        return mn_jfunc_in(c, loop_methods, MN_COUNT(loop_methods), name);
     case MN_J_CYCLER:
-        return mn_jfunc_in(cycler_methods, MN_COUNT(cycler_methods), name);
+        return mn_jfunc_in(c, cycler_methods, MN_COUNT(cycler_methods), name);
     default:
         return NULL;
     }

@@ -134,7 +134,7 @@ static bool repeat(mn_jctx *c, mn_jval v, int64_t times, mn_jval *out) {
     mn_jbuf b = {0};
     if (v.type == MN_J_STR) {
         for (int64_t i = 0; i < times && v.u.s->len; i++)
-            if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, &b, *v.u.s))
+            if (!mn_jbuf_put(c, &b, *v.u.s))
                 return false;
         return mn_jbuf_value(c, &b, out);
     }

@@ -8,14 +8,16 @@
 
 /* The shortest decimal that reads back as f, in Python's layout: 1e+16 and 1e-05 with exponents,
  * between them without. */
-static void float_repr(double f, char out[40]) {
+static bool float_repr(mn_jctx *c, double f, char out[40]) {
     if (isnan(f) || isinf(f)) {
         strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
-        return;
+        return true;
     }
     char sci[40], digits[20];
     int n = 0;
     for (int p = 0; p < 17; p++) {
+        if (!mn_jcharge(c, MN_J_PER_NUMBER, 2)) // written and read
+            return false;
         snprintf(sci, sizeof sci, "%.*e", p, f);
         double back;
         if (mn_parse_f64(mn_str_of(sci), &back) && back == f)
@@ -39,6 +41,7 @@ static void float_repr(double f, char out[40]) {
         snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "0000000000000000");
     else
         snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
+    return true;
 }
 
 static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t mark) {
@@ -51,15 +54,19 @@ static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t ma
         return mn_jbuf_code(c, b, u, mark);
     else
         snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
-    return mn_jbuf_puts(c, b, esc, mark);
+    return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
 }
 
 static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     bool one = s.len && memchr(s.ptr, '\'', s.len), two = s.len && memchr(s.ptr, '"', s.len);
+    if (!mn_jcharge(c, MN_J_PER_BYTE, 2 * s.len))
+        return false;
     char quote[2] = {one && !two ? '"' : '\'', 0};
     if ((s.markup && !mn_jbuf_puts(c, b, "Markup(", 0)) || !mn_jbuf_puts(c, b, quote, 0))
         return false;
     uint32_t u;
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len)) // decoded, then looked up
+        return false;
     for (size_t at = 0, n; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
         if (!repr_char(c, b, u, quote[0], mn_jstr_mark(s, at)))
@@ -129,6 +136,8 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
 
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     char text[40];
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+        return false;
     switch (v.type) {
     case MN_J_STR:
         return repr_str(c, b, *v.u.s);
@@ -141,10 +150,9 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
         return mn_jbuf_puts(c, b, v.u.b ? "True" : "False", 0);
     case MN_J_INT:
         snprintf(text, sizeof text, "%lld", (long long)v.u.i);
-        return mn_jbuf_puts(c, b, text, 0);
+        return mn_jcharge(c, MN_J_PER_ITEM, 3) && mn_jbuf_puts(c, b, text, 0);
     case MN_J_FLOAT:
-        float_repr(v.u.f, text);
-        return mn_jbuf_puts(c, b, text, 0);
+        return float_repr(c, v.u.f, text) && mn_jbuf_puts(c, b, text, 0);
     default:
         break;
     }

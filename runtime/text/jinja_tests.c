@@ -112,7 +112,7 @@ static bool case_is(mn_jctx *c, mn_jval self, const char *method, mn_jval *out) 
     mn_jargs none = {0};
     if (!mn_jstr_of(c, self, &s) || !mn_j_string(c, s, &text))
         return false;
-    return mn_jinvoke(c, mn_jstr_method_find(mn_str_of(method)), text, &none, out);
+    return mn_jinvoke(c, mn_jstr_method_find(c, mn_str_of(method)), text, &none, out);
 }
 static bool t_lower(ARGS) {
     (void)arg, (void)all;
@@ -124,10 +124,12 @@ static bool t_upper(ARGS) {
 }
 
 /* Whether a table has this name; what cannot be a key of one is an error. */
-static bool named_in(mn_jctx *c, const mn_jfunc *(*find)(mn_str), mn_jval name, mn_jval *out) {
+static bool named_in(mn_jctx *c, const mn_jfunc *(*find)(mn_jctx *, mn_str), mn_jval name,
+                     mn_jval *out) {
     if (!mn_jhashable(c, name))
         return false;
-    return *out = mn_j_bool(name.type == MN_J_STR && find(mn_jstr_bytes(name.u.s))), true;
+    *out = mn_j_bool(name.type == MN_J_STR && find(c, mn_jstr_bytes(name.u.s)));
+    return c->status == MN_OK;
 }
 static bool t_filter(ARGS) {
     (void)arg, (void)all;
@@ -180,6 +182,6 @@ static const mn_jfunc tests[] = {
     {"test", "", t_test},
 };
 
-const mn_jfunc *mn_jtest_find(mn_str name) {
-    return mn_jfunc_in(tests, MN_COUNT(tests), name);
+const mn_jfunc *mn_jtest_find(mn_jctx *c, mn_str name) {
+    return mn_jfunc_in(c, tests, MN_COUNT(tests), name);
 }

@@ -28,29 +28,42 @@ static size_t char_before(mn_jstr s, size_t end, uint32_t *code) {
     return 1;
 }
 
-size_t mn_jchars(mn_jstr s) {
+size_t mn_jchars(mn_jctx *c, mn_jstr s) {
     size_t n = 0;
     uint32_t code;
+    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
+        return 0;
     for (size_t at = 0; at < s.len; n++)
         at += mn_jchar(s, at, &code);
     return n;
 }
 
-size_t mn_joffset(mn_jstr s, size_t chars) {
+size_t mn_joffset(mn_jctx *c, mn_jstr s, size_t chars) {
     size_t at = 0;
     uint32_t code;
     while (chars-- && at < s.len)
         at += mn_jchar(s, at, &code);
-    return at;
+    return mn_jcharge(c, MN_J_PER_CHAR, at) ? at : 0;
 }
 
-size_t mn_jfind(mn_jstr in, mn_jstr what, size_t from) {
+/* memmem may compare up to 256 bytes of what at each place. A megabyte at a time, so that the work is
+ * counted soon after it is done. */
+size_t mn_jfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t from) {
     if (from > in.len || what.len > in.len - from)
         return SIZE_MAX;
     if (!what.len)
         return from;
-    const char *p = memmem(in.ptr + from, in.len - from, what.ptr, what.len);
-    return p ? (size_t)(p - in.ptr) : SIZE_MAX;
+    const size_t per_place = what.len < 2 ? 1 : 3 + MN_MIN(what.len, (size_t)256) / 8;
+    for (;;) {
+        const size_t n = MN_MIN(in.len - from, ((size_t)1 << 20) + what.len);
+        const char *p = memmem(in.ptr + from, n, what.ptr, what.len);
+        const size_t end = p ? (size_t)(p - in.ptr) + what.len : from + n;
+        if (!mn_jcharge(c, MN_J_PER_BYTE, 64 + (end - from) * per_place + what.len))
+            return SIZE_MAX;
+        if (p || end == in.len)
+            return p ? (size_t)(p - in.ptr) : SIZE_MAX;
+        from = end - what.len + 1;
+    }
 }
 
 size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
@@ -58,13 +71,16 @@ size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
         return SIZE_MAX;
     if (!what.len)
         return end;
-    for (size_t at = end - what.len + 1; at-- > 0;) {
-        if (in.ptr[at] != what.ptr[0])
-            continue;
-        if (!mn_jcharge(c, 1 + what.len / 64))
+    size_t last = end - what.len + 1; // places in front of it are to be tried
+    while (last) {
+        const char *p = memrchr(in.ptr, what.ptr[0], last);
+        const size_t at = p ? (size_t)(p - in.ptr) : 0;
+        if (!mn_jcharge(c, MN_J_PER_BYTE, last - at) || !p ||
+            !mn_jcharge(c, MN_J_PER_BYTE, 16 + what.len))
             return SIZE_MAX;
-        if (!memcmp(in.ptr + at, what.ptr, what.len))
+        if (!memcmp(p, what.ptr, what.len))
             return at;
+        last = at;
     }
     return SIZE_MAX;
 }
@@ -154,7 +170,9 @@ bool mn_jcode_title(uint32_t u) {
     return category(u) == UTF8PROC_CATEGORY_LT;
 }
 
-static bool one_of(uint32_t code, const mn_jstr *chars) {
+static bool one_of(mn_jctx *c, uint32_t code, const mn_jstr *chars) {
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 + (chars ? chars->len : 0)))
+        return false;
     if (!chars)
         return mn_jcode_space(code);
     uint32_t u;
@@ -166,12 +184,12 @@ static bool one_of(uint32_t code, const mn_jstr *chars) {
     return false;
 }
 
-mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides) {
+mn_jstr mn_jstrip(mn_jctx *c, mn_jstr s, const mn_jstr *chars, int sides) {
     size_t from = 0, to = s.len, n;
     uint32_t u;
-    while ((sides & 1) && from < to && (n = mn_jchar(s, from, &u), one_of(u, chars)))
+    while ((sides & 1) && from < to && (n = mn_jchar(s, from, &u), one_of(c, u, chars)))
         from += n;
-    while ((sides & 2) && to > from && (n = char_before(s, to, &u), one_of(u, chars)))
+    while ((sides & 2) && to > from && (n = char_before(s, to, &u), one_of(c, u, chars)))
         to -= n;
     return mn_jstr_slice(s, from, MN_MAX(from, to));
 }
@@ -255,7 +273,7 @@ bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
     mn_jbuf b = {0};
     bool start = true; // of a word
     uint32_t u;
-    if (!mn_jcharge(c, s.len / 16))
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len)) // decoded, then looked up
         return false;
     for (size_t at = 0, n; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
@@ -283,14 +301,12 @@ bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count
     mn_jbuf b = {0};
     size_t at = 0;
     uint32_t u;
-    if (!mn_jcharge(c, s.len / 16))
-        return false;
     while (count != 0) {
-        size_t hit = mn_jfind(s, old, at);
+        size_t hit = mn_jfind(c, s, old, at);
         if (hit == SIZE_MAX)
             break;
         if (!mn_jbuf_put(c, &b, mn_jstr_slice(s, at, hit)) || !mn_jbuf_put(c, &b, with) ||
-            !mn_jcharge(c, 1))
+            !mn_jcharge(c, MN_J_PER_ITEM, 1))
             return false;
         at = hit + old.len;
         if (count > 0)
@@ -313,14 +329,14 @@ static bool add_piece(mn_jctx *c, mn_jlist *l, mn_jstr s, size_t from, size_t to
 }
 
 static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
-    for (s = mn_jstrip(s, NULL, 1); s.len; s = mn_jstrip(s, NULL, 1)) {
+    for (s = mn_jstrip(c, s, NULL, 1); s.len; s = mn_jstrip(c, s, NULL, 1)) {
         size_t at = 0, n;
         uint32_t u;
         if (max >= 0 && (int64_t)l->n >= max)
             return add_piece(c, l, s, 0, s.len); // the rest as it is
         while (at < s.len && (n = mn_jchar(s, at, &u), !mn_jcode_space(u)))
             at += n;
-        if (!add_piece(c, l, s, 0, at))
+        if (!mn_jcharge(c, MN_J_PER_CHAR, at) || !add_piece(c, l, s, 0, at))
             return false;
         s = mn_jstr_slice(s, at, s.len);
     }
@@ -328,14 +344,14 @@ static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
 }
 
 static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
-    for (s = mn_jstrip(s, NULL, 2); s.len; s = mn_jstrip(s, NULL, 2)) {
+    for (s = mn_jstrip(c, s, NULL, 2); s.len; s = mn_jstrip(c, s, NULL, 2)) {
         size_t at = s.len, n;
         uint32_t u;
         if (max >= 0 && (int64_t)l->n >= max)
             return add_piece(c, l, s, 0, s.len);
         while (at && (n = char_before(s, at, &u), !mn_jcode_space(u)))
             at -= n;
-        if (!add_piece(c, l, s, at, s.len))
+        if (!mn_jcharge(c, MN_J_PER_CHAR, s.len - at) || !add_piece(c, l, s, at, s.len))
             return false;
         s = mn_jstr_slice(s, 0, at);
     }
@@ -357,15 +373,13 @@ bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from
         return false;
     *out = mn_j_listval(MN_J_LIST, l);
     s.markup = false;
-    if (!mn_jcharge(c, s.len / 16))
-        return false;
     if (sep && !sep->len)
         return mn_jfail(c, "empty separator");
     if (!sep && !(from_right ? rsplit_space(c, l, s, max) : split_space(c, l, s, max)))
         return false;
     size_t at = 0, end = s.len, hit;
     while (sep && (max < 0 || (int64_t)l->n < max)) {
-        hit = from_right ? mn_jrfind(c, s, *sep, end) : mn_jfind(s, *sep, at);
+        hit = from_right ? mn_jrfind(c, s, *sep, end) : mn_jfind(c, s, *sep, at);
         if (hit == SIZE_MAX)
             break;
         if (!(from_right ? add_piece(c, l, s, hit + sep->len, end) : add_piece(c, l, s, at, hit)))
@@ -392,7 +406,7 @@ bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
     *out = mn_j_listval(MN_J_LIST, l);
     size_t from = 0, n;
     uint32_t u;
-    if (!mn_jcharge(c, s.len / 16))
+    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (size_t at = 0; at < s.len; at += n) {
         n = mn_jchar(s, at, &u);
@@ -408,6 +422,8 @@ bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
 }
 
 bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
+    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
+        return false;
     for (size_t i = 0; i < s.len; i++) {
         char ch = s.ptr[i];
         const char *as = ch == '&'    ? "&amp;"
@@ -424,19 +440,21 @@ bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
 }
 
 bool mn_jpad(mn_jctx *c, mn_jbuf *b, mn_jstr s, int64_t width, char align, mn_jstr fill) {
-    int64_t pad = width - (int64_t)mn_jchars(s);
+    int64_t pad = width - (int64_t)mn_jchars(c, s);
     if (pad < 0)
         pad = 0;
+    if (c->status != MN_OK)
+        return false;
     if (pad > (int64_t)MN_J_OUTPUT)
         return mn_jfail(c, "width %lld is too large", (long long)width);
     int64_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0;
     for (int64_t i = 0; i < left; i++)
-        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, fill))
+        if (!mn_jbuf_put(c, b, fill))
             return false;
     if (!mn_jbuf_put(c, b, s))
         return false;
     for (int64_t i = left; i < pad; i++)
-        if (!mn_jcharge(c, 1) || !mn_jbuf_put(c, b, fill))
+        if (!mn_jbuf_put(c, b, fill))
             return false;
     return true;
 }

@@ -6,13 +6,16 @@
 
 #define MN_J_BAD_BYTE 0x200000u /* code of a byte that is not UTF-8: this plus the byte */
 
-/* Bytes (>= 1) of the character at offset at < s.len, and its code. */
+/* Functions that take a context charge for what they read; those that return an offset or a count
+ * have failed where c->status says so, their result is then of no use but within the string. */
+
+/* Bytes (>= 1) of the character at offset at < s.len, and its code. The caller charges. */
 size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code);
-size_t mn_jchars(mn_jstr s); /* how many */
+size_t mn_jchars(mn_jctx *c, mn_jstr s); /* how many */
 /* of the chars-th character; s.len past the end */
-size_t mn_joffset(mn_jstr s, size_t chars);
-size_t mn_jfind(mn_jstr in, mn_jstr what, size_t from); /* SIZE_MAX = nowhere */
-/* last that ends at or before end; charges */
+size_t mn_joffset(mn_jctx *c, mn_jstr s, size_t chars);
+size_t mn_jfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t from); /* SIZE_MAX = nowhere */
+/* last that ends at or before end */
 size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end);
 bool mn_jcode_space(uint32_t code); /* str.isspace() */
 bool mn_jcode_print(uint32_t code); /* str.isprintable() */
@@ -24,7 +27,7 @@ bool mn_jcode_upper(uint32_t code);
 bool mn_jcode_lower(uint32_t code);
 bool mn_jcode_title(uint32_t code); /* such as U+01C5 */
 /* chars: NULL = white space. sides: 1 left, 2 right. */
-mn_jstr mn_jstrip(mn_jstr s, const mn_jstr *chars, int sides);
+mn_jstr mn_jstrip(mn_jctx *c, mn_jstr s, const mn_jstr *chars, int sides);
 
 typedef enum {
     MN_J_UPPER,

@@ -1,4 +1,6 @@
-/* jinja_value.c -- building, comparing and walking values. */
+/* jinja_value.c -- building, comparing and walking values, and the account of the work that a
+ * rendering has done (mn_jcharge). A template is somebody else's program: it must end soon, whatever
+ * it says, so work is counted by what is touched and not by how often something is called. */
 #include "text/jinja_text.h"
 #include "text/jinja_value.h"
 #include <math.h>
@@ -19,15 +21,25 @@ bool mn_jfail(mn_jctx *c, const char *fmt, ...) {
     return false;
 }
 
-bool mn_jcharge(mn_jctx *c, uint64_t steps) {
-    if (steps <= MN_J_STEPS && (c->steps += steps) <= MN_J_STEPS)
-        return true;
-    c->steps = MN_J_STEPS + 1ull;
+bool mn_jcharge(mn_jctx *c, mn_jcost cost, uint64_t n) {
+    const uint64_t limit = (uint64_t)MN_J_STEPS * MN_J_PER_ITEM;
+    if (n <= limit) {
+        c->work += n * cost;
+        if (c->work <= limit)
+            return true;
+    }
+    c->work = limit + 1;
     return mn_jfail(c, "the template runs too long (over %u steps)", MN_J_STEPS);
 }
 
+bool mn_jsame(mn_jctx *c, mn_str a, mn_str b) {
+    if (!mn_jcharge(c, MN_J_PER_SLOT, 1) || a.len != b.len)
+        return false;
+    return mn_jcharge(c, MN_J_PER_BYTE, a.len) && mn_str_eq(a, b);
+}
+
 bool mn_jenter(mn_jctx *c) {
-    if (!mn_jcharge(c, 1))
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
     if (c->depth >= MN_J_DEPTH)
         return mn_jfail(c, "nested deeper than %u levels", MN_J_DEPTH);
@@ -43,6 +55,8 @@ void *mn_jalloc(mn_jctx *c, size_t n, size_t size) {
         mn_jfail(c, "the template needs more than %llu MiB of memory", MN_J_BYTES >> 20);
         return NULL;
     }
+    if (!mn_jcharge(c, MN_J_PER_BYTE, bytes + 16)) // it is zeroed
+        return NULL;
     void *p = mn_arena_alloc(&c->arena, n ? n : 1, size);
     c->bytes += bytes + 16;
     if (!p)
@@ -80,7 +94,7 @@ mn_jstr mn_jstr_slice(mn_jstr s, size_t from, size_t to) {
 /* ---- growing strings ------------------------------------------------------------------------- */
 
 static bool buf_room(mn_jctx *c, mn_jbuf *b, size_t more) {
-    if (c->status != MN_OK || !mn_jcharge(c, more / 64))
+    if (c->status != MN_OK || !mn_jcharge(c, MN_J_PER_BYTE, more + 16))
         return false;
     if (more <= b->cap - b->len)
         return true;
@@ -172,7 +186,7 @@ mn_jlist *mn_jlist_new(mn_jctx *c, size_t cap) {
 }
 
 bool mn_jlist_add(mn_jctx *c, mn_jlist *l, mn_jval v) {
-    if (!mn_jcharge(c, 1))
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 8;
@@ -192,18 +206,20 @@ mn_jdict *mn_jdict_new(mn_jctx *c) {
     return mn_jalloc(c, 1, sizeof(mn_jdict));
 }
 
-mn_jval *mn_jdict_name(const mn_jdict *d, mn_str name) {
-    for (size_t i = 0; i < d->n; i++)
-        if (d->items[i].key.type == MN_J_STR && mn_str_eq(mn_jstr_bytes(d->items[i].key.u.s), name))
+mn_jval *mn_jdict_name(mn_jctx *c, const mn_jdict *d, mn_str name) {
+    for (size_t i = 0; i < d->n; i++) {
+        const mn_jval *key = &d->items[i].key;
+        if (key->type == MN_J_STR && mn_jsame(c, mn_jstr_bytes(key->u.s), name))
             return &d->items[i].value;
+        if (key->type != MN_J_STR && !mn_jcharge(c, MN_J_PER_SLOT, 1))
+            return NULL;
+    }
     return NULL;
 }
 
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key) {
-    if (!mn_jcharge(c, d->n / 8))
-        return NULL;
     if (key.type == MN_J_STR)
-        return mn_jdict_name(d, mn_jstr_bytes(key.u.s));
+        return mn_jdict_name(c, d, mn_jstr_bytes(key.u.s));
     for (size_t i = 0; i < d->n; i++) {
         bool equal = false;
         if (!mn_jequal(c, d->items[i].key, key, &equal))
@@ -219,7 +235,7 @@ bool mn_jhashable(mn_jctx *c, mn_jval key) {
         return mn_jfail(c, "unhashable type: '%s'", mn_jtype_name(key));
     if (key.type != MN_J_TUPLE)
         return true;
-    if (!mn_jenter(c))
+    if (!mn_jcharge(c, MN_J_PER_ITEM, key.u.l->n) || !mn_jenter(c))
         return false;
     bool ok = true;
     for (size_t i = 0; ok && i < key.u.l->n; i++)
@@ -309,6 +325,8 @@ static bool equal_dicts(mn_jctx *c, const mn_jdict *a, const mn_jdict *b, bool *
 
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
     *equal = false;
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+        return false;
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
         *equal = a.type == MN_J_FLOAT || b.type == MN_J_FLOAT ? mn_j_as_float(a) == mn_j_as_float(b)
                                                               : mn_j_as_int(a) == mn_j_as_int(b);
@@ -319,8 +337,8 @@ bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
     if (a.type == MN_J_UNDEF || a.type == MN_J_NONE)
         return *equal = true;
     if (a.type == MN_J_STR) {
-        *equal = mn_str_eq(mn_jstr_bytes(a.u.s), mn_jstr_bytes(b.u.s));
-        return mn_jcharge(c, a.u.s->len / 256);
+        *equal = mn_jsame(c, mn_jstr_bytes(a.u.s), mn_jstr_bytes(b.u.s));
+        return c->status == MN_OK;
     }
     if (a.type != MN_J_LIST && a.type != MN_J_TUPLE && a.type != MN_J_RANGE &&
         a.type != MN_J_DICT) {
@@ -355,6 +373,8 @@ static bool compare_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, int 
 }
 
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+        return false;
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
         if (a.type == MN_J_FLOAT || b.type == MN_J_FLOAT) {
             double x = mn_j_as_float(a), y = mn_j_as_float(b);
@@ -367,9 +387,11 @@ bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
     }
     if (a.type == MN_J_STR && b.type == MN_J_STR) {
         size_t n = MN_MIN(a.u.s->len, b.u.s->len);
+        if (!mn_jcharge(c, MN_J_PER_BYTE, n))
+            return false;
         int cmp = n ? memcmp(a.u.s->ptr, b.u.s->ptr, n) : 0;
         *order = cmp ? (cmp < 0 ? -1 : 1) : a.u.s->len < b.u.s->len ? -1 : a.u.s->len > b.u.s->len;
-        return mn_jcharge(c, n / 256);
+        return true;
     }
     if (!mn_jneed_defined(c, a) || !mn_jneed_defined(c, b))
         return false;
@@ -388,8 +410,8 @@ bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
         if (item.type != MN_J_STR)
             return mn_jneed_defined(c, item) &&
                    mn_jfail(c, "'in <string>' needs a string, not %s", mn_jtype_name(item));
-        *found = mn_jfind(*in.u.s, *item.u.s, 0) != SIZE_MAX;
-        return mn_jcharge(c, in.u.s->len / 64);
+        *found = mn_jfind(c, *in.u.s, *item.u.s, 0) != SIZE_MAX;
+        return c->status == MN_OK;
     }
     if (in.type == MN_J_DICT) {
         *found = mn_jhashable(c, item) && mn_jdict_find(c, in.u.d, item) != NULL;
@@ -399,7 +421,7 @@ bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
     if (!mn_jiterate(c, in, &l))
         return false;
     for (size_t i = 0; !*found && i < l->n; i++)
-        if (!mn_jcharge(c, 1) || !mn_jequal(c, l->items[i], item, found))
+        if (!mn_jequal(c, l->items[i], item, found))
             return false;
     return true;
 }
@@ -410,8 +432,8 @@ bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n) {
         *n = 0;
         return true;
     case MN_J_STR:
-        *n = (int64_t)mn_jchars(*v.u.s);
-        return mn_jcharge(c, v.u.s->len / 64);
+        *n = (int64_t)mn_jchars(c, *v.u.s);
+        return c->status == MN_OK;
     case MN_J_LIST:
     case MN_J_TUPLE:
     case MN_J_RANGE:
@@ -427,6 +449,8 @@ bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n) {
 }
 
 static bool characters(mn_jctx *c, mn_jstr s, mn_jlist *l) {
+    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
+        return false;
     for (size_t at = 0; at < s.len;) {
         uint32_t code;
         size_t n = mn_jchar(s, at, &code);

@@ -7,7 +7,7 @@
 #include "text/jinja.h"
 
 #define MN_J_DEPTH 400u           /* nested evaluations, data levels */
-#define MN_J_STEPS 20000000u      /* work units of one rendering */
+#define MN_J_STEPS 20000000u      /* work of one rendering; a step is about 20 ns */
 #define MN_J_BYTES (512ull << 20) /* memory of one rendering */
 #define MN_J_OUTPUT (64ull << 20) /* bytes of one string */
 #define MN_J_RANGE_MAX 100000     /* as Jinja2's sandbox */
@@ -90,7 +90,7 @@ typedef struct {
 
 typedef struct mn_jctx {
     mn_arena arena;
-    uint64_t bytes, steps;
+    uint64_t bytes, work; /* taken from the arena; done, in the units of mn_jcost */
     uint32_t depth, line;
     mn_status status;
     mn_error *err;
@@ -102,8 +102,23 @@ typedef struct mn_jctx {
 
 /* ---- state ----------------------------------------------------------------------------------- */
 bool mn_jfail(mn_jctx *c, const char *fmt, ...) MN_PRINTF(2, 3); /* false; "line N: ..." */
-bool mn_jcharge(mn_jctx *c, uint64_t steps);
-bool mn_jenter(mn_jctx *c);
+
+/* What touching one thing costs, in 64ths of a step. */
+typedef enum {
+    MN_J_PER_BYTE = 1,     /* a byte copied, compared or zeroed with its neighbours */
+    MN_J_PER_SLOT = 8,     /* a name looked at in a table, a scope or a dict */
+    MN_J_PER_CHAR = 16,    /* a byte looked at by itself: decoded, classified */
+    MN_J_PER_ITEM = 64,    /* an element visited, a node evaluated */
+    MN_J_PER_NUMBER = 2048 /* a number that the C library reads or writes */
+} mn_jcost;
+
+/* The one place where work is counted. Every function that touches n things says so here: before it
+ * does, or right after where n is known only then (a search; at most the length of one string).
+ * What a function calls charges for itself, so nothing is counted by its callers. */
+bool mn_jcharge(mn_jctx *c, mn_jcost cost, uint64_t n);
+/* Are these bytes the same? Charges; false, too, when the work is used up. */
+bool mn_jsame(mn_jctx *c, mn_str a, mn_str b);
+bool mn_jenter(mn_jctx *c); /* one level deeper; charges one item */
 static inline void mn_jleave(mn_jctx *c) {
     c->depth--;
 }
@@ -167,7 +182,7 @@ bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value);
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key); /* NULL = absent */
 /* false: the error of a key that cannot be one */
 bool mn_jhashable(mn_jctx *c, mn_jval key);
-mn_jval *mn_jdict_name(const mn_jdict *d, mn_str name);
+mn_jval *mn_jdict_name(mn_jctx *c, const mn_jdict *d, mn_str name); /* NULL = absent */
 
 /* ---- asking values --------------------------------------------------------------------------- */
 const char *mn_jtype_name(mn_jval v); /* as Python names it */

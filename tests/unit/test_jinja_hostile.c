@@ -1,10 +1,11 @@
 /* Templates made to break the engine: each must end with text or an error, soon. */
-#include "text/jinja.h"
+#include "text/jinja_render.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #define VARS                                                                                       \
@@ -159,6 +160,443 @@ static void endless(void **state) {
         must_fail(sources[i], mn_str_of(sources[i]), mn_str_of("{}"));
 }
 
+/* ---- work is charged by length --------------------------------------------------------------- */
+
+enum { LONG = 20000 }; /* elements, bytes */
+
+static bool put_text(mn_jctx *c, mn_jdict *vars, const char *name, const char *unit, size_t n) {
+    mn_jval key, v;
+    char *p = mn_jalloc(c, n, 1);
+    const size_t len = strlen(unit);
+    for (size_t i = 0; p && i < n; i++)
+        p[i] = unit[i % len];
+    return p && mn_j_string(c, (mn_jstr){p, NULL, n, 1, false}, &v) &&
+           mn_j_literal(c, name, &key) && mn_jdict_set(c, vars, key, v);
+}
+
+/* l: numbers, words: strings, pairs: dicts; floats */
+static bool put_lists(mn_jctx *c, mn_jdict *vars) {
+    mn_jlist *l = mn_jlist_new(c, LONG), *words = mn_jlist_new(c, LONG),
+             *dicts = mn_jlist_new(c, LONG), *floats = mn_jlist_new(c, LONG);
+    mn_jdict *d = mn_jdict_new(c);
+    mn_jval key, word;
+    if (!l || !words || !dicts || !floats || !d || !mn_j_literal(c, "a", &key) ||
+        !mn_j_literal(c, "b", &word) || !mn_jdict_set(c, d, key, word) ||
+        !mn_j_literal(c, "n", &key) || !mn_jdict_set(c, d, key, mn_j_int(1)))
+        return false;
+    for (int i = 0; i < LONG; i++)
+        if (!mn_jlist_add(c, l, mn_j_int(i % 7)) || !mn_jlist_add(c, words, word) ||
+            !mn_jlist_add(c, dicts, mn_j_dictval(d)) || !mn_jlist_add(c, floats, mn_j_float(0.1)))
+            return false;
+    const struct {
+        const char *name;
+        mn_jval v;
+    } all[] = {{"l", mn_j_listval(MN_J_LIST, l)},
+               {"t", mn_j_listval(MN_J_TUPLE, l)},
+               {"words", mn_j_listval(MN_J_LIST, words)},
+               {"dicts", mn_j_listval(MN_J_LIST, dicts)},
+               {"floats", mn_j_listval(MN_J_LIST, floats)}};
+    for (size_t i = 0; i < MN_COUNT(all); i++)
+        if (!mn_j_literal(c, all[i].name, &key) || !mn_jdict_set(c, vars, key, all[i].v))
+            return false;
+    return true;
+}
+
+/* d: keys of one length that differ at their end; n: numbers as keys */
+static bool put_dicts(mn_jctx *c, mn_jdict *vars) {
+    enum { KEYS = 1000, LENGTH = 1000 };
+    mn_jdict *d = mn_jdict_new(c), *n = mn_jdict_new(c);
+    mn_jval key;
+    char *text = mn_jalloc(c, KEYS * (LENGTH + 1), 1);
+    if (!d || !n || !text)
+        return false;
+    for (int i = 0; i < KEYS; i++) {
+        char *one = text + (size_t)i * (LENGTH + 1);
+        memset(one, 'k', LENGTH);
+        one[LENGTH - 1 - i / 256] = (char)('0' + i % 256 % 10);
+        one[LENGTH - 8 - i / 10 % 100] = 'x';
+        if (!mn_j_literal(c, one, &key) || !mn_jdict_set(c, d, key, mn_j_int(i)) ||
+            !mn_jdict_set(c, n, mn_j_int(i), mn_j_int(i)))
+            return false;
+    }
+    return mn_j_literal(c, "d", &key) && mn_jdict_set(c, vars, key, mn_j_dictval(d)) &&
+           mn_j_literal(c, "n", &key) && mn_jdict_set(c, vars, key, mn_j_dictval(n));
+}
+
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+typedef struct {
+    uint64_t steps;
+    double start; /* of the template's own work */
+} allowance;
+
+/* Long values; then all work but the allowance is spent, so that a case is soon over. */
+static bool long_vars(mn_jctx *c, mn_jdict *vars, const void *arg) {
+    allowance *left = *(allowance *const *)arg;
+    if (!put_lists(c, vars) || !put_dicts(c, vars) || !put_text(c, vars, "s", "a", LONG) ||
+        !put_text(c, vars, "s2", "a", LONG) || !put_text(c, vars, "spaces", " ", LONG) ||
+        !put_text(c, vars, "lines", "ab\n", LONG) || !put_text(c, vars, "tabs", "a\t", LONG) ||
+        !put_text(c, vars, "e", "\xC3\xA9", LONG) || !put_text(c, vars, "amps", "&", LONG) ||
+        !put_text(c, vars, "digits", "7", LONG) || !put_text(c, vars, "key", "k", 1000))
+        return false;
+    left->start = cpu_seconds();
+    c->work = 0;
+    return mn_jcharge(c, MN_J_PER_ITEM, MN_J_STEPS - left->steps);
+}
+
+/* Without end, an expression over long values must end with the error of a budget. The limit of
+ * time is there for a hang alone. */
+static double spends(const char *expression, uint64_t steps) {
+    mn_text source = {0}, out = {0};
+    mn_error err = MN_ERROR_INIT;
+    mn_jinja *t = NULL;
+    mn_text_printf(&source,
+                   "{%% macro m(a=1) %%}{{ kwargs }}{%% endmacro %%}"
+                   "{%% for i in range(99999) %%}{%% for j in range(99999) %%}"
+                   "{%% set x = %s %%}{%% endfor %%}{%% endfor %%}",
+                   expression);
+    mn_status st = mn_jinja_parse((mn_str){source.ptr, source.len}, &t, &err);
+    if (st)
+        fail_msg("%s: %s", expression, err.msg);
+    allowance left = {steps, 0}, *arg = &left;
+    st = mn_jinja_render_with(t, long_vars, &arg, 0, &out, NULL, &err);
+    const double s = cpu_seconds() - left.start;
+    if (st != MN_BAD_INPUT || (!strstr(err.msg, "runs too long") && !strstr(err.msg, " MiB")))
+        fail_msg("%s: %s", expression, st ? err.msg : "no error");
+    if (s > 20)
+        fail_msg("%s: %.1f s of CPU", expression, s);
+    mn_jinja_free(t);
+    mn_text_free(&source);
+    mn_text_free(&out);
+    return s;
+}
+
+static void spend_all(const char *const *expressions, size_t n, uint64_t steps) {
+    double most = 0;
+    const char *which = "";
+    for (size_t i = 0; i < n; i++) {
+        const double s = spends(expressions[i], steps);
+        if (getenv("VERBOSE"))
+            printf("%8.1f ms  %s\n", s * 1e3, expressions[i]);
+        if (s > most)
+            which = expressions[i];
+        most = MN_MAX(most, s);
+    }
+    printf("%llu steps: at most %.1f ms: %s\n", (unsigned long long)steps, most * 1e3, which);
+}
+
+static void work_on_lists(void **state) {
+    static const char *const all[] = {
+        "l|min",
+        "l|max",
+        "words|min",
+        "dicts|max(attribute='a')",
+        "l|sum",
+        "dicts|sum(attribute='n')",
+        "floats|sum",
+        "l|select",
+        "l|reject",
+        "l|select('odd')",
+        "l|reject('odd')",
+        "dicts|selectattr('a')",
+        "dicts|selectattr('a', 'eq', 'c')",
+        "dicts|rejectattr('a')",
+        "dicts|map(attribute='a.b')",
+        "words|map('upper')",
+        "words|map('length')",
+        "l|map('nothing') if none else l|list",
+        "l == t|list",
+        "l != t|list",
+        "l < t|list",
+        "words < words",
+        "l is eq(l)",
+        "l is ge(l)",
+        "l is sameas(l) and l is in([1, l])",
+        "9 in l",
+        "9 not in t",
+        "'c' in words",
+        "9 is in(l)",
+        "l.count(9)",
+        "t.count(9)",
+        "l.index(5, 5) and l.count(1.5)",
+        "l|sort",
+        "words|sort",
+        "dicts|sort(attribute='a,b')",
+        "l|unique",
+        "dicts|groupby('a')",
+        "l|join",
+        "words|join(',')",
+        "'-'.join(words)",
+        "l|list",
+        "l|reverse",
+        "l|batch(3)",
+        "l|slice(3)",
+        "l|items if none else t|list",
+        "l[::-1]",
+        "l[:]",
+        "t[1:]",
+        "l + l",
+        "t + t",
+        "l * 2",
+        "l|tojson",
+        "words|tojson",
+        "floats|tojson",
+        "l|string",
+        "l ~ ''",
+        "floats ~ ''",
+        "'%s' % (l,)",
+        "'%r' % (words,)",
+        "'%a' % (words,)",
+        "'{}'.format(l)",
+        "'{!r}'.format(words)",
+        "loop.changed(l)",
+        "loop.cycle(*l)",
+        "cycler(*l)",
+        "dict(*[[[1, l]]]).get(t)",
+        "{t: 1}",
+        "n.get(t)",
+        "t in n",
+        "l|first and l|last and l|list",
+        "l|default(l)|list",
+        "l|wordcount",
+        "l|format if none else l|upper",
+        "l|random if none else l|length and l|lower",
+        "l|urlencode if none else l|capitalize",
+    };
+    (void)state;
+    spend_all(all, MN_COUNT(all), 300000);
+}
+
+static void work_on_dicts(void **state) {
+    static const char *const all[] = {
+        "d[key]",
+        "d[s]",
+        "d.x",
+        "d|attr('x') or d.get(key)",
+        "d.get(key, 1)",
+        "n[-1]",
+        "n.get(1.5)",
+        "key in d",
+        "key is in(d)",
+        "d == d",
+        "n == n",
+        "n != dict(n)",
+        "d|dictsort",
+        "d|dictsort(by='value')",
+        "d|items",
+        "d.items()",
+        "d.keys()",
+        "d.values()",
+        "d|list",
+        "d|tojson",
+        "d|tojson(sort_keys=true)",
+        "d ~ ''",
+        "dict(d)",
+        "dict(d.items())",
+        "namespace(**d)",
+        "m(**d)",
+        "dict(**d)",
+        "'{kkk}'.format(kkk=1, **d)",
+        "'%(a)s' % dict(d, a=1)",
+        "d|xmlattr",
+        "d|urlencode",
+        "d|first",
+        "d|join",
+        "d|length and d|sort",
+    };
+    (void)state;
+    spend_all(all, MN_COUNT(all), 300000);
+}
+
+static void work_on_strings(void **state) {
+    static const char *const all[] = {
+        "s == s2",
+        "s != s2",
+        "s < s2",
+        "s is ge(s2)",
+        "'b' in s",
+        "'ab' in s",
+        "('a' * 127 ~ 'b' ~ 'a' * 128) in s",
+        "('a' * 5000 ~ 'b' ~ 'a' * 5000) in s",
+        "'b' is in(s)",
+        "s.find('b')",
+        "s.find('b', 1, -1)",
+        "s.rfind('b')",
+        "s.rfind('a' * 500 ~ 'b')",
+        "s.rfind('ba')",
+        "s.count('b')",
+        "s.count('a')",
+        "s.count('')if none else s.count('aa', 1)",
+        "s.index('a', 19999)",
+        "s.rindex('a', 0, 5)",
+        "s.partition('b')",
+        "s.rpartition('b')",
+        "s.partition('a' * 200 ~ 'b')",
+        "s.split('b')",
+        "s.split('a')",
+        "s.split()",
+        "s.rsplit()",
+        "lines.split()",
+        "lines.rsplit(none, 3)",
+        "s.rsplit('b')",
+        "s.rsplit('a' * 500 ~ 'b')",
+        "lines.splitlines()",
+        "s.splitlines(true)",
+        "s.strip('ba')",
+        "s.strip('bcdefgh' ~ 'a')",
+        "s.lstrip('a')",
+        "s.rstrip(s)",
+        "spaces.strip()",
+        "spaces|trim",
+        "spaces|int",
+        "spaces|float",
+        "digits|int",
+        "s.replace('b', 'c')",
+        "s.replace('a', 'c')",
+        "s|replace('', '-')",
+        "s.upper()",
+        "e.upper()",
+        "e|lower",
+        "e|title",
+        "e|capitalize",
+        "e.title()",
+        "e.swapcase()",
+        "e.casefold()",
+        "tabs.expandtabs()",
+        "e.isalpha()",
+        "e.isalnum()",
+        "digits.isdigit()",
+        "digits.isdecimal()",
+        "digits.isnumeric()",
+        "spaces.isspace()",
+        "s.isupper() or s.islower()",
+        "s.isascii()",
+        "e.isprintable()",
+        "s.isidentifier()",
+        "s.istitle()",
+        "s is lower",
+        "e is upper",
+        "s.startswith(s2)",
+        "s.endswith(s2)",
+        "s.startswith((s2 ~ 'b', s2))",
+        "s.startswith('a', 19999)",
+        "s.removeprefix(s2)",
+        "s.removesuffix(s2)",
+        "e[5000]",
+        "e[-1]",
+        "e[1:-1]",
+        "e[::-1]",
+        "e[::2]",
+        "e|length",
+        "e|list",
+        "e|first",
+        "e|last",
+        "e|reverse",
+        "e|unique",
+        "e|wordcount",
+        "amps|escape",
+        "amps|forceescape",
+        "amps|e|string",
+        "amps|safe + amps",
+        "amps|urlencode",
+        "lines|indent",
+        "s|truncate(10000, true)",
+        "lines|truncate(18000)",
+        "e|center(12000)",
+        "s.ljust(20100)",
+        "s.zfill(20100)",
+        "e|tojson",
+        "e|tojson(ensure_ascii=true)",
+        "'%r' % e",
+        "'%a' % e",
+        "'{!r}'.format(e)",
+        "'{!a}'.format(e)",
+        "'%.9000s' % e",
+        "s|format",
+        "s % ()",
+        "s.format()",
+        "('{}' * 4000).format(*l)",
+        "s ~ s",
+        "s + s",
+        "s * 2",
+        "'c'.join(s)",
+        "dicts|map(attribute=s)",
+        "d|attr(s)",
+        "1 is filter or s is filter or s is test",
+        "e.encode() if e[5:6] is none else e[4000:]",
+    };
+    (void)state;
+    spend_all(all, MN_COUNT(all), 300000);
+}
+
+/* What costs much at once, and look-ups in what is long. */
+static void work_on_numbers(void **state) {
+    static const char *const all[] = {
+        "0.1 ~ ''",
+        "1.5e9|round(290)",
+        "1.5|round(-200)",
+        "'%.299f' % 1e300",
+        "'%i' % 1e15",
+        "'{:.299f}'.format(1e300)",
+        "'{:,}'.format(1e15)",
+        "1e300|filesizeformat",
+        "'1.5'|float",
+        "'1_0'|int",
+        "strftime_now('%c' * 500)",
+        "strftime_now('%Y')",
+        "(2 ** 62) ~ ''",
+        "loop.index + loop.length + loop.revindex",
+        "1 is greaterthan(2)",
+        "1|abs",
+        "xmlattr",
+        "range(99999)",
+        "namespace(a=1).a",
+        "m()",
+        "joiner()",
+    };
+    (void)state;
+    spend_all(all, MN_COUNT(all), 300000);
+}
+
+/* The whole budget, on what was named. */
+static void whole_budget(void **state) {
+    static const char *const all[] = {
+        "l|min", "l|sum",  "l|select",         "l == t|list",
+        "d[s]",  "d[key]", "s.partition('b')", "('a' * 127 ~ 'b' ~ 'a' * 128) in s"};
+    (void)state;
+    spend_all(all, MN_COUNT(all), MN_J_STEPS);
+}
+
+/* Thousands of names: of variables, of scopes around, of a call's keywords. */
+static void work_on_names(void **state) {
+    (void)state;
+    mn_text vars = {0}, call = {0}, deep = {0};
+    mn_text_puts(&vars, "{");
+    mn_text_puts(&call, "{{ m(");
+    for (int i = 0; i < 30000; i++) {
+        mn_text_printf(&vars, "%s\"name%05d\": 1", i ? ", " : "", i);
+        mn_text_printf(&call, "%sname%05d=1", i ? ", " : "", i);
+    }
+    mn_text_puts(&vars, "}");
+    mn_text_puts(&call, ") }}");
+    for (int i = 0; i < 150; i++)
+        mn_text_printf(&deep, "{%% with a%d = 1 %%}", i);
+    mn_text_puts(&deep, "{% for i in range(99999) %}{% for j in range(99999) %}{% macro f() %}"
+                        "{% endmacro %}{{ nothing }}{{ f() }}{% endfor %}{% endfor %}");
+    for (int i = 0; i < 150; i++)
+        mn_text_puts(&deep, "{% endwith %}");
+    must_fail("many variables", mn_str_of("{{ 1 }}"), (mn_str){vars.ptr, vars.len});
+    must_fail("many keywords", (mn_str){call.ptr, call.len}, mn_str_of("{}"));
+    must_fail("deep scopes", (mn_str){deep.ptr, deep.len}, mn_str_of("{}"));
+    mn_text_free(&vars);
+    mn_text_free(&call);
+    mn_text_free(&deep);
+}
+
 /* Every prefix of a template: mostly unterminated things. */
 static void prefixes(void **state) {
     (void)state;
@@ -253,8 +691,12 @@ static void allocation_failures(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deep_nesting), cmocka_unit_test(endless),
-                                       cmocka_unit_test(prefixes), cmocka_unit_test(mutations),
-                                       cmocka_unit_test(allocation_failures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deep_nesting),       cmocka_unit_test(endless),
+        cmocka_unit_test(work_on_lists),      cmocka_unit_test(work_on_dicts),
+        cmocka_unit_test(work_on_strings),    cmocka_unit_test(work_on_numbers),
+        cmocka_unit_test(work_on_names),      cmocka_unit_test(whole_budget),
+        cmocka_unit_test(prefixes),           cmocka_unit_test(mutations),
+        cmocka_unit_test(allocation_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
