@@ -124,7 +124,8 @@ struct stat;
 /* Opens a regular file for reading, close(*fd) by the caller; everything else is an error, and a
  * FIFO is not waited for. */
 mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *err);
-/* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error. */
+/* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error, and so is a
+ * pipe. A device may be read (/dev/null: an empty file). */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
@@ -136,17 +137,9 @@ mn_status mn_companion_text(mn_str *text, const char *name, mn_error *err);
 /* The same of the mapped file with this base name; out->ptr NULL = there is none. */
 mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, mn_str *out,
                        mn_error *err);
-/* Writes a temporary file beside it, syncs, renames: a reader sees the old file or the new one. A
- * pipe, terminal or device at path is written to. */
-mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err);
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
 char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memory */
-/* $XDG_CACHE_HOME/minerva/NAME, or below ~/.cache; mn_free. NULL = out of memory; "" = there is no
- * such place. */
-char *mn_path_of_cache(const char *name);
-/* The folders above path, each for the user alone; false = errno. */
-bool mn_make_folders(const char *path);
 /* Folder of the shared object or program that holds address; mn_free. For finding plugins when the
  * prefix was moved. */
 char *mn_path_of_object(const void *address);
@@ -167,6 +160,16 @@ void mn_unmap(mn_map *map);
  * modification that is not what it was. Once changed, always changed. A file that another one took
  * the place of is still there as it was. Any thread. */
 mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err);
+
+/* ---- cache.c: small files of the user's own, below $XDG_CACHE_HOME/minerva or ~/.cache/minerva */
+/* name: "rates-01ab", "probe/01ab". Appends all of the file, at most max bytes. MN_END: there is no
+ * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), or the file or
+ * a folder is not the user's alone, or no regular file. Nothing here waits. */
+mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
+/* Replaces the file as a whole; folders are made for the user alone, but not a home that does not
+ * exist. */
+mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err);
+void mn_cache_remove(const char *name);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);

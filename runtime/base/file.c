@@ -1,4 +1,5 @@
-/* file.c -- reading and replacing files; paths. Model files are opened by map.c. */
+/* file.c -- reading files; paths. Model files are opened by map.c, what is kept for later starts is
+ * in cache.c. */
 #include "base/base.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -86,14 +87,18 @@ mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, mn_st
 
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes,
                        mn_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC); /* a pipe is welcome here: it is read to its end */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nobody waits for a pipe's writer */
     if (fd < 0)
         return mn_fail_errno(err, path, "cannot open");
     mn_text text = {0};
     struct stat st;
-    mn_status status;
-    if (!fstat(fd, &st) && S_ISDIR(st.st_mode))
+    mn_status status = MN_OK;
+    if (fstat(fd, &st))
+        status = mn_fail_errno(err, path, "cannot stat");
+    else if (S_ISDIR(st.st_mode))
         status = mn_fail(err, MN_IO_ERROR, "%s: is a folder, expected a file", path);
+    else if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))
+        status = mn_fail(err, MN_IO_ERROR, "%s: is a pipe or socket, expected a file", path);
     else
         status = read_all(fd, path, max, &text, err);
     close(fd);
@@ -107,56 +112,6 @@ mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *by
     if (bytes)
         *bytes = text.len;
     return MN_OK;
-}
-
-static mn_status write_all(int fd, const char *path, const char *data, uint64_t bytes,
-                           mn_error *err) {
-    while (bytes) {
-        ssize_t n = write(fd, data, (size_t)MN_MIN(bytes, (uint64_t)1 << 30));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return mn_fail_errno(err, path, "cannot write");
-        data += n;
-        bytes -= (uint64_t)n;
-    }
-    return MN_OK;
-}
-
-/* A terminal, pipe or device is written to; only a file can be replaced. */
-static mn_status write_in_place(const char *path, const void *data, uint64_t bytes, mn_error *err) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return mn_fail_errno(err, path, "cannot open");
-    mn_status status = write_all(fd, path, data, bytes, err);
-    if (close(fd) && status == MN_OK)
-        status = mn_fail_errno(err, path, "cannot write");
-    return status;
-}
-
-mn_status mn_write_file(const char *path, const void *data, uint64_t bytes, mn_error *err) {
-    struct stat st;
-    if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return write_in_place(path, data, bytes, err);
-    mn_text tmp = {0};
-    /* threads may write the same path */
-    mn_text_printf(&tmp, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)gettid());
-    if (tmp.failed)
-        return mn_text_free(&tmp), mn_fail_memory(err, strlen(path));
-    unlink(tmp.ptr); /* left by a process of this number that was killed */
-    int fd = open(tmp.ptr, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    mn_status status =
-        fd < 0 ? mn_fail_errno(err, path, "cannot create") : write_all(fd, path, data, bytes, err);
-    if (fd >= 0 && status == MN_OK && fsync(fd) && errno != EINVAL)
-        status = mn_fail_errno(err, path, "cannot write");
-    if (fd >= 0 && close(fd) && status == MN_OK)
-        status = mn_fail_errno(err, path, "cannot write");
-    if (status == MN_OK && rename(tmp.ptr, path))
-        status = mn_fail_errno(err, path, "cannot replace");
-    if (fd >= 0 && status != MN_OK)
-        unlink(tmp.ptr);
-    mn_text_free(&tmp);
-    return status;
 }
 
 bool mn_path_is_dir(const char *path) {
@@ -180,30 +135,6 @@ char *mn_path_join(const char *a, const char *b) {
         return path.ptr;
     mn_text_free(&path);
     return NULL;
-}
-
-char *mn_path_of_cache(const char *name) {
-    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "minerva";
-    if (!base || *base != '/')
-        base = secure_getenv("HOME"), tail = ".cache/minerva";
-    if (!base || *base != '/')
-        return mn_strndup("", 0);
-    char *folder = mn_path_join(base, tail), *path = folder ? mn_path_join(folder, name) : NULL;
-    mn_free(folder);
-    return path;
-}
-
-bool mn_make_folders(const char *path) {
-    char part[PATH_MAX];
-    if (strlen(path) >= sizeof part)
-        return errno = ENAMETOOLONG, false;
-    for (const char *at = path; (at = strchr(at + 1, '/'));) {
-        memcpy(part, path, (size_t)(at - path));
-        part[at - path] = 0;
-        if (mkdir(part, 0700) && errno != EEXIST)
-            return false;
-    }
-    return true;
 }
 
 char *mn_path_of_object(const void *address) {

@@ -27,11 +27,8 @@ static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_
                    mn_dtype_name(dtype), o->precision);
 }
 
-static char *cache_path(const mn_text *key) { /* "" = no cache */
-    char name[40];
-    snprintf(name, sizeof name, "rates-%016llx",
-             (unsigned long long)mn_hash(key->ptr, key->len, 1));
-    return mn_path_of_cache(name);
+static void cache_name(const mn_text *key, char name[40]) {
+    snprintf(name, 40, "rates-%016llx", (unsigned long long)mn_hash(key->ptr, key->len, 1));
 }
 
 static double *figures(mn_measured *m) {
@@ -40,35 +37,34 @@ static double *figures(mn_measured *m) {
 enum { N_FIGURES = sizeof(mn_measured) / sizeof(double) };
 
 static bool load(const mn_text *key, mn_measured *m) {
-    char *path = cache_path(key), *data = NULL;
-    uint64_t n = 0;
+    char name[40];
+    mn_text data = {0};
     const size_t head = strlen(HEAD);
-    bool ok = path && mn_path_exists(path) && !mn_read_file(path, 1 << 16, &data, &n, NULL) &&
-              n > head + key->len && !memcmp(data, HEAD, head) &&
-              !memcmp(data + head, key->ptr, key->len);
-    const char *at = ok ? data + head + key->len : NULL;
+    cache_name(key, name);
+    bool ok = !mn_cache_read(name, 1 << 16, &data, NULL) && data.len > head + key->len &&
+              !memcmp(data.ptr, HEAD, head) && !memcmp(data.ptr + head, key->ptr, key->len);
+    const char *at = ok ? data.ptr + head + key->len : NULL;
     for (int i = 0; ok && i < N_FIGURES; i++) {
         size_t len = strcspn(at, " \n");
         ok = mn_parse_f64((mn_str){at, len}, &figures(m)[i]) && figures(m)[i] > 0 &&
              figures(m)[i] < 1e9;
         at += len + (at[len] != 0);
     }
-    mn_free(path);
-    mn_free(data);
+    mn_text_free(&data);
     return ok;
 }
 
 /* a cache that cannot be written is no error */
 static void store(const mn_text *key, mn_measured *m) {
-    char *path = cache_path(key);
+    char name[40];
     mn_text out = {0};
     mn_text_puts(&out, HEAD);
     mn_text_put(&out, key->ptr, key->len);
     for (int i = 0; i < N_FIGURES; i++)
         mn_text_printf(&out, "%.6g%s", figures(m)[i], i + 1 < N_FIGURES ? " " : "\n");
-    if (path && !out.failed && *path && mn_make_folders(path))
-        mn_write_file(path, out.ptr, out.len, NULL);
-    mn_free(path);
+    cache_name(key, name);
+    if (!out.failed)
+        mn_cache_write(name, out.ptr, out.len, NULL);
     mn_text_free(&out);
 }
 

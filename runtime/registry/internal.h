@@ -150,7 +150,6 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *candidate);
 /* The cache of reports: one file per plugin, whose first lines are the key: all that an answer
  * depends on. Whatever is wrong with the cache means that it has no answer. */
 typedef struct {
-    char *folder; /* NULL = no cache */
     mn_text host; /* the part of the key that all plugins share */
     bool forget;  /* probe_cache = false: nothing is found or kept, and what was kept is deleted */
 } mn_probe_cache;

@@ -1,11 +1,10 @@
-/* probe_cache.c -- what probes of earlier starts found, below $XDG_CACHE_HOME/minerva/probe. */
+/* probe_cache.c -- what probes of earlier starts found: one file per plugin in the folder `probe` of
+ * the cache (base/cache.c), whose first lines are the key. */
 #include "registry/internal.h"
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -113,53 +112,27 @@ static void put_key(const mn_probe_cache *cache, const mn_plugin_file *file, mn_
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program) {
     *cache = (mn_probe_cache){0};
     cache->forget = !mn_config_get_bool(cfg, "probe_cache");
-    cache->folder = mn_path_of_cache("probe");
-    if (!cache->folder)
-        return false;
-    if (*cache->folder == '/')
-        put_host(&cache->host, cfg, program);
-    else
-        mn_free(cache->folder), cache->folder = NULL; /* no home: no cache */
+    put_host(&cache->host, cfg, program);
     return !cache->host.failed;
 }
 
 void mn_probe_cache_close(mn_probe_cache *cache) {
-    mn_free(cache->folder);
     mn_text_free(&cache->host);
     *cache = (mn_probe_cache){0};
 }
 
-static bool file_of(const mn_probe_cache *cache, const mn_plugin_file *file, char path[PATH_MAX]) {
-    uint64_t name = mn_hash(file->real, strlen(file->real), 0);
-    int n = snprintf(path, PATH_MAX, "%s/%016" PRIx64, cache->folder, name);
-    return n > 0 && n < PATH_MAX;
-}
-
-/* All of a small file that is the user's own. */
-static bool read_own(const char *path, mn_text *out) {
-    char chunk[4096];
-    struct stat st;
-    ssize_t n = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-        !(st.st_mode & S_IWOTH) && st.st_size <= (off_t)MAX_BYTES)
-        while ((n = read(fd, chunk, sizeof chunk)) > 0 && out->len < MAX_BYTES)
-            mn_text_put(out, chunk, (size_t)n);
-    close(fd);
-    return n == 0 && !out->failed;
+static void name_of(const mn_plugin_file *file, char name[40]) {
+    snprintf(name, 40, "probe/%016" PRIx64, mn_hash(file->real, strlen(file->real), 0));
 }
 
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report) {
-    char path[PATH_MAX];
+    char name[40];
     mn_text key = {0}, found = {0};
-    if (!cache->folder || !file_of(cache, file, path))
-        return false;
+    name_of(file, name);
     if (cache->forget)
-        return unlink(path), false;
-    if (!read_own(path, &found))
-        return mn_text_free(&found), false;
+        mn_cache_remove(name);
+    if (cache->forget || mn_cache_read(name, MAX_BYTES, &found, NULL) != MN_OK)
+        return false;
     put_key(cache, file, &key);
     if (!key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
         !memcmp(found.ptr, key.ptr, key.len)) {
@@ -174,13 +147,14 @@ bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file
 
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
                          const mn_text *report) {
-    char path[PATH_MAX];
+    char name[40];
     mn_text text = {0};
-    if (!cache->folder || cache->forget || !file_of(cache, file, path) || !mn_make_folders(path))
+    if (cache->forget)
         return;
+    name_of(file, name);
     put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
     if (!text.failed && text.len < MAX_BYTES)
-        mn_write_file(path, text.ptr, text.len, NULL);
+        mn_cache_write(name, text.ptr, text.len, NULL);
     mn_text_free(&text);
 }

@@ -867,6 +867,30 @@ def test_devices_named():
     equal(r.json()["device"].split(":")[0], "cpu_simd")  # the command line wins
 
 
+def test_devices_cache():
+    """What lies at the place of a cache entry is never waited for; a home that does not exist is not made."""
+    def story(env):
+        return run("--prompt-ids", IDS, "-n", "2", "--temp", "0", env=env, timeout=60)
+
+    with scratch() as folder:
+        env = environment(XDG_CACHE_HOME=folder + "/cache")
+        minerva("devices", "--explain", "-m", MODEL, env=env)
+        kept = [os.path.join(at, name) for at, _, names in os.walk(folder + "/cache") for name in names]
+        assert any("rates-" in path for path in kept) and any("/probe/" in path for path in kept), kept
+        for path in kept:
+            os.unlink(path)
+            os.mkfifo(path)
+        minerva("devices", "--explain", "-m", MODEL, env=env, timeout=60)
+        assert all(os.path.isfile(path) for path in kept), kept
+        env = environment(HOME=folder + "/none")
+        env.pop("XDG_CACHE_HOME", None)
+        story(env)
+        assert not os.path.exists(folder + "/none")
+        env.update(HOME=folder)
+        story(env)
+        assert os.path.isdir(folder + "/.cache/minerva/probe")
+
+
 def test_devices_explain():
     """The record and its text say the same; nothing that can run the model is a record too."""
     record = minerva("devices", "--explain", "--json").json()

@@ -209,10 +209,11 @@ static void files(void **state) {
     const char *dir = *state, *path = unit_path(dir, "file");
     mn_error err = MN_ERROR_INIT;
     mn_map map;
-    assert_int_equal(mn_write_file(path, "hello", 5, &err), MN_OK);
+    unit_write(path, "hello", 5);
     assert_int_equal(mn_map_file(path, 0, &map, &err), MN_OK);
     assert_memory_equal(map.ptr, "hello", 5);
-    assert_int_equal(mn_write_file(path, "", 0, &err), MN_OK); /* replaced: the old map stays */
+    assert_int_equal(unlink(path), 0); /* the map stays */
+    unit_write(path, "", 0);
     assert_memory_equal(map.ptr, "hello", 5);
     mn_unmap(&map);
     assert_int_equal(mn_map_file(path, 0, &map, &err), MN_OK);
@@ -239,12 +240,142 @@ static void files(void **state) {
     assert_int_equal(mn_map_file("/dev/null", 0, &map, &err), MN_IO_ERROR);
     assert_int_equal(mn_map_file(unit_path(dir, "absent"), 0, &map, &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "No such file"));
-    assert_int_equal(mn_write_file(unit_path(dir, "absent/x"), "x", 1, &err), MN_IO_ERROR);
-    assert_int_equal(mn_write_file(dir, "x", 1, &err), MN_IO_ERROR);
-    if (mn_path_exists("/dev/full"))
-        assert_int_equal(mn_write_file("/dev/full", "x", 1, &err), MN_IO_ERROR);
-    assert_int_equal(mn_write_file("/dev/null", "x", 1, &err), MN_OK);
+    assert_int_equal(mn_read_file(fifo, 5, &data, &n, &err), MN_IO_ERROR); /* nor does this */
+    assert_non_null(strstr(err.msg, "pipe"));
+    assert_int_equal(mn_read_file("/dev/null", 5, &data, &n, &err), MN_OK);
+    assert_int_equal(n, 0);
+    mn_free(data);
+    assert_int_equal(mn_read_file("/dev/zero", 5, &data, &n, &err), MN_IO_ERROR);
     assert_true(mn_path_is_dir(dir) && mn_path_exists(path) && !mn_path_is_dir(path));
+}
+
+/* ---- cache ----------------------------------------------------------------------------------- */
+
+static uint32_t mode_of(const char *path) {
+    struct stat st;
+    return lstat(path, &st) ? 0 : st.st_mode;
+}
+
+static bool cache_holds(const char *name, const char *expected) {
+    mn_text text = {0};
+    mn_error err = MN_ERROR_INIT;
+    bool same = mn_cache_read(name, 100, &text, &err) == MN_OK &&
+                mn_str_is((mn_str){text.ptr, text.len}, expected);
+    mn_text_free(&text);
+    return same;
+}
+
+static void cache_refuses(const char *name, const char *why) {
+    mn_text text = {0};
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(mn_cache_read(name, 100, &text, &err), MN_IO_ERROR);
+    if (!strstr(err.msg, why))
+        fail_msg("\"%s\" does not say \"%s\"", err.msg, why);
+    assert_null(text.ptr);
+}
+
+/* What lies at an entry's place is never waited for, followed or written through. */
+static void cache_entries(void **state) {
+    char entry[1200], victim[1200];
+    snprintf(entry, sizeof entry, "%s/cache/minerva/a/b", (const char *)*state);
+    snprintf(victim, sizeof victim, "%s/victim", (const char *)*state);
+    unit_write(victim, "mine", 4);
+    setenv("XDG_CACHE_HOME", unit_path(*state, "cache"), 1);
+    cache_refuses("a/b", "No such file");
+    mn_cache_remove("a/b");
+    assert_false(mn_path_exists(unit_path(*state, "cache"))); /* reading makes no folder */
+    assert_int_equal(mn_cache_write("a/b", "one", 3, NULL), MN_OK);
+    assert_true(cache_holds("a/b", "one"));
+    assert_int_equal(mode_of(entry), S_IFREG | 0600);
+    assert_int_equal(mode_of(unit_path(*state, "cache/minerva/a")), S_IFDIR | 0700);
+    unlink(entry);
+    assert_int_equal(mkfifo(entry, 0600), 0);
+    cache_refuses("a/b", "not a regular file");
+    assert_int_equal(mn_cache_write("a/b", "two", 3, NULL), MN_OK);
+    assert_true(cache_holds("a/b", "two"));
+    static const char *const targets[] = {"/dev/zero", "/dev/null", "/nowhere"};
+    for (size_t i = 0; i <= MN_COUNT(targets); i++) {
+        unlink(entry);
+        assert_int_equal(symlink(i < MN_COUNT(targets) ? targets[i] : victim, entry), 0);
+        cache_refuses("a/b", "a/b");
+        assert_int_equal(mn_cache_write("a/b", "three", 5, NULL), MN_OK);
+        assert_int_equal(mode_of(entry), S_IFREG | 0600);
+    }
+    chmod(entry, 0620);
+    cache_refuses("a/b", "others may write it");
+    if (geteuid() == 0) {
+        chmod(entry, 0600);
+        assert_int_equal(chown(entry, 12345, 12345), 0);
+        cache_refuses("a/b", "another user");
+        assert_int_equal(mn_cache_write("a/b", "four", 4, NULL), MN_OK);
+        assert_true(cache_holds("a/b", "four"));
+    }
+    char big[101] = {0};
+    assert_int_equal(mn_cache_write("a/b", big, sizeof big, NULL), MN_OK);
+    cache_refuses("a/b", "larger than 100 bytes");
+    mn_cache_remove("a/b");
+    assert_int_equal(mkdir(entry, 0700), 0);
+    cache_refuses("a/b", "not a regular file");
+    assert_int_equal(mn_cache_write("a/b", "five", 4, NULL), MN_IO_ERROR);
+    rmdir(entry);
+    assert_int_equal(rmdir(unit_path(*state, "cache/minerva/a")), 0); /* nothing is left behind */
+    char *data;
+    assert_int_equal(mn_read_file(victim, 100, &data, NULL, NULL), MN_OK);
+    assert_string_equal(data, "mine");
+    mn_free(data);
+}
+
+/* Folders that others could have made, or could change, are not entered. */
+static void cache_folders(void **state) {
+    char folder[1200];
+    mn_error err = MN_ERROR_INIT;
+    setenv("XDG_CACHE_HOME", *state, 1);
+    snprintf(folder, sizeof folder, "%s/minerva", (const char *)*state);
+    mkdir(unit_path(*state, "elsewhere"), 0700);
+    assert_int_equal(symlink("elsewhere", folder), 0);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+    assert_int_equal(rmdir(unit_path(*state, "elsewhere")), 0); /* still empty */
+    unlink(folder);
+    mkdir(folder, 0700);
+    chmod(folder, 0770);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+    assert_non_null(strstr(err.msg, "others may write it"));
+    chmod(folder, 0700);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(folder, 12345, 12345), 0);
+        assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+        assert_non_null(strstr(err.msg, "another user"));
+        assert_int_equal(chown(folder, 0, 0), 0);
+        assert_int_equal(chown(*state, 12345, 12345), 0); /* another user's home: XDG or HOME */
+        assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+        assert_int_equal(chown(*state, 0, 0), 0);
+    }
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_OK);
+}
+
+/* A home that does not exist is not made. */
+static void cache_home(void **state) {
+    mn_error err = MN_ERROR_INIT;
+    char *home = getenv("HOME");
+    char old[1200];
+    snprintf(old, sizeof old, "%s", home ? home : "");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", unit_path(*state, "none"), 1);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+    setenv("XDG_CACHE_HOME", unit_path(*state, "none/cache"), 1);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_IO_ERROR);
+    assert_false(mn_path_exists(unit_path(*state, "none")));
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", *state, 1);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_OK);
+    assert_int_equal(mode_of(unit_path(*state, ".cache/minerva/a")), S_IFREG | 0600);
+    setenv("HOME", "relative", 1);
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_END);
+    setenv("XDG_CACHE_HOME", unit_path(*state, "deep/er"), 1); /* asked for by name */
+    assert_int_equal(mn_cache_write("a", "x", 1, &err), MN_OK);
+    assert_true(cache_holds("a", "x"));
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", old, 1);
 }
 
 static void paths(void **state) {
@@ -298,6 +429,9 @@ int main(void) {
         cmocka_unit_test(halves),
         cmocka_unit_test(dtypes),
         cmocka_unit_test_setup_teardown(files, unit_setup, unit_teardown),
+        cmocka_unit_test_setup_teardown(cache_entries, unit_setup, unit_teardown),
+        cmocka_unit_test_setup_teardown(cache_folders, unit_setup, unit_teardown),
+        cmocka_unit_test_setup_teardown(cache_home, unit_setup, unit_teardown),
         cmocka_unit_test(paths),
         cmocka_unit_test(hashes),
         cmocka_unit_test(logs),
