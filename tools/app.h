@@ -83,13 +83,18 @@ typedef struct {
     double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
     int64_t top_k, last_n;
     arg_seed seed;
+    arg_texts stop;
 } sampling_flags;
-#define SAMPLING_ROWS 9
+#define SAMPLING_ROWS 10
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
 /* NAN fields, top_k below 0 and last_n below -1 become what the model's file recommends, else what the
  * flags' help says; an unset seed is drawn and said. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
+void sampling_say_seed(const app *a, const sampling_flags *flags, const mn_sample_params *p);
+/* the same, and nothing is said */
+void sampling_values(const app *a, const sampling_flags *flags, mn_sample_params *out);
+uint64_t sampling_seed(void); /* a random one, short enough to type */
 
 /* Subcommands: argv[0] is the subcommand's name; the exit code. */
 int cmd_run(int argc, char **argv);

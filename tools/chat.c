@@ -236,7 +236,7 @@ static int start(chat *c, const app_flags *flags, const chat_flags *f,
     if (!c->a.info.has_tokenizer)
         return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with",
                         c->a.info.path);
-    if (!c->a.info.has_chat_template)
+    if (!talk_has_template(&c->a, &c->talk))
         return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text",
                         c->a.info.path);
     code = talk_check(&c->a, &c->talk);
@@ -247,6 +247,7 @@ static int start(chat *c, const app_flags *flags, const chat_flags *f,
     sampling_resolve(&c->a, sampling, &c->sample);
     c->sample.max_new = f->n < 0 ? 0 : (uint32_t)f->n;
     c->g.max_new = f->n;
+    c->g.stop = sampling->stop;
     c->g.show_thinking = f->show_thinking;
     c->terminal = isatty(STDIN_FILENO);
     const char *system = c->talk.flags->system;
@@ -290,6 +291,7 @@ int cmd_chat(int argc, char **argv) {
         pop(&c);
     free(c.messages);
     talk_close(&c.talk);
+    args_free_texts(&sampling.stop);
     gen_free(&c.g);
     app_close(&c.a);
     return code;

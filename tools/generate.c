@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
     if (want <= *cap)
@@ -67,6 +68,20 @@ static int keep_text(gen *g, mn_str text, out_file *live) {
     return code ? code : show(g, text, mn_stream_is_thinking(g->stream), live);
 }
 
+static int set_stops(app *a, gen *g) {
+    if (!g->stop.n)
+        return 0;
+    mn_str *list = malloc(g->stop.n * sizeof *list);
+    if (!list)
+        return no_memory();
+    for (size_t i = 0; i < g->stop.n; i++)
+        list[i] = (mn_str){g->stop.v[i], strlen(g->stop.v[i])};
+    const uint32_t n = g->stop.n < UINT32_MAX ? (uint32_t)g->stop.n : UINT32_MAX;
+    mn_status status = mn_stream_stop(g->stream, list, n, &a->err);
+    free(list);
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     g->n_ids = g->n_text = g->n_thinking = 0;
     g->tool[0] = 0;
@@ -77,28 +92,33 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     if (g->stream)
         mn_stream_free(g->stream);
     g->stream = NULL;
+    if (!a->info.has_tokenizer && g->stop.n)
+        return complain(EXIT_USAGE, "--stop: %s has no tokeniser, so there is no text to end",
+                        a->info.path);
     if (!a->info.has_tokenizer)
         return 0;
     mn_status status = mn_stream_create(a->model, MN_STREAM_CONTINUE, &g->stream, &a->err);
     if (status != MN_OK)
         return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);
-    return 0;
+    return set_stops(a, g);
 }
 
-int gen_begin(app *a, gen *g, const mn_sample_params *sample) {
-    mn_sample_params params = *sample;
-    int code = gen_restart(a, g, g->prompt, g->n_prompt);
-    if (code)
-        return code;
+mn_status gen_begin(app *a, gen *g) {
+    mn_sample_params params = g->sample;
     params.max_new = g->max_new < 0 ? 0 : (uint32_t)g->max_new;
-    mn_status status = mn_seq_create(a->session, g->prompt, g->n_prompt, &params, &g->seq, &a->err);
-    return status == MN_OK ? 0 : app_fail(a, status);
+    return mn_seq_create(a->session, g->prompt, g->n_prompt, &params, &g->seq, &a->err);
+}
+
+/* The rest of the text, after the last id. */
+static int finish_text(app *a, gen *g, out_file *live) {
+    mn_str text = {NULL, 0};
+    mn_status status = mn_stream_finish(g->stream, &text, &a->err);
+    return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
 }
 
 static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     mn_str text = {NULL, 0};
-    mn_status status = MN_OK;
     int code = 0;
     g->last = seconds();
     if (isnan(g->first))
@@ -110,13 +130,17 @@ static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     if (!g->stream)
         return 0;
     if (t->finish != MN_FINISH_STOP) { // a stop token is in ids, never in text
-        status = mn_stream_push(g->stream, t->id, &text, &a->err);
+        mn_status status = mn_stream_push(g->stream, t->id, &text, &a->err);
         code = status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
     }
-    if (code || t->finish == MN_FINISH_NONE)
-        return code;
-    status = mn_stream_finish(g->stream, &text, &a->err);
-    return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
+    if (code == 0 && mn_stream_stopped(g->stream)) {
+        g->finish = GEN_STOPPED;
+        mn_seq_free(a->session, g->seq);
+        g->seq = -1; /* what was drawn ahead of it is nobody's */
+    } else if (code == 0 && t->finish != MN_FINISH_NONE) {
+        code = finish_text(a, g, live);
+    }
+    return code;
 }
 
 static gen *find(gen *g, size_t n, int32_t seq) {
@@ -126,10 +150,11 @@ static gen *find(gen *g, size_t n, int32_t seq) {
     return NULL;
 }
 
+/* Ctrl-C: the text so far is the answer. */
 static int interrupted(app *a, gen *g, size_t n, out_file *live) {
     mn_str text;
     for (size_t i = 0; i < n; i++) {
-        if (g[i].finish != MN_FINISH_NONE)
+        if (g[i].seq < 0 || g[i].finish != MN_FINISH_NONE)
             continue;
         g[i].finish = GEN_INTERRUPTED;
         if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK)
@@ -147,35 +172,111 @@ static uint64_t count_drawn(const gen *g, size_t n) {
     return drawn;
 }
 
-int gen_run(app *a, gen *g, size_t n, out_file *live) {
-    uint32_t cap = (uint32_t)(n < 16 ? 256 : n * 16), got = 0;
-    mn_token *tokens = malloc(cap * sizeof *tokens);
+static uint64_t count_wanted(const gen *g, size_t n) {
     uint64_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += g[i].max_new > 0 && !g[i].error ? (uint64_t)g[i].max_new : 0;
+    return total;
+}
+
+/* One step of the session; its ids go to those of the n that drew them. *got: how many there were,
+ * 0 = nothing runs. */
+static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
+                out_file *live) {
+    int code = 0;
+    mn_status status = mn_session_step(a->session, tokens, cap, got, &a->err);
+    if (status == MN_CANCELLED)
+        return interrupted(a, g, n, live);
+    if (status != MN_OK)
+        return app_fail(a, status);
+    for (uint32_t i = 0; i < *got && code == 0; i++) {
+        gen *one = find(g, n, tokens[i].seq);
+        if (one)
+            code = take(a, one, &tokens[i], live);
+    }
+    return code;
+}
+
+int gen_run(app *a, gen *g, size_t n, out_file *live) {
+    uint32_t cap = (uint32_t)(n < 16 ? 256 : n * 16), got = 1;
+    mn_token *tokens = malloc(cap * sizeof *tokens);
     int code = tokens ? 0 : no_memory();
     progress *p = live ? NULL : progress_begin("generating");
-    for (size_t i = 0; i < n; i++)
-        total += g[i].max_new > 0 ? (uint64_t)g[i].max_new : 0;
-    while (code == 0) {
-        mn_status status = mn_session_step(a->session, tokens, cap, &got, &a->err);
-        for (uint32_t i = 0; i < got && code == 0 && status == MN_OK; i++) {
-            gen *one = find(g, n, tokens[i].seq);
-            if (one)
-                code = take(a, one, &tokens[i], live);
-        }
-        if (status == MN_CANCELLED)
-            code = interrupted(a, g, n, live);
-        else if (status != MN_OK)
-            code = app_fail(a, status);
-        if (code || got == 0)
-            break;
-        if (p)
-            progress_at(p, count_drawn(g, n), total);
+    while (code == 0 && got) {
+        code = step(a, g, n, tokens, cap, &got, live);
+        progress_at(p, count_drawn(g, n), count_wanted(g, n));
     }
     progress_end(p);
     free(tokens);
     if (live && g->dim)
         switch_part(g, live, 0);
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
+}
+
+/* Hands on what has ended, and forgets its sequence; *running is counted down. */
+static int hand_on(app *a, gen *g, size_t n, uint32_t *running, gen_done done, void *arg) {
+    int code = 0;
+    for (size_t i = 0; i < n && code == 0; i++) {
+        if (!g[i].begun || g[i].finish == MN_FINISH_NONE)
+            continue;
+        if (g[i].seq >= 0)
+            mn_seq_free(a->session, g[i].seq);
+        g[i].seq = -1;
+        g[i].begun = 0;
+        --*running;
+        code = done(arg, &g[i]);
+    }
+    return code;
+}
+
+/* Begins g, or says why it cannot be. */
+static int begin_one(app *a, gen *g) {
+    char why[600] = "";
+    if (g->error)
+        return 0;
+    complain_into(why, sizeof why);
+    int code = gen_restart(a, g, g->prompt, g->n_prompt);
+    mn_status status = code ? MN_OK : gen_begin(a, g);
+    if (status != MN_OK)
+        code = app_fail(a, status);
+    complain_into(NULL, 0);
+    if (code == 0) {
+        g->begun = 1;
+        return 0;
+    }
+    g->seq = -1;
+    g->error = strdup(why);
+    return g->error ? 0 : no_memory();
+}
+
+int gen_batch(app *a, gen *g, size_t n, uint32_t width, gen_done done, void *arg) {
+    const uint32_t cap = width < 16 ? 256 : width * 16;
+    mn_token *tokens = malloc(cap * sizeof *tokens);
+    size_t next = 0;
+    uint32_t running = 0, got = 0;
+    int code = tokens ? 0 : no_memory();
+    progress *p = isatty(STDOUT_FILENO) ? NULL : progress_begin("generating");
+    for (size_t i = 0; i < n; i++)
+        g[i].seq = -1;
+    while (code == 0 && (next < n || running)) {
+        while (code == 0 && next < n && running < width) {
+            gen *one = &g[next++];
+            code = begin_one(a, one);
+            running += one->begun != 0;
+            if (code == 0 && one->error)
+                code = done(arg, one);
+        }
+        if (code == 0 && running)
+            code = step(a, g, n, tokens, cap, &got, NULL);
+        if (code == 0 || code == EXIT_INTERRUPTED) {
+            const int failed = hand_on(a, g, n, &running, done, arg);
+            code = failed ? failed : code;
+        }
+        progress_at(p, count_drawn(g, n), count_wanted(g, n));
+    }
+    progress_end(p);
+    free(tokens);
+    return code;
 }
 
 static double rate(double n, double time) {
@@ -207,8 +308,19 @@ static void call_json(const gen *g, json_out *j) {
 }
 
 void gen_json(const app *a, const gen *g, json_out *j) {
-    static const char *const reason[] = {NULL, "stop", "length", "interrupted"};
+    static const char *const reason[] = {NULL, "stop", "length", "interrupted", "stop"};
     json_open(j, '{');
+    if (g->line) {
+        json_key(j, "line");
+        json_uint(j, g->line);
+    }
+    if (g->error) {
+        json_key(j, "error");
+        json_z(j, g->error);
+        json_close(j);
+        json_line(j);
+        return;
+    }
     json_key(j, "text");
     if (g->stream)
         json_str(j, g->text, g->n_text);
@@ -225,7 +337,9 @@ void gen_json(const app *a, const gen *g, json_out *j) {
     json_key(j, "ids");
     json_ids(j, g->ids, g->n_ids);
     json_key(j, "finish_reason");
-    json_z(j, reason[g->finish & 3]);
+    json_z(j, (size_t)g->finish < COUNT(reason) ? reason[g->finish] : NULL);
+    json_key(j, "seed");
+    json_uint(j, g->sample.seed);
     json_key(j, "device");
     json_z(j, a->session_info.device);
     json_key(j, "timings");
@@ -250,5 +364,10 @@ void gen_free(gen *g) {
     free(g->ids);
     free(g->text);
     free(g->thinking);
+    free(g->error);
+    for (size_t i = 0; g->owns_stop && i < g->stop.n; i++)
+        free((char *)g->stop.v[i]);
+    if (g->owns_stop)
+        args_free_texts(&g->stop);
     memset(g, 0, sizeof *g);
 }

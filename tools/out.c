@@ -164,8 +164,22 @@ static void begin_message(void) {
     line_is_open = 0;
 }
 
+static char *captured;
+static size_t cap_captured;
+
+void complain_into(char *dst, size_t n) {
+    captured = dst;
+    cap_captured = n;
+}
+
 int complain(int code, const char *fmt, ...) {
     va_list args;
+    if (captured) {
+        va_start(args, fmt);
+        vsnprintf(captured, cap_captured, fmt, args);
+        va_end(args);
+        return code;
+    }
     begin_message();
     fputs(has_color(stderr) ? "minerva: \033[1;31merror:\033[0m " : "minerva: error: ", stderr);
     va_start(args, fmt);

@@ -45,6 +45,9 @@ int out_open(out_target *t, const char *path); /* 0, or 1 with a message printed
 /* code != 0: throws the temporary away; the exit code */
 int out_commit(out_target *t, int code);
 
+/* From now on what complain is given goes to dst (n bytes) instead of standard error; NULL: no
+ * more. For an error that is one of many, and is said with its place. */
+void complain_into(char *dst, size_t n);
 /* "minerva: error: ..." on stderr, on a line of its own; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);
 /* "minerva: ..." on stderr: what the user should know and a script may ignore. */

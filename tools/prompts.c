@@ -1,4 +1,5 @@
-/* prompts.c -- see prompts.h. */
+/* prompts.c -- see prompts.h. A line's own settings are written over the flags' when the line is
+ * read; what is wrong with one line is kept as that line's error and stops no other. */
 #include "prompts.h"
 #include <cjson/cJSON.h>
 #include <limits.h>
@@ -38,7 +39,7 @@ static int from_plain(app *a, gen *g, mn_str text, const prompt_flags *flags) {
 }
 
 int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
-    const char *system = flags->talk->flags->system;
+    const char *system = flags->system;
     const mn_message messages[] = {
         {{"system", 6}, {system, system ? strlen(system) : 0}, {NULL, 0}},
         {{"user", 4}, text, {NULL, 0}}};
@@ -46,7 +47,11 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
         return complain(EXIT_FAILED,
                         "%s has no tokeniser: a text cannot be its prompt, --prompt-ids can",
                         a->info.path);
-    if (flags->raw || !a->info.has_chat_template)
+    const int has_template = talk_has_template(a, flags->talk);
+    if (system && !flags->raw && !has_template)
+        return complain(EXIT_FAILED, "%s has no chat template: a system message needs one",
+                        a->info.path);
+    if (flags->raw || !has_template)
         return from_plain(a, g, text, flags);
     return system ? from_messages(a, g, messages, 2, flags)
                   : from_messages(a, g, messages + 1, 1, flags);
@@ -66,14 +71,52 @@ int prompt_from_ids(gen *g, const arg_ints *list) {
 }
 
 /* ---- a file of lines ------------------------------------------------------------------------- */
+/* What the keys of a line hold; NULL: not given. */
 typedef struct {
-    const char *path;
-    size_t number;
-} place;
+    const cJSON *prompt, *prompt_ids, *max_tokens, *seed, *temp, *stop, *system;
+} line_keys;
 
-static int bad_line(place at, const char *why) {
-    return complain(EXIT_FAILED, "%s:%zu: %s",
-                    strcmp(at.path, "-") == 0 ? "standard input" : at.path, at.number, why);
+static const struct {
+    const char *name;
+    size_t offset;
+} keys[] = {
+    {"prompt", offsetof(line_keys, prompt)},
+    {"prompt_ids", offsetof(line_keys, prompt_ids)},
+    {"max_tokens", offsetof(line_keys, max_tokens)},
+    {"n", offsetof(line_keys, max_tokens)},
+    {"seed", offsetof(line_keys, seed)},
+    {"temp", offsetof(line_keys, temp)},
+    {"stop", offsetof(line_keys, stop)},
+    {"system", offsetof(line_keys, system)},
+};
+#define KEYS                                                                                       \
+    "\"prompt\" or \"prompt_ids\", and any of \"max_tokens\" (or \"n\"), \"seed\", \"temp\", "     \
+    "\"stop\" and \"system\""
+
+static int bad_key(const char *key, const char *expected) {
+    return complain(EXIT_FAILED, "\"%.60s\": %s", key, expected);
+}
+
+static int read_keys(const cJSON *object, line_keys *k) {
+    const cJSON *v = NULL;
+    if (!cJSON_IsObject(object))
+        return complain(EXIT_FAILED, "expected one JSON object {%s}", KEYS);
+    cJSON_ArrayForEach(v, object) {
+        const cJSON **field = NULL;
+        for (size_t i = 0; i < COUNT(keys) && !field; i++)
+            if (!strcmp(v->string, keys[i].name))
+                field = (const cJSON **)(void *)((char *)k + keys[i].offset);
+        if (!field)
+            return bad_key(v->string, "unknown key, expected " KEYS);
+        if (*field)
+            return bad_key(v->string, "found twice");
+        *field = v;
+    }
+    if (!k->prompt == !k->prompt_ids)
+        return complain(EXIT_FAILED,
+                        k->prompt ? "found \"prompt\" and \"prompt_ids\", expected one of them"
+                                  : "expected \"prompt\" or \"prompt_ids\"");
+    return 0;
 }
 
 /* Whole numbers that a double holds and the API takes. */
@@ -82,55 +125,96 @@ static int is_whole(const cJSON *v, double lo, double hi) {
            v->valuedouble == (double)(int64_t)v->valuedouble;
 }
 
-static int line_ids(gen *g, const cJSON *list, place at) {
-    const cJSON *v;
-    size_t n = (size_t)cJSON_GetArraySize(list), i = 0;
+static int line_ids(gen *g, const cJSON *list) {
+    const cJSON *v = NULL;
+    const size_t n = (size_t)cJSON_GetArraySize(list);
     if (!cJSON_IsArray(list) || n == 0)
-        return bad_line(at, "\"prompt_ids\": expected a list of at least one token id");
-    if (!(g->prompt = malloc(n * sizeof *g->prompt)))
+        return bad_key("prompt_ids", "expected a list of at least one token id");
+    g->prompt = malloc(n * sizeof *g->prompt);
+    if (!g->prompt)
         return complain(EXIT_NO_MEMORY, "out of memory");
     cJSON_ArrayForEach(v, list) {
         if (!is_whole(v, 0, INT32_MAX))
-            return bad_line(at, "\"prompt_ids\": found something else than token ids, expected "
-                                "whole numbers from 0 to 2147483647");
-        g->prompt[i++] = (int32_t)v->valuedouble;
+            return bad_key("prompt_ids", "found something else than token ids, expected whole "
+                                         "numbers from 0 to 2147483647");
+        g->prompt[g->n_prompt++] = (int32_t)v->valuedouble;
     }
-    g->n_prompt = (uint32_t)n;
     return 0;
 }
 
-static int line_object(app *a, gen *g, const cJSON *object, const prompt_flags *flags, place at) {
-    const cJSON *text = NULL, *ids = NULL, *n = NULL, *v;
-    char why[160];
-    if (!cJSON_IsObject(object))
-        return bad_line(at, "expected one JSON object {\"prompt\" or \"prompt_ids\", \"n\"}");
-    cJSON_ArrayForEach(v, object) {
-        const cJSON **field = !strcmp(v->string, "prompt")       ? &text
-                              : !strcmp(v->string, "prompt_ids") ? &ids
-                              : !strcmp(v->string, "n")          ? &n
-                                                                 : NULL;
-        snprintf(why, sizeof why, "\"%.60s\": %s", v->string,
-                 field ? "found twice"
-                       : "unknown key, expected \"prompt\", \"prompt_ids\" or \"n\"");
-        if (!field || *field)
-            return bad_line(at, why);
-        *field = v;
+static int add_stop(gen *g, const cJSON *v) {
+    const char *text = cJSON_GetStringValue(v);
+    const char **grown = realloc(g->stop.v, (g->stop.n + 1) * sizeof *grown);
+    if (grown)
+        g->stop.v = grown;
+    char *copy = grown ? strdup(text) : NULL;
+    if (!copy)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    g->stop.v[g->stop.n++] = copy;
+    return 0;
+}
+
+/* The line's own strings replace those of the flag. */
+static int line_stop(gen *g, const cJSON *stop) {
+    static const char expected[] = "expected a string that is not empty, or a list of them";
+    const cJSON *v = NULL;
+    int code = 0;
+    g->stop = (arg_texts){NULL, 0};
+    g->owns_stop = 1;
+    if (cJSON_IsString(stop) && stop->valuestring[0])
+        return add_stop(g, stop);
+    if (!cJSON_IsArray(stop))
+        return bad_key("stop", expected);
+    cJSON_ArrayForEach(v, stop) {
+        if (!cJSON_IsString(v) || !v->valuestring[0])
+            return bad_key("stop", expected);
+        code = add_stop(g, v);
+        if (code)
+            break;
     }
-    if (!text == !ids)
-        return bad_line(at, text ? "found \"prompt\" and \"prompt_ids\", expected one of them"
-                                 : "expected \"prompt\" or \"prompt_ids\"");
-    if (n && !is_whole(n, 1, INT32_MAX) && !is_whole(n, -1, -1))
-        return bad_line(at, "\"n\": expected a whole number from 1 to 2147483647, or -1");
-    if (text && !cJSON_IsString(text))
-        return bad_line(at, "\"prompt\": expected a string");
-    g->max_new = n ? (int64_t)n->valuedouble : flags->max_new;
-    if (ids)
-        return line_ids(g, ids, at);
-    int code =
-        prompt_from_text(a, g, (mn_str){text->valuestring, strlen(text->valuestring)}, flags);
-    if (code)
-        bad_line(at, "this prompt cannot be used");
     return code;
+}
+
+#define MAX_SEED 9007199254740992.0 /* 2^53: what JSON numbers hold exactly */
+static int line_settings(gen *g, const line_keys *k) {
+    if (k->max_tokens && !is_whole(k->max_tokens, 1, INT32_MAX) && !is_whole(k->max_tokens, -1, -1))
+        return bad_key(k->max_tokens->string,
+                       "expected a whole number from 1 to 2147483647, or -1");
+    if (k->seed && !is_whole(k->seed, 0, MAX_SEED))
+        return bad_key("seed", "expected a whole number from 0 to 9007199254740992");
+    if (k->temp &&
+        !(cJSON_IsNumber(k->temp) && k->temp->valuedouble >= 0 && k->temp->valuedouble <= 100))
+        return bad_key("temp", "expected a number from 0 to 100");
+    if (k->prompt && !cJSON_IsString(k->prompt))
+        return bad_key("prompt", "expected a string");
+    if (k->system && !(cJSON_IsString(k->system) && k->prompt))
+        return bad_key("system", k->prompt ? "expected a string"
+                                           : "expected \"prompt\" with it, found \"prompt_ids\"");
+    if (k->max_tokens)
+        g->max_new = (int64_t)k->max_tokens->valuedouble;
+    if (k->seed)
+        g->sample.seed = (uint64_t)k->seed->valuedouble;
+    if (k->temp)
+        g->sample.temp = (float)k->temp->valuedouble;
+    return k->stop ? line_stop(g, k->stop) : 0;
+}
+
+static int line_object(app *a, gen *g, const cJSON *object, const prompt_flags *flags) {
+    line_keys k = {0};
+    prompt_flags own = *flags;
+    int code = read_keys(object, &k);
+    if (code == 0)
+        code = line_settings(g, &k);
+    if (code)
+        return code;
+    if (k.prompt_ids)
+        return line_ids(g, k.prompt_ids);
+    if (k.system && flags->raw)
+        return bad_key("system", "found --raw, which uses no chat template");
+    if (k.system)
+        own.system = k.system->valuestring;
+    const char *text = k.prompt->valuestring;
+    return prompt_from_text(a, g, (mn_str){text, strlen(text)}, &own);
 }
 
 /* An escaped NUL would end the parser's string early: a prompt cut without a word. */
@@ -146,18 +230,33 @@ static int has_nul(const char *line) {
     return 0;
 }
 
-static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags,
-                     place at) {
+static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     if (strlen(line) != n || has_nul(line))
-        return bad_line(at, "a NUL character cannot be in a prompt");
+        return complain(EXIT_FAILED, "a NUL character cannot be in a prompt");
     cJSON *object = cJSON_ParseWithOpts(line, NULL, 1);
-    int code =
-        object
-            ? line_object(a, g, object, flags, at)
-            : bad_line(at,
-                       "not valid JSON, expected one object {\"prompt\" or \"prompt_ids\", \"n\"}");
+    int code = object ? line_object(a, g, object, flags)
+                      : complain(EXIT_FAILED, "not valid JSON, expected one object {%s}", KEYS);
     cJSON_Delete(object);
     return code;
+}
+
+/* 0 also where the line cannot be used: then g has the error. */
+static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
+    char why[600] = "";
+    g->max_new = flags->max_new;
+    g->sample = flags->sample;
+    g->stop = *flags->stop;
+    if (flags->own_seeds)
+        g->sample.seed = sampling_seed();
+    complain_into(why, sizeof why);
+    int code = line_json(a, g, line, n, flags);
+    complain_into(NULL, 0);
+    if (code == 0)
+        return 0;
+    g->error = strdup(why);
+    if (code == EXIT_NO_MEMORY || !g->error)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    return 0;
 }
 
 static gen *one_more(gen **list, size_t n) {
@@ -170,20 +269,23 @@ static gen *one_more(gen **list, size_t n) {
 
 int prompts_from_file(app *a, const char *path, const prompt_flags *flags, gen **out, size_t *n) {
     char *data;
-    size_t bytes;
+    size_t bytes, number = 0;
     int code = read_all(path, &data, &bytes);
-    place at = {path, 0};
     for (char *line = data, *end = data + bytes; code == 0 && line < end;) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
         if (!stop)
             stop = end;
         *stop = 0;
-        at.number++;
+        number++;
         if (stop != line + strspn(line, " \t\r")) {
             gen *g = one_more(out, *n);
-            code = g ? read_line(a, g, line, (size_t)(stop - line), flags, at)
-                     : complain(EXIT_NO_MEMORY, "out of memory");
-            *n += g != NULL;
+            if (g) {
+                g->line = number;
+                ++*n;
+                code = read_line(a, g, line, (size_t)(stop - line), flags);
+            } else {
+                code = complain(EXIT_NO_MEMORY, "out of memory");
+            }
         }
         line = stop + 1;
     }

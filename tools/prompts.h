@@ -4,11 +4,16 @@
 #include "generate.h"
 #include "talk.h"
 
+/* How prompts become ids, and what holds for lines that do not say otherwise. */
 typedef struct {
     int raw, parse_special;
     int64_t max_new;
     const talk *talk;
-} prompt_flags; /* max_new: of a line that has no "n" */
+    const char *system; /* a system message before the prompt; NULL: none */
+    mn_sample_params sample;
+    int own_seeds; /* each line draws its own seed */
+    const arg_texts *stop;
+} prompt_flags;
 
 /* Text to g->prompt: a user turn of the model's chat template if it has one and not raw, with all
  * of flags->talk before it, else the tokeniser's BOS and the text. 0 or the exit code. */
@@ -16,7 +21,9 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags);
 /* the answer follows the history as it is */
 int prompt_from_history(app *a, gen *g, const prompt_flags *flags);
 int prompt_from_ids(gen *g, const arg_ints *ids);
-/* One {"prompt"|"prompt_ids", "n"?} per line; *out is malloc'ed, each freed by gen_free. Errors
- * name file and line. */
+/* One JSON object per line: "prompt" or "prompt_ids", and any of "max_tokens" (or "n"), "seed",
+ * "temp", "stop" (a string or a list of them) and "system". *out is malloc'ed, each freed by
+ * gen_free. A line that cannot be used has its error. 0, or the exit code if the file cannot be
+ * read. */
 int prompts_from_file(app *a, const char *path, const prompt_flags *flags, gen **out, size_t *n);
 #endif

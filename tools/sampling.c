@@ -30,6 +30,8 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
      "subtracted per occurrence (default: 0)"},
     {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL,
      "subtracted once (default: 0)"},
+    {"--stop", "TEXT", ARG_TEXTS, F(stop), 1, 0, NULL,
+     "the answer ends before this text; may be given several times"},
 };
 
 sampling_flags sampling_defaults(void) {
@@ -38,14 +40,14 @@ sampling_flags sampling_defaults(void) {
     return f;
 }
 
-static uint64_t random_seed(void) {
+uint64_t sampling_seed(void) {
     uint64_t seed = 0;
     if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
         seed = (uint64_t)(seconds() * 1e6);
     return seed >> 32; // short enough to type again
 }
 
-void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *out) {
+void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *out) {
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
     mn_model_sample_defaults(a->model, out);
@@ -66,7 +68,15 @@ void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *o
     out->presence_penalty = (float)f->presence_penalty;
     if (f->last_n >= -1 || !own_penalty)
         out->penalty_last_n = f->last_n >= -1 ? (int32_t)f->last_n : 64;
-    out->seed = f->seed.given ? f->seed.v : random_seed();
-    if (!f->seed.given && out->temp > 0)
-        app_remark(a, "seed %" PRIu64, out->seed);
+    out->seed = f->seed.given ? f->seed.v : sampling_seed();
+}
+
+void sampling_say_seed(const app *a, const sampling_flags *f, const mn_sample_params *p) {
+    if (!f->seed.given && p->temp > 0)
+        app_remark(a, "seed %" PRIu64, p->seed);
+}
+
+void sampling_resolve(const app *a, const sampling_flags *f, mn_sample_params *out) {
+    sampling_values(a, f, out);
+    sampling_say_seed(a, f, out);
 }

@@ -2,6 +2,7 @@
 #include "talk.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define F(field) offsetof(talk_flags, field)
 const arg_row talk_rows[TALK_ROWS] = {
@@ -18,14 +19,22 @@ const arg_row talk_rows[TALK_ROWS] = {
      "more variables of the chat template: {\"enable_thinking\": false},\n{\"reasoning_effort\": "
      "\"low\"}, ... Each of "
      "these files may be the\nJSON text itself"},
+    {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
+     "instead of the model's own: a file, the name of another one in the model,\nor chatml gemma "
+     "llama2 llama3 mistral phi3 zephyr"},
 };
 
+int talk_has_template(const app *a, const talk *t) {
+    return a->info.has_chat_template || t->flags->chat_template;
+}
+
 const char *talk_given(const talk_flags *f) {
-    return f->system    ? "--system"
-           : f->history ? "--history"
-           : f->tools   ? "--tools"
-           : f->vars    ? "--vars"
-                        : NULL;
+    return f->system          ? "--system"
+           : f->history       ? "--history"
+           : f->tools         ? "--tools"
+           : f->vars          ? "--vars"
+           : f->chat_template ? "--chat-template"
+                              : NULL;
 }
 
 static int is_json(const char *s) {
@@ -55,9 +64,16 @@ static mn_str str_of(const char *z) {
 
 static mn_chat_params talk_params(const talk *t, const mn_message *messages, uint32_t n,
                                   uint32_t n_known) {
-    mn_chat_params params = {
-        sizeof params,  n, n_known, 0, messages, str_of(t->history), str_of(t->tools),
-        str_of(t->vars)};
+    const char *name = t->chat_template ? NULL : t->flags->chat_template;
+    mn_chat_params params = {.size = sizeof params,
+                             .n_messages = n,
+                             .n_known = n_known,
+                             .flags = name ? MN_CHAT_NAMED : 0,
+                             .messages = messages,
+                             .history = str_of(t->history),
+                             .tools = str_of(t->tools),
+                             .vars = str_of(t->vars),
+                             .chat_template = name ? name : t->chat_template};
     return params;
 }
 
@@ -72,7 +88,21 @@ static int fail(app *a, const talk *t, mn_status status) {
             return is_json(texts[i].flag)
                        ? complain(EXIT_FAILED, "--%s", a->err.msg)
                        : complain(EXIT_FAILED, "%s: %s", texts[i].flag, a->err.msg);
+    if (t->chat_template && strncmp(a->err.msg, "chat template", 13) == 0)
+        return complain(EXIT_FAILED, "%s: %s", f->chat_template, a->err.msg);
     return app_fail(a, status);
+}
+
+/* A file that is there, or whose name can be nothing else; other words are names of templates. */
+static int read_template(const char *flag, char **text) {
+    size_t n = 0;
+    if (!flag || (access(flag, F_OK) != 0 && !strpbrk(flag, "/.") && strcmp(flag, "-") != 0))
+        return 0;
+    int code = read_all(flag, text, &n);
+    if (code == 0 && strlen(*text) != n)
+        code = complain(EXIT_FAILED, "%s: found a NUL at byte %zu, expected text", flag,
+                        strlen(*text));
+    return code;
 }
 
 int talk_open(talk *t) {
@@ -83,7 +113,9 @@ int talk_open(talk *t) {
     int code = talk_read(f->history, &t->history);
     if (code == 0)
         code = talk_read(f->tools, &t->tools);
-    return code ? code : talk_read(f->vars, &t->vars);
+    if (code == 0)
+        code = talk_read(f->vars, &t->vars);
+    return code ? code : read_template(f->chat_template, &t->chat_template);
 }
 
 /* Whether the template likes them is found when there is something to say; whether they can be
@@ -95,7 +127,7 @@ int talk_check(app *a, const talk *t) {
     uint32_t n;
     if (!given)
         return 0;
-    if (!a->info.has_chat_template)
+    if (!talk_has_template(a, t))
         return complain(EXIT_FAILED, "%s has no chat template: %s needs one", a->info.path, given);
     mn_status status = mn_model_chat_with(a->model, &params, &ids, &n, &a->err);
     if (status == MN_OK)
@@ -116,4 +148,5 @@ void talk_close(talk *t) {
     free(t->history);
     free(t->tools);
     free(t->vars);
+    free(t->chat_template);
 }

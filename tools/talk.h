@@ -5,9 +5,9 @@
 #include "app.h"
 
 typedef struct {
-    const char *system, *history, *tools, *vars;
+    const char *system, *history, *tools, *vars, *chat_template;
 } talk_flags;
-#define TALK_ROWS 4
+#define TALK_ROWS 5
 extern const arg_row talk_rows[TALK_ROWS];
 
 /* The texts of the flags. A value that begins with { or [ is the JSON itself, else the name of its
@@ -15,8 +15,11 @@ extern const arg_row talk_rows[TALK_ROWS];
 typedef struct {
     const talk_flags *flags;
     char *history, *tools, *vars; /* NULL: not given */
+    char *chat_template;          /* the text of a file; else the flag is a name */
 } talk;
 
+/* 1 if there is a chat template: the model's own, or one that a flag names. */
+int talk_has_template(const app *a, const talk *t);
 /* The first of the flags that is given, or NULL. */
 const char *talk_given(const talk_flags *flags);
 /* What a flag's value names or is, malloc'ed; NULL for NULL. 0 or the exit code. */

@@ -181,8 +181,9 @@ MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, ui
  * them are user data and never become special tokens. MN_INVALID names the text and the place in
  * it: "tools[1]: ...". MN_UNSUPPORTED with n_known: the template writes those messages differently
  * now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
+#define MN_CHAT_NAMED 1u /* chat_template is a name */
 typedef struct {
-    /* n_known: of messages; history is then known too. flags: 0 */
+    /* n_known: of messages; history is then known too. flags: MN_CHAT_* */
     uint32_t size, n_messages, n_known, flags;
     const mn_message *messages;
     /* a list of messages before those: {"role", "content", and what mn_message calls more} */
@@ -193,6 +194,11 @@ typedef struct {
     /* an object: further variables of the template, as "enable_thinking", "reasoning_effort",
      * "documents", "date_string" */
     mn_str vars;
+    /* the source of a template instead of the model's own; or, with MN_CHAT_NAMED, the name of
+     * another one in the model's files ("tool_use"), else of one that many models share: chatml,
+     * gemma, llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. MN_INVALID: it cannot be
+     * parsed, or nothing has that name. */
+    const char *chat_template;
 } mn_chat_params;
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                                     uint32_t *n, mn_error *err);

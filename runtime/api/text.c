@@ -50,10 +50,39 @@ static mn_status check_utf8(const mn_chat_params *p, mn_error *err) {
     return MN_OK;
 }
 
+/* The template that p asks for instead of the model's own; *out is the caller's. */
+static mn_status template_of(const mn_model *m, const mn_chat_params *p, mn_jinja **out,
+                             mn_error *err) {
+    const mn_file_set *f = &m->canonical->files;
+    const bool named = p->flags & MN_CHAT_NAMED;
+    const char *name = p->chat_template, *known = named ? mn_chat_known(name) : name;
+    mn_text source = {0}, names = {0};
+    mn_status st = MN_END;
+    if (named)
+        st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
+    if (st == MN_END && known) {
+        mn_text_puts(&source, known);
+        st = source.failed ? mn_fail_memory(err, strlen(known)) : MN_OK;
+    }
+    if (st == MN_END) {
+        mn_chat_known_names(&names);
+        st = mn_fail(err, MN_INVALID,
+                     "%s has no chat template \"%.60s\", and no such one is known; expected one of "
+                     "its own or of %s",
+                     m->canonical->path, name, names.ptr ? names.ptr : "those that are");
+    } else if (!st) {
+        st = mn_jinja_parse((mn_str){source.ptr ? source.ptr : "", source.len}, out, err);
+        if (st && st != MN_OUT_OF_MEMORY)
+            st = mn_fail_in(err, MN_INVALID, "chat template");
+    }
+    mn_text_free(&source);
+    mn_text_free(&names);
+    return st;
+}
+
 /* The first n messages; answer: and the header of the next. */
-static mn_status render(const mn_model *m, const mn_chat *chat, uint32_t n, bool answer,
+static mn_status render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
                         int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
-    const mn_jinja *tmpl = chat->tools.len && m->chat_tools ? m->chat_tools : m->chat;
     mn_status st = mn_chat_render(tmpl, chat, n, answer, now, out, marks, err);
     return st && st != MN_INVALID ? mn_fail_in(err, st, "chat template") : st;
 }
@@ -74,14 +103,14 @@ static size_t known_end(const mn_model *m, const mn_text *known, const mn_text *
 }
 
 /* What the template makes of all messages beyond what it makes of those that are known. */
-static mn_status encode_new(const mn_model *m, const mn_chat *chat, uint32_t n_known, int32_t **ids,
-                            uint32_t *n, mn_error *err) {
+static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_chat *chat,
+                            uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err) {
     const int64_t now = (int64_t)time(NULL);
     mn_text all = {0}, marks = {0}, known = {0}, known_marks = {0};
     size_t from = 0;
-    mn_status st = render(m, chat, UINT32_MAX, true, now, &all, &marks, err);
+    mn_status st = render(tmpl, chat, UINT32_MAX, true, now, &all, &marks, err);
     if (!st && n_known)
-        st = render(m, chat, n_known, false, now, &known, &known_marks, err);
+        st = render(tmpl, chat, n_known, false, now, &known, &known_marks, err);
     if (!st && (known.len > all.len || (known.len && memcmp(known.ptr, all.ptr, known.len))))
         st = mn_fail(err, MN_UNSUPPORTED, "the chat template changes what came before");
     if (!st) {
@@ -101,16 +130,21 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
                              uint32_t *n, mn_error *err) {
     mn_chat_params own = {0}, *p = &own;
     memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
+    mn_jinja *other = NULL;
     mn_status st = need_tokenizer(m, err);
-    if (!st && !m->chat)
+    if (!st && !m->chat && !p->chat_template)
         st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
     if (!st)
         st = check_utf8(p, err);
+    if (!st && p->chat_template)
+        st = template_of(m, p, &other, err);
     if (st)
         return st;
     mn_chat_message *copy = mn_calloc(p->n_messages ? p->n_messages : 1, sizeof *copy);
-    if (!copy)
+    if (!copy) {
+        mn_jinja_free(other);
         return mn_fail_memory(err, p->n_messages * sizeof *copy);
+    }
     for (uint32_t i = 0; i < p->n_messages; i++)
         copy[i] =
             (mn_chat_message){p->messages[i].role, p->messages[i].content, p->messages[i].more};
@@ -121,7 +155,9 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
                     .vars = p->vars};
     chat.bos = piece(m, mn_tokenizer_bos(m->tokenizer));
     chat.eos = piece(m, mn_tokenizer_eos(m->tokenizer));
-    st = encode_new(m, &chat, p->n_known, ids, n, err);
+    const mn_jinja *theirs = chat.tools.len && m->chat_tools ? m->chat_tools : m->chat;
+    st = encode_new(m, other ? other : theirs, &chat, p->n_known, ids, n, err);
+    mn_jinja_free(other);
     mn_free(copy);
     return st;
 }

@@ -27,6 +27,10 @@ typedef struct { /* the JSON texts: empty = not given; all that stands in them i
 mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint32_t n_files,
                                 const char *name, mn_text *source, mn_error *err);
 
+/* chat_known.c: the source of a template that many models share, as "chatml"; NULL = not known. */
+const char *mn_chat_known(const char *name);
+void mn_chat_known_names(mn_text *out); /* appended, with commas */
+
 /* Renders history, the first n messages, and with `answer` the header of the one that follows
  * (add_generation_prompt). text: appended; marks (may be NULL): one byte per byte of text, 1 = the
  * user's. Content is the user's, and so is a role other than system, user, assistant, tool and

@@ -117,7 +117,7 @@ def test_usage_unknown():
     is_error(minerva("--frobnicate-everything", code=2), "--frobnicate-everything")
     is_error(minerva("run", "--tmep", "1", code=2), "--tmep", "--temp")
     is_error(minerva("run", "--frobnicate-everything", code=2), "--frobnicate-everything")
-    is_error(minerva("run", "operand", code=2), "operand")
+    is_error(minerva("devices", "operand", code=2), "operand")
     is_error(minerva("devices", "-n", "1", code=2), "-n")
     for typed in ("xyz", "ls", "--port", "-x", "-y", "--no-mmap"):  # no suggestion is better than a silly one
         for r in (minerva(typed, code=2), minerva("run", typed, code=2) if typed[0] == "-" else minerva(typed, code=2)):
@@ -233,7 +233,7 @@ def test_usage_man():
 
 # ---- run ------------------------------------------------------------------------------------------------------------
 def check_answer(a):
-    equal(list(a), ["text", "prompt_ids", "ids", "finish_reason", "device", "timings"])
+    equal(list(a), ["line"] * ("line" in a) + ["text", "prompt_ids", "ids", "finish_reason", "seed", "device", "timings"])
     equal(list(a["timings"]), ["load_s", "ttft_s", "prompt_tps", "decode_tps"])
     assert all(isinstance(i, int) for i in a["prompt_ids"] + a["ids"])
     assert a["finish_reason"] in ("stop", "length", "interrupted")
@@ -261,6 +261,59 @@ def test_run_text():
     has(r.err, "minerva: cpu_simd: ")
     r = run("-p", "-", "-n", "160", "--temp", "0", "--precision", "exact", stdin=b"Tell me a story about a fox and a silver key.\n")
     equal(r.out, a["text"] + "\n")
+
+
+def test_run_prompt_forms():
+    """The prompt as words, as -p and from a file without its last line end."""
+    flags = ("-n", "3", "--temp", "0", "--json")
+    a = run("-p", "Tell me a story.", *flags).json()
+    equal(a["ids"], run("Tell", "me", "a", "story.", *flags).json()["ids"])
+    equal(a["ids"], run(*flags, "--", "Tell me a story.").json()["ids"])
+    with scratch() as folder:
+        equal(a["prompt_ids"], run("-f", put(folder, "p", "Tell me a story.\r\n"), *flags).json()["prompt_ids"])
+        is_error(run("-f", folder + "/none", code=1), folder + "/none")
+        is_error(run("-f", put(folder, "p", "a"), "word", code=2), "-f")
+        is_error(minerva("run", put(folder, "m.gguf", ""), code=2), "m.gguf", "-m")
+    is_error(run("-p", "a", "word", code=2), "-p")
+
+
+def test_run_stop():
+    """A string ends the answer before it, wherever tokens are cut; what began one and was none is shown."""
+    flags = ("-p", "Tell me a story.", "-n", "80", "--temp", "0", "--precision", "exact")
+    text = run(*flags, "--json").json()["text"]
+    for at, length in ((0, 3), (1, 1), (10, 7), (21, 12), (40, 2)):
+        end = text[at:at + length]
+        a = run(*flags, "--stop", end, "--json").json()
+        equal((a["text"], a["finish_reason"]), (text[:text.index(end)], "stop"))
+        assert len(a["ids"]) < 80
+        equal(run(*flags, "--stop", end, "--stop", "never there").out, text[:text.index(end)] + "\n" * (text.index(end) > 0))
+    equal(run(*flags, "--stop", text[:-1] + "\x01", "--json").json()["text"], text)
+    is_error(run(*flags, "--stop", "", code=2), "--stop")
+    is_error(run(*flags, "--stop", "a" * 2000, code=2), "2000")
+    first = run("-p", "Tell me a story.", "-n", "20", "--temp", "0").out.split()[0]
+    chat = minerva("chat", "-m", MODEL, "--temp", "0", "-n", "20", "--stop", " ", stdin=b"Tell me a story.\nTell me a story.\n").out
+    equal(chat.split()[0], first)
+    equal(len(chat.splitlines()), 2)
+
+
+def test_run_chat_template():
+    """A file, a name in the model, a name that many models share."""
+    turn = [{"role": "user", "content": "Hi"}]
+    with scratch() as folder:
+        path = put(folder, "t.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+        a = run("-p", "Hi", "-n", "1", "--chat-template", path, "--json").json()
+        equal(minerva("detokenize", "-m", MODEL, *a["prompt_ids"]).out, "<user>Hi")
+        is_error(run("-p", "Hi", "--chat-template", put(folder, "bad.jinja", "{% if"), code=1), "bad.jinja", "line 1")
+        is_error(run("-p", "Hi", "--chat-template", folder + "/none", code=1), folder + "/none")
+        is_error(run("--raw", "-p", "Hi", "--chat-template", path, code=2), "--raw")
+        bare = talker(folder)
+        os.unlink(os.path.join(folder, "chat_template.jinja"))
+        b = minerva("run", "-m", bare, "-p", "Hi", "-n", "1", "--chat-template", "llama3", "--json").json()
+        equal(b["prompt_ids"], rendered(MODEL, folder, messages=[{"role": "user", "content": "Hi"}]))
+        for name in ("chatml", "gemma", "llama2", "mistral", "phi3", "zephyr"):
+            c = minerva("run", "-m", bare, "--system", "S", "-p", "Hi", "-n", "1", "--chat-template", name, "--json").json()
+            has(minerva("detokenize", "-m", MODEL, "--special", *c["prompt_ids"]).out, "Hi", *["S"] if name not in () else [])
+    is_error(run("-p", "Hi", "--chat-template", "nothing", code=2), "nothing", "chatml")
 
 
 def test_run_default_prompt():
@@ -339,45 +392,103 @@ def test_run_missing_model():
 
 
 # ---- prompts --------------------------------------------------------------------------------------------------------
+def by_line(r):
+    got = {a["line"]: a for a in r.lines()}
+    equal(len(got), len(r.lines()))
+    return got
+
+
 def test_prompts_batch():
     lines = [{"prompt": "Tell me a story about a fox and a silver key.", "n": 10}, {"prompt_ids": [0, 17, 264], "n": 3},
-             {"prompt": "What color is the sky?"}, {"prompt": "é \"quoted\"\n\U0001f98a", "n": 1}]
+             {"prompt": "What color is the sky?"}, {"prompt": "\u00e9 \"quoted\"\n\U0001f98a", "max_tokens": 1}]
     with scratch() as folder:
-        path = put(folder, "p.jsonl", "\n".join(json.dumps(x) for x in lines) + "\n\n")
+        path = put(folder, "p.jsonl", "\n\n".join(json.dumps(x) for x in lines) + "\n\n")
         flags = ("--temp", "0", "--precision", "exact", "-n", "20")
-        got = run("--prompts", path, *flags).lines()
-        equal([a["ids"] for a in run("--prompts", path, *flags, "--json").lines()], [a["ids"] for a in got])
-    equal(len(got), 4)
+        got = by_line(run("--prompts", path, *flags))
+        for more in (("--json",), ("--parallel", "1"), ("--parallel", "3")):
+            equal({n: a["ids"] for n, a in by_line(run("--prompts", path, *flags, *more)).items()}, {n: a["ids"] for n, a in got.items()})
+    equal(sorted(got), [1, 3, 5, 7])
+    got = [got[n] for n in sorted(got)]
     for a in got:
         check_answer(a)
     equal([len(a["ids"]) for a in got[:2]], [10, 3])
     equal(got[1]["prompt_ids"], [0, 17, 264])
     assert len(got[2]["ids"]) <= 20 and len(got[3]["ids"]) == 1
     for line, a in zip(lines[:1] + lines[2:], got[:1] + got[2:]):
-        alone = run("-p", line["prompt"], *flags[:-1], line.get("n", 20), "--json").json()
+        alone = run("-p", line["prompt"], *flags[:-1], line.get("n", line.get("max_tokens", 20)), "--json").json()
         equal((alone["prompt_ids"], alone["ids"], alone["text"]), (a["prompt_ids"], a["ids"], a["text"]))
+    is_error(run("-p", "a", "--parallel", "2", code=2), "--prompts")
+
+
+def test_prompts_as_they_finish():
+    """A short answer is there before a long one; the short one's reader needs not wait."""
+    with scratch() as folder:
+        path = put(folder, "p.jsonl", '{"prompt":"Tell me a story.","n":400}\n{"prompt":"Tell me a story.","n":2}\n')
+        p = subprocess.Popen([MINERVA, "run", "-m", MODEL, "--prompts", path, "--ignore-eos", "--device", "reference"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment())
+        first = p.stdout.readline()
+        assert p.poll() is None
+        equal(json.loads(first)["line"], 2)
+        p.send_signal(signal.SIGINT)
+        rest, _ = p.communicate(timeout=60)
+        equal(p.returncode, 130)
+        equal([(a["line"], a["finish_reason"]) for a in map(json.loads, rest.splitlines())], [(1, "interrupted")])
+
+
+def test_prompts_settings():
+    """Each line's own seed, temperature, length, ends and system message; the flags hold for lines without."""
+    story = {"prompt": "Tell me a story.", "n": 30}
+    flags = ("--temp", "1", "--precision", "exact")
+    with scratch() as folder:
+        path = put(folder, "p.jsonl", "\n".join(json.dumps(dict(story, **more)) for more in
+                                                ({}, {}, {"seed": 7}, {"temp": 0}, {"stop": " a", "temp": 0}, {"stop": ["zzz", " "], "temp": 0}, {"system": "Be brief.", "temp": 0})))
+        got = by_line(run("--prompts", path, *flags))
+        assert got[1]["seed"] != got[2]["seed"] and got[1]["ids"] != got[2]["ids"]  # a seed each
+
+        def alone(*more):
+            return run("-p", story["prompt"], "-n", "30", *flags, *more, "--json").json()
+        for n, more in ((1, ("-s", got[1]["seed"])), (3, ("-s", "7")), (4, ("--temp", "0")), (5, ("--temp", "0", "--stop", " a")), (6, ("--temp", "0", "--stop", " ")),
+                        (7, ("--temp", "0", "--system", "Be brief."))):
+            a = alone(*more)
+            equal((got[n]["text"], got[n]["ids"], got[n]["prompt_ids"]), (a["text"], a["ids"], a["prompt_ids"]))
+        equal((got[3]["seed"], alone("-s", "7")["seed"]), (7, 7))
+        given = by_line(run("--prompts", path, *flags, "-s", "5", "--system", "S", "--stop", "the"))
+        equal([given[n]["seed"] for n in sorted(given)], [5, 5, 7, 5, 5, 5, 5])
+        equal(given[1]["ids"], alone("-s", "5", "--system", "S", "--stop", "the")["ids"])
+        equal(given[6]["text"], alone("--temp", "0", "-s", "5", "--system", "S", "--stop", " ")["text"])
 
 
 def test_prompts_seed():
     with scratch() as folder:
         path = put(folder, "p.jsonl", '{"prompt_ids":[%s]}\n{"prompt":"Tell me a story."}\n' % IDS)
-        batch = run("--prompts", path, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact").lines()
-    equal(run("--prompt-ids", IDS, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact", "--json").json()["ids"], batch[0]["ids"])
+        batch = by_line(run("--prompts", path, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact"))
+    equal(run("--prompt-ids", IDS, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact", "--json").json()["ids"], batch[1]["ids"])
 
 
 def test_prompts_bad_lines():
+    """A line that cannot be used is one error in the output, the others run, and the exit code says it."""
     bad = ['{"prompt":', "[]", "3", '{"prompt":1}', "{}", '{"prompt":"a","prompt_ids":[1]}', '{"prompt":"a","n":0}', '{"prompt":"a","n":1.5}',
            '{"prompt":"a","n":"1"}', '{"prompt_ids":[]}', '{"prompt_ids":[1,"a"]}', '{"prompt_ids":[-1]}', '{"prompt_ids":[1.5]}',
-           '{"prompt":"a","m":1}', '{"prompt":"a"} x', '{"prompt":"a\\u0000b"}', '{"prompt":"a","prompt":"b"}', '{"prompt_ids":{}}']
+           '{"prompt":"a","m":1}', '{"prompt":"a"} x', '{"prompt":"a\\u0000b"}', '{"prompt":"a","prompt":"b"}', '{"prompt_ids":{}}',
+           '{"prompt":"a","n":1,"max_tokens":1}', '{"prompt":"a","seed":-1}', '{"prompt":"a","seed":1.5}', '{"prompt":"a","temp":-1}',
+           '{"prompt":"a","temp":"hot"}', '{"prompt":"a","stop":""}', '{"prompt":"a","stop":[1]}', '{"prompt":"a","stop":7}', '{"prompt":"a","system":1}',
+           '{"prompt_ids":[1],"system":"a"}', '{"prompt_ids":[99999]}', json.dumps({"prompt_ids": [17] * 1100}), json.dumps({"prompt": "a", "stop": "b" * 2000})]
     with scratch() as folder:
-        for line in bad:
-            path = put(folder, "p.jsonl", '{"prompt":"ok"}\n\n' + line + "\n")
-            is_error(run("--prompts", path, code=1), "p.jsonl:3: ")
-        is_error(run("--prompts", put(folder, "q.jsonl", b'{"prompt":"\xff"}\n'), code=1), "UTF-8", "q.jsonl:1")
+        path = put(folder, "p.jsonl", '{"prompt":"ok","n":2}\n\n' + "\n".join(bad) + '\n{"prompt":"ok","n":2}\n')
+        r = run("--prompts", path, code=1)
+        got = by_line(r)
+        equal(sorted(got), [1] + list(range(3, 4 + len(bad))))
+        for n in range(3, 3 + len(bad)):
+            equal(list(got[n]), ["line", "error"])
+            has(r.err, "p.jsonl:%d: %s" % (n, got[n]["error"][:40]))
+        check_answer(got[1])
+        check_answer(got[3 + len(bad)])
+        r = run("--prompts", put(folder, "q.jsonl", b'{"prompt":"\xff"}\n'), code=1)
+        has(r.err, "UTF-8", "q.jsonl:1")
+        equal(list(by_line(r)), [1])
         is_error(run("--prompts", put(folder, "empty.jsonl", ""), code=1), "empty.jsonl")
         is_error(run("--prompts", folder + "/none", code=1), folder + "/none")
-        path = put(folder, "long.jsonl", json.dumps({"prompt_ids": [17] * 1100}) + "\n" + '{"prompt":"a"}\n')
-        is_error(run("--prompts", path, code=1), "1100", "1024")
+        has(by_line(run("--prompts", put(folder, "long.jsonl", json.dumps({"prompt_ids": [17] * 1100}) + "\n" + '{"prompt":"a","n":1}\n'), code=1))[1]["error"], "1100", "1024")
 
 
 # ---- interrupt ------------------------------------------------------------------------------------------------------
