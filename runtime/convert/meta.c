@@ -133,14 +133,15 @@ static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, m
  * over that of the formula. */
 static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     const bool yarn = p->hp.rope_scaling == MN_ROPE_SCALING_YARN;
+    const mn_rope_table *table = mn_convert_scaled_table(p);
     char key[128];
     double scale;
-    if (!yarn && p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE)
+    if (!table || (!yarn && p->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE))
         return MN_OK;
-    float *freqs = mn_arena_alloc(&p->arena, (size_t)p->hp.n_rot, sizeof *freqs);
+    float *freqs = mn_arena_alloc(&p->arena, (size_t)table->n_rot, sizeof *freqs);
     if (!freqs)
-        return mn_fail_memory(err, (size_t)p->hp.n_rot * sizeof *freqs);
-    mn_rope_freqs(&p->hp, NULL, false, freqs, &scale);
+        return mn_fail_memory(err, (size_t)table->n_rot * sizeof *freqs);
+    mn_rope_freqs(&p->hp, table, NULL, freqs, &scale);
     if (!yarn)
         return put_missing(p, "rope.scaling.attn_factor",
                            (mn_value){.type = MN_VALUE_FLOAT, .f = scale}, err);
@@ -158,11 +159,19 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
 /* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the
  * magnitude. */
 static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
-    const mn_value width = {.type = MN_VALUE_INT, .i = p->hp.n_ff_expert},
-                   window = {.type = MN_VALUE_INT};
-    mn_status st =
-        p->hp.n_expert ? put_missing(p, "expert_feed_forward_length", width, err) : MN_OK;
-    if (!st && !strcmp(p->hp.arch, "phi3"))
+    mn_value width = {.type = MN_VALUE_INT}, window = {.type = MN_VALUE_INT};
+    mn_status st = MN_OK;
+    bool equal = true;
+    for (int64_t i = 0; i < p->hp.n_layer; i++) {
+        const mn_layer_shape *l = &p->hp.layer[i];
+        if (!l->n_expert)
+            continue;
+        equal = equal && (!width.i || width.i == l->n_ff_expert);
+        width.i = l->n_ff_expert;
+    }
+    if (width.i && equal)
+        st = put_missing(p, "expert_feed_forward_length", width, err);
+    if (!st && p->hp.zero_window)
         st = put_missing(p, "attention.sliding_window", window, err);
     return st ? st : put_magnitude(p, err);
 }

@@ -146,14 +146,16 @@ static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
 
 /* ---- conventions ----------------------------------------------------------------------------- */
 
-static mn_row_order order_of(const mn_convert_plan *p, mn_str rest) {
+static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str rest) {
     const mn_hparams *h = &p->hp;
     const uint32_t wanted = p->plain.rope_pairing;
-    const uint64_t q = (uint64_t)(h->n_head * h->head_dim_k),
-                   k = (uint64_t)(h->n_head_kv * h->head_dim_k);
-    mn_row_order o = {(uint64_t)h->head_dim_k, (uint64_t)h->n_rot, 0, wanted == MN_ROPE_HALVES};
-    if (h->rope_pairing == wanted)
+    if (h->rope_pairing == wanted || layer < 0 || layer >= h->n_layer || !h->n_rope)
         return (mn_row_order){0};
+    const mn_layer_shape *l = &h->layer[layer];
+    const mn_rope_table *t = &h->rope[l->rope < 0 ? 0 : l->rope]; /* where none rotate, too */
+    const uint64_t head = (uint64_t)l->head_dim_k, q = (uint64_t)l->n_head * head,
+                   k = (uint64_t)l->n_head_kv * head;
+    mn_row_order o = {head, (uint64_t)t->n_rot, 0, wanted == MN_ROPE_HALVES};
     if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm."))
         o.end = q;
     if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm."))
@@ -203,7 +205,7 @@ static bool same_type(const mn_tensor_info *t, uint32_t dtype) {
 static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {.name = t->name, .src = t, .n_dim = t->n_dim};
     mn_str rest;
-    layer_of(t->name, &rest);
+    const int64_t layer = layer_of(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
     mn_dtype_by_id(pick_type(p, t), &out.type);
     if (t->n_dim == 1 && t->n_parts > 1)
@@ -215,7 +217,7 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
                        mn_dtype_name(out.type.id));
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
         out.add = (float)p->hp.norm_offset;
-    out.order = order_of(p, rest);
+    out.order = order_of(p, layer, rest);
     out.codes = out.type.id == MN_Q4_1 && fits_q4_1(t);
     return place(p, out, err);
 }
@@ -229,11 +231,19 @@ static mn_status put_values(mn_convert_plan *p, const char *name, const float *v
 
 /* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
  * and longrope's scaling. */
+const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
+    for (uint32_t i = 0; i < p->hp.n_rope; i++)
+        if (p->hp.rope[i].scaled)
+            return &p->hp.rope[i];
+    return NULL;
+}
+
 static mn_status put_llama3(mn_convert_plan *p, mn_error *err) {
-    const int64_t n = p->hp.n_rot / 2;
+    const mn_rope_table *table = mn_convert_scaled_table(p);
+    const int64_t n = table ? table->n_rot / 2 : 0;
     mn_hparams unscaled = p->hp;
     double mscale;
-    if (p->hp.rope_scaling != MN_ROPE_SCALING_LLAMA3 ||
+    if (!table || p->hp.rope_scaling != MN_ROPE_SCALING_LLAMA3 ||
         mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f),
@@ -241,8 +251,8 @@ static mn_status put_llama3(mn_convert_plan *p, mn_error *err) {
     if (!f || !g)
         return no_memory(err);
     unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
-    mn_rope_freqs(&unscaled, NULL, false, f, &mscale);
-    mn_rope_freqs(&p->hp, NULL, false, g, &mscale);
+    mn_rope_freqs(&unscaled, table, NULL, f, &mscale);
+    mn_rope_freqs(&p->hp, table, NULL, g, &mscale);
     for (int64_t i = 0; i < n; i++)
         f[i] /= g[i];
     return put_values(p, "rope_freqs.weight", f, n, err);
@@ -279,11 +289,11 @@ static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
     for (size_t i = 0; i < p->model->meta.n; i++)
         if (!begins(p->model->meta.entries[i].key, "minerva."))
             without.meta.entries[without.meta.n++] = p->model->meta.entries[i];
-    return mn_hparams_read(&without, &p->plain, err);
+    return mn_hparams_read(&without, &p->arena, &p->plain, err);
 }
 
 mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
-    mn_status st = mn_hparams_read(p->model, &p->hp, err);
+    mn_status st = mn_hparams_read(p->model, &p->arena, &p->hp, err);
     if (!st)
         st = read_plain(p, err);
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {

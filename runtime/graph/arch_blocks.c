@@ -1,7 +1,6 @@
 /* arch_blocks.c -- blocks that several families share. */
 #include "graph/arch.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { NAME = 64 };
 
@@ -36,45 +35,41 @@ static int32_t linear(mn_model_graph *g, int layer, int32_t x, const char *stem,
 
 void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
     static const char *const apart[3] = {"blk.%d.attn_q", "blk.%d.attn_k", "blk.%d.attn_v"};
-    const mn_hparams *h = &g->hp;
-    const int64_t rows[3] = {h->n_head * h->head_dim_k, h->n_head_kv * h->head_dim_k,
-                             h->n_head_kv * h->head_dim_v};
+    const mn_layer_shape *l = mn_g_layer(g, layer);
+    const int64_t n_embd = g->hp.n_embd;
+    const int64_t rows[3] = {l->n_head * l->head_dim_k, l->n_head_kv * l->head_dim_k,
+                             l->n_head_kv * l->head_dim_v};
     const int64_t total = rows[0] + rows[1] + rows[2];
     const bool fused = mn_g_has(g, "blk.%d.attn_qkv.weight", layer);
     int32_t w[3], b[3];
     char name[NAME];
     for (int64_t i = 0, lo = 0; i < 3; lo += rows[i++]) {
         const mn_row_part part = {total, lo, rows[i]};
-        w[i] = fused ? mn_g_part_matrix(g, "blk.%d.attn_qkv.weight", layer, false, part, h->n_embd)
-                     : mn_g_matrix(g, named(name, apart[i], ".weight"), layer, false, rows[i],
-                                   h->n_embd);
+        w[i] =
+            fused ? mn_g_part_matrix(g, "blk.%d.attn_qkv.weight", layer, false, part, n_embd)
+                  : mn_g_matrix(g, named(name, apart[i], ".weight"), layer, false, rows[i], n_embd);
         b[i] = fused ? mn_g_part_vector(g, "blk.%d.attn_qkv.bias", layer, true, part)
                      : mn_g_vector(g, named(name, apart[i], ".bias"), layer, true, rows[i]);
     }
-    mn_g_linear(g, layer, x, 3, w, b, (int64_t[]){h->head_dim_k, h->head_dim_k, h->head_dim_v},
+    mn_g_linear(g, layer, x, 3, w, b, (int64_t[]){l->head_dim_k, l->head_dim_k, l->head_dim_v},
                 qkv);
 }
 
 int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
-    const mn_hparams *h = &g->hp;
+    const mn_layer_shape *l = mn_g_layer(g, layer);
     const int32_t q = mn_g_rope(g, layer, qkv[0]), k = mn_g_rope(g, layer, qkv[1]);
-    const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, h->n_head);
+    const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, l->n_head);
     return linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output",
-                  h->n_embd, h->n_head * h->head_dim_v);
-}
-
-static bool is_arch(const mn_model_graph *g, const char *name) {
-    return !strcmp(g->hp.arch, name);
+                  g->hp.n_embd, l->n_head * l->head_dim_v);
 }
 
 int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
-    const bool may_lack = !is_arch(g, "qwen3") && !is_arch(g, "qwen3moe") && !is_arch(g, "gemma3");
+    const bool may_lack = !g->hp.head_norms;
+    const int64_t width = mn_g_layer(g, layer)->head_dim_k;
     int32_t qkv[3];
     mn_b_qkv(g, layer, x, qkv);
-    const int32_t q_norm =
-        mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, may_lack, g->hp.head_dim_k);
-    const int32_t k_norm =
-        mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, may_lack, g->hp.head_dim_k);
+    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", layer, may_lack, width);
+    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", layer, may_lack, width);
     if (q_norm >= 0)
         qkv[0] = mn_g_rms_norm(g, layer, qkv[0], q_norm);
     if (k_norm >= 0)
@@ -83,33 +78,33 @@ int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
 }
 
 int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
-    const mn_hparams *h = &g->hp;
+    const int64_t n_ff = mn_g_layer(g, layer)->n_ff, n_embd = g->hp.n_embd;
     int32_t w[2], b[2], y[2];
     if (mn_g_has(g, "blk.%d.ffn_gate.weight", layer)) {
-        w[0] = mn_g_matrix(g, "blk.%d.ffn_gate.weight", layer, false, h->n_ff, h->n_embd);
-        w[1] = mn_g_matrix(g, "blk.%d.ffn_up.weight", layer, false, h->n_ff, h->n_embd);
-        b[0] = mn_g_vector(g, "blk.%d.ffn_gate.bias", layer, true, h->n_ff);
-        b[1] = mn_g_vector(g, "blk.%d.ffn_up.bias", layer, true, h->n_ff);
+        w[0] = mn_g_matrix(g, "blk.%d.ffn_gate.weight", layer, false, n_ff, n_embd);
+        w[1] = mn_g_matrix(g, "blk.%d.ffn_up.weight", layer, false, n_ff, n_embd);
+        b[0] = mn_g_vector(g, "blk.%d.ffn_gate.bias", layer, true, n_ff);
+        b[1] = mn_g_vector(g, "blk.%d.ffn_up.bias", layer, true, n_ff);
     } else
         for (int i = 0; i < 2; i++) { /* Phi-3: gate, then up */
-            const mn_row_part part = {2 * h->n_ff, i * h->n_ff, h->n_ff};
-            w[i] = mn_g_part_matrix(g, "blk.%d.ffn_up.weight", layer, false, part, h->n_embd);
+            const mn_row_part part = {2 * n_ff, i * n_ff, n_ff};
+            w[i] = mn_g_part_matrix(g, "blk.%d.ffn_up.weight", layer, false, part, n_embd);
             b[i] = mn_g_part_vector(g, "blk.%d.ffn_up.bias", layer, true, part);
         }
     mn_g_linear(g, layer, x, 2, w, b, NULL, y);
     return linear(g, layer, mn_g_glu(g, layer, y[0], y[1], (mn_glu_form){0}), "blk.%d.ffn_down",
-                  h->n_embd, h->n_ff);
+                  n_embd, n_ff);
 }
 
 int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x) {
-    const mn_hparams *h = &g->hp;
-    x = mn_g_act(g, layer, linear(g, layer, x, "blk.%d.ffn_up", h->n_ff, h->n_embd));
-    return linear(g, layer, x, "blk.%d.ffn_down", h->n_embd, h->n_ff);
+    const int64_t n_ff = mn_g_layer(g, layer)->n_ff, n_embd = g->hp.n_embd;
+    x = mn_g_act(g, layer, linear(g, layer, x, "blk.%d.ffn_up", n_ff, n_embd));
+    return linear(g, layer, x, "blk.%d.ffn_down", n_embd, n_ff);
 }
 
 int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form) {
-    const mn_hparams *h = &g->hp;
-    const int64_t E = h->n_expert, F = h->n_ff_expert, D = h->n_embd;
+    const mn_layer_shape *l = mn_g_layer(g, layer);
+    const int64_t E = l->n_expert, F = l->n_ff_expert, D = g->hp.n_embd;
     int32_t experts, weights, y[2];
     const int32_t logits = linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
     mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E),

@@ -3,10 +3,9 @@
  * window layers, soft caps (2) or norms on the heads and a local rotary base (3). */
 #include "graph/arch.h"
 #include <math.h>
-#include <string.h>
 
 static int32_t after(mn_model_graph *g, int i, int32_t y, const char *stem) {
-    return strcmp(g->hp.arch, "gemma") ? mn_b_rms(g, i, y, stem) : y;
+    return g->hp.post_norms ? mn_b_rms(g, i, y, stem) : y;
 }
 
 mn_status mn_arch_gemma(mn_model_graph *g) {

@@ -12,7 +12,7 @@ mn_status mn_arch_llama(mn_model_graph *g) {
         x = mn_b_residual(g, i, x, y);
         y = mn_b_rms(g, i, x, "blk.%d.ffn_norm");
         /* some layers may be dense */
-        const bool experts = h->n_expert && mn_g_has(g, "blk.%d.ffn_gate_inp.weight", i);
+        const bool experts = mn_g_layer(g, i)->n_expert > 0;
         y = experts ? mn_b_moe(g, i, y, (mn_glu_form){0}) : mn_b_glu(g, i, y);
         x = mn_b_residual(g, i, x, y);
     }

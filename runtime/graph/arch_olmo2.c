@@ -4,8 +4,9 @@
 
 static int32_t attention(mn_model_graph *g, int i, int32_t x) {
     const mn_hparams *h = &g->hp;
-    const int64_t q = h->n_head * h->head_dim_k, k = h->n_head_kv * h->head_dim_k,
-                  v = h->n_head_kv * h->head_dim_v;
+    const mn_layer_shape *l = mn_g_layer(g, i);
+    const int64_t q = l->n_head * l->head_dim_k, k = l->n_head_kv * l->head_dim_k,
+                  v = l->n_head_kv * l->head_dim_v;
     const int32_t w[3] = {mn_g_matrix(g, "blk.%d.attn_q.weight", i, false, q, h->n_embd),
                           mn_g_matrix(g, "blk.%d.attn_k.weight", i, false, k, h->n_embd),
                           mn_g_matrix(g, "blk.%d.attn_v.weight", i, false, v, h->n_embd)};
@@ -13,11 +14,11 @@ static int32_t attention(mn_model_graph *g, int i, int32_t x) {
                           mn_g_vector(g, "blk.%d.attn_k.bias", i, true, k),
                           mn_g_vector(g, "blk.%d.attn_v.bias", i, true, v)};
     int32_t qkv[3];
-    mn_g_linear(g, i, x, 3, w, b, (int64_t[]){0, 0, h->head_dim_v}, qkv);
+    mn_g_linear(g, i, x, 3, w, b, (int64_t[]){0, 0, l->head_dim_v}, qkv);
     qkv[0] = mn_g_rms_norm_heads(
-        g, i, qkv[0], mn_g_vector(g, "blk.%d.attn_q_norm.weight", i, false, q), h->head_dim_k);
+        g, i, qkv[0], mn_g_vector(g, "blk.%d.attn_q_norm.weight", i, false, q), l->head_dim_k);
     qkv[1] = mn_g_rms_norm_heads(
-        g, i, qkv[1], mn_g_vector(g, "blk.%d.attn_k_norm.weight", i, false, k), h->head_dim_k);
+        g, i, qkv[1], mn_g_vector(g, "blk.%d.attn_k_norm.weight", i, false, k), l->head_dim_k);
     return mn_b_attend(g, i, qkv);
 }
 

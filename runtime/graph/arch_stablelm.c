@@ -4,15 +4,15 @@
 #include "graph/arch.h"
 
 static int32_t head_norm(mn_model_graph *g, int i, int32_t x, const char *name, int64_t n_head) {
-    const int32_t w = mn_g_matrix(g, name, i, true, n_head, g->hp.head_dim_k);
+    const int32_t w = mn_g_matrix(g, name, i, true, n_head, mn_g_layer(g, i)->head_dim_k);
     return w >= 0 ? mn_g_layer_norm(g, i, x, w, -1) : x;
 }
 
 static int32_t attention(mn_model_graph *g, int i, int32_t x) {
     int32_t qkv[3];
     mn_b_qkv(g, i, x, qkv);
-    qkv[0] = head_norm(g, i, qkv[0], "blk.%d.attn_q_norm.weight", g->hp.n_head);
-    qkv[1] = head_norm(g, i, qkv[1], "blk.%d.attn_k_norm.weight", g->hp.n_head_kv);
+    qkv[0] = head_norm(g, i, qkv[0], "blk.%d.attn_q_norm.weight", mn_g_layer(g, i)->n_head);
+    qkv[1] = head_norm(g, i, qkv[1], "blk.%d.attn_k_norm.weight", mn_g_layer(g, i)->n_head_kv);
     return mn_b_attend(g, i, qkv);
 }
 

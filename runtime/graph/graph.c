@@ -190,10 +190,13 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_g
         return mn_fail_memory(err, sizeof *g);
     g->model = m;
     g->err = err;
-    g->row_pos = g->freqs[0] = g->freqs[1] = -1;
+    g->row_pos = -1;
+    for (size_t i = 0; i < MN_COUNT(g->freqs); i++)
+        g->freqs[i] = -1;
     g->n_ctx = n_ctx;
     g->asked = mn_arena_alloc(&g->arena, m->n_tensors + 1, 1);
-    g->status = g->asked ? mn_hparams_read(m, &g->hp, err) : mn_fail_memory(err, m->n_tensors);
+    g->status =
+        g->asked ? mn_hparams_read(m, &g->arena, &g->hp, err) : mn_fail_memory(err, m->n_tensors);
     if (!g->status) {
         set_symbols(g);
         add_io(g);

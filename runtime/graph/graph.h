@@ -47,9 +47,8 @@ typedef struct {
     uint8_t *asked;   /* per tensor of the model: was it asked for? */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
-    /* freqs: of all layers; of window layers, where they have their own base */
-    int32_t row_pos, freqs[2];
-    double rope_mscale[2];
+    int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
+    double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
 } mn_model_graph;
 
@@ -101,6 +100,9 @@ int32_t mn_g_layer_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight,
  * [T, rows / head_dim, head_dim]. */
 void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w,
                  const int32_t *b, const int64_t *head_dim, int32_t *y);
+static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g, int layer) {
+    return &g->hp.layer[layer];
+}
 /* x itself where the layer has no rotation */
 int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x);
 /* KV_STORE and ATTENTION of one layer, KV group 0. sinks: -1 = none. */

@@ -1,6 +1,5 @@
 /* graph_ops.c -- one function per op: shapes of its outputs, its attributes, one node. */
 #include "graph/build.h"
-#include <math.h>
 
 static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {
     return &g->abi.tensors[t];
@@ -77,31 +76,31 @@ void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int3
 
 int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x) {
     const mn_hparams *h = &g->hp;
-    if (mn_layer_bit(h->no_rope, layer))
+    const int32_t at = mn_g_layer(g, layer)->rope;
+    if (at < 0)
         return x;
-    const int local = g->freqs[1] >= 0 && mn_layer_bit(h->slides, layer);
     int32_t y = like(g, "rope", layer, x);
-    mn_gb_node(g, MN_OP_ROPE, layer, MN_GB_LIST(x, g->row_pos, g->freqs[local]), MN_GB_LIST(y),
-               MN_GB_ATTRS(h->rope_pairing, (uint64_t)h->n_rot, mn_gb_f64(g->rope_mscale[local])));
+    mn_gb_node(
+        g, MN_OP_ROPE, layer, MN_GB_LIST(x, g->row_pos, g->freqs[at]), MN_GB_LIST(y),
+        MN_GB_ATTRS(h->rope_pairing, (uint64_t)h->rope[at].n_rot, mn_gb_f64(g->rope_mscale[at])));
     return y;
 }
 
 int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
                        int32_t sinks) {
-    const mn_hparams *h = &g->hp;
+    const mn_layer_shape *l = mn_g_layer(g, layer);
     const mn_graph_io *io = &g->io;
-    const uint64_t at = (uint64_t)layer,
-                   window = mn_layer_bit(h->slides, layer) ? (uint64_t)h->window : 0;
-    const double scale = h->attn_scale > 0 ? h->attn_scale : 1 / sqrt((double)h->head_dim_k);
-    int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), h->n_head, h->head_dim_v);
+    const uint64_t at = (uint64_t)layer;
+    const uint64_t cap = g->hp.attn_softcap > 0 ? mn_gb_f64(g->hp.attn_softcap) : 0;
+    int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), l->n_head, l->head_dim_v);
     mn_gb_node(g, MN_OP_KV_STORE, layer,
                MN_GB_LIST(k, v, g->row_pos, io->row_slot, io->pages, io->kv), NULL, 0,
                MN_GB_ATTRS(at, 0));
-    mn_gb_node(
-        g, MN_OP_ATTENTION, layer,
-        MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, sinks), MN_GB_LIST(y),
-        MN_GB_ATTRS(mn_gb_f64(scale), window, h->attn_softcap > 0 ? mn_gb_f64(h->attn_softcap) : 0,
-                    at, 0, (uint64_t)h->n_head_kv, (uint64_t)h->head_dim_v));
+    mn_gb_node(g, MN_OP_ATTENTION, layer,
+               MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, sinks),
+               MN_GB_LIST(y),
+               MN_GB_ATTRS(mn_gb_f64(l->attn_scale), (uint64_t)l->window, cap, at, 0,
+                           (uint64_t)l->n_head_kv, (uint64_t)l->head_dim_v));
     return y;
 }
 
@@ -136,7 +135,7 @@ int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor) {
 void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
                     int32_t *weights) {
     const mn_hparams *h = &g->hp;
-    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), h->n_expert_used};
+    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), mn_g_layer(g, layer)->n_expert_used};
     *experts = mn_gb_tensor(g, "experts", MN_ROLE_INTERIOR, MN_I32, 2, dim);
     *weights = mn_gb_interior(g, "expert_weights", layer, dim[0], dim[1], 0);
     mn_gb_node(g, MN_OP_MOE_ROUTE, layer, MN_GB_LIST(logits, bias), MN_GB_LIST(*experts, *weights),
@@ -147,9 +146,10 @@ void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, u
                      const int32_t *w, const int32_t *b, int32_t *y) {
     int32_t in[2 + 2 * MAX_WEIGHTS] = {x, experts};
     for (uint32_t i = 0; i < n; i++)
-        y[i] = g->status ? -1
-                         : mn_gb_interior(g, "moe_linear", layer, MN_DIM(MN_SYM_TOKENS),
-                                          g->hp.n_expert_used, tensor(g, w[i])->dim[1]);
+        y[i] = g->status
+                   ? -1
+                   : mn_gb_interior(g, "moe_linear", layer, MN_DIM(MN_SYM_TOKENS),
+                                    mn_g_layer(g, layer)->n_expert_used, tensor(g, w[i])->dim[1]);
     put_weights(in + 2, n, w, b);
     mn_gb_node(g, MN_OP_MOE_LINEAR, layer, in, 2 + 2 * n, y, n, MN_GB_NO_ATTRS);
 }

@@ -44,28 +44,30 @@ static const float *factors(mn_model_graph *g, int64_t n) {
     return f;
 }
 
-static bool rotates(const mn_hparams *h) {
-    for (int64_t i = 0; i < h->n_layer; i++)
-        if (!mn_layer_bit(h->no_rope, i))
-            return true;
-    return false;
-}
-
+/* One constant per table; the model's factors are those of its scaled ones, which are of one
+ * width. */
 void mn_gb_freqs(mn_model_graph *g) {
-    const int64_t n = g->hp.n_rot / 2;
-    if (!rotates(&g->hp))
-        return;
-    const float *divisors = factors(g, n);
-    for (int local = 0; local < 2 && !g->status; local++) {
-        if (local && (g->hp.rope_theta_swa <= 0 || !g->hp.window))
-            break;
+    const mn_hparams *h = &g->hp;
+    const float *divisors = NULL;
+    int64_t width = 0;
+    for (uint32_t i = 0; i < h->n_rope && !g->status; i++) {
+        const mn_rope_table *t = &h->rope[i];
+        const int64_t n = t->n_rot / 2;
+        if (t->scaled && n != width) {
+            divisors = factors(g, n);
+            width = n;
+        }
+        if (g->status)
+            return;
         float *freqs = mn_arena_alloc(&g->arena, (size_t)n, sizeof *freqs);
         if (!freqs) {
             mn_gb_no_memory(g);
             return;
         }
-        mn_rope_freqs(&g->hp, local ? NULL : divisors, local, freqs, &g->rope_mscale[local]);
-        g->freqs[local] = mn_gb_weight(g, local ? "rope.freqs_swa" : "rope.freqs", MN_F32, 1, &n,
-                                       (mn_graph_weight){-1, NULL, freqs});
+        mn_rope_freqs(h, t, divisors, freqs, &g->rope_mscale[i]);
+        char name[32] = "rope.freqs";
+        if (!t->scaled)
+            snprintf(name, sizeof name, "rope.freqs_swa");
+        g->freqs[i] = mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){-1, NULL, freqs});
     }
 }

@@ -1,6 +1,7 @@
 /* hparams.c -- hyper-parameters out of metadata: typed, in range, free of contradictions. */
 #include "model/hparams_read.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What an architecture fixes and its files leave out. Zero: nothing fixed. */
@@ -13,23 +14,33 @@ typedef struct {
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
     bool adjacent; /* GGUF's q and k are turned: pairs of neighbours rotate */
+    bool head_norms, post_norms, zero_window; /* as in mn_hparams */
+    uint32_t route;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t broad_layers;
 } arch_facts;
 static const arch_facts facts[] = {
     {.arch = "gemma", .act = MN_ACT_GELU_TANH},
-    {.arch = "gemma2", .act = MN_ACT_GELU_TANH, .window_period = 2, .broad_layers = 46}, /* 27B */
+    {.arch = "gemma2",
+     .act = MN_ACT_GELU_TANH,
+     .window_period = 2,
+     .post_norms = true,
+     .broad_layers = 46}, /* 27B */
     {.arch = "gemma3",
      .act = MN_ACT_GELU_TANH,
      .window_period = 6,
      .rope_theta_swa = 10000,
+     .head_norms = true,
+     .post_norms = true,
      .broad_layers = 62},
     {.arch = "granite", .adjacent = true},
-    {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true},
+    {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true, .route = MN_ROUTE_TOPK_SOFTMAX},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
     {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
-    {.arch = "qwen3moe", .route_normalise = true},
+    {.arch = "phi3", .zero_window = true},
+    {.arch = "qwen3", .head_norms = true},
+    {.arch = "qwen3moe", .head_norms = true, .route_normalise = true},
     {.arch = "smollm3", .no_rope_period = 4, .adjacent = true},
 };
 
@@ -55,34 +66,62 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
     return MN_OK;
 }
 
-static mn_status read_heads(const mn_hp_reader *r, mn_hparams *h) {
-    mn_status st = mn_hp_same_int(r, "attention.head_count", h->n_layer, 65536, &h->n_head);
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static mn_status check_heads(const mn_hp_reader *r, const mn_hparams *h, int64_t i, int64_t n_head,
+                             int64_t n_head_kv) {
+    char layer[32] = "";
+    if (h->n_layer > 1)
+        snprintf(layer, sizeof layer, " (layer %lld)", (long long)i);
+    if (n_head % n_head_kv)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.attention.head_count %lld is not a multiple of "
+                       "%s.attention.head_count_kv %lld%s",
+                       r->m->path, r->arch, (long long)n_head, r->arch, (long long)n_head_kv,
+                       layer);
+    return MN_OK;
+}
+
+static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t n_head,
+                             int64_t *head_dim) {
+    if (h->n_embd % n_head)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: %s.embedding_length %lld is not a multiple of "
+                       "%s.attention.head_count %lld, and there is no %s.attention.key_length",
+                       r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)n_head,
+                       r->arch);
+    *head_dim = h->n_embd / n_head;
+    return MN_OK;
+}
+
+/* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
+static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
+    int64_t head[MN_MAX_LAYER] = {0}, kv[MN_MAX_LAYER] = {0}, k[2] = {0}, v[2] = {0};
+    mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, 65536, head);
     if (!st)
-        st = mn_hp_need(r, "attention.head_count", h->n_head);
-    h->n_head_kv = h->n_head;
+        st = mn_hp_need(r, "attention.head_count", head[0]);
+    memcpy(kv, head, sizeof kv);
     if (!st)
-        st = mn_hp_same_int(r, "attention.head_count_kv", h->n_layer, 65536, &h->n_head_kv);
+        st = mn_hp_each_int(r, "attention.head_count_kv", h->n_layer, 65536, kv);
     if (!st)
-        st = mn_hp_int(r, "attention.key_length", 1, 65536, &h->head_dim_k);
-    if (st)
-        return st;
-    if (h->n_head % h->n_head_kv)
-        return mn_fail(
-            r->err, MN_BAD_FILE,
-            "%s: %s.attention.head_count %lld is not a multiple of %s.attention.head_count_kv %lld",
-            r->m->path, r->arch, (long long)h->n_head, r->arch, (long long)h->n_head_kv);
-    if (!h->head_dim_k) {
-        if (h->n_embd % h->n_head)
-            return mn_fail(r->err, MN_BAD_FILE,
-                           "%s: %s.embedding_length %lld is not a multiple of "
-                           "%s.attention.head_count %lld, and there "
-                           "is no %s.attention.key_length",
-                           r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)h->n_head,
-                           r->arch);
-        h->head_dim_k = h->n_embd / h->n_head;
+        st = mn_hp_int(r, "attention.key_length", 1, 65536, &k[0]);
+    if (!st)
+        st = mn_hp_int(r, "attention.value_length", 1, 65536, &v[0]);
+    k[1] = k[0], v[1] = v[0];
+    if (!st)
+        st = mn_hp_int(r, "attention.key_length_swa", 1, 65536, &k[1]);
+    if (!st)
+        st = mn_hp_int(r, "attention.value_length_swa", 1, 65536, &v[1]);
+    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+        mn_layer_shape *l = &layers[i];
+        l->n_head = head[i], l->n_head_kv = kv[i];
+        l->head_dim_k = k[l->window > 0];
+        st = check_heads(r, h, i, head[i], kv[i]);
+        if (!st && !l->head_dim_k)
+            st = share_width(r, h, head[i], &l->head_dim_k);
+        l->head_dim_v = v[l->window > 0] ? v[l->window > 0] : l->head_dim_k;
     }
-    h->head_dim_v = h->head_dim_k;
-    return mn_hp_int(r, "attention.value_length", 1, 65536, &h->head_dim_v);
+    return st;
 }
 
 static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
@@ -90,41 +129,78 @@ static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
-    if (!st)
-        st = mn_hp_int(r, "expert_feed_forward_length", 1, BIG, &h->n_ff_expert);
-    h->n_ff = h->n_ff_expert; /* a model of experts alone may leave it out */
-    if (!st)
-        st = mn_hp_same_int(r, "feed_forward_length", h->n_layer, BIG, &h->n_ff);
-    if (!st)
-        st = mn_hp_need(r, "feed_forward_length", h->n_ff);
-    if (!h->n_ff_expert)
-        h->n_ff_expert = h->n_ff;
-    if (!st)
-        st = mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
-    return st ? st : read_heads(r, h);
+    return st ? st : mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
 }
 
-static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
-    bool told = false;
-    mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &h->window);
-    if (!st && h->window)
-        st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, h->slides, &told);
-    for (int64_t i = 0; !st && h->window && !told && i < h->n_layer; i++)
-        if (!f->window_period || i % f->window_period < f->window_period - 1)
-            h->slides[i / 8] = (uint8_t)(h->slides[i / 8] | 1u << (i % 8));
+static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
+    enum { BIG = 1 << 24 };
+    int64_t ff[MN_MAX_LAYER] = {0}, expert[MN_MAX_LAYER] = {0};
+    mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, BIG, expert);
+    memcpy(ff, expert, sizeof ff); /* a model of experts alone may leave it out */
+    if (!st)
+        st = mn_hp_each_int(r, "feed_forward_length", h->n_layer, BIG, ff);
+    if (!st)
+        st = mn_hp_need(r, "feed_forward_length", ff[0]);
+    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+        layers[i].n_ff = ff[i];
+        layers[i].n_ff_expert = expert[i] ? expert[i] : ff[i];
+    }
     return st;
 }
 
-static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
+                             mn_layer_shape *layers) {
+    uint8_t slides[MN_MAX_LAYER] = {0};
+    bool told = false;
+    int64_t window = 0;
+    mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
+    if (!st && window)
+        st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, slides, &told);
+    for (int64_t i = 0; !st && window && i < h->n_layer; i++) {
+        const bool by_rule = !f->window_period || i % f->window_period < f->window_period - 1;
+        layers[i].window = (told ? slides[i] : by_rule) ? window : 0;
+    }
+    return st;
+}
+
+static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
+                              mn_layer_shape *layers) {
+    uint8_t none[MN_MAX_LAYER] = {0};
+    bool told = false;
+    mn_status st = mn_hp_layers(r, "rope.no_rope_layers", h->n_layer, none, &told);
+    for (int64_t i = 0; !st && i < h->n_layer; i++) {
+        const bool by_rule = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
+        layers[i].rope = (told ? none[i] : by_rule) ? -1 : 0;
+    }
+    return st;
+}
+
+/* Some layers of a model with experts may be dense: those without a router. */
+static bool has_router(const mn_canonical *m, int64_t layer) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.ffn_gate_inp.weight", (long long)layer);
+    return mn_canonical_tensor(m, name) != NULL;
+}
+
+static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h,
+                              mn_layer_shape *layers) {
     static const uint32_t kinds[] = {0, MN_ROUTE_SOFTMAX, MN_ROUTE_SIGMOID, MN_ROUTE_TOPK_SOFTMAX};
-    int64_t gating = 0;
+    int64_t gating = 0, used = 0;
+    bool routed = false;
     mn_status st = mn_hp_int(r, "expert_count", 0, 65536, &h->n_expert);
     if (st || !h->n_expert)
         return st;
-    st = mn_hp_need_int(r, "expert_used_count", 1, h->n_expert, &h->n_expert_used);
+    st = mn_hp_need_int(r, "expert_used_count", 1, h->n_expert, &used);
+    for (int64_t i = 0; i < h->n_layer; i++)
+        routed = routed || has_router(r->m, i);
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        if (routed && !has_router(r->m, i))
+            continue;
+        layers[i].n_expert = h->n_expert;
+        layers[i].n_expert_used = used;
+    }
     h->route_normalise = f->route_normalise;
-    if (!strcmp(h->arch, "gpt-oss"))
-        h->route = MN_ROUTE_TOPK_SOFTMAX;
+    h->route = f->route;
     if (!st)
         st = mn_hp_int(r, "expert_gating_func", 0, 3, &gating);
     if (!st && gating)
@@ -136,7 +212,64 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
     return st;
 }
 
-static mn_status read_scales(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+/* {arch}.attention.scale; else 1 / sqrt of the head's size, or of the embedding's share. */
+static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
+                                 mn_layer_shape *layers) {
+    const bool broad = f->broad_layers && h->n_layer == f->broad_layers;
+    double said = 0;
+    mn_status st = mn_hp_real(r, "attention.scale", 0, 1e9, &said);
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        const int64_t width = broad ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
+        layers[i].attn_scale = said > 0 ? said : 1 / sqrt((double)width);
+    }
+    return st;
+}
+
+/* One KV group per window and shape of keys and values, in the order of their first layers. */
+static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        mn_layer_shape *l = &layers[i];
+        const mn_kv_group want = {l->window, l->n_head_kv, l->head_dim_k, l->head_dim_v};
+        uint32_t at = 0;
+        while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
+            at++;
+        if (at == MN_MAX_KV_GROUP)
+            return mn_fail(r->err, MN_UNSUPPORTED,
+                           "%s: its layers keep keys and values in more than %d ways (window, "
+                           "%s.attention.head_count_kv, key_length)",
+                           r->m->path, MN_MAX_KV_GROUP, r->arch);
+        h->kv[at] = want;
+        h->n_kv = MN_MAX(h->n_kv, at + 1);
+        l->kv_group = at;
+    }
+    return MN_OK;
+}
+
+static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_arena *arena,
+                             mn_hparams *h) {
+    mn_layer_shape *layers = mn_arena_alloc(arena, (size_t)h->n_layer, sizeof *layers);
+    if (!layers)
+        return mn_fail_memory(r->err, (uint64_t)h->n_layer * sizeof *layers);
+    h->layer = layers;
+    mn_status st = read_window(r, f, h, layers);
+    if (!st)
+        st = read_heads(r, h, layers);
+    if (!st)
+        st = read_widths(r, h, layers);
+    if (!st)
+        st = read_experts(r, f, h, layers);
+    if (!st)
+        st = read_attn_scale(r, f, h, layers);
+    if (!st)
+        st = read_no_rope(r, f, h, layers);
+    if (!st)
+        st = mn_rope_read(r, h, layers, f->rope_theta_swa);
+    return st ? st : group_layers(r, h, layers);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
     static const struct {
         const char *key;
         double lo;
@@ -144,7 +277,6 @@ static mn_status read_scales(const mn_hp_reader *r, const arch_facts *f, mn_hpar
     } rows[] = {
         {"embedding_scale", 0, offsetof(mn_hparams, embd_scale)},
         {"residual_scale", 0, offsetof(mn_hparams, residual_scale)},
-        {"attention.scale", 0, offsetof(mn_hparams, attn_scale)},
         {"attn_logit_softcapping", 0, offsetof(mn_hparams, attn_softcap)},
         {"logit_scale", 0, offsetof(mn_hparams, logit_scale)},
         {"final_logit_softcapping", 0, offsetof(mn_hparams, logit_softcap)},
@@ -155,8 +287,6 @@ static mn_status read_scales(const mn_hp_reader *r, const arch_facts *f, mn_hpar
     for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
         st =
             mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)((char *)h + rows[i].at));
-    if (!st && h->attn_scale <= 0 && f->broad_layers && h->n_layer == f->broad_layers)
-        h->attn_scale = 1 / sqrt((double)(h->n_embd / h->n_head));
     return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
 }
 
@@ -205,7 +335,7 @@ static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
     return check_vocab(r, h);
 }
 
-mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err) {
+mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {
     mn_hparams h = {.norm_eps = 1e-5};
     mn_status st = read_arch(m, &h, err);
     if (st)
@@ -213,29 +343,18 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err)
     const arch_facts f = facts_of(h.arch);
     const mn_hp_reader r = {m, h.arch, err};
     h.act = f.act;
+    h.head_norms = f.head_norms;
+    h.post_norms = f.post_norms;
+    h.zero_window = f.zero_window;
     h.yarn_truncate = !f.yarn_whole;
-    h.rope_theta_swa = f.rope_theta_swa;
     h.rope_pairing = f.adjacent ? MN_ROPE_ADJACENT : MN_ROPE_HALVES;
     st = read_shape(&r, &h);
     if (!st)
-        st = read_window(&r, &f, &h);
+        st = read_layers(&r, &f, arena, &h);
     if (!st)
-        st = read_experts(&r, &f, &h);
-    if (!st)
-        st = read_scales(&r, &f, &h);
+        st = read_scales(&r, &h);
     if (!st)
         st = read_act(&r, &h);
-    if (!st)
-        st = mn_rope_read(&r, &h);
-    for (int64_t i = 0; f.no_rope_period && i < h.n_layer; i++)
-        if ((i + 1) % f.no_rope_period == 0)
-            h.no_rope[i / 8] = (uint8_t)(h.no_rope[i / 8] | 1u << (i % 8));
-    bool told = false;
-    uint8_t none[MN_MAX_LAYER / 8] = {0};
-    if (!st)
-        st = mn_hp_layers(&r, "rope.no_rope_layers", h.n_layer, none, &told);
-    if (told)
-        memcpy(h.no_rope, none, sizeof none);
     if (!st)
         st = read_tables(&r, &h);
     if (!st)

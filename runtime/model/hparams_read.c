@@ -19,24 +19,37 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     return named(r, mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err));
 }
 
-mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
+static mn_str shown(const mn_meta_entry *e) {
+    return e->native.len ? e->native : e->key;
+}
+
+mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
                          int64_t *out) {
     char full[KEY];
     full_key(r, key, full);
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-    if (!e || e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT))
-        return mn_hp_int(r, key, 1, hi, out);
-    const int64_t *v = e->value.array;
-    uint64_t same = 0;
-    while (same < e->value.n && v[same] == v[0])
-        same++;
-    if (same != e->value.n || same != (uint64_t)n_layer || v[0] < 1 || v[0] > hi)
+    if (!e || !(e->value.type & MN_VALUE_ARRAY)) {
+        mn_status st = mn_hp_int(r, key, 1, hi, &out[0]);
+        for (int64_t i = 1; i < n_layer; i++)
+            out[i] = out[0];
+        return st;
+    }
+    if (e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT) || e->value.n != (uint64_t)n_layer)
         return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: key %.*s is an array of %llu, expected one integer from 1 to %lld, or "
-                       "%lld times the same",
-                       r->m->path, MN_STR_ARG(e->native.len ? e->native : e->key),
-                       (unsigned long long)e->value.n, (long long)hi, (long long)n_layer);
-    *out = v[0];
+                       "%s: key %.*s is an array of %llu %s; expected one integer, or an array of "
+                       "%lld: one per layer",
+                       r->m->path, MN_STR_ARG(shown(e)), (unsigned long long)e->value.n,
+                       e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT) ? "integers"
+                                                                        : "values of another type",
+                       (long long)n_layer);
+    const int64_t *v = e->value.array;
+    for (int64_t i = 0; i < n_layer; i++) {
+        if (v[i] < 1 || v[i] > hi)
+            return mn_fail(r->err, MN_BAD_FILE,
+                           "%s: key %.*s has %lld for layer %lld; expected 1 to %lld", r->m->path,
+                           MN_STR_ARG(shown(e)), (long long)v[i], (long long)i, (long long)hi);
+        out[i] = v[i];
+    }
     return MN_OK;
 }
 
@@ -65,7 +78,7 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
     if (!(v >= lo && v <= hi)) {
         const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
         return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path,
-                       MN_STR_ARG(e->native.len ? e->native : e->key), v, lo, hi);
+                       MN_STR_ARG(shown(e)), v, lo, hi);
     }
     *out = v;
     return MN_OK;
@@ -94,18 +107,12 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
     }
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
     st = mn_fail(r->err, MN_UNSUPPORTED, "%s: key %.*s is \"%.*s\"; known: %s", r->m->path,
-                 MN_STR_ARG(e->native.len ? e->native : e->key), MN_STR_ARG(s),
-                 known.ptr ? known.ptr : "");
+                 MN_STR_ARG(shown(e)), MN_STR_ARG(s), known.ptr ? known.ptr : "");
     mn_text_free(&known);
     return st;
 }
 
-static void set_bit(uint8_t *bits, int64_t layer, bool on) {
-    if (on)
-        bits[layer / 8] = (uint8_t)(bits[layer / 8] | 1u << (layer % 8));
-}
-
-mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits,
+mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *flags,
                        bool *seen) {
     char full[KEY];
     full_key(r, key, full);
@@ -117,7 +124,7 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
         int64_t period = 1;
         mn_status st = mn_hp_int(r, key, 1, MN_MAX_LAYER, &period);
         for (int64_t i = 0; !st && i < n_layer; i++)
-            set_bit(bits, i, i % period < period - 1);
+            flags[i] = i % period < period - 1;
         return st;
     }
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
@@ -125,10 +132,10 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
         e->value.n != (uint64_t)n_layer)
         return mn_fail(r->err, MN_BAD_FILE,
                        "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
-                       MN_STR_ARG(e->native.len ? e->native : e->key), (long long)n_layer);
+                       MN_STR_ARG(shown(e)), (long long)n_layer);
+    const int64_t *numbers = e->value.array;
+    const uint8_t *bools = e->value.array;
     for (int64_t i = 0; i < n_layer; i++)
-        set_bit(bits, i,
-                ints ? ((const int64_t *)e->value.array)[i] != 0
-                     : ((const uint8_t *)e->value.array)[i] != 0);
+        flags[i] = ints ? numbers[i] != 0 : bools[i] != 0;
     return MN_OK;
 }

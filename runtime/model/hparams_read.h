@@ -13,8 +13,8 @@ typedef struct {
 mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out);
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
                          int64_t *out); /* absent: an error */
-/* From 1 to hi; also an array with the same integer for each layer. */
-mn_status mn_hp_same_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
+/* One integer from 1 to hi for each layer into out [n_layer]; a single one is that of all. */
+mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
                          int64_t *out);
 /* 0, as before it was read: an error */
 mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value);
@@ -23,11 +23,13 @@ mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out);
 /* One of n words; key is written out in full. */
 mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words,
                      const uint32_t *values, size_t n, uint32_t *out);
-/* A number or true/false per layer into bits; an integer p: every layer but each p-th. seen: the
- * key was there. */
-mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *bits,
+/* A number or true/false per layer into flags [n_layer]; an integer p: every layer but each p-th.
+ * seen: the key was there. */
+mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *flags,
                        bool *seen);
 
-/* rope.c: everything rotary. */
-mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h);
+/* rope.c: everything rotary. Layers come with rope -1 where they do not rotate, else they get their
+ * table. theta_swa: base of window layers where the file does not say, 0 = that of the others. */
+mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
+                       double theta_swa);
 #endif

@@ -66,46 +66,73 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 #define MN_ROPE_SCALING_LONGROPE 4
 #define MN_ROPE_SCALING_DYNAMIC 5 /* nothing up to n_ctx_train; beyond it nothing is computed */
 #define MN_MAX_LAYER 1024
+#define MN_MAX_ROPE 4      /* tables of angles in one model */
+#define MN_MAX_KV_GROUP 16 /* kinds of layers that keep keys and values */
+
+/* The angles of some layers: {arch}.rope.* keys with the base and the width of these layers. */
+typedef struct {
+    int64_t n_rot; /* dims of a head that rotate */
+    double theta;
+    bool scaled; /* the model's scaling and factors apply; Gemma 3's window layers have none */
+} mn_rope_table;
+
+/* Layers whose keys and values lie in the same pages: equal in shape, and in what they still see. */
+typedef struct {
+    int64_t window; /* 0 = every position */
+    int64_t n_head_kv, head_dim_k, head_dim_v;
+} mn_kv_group;
+
+/* One layer. Layers of one model may differ in any of it. */
+typedef struct {
+    int64_t n_head, n_head_kv, head_dim_k, head_dim_v;
+    int64_t window;    /* positions that a row sees, its own included; 0 = every one */
+    double attn_scale; /* of q k^T */
+    int64_t n_ff;
+    /* n_expert 0: dense */
+    int64_t n_expert, n_expert_used, n_ff_expert;
+    int32_t rope; /* index of mn_hparams.rope; -1 = no rotation */
+    uint32_t kv_group;
+} mn_layer_shape;
+
 typedef struct {
     char arch[32];
-    int64_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim_k, head_dim_v, n_vocab, n_ctx_train;
-    int64_t n_rot, window; /* window 0 = full attention everywhere */
-    int64_t n_pos;         /* positions that the model has learned: none beyond; 0 = any */
+    int64_t n_layer, n_embd, n_vocab, n_ctx_train;
+    int64_t n_pos;               /* positions that the model has learned: none beyond; 0 = any */
+    const mn_layer_shape *layer; /* [n_layer] */
+    mn_kv_group kv[MN_MAX_KV_GROUP];
+    uint32_t n_kv;
     double norm_eps, norm_offset;
     /* MN_ACT_* */
     uint32_t act;
     /* 0 = not used */
-    double embd_scale, residual_scale, attn_scale, attn_softcap, logit_scale, logit_softcap;
+    double embd_scale, residual_scale, logit_scale, logit_softcap, attn_softcap;
     bool parallel_residual;
-    bool tied; /* the output matrix is the embedding table */
-    /* rotary embedding; *_swa: of window layers, where they differ */
+    bool tied;        /* the output matrix is the embedding table */
+    bool head_norms;  /* heads of q and k are normalised in every layer */
+    bool post_norms;  /* what a block gives is normalised before it is added */
+    bool zero_window; /* GGUF has the window's key even where there is none: then 0 */
+    /* rotary embedding */
+    mn_rope_table rope[MN_MAX_ROPE];
+    uint32_t n_rope;
     uint32_t rope_pairing, rope_scaling; /* MN_ROPE_*, MN_ROPE_SCALING_* */
-    double rope_theta, rope_theta_swa;
     double rope_factor, rope_low_freq, rope_high_freq, rope_attn_factor, rope_yarn_attn,
         rope_beta_fast, rope_beta_slow;
     bool yarn_truncate; /* its ramp begins and ends at whole pairs */
     int64_t rope_orig_ctx;
-    /* experts; n_expert 0 = none */
-    int64_t n_expert, n_expert_used, n_ff_expert;
     uint32_t route; /* MN_ROUTE_* */
     bool route_normalise;
     double route_scale;
-    uint8_t slides[MN_MAX_LAYER / 8],
-        no_rope[MN_MAX_LAYER / 8]; /* a bit per layer: attends to the window; has no rotation */
+    int64_t n_expert; /* of the layer that has most; 0 = the model has none */
 } mn_hparams;
-static inline bool mn_layer_bit(const uint8_t *bits, int64_t layer) {
-    return bits[layer / 8] >> (layer % 8) & 1;
-}
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
- * n_vocab: rows of the embedding. */
-mn_status mn_hparams_read(const mn_canonical *m, mn_hparams *out, mn_error *err);
-/* Angles per position of each rotated pair [n_rot/2], scaling applied. factors: what the
- * frequencies are divided by (rope_freqs.weight, or longrope's set), or NULL. local: of window
- * layers with a base of their own, which no scaling touches (Gemma 3). Sources: Su et al. 2021;
- * llama3: the Llama 3.1 model card's reference code; yarn: Peng et al. 2023; longrope: Ding et al.
- * 2024. mscale: for sin and cos. */
-void mn_rope_freqs(const mn_hparams *hp, const float *factors, bool local, float *freqs,
-                   double *mscale);
+ * n_vocab: rows of the embedding. The layers are in the arena. */
+mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err);
+/* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: what the
+ * frequencies are divided by (rope_freqs.weight, or longrope's set), or NULL; a table without
+ * scaling takes none. Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code;
+ * yarn: Peng et al. 2023; longrope: Ding et al. 2024. mscale: for sin and cos. */
+void mn_rope_freqs(const mn_hparams *hp, const mn_rope_table *table, const float *factors,
+                   float *freqs, double *mscale);
 double mn_rope_yarn_mscale(double factor); /* yarn's mscale where a file says nothing else */
 
 #endif

@@ -9,8 +9,6 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
         double lo;
         size_t at;
     } rows[] = {
-        {"rope.freq_base", 1, offsetof(mn_hparams, rope_theta)},
-        {"rope.freq_base_swa", 1, offsetof(mn_hparams, rope_theta_swa)},
         {"rope.scale_linear", 1e-6, offsetof(mn_hparams, rope_factor)}, /* its first name */
         {"rope.scaling.factor", 1e-6, offsetof(mn_hparams, rope_factor)},
         {"rope.scaling.low_freq_factor", 1e-6, offsetof(mn_hparams, rope_low_freq)},
@@ -42,11 +40,6 @@ static mn_status check_scaling(const mn_hp_reader *r, const mn_hparams *h) {
         return mn_fail(r->err, MN_BAD_FILE,
                        "%s: %s.rope.scaling.high_freq_factor %g is not above low_freq_factor %g",
                        r->m->path, r->arch, h->rope_high_freq, h->rope_low_freq);
-    if (h->n_rot > h->head_dim_k || h->n_rot % 2)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: %s.rope.dimension_count is %lld; expected an even number of at most "
-                       "the head size %lld",
-                       r->m->path, r->arch, (long long)h->n_rot, (long long)h->head_dim_k);
     return MN_OK;
 }
 
@@ -56,7 +49,74 @@ static bool has_longrope(const mn_canonical *m) {
            mn_canonical_tensor(m, "rope_factors_short.weight");
 }
 
-mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
+/* Bases and widths, of full and of window layers. 0 = the file does not say. */
+typedef struct {
+    double theta[2];
+    int64_t n_rot[2];
+} bases;
+
+static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
+    *b = (bases){.theta = {10000, theta_swa}};
+    mn_status st = mn_hp_real(r, "rope.freq_base", 1, 1e12, &b->theta[0]);
+    if (!st)
+        st = mn_hp_real(r, "rope.freq_base_swa", 1, 1e12, &b->theta[1]);
+    if (!st)
+        st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &b->n_rot[0]);
+    b->n_rot[1] = b->n_rot[0];
+    return st ? st : mn_hp_int(r, "rope.dimension_count_swa", 2, 65536, &b->n_rot[1]);
+}
+
+/* The table of these values, made if there is none. */
+static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table want, int32_t *at) {
+    for (uint32_t i = 0; i < h->n_rope; i++) {
+        const mn_rope_table *t = &h->rope[i];
+        const bool same_theta = !(t->theta < want.theta) && !(t->theta > want.theta);
+        *at = (int32_t)i;
+        if (same_theta && t->n_rot == want.n_rot && t->scaled == want.scaled)
+            return MN_OK;
+    }
+    if (h->n_rope == MN_MAX_ROPE)
+        return mn_fail(r->err, MN_UNSUPPORTED,
+                       "%s: its layers rotate in more than %d ways (rope.dimension_count, head "
+                       "sizes)",
+                       r->m->path, MN_MAX_ROPE);
+    *at = (int32_t)h->n_rope;
+    h->rope[h->n_rope++] = want;
+    return MN_OK;
+}
+
+/* Window layers have a table of their own where they have a base of their own. */
+static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
+                             const bases *b, int local) {
+    mn_status st = MN_OK;
+    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+        mn_layer_shape *l = &layers[i];
+        const int own = l->window && b->theta[1] > 0;
+        const int64_t n_rot = b->n_rot[own] ? b->n_rot[own] : l->head_dim_k;
+        if (own != local || l->rope < 0)
+            continue;
+        if (n_rot > l->head_dim_k || n_rot % 2)
+            return mn_fail(r->err, MN_BAD_FILE,
+                           "%s: %s.rope.dimension_count%s is %lld; expected an even number of at "
+                           "most the head size %lld (layer %lld)",
+                           r->m->path, r->arch, own ? "_swa" : "", (long long)n_rot,
+                           (long long)l->head_dim_k, (long long)i);
+        st = table_of(r, h, (mn_rope_table){n_rot, b->theta[own], !own}, &l->rope);
+    }
+    return st;
+}
+
+static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
+                             double theta_swa) {
+    bases b;
+    mn_status st = read_bases(r, theta_swa, &b);
+    if (!st)
+        st = give_tables(r, h, layers, &b, 0);
+    return st ? st : give_tables(r, h, layers, &b, 1);
+}
+
+mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
+                       double theta_swa) {
     static const char *const kinds[] = {"none", "linear",   "dynamic", "llama3",
                                         "yarn", "longrope", "su"};
     static const uint32_t kind_ids[] = {MN_ROPE_SCALING_NONE,    MN_ROPE_SCALING_LINEAR,
@@ -67,8 +127,6 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
     static const uint32_t pair_ids[] = {MN_ROPE_HALVES, MN_ROPE_ADJACENT};
     char key[128];
     snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
-    h->n_rot = h->head_dim_k;
-    h->rope_theta = 10000;
     h->rope_scaling = MN_ROPE_SCALING_LINEAR; /* a factor without a kind */
     h->rope_factor = h->rope_low_freq = 1;
     h->rope_high_freq = 4;
@@ -82,7 +140,7 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h) {
         st = mn_hp_word(r, "minerva.rope.pairing", pairs, pair_ids, MN_COUNT(pairs),
                         &h->rope_pairing);
     if (!st)
-        st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &h->n_rot);
+        st = read_tables(r, h, layers, theta_swa);
     if (!st)
         st = read_scaling(r, h);
     return st ? st : check_scaling(r, h);
@@ -101,18 +159,18 @@ static double llama3_scale(const mn_hparams *h, double freq) {
 
 /* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than
  * beta_slow interpolated. */
-static double yarn_pair(const mn_hparams *h, double turns) {
-    return (double)h->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) /
-           (2 * log(h->rope_theta));
+static double yarn_pair(const mn_hparams *h, const mn_rope_table *t, double turns) {
+    return (double)t->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) /
+           (2 * log(t->theta));
 }
 
-static double yarn_scale(const mn_hparams *h, int64_t i, double freq) {
-    double lo = yarn_pair(h, h->rope_beta_fast), hi = yarn_pair(h, h->rope_beta_slow);
+static double yarn_scale(const mn_hparams *h, const mn_rope_table *t, int64_t i, double freq) {
+    double lo = yarn_pair(h, t, h->rope_beta_fast), hi = yarn_pair(h, t, h->rope_beta_slow);
     if (h->yarn_truncate)
         lo = floor(lo), hi = ceil(hi);
-    lo = MN_MAX(lo, 0), hi = MN_MIN(hi, (double)h->n_rot - 1);
+    lo = MN_MAX(lo, 0), hi = MN_MIN(hi, (double)t->n_rot - 1);
     double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
-    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    ramp = MN_MIN(MN_MAX(ramp, 0), 1);
     return freq / h->rope_factor * ramp + freq * (1 - ramp);
 }
 
@@ -138,20 +196,20 @@ static double mscale_of(const mn_hparams *h) {
            (own > 0 ? own : 1);
 }
 
-void mn_rope_freqs(const mn_hparams *h, const float *factors, bool local, float *freqs,
+void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *factors, float *freqs,
                    double *mscale) {
-    for (int64_t i = 0; i < h->n_rot / 2; i++) {
-        double f =
-            pow(local ? h->rope_theta_swa : h->rope_theta, -2.0 * (double)i / (double)h->n_rot);
-        if (factors)
+    const uint32_t scaling = t->scaled ? h->rope_scaling : MN_ROPE_SCALING_NONE;
+    for (int64_t i = 0; i < t->n_rot / 2; i++) {
+        double f = pow(t->theta, -2.0 * (double)i / (double)t->n_rot);
+        if (factors && t->scaled)
             f /= factors[i];
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_LINEAR)
+        if (scaling == MN_ROPE_SCALING_LINEAR)
             f /= h->rope_factor;
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_LLAMA3)
+        if (scaling == MN_ROPE_SCALING_LLAMA3)
             f = llama3_scale(h, f);
-        if (!local && h->rope_scaling == MN_ROPE_SCALING_YARN)
-            f = yarn_scale(h, i, f);
+        if (scaling == MN_ROPE_SCALING_YARN)
+            f = yarn_scale(h, t, i, f);
         freqs[i] = (float)f;
     }
-    *mscale = local ? 1 : mscale_of(h);
+    *mscale = t->scaled ? mscale_of(h) : 1;
 }

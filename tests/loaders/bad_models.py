@@ -110,6 +110,10 @@ def u32s(v):
     return (9, struct.pack("<IQ%dI" % len(v), 4, len(v), *v))
 
 
+def f32s(v):
+    return (9, struct.pack("<IQ%df" % len(v), 6, len(v), *v))
+
+
 def f32(v):
     return (6, struct.pack("<f", v))
 
@@ -199,8 +203,13 @@ def cases(tmp):
     g(tmp, "g-vocab", ["llama.vocab_size", "2049", "2048 rows"], {"llama.vocab_size": u32(2049)})
     g(tmp, "g-vocab-zero", ["llama.vocab_size", "0"], {"llama.vocab_size": u32(0)})
     g(tmp, "g-vocab-padded", [], {"llama.vocab_size": u32(2047)}, code=0)
-    for layers in ([4] * 5 + [2], [4] * 5, [0] * 6):
-        g(tmp, "g-heads-array", ["llama.attention.head_count", "6 times"], {"llama.attention.head_count": u32s(layers)})
+    each = "llama.attention.head_count"
+    g(tmp, "g-heads-array", ["blk.5.attn_q.weight", "[128, 256]"], {each: u32s([4] * 5 + [2])})
+    g(tmp, "g-heads-array", [each, "array of 5 integers", "6: one per layer"], {each: u32s([4] * 5)})
+    g(tmp, "g-heads-array", [each, "0 for layer 2", "1 to 65536"], {each: u32s([4, 4, 0, 4, 4, 4])})
+    g(tmp, "g-heads-array", [each, "array of 6 values of another type", "one per layer"], {each: f32s([4.0] * 6)})
+    g(tmp, "g-heads-kv-array", ["head_count 4", "head_count_kv 3", "layer 4"], {"llama.attention.head_count_kv": u32s([2, 2, 2, 2, 3, 2])})
+    g(tmp, "g-ff-array", ["blk.3.ffn_gate.weight", "[512, 256]"], {"llama.feed_forward_length": u32s([768, 768, 768, 512, 768, 768])})
     g(tmp, "g-layers-fewer", ["blk.5.", "llama.block_count is 5"], {"llama.block_count": u32(5)}, code=0)
     g(tmp, "g-eps", ["layer_norm_rms_epsilon"], {"llama.attention.layer_norm_rms_epsilon": f32(float("nan"))})
     g(tmp, "g-theta", ["rope.freq_base"], {"llama.rope.freq_base": f32(-1)})
