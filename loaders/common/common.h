@@ -4,6 +4,7 @@
  * read-only. */
 #ifndef MN_LOADERS_COMMON_H
 #define MN_LOADERS_COMMON_H
+#include "dtype.h"
 #include <minerva/plugin.h>
 #include <stdbool.h>
 
@@ -43,8 +44,6 @@ const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
 /* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and
  * sets dst's. */
 mn_status mn_out(void *dst, const void *src);
-bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
-const char *mn_dtype_name(uint32_t id); /* "Q4_0"; "?" if unknown */
 
 /* ---- parsed.c -------------------------------------------------------------------------------- */
 typedef struct {

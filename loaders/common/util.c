@@ -166,23 +166,3 @@ mn_status mn_out(void *dst, const void *src) {
     memcpy(dst, &n, sizeof n);
     return MN_OK;
 }
-
-#define DTYPE_ROW(name, id, elems, bytes, planes) {#name, {id, elems, bytes, planes}},
-static const struct {
-    const char *name;
-    mn_dtype dtype;
-} dtypes[] = {MN_DTYPES(DTYPE_ROW)};
-
-bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
-    for (size_t i = 0; i < MN_COUNT(dtypes); i++)
-        if (dtypes[i].dtype.id == id)
-            return *out = dtypes[i].dtype, true;
-    return false;
-}
-
-const char *mn_dtype_name(uint32_t id) {
-    for (size_t i = 0; i < MN_COUNT(dtypes); i++)
-        if (dtypes[i].dtype.id == id)
-            return dtypes[i].name;
-    return "?";
-}

@@ -1,5 +1,5 @@
 /* gguf.h -- the parts of the GGUF loader: plugin.c (the table), model.c (files and splits), read.c
- * (one file's bytes), types.c (data). The format: little-endian header, metadata pairs, tensor
+ * (one file's bytes), types.c (words). The format: little-endian header, metadata pairs, tensor
  * descriptions, then aligned data. */
 #ifndef MN_GGUF_H
 #define MN_GGUF_H
@@ -29,8 +29,8 @@ mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint3
                     mn_parsed **out, mn_error *err);
 
 /* ---- types.c --------------------------------------------------------------------------------- */
-bool gguf_dtype(uint32_t ggml_type, mn_dtype *out); /* false: not one that the ABI knows */
-extern const char gguf_known_types[];               /* for messages */
+/* For messages: the names of all types that are read, as many as fit into cap bytes. */
+const char *gguf_known_types(char *list, size_t cap);
 /* the name of one that the ABI does not know, or "unknown" */
 const char *gguf_other_type(uint32_t ggml_type);
 

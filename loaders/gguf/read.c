@@ -310,6 +310,7 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
 /* offset stays relative to the data section, whose place is not known yet. */
 static mn_status read_tensor(gguf_reader *r) {
     mn_parsed_tensor *t = mn_parsed_add_tensor(r->parsed);
+    char known[256];
     uint64_t type;
     if (!t)
         return mn_fail_memory(r->err);
@@ -319,11 +320,11 @@ static mn_status read_tensor(gguf_reader *r) {
     t->native = t->name;
     if (read_dims(r, t) || read_uint(r, 4, "a tensor's type", &type))
         return MN_BAD_FILE;
-    if (!gguf_dtype((uint32_t)type, &t->dtype))
+    if (!mn_dtype_by_ggml((uint32_t)type, &t->dtype))
         return mn_fail(r->err, MN_UNSUPPORTED,
                        "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
                        MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)type,
-                       gguf_other_type((uint32_t)type), gguf_known_types);
+                       gguf_other_type((uint32_t)type), gguf_known_types(known, sizeof known));
     if (read_uint(r, 8, "a tensor's offset", &t->offset))
         return MN_BAD_FILE;
     if (t->offset % r->alignment)

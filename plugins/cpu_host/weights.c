@@ -1,6 +1,7 @@
 /* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else
  * copied once. */
 #include "mnc.h"
+#include "dtype.h"
 
 mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
@@ -70,28 +71,24 @@ static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t inde
     return MN_OK;
 }
 
-static uint64_t scale_bytes(uint32_t dtype) {
-    return dtype == MN_F32 ? 4 : dtype == MN_F16 || dtype == MN_BF16 ? 2 : dtype == MN_U8 ? 1 : 0;
-}
-
-/* Values per dim of a SCALE or BIAS plane: one per block of a row; F8_E4M3 one per row, F8_E4M3_128
- * a row for 128 rows. */
+/* Values per dim of a plane beside DATA: as its spec says, or one that a stride of 0 repeats. */
 static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
-                             mn_error *err) {
+                             const mn_plane_spec *spec, mn_error *err) {
     uint64_t steps[MN_MAX_DIM], last;
     uint32_t n_dim = t->n_dim;
+    mn_dtype type;
     for (uint32_t i = 0; i < n_dim; i++)
         steps[i] = (uint64_t)data->dim[i];
-    if (t->dtype.id == MN_F8_E4M3)
-        n_dim--;
-    else
+    if (spec->by_block)
         steps[n_dim - 1] /= t->dtype.block_elems;
-    if (t->dtype.id == MN_F8_E4M3_128)
-        steps[n_dim - 2] = (steps[n_dim - 2] + 127) / 128;
-    bool fits = scale_bytes(x->dtype) && (x->dtype == MN_U8) == (t->dtype.id == MN_MXFP4_SPLIT);
+    else
+        n_dim--;
+    if (t->n_dim > 1 && spec->rows != 1)
+        steps[t->n_dim - 2] = spec->rows ? (steps[t->n_dim - 2] + spec->rows - 1) / spec->rows : 1;
+    bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
-    if (!fits || !reaches(x, steps, n_dim, scale_bytes(x->dtype), &last))
+    if (!fits || !reaches(x, steps, n_dim, type.block_bytes, &last))
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
                         MNP_NAME(t));
     return MN_OK;
@@ -99,9 +96,9 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
 
 /* Ops step through the planes of all parts as through those of the first. */
 static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, const mn_plane *x,
-                                  uint32_t i, mn_error *err) {
+                                  const mn_plane_spec *spec, uint32_t i, mn_error *err) {
     bool like = x->dtype == first->dtype;
-    const uint32_t n = t->dtype.id == MN_F8_E4M3 ? t->n_dim - 1 : t->n_dim; /* it has one per row */
+    const uint32_t n = spec->by_block ? t->n_dim : t->n_dim - 1;
     for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++)
         like = x->stride[d] == first->stride[d] || (x->dim[d] == 1 && first->dim[d] == 1);
     return like ? MN_OK
@@ -115,19 +112,25 @@ static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32
     mn_status st = check_part(t, part(s, i), i, err);
     for (uint32_t k = 1; k < s->n_planes && !st; k++) {
         const mn_plane *x = plane_of(s, i, k);
-        const uint32_t kind = k == 1 ? MN_PLANE_SCALE : MN_PLANE_BIAS;
-        if (x->kind != kind)
+        mn_plane_spec spec = {0};
+        mn_dtype_plane(t->dtype.id, k, &spec);
+        if (x->kind != spec.kind)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
-                            MNP_NAME(t), k, x->kind, kind);
-        st = check_extra(t, part(s, i), x, err);
+                            MNP_NAME(t), k, x->kind, spec.kind);
+        st = check_extra(t, part(s, i), x, &spec, err);
         if (!st)
-            st = check_like_first(t, plane_of(s, 0, k), x, i, err);
+            st = check_like_first(t, plane_of(s, 0, k), x, &spec, i, err);
     }
     return st;
 }
 
+/* All planes of the type, with or without those that may be left out. */
 static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
-    return s->n_planes == t->dtype.n_planes || (t->dtype.id == MN_F8_E4M3 && s->n_planes == 2);
+    mn_plane_spec spec;
+    for (uint32_t k = t->dtype.n_planes; k < s->n_planes; k++)
+        if (!mn_dtype_plane(t->dtype.id, k, &spec) || !spec.optional)
+            return false;
+    return s->n_planes >= t->dtype.n_planes;
 }
 
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
@@ -163,19 +166,9 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
 
 /* ---- used in place? -------------------------------------------------------------------------- */
 
-/* Of the values inside a block. */
-static uint64_t alignment(const mn_dtype *t) {
-    if (t->id == MN_F32)
-        return 4;
-    if (t->id == MN_F64)
-        return 8;
-    return t->n_planes > 1 || t->id == MN_MXFP4 || t->id == MN_F8_E4M3 || t->id == MN_F8_E5M2 ? 1
-                                                                                              : 2;
-}
-
 /* A row's elements lie behind one another, and every row where its type wants it. */
 static bool rows_in_place(const mn_tensor *t, const mn_plane *p) {
-    const uint64_t align = alignment(&t->dtype);
+    const uint64_t align = mn_dtype_align(t->dtype.id);
     const uint32_t last = t->n_dim - 1;
     if (p->dim[last] > (int64_t)t->dtype.block_elems &&
         p->stride[last] != (int64_t)t->dtype.block_bytes)
@@ -258,14 +251,22 @@ static const uint8_t *group_at(const mn_tensor *t, const mn_weight_src *s, uint3
     return NULL;
 }
 
-static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t plane, mnc_extra *x) {
-    const mn_plane *p = plane_of(s, 0, plane);
+/* Where a weight keeps plane k > 0; its kind is known. */
+static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_plane_spec *spec) {
+    mn_dtype_plane(t->dtype.id, k, spec);
+    return spec->kind == MN_PLANE_SCALE ? &w->scale : &w->bias;
+}
+
+static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
+    const mn_plane *p = plane_of(s, 0, k);
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
+    mn_plane_spec spec;
+    mnc_extra *x = extra_of(t, k, w, &spec);
     x->data = p->ptr;
     x->dtype = p->dtype;
-    x->row_bytes = (uint64_t)p->stride[row_dim];
-    x->row_shift = t->dtype.id == MN_F8_E4M3_128 ? 7 : 0;
-    x->step = t->dtype.id == MN_F8_E4M3 ? 0 : (uint64_t)p->stride[t->n_dim - 1];
+    x->row_bytes = spec.rows ? (uint64_t)p->stride[row_dim] : 0;
+    x->row_shift = spec.rows > 1 ? (uint32_t)__builtin_ctz(spec.rows) : 0;
+    x->step = spec.by_block ? (uint64_t)p->stride[t->n_dim - 1] : 0;
 }
 
 /* The pointers of all groups of all planes, in one block of the set. */
@@ -283,10 +284,10 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
             at[p * n + g] = copy && !p ? copy + (uint64_t)g * (uint64_t)w->group_rows * w->row_bytes
                                        : group_at(t, s, p, g);
     w->groups = at;
-    if (s->n_planes > 1)
-        w->scale.groups = at + n;
-    if (s->n_planes > 2)
-        w->bias.groups = at + 2 * n;
+    for (uint32_t p = 1; p < s->n_planes; p++) {
+        mn_plane_spec spec;
+        extra_of(t, p, w, &spec)->groups = at + p * n;
+    }
     return true;
 }
 
@@ -337,10 +338,8 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         grouped = t->n_dim == 3;
         w->kept_how |= MN_KEPT_COPIED;
     }
-    if (s->n_planes > 1)
-        set_extra(t, s, 1, &o->scale);
-    if (s->n_planes > 2)
-        set_extra(t, s, 2, &o->bias);
+    for (uint32_t p = 1; p < s->n_planes; p++)
+        set_extra(t, s, p, o);
     return !grouped || set_groups(w->dev, t, s, k->copy, k)
                ? MN_OK
                : mnp_fail_memory(err, 8, "a weight's groups");

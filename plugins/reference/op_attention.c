@@ -15,7 +15,7 @@ static double element(const mnc_kv *kv, const uint8_t *p, int64_t i) {
     uint16_t h;
     if (kv->geo.dtype == MN_F32)
         return memcpy(&f, p + 4 * i, 4), (double)f;
-    return memcpy(&h, p + 2 * i, 2), (double)ref_f16_to_f32(h);
+    return memcpy(&h, p + 2 * i, 2), (double)mn_f16_to_f32(h);
 }
 
 /* The key or value of one position: page by page table, then head, then place. NULL where no page

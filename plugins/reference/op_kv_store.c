@@ -6,7 +6,7 @@ static void put(const mnc_kv *kv, uint8_t *to, const float *from, int64_t n) {
         memcpy(to, from, (size_t)n * 4);
     else
         for (int64_t i = 0; i < n; i++) {
-            uint16_t h = ref_f32_to_f16(from[i]);
+            uint16_t h = mn_f32_to_f16(from[i]);
             memcpy(to + 2 * i, &h, 2);
         }
 }

@@ -3,6 +3,7 @@
  * any thread. */
 #ifndef MN_BASE_H
 #define MN_BASE_H
+#include "dtype.h"
 #include <minerva/plugin.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -106,16 +107,6 @@ bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
 bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 bool mn_parse_i64(mn_str s, int64_t *out); /* the whole of s, decimal */
 bool mn_parse_f64(mn_str s, double *out);  /* independent of the locale */
-float mn_f16_to_f32(uint16_t h);
-uint16_t mn_f32_to_f16(float f); /* nearest even */
-float mn_bf16_to_f32(uint16_t h);
-
-/* ---- dtype.c: plugin.h's table --------------------------------------------------------------- */
-bool mn_dtype_by_id(uint32_t id, mn_dtype *out);
-bool mn_dtype_by_name(mn_str name, mn_dtype *out); /* case-insensitive: "q8_0" */
-const char *mn_dtype_name(uint32_t id);            /* lower case; "?" if unknown */
-/* Bytes of n_elements of the type; false = not a multiple of the block, or overflow. */
-bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes);
 
 /* ---- file.c ---------------------------------------------------------------------------------- */
 /* Fills err with "path: what: strerror(errno)"; MN_OUT_OF_MEMORY for ENOMEM, else MN_IO_ERROR. */

@@ -1,4 +1,4 @@
-/* number.c -- checked integers, numbers in text, 16-bit floats. */
+/* number.c -- checked integers, numbers in text. */
 #include "base/base.h"
 #include <locale.h>
 #include <math.h>
@@ -80,47 +80,4 @@ bool mn_parse_f64(mn_str s, double *out) {
         return false;
     *out = value;
     return true;
-}
-
-static float f32_of_bits(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-float mn_f16_to_f32(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1Fu,
-             mantissa = h & 0x3FFu;
-    if (exponent == 0x1F)
-        return f32_of_bits(sign | 0x7F800000u | mantissa << 13);
-    if (exponent)
-        return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-    float f = (float)mantissa * 0x1p-24f; /* zero or subnormal: exact in f32 */
-    return sign ? -f : f;
-}
-
-uint16_t mn_f32_to_f16(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
-    bits &= 0x7FFFFFFFu;
-    /* NaN stays one, made quiet */
-    if (bits > 0x7F800000u)
-        return (uint16_t)(sign | 0x7E00u | (bits >> 13 & 0x3FFu));
-    /* rounds past 65504 */
-    if (bits >= 0x477FF000u)
-        return (uint16_t)(sign | 0x7C00u);
-    /* subnormal in f16: adding 0.5 leaves units of 2^-24 in the low bits, rounded to even */
-    if (bits < 0x38800000u) {
-        float shifted = f32_of_bits(bits) + 0.5f;
-        memcpy(&bits, &shifted, sizeof bits);
-        return (uint16_t)(sign | (bits - 0x3F000000u));
-    }
-    /* to nearest even; a carry moves into the exponent as it should */
-    bits += 0xFFFu + (bits >> 13 & 1u);
-    return (uint16_t)(sign | ((bits >> 13) - (112u << 10)));
-}
-
-float mn_bf16_to_f32(uint16_t h) {
-    return f32_of_bits((uint32_t)h << 16);
 }

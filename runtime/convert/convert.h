@@ -10,7 +10,7 @@
 
 #define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
 
-/* ---- types.c: GGUF's numbers of types, and what --type asks for ------------------------------ */
+/* ---- types.c: what --type asks for ----------------------------------------------------------- */
 typedef struct {
     const char *name;   /* "q4_k_m" */
     uint32_t dtype;     /* of matrices */
@@ -21,7 +21,6 @@ typedef struct {
 const mn_convert_type *mn_convert_type_find(const char *name); /* NULL = unknown */
 const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the pure one; NULL = none */
 void mn_convert_type_list(mn_text *out);
-bool mn_ggml_type(uint32_t dtype, uint32_t *out); /* false: GGUF has no such type */
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 /* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first

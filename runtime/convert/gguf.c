@@ -107,7 +107,7 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];
         uint32_t number = 0;
-        mn_ggml_type(t->type.id, &number);
+        mn_dtype_ggml(t->type.id, &number);
         put_str(out, t->name);
         put_uint(out, t->n_dim, 4);
         /* innermost first */

@@ -1,6 +1,6 @@
 /* plan.c -- which tensors a converted file holds, in which form and type. */
 #include "convert/convert.h"
-#include "convert/dequant.h"
+#include "convert/rows.h"
 #include "convert/quant.h"
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static bool fits_q4_1(const mn_tensor_info *t) {
 /* GGUF's type for one that it lacks, and that holds the same values, or nearly: f16. */
 static uint32_t kept_type(const mn_tensor_info *t) {
     uint32_t number;
-    if (mn_ggml_type(t->dtype.id, &number))
+    if (mn_dtype_ggml(t->dtype.id, &number))
         return t->dtype.id;
     if (t->dtype.id == MN_MXFP4_SPLIT)
         return MN_MXFP4;
@@ -128,9 +128,8 @@ static uint32_t fitting(uint32_t dtype, int64_t n) {
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
-    const bool number = t->dtype.id == MN_I8 || t->dtype.id == MN_I16 || t->dtype.id == MN_I32 ||
-                        t->dtype.id == MN_I64;
-    if (number)
+    uint32_t number;
+    if (!mn_dtype_is_weight(t->dtype.id) && mn_dtype_ggml(t->dtype.id, &number))
         return t->dtype.id;
     if (!p->type && !strcmp(p->model->format, "gguf"))
         return t->dtype.id;

@@ -1,7 +1,6 @@
 /* quant.c -- the table of types that rows can be turned into, and those with blocks of 1 and of
  * 32. */
 #include "convert/quant.h"
-#include "convert/tables.h"
 #include <math.h>
 #include <string.h>
 

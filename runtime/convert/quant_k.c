@@ -2,7 +2,6 @@
  * group is fitted alone, its scale rounded to a code of the block's own scale, and the neighbours
  * of that code are tried. */
 #include "convert/quant.h"
-#include "convert/tables.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* types.c -- tables: GGUF's numbers for types and mixes of types (ggml.h and llama.h of llama.cpp,
- * which the specification names). */
+/* types.c -- what --type may say: types and mixes of types, with GGUF's general.file_type for each
+ * (llama.h of llama.cpp, which the specification names). */
 #include "convert/convert.h"
 #include <strings.h>
 
@@ -24,15 +24,6 @@ static const mn_convert_type kinds[] = {
     {"mxfp4", MN_MXFP4, 0, 0, 38},
 };
 
-static const struct {
-    uint32_t dtype, ggml;
-} numbers[] = {
-    {MN_F32, 0},   {MN_F16, 1},   {MN_Q4_0, 2},    {MN_Q4_1, 3},    {MN_Q5_0, 6},   {MN_Q5_1, 7},
-    {MN_Q8_0, 8},  {MN_Q8_1, 9},  {MN_Q2_K, 10},   {MN_Q3_K, 11},   {MN_Q4_K, 12},  {MN_Q5_K, 13},
-    {MN_Q6_K, 14}, {MN_Q8_K, 15}, {MN_IQ4_NL, 20}, {MN_IQ4_XS, 23}, {MN_I8, 24},    {MN_I16, 25},
-    {MN_I32, 26},  {MN_I64, 27},  {MN_F64, 28},    {MN_BF16, 30},   {MN_MXFP4, 39},
-};
-
 const mn_convert_type *mn_convert_type_find(const char *name) {
     for (size_t i = 0; i < MN_COUNT(kinds); i++)
         if (!strcasecmp(kinds[i].name, name))
@@ -50,11 +41,4 @@ const mn_convert_type *mn_convert_type_of(uint32_t dtype) {
 void mn_convert_type_list(mn_text *out) {
     for (size_t i = 0; i < MN_COUNT(kinds); i++)
         mn_text_printf(out, "%s%s", i ? ", " : "", kinds[i].name);
-}
-
-bool mn_ggml_type(uint32_t dtype, uint32_t *out) {
-    for (size_t i = 0; i < MN_COUNT(numbers); i++)
-        if (numbers[i].dtype == dtype)
-            return *out = numbers[i].ggml, true;
-    return false;
 }

@@ -1,6 +1,6 @@
 /* write.c -- rows of the model, turned on all threads and written in order. */
 #include "convert/convert.h"
-#include "convert/dequant.h"
+#include "convert/rows.h"
 #include "convert/quant.h"
 #include "convert/output.h"
 #include <math.h>
@@ -61,8 +61,8 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
         mn_put_half(out, mn_plane_value(scale->dtype, s.at + b * s.step));
         mn_put_half(out + 2, mn_plane_value(bias->dtype, m.at + b * m.step));
         for (int i = 0; i < 16; i++)
-            out[4 + i] = (uint8_t)(mn_mlx_code(d.at + b * d.step, from + i, bits) |
-                                   mn_mlx_code(d.at + b * d.step, from + 16 + i, bits) << 4);
+            out[4 + i] = (uint8_t)(mn_bit_stream(d.at + b * d.step, from + i, bits) |
+                                   mn_bit_stream(d.at + b * d.step, from + 16 + i, bits) << 4);
     }
 }
 
@@ -95,7 +95,7 @@ static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t wi
         return join_mxfp4(t, from, out), true;
     if (t->codes)
         return join_mlx(t, from, out), true;
-    mn_dequant_row(t->src, from, x);
+    mn_row_values(t->src, from, x);
     reorder(t, x, x + widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
         x[i] += t->add;

@@ -99,7 +99,7 @@ static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_d
 /* Bare integers are not numbers that a model multiplies with. */
 static bool check_type(mn_model_graph *g, const mn_tensor_info *t) {
     const uint32_t id = t->dtype.id;
-    if (id < MN_I8 || id > MN_U8)
+    if (mn_dtype_is_weight(id))
         return true;
     return mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
                                  "%s: tensor %.*s has the type %s; expected a type of weights",

@@ -125,24 +125,25 @@ static void build(small_graph *s, uint32_t op, uint32_t n, uint32_t dtype, int64
 
 /* ---- one graph on the device ----------------------------------------------------------------- */
 static bool planes_of(bench *be, const mn_tensor *t, mn_plane *p, uint32_t *n) {
-    static const uint32_t kinds[] = {MN_PLANE_DATA, MN_PLANE_SCALE, MN_PLANE_BIAS};
     const mn_dtype d = t->dtype;
     const uint32_t last = t->n_dim - 1;
     uint64_t at = 0;
     *n = d.n_planes;
-    /* its scales are parts of their own */
-    if (d.n_planes > MN_COUNT(kinds) || d.id == MN_F8_E4M3_128)
-        return false;
     for (uint32_t i = 0; i < *n; i++) {
-        mn_dtype e = d;
-        if (i)
-            mn_dtype_by_id(d.id == MN_MXFP4_SPLIT ? MN_U8 : MN_F16, &e);
-        int64_t cols = i ? t->dim[last] / (int64_t)d.block_elems : t->dim[last];
-        int64_t row = (int64_t)(cols / (int64_t)e.block_elems * (int64_t)e.block_bytes);
-        p[i] = (mn_plane){.ptr = be->fill + at, .kind = kinds[i], .dtype = e.id};
-        p[i].dim[0] = t->dim[0], p[i].dim[last] = cols;
-        p[i].stride[0] = row, p[i].stride[last] = e.block_bytes;
-        p[i].bytes = (uint64_t)row * (uint64_t)(last ? t->dim[0] : 1);
+        mn_plane_spec spec;
+        mn_dtype e;
+        /* rows of scales for many rows are parts of their own */
+        if (!mn_dtype_plane(d.id, i, &spec) || !mn_dtype_by_id(spec.dtype, &e) || spec.rows > 1)
+            return false;
+        const int64_t rows = last && spec.rows ? t->dim[0] : 1;
+        const int64_t blocks = spec.by_block ? t->dim[last] / (int64_t)d.block_elems : 1;
+        const int64_t row = blocks * (int64_t)e.block_bytes;
+        p[i] = (mn_plane){.ptr = be->fill + at, .kind = spec.kind, .dtype = e.id};
+        p[i].dim[0] = rows;
+        p[i].dim[last] = i ? blocks : t->dim[last];
+        p[i].stride[0] = row;
+        p[i].stride[last] = e.block_bytes;
+        p[i].bytes = (uint64_t)(row * rows);
         at += p[i].bytes;
     }
     return at <= be->fill_bytes;
@@ -150,7 +151,7 @@ static bool planes_of(bench *be, const mn_tensor *t, mn_plane *p, uint32_t *n) {
 
 static mn_status import(bench *be, const mn_compile *c, made *m, mn_error *e) {
     const mn_tensor *t = &c->graph->tensors[1];
-    mn_plane planes[3];
+    mn_plane planes[MN_PLANE_KINDS];
     mn_event *event = NULL;
     uint32_t n, kept;
     mn_status st = be->b->weights_open(be->dev, c, &m->weights, e);

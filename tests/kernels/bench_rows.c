@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
                 (mnk_pair){k->quantised_x ? xq + j * ldq : (const uint8_t *)(x + j * K), y + j * N};
         const double one = best(k, &w, pair, 1, panel),
                      many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
-        printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, case_dtype_name(type),
+        printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, mn_dtype_name(type),
                (double)w.row_bytes * N / one * 1e-9, (double)K * N / one * 1e-9,
                many > 0 ? 2.0 * K * N * MANY / many * 1e-9 : 0);
     }

@@ -1,8 +1,10 @@
-/* test_quantise.c -- quantisers against limits of their error, layouts against another reader: the
- * dequantisers of plugins/reference. */
+/* test_quantise.c -- quantisers against limits of their error; rows of a model's tensors against
+ * rows of a backend's weights, by the one dequantiser that both use. That its layouts are right is
+ * tested elsewhere: against cpu_simd's own kernels (test_rows.c) and other implementations
+ * (tests/golden). */
 #include "unit.h"
-#include "convert/dequant.h"
 #include "convert/quant.h"
+#include "convert/rows.h"
 #include "reference.h"
 #include <math.h>
 
@@ -25,17 +27,8 @@ static void gaussian(float sigma) {
     }
 }
 
-/* Row `bytes` of n values by the reference plugin. */
+/* Row `bytes` of n values. */
 static void read_back(mn_dtype t, int64_t n, float *out) {
-    const mnc_weight w = {.dtype = t,
-                          .data = bytes,
-                          .rows = 1,
-                          .cols = n,
-                          .row_bytes = (uint64_t)n / t.block_elems * t.block_bytes};
-    ref_row(&w, 0, out);
-}
-
-static void dequantise(mn_dtype t, int64_t n, float *out) {
     const mn_plane p = {.ptr = bytes,
                         .bytes = sizeof bytes,
                         .kind = MN_PLANE_DATA,
@@ -49,7 +42,7 @@ static void dequantise(mn_dtype t, int64_t n, float *out) {
                                  .dim = {n},
                                  .n_dim = 1,
                                  .planes = &p};
-    mn_dequant_row(&info, 0, out);
+    mn_row_values(&info, 0, out);
 }
 
 /* Sum of squared errors over sum of squares: what llama-quantize --pure reaches on the same kind of
@@ -118,28 +111,6 @@ static void odd_blocks(void **state) {
     }
 }
 
-/* Any bytes mean the same to the converter and to the reference plugin. */
-static void layouts(void **state) {
-    (void)state;
-    static const uint32_t types[] = {MN_F32,  MN_F16,    MN_BF16,   MN_F8_E5M2, MN_Q4_0,
-                                     MN_Q4_1, MN_Q5_0,   MN_Q5_1,   MN_Q8_0,    MN_Q8_1,
-                                     MN_Q2_K, MN_Q3_K,   MN_Q4_K,   MN_Q5_K,    MN_Q6_K,
-                                     MN_Q8_K, MN_IQ4_NL, MN_IQ4_XS, MN_MXFP4,   MN_F8_E4M3};
-    seed = 1234567;
-    for (size_t i = 0; i < MN_COUNT(types); i++) {
-        mn_dtype t;
-        assert_true(mn_dtype_by_id(types[i], &t) && mn_dequant_has(types[i]));
-        for (size_t k = 0; k < sizeof bytes; k++)
-            bytes[k] = (uint8_t)(draw() >> 24);
-        dequantise(t, N, back);
-        read_back(t, N, other);
-        for (int k = 0; k < N; k++)
-            if (!(isnan(back[k]) && isnan(other[k])) && back[k] != other[k])
-                fail_msg("%s: element %d is %g here, %g in the reference plugin",
-                         mn_dtype_name(t.id), k, (double)back[k], (double)other[k]);
-    }
-}
-
 enum { ROWS = 3, COLS = 256 };
 
 /* Types of several planes: MLX with groups, MXFP4 with its scales apart. */
@@ -191,7 +162,7 @@ static void planes(uint32_t dtype, uint32_t scale_type, uint32_t scale_bytes) {
                                    .step = scale_bytes,
                                    .dtype = scale_type}};
     for (int r = 0; r < ROWS; r++) {
-        mn_dequant_row(&info, (uint64_t)r, back);
+        mn_row_values(&info, (uint64_t)r, back);
         ref_row(&w, r, other);
         for (int k = 0; k < COLS; k++)
             if (back[k] != other[k])
@@ -227,7 +198,7 @@ static void strides_and_parts(void **state) {
                                  .planes = p};
     assert_int_equal(mn_row_count(&info), 8);
     for (int r = 0; r < 8; r++) {
-        mn_dequant_row(&info, (uint64_t)r, back);
+        mn_row_values(&info, (uint64_t)r, back);
         for (int k = 0; k < 3; k++)
             assert_true(back[k] == m[r / 4][4 * k + r % 4]);
     }
@@ -237,7 +208,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_of_gaussian_weights),
         cmocka_unit_test(odd_blocks),
-        cmocka_unit_test(layouts),
         cmocka_unit_test(several_planes),
         cmocka_unit_test(strides_and_parts),
     };

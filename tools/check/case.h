@@ -1,11 +1,12 @@
 /* case.h -- one small graph with its data: built by hand or at random, run through a plugin's real
- * table, compared. Shared by `minerva plugins check` and tests/kernels. Uses plugin.h alone;
+ * table, compared. Shared by `minerva plugins check` and tests/kernels. Uses plugin.h and dtype.h alone;
  * nothing here ends the process.
  *
  * Builders keep an error to themselves: after one fails (memory, a full table) `failed` is set, the
  * rest do nothing, and case_open refuses the case. Threads: one at a time per case and per run. */
 #ifndef CASE_H
 #define CASE_H
+#include "dtype.h"
 #include <minerva/plugin.h>
 #include <stdbool.h>
 
@@ -16,8 +17,7 @@
 
 /* ---- numbers and types (case_type.c) --------------------------------------------------------- */
 mn_dtype case_dtype(uint32_t id); /* id 0 in the result: unknown */
-const char *case_dtype_name(uint32_t id);
-float case_rand(uint64_t *seed); /* uniform in [-1, 1) */
+float case_rand(uint64_t *seed);  /* uniform in [-1, 1) */
 /* |got - want| / |want|; NaN counts as infinity */
 double case_rel_l2(const float *got, const float *want, int64_t n);
 /* of the DATA plane of n elements */

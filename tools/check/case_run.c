@@ -18,60 +18,53 @@ static mn_status fail(mn_error *err, mn_status s, const char *msg) {
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-static uint32_t plane_dtype(mn_dtype t, uint32_t plane) {
-    return !plane                   ? t.id
-           : t.id == MN_MXFP4_SPLIT ? MN_U8
-           : t.id == MN_F8_E4M3_128 ? MN_F32
-                                    : MN_F16;
-}
-
-/* A dense plane of `rows` rows (dims of the tensor with dim[0] = d0) with one entry per `block`
- * columns. */
-static mn_plane dense(const mn_tensor *t, int64_t d0, uint32_t kind, uint32_t dtype,
+/* A dense plane of a part: dims of the tensor with dim[0] = d0. */
+static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
                       const uint8_t *at) {
-    mn_plane p = {.ptr = at, .kind = kind, .dtype = dtype};
-    uint32_t last = t->n_dim - 1;
-    int64_t step = case_dtype(dtype).block_bytes;
+    mn_plane p = {.ptr = at, .kind = spec->kind, .dtype = spec->dtype};
+    const uint32_t last = t->n_dim - 1;
+    int64_t step = case_dtype(spec->dtype).block_bytes;
     for (uint32_t d = t->n_dim; d-- > 0;) {
-        p.dim[d] = d == 0 ? d0 : t->dim[d];
-        if (d == last && kind != MN_PLANE_DATA)
-            p.dim[d] = t->dim[d] / t->dtype.block_elems;
+        const int64_t whole = d == 0 ? d0 : t->dim[d];
+        int64_t n = whole;
+        if (d == last)
+            n = spec->by_block ? whole / t->dtype.block_elems : 1;
+        else if (d + 1 == last)
+            n = spec->rows ? (whole + spec->rows - 1) / spec->rows : 1;
+        p.dim[d] = d == last && spec->kind == MN_PLANE_DATA ? whole : n;
         p.stride[d] = step;
-        step *= d == last && kind == MN_PLANE_DATA ? p.dim[d] / t->dtype.block_elems : p.dim[d];
+        step *= n;
     }
     p.bytes = (uint64_t)step;
     return p;
 }
 
-/* All planes of a weight; a matrix of a type with one scale for 128 rows comes in parts of 128
- * rows, experts of it as one. */
+/* All planes of a weight in `planes`; returns the number of parts. Of a type with one row of scales
+ * for 128 rows a matrix comes in parts of 128 rows, experts come as one. */
 static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32_t most) {
     const mn_tensor *t = &c->t[i];
-    const uint8_t *at = c->data[i];
-    uint32_t n = 0;
-    if (t->dtype.id != MN_F8_E4M3_128) {
-        for (uint32_t k = 0; k < t->dtype.n_planes; k++) {
-            planes[n] = dense(t, t->dim[0], MN_PLANE_DATA + k, plane_dtype(t->dtype, k), at);
-            at += planes[n++].bytes;
+    const uint8_t *at[MN_PLANE_KINDS] = {c->data[i]};
+    mn_plane_spec spec[MN_PLANE_KINDS];
+    const uint32_t n_planes = t->dtype.n_planes;
+    int64_t height = t->dim[0];
+    uint32_t n_parts = 0;
+    for (uint32_t k = 0; k < n_planes; k++) {
+        mn_dtype_plane(t->dtype.id, k, &spec[k]);
+        if (k)
+            at[k] = at[k - 1] + dense(t, t->dim[0], &spec[k - 1], at[k - 1]).bytes;
+        if (t->n_dim == 2 && spec[k].rows > 1)
+            height = spec[k].rows;
+    }
+    for (int64_t r = 0; r < t->dim[0] && (n_parts + 1) * n_planes <= most; r += height) {
+        const int64_t rows = t->dim[0] - r < height ? t->dim[0] - r : height;
+        for (uint32_t k = 0; k < n_planes; k++) {
+            mn_plane *p = &planes[n_parts * n_planes + k];
+            *p = dense(t, rows, &spec[k], at[k]);
+            at[k] += p->bytes;
         }
-        return 1;
+        n_parts++;
     }
-    if (t->n_dim == 3) {
-        mn_tensor rows = *t;
-        rows.dim[1] = (t->dim[1] + 127) / 128;
-        planes[0] = dense(t, t->dim[0], MN_PLANE_DATA, t->dtype.id, at);
-        planes[1] = dense(&rows, t->dim[0], MN_PLANE_SCALE, MN_F32, at + planes[0].bytes);
-        return 1;
-    }
-    const uint8_t *scale = at + case_plane_bytes(t->dtype.id, t->dim[0] * t->dim[1]);
-    for (int64_t r = 0; r < t->dim[0] && n + 2 <= most; r += 128) {
-        int64_t rows = t->dim[0] - r < 128 ? t->dim[0] - r : 128;
-        planes[n] = dense(t, rows, MN_PLANE_DATA, t->dtype.id, at);
-        at += planes[n++].bytes;
-        planes[n] = dense(t, 1, MN_PLANE_SCALE, MN_F32, scale);
-        scale += planes[n++].bytes;
-    }
-    return n / 2;
+    return n_parts;
 }
 
 static mn_status put_weights(case_plan *p, mn_error *err) {

@@ -6,25 +6,13 @@
 #include <string.h>
 
 mn_dtype case_dtype(uint32_t id) {
-#define ROW(name, i, elems, bytes, planes)                                                         \
-    if (id == (i))                                                                                 \
-        return (mn_dtype){i, elems, bytes, planes};
-    MN_DTYPES(ROW)
-#undef ROW
-    return (mn_dtype){0, 1, 1, 1};
-}
-
-const char *case_dtype_name(uint32_t id) {
-#define ROW(name, i, elems, bytes, planes)                                                         \
-    if (id == (i))                                                                                 \
-        return #name;
-    MN_DTYPES(ROW)
-#undef ROW
-    return "?";
+    mn_dtype t = {0, 1, 1, 1};
+    mn_dtype_by_id(id, &t);
+    return t;
 }
 
 bool case_is_weight_type(uint32_t id) {
-    return case_dtype(id).id && (id <= MN_BF16 || id >= MN_F8_E4M3) && id != MN_F64;
+    return mn_dtype_is_weight(id) && id != MN_F64;
 }
 
 float case_rand(uint64_t *seed) {
@@ -137,15 +125,6 @@ void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
 
 /* ---- random blocks --------------------------------------------------------------------------- */
 
-/* Where a block holds an f16 that is a scale or a minimum; -1 = none. */
-static const struct {
-    uint32_t dtype;
-    int16_t at[2];
-} scales[] = {{MN_Q4_0, {0, -1}},  {MN_Q4_1, {0, 2}},  {MN_Q5_0, {0, -1}},   {MN_Q5_1, {0, 2}},
-              {MN_Q8_0, {0, -1}},  {MN_Q8_1, {0, -1}}, {MN_Q2_K, {80, 82}},  {MN_Q3_K, {108, -1}},
-              {MN_Q4_K, {0, 2}},   {MN_Q5_K, {0, 2}},  {MN_Q6_K, {208, -1}}, {MN_IQ4_NL, {0, -1}},
-              {MN_IQ4_XS, {0, -1}}};
-
 static void put_f16(uint8_t *at, float x) {
     uint16_t h = to_f16(x);
     memcpy(at, &h, 2);
@@ -180,12 +159,13 @@ static void put_sums(uint32_t dtype, uint8_t *b, uint64_t *seed) {
 }
 
 static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t *b) {
+    int32_t half[2];
     for (uint32_t i = 0; i < bytes; i++)
         b[i] = random_byte(seed);
-    for (size_t r = 0; r < sizeof scales / sizeof *scales; r++)
-        for (int k = 0; k < 2; k++)
-            if (scales[r].dtype == dtype && scales[r].at[k] >= 0)
-                put_f16(b + scales[r].at[k], random_scale(seed));
+    mn_dtype_halves(dtype, half);
+    for (int k = 0; k < 2; k++)
+        if (half[k] >= 0)
+            put_f16(b + half[k], random_scale(seed));
     if (dtype == MN_Q8_1 || dtype == MN_Q8_K)
         put_sums(dtype, b, seed);
     if (dtype == MN_MXFP4)
@@ -196,15 +176,21 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
             b[i] ^= 0x40; /* NaN, Inf */
 }
 
-/* Bytes of all planes but the first: MXFP4_SPLIT has a U8 per block, MLX two F16, F8_E4M3_128 an
- * F32 per 128 x 128: room for a row of them per row, since experts of few rows have their own. */
+/* Bytes of plane i > 0 of a matrix; room for a value or a row of them per row, since experts of few
+ * rows have their own. 0: there is no such plane, or it may be left out. */
+static uint64_t extra_bytes(mn_dtype t, uint32_t i, int64_t rows, int64_t cols) {
+    mn_plane_spec spec;
+    if (i >= t.n_planes || !mn_dtype_plane(t.id, i, &spec))
+        return 0;
+    const int64_t values = spec.by_block ? cols / t.block_elems : 1;
+    return (uint64_t)(rows * values) * case_dtype(spec.dtype).block_bytes;
+}
+
 static uint64_t other_planes(mn_dtype t, int64_t rows, int64_t cols) {
-    uint64_t blocks = (uint64_t)rows * (uint64_t)cols / t.block_elems;
-    if (t.id == MN_MXFP4_SPLIT)
-        return blocks;
-    if (t.id == MN_F8_E4M3_128)
-        return blocks * 4;
-    return t.n_planes == 3 ? blocks * 4 : 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 1; i < t.n_planes; i++)
+        bytes += extra_bytes(t, i, rows, cols);
+    return bytes;
 }
 
 uint64_t case_weight_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
@@ -224,22 +210,44 @@ static void noise_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *s
     free(row);
 }
 
+/* A scale or bias, as its type writes it: between 2^-8 and 2^-6 in floats. */
+static void random_value(const mn_plane_spec *spec, uint64_t *seed, uint8_t *out) {
+    float f;
+    switch (spec->dtype) {
+    case MN_U8: /* E8M0: 2^(e - 127) */
+        *out = (uint8_t)(120 + random_byte(seed) % 4);
+        break;
+    case MN_F8_E4M3: /* from 1/4 to 2 */
+        *out = (uint8_t)(0x28 + random_byte(seed) % 24);
+        break;
+    case MN_F16:
+        put_f16(out, random_scale(seed) * (spec->kind == MN_PLANE_BIAS ? -1 : 1));
+        break;
+    default:
+        f = random_scale(seed);
+        memcpy(out, &f, sizeof f);
+    }
+}
+
 void case_random_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *seed, void *out) {
     mn_dtype t = case_dtype(dtype);
     if (dtype <= MN_BF16 || dtype == MN_Q8_0 || dtype == MN_Q4_0) {
         noise_weight(dtype, rows, cols, seed, out);
         return;
     }
-    uint64_t n = case_plane_bytes(dtype, rows * cols), rest = other_planes(t, rows, cols);
     uint8_t *p = out;
-    for (uint64_t i = 0; i < n; i += t.block_bytes)
-        random_block(dtype, t.block_bytes, seed, p + i);
-    for (uint64_t i = 0; dtype == MN_MXFP4_SPLIT && i < rest; i++)
-        p[n + i] = (uint8_t)(120 + random_byte(seed) % 4);
-    for (uint64_t i = 0; dtype == MN_F8_E4M3_128 && i < rest; i += 4) {
-        float s = random_scale(seed);
-        memcpy(p + n + i, &s, 4);
+    for (uint64_t n = case_plane_bytes(dtype, rows * cols); n; n -= t.block_bytes) {
+        random_block(dtype, t.block_bytes, seed, p);
+        p += t.block_bytes;
     }
-    for (uint64_t i = 0; t.n_planes == 3 && i < rest; i += 2)
-        put_f16(p + n + i, random_scale(seed) * (i < rest / 2 ? 1 : -1));
+    for (uint32_t i = 1; i < t.n_planes; i++) {
+        mn_plane_spec spec;
+        if (!mn_dtype_plane(dtype, i, &spec))
+            break;
+        const uint32_t size = case_dtype(spec.dtype).block_bytes;
+        for (uint64_t n = extra_bytes(t, i, rows, cols); n; n -= size) {
+            random_value(&spec, seed, p);
+            p += size;
+        }
+    }
 }

@@ -18,7 +18,7 @@ static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtyp
     shape.k = shape.n = 256; // whole blocks of every type
     op_case *o = case_random(op, dtype, &shape, 5);
     CHECK(c, o, "out of memory");
-    check_doing(c, "%s with weights in %s was offered", case_op_name(op), case_dtype_name(dtype));
+    check_doing(c, "%s with weights in %s was offered", case_op_name(op), mn_dtype_name(dtype));
     mn_status st =
         o->failed ? MN_INVALID : p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], NULL);
     for (uint32_t i = 0; i < o->g.n_nodes; i++)
@@ -32,7 +32,7 @@ static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtyp
         if (st)
             check_fail(
                 c, "%s with weights in %s, class %s: found verdict %s, and then status 0x%x (%s)",
-                case_op_name(op), case_dtype_name(dtype), class_name(class),
+                case_op_name(op), mn_dtype_name(dtype), class_name(class),
                 least == MN_VERDICT_NATIVE ? "native" : "slow", (unsigned)st, err.msg);
         else
             case_close(plan), ++*seen;
@@ -41,9 +41,6 @@ static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtyp
 }
 
 void check_honesty_native(check *c) {
-#define ID(name, id, elems, bytes, planes) id,
-    static const uint32_t dtypes[] = {MN_DTYPES(ID)};
-#undef ID
     check_host h;
     check_plugin p;
     const uint32_t(*table)[2] = NULL;
@@ -53,11 +50,9 @@ void check_honesty_native(check *c) {
         return;
     CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
     for (uint32_t i = 0; i < n; i++)
-        for (size_t k = 0;
-             k < sizeof dtypes / sizeof dtypes[0] && case_op_name(table[i][0]) && !check_over(c);
-             k++)
-            if (case_is_weight_type(dtypes[k]))
-                compiles(c, &p, table[i][0], dtypes[k], &seen);
+        for (uint32_t k = 0; mn_dtype_at(k) && case_op_name(table[i][0]) && !check_over(c); k++)
+            if (case_is_weight_type(mn_dtype_at(k)))
+                compiles(c, &p, table[i][0], mn_dtype_at(k), &seen);
     if (check_over(c))
         return;
     check_close(c, &p);

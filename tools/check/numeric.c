@@ -65,10 +65,10 @@ static const char *shape_text(const trial *t, char *dst, size_t n) {
     if (at >= 0 && (size_t)at < n)                                                                 \
     at += snprintf(dst + at, n - (size_t)at, __VA_ARGS__)
     if (t->dtype)
-        ADD(" %s", case_dtype_name(t->dtype));
+        ADD(" %s", mn_dtype_name(t->dtype));
     ADD(", class %s", check_class_name(t->precision));
     if (s->kv_dtype)
-        ADD(", KV %s", case_dtype_name(s->kv_dtype));
+        ADD(", KV %s", mn_dtype_name(s->kv_dtype));
     ADD(", %lld of at most %lld rows", (long long)(s->live ? s->live : s->rows),
         (long long)s->rows);
     if (s->k)

@@ -19,7 +19,6 @@ typedef struct {
 extern const check_sweep check_sweeps[];
 extern const uint32_t check_n_sweeps;
 
-extern const uint32_t check_types[]; /* every weight type, ended by 0 */
 const char *check_class_name(uint32_t precision);
 double check_class_limit(uint32_t precision); /* docs/ops.md: 1e-5, 5e-3, 3e-2 */
 

@@ -46,14 +46,15 @@ static void sweep(check *c, uint32_t op) {
     while (w->op != op)
         w++;
     if (numeric_open(c, &n)) {
-        uint32_t plain[2] = {w->types == SWEEP_NONE ? 0 : MN_F32, 0};
-        const uint32_t *types = w->types == SWEEP_MATRIX ? check_types : plain;
-        uint32_t n_types = w->types == SWEEP_MATRIX ? 0 : w->types == SWEEP_VECTOR ? 3 : 1;
-        for (uint32_t i = 0; n_types ? i < n_types : types[i] != 0; i++) {
-            uint32_t type = w->types == SWEEP_VECTOR ? MN_F32 + i : types[i];
-            if (type != ~0u && !check_over(c))
+        for (uint32_t i = 0; mn_dtype_at(i) && !check_over(c); i++) {
+            const uint32_t type = mn_dtype_at(i);
+            const bool plain = type == MN_F32 || type == MN_F16 || type == MN_BF16;
+            if (w->types == SWEEP_MATRIX ? case_is_weight_type(type)
+                                         : w->types == SWEEP_VECTOR && plain)
                 sweep_type(&n, w, type);
         }
+        if (w->types == SWEEP_NONE)
+            sweep_type(&n, w, MN_DTYPE_NONE);
         if (!n.n_cases && n.n_unproven)
             check_skip(c, "claimed, but the oracle has no kernel for it yet");
         else if (!n.n_cases)
@@ -139,7 +140,7 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     if (!a || !b || pages > 64)
         goto out;
     a->kv_pages = 2 * pages + 1;
-    check_doing(c, "kv_copy of %u pages ran, KV %s", pages, case_dtype_name(kv_dtype));
+    check_doing(c, "kv_copy of %u pages ran, KV %s", pages, mn_dtype_name(kv_dtype));
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
     if (!st)
         st = case_step(plan, a, &err);
@@ -153,14 +154,14 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     if (!st)
         st = case_step(plan, b, &err);
     if (st)
-        check_fail(c, "KV %s: found status 0x%x (%s), expected MN_OK", case_dtype_name(kv_dtype),
+        check_fail(c, "KV %s: found status 0x%x (%s), expected MN_OK", mn_dtype_name(kv_dtype),
                    (unsigned)st, err.msg);
     else if (case_differ(b, a, &where) != 0)
         check_fail(c,
                    "KV %s: attention over copied pages gives another '%s' than over the pages "
                    "themselves, expected the "
                    "same bits",
-                   case_dtype_name(kv_dtype), where);
+                   mn_dtype_name(kv_dtype), where);
     n->n_cases++;
 out:
     case_close(plan);

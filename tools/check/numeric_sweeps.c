@@ -49,9 +49,6 @@ const check_sweep check_sweeps[] = {
 /* clang-format on */
 const uint32_t check_n_sweeps = N(check_sweeps);
 
-#define TYPE(name, id, elems, bytes, planes) (id) <= MN_BF16 || (id) >= MN_F8_E4M3 ? (id) : ~0u,
-const uint32_t check_types[] = {MN_DTYPES(TYPE) 0};
-
 const char *check_class_name(uint32_t precision) {
     return precision == MN_PRECISION_EXACT ? "exact" : precision == MN_PRECISION_A16 ? "a16" : "a8";
 }

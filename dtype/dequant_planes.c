@@ -1,0 +1,37 @@
+/* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as
+ * released, F8 with scales. x = scale * code + bias, rounded once, from double; a plane that is not
+ * there counts as 1, or as 0 for a bias. */
+#include "dequant.h"
+
+/* The value of one plane for block b; `none` if there is no such plane. */
+static double value_of(const mn_stored_row *row, uint32_t kind, int64_t b, double none) {
+    const mn_plane_row *p = &row->plane[kind - 1];
+    return p->at ? (double)mn_plane_value(p->dtype, p->at + b * p->step) : none;
+}
+
+/* Element i of the block at p, before it is scaled. */
+static double code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
+    switch (dtype) {
+    case MN_MXFP4_SPLIT: /* element 2i is the low nibble of byte i */
+        return (double)mn_e2m1_to_f32(p[i / 2] >> 4 * (i % 2) & 15u);
+    case MN_F8_E4M3:
+    case MN_F8_E4M3_128:
+        return (double)mn_e4m3_to_f32(p[i]);
+    default:
+        return mn_bit_stream(p, i, mn_mlx_bits(dtype));
+    }
+}
+
+void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
+    const int64_t elems = row->dtype.block_elems;
+    const bool one_scale = !row->plane[MN_PLANE_SCALE - 1].step;
+    double scale = value_of(row, MN_PLANE_SCALE, 0, 1);
+    for (int64_t b = 0; b < n / elems; b++, out += elems) {
+        const uint8_t *p = mn_block(row, b);
+        if (!one_scale)
+            scale = value_of(row, MN_PLANE_SCALE, b, 1);
+        const double bias = value_of(row, MN_PLANE_BIAS, b, 0);
+        for (int64_t i = 0; i < elems; i++)
+            out[i] = (float)(scale * code_of(row->dtype.id, p, i) + bias);
+    }
+}

@@ -1,0 +1,158 @@
+/* dtype.c -- the table of data types: MN_DTYPES of plugin.h (ids, blocks, number of planes) and
+ * dtype.def (names, GGUF's numbers, what the planes hold), joined by the type's name. A type that
+ * only one of them has does not compile or fails the test `dtype`. Everything is constant data: no
+ * state, no initialisation, any thread. */
+#include "dtype.h"
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- planes ---------------------------------------------------------------------------------- */
+enum {
+    PLANES_INTEGER, /* DATA alone; not a weight */
+    PLANES_ONE,     /* DATA alone */
+    PLANES_BY_ROW,  /* SCALE, optional: one float per row */
+    PLANES_BY_128,  /* SCALE: one float per block, shared by 128 rows */
+    PLANES_E8M0,    /* SCALE: U8 per block */
+    PLANES_AFFINE,  /* SCALE and BIAS: one float per block */
+};
+
+enum { MAX_EXTRA = MN_PLANE_KINDS - 1 };
+
+/* kind, dtype, rows, by_block, is_float, optional; a kind of 0: there is none. */
+static const mn_plane_spec data_plane = {MN_PLANE_DATA, 0, 1, true, false, false};
+static const mn_plane_spec extra_planes[][MAX_EXTRA] = {
+    [PLANES_INTEGER] = {{0}},
+    [PLANES_ONE] = {{0}},
+    [PLANES_BY_ROW] = {{MN_PLANE_SCALE, MN_F32, 1, false, true, true}},
+    [PLANES_BY_128] = {{MN_PLANE_SCALE, MN_F32, 128, true, true, false}},
+    [PLANES_E8M0] = {{MN_PLANE_SCALE, MN_U8, 1, true, false, false}},
+    [PLANES_AFFINE] = {{MN_PLANE_SCALE, MN_F16, 1, true, true, false},
+                       {MN_PLANE_BIAS, MN_F16, 1, true, true, false}},
+};
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+typedef struct {
+    mn_dtype type;
+    const char *name;
+    int16_t ggml; /* -1: none */
+    uint8_t align, planes;
+    int16_t half[2];
+} dtype_row;
+
+/* One constant per type of plugin.h, so that dtype.def's rows need no more than the name. */
+#define BLOCK_OF(NAME, id, elems, bytes, planes)                                                   \
+    enum { NAME##_ELEMS = elems, NAME##_BYTES = bytes, NAME##_PLANES = planes };
+MN_DTYPES(BLOCK_OF)
+
+#define TYPE_OF(NAME)                                                                              \
+    { MN_##NAME, NAME##_ELEMS, NAME##_BYTES, NAME##_PLANES }
+#define MN_DTYPE(NAME, name, ggml, align, planes, dequant, half, half2)                            \
+    {TYPE_OF(NAME), #name, ggml, align, PLANES_##planes, {half, half2}},
+#define MN_INTEGER(NAME, name, ggml, align)                                                        \
+    {TYPE_OF(NAME), #name, ggml, align, PLANES_INTEGER, {-1, -1}},
+static const dtype_row rows[] = {
+#include "dtype.def"
+};
+#undef MN_DTYPE
+#undef MN_INTEGER
+
+#define ONE_MORE(NAME, id, elems, bytes, planes) +1
+_Static_assert(COUNT(rows) == 0 MN_DTYPES(ONE_MORE), "dtype.def has a row for each of MN_DTYPES");
+
+static const dtype_row *find(uint32_t id) {
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (rows[i].type.id == id)
+            return &rows[i];
+    return NULL;
+}
+
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
+    const dtype_row *r = find(id);
+    if (r)
+        *out = r->type;
+    return r != NULL;
+}
+
+bool mn_dtype_by_name(mn_str name, mn_dtype *out) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const size_t n = strlen(rows[i].name);
+        size_t same = 0;
+        while (same < name.len && same < n && lower(name.ptr[same]) == rows[i].name[same])
+            same++;
+        if (same != name.len || same != n)
+            continue;
+        *out = rows[i].type;
+        return true;
+    }
+    return false;
+}
+
+const char *mn_dtype_name(uint32_t id) {
+    const dtype_row *r = find(id);
+    return r ? r->name : "?";
+}
+
+uint32_t mn_dtype_at(uint32_t i) {
+    return i < COUNT(rows) ? rows[i].type.id : (uint32_t)MN_DTYPE_NONE;
+}
+
+bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes) {
+    if (!t.block_elems || n_elements % t.block_elems)
+        return false;
+    return !__builtin_mul_overflow(n_elements / t.block_elems, t.block_bytes, bytes);
+}
+
+bool mn_dtype_is_weight(uint32_t id) {
+    const dtype_row *r = find(id);
+    return r && r->planes != PLANES_INTEGER;
+}
+
+uint32_t mn_dtype_align(uint32_t id) {
+    const dtype_row *r = find(id);
+    return r ? r->align : 1;
+}
+
+void mn_dtype_halves(uint32_t id, int32_t at[2]) {
+    const dtype_row *r = find(id);
+    at[0] = r ? r->half[0] : -1;
+    at[1] = r ? r->half[1] : -1;
+}
+
+bool mn_dtype_by_ggml(uint32_t ggml, mn_dtype *out) {
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        if (rows[i].ggml < 0 || (uint32_t)rows[i].ggml != ggml)
+            continue;
+        *out = rows[i].type;
+        return true;
+    }
+    return false;
+}
+
+bool mn_dtype_ggml(uint32_t id, uint32_t *ggml) {
+    const dtype_row *r = find(id);
+    if (!r || r->ggml < 0)
+        return false;
+    *ggml = (uint32_t)r->ggml;
+    return true;
+}
+
+bool mn_dtype_plane(uint32_t id, uint32_t i, mn_plane_spec *out) {
+    const dtype_row *r = find(id);
+    if (!r || i > MAX_EXTRA || (i && !extra_planes[r->planes][i - 1].kind))
+        return false;
+    *out = i ? extra_planes[r->planes][i - 1] : data_plane;
+    if (!i)
+        out->dtype = id;
+    return true;
+}
+
+bool mn_plane_takes(const mn_plane_spec *spec, uint32_t plane_dtype) {
+    if (spec->is_float)
+        return plane_dtype == MN_F32 || plane_dtype == MN_F16 || plane_dtype == MN_BF16;
+    return plane_dtype == spec->dtype;
+}

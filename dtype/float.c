@@ -1,0 +1,98 @@
+/* float.c -- small floats and codes as f32. Formats: IEEE 754 binary16, bfloat16, OCP MX 1.0 (E2M1,
+ * E8M0), OCP FP8 (E4M3 in its finite form). Pure arithmetic, no state. */
+#include "dtype.h"
+#include <math.h>
+#include <string.h>
+
+/* IQ4_NL and IQ4_XS, of the GGUF specification. */
+const int8_t mn_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t mn_e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static float f32_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+float mn_f16_to_f32(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    const uint32_t exponent = h >> 10 & 0x1Fu, mantissa = h & 0x3FFu;
+    if (exponent == 0x1F)
+        return f32_of_bits(sign | 0x7F800000u | mantissa << 13);
+    if (exponent)
+        return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    const float f = (float)mantissa * 0x1p-24f; /* zero or subnormal: exact in f32 */
+    return sign ? -f : f;
+}
+
+uint16_t mn_f32_to_f16(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+    bits &= 0x7FFFFFFFu;
+    /* NaN stays one, made quiet */
+    if (bits > 0x7F800000u)
+        return (uint16_t)(sign | 0x7E00u | (bits >> 13 & 0x3FFu));
+    /* rounds past 65504 */
+    if (bits >= 0x477FF000u)
+        return (uint16_t)(sign | 0x7C00u);
+    /* subnormal in f16: adding 0.5 leaves units of 2^-24 in the low bits, rounded to even */
+    if (bits < 0x38800000u) {
+        const float shifted = f32_of_bits(bits) + 0.5f;
+        memcpy(&bits, &shifted, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3F000000u));
+    }
+    /* to nearest even; a carry moves into the exponent as it should */
+    bits += 0xFFFu + (bits >> 13 & 1u);
+    return (uint16_t)(sign | ((bits >> 13) - (112u << 10)));
+}
+
+float mn_bf16_to_f32(uint16_t h) {
+    return f32_of_bits((uint32_t)h << 16);
+}
+
+float mn_e2m1_to_f32(uint32_t nibble) {
+    return 0.5f * (float)mn_e2m1_doubled[nibble & 15];
+}
+
+float mn_e8m0_to_f32(uint8_t e) {
+    return e == 255 ? NAN : ldexpf(1, (int)e - 127);
+}
+
+/* Exponent and mantissa in the place of an f32's; the biases differ by 120. Subnormals come out
+ * right, too. */
+float mn_e4m3_to_f32(uint8_t b) {
+    const float x = (b & 127) == 127 ? NAN : f32_of_bits((b & 127u) << 20) * 0x1p120f;
+    return b & 128 ? -x : x;
+}
+
+float mn_plane_value(uint32_t dtype, const uint8_t *p) {
+    float f;
+    switch (dtype) {
+    case MN_U8:
+        return mn_e8m0_to_f32(*p);
+    case MN_F8_E4M3:
+        return mn_e4m3_to_f32(*p);
+    case MN_F16:
+        return mn_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
+    case MN_BF16:
+        return mn_bf16_to_f32((uint16_t)(p[0] | p[1] << 8));
+    default:
+        memcpy(&f, p, sizeof f);
+        return f;
+    }
+}
+
+uint32_t mn_mlx_bits(uint32_t dtype) {
+    static const uint32_t bits[] = {2, 3, 4, 6, 8}; /* with groups of 32, 64, 128 each */
+    return dtype >= MN_MLX2_32 && dtype <= MN_MLX8_128 ? bits[(dtype - MN_MLX2_32) / 3] : 0;
+}
+
+uint32_t mn_bit_stream(const uint8_t *p, int64_t i, uint32_t bits) {
+    const uint64_t at = (uint64_t)i * bits;
+    uint32_t v = p[at / 8];
+    if (at % 8 + bits > 8)
+        v |= (uint32_t)p[at / 8 + 1] << 8;
+    return v >> (at % 8) & ((1u << bits) - 1);
+}

@@ -1,0 +1,19 @@
+/* rows.h -- rows of a tensor of the model, wherever they lie: one plane or several, in parts,
+ * transposed, experts one by one. What the bytes of a row mean is dtype.h's. All functions: any
+ * thread. */
+#ifndef MN_CONVERT_ROWS_H
+#define MN_CONVERT_ROWS_H
+#include "base/base.h"
+
+/* Where the blocks of a row lie in one plane. A row is all of the last dimension; rows are counted
+ * over all others. */
+typedef struct {
+    const uint8_t *at;
+    int64_t step; /* bytes from one block to the next */
+} mn_row_place;
+
+uint64_t mn_row_count(const mn_tensor_info *t); /* 1 for a vector */
+mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane);
+/* The row's dim[n_dim - 1] values; the type is one that mn_dequant_has. */
+void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out);
+#endif
