@@ -92,7 +92,7 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     if (t->dtype.id != MN_I32 || t->n_dim < 2 || t->n_dim > 3 || t->dim[last] * 32 % k->bits ||
         cols % k->group)
         return mn_fail(err, MN_BAD_FILE,
-                       "tensor '%.*s' (%s): expected rows of U32 words, whole groups of %lld",
+                       "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
     if (!b != k->mxfp4)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),

@@ -129,11 +129,11 @@ static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, boo
                        f8_scales *sc, mn_error *err) {
     if (t->dtype.id != MN_F8_E4M3)
         return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s' is %s and has scales; expected F8_E4M3, which alone is read",
+                       "tensor '%.*s' is %s and has scales; expected f8_e4m3, which alone is read",
                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
     if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
         return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s' is %s; expected scales of F32, BF16 or F16",
+                       "tensor '%.*s' is %s; expected scales of f32, bf16 or f16",
                        MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id));
     if (t->n_dim < 2 || t->n_dim > 3 || transposed)
         return mn_fail(err, MN_UNSUPPORTED,

@@ -253,10 +253,10 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     const bool both = mn_str_ends(stem, "gate_up_proj");
     if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 ||
         (both && blocks.dim[1] % 2))
-        return bad_shape(&blocks, "U8 [experts, rows, groups, 16]", err);
+        return bad_shape(&blocks, "u8 [experts, rows, groups, 16]", err);
     if (scales.dtype.id != MN_U8 || scales.n_dim != 3 ||
         memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
-        return bad_shape(&scales, "U8 [experts, rows, groups] like its blocks", err);
+        return bad_shape(&scales, "u8 [experts, rows, groups] like its blocks", err);
     drop(s), drop(t);
     if (!both)
         return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);

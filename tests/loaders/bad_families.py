@@ -133,9 +133,9 @@ def keys():
     fp8, up = {"quantization_config": {"quant_method": "fp8"}}, "model.layers.0.mlp.up_proj.weight"
     scale = lambda kind, shape: {up + "_scale": (kind, shape, bytes({"F32": 4, "I32": 4}[kind] * gguf_forms.product(shape)))}  # noqa: E731
     for kind in ("F8_E4M3", "F8_E5M2"):
-        folder("llama", lambda c, t: (c.update(fp8), retyped(up, kind, 1)(c, t)), [up, kind, "_scale", "quantization_config"])
-    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E5M2", 1)(c, t), t.update(scale("F32", [1]))), [up, "F8_E5M2", "F8_E4M3"])
-    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("I32", [1]))), [up + "_scale", "I32", "F32"])
+        folder("llama", lambda c, t: (c.update(fp8), retyped(up, kind, 1)(c, t)), [up, kind.lower(), "_scale", "quantization_config"])
+    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E5M2", 1)(c, t), t.update(scale("F32", [1]))), [up, "f8_e5m2", "f8_e4m3"])
+    folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("I32", [1]))), [up + "_scale", "i32", "f32"])
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("F32", [3]))), [up + "_scale", "is 3", "128 x 128", "128 and 64"])
     folder("mixtral", lambda c, t: (c.update(fp8), mixed_scales(t)), ["experts.1.w1", "experts.0.w1", "type and shape"])
 
@@ -188,7 +188,7 @@ def mlx():
     folder("llama-mlx4", drop(stem + ".weight"), [stem + ".scales", "missing"])
     folder("llama-mlx4", drop(stem + ".scales"), [stem])
     folder("llama-mlx4", lambda c, t: reshaped(stem + ".scales", [t[stem + ".scales"][1][0], 3])(c, t), [stem + ".scales", "per row"])
-    folder("llama-mlx4", retyped(stem + ".scales", "I32", 4), [stem + ".scales", "I32"])
+    folder("llama-mlx4", retyped(stem + ".scales", "I32", 4), [stem + ".scales", "i32"])
 
 
 def gguf_keys():

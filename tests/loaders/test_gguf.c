@@ -436,7 +436,7 @@ static void bad_tensors(void **state) {
     refuse(one("t", 2, 4, 4, 0, (uint64_t)1 << 62), MN_BAD_FILE, "end of the file", "'t'");
     refuse(one("t", 2, 4, 2, 0, 16), MN_BAD_FILE, "general.alignment", "'t'");
     refuse(one("t", 2, 31, 1, 8, 0), MN_BAD_FILE, "multiple of 32", "q8_0");
-    refuse(one("t", 2, 32, 1, 12, 0), MN_BAD_FILE, "multiple of 256", "Q4_K");
+    refuse(one("t", 2, 32, 1, 12, 0), MN_BAD_FILE, "multiple of 256", "q4_k");
     static const uint32_t types[] = {4, 5, 16, 29, 31, 40, 1000, UINT32_MAX};
     for (int i = 0; i < 8; i++)
         refuse(one("t", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type", "'t'");
