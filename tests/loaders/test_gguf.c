@@ -457,8 +457,8 @@ static void bad_tensors(void **state) {
     pad(&b, 32);
     fill(&b, 64);
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
-    refuse(one("t", 2, 256, 1, 16, 0), MN_UNSUPPORTED, "GGML type 16 (IQ2_XXS)", "MXFP4");
-    refuse(one("t", 2, 256, 1, 35, 0), MN_UNSUPPORTED, "GGML type 35 (TQ2_0)", "IQ4_XS");
+    refuse(one("t", 2, 256, 1, 16, 0), MN_UNSUPPORTED, "GGML type 16 (IQ2_XXS)", "mxfp4");
+    refuse(one("t", 2, 256, 1, 35, 0), MN_UNSUPPORTED, "GGML type 35 (TQ2_0)", "iq4_xs");
     refuse(one("t", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)", "'t'");
 }
 
