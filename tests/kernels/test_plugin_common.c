@@ -1,8 +1,10 @@
 /* test_plugin_common.c -- plugins/common by itself, on graphs built by hand: errors and structs of
- * other sizes, symbols, the arena, the geometry of KV pages, bindings. No plugin is loaded. */
+ * other sizes, symbols, the arena, the geometry of KV pages, bindings, and the lowering of nodes into fused units. No
+ * plugin is loaded. */
 #include "case.h"
 #include "common.h"
 #include "host.h"
+#include "units.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <cmocka.h>
@@ -192,10 +194,174 @@ static void test_bindings(void **state) {
     case_free(c);
 }
 
+/* ---- lowering -------------------------------------------------------------------------------- */
+static char told[4096]; /* what the pass logs, a line each */
+static void hear(void *self, int32_t level, mn_str msg) {
+    (void)self;
+    assert_int_equal(level, MN_LOG_DEBUG);
+    snprintf(told + strlen(told), sizeof told - strlen(told), "%.*s\n", (int)msg.len, msg.ptr);
+}
+
+/* "anchor,part,part anchor ..." in the order in which units run. */
+static void lower(const op_case *c, uint32_t lo, uint32_t hi, char *out, size_t cap) {
+    static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store};
+    mn_host host = h_host;
+    mnp_use uses[CASE_TENSORS];
+    mnp_unit units[CASE_NODES];
+    const mnp_lowering l = {&c->g, lo, hi, uses};
+    uint32_t n = 0;
+    host.log = hear;
+    told[0] = out[0] = 0;
+    assert_false(c->failed);
+    mnp_count_uses(&c->g, lo, hi, uses);
+    assert_int_equal(mnp_lower(&h_host, &l, patterns, 2, &host, units, &n, NULL), MN_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(out + strlen(out), cap - strlen(out), "%s%u", i ? " " : "", units[i].node);
+        for (int k = 0; k < MNP_MAX_PARTS; k++)
+            if (units[i].part[k] >= 0)
+                snprintf(out + strlen(out), cap - strlen(out), ",%d", units[i].part[k]);
+    }
+}
+#define UNITS(c, lo, hi, want)                                                                     \
+    do {                                                                                           \
+        char got_[256];                                                                            \
+        lower(c, lo, hi, got_, sizeof got_);                                                       \
+        assert_string_equal(got_, want);                                                           \
+    } while (0)
+
+enum { D = 8 };
+static int32_t inner(op_case *c) {
+    return case_mat(c, MN_ROLE_INTERIOR, MN_F32, 4, D, NULL, "t");
+}
+static int32_t norm(op_case *c, int32_t x) {
+    const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, NULL, "norm"), y = inner(c);
+    case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
+    return y;
+}
+static int32_t linear(op_case *c, int32_t x) {
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, NULL, "w"), y = inner(c);
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    return y;
+}
+static int32_t add(op_case *c, int32_t a, int32_t b) {
+    const int32_t y = inner(c);
+    case_node(c, MN_OP_ADD, (const int32_t[]){a, b}, 2, &y, 1, NULL, 0);
+    return y;
+}
+
+static void test_lower_by_uses(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, D, NULL, "x");
+    /* nodes that have nothing to do with them stand between the three */
+    const int32_t n = norm(c, x);        /* 0 */
+    const int32_t other = add(c, x, x);  /* 1 */
+    const int32_t y = linear(c, n);      /* 2 */
+    const int32_t more = norm(c, other); /* 3 */
+    add(c, more, y);                     /* 4: runs here, behind what it adds */
+    UNITS(c, 0, 5, "1 3 2,0,4");
+    assert_string_equal(told, "");
+    /* a segment that ends between them */
+    UNITS(c, 0, 4, "1 2,0 3");
+    UNITS(c, 1, 5, "1 3 2,4");
+    /* the norm is read twice */
+    linear(c, n);
+    UNITS(c, 0, 6, "0 1 3 2,4 5");
+    assert_non_null(strstr(told, "linear of node 2: norm of node 0 is not fused"));
+    case_free(c);
+}
+
+static void test_lower_order(void **state) {
+    (void)state;
+    /* a product that is added to another one, and to itself */
+    op_case *c = case_new();
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, D, NULL, "x");
+    const int32_t a = linear(c, x), b = linear(c, x); /* 0, 1 */
+    add(c, a, b);                                     /* 2: the later product takes it */
+    UNITS(c, 0, 3, "0 1,2");
+    assert_non_null(strstr(told, "another unit has it"));
+    const int32_t d = linear(c, x); /* 3 */
+    add(c, d, d);
+    UNITS(c, 0, 5, "0 1,2 3 4");
+    case_free(c);
+    /* a node between needs the unit's product: impossible with private tensors, but not with what a
+     * rotation makes (below); here a view of the product ends the fusion */
+    c = case_new();
+    const int32_t in = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, D, NULL, "x");
+    const int32_t y = linear(c, in), view = inner(c);
+    c->t[view].alias_of = y;
+    c->t[view].stride[0] = D;
+    c->t[view].stride[1] = 1;
+    add(c, in, view);
+    UNITS(c, 0, 2, "0 1");
+    case_free(c);
+}
+
+/* ROPE q, ROPE k, KV_STORE, ATTENTION with other nodes between; `q_twice`: the rotated q is read by
+ * one of them. The order of the rotations and of the store may vary. */
+static op_case *attention(bool k_first, bool q_twice, bool other_freqs) {
+    op_case *c = case_new();
+    static const uint64_t none[8] = {0}, store[2] = {3, 0}, attend[7] = {0, 0, 0, 3, 0, 2, 0};
+    const int32_t pos = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_pos");
+    const int32_t slot = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_slot");
+    const int32_t seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 4, NULL, "seqs");
+    const int32_t pages = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 4, NULL, "pages");
+    const int32_t freqs = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D / 2, NULL, "freqs");
+    const int32_t local = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D / 2, NULL, "local");
+    const int32_t kv = case_kv(c, MN_F32, 4);
+    int32_t x[3], y[4];
+    for (int i = 0; i < 3; i++)
+        x[i] = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 2, D, NULL, "x");
+    for (int i = 0; i < 4; i++)
+        y[i] = case_cube(c, MN_ROLE_INTERIOR, MN_F32, 4, 2, D, NULL, "y");
+    const int32_t rope_q[3] = {x[0], pos, freqs};
+    const int32_t rope_k[3] = {x[1], pos, other_freqs ? local : freqs};
+    const int32_t kv_store[6] = {y[1], x[2], pos, slot, pages, kv};
+    const int32_t attends[7] = {y[0], pos, slot, seqs, pages, kv, -1};
+    const int32_t sum[2] = {q_twice ? y[0] : x[0], x[1]};
+    if (k_first)
+        case_node(c, MN_OP_ROPE, rope_k, 3, &y[1], 1, none, 3);
+    case_node(c, MN_OP_ROPE, rope_q, 3, &y[0], 1, none, 3);
+    if (!k_first)
+        case_node(c, MN_OP_ROPE, rope_k, 3, &y[1], 1, none, 3);
+    case_node(c, MN_OP_ADD, sum, 2, &y[2], 1, NULL, 0); /* 2 */
+    case_node(c, MN_OP_KV_STORE, kv_store, 6, NULL, 0, store, 2);
+    case_node(c, MN_OP_ADD, x, 2, &y[3], 1, NULL, 0); /* 4 */
+    int32_t out = case_cube(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, D, NULL, "out");
+    case_node(c, MN_OP_ATTENTION, attends, 7, &out, 1, attend, 7); /* 5 */
+    return c;
+}
+
+static void test_lower_store(void **state) {
+    (void)state;
+    op_case *c = attention(false, false, false);
+    UNITS(c, 0, 6, "2 3,5,1,0,5 4 5"); /* reader, rope k, rope q, attention */
+    assert_string_equal(told, "");
+    UNITS(c, 0, 5, "0 1 2 3 4"); /* without the attention nobody knows which rotation is q's */
+    UNITS(c, 1, 6, "1 2 3,5 4 5");
+    assert_non_null(strstr(told, "rope k of node 1 is not fused: another part"));
+    case_free(c);
+    c = attention(true, false, false);
+    UNITS(c, 0, 6, "2 3,5,0,1,5 4 5");
+    case_free(c);
+    /* node 2 reads the rotated q before the store runs: it cannot be made there */
+    c = attention(false, true, false);
+    UNITS(c, 0, 6, "0 1 2 3,5 4 5");
+    assert_non_null(strstr(told, "rope q of node 0 is not fused: a node between"));
+    case_free(c);
+    /* both are rotated in one kernel, yet the attention stays apart for good */
+    c = attention(false, false, true);
+    UNITS(c, 0, 6, "2 3,5,1,0 4 5");
+    assert_non_null(strstr(told, "attention of node 5 is not fused: q and k are rotated"));
+    case_free(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes), cmocka_unit_test(test_symbols),  cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_arena), cmocka_unit_test(test_bindings),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_kv),          cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_bindings),    cmocka_unit_test(test_lower_by_uses),
+        cmocka_unit_test(test_lower_order), cmocka_unit_test(test_lower_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

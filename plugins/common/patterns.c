@@ -1,0 +1,123 @@
+/* patterns.c -- the fusions that several backends have kernels for. Constant tables; a backend
+ * names those that it can do. Why a unit needs what it needs is in units.h. */
+#include "units.h"
+
+/* ---- [gather] [norm] LINEAR [add | glu] ------------------------------------------------------- */
+static const char *refuse_norm(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
+    const mn_tensor *x = mnp_in_tensor(l->g, mnp_node(l->g, node), MN_RMS_NORM_X);
+    (void)u;
+    return x && x->n_dim == 2 ? NULL : "it normalises heads";
+}
+
+static const char *refuse_add(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
+    (void)node;
+    return mnp_node(l->g, u->node)->n_out == 1 ? NULL : "there are several products";
+}
+
+static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
+    const mn_graph *g = l->g;
+    const mn_node *x = mnp_node(g, u->node), *glu = mnp_node(g, node);
+    const mn_tensor *a = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT);
+    const mn_tensor *b = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT + 2);
+    if (x->n_out != 2 || !a || !b)
+        return "there are not two products";
+    if (mnp_in(g, glu, MN_GLU_GATE) != mnp_out(g, x, 0) ||
+        mnp_in(g, glu, MN_GLU_UP) != mnp_out(g, x, 1))
+        return "the products are not gate, then up";
+    if (a->dtype.id != b->dtype.id || a->dim[0] != b->dim[0])
+        return "gate and up are of different types or sizes";
+    return NULL;
+}
+
+const mnp_pattern mnp_pattern_linear = {.name = "linear",
+                                        .op = MN_OP_LINEAR,
+                                        .n_parts = 4,
+                                        .parts = {
+                                            [MNP_LINEAR_NORM] = {.name = "norm",
+                                                                 .op = MN_OP_RMS_NORM,
+                                                                 .edge = MNP_MAKER,
+                                                                 .operand = MN_LINEAR_X,
+                                                                 .flags = MNP_PRIVATE,
+                                                                 .of = MNP_ANCHOR,
+                                                                 .refuse = refuse_norm},
+                                            [MNP_LINEAR_GATHER] = {.name = "gather",
+                                                                   .op = MN_OP_GATHER_ROWS,
+                                                                   .edge = MNP_MAKER,
+                                                                   .operand = MN_RMS_NORM_X,
+                                                                   .flags = MNP_PRIVATE,
+                                                                   .of = MNP_LINEAR_NORM},
+                                            [MNP_LINEAR_ADD] = {.name = "add",
+                                                                .op = MN_OP_ADD,
+                                                                .edge = MNP_READER,
+                                                                .of = MNP_ANCHOR,
+                                                                .refuse = refuse_add},
+                                            [MNP_LINEAR_GLU] = {.name = "glu",
+                                                                .op = MN_OP_GLU,
+                                                                .edge = MNP_READER,
+                                                                .of = MNP_ANCHOR,
+                                                                .refuse = refuse_glu},
+                                        }};
+
+/* ---- [rope q, rope k] KV_STORE [attention] ---------------------------------------------------- */
+static const char *refuse_rope(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
+    const mn_graph *g = l->g;
+    return mnp_in(g, mnp_node(g, node), MN_ROPE_ROW_POS) ==
+                   mnp_in(g, mnp_node(g, u->node), MN_KV_STORE_ROW_POS)
+               ? NULL
+               : "it rotates at other positions";
+}
+
+/* One kernel rotates q and k alike, stores k and v, and attends over the same rows. */
+static const char *refuse_attention(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
+    const mn_graph *g = l->g;
+    if (u->part[MNP_STORE_ROPE_K] < 0 || u->part[MNP_STORE_READER] != (int32_t)node)
+        return "it attends over another cache, or k is not rotated";
+    const mn_node *q = mnp_node(g, (uint32_t)u->part[MNP_STORE_ROPE_Q]);
+    const mn_node *k = mnp_node(g, (uint32_t)u->part[MNP_STORE_ROPE_K]);
+    const mn_node *s = mnp_node(g, u->node), *a = mnp_node(g, node);
+    for (uint32_t i = MN_ROPE_ATTR_PAIRING; i <= MN_ROPE_ATTR_MSCALE; i++)
+        if (mnp_attr(g, q, i) != mnp_attr(g, k, i))
+            return "q and k are rotated in different ways";
+    const mn_tensor *xq = mnp_in_tensor(g, q, MN_ROPE_X), *xk = mnp_in_tensor(g, k, MN_ROPE_X);
+    if (mnp_in(g, q, MN_ROPE_FREQS) != mnp_in(g, k, MN_ROPE_FREQS) || !xq || !xk ||
+        xq->dim[2] != xk->dim[2])
+        return "q and k are rotated in different ways";
+    if (mnp_in(g, a, MN_ATTENTION_ROW_POS) != mnp_in(g, s, MN_KV_STORE_ROW_POS) ||
+        mnp_in(g, a, MN_ATTENTION_ROW_SLOT) != mnp_in(g, s, MN_KV_STORE_ROW_SLOT))
+        return "it attends for other rows";
+    return NULL;
+}
+
+enum { ROPES = 1u << MNP_STORE_ROPE_K | 1u << MNP_STORE_ROPE_Q };
+const mnp_pattern mnp_pattern_store = {.name = "store",
+                                       .op = MN_OP_KV_STORE,
+                                       .n_parts = 4,
+                                       .parts = {
+                                           [MNP_STORE_READER] = {.name = "attention",
+                                                                 .op = MN_OP_ATTENTION,
+                                                                 .edge = MNP_ATTENDER,
+                                                                 .flags = MNP_LOCATE,
+                                                                 .of = MNP_ANCHOR},
+                                           [MNP_STORE_ROPE_K] = {.name = "rope k",
+                                                                 .op = MN_OP_ROPE,
+                                                                 .edge = MNP_MAKER,
+                                                                 .operand = MN_KV_STORE_K,
+                                                                 .flags = MNP_PRIVATE,
+                                                                 .of = MNP_ANCHOR,
+                                                                 .with = ROPES,
+                                                                 .refuse = refuse_rope},
+                                           [MNP_STORE_ROPE_Q] = {.name = "rope q",
+                                                                 .op = MN_OP_ROPE,
+                                                                 .edge = MNP_MAKER,
+                                                                 .operand = MN_ATTENTION_Q,
+                                                                 .of = MNP_STORE_READER,
+                                                                 .with = ROPES,
+                                                                 .refuse = refuse_rope},
+                                           [MNP_STORE_ATTENTION] = {.name = "attention",
+                                                                    .op = MN_OP_ATTENTION,
+                                                                    .edge = MNP_READER,
+                                                                    .flags = MNP_APART,
+                                                                    .of = MNP_STORE_ROPE_Q,
+                                                                    .with = ROPES,
+                                                                    .refuse = refuse_attention},
+                                       }};

@@ -1,0 +1,158 @@
+/* test_units.c -- what the lowering pass makes of every architecture: the graphs of the fixtures
+ * through the patterns of plugins/common, held against units.txt. A builder that moves a node so
+ * that a fusion is lost shows here. `test_units --print` writes the text anew; read the difference
+ * before it is committed. */
+#include "api/api.h"
+#include "units.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
+    (void)self, (void)align;
+    return malloc(bytes);
+}
+static void host_release(void *self, void *p) {
+    (void)self;
+    free(p);
+}
+static const mn_host host = {.size = sizeof host, .alloc = host_alloc, .release = host_release};
+static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store};
+static mn_runtime *rt;
+
+/* The unit's nodes in their order, the anchor in capitals: "norm+LINEAR+add"; what stays apart in
+ * brackets. */
+static void print_unit(mn_text *out, const mn_graph *g, const mnp_unit *u) {
+    const char *apart = NULL;
+    for (uint32_t i = 0, n = 0; i < g->n_nodes; i++) {
+        const char *name = i == u->node ? mn_op_find(mnp_node(g, i)->op)->name : NULL;
+        for (uint32_t k = 0; u->pattern && k < u->pattern->n_parts; k++) {
+            const mnp_part *part = &u->pattern->parts[k];
+            if (u->part[k] != (int32_t)i || (part->flags & MNP_LOCATE))
+                continue;
+            if (part->flags & MNP_APART)
+                apart = part->name;
+            else
+                name = part->name;
+        }
+        if (name)
+            mn_text_printf(out, "%s%s", n++ ? "+" : "", name);
+    }
+    if (apart)
+        mn_text_printf(out, "(%s)", apart);
+}
+
+/* A line per run of layers with the same units. */
+static void print_graph(mn_text *out, const mn_graph *g) {
+    mnp_use *uses = calloc(g->n_tensors, sizeof *uses);
+    mnp_unit *units = calloc(g->n_nodes, sizeof *units);
+    mnp_lowering l = {g, 0, g->n_nodes, uses};
+    uint32_t n = 0;
+    mnp_count_uses(g, 0, g->n_nodes, uses);
+    assert_int_equal(mnp_lower(&host, &l, patterns, 2, NULL, units, &n, NULL), MN_OK);
+    char *last = NULL;
+    for (uint32_t i = 0; i < n;) {
+        mn_text line = {0};
+        const int32_t layer = mnp_node(g, units[i].node)->layer;
+        for (const char *gap = ""; i < n && mnp_node(g, units[i].node)->layer == layer; i++) {
+            mn_text_printf(&line, "%s", gap);
+            print_unit(&line, g, &units[i]);
+            gap = " ";
+        }
+        const bool same = last && !strcmp(last, line.ptr) && layer >= 0;
+        if (!same && last)
+            mn_text_printf(out, "  %s\n", last);
+        if (!same && layer >= 0)
+            mn_text_printf(out, "  from layer %d:\n", layer);
+        free(last);
+        last = strdup(line.ptr);
+        mn_text_free(&line);
+    }
+    mn_text_printf(out, "  %s\n", last ? last : "");
+    free(last);
+    free(uses);
+    free(units);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Of every fixture, by name. */
+static void print_all(mn_text *out) {
+    char dir[4096], path[4400], *names[128];
+    uint32_t n = 0;
+    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d)) && n < 128;)
+        if (e->d_name[0] != '.')
+            names[n++] = strdup(e->d_name);
+    closedir(d);
+    qsort(names, n, sizeof *names, by_name);
+    for (uint32_t i = 0; i < n; i++) {
+        mn_error err = MN_ERROR_INIT;
+        mn_model *m;
+        const mn_model_graph *g;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (mn_model_open(rt, path, &m, &err) || mn_model_graph_of(m, &g, &err))
+            fail_msg("%s", err.msg);
+        mn_text_printf(out, "%s\n", names[i]);
+        print_graph(out, &g->abi);
+        mn_model_free(m);
+        free(names[i]);
+    }
+}
+
+static int setup(void **state) {
+    (void)state;
+    mn_error err = MN_ERROR_INIT;
+    if (mn_runtime_create(NULL, &rt, &err))
+        fail_msg("%s", err.msg);
+    return 0;
+}
+static int teardown(void **state) {
+    (void)state;
+    mn_runtime_free(rt);
+    return 0;
+}
+
+/* The first line that differs, with the model that it belongs to. */
+static void test_every_architecture(void **state) {
+    (void)state;
+    char path[4200], *want, model[64] = "";
+    uint64_t size;
+    mn_text got = {0};
+    print_all(&got);
+    snprintf(path, sizeof path, "%s/units.txt", getenv("MINERVA_TEST_DATA"));
+    assert_int_equal(mn_read_file(path, 1 << 20, &want, &size, NULL), MN_OK);
+    const char *a = got.ptr, *b = want;
+    while (*a || *b) {
+        const int n = (int)strcspn(a, "\n"), m = (int)strcspn(b, "\n");
+        if (n != m || memcmp(a, b, (size_t)n))
+            fail_msg("%s: the units are\n%.*s\nbut units.txt has\n%.*s\nIf that is meant: "
+                     "test_units --print > tests/data/units.txt",
+                     model, n, a, m, b);
+        if (*a != ' ')
+            snprintf(model, sizeof model, "%.*s", n, a);
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    mn_free(want);
+    mn_text_free(&got);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_architecture)};
+    if (argc < 2 || strcmp(argv[1], "--print"))
+        return cmocka_run_group_tests(tests, setup, teardown);
+    mn_text text = {0};
+    setup(NULL);
+    print_all(&text);
+    fputs(text.ptr, stdout);
+    mn_text_free(&text);
+    teardown(NULL);
+    return 0;
+}
