@@ -1,30 +1,44 @@
-/* bench.c -- minerva bench: prompt and generation speed, in the columns that users compare. */
+/* bench.c -- minerva bench: prompt and generation speed, in the columns that users compare. A row is
+ * printed as soon as it is measured: a long run shows what it has, and Ctrl-C loses one test. */
 #include "bench.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+enum { OUT_MD, OUT_JSON, OUT_CSV };
+
 typedef struct {
-    arg_ints prompt, gen, depth, batch;
+    arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
-    int csv;
+    int csv, output;
 } bench_flags;
 
 #define F(field) offsetof(bench_flags, field)
 static const arg_row rows[] = {
-    {"-p --n-prompt", "N,...", ARG_INTS, F(prompt), 0, 1e6, NULL,
+    {"-p --n-prompt", "N,...", ARG_RANGES, F(prompt), 0, 1e6, NULL,
      "prompt lengths, test ppN; 0: no such test (default: 512)"},
-    {"-n --n-gen", "N,...", ARG_INTS, F(gen), 0, 1e6, NULL,
+    {"-n --n-gen", "N,...", ARG_RANGES, F(gen), 0, 1e6, NULL,
      "tokens generated, test tgN; 0: no such test (default: 128)"},
-    {"-d --n-depth", "N,...", ARG_INTS, F(depth), 0, 1e6, NULL,
+    {"-pg", "P,G", ARG_PAIRS, F(pair), 1, 1e6, NULL,
+     "a prompt of P and then G tokens generated, test ppP+tgG; may be given several\ntimes; alone "
+     "if neither -p nor -n is given"},
+    {"-d --n-depth", "N,...", ARG_RANGES, F(depth), 0, 1e6, NULL,
      "tokens in the context already, off the clock (default: 0)"},
-    {"-b --batch", "N,...", ARG_INTS, F(batch), 1, 4096, NULL,
+    {"-b --batch", "N,...", ARG_RANGES, F(batch), 1, 4096, NULL,
      "sequences at once; rates are their sum (default: 1)"},
+    {"-t --threads", "N,...", ARG_RANGES, F(threads), 0, 4096, NULL,
+     "CPU threads; 0 = as many as the process may use (default); all tests run\nwith each"},
     {"-r --repetitions", "N", ARG_INT, F(reps), 1, 10000, NULL,
      "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
-    {"--csv", NULL, ARG_FLAG, F(csv), 0, 0, NULL, "a table for spreadsheets"},
+};
+static const arg_row output_rows[] = {
+    {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
+     "tables, one object per line, or a table for spreadsheets"},
+    {"--csv", NULL, ARG_FLAG, F(csv), 0, 0, NULL, "the same as -o csv"},
+    /* --json, the same as -o json, is a row of app_json_rows */
 };
 
 static uint64_t peak_rss(void) {
@@ -62,6 +76,7 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     json_key(&j, "load_s"), json_num(&j, a->load_s);
     json_key(&j, "ttft_s"), json_num(&j, r->ttft_s);
     json_key(&j, "peak_rss"), json_uint(&j, peak_rss());
+    json_key(&j, "others_cpus"), json_num(&j, r->others < 0 ? NAN : r->others);
     json_close(&j);
     json_line(&j);
     out_flush(out); // a long benchmark shows what it has
@@ -82,9 +97,10 @@ static void table_row(table *table_out, const app *a, const bench_test *t, const
     table_cell(table_out, "%.2f ± %.2f", r->avg, r->stddev);
 }
 
-static void latency_row(table *times, const bench_test *t, const bench_result *r) {
+static void latency_row(table *times, const app *a, const bench_test *t, const bench_result *r) {
     char test[64];
     bench_name(t, test, sizeof test);
+    table_cell(times, "%u", a->session_info.threads);
     table_cell(times, "%s", test);
     table_cell(times, "%u", t->batch);
     table_cell(times, "%.2f", r->ttft_s * 1e3);
@@ -118,57 +134,147 @@ static void csv_row(table *t_out, const app *a, const bench_test *t, const bench
     table_cell(t_out, "%.9g", a->load_s);
     table_cell(t_out, "%.9g", r->ttft_s);
     table_cell(t_out, "%llu", (unsigned long long)peak_rss());
+    if (r->others < 0)
+        table_cell(t_out, "%s", "");
+    else
+        table_cell(t_out, "%.3f", r->others);
 }
 
+/* ---- the tests ------------------------------------------------------------------------------- */
+typedef struct {
+    bench_test *v;
+    size_t n;
+} test_list;
+
+static size_t n_plain(const bench_flags *f) {
+    return f->prompt.n + f->gen.n + f->pair.n / 2;
+}
+
+/* Every test of every depth and batch, in the order of the table. */
+static int make_tests(const bench_flags *f, test_list *out) {
+    out->n = 0;
+    out->v = calloc(f->depth.n * f->batch.n * n_plain(f) + 1, sizeof *out->v);
+    if (!out->v)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    for (size_t d = 0; d < f->depth.n; d++)
+        for (size_t b = 0; b < f->batch.n; b++) {
+            bench_test t = {0, 0, (uint32_t)f->depth.v[d], (uint32_t)f->batch.v[b]};
+            for (size_t i = 0; i < f->prompt.n; i++) {
+                t.n_prompt = (uint32_t)f->prompt.v[i];
+                if (t.n_prompt)
+                    out->v[out->n++] = t;
+            }
+            t.n_prompt = 0;
+            for (size_t i = 0; i < f->gen.n; i++) {
+                t.n_gen = (uint32_t)f->gen.v[i];
+                if (t.n_gen)
+                    out->v[out->n++] = t;
+            }
+            for (size_t i = 0; i + 1 < f->pair.n; i += 2) {
+                t.n_prompt = (uint32_t)f->pair.v[i];
+                t.n_gen = (uint32_t)f->pair.v[i + 1];
+                out->v[out->n++] = t;
+            }
+        }
+    return 0;
+}
+
+static mn_session_params params_of(const test_list *tests, const bench_flags *f) {
+    mn_session_params p = {.n_batch = (uint32_t)f->rows};
+    for (size_t i = 0; i < tests->n; i++) {
+        const bench_test *t = &tests->v[i];
+        const uint32_t n = t->depth + t->n_prompt + t->n_gen + 3; /* the draw that ends the filling,
+                                       the id that begins the test, the draw behind a prompt */
+        p.n_ctx = n > p.n_ctx ? n : p.n_ctx;
+        p.n_seq = t->batch > p.n_seq ? t->batch : p.n_seq;
+    }
+    return p;
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
 typedef struct {
     app *a;
     const bench_flags *f;
-    int json;
+    int form;
     out_file out;
     table rates, times;
+    int width[TABLE_MAX_COLUMNS]; /* of rates: known before the first row */
+    busy_mark mark;               /* of the first test: single ones may be too short to tell */
+    int warned, n_loaded;
 } report;
+
+/* What the rows of all tests will hold, but for the rates: so wide are the columns. */
+static void set_widths(report *r, const test_list *tests) {
+    static const bench_result widest = {.avg = 1e6 - 1, .stddev = 1e4 - 1};
+    table sample = r->rates;
+    sample.cells = NULL;
+    sample.n = sample.cap = 0;
+    for (size_t i = 0; i < sample.n_cols; i++)
+        table_cell(&sample, "%s", r->rates.cells[i]);
+    for (size_t i = 0; i < tests->n; i++)
+        table_row(&sample, r->a, &tests->v[i], &widest);
+    table_widths(&sample, r->width);
+    table_free(&sample);
+}
+
+static void print_last(report *r) {
+    const size_t n = table_rows(&r->rates);
+    if (n)
+        table_print_row(&r->rates, n - 1, r->form == OUT_CSV ? TABLE_CSV : TABLE_MARKDOWN, r->width,
+                        &r->out);
+    out_flush(&r->out);
+}
+
+/* The heading, when the first model is loaded. */
+static void begin_report(report *r, const test_list *tests) {
+    if (r->n_loaded++)
+        return;
+    busy_begin(&r->mark);
+    if (r->form == OUT_JSON)
+        return;
+    if (r->form == OUT_MD)
+        set_widths(r, tests);
+    print_last(r);
+}
+
+static void warn_busy(report *r, const char *when, double others) {
+    if (!r->warned)
+        note("warning: other programs kept %.1f CPUs busy during %s: the rates are lower than this "
+             "machine's",
+             others, when);
+    r->warned = 1;
+}
 
 static int run_test(report *r, const bench_test *t) {
     bench_result result;
+    char test[64];
+    bench_name(t, test, sizeof test);
     int code = bench_measure(r->a, t, (size_t)r->f->reps, &result);
-    if (code == 0 && r->json)
+    if (code == 0 && r->form == OUT_JSON) {
         print_json(r->a, t, &result, &r->out);
-    else if (code == 0 && r->f->csv)
+    } else if (code == 0 && r->form == OUT_CSV) {
         csv_row(&r->rates, r->a, t, &result);
-    else if (code == 0)
-        table_row(&r->rates, r->a, t, &result), latency_row(&r->times, t, &result);
+        print_last(r);
+    } else if (code == 0) {
+        table_row(&r->rates, r->a, t, &result);
+        latency_row(&r->times, r->a, t, &result);
+        print_last(r);
+    }
+    if (code == 0 && result.busy)
+        warn_busy(r, test, result.others);
     bench_result_free(&result);
     return code ? code : r->out.error ? EXIT_FAILED : 0;
 }
 
-static int run_tests(report *r) {
-    const bench_flags *f = r->f;
-    int code = 0;
-    for (size_t d = 0; d < f->depth.n; d++)
-        for (size_t b = 0; b < f->batch.n; b++) {
-            const bench_test base = {0, 0, (uint32_t)f->depth.v[d], (uint32_t)f->batch.v[b]};
-            for (size_t i = 0; i < f->prompt.n && code == 0; i++) {
-                bench_test t = base;
-                t.n_prompt = (uint32_t)f->prompt.v[i];
-                if (t.n_prompt)
-                    code = run_test(r, &t);
-            }
-            for (size_t i = 0; i < f->gen.n && code == 0; i++) {
-                bench_test t = base;
-                t.n_gen = (uint32_t)f->gen.v[i];
-                if (t.n_gen)
-                    code = run_test(r, &t);
-            }
-        }
-    return code;
-}
-
-static void print_tables(report *r) {
+/* What stands below the table, also when Ctrl-C or an error ended it. */
+static void end_report(report *r, int code) {
     char peak[32];
-    if (r->json)
-        return;
-    table_print(&r->rates, r->f->csv ? TABLE_CSV : TABLE_MARKDOWN, &r->out);
-    if (r->f->csv)
+    const double others = r->n_loaded ? busy_others(&r->mark) : -1;
+    if (code == EXIT_INTERRUPTED)
+        out_break(&r->out);
+    if (busy_matters(&r->mark, others))
+        warn_busy(r, "the tests", others);
+    if (r->form != OUT_MD || table_rows(&r->rates) < 2)
         return;
     out_puts(&r->out, "\n");
     table_print(&r->times, TABLE_MARKDOWN, &r->out);
@@ -177,51 +283,74 @@ static void print_tables(report *r) {
                human_bytes(peak_rss(), peak));
 }
 
-static uint32_t largest(const arg_ints *list) {
+/* All tests with one number of threads: a runtime of its own. */
+static int bench_with(report *r, const app_flags *flags, const test_list *tests) {
+    mn_session_params params = params_of(tests, r->f);
+    int code = app_open_model(r->a, flags);
+    if (code == 0)
+        code = app_open_session(r->a, &params);
+    if (code == 0)
+        begin_report(r, tests);
+    for (size_t i = 0; i < tests->n && code == 0; i++)
+        code = run_test(r, &tests->v[i]);
+    return code;
+}
+
+static int check(const app_flags *flags, const bench_flags *f, int *form) {
+    const int json = flags->json || f->output == OUT_JSON, csv = f->csv || f->output == OUT_CSV;
     int64_t most = 0;
-    for (size_t i = 0; i < list->n; i++)
-        most = list->v[i] > most ? list->v[i] : most;
-    return (uint32_t)most;
+    if (json && csv)
+        return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
+    *form = json ? OUT_JSON : csv ? OUT_CSV : OUT_MD;
+    for (size_t i = 0; i < f->prompt.n; i++)
+        most = f->prompt.v[i] > most ? f->prompt.v[i] : most;
+    for (size_t i = 0; i < f->gen.n; i++)
+        most = f->gen.v[i] > most ? f->gen.v[i] : most;
+    if (most == 0 && f->pair.n == 0)
+        return complain(EXIT_USAGE, "-p and -n: found 0 for both, expected a test to run");
+    return 0;
 }
 
 static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     static const char *const rate_columns[] = {"model",   "size", "params",  "device",
                                                "threads", "test", "t/s ± σ", NULL};
     static const char *const time_columns[] = {
-        "test", "sequences", "first token, ms", "per token p50, ms", "p99, ms", NULL};
+        "threads", "test", "sequences", "first token, ms", "per token p50, ms", "p99, ms", NULL};
     static const char *const csv_columns[] = {
-        "model",  "params",    "bytes",  "device", "threads",  "precision",
-        "test",   "n_prompt",  "n_gen",  "depth",  "batch",    "samples_ts",
-        "avg_ts", "stddev_ts", "load_s", "ttft_s", "peak_rss", NULL};
-    report r = {a, f, flags->json, out_stdout(), {0}, {0}};
-    uint32_t p = largest(&f->prompt), n = largest(&f->gen);
-    mn_session_params params = {0};
-    if (flags->json && f->csv)
-        return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
-    if (p == 0 && n == 0)
-        return complain(EXIT_USAGE, "-p and -n: found 0 for both, expected a test to run");
-    params.n_seq = largest(&f->batch);
-    params.n_ctx = largest(&f->depth) + (p > n ? p : n) +
-                   3; // the draw that ends the filling, the id that begins the test
-    params.n_batch = (uint32_t)f->rows;
-    int code = app_open_model(a, flags);
+        "model",    "params", "bytes",    "device",      "threads",    "precision", "test",
+        "n_prompt", "n_gen",  "depth",    "batch",       "samples_ts", "avg_ts",    "stddev_ts",
+        "load_s",   "ttft_s", "peak_rss", "others_cpus", NULL};
+    report r = {.a = a, .f = f, .out = out_stdout()};
+    test_list tests = {0};
+    app_flags own = *flags;
+    int code = check(flags, f, &r.form);
     if (code == 0)
-        code = app_open_session(a, &params);
+        code = make_tests(f, &tests);
     if (code)
         return code;
-    table_begin(&r.rates, f->csv ? csv_columns : rate_columns, f->csv ? 0 : 0x56);
-    table_begin(&r.times, time_columns, 0x1e);
-    code = run_tests(&r);
-    if (code == 0)
-        print_tables(&r);
+    table_begin(&r.rates, r.form == OUT_CSV ? csv_columns : rate_columns,
+                r.form == OUT_CSV ? 0 : 0x56);
+    table_begin(&r.times, time_columns, 0x3d);
+    const size_t n_threads = f->threads.given ? f->threads.n : 1;
+    for (size_t i = 0; i < n_threads && code == 0; i++) {
+        if (f->threads.given)
+            own.threads = (arg_count){f->threads.v[i], 1};
+        if (i)
+            app_close(a);
+        code = bench_with(&r, &own, &tests);
+    }
+    end_report(&r, code);
     table_free(&r.rates);
     table_free(&r.times);
+    free(tests.v);
     return out_finish(&r.out, r.out.error ? 0 : code);
 }
 
-static void set_default(arg_ints *list, int64_t *value) {
-    if (!list->given)
-        list->v = value, list->n = 1;
+static void set_default(arg_ints *list, int64_t *value, size_t n) {
+    if (!list->given) {
+        list->v = value;
+        list->n = n;
+    }
 }
 
 int cmd_bench(int argc, char **argv) {
@@ -229,25 +358,32 @@ int cmd_bench(int argc, char **argv) {
     app_flags flags = {0};
     bench_flags f = {.reps = 5};
     const arg_group groups[] = {
-        {"Tests (a list of values makes a test of each)", rows, COUNT(rows), &f},
-        {"Output", app_json_rows, APP_JSON_ROWS, &flags},
+        {"Tests (a list of values, or a range 128-512+128 or 128-1024*2, makes a test of each)",
+         rows, COUNT(rows), &f},
+        {"Output", output_rows, COUNT(output_rows), &f},
+        {"", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
-        {"", app_device_rows, APP_DEVICE_ROWS, &flags},
+        {"", app_device_rows, 1, &flags},
+        {"", app_device_rows + 2, 1, &flags}, // -t is a list here
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3,
          &flags}, // -b means sequences here, and -c follows from the tests
     };
-    const arg_page page = {"bench", "[-m MODEL] [-p N] [-n N] [-d N] [-b N] [-r N] [flags]",
-                           "Measures prompt (pp) and generation (tg) speed in tokens per second. "
-                           "--json prints one object per test.",
-                           groups, COUNT(groups)};
+    const arg_page page = {
+        "bench", "[-m MODEL] [-p N] [-n N] [-pg P,G] [-d N] [-b N] [-t N] [-r N] [flags]",
+        "Measures prompt (pp) and generation (tg) speed in tokens per second. Rows appear as they "
+        "are measured;\nCtrl-C keeps them.",
+        groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
-    set_default(&f.prompt, &p), set_default(&f.gen, &n), set_default(&f.depth, &d),
-        set_default(&f.batch, &b);
+    const int pairs_only = f.pair.given && !f.prompt.given && !f.gen.given;
+    set_default(&f.prompt, &p, !pairs_only);
+    set_default(&f.gen, &n, !pairs_only);
+    set_default(&f.depth, &d, 1);
+    set_default(&f.batch, &b, 1);
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : bench(&a, &flags, &f);
-    arg_ints *lists[] = {&f.prompt, &f.gen, &f.depth, &f.batch};
+    arg_ints *lists[] = {&f.prompt, &f.gen, &f.pair, &f.depth, &f.batch, &f.threads};
     for (size_t i = 0; i < COUNT(lists); i++)
         if (lists[i]->given)
             args_free_ints(lists[i]);

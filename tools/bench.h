@@ -2,8 +2,9 @@
 #ifndef MINERVA_BENCH_H
 #define MINERVA_BENCH_H
 #include "app.h"
+#include <sched.h>
 
-/* n_prompt rows or n_gen tokens (the other is 0) on batch sequences that hold depth tokens
+/* n_prompt rows, n_gen tokens, or one after the other, on batch sequences that hold depth tokens
  * already. */
 typedef struct {
     uint32_t n_prompt, n_gen, depth, batch;
@@ -15,12 +16,26 @@ typedef struct {
     double avg, stddev;  /* stddev: of the sample, 0 for one */
     double ttft_s;       /* median: tokenising, the whole prompt (depth too), the draw */
     double p50_s, p99_s; /* time per generated token and sequence; NaN where none was generated */
+    double others;       /* CPUs that other programs used meanwhile; < 0: unknown */
+    int busy;            /* so many that the rates are too low */
 } bench_result;
 
 /* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either
  * way. */
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out);
 void bench_result_free(bench_result *r);
-/* "pp512", "tg128 @ d4096" */
+/* "pp512", "tg128 @ d4096", "pp512+tg128" */
 void bench_name(const bench_test *t, char *dst, size_t n);
+
+/* ---- busy.c ---------------------------------------------------------------------------------- */
+typedef struct {
+    cpu_set_t cpus;
+    uint32_t n_cpu;
+    double work, own, at;
+    int ok;
+} busy_mark;
+void busy_begin(busy_mark *m);
+/* How many CPUs others kept busy since then, on average; < 0: the system does not say. */
+double busy_others(const busy_mark *m);
+int busy_matters(const busy_mark *m, double others); /* 1: enough to lower rates */
 #endif

@@ -17,10 +17,14 @@ typedef struct {
 } bench;
 
 void bench_name(const bench_test *t, char *dst, size_t n) {
-    int len =
-        snprintf(dst, n, "%s%u", t->n_prompt ? "pp" : "tg", t->n_prompt ? t->n_prompt : t->n_gen);
-    if (t->depth && len > 0 && (size_t)len < n)
-        snprintf(dst + len, n - (size_t)len, " @ d%u", t->depth);
+    char prompt[24] = "", gen[24] = "", depth[24] = "";
+    if (t->n_prompt)
+        snprintf(prompt, sizeof prompt, "pp%u", t->n_prompt);
+    if (t->n_gen)
+        snprintf(gen, sizeof gen, "%stg%u", t->n_prompt ? "+" : "", t->n_gen);
+    if (t->depth)
+        snprintf(depth, sizeof depth, " @ d%u", t->depth);
+    snprintf(dst, n, "%s%s%s", prompt, gen, depth);
 }
 
 static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
@@ -32,7 +36,9 @@ static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
 }
 
 /* Steps until every sequence has finished; notes the first token and the time between tokens
- * (shared by those of one step). */
+ * (shared by those of one step). What to time: nothing, the tokens behind the first, which a prompt
+ * came before, or all. */
+enum { TIME_NOTHING, TIME_REST, TIME_ALL };
 static int finish_all(bench *b, int timed) {
     uint32_t got = 1;
     while (got) {
@@ -42,9 +48,11 @@ static int finish_all(bench *b, int timed) {
         if (status != MN_OK)
             return app_fail(b->a, status);
         double now = seconds();
-        if (got && isnan(b->first))
+        const int is_first = isnan(b->first);
+        if (got && is_first)
             b->first = now;
-        if (timed && got && b->n_gaps < b->cap_gaps)
+        const int counts = timed == TIME_ALL || (timed == TIME_REST && !is_first);
+        if (counts && got && b->n_gaps < b->cap_gaps)
             b->gaps[b->n_gaps++] = (now - b->last) * (double)b->n_seq / (double)got;
         b->last = now;
     }
@@ -66,13 +74,15 @@ static int fill(bench *b, const bench_test *t) {
     int code = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
         code = feed(b, i, b->ids, t->depth, 1, 0);
-    return code ? code : finish_all(b, 0);
+    return code ? code : finish_all(b, TIME_NOTHING);
 }
 
 /* tokens per second of one repetition. A generated token costs one step, the first too: its prompt
- * is one id. */
+ * is one id; behind a prompt, whose step draws one for nothing, one more is drawn. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
-    const uint32_t n_new = t->n_gen ? t->n_gen : 1, n_prompt = t->n_prompt ? t->n_prompt : 1;
+    const uint32_t n_new = t->n_prompt ? t->n_gen + 1 : t->n_gen;
+    const uint32_t n_prompt = t->n_prompt ? t->n_prompt : 1;
+    const int timed = !t->n_gen ? TIME_NOTHING : t->n_prompt ? TIME_REST : TIME_ALL;
     int code = 0;
     b->first = NAN;
     b->begin = seconds();
@@ -84,8 +94,8 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
         code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
     if (code == 0)
-        code = finish_all(b, t->n_gen != 0);
-    *rate = (double)(t->n_gen ? t->n_gen : t->n_prompt) * t->batch / (b->last - b->begin);
+        code = finish_all(b, timed);
+    *rate = (double)(t->n_gen + t->n_prompt) * t->batch / (b->last - b->begin);
     *ttft = b->first - b->begin + (t->depth ? filled : 0);
     for (uint32_t i = 0; i < b->n_seq; i++)
         mn_seq_free(b->a->session, b->seq[i]);
@@ -154,7 +164,7 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
                .cap = t->batch * 8 + 64};
     double warm_rate, warm_ttft;
     memset(out, 0, sizeof *out);
-    b.cap_gaps = (size_t)t->n_gen * t->batch * n_reps + 1;
+    b.cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1;
     if (b.cap_gaps > 1u << 20)
         b.cap_gaps = 1u << 20; // enough for a percentile
     b.ids = malloc(b.n_ids * sizeof *b.ids);
@@ -164,7 +174,9 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     b.ttft = malloc(n_reps * sizeof *b.ttft);
     out->samples = malloc(n_reps * sizeof *out->samples);
     bench_name(t, name, sizeof name);
-    progress *bar = progress_begin(name);
+    progress *bar = a->flags->quiet ? NULL : progress_begin(name);
+    busy_mark mark;
+    busy_begin(&mark);
     int code = 0;
     if (!b.ids || !b.seq || !b.tokens || !b.gaps || !b.ttft || !out->samples)
         code = complain(EXIT_NO_MEMORY, "out of memory");
@@ -185,6 +197,8 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     progress_end(bar);
     if (code == 0)
         summarise(&b, out);
+    out->others = busy_others(&mark);
+    out->busy = busy_matters(&mark, out->others);
     free(b.ids), free(b.seq), free(b.tokens), free(b.gaps), free(b.ttft);
     return code;
 }

@@ -86,28 +86,44 @@ static void print_row(const table *t, size_t row, table_style style, const int *
     out_puts(out, markdown ? " |\n" : "\n");
 }
 
-void table_print(const table *t, table_style style, out_file *out) {
-    int width[64] = {0};
-    if (t->failed || t->n_cols == 0 || t->n_cols > 64)
-        return;
+static void print_rule(const table *t, const int *width, out_file *out) {
+    for (size_t c = 0; c < t->n_cols; c++) {
+        const int right = (int)(t->right >> c & 1);
+        out_puts(out, c ? " | " : "| ");
+        for (int i = 0; i < width[c] - right; i++)
+            out_put(out, "-", 1);
+        if (right)
+            out_put(out, ":", 1);
+    }
+    out_puts(out, " |\n");
+}
+
+void table_widths(const table *t, int *width) {
     for (size_t i = 0; i < t->n; i++) {
-        int w = width_of(t->cells[i]);
+        const int w = width_of(t->cells[i]);
         if (w > width[i % t->n_cols])
             width[i % t->n_cols] = w;
     }
-    for (size_t row = 0; row < t->n / t->n_cols; row++) {
-        print_row(t, row, style, width, out);
-        if (row || style != TABLE_MARKDOWN)
-            continue;
-        for (size_t c = 0; c < t->n_cols; c++) {
-            out_puts(out, c ? " | " : "| ");
-            for (int i = 0; i < width[c] - (int)(t->right >> c & 1); i++)
-                out_put(out, "-", 1);
-            if (t->right >> c & 1)
-                out_put(out, ":", 1);
-        }
-        out_puts(out, " |\n");
-    }
+}
+
+size_t table_rows(const table *t) {
+    return t->failed || t->n_cols == 0 || t->n_cols > TABLE_MAX_COLUMNS ? 0 : t->n / t->n_cols;
+}
+
+void table_print_row(const table *t, size_t row, table_style style, const int *width,
+                     out_file *out) {
+    print_row(t, row, style, width, out);
+    if (row == 0 && style == TABLE_MARKDOWN)
+        print_rule(t, width, out);
+}
+
+void table_print(const table *t, table_style style, out_file *out) {
+    int width[TABLE_MAX_COLUMNS] = {0};
+    const size_t n = table_rows(t);
+    if (n)
+        table_widths(t, width);
+    for (size_t row = 0; row < n; row++)
+        table_print_row(t, row, style, width, out);
 }
 
 void table_free(table *t) {

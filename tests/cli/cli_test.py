@@ -1089,7 +1089,7 @@ def test_plugins_without_cpu_simd():
 
 # ---- bench ----------------------------------------------------------------------------------------------------------
 FIELDS = ["model", "params", "bytes", "device", "threads", "precision", "test", "n_prompt", "n_gen", "depth", "batch", "samples_ts", "avg_ts",
-          "stddev_ts", "load_s", "ttft_s", "peak_rss"]
+          "stddev_ts", "load_s", "ttft_s", "peak_rss", "others_cpus"]
 
 
 def bench(*args, **more):
@@ -1121,6 +1121,62 @@ def test_bench_tables():
     rows = bench("-p", "16", "-n", "4", "-r", "2", "--csv").out.splitlines()
     equal(rows[0].split(","), FIELDS)
     equal(len(rows), 3)
+
+
+def test_bench_lists():
+    """Lists and ranges, pairs, threads; every form has every test."""
+    tests = bench("-p", "4-16*2,5", "-n", "2-6+2", "-pg", "8,3", "-pg", "9,2", "-t", "1,2", "-r", "1", "-o", "json").lines()
+    names = ["pp4", "pp8", "pp16", "pp5", "tg2", "tg4", "tg6", "pp8+tg3", "pp9+tg2"]
+    equal([(t["threads"], t["test"]) for t in tests], [(n, name) for n in (1, 2) for name in names])
+    equal([(t["n_prompt"], t["n_gen"]) for t in tests[7:9]], [(8, 3), (9, 2)])
+    equal([t["test"] for t in bench("-pg", "4,2", "-d", "0-4+4", "-r", "1", "-o", "json").lines()], ["pp4+tg2", "pp4+tg2 @ d4"])
+    for form, flag in (("md", None), ("json", "--json"), ("csv", "--csv")):
+        rows = [re.sub(r"[\d.]+ \u00b1 [\d.]+", "", r.splitlines()[0]) for r in
+                [bench("-p", "4", "-n", "0", "-r", "1", *more).out for more in (["-o", form], [flag] if flag else [])]]
+        equal(rows[0].split(":")[0], rows[-1].split(":")[0])
+    for flag, found in (("-p", "4-2"), ("-p", "1-8+0"), ("-p", "0-8*2"), ("-p", "1-8*1"), ("-p", "1-8+"), ("-p", "1-"), ("-p", "-4"), ("-t", "x"), ("-pg", "4"),
+                        ("-pg", "4,5,6"), ("-pg", "0,1"), ("-o", "xml"), ("-p", "1-9999999")):
+        is_error(bench(flag, found, code=2), flag, found)
+    is_error(bench("-o", "csv", "--json", code=2), "--csv")
+
+
+def test_bench_as_measured():
+    """The first row is there before the second test has ended; Ctrl-C keeps it, and what stands below the table."""
+    for form in ("md", "json", "csv"):
+        p = subprocess.Popen([MINERVA, "bench", "-m", MODEL, "-p", "1", "-n", "900", "-r", "200", "-o", form, "--device", "reference"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        heading = {"md": 2, "json": 0, "csv": 1}[form]
+        got = [p.stdout.readline().decode() for _ in range(heading + 1)]
+        has(got[-1], "pp1")
+        assert p.poll() is None
+        p.send_signal(signal.SIGINT)
+        rest, _ = p.communicate(timeout=60)
+        equal(p.returncode, 130)
+        assert "tg900" not in rest.decode()
+        equal(form == "md", "load time" in rest.decode() and "p50" in rest.decode())
+
+
+def test_bench_busy():
+    """Other programs at work are said: they lower the rates."""
+    cpus = sorted(os.sched_getaffinity(0))
+    try:
+        with open("/proc/stat", encoding="ascii") as f:
+            assert any(line.startswith("cpu%d " % cpus[0]) for line in f)
+    except (OSError, AssertionError):
+        raise Skipped("no counts of work in /proc/stat") from None
+    code = "import os,sys\nos.sched_setaffinity(0,[int(sys.argv[1])])\nprint('on',flush=True)\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", code, str(cpu)], stdout=subprocess.PIPE) for cpu in cpus[:max(1, len(cpus) // 8)]]
+    try:
+        for p in others:
+            p.stdout.readline()
+        r = bench("-p", "256", "-n", "0", "-r", "3", "-o", "json")
+    finally:
+        for p in others:
+            p.kill()
+            p.communicate()
+    if all(t["others_cpus"] in (0, None) for t in r.lines()):
+        raise Skipped("/proc/stat does not count here")
+    has(r.err, "warning: other programs")
 
 
 # ---- chat -----------------------------------------------------------------------------------------------------------
