@@ -11,7 +11,11 @@
  * prints, but for warnings through the log. Threads: a runtime and a model are used from any
  * thread; a session from one thread at a time (mn_session_cancel: any). Lifetimes: session before
  * model before runtime. Strings that are handed out live as long as what they were asked of.
- * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". */
+ * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". A size
+ * below the first release's is MN_INVALID, in what is given and in what is to be filled, which then
+ * has the size that was filled; one beyond ours is fine. "NULL:" says for each function what a
+ * pointer that is NULL means (of an mn_str: a NULL ptr with a len); lists of 0 may be NULL in
+ * structs. */
 #ifndef MINERVA_H
 #define MINERVA_H
 #include <minerva/plugin.h>
@@ -47,9 +51,11 @@ typedef struct {
     const mn_setting *settings;
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails costs a record, not the
- * runtime. */
+ * runtime.
+ * NULL: params: no settings; out: MN_INVALID. */
 MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
                                    mn_error *err);
+/* NULL: rt: nothing. */
 MN_API void mn_runtime_free(mn_runtime *rt);
 
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
@@ -57,6 +63,7 @@ MN_API void mn_runtime_free(mn_runtime *rt);
 typedef struct {
     const char *key, *value, *origin;
 } mn_config_item;
+/* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_config(const mn_runtime *rt, uint32_t i, mn_config_item *out);
 typedef struct {
     /* kind: "backend", "loader", ...; status: "ok" or why not */
@@ -65,6 +72,7 @@ typedef struct {
     /* probe: what the probing process found, in a few words; "" = not asked */
     const char *version, *vendor, *probe;
 } mn_plugin_item;
+/* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out);
 typedef struct {
     /* name: as --device takes it; reason: why it is not usable */
@@ -73,16 +81,20 @@ typedef struct {
     uint64_t mem_total, mem_free;
     int32_t usable, pad;
 } mn_device_item;
+/* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out);
-/* Value of a setting after all sources; "" if it is not set. */
+/* Value of a setting after all sources; "" if it is not set.
+ * NULL: rt, key: "". */
 MN_API const char *mn_runtime_setting(const mn_runtime *rt, const char *key);
+/* NULL: rt: 0. */
 MN_API uint32_t mn_runtime_threads(const mn_runtime *rt);
 
 /* ---- model ----------------------------------------------------------------------------------- */
 typedef struct mn_model mn_model;
 /* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting
  * "model", else the demo model that is installed with the program. Maps and checks; weights are not
- * read yet. */
+ * read yet.
+ * NULL: path: as above; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
 /* What happens when another program changes a model's file while it is in use.
  *
@@ -114,9 +126,11 @@ MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out,
 typedef struct {
     uint32_t size, flags; /* MN_MODEL_*; READ wins */
 } mn_model_params;
-/* mn_model_open with parameters; NULL: no flags. */
+/* mn_model_open with parameters.
+ * NULL: path: as above; params: no flags; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
                                     mn_model **out, mn_error *err);
+/* NULL: m: nothing. */
 MN_API void mn_model_free(mn_model *m);
 typedef struct {
     uint32_t size, n_tensors;
@@ -126,7 +140,9 @@ typedef struct {
     int64_t n_vocab, n_ctx_train;
     int32_t has_tokenizer, has_chat_template;
 } mn_model_info;
-MN_API void mn_model_get_info(const mn_model *m, mn_model_info *out);
+/* NULL: m, out: MN_INVALID. */
+MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);
+/* NULL: m, key, value: MN_INVALID. */
 MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value);
 /* file: base name of the one that it begins in */
 typedef struct {
@@ -137,7 +153,8 @@ typedef struct {
     uint64_t bytes;
     mn_str file;
 } mn_tensor_item;
-/* dim[0] outermost */
+/* dim[0] outermost
+ * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out);
 
 /* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise
@@ -156,6 +173,7 @@ typedef struct {
     void *arg;
 } mn_convert_params;
 #define MN_CONVERT_REPLACE 1u /* a file that is there is replaced */
+/* NULL: params: the defaults; m, path: MN_INVALID. */
 MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
                                   const mn_convert_params *params, mn_error *err);
 
@@ -163,7 +181,8 @@ MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
 #define MN_TEXT_ADD_SPECIAL 1u   /* add what the tokeniser adds (BOS) */
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
 /* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT:
- * not UTF-8. */
+ * not UTF-8.
+ * NULL: m, text, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids,
                                    uint32_t *n, mn_error *err);
 /* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id",
@@ -174,7 +193,8 @@ typedef struct {
 } mn_message;
 /* The model's own chat template over the messages and the header of the answer, tokenised; text
  * inside content can never become a special token. n_known: how many of the messages a sequence
- * holds already (then only what is new is given); 0 for all. */
+ * holds already (then only what is new is given); 0 for all.
+ * NULL: m, messages, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
                                uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
 /* The same with all that templates know. The texts are JSON, an empty one is not given; strings in
@@ -200,6 +220,7 @@ typedef struct {
      * parsed, or nothing has that name. */
     const char *chat_template;
 } mn_chat_params;
+/* NULL: m, params, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                                     uint32_t *n, mn_error *err);
 /* The text that a chat template makes of its variables: a JSON object with "messages", "tools",
@@ -207,11 +228,14 @@ MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *par
  * = the model's own (its "tool_use", if it has that and there are tools). m: may be NULL beside a
  * source; where it has a tokeniser, bos_token and eos_token are its own unless vars names them.
  * *text: *n bytes and a NUL, freed by mn_json_free. MN_BAD_INPUT with the template's own words
- * where it refuses (raise_exception). */
+ * where it refuses (raise_exception).
+ * NULL: m: beside a source; source: as above; vars, text, n: MN_INVALID. */
 MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text,
                                     uint64_t *n, mn_error *err);
+/* NULL: ids: nothing. */
 MN_API void mn_ids_free(int32_t *ids);
-/* 1 if id ends a generation (any of the model's end tokens). */
+/* 1 if id ends a generation (any of the model's end tokens).
+ * NULL: m: 0. */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
 /* Ids to text as they come; never half a UTF-8 character; special tokens are not shown. */
@@ -219,29 +243,38 @@ typedef struct mn_stream mn_stream;
 #define MN_STREAM_CONTINUE 1u /* the ids follow a prompt: SentencePiece keeps the first space */
 #define MN_STREAM_PLAIN 2u    /* all text as it is: nothing is taken for thinking or a call */
 #define MN_STREAM_SPECIAL 4u  /* and special tokens are shown by their names */
+/* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out,
                                   mn_error *err);
-/* text: until the next call; may be empty */
+/* text: until the next call; may be empty
+ * NULL: st, text: MN_INVALID. */
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err);
 /* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), or
  * spells <think> where it has none and its chat template has that word; neither is ever shown. 1:
  * what was pushed last is not of the answer. prompt: the ids that the output follows, whose end may
- * open such a part; before the first push. */
+ * open such a part; before the first push.
+ * NULL: st: 0. */
 MN_API int mn_stream_is_thinking(const mn_stream *st);
+/* NULL: st, ids: nothing. */
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
 /* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony):
  * "functions.get_weather", and the text is its arguments; else empty. Other models write calls into
- * the answer's text. */
+ * the answer's text.
+ * NULL: st: empty. */
 MN_API mn_str mn_stream_tool(const mn_stream *st);
 /* Strings that end the answer: it is given up to the first of them, and what may be the beginning
  * of one is held back until that is known, across any number of ids. They count in the answer
  * only, not in what is thought. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each, copied;
- * before the first push. MN_INVALID: others. */
+ * before the first push. MN_INVALID: others.
+ * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
-/* 1 once one was met: further ids give no text, and whoever draws them may end the sequence. */
+/* 1 once one was met: further ids give no text, and whoever draws them may end the sequence.
+ * NULL: st: 0. */
 MN_API int mn_stream_stopped(const mn_stream *st);
-/* what was held back */
+/* what was held back
+ * NULL: st, text: MN_INVALID. */
 MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);
+/* NULL: st: nothing. */
 MN_API void mn_stream_free(mn_stream *st);
 
 /* ---- session: sequences that share a device, its weights and its KV cache -------------------- */
@@ -262,16 +295,20 @@ typedef struct {
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices
- * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what. */
+ * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what.
+ * NULL: params: the defaults; m, out: MN_INVALID. */
 MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
                                    mn_error *err);
 /* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON
  * object: every plugin file and device with its steps and outcome, the placement, the error if
  * nothing can run the model (then the status is still MN_OK). Asks and measures devices, imports no
- * weights. docs/negotiation.md names the fields. *json is freed by mn_json_free. */
+ * weights. docs/negotiation.md names the fields. *json is freed by mn_json_free.
+ * NULL: params: the defaults; m, json: MN_INVALID. */
 MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json,
                                   mn_error *err);
+/* NULL: json: nothing. */
 MN_API void mn_json_free(char *json);
+/* NULL: s: nothing. */
 MN_API void mn_session_free(mn_session *s);
 typedef struct {
     uint32_t size, precision;
@@ -281,7 +318,8 @@ typedef struct {
     /* 1: not what a user would expect (the oracle, for want of better) */
     int32_t fallback, pad;
 } mn_session_info;
-MN_API void mn_session_get_info(const mn_session *s, mn_session_info *out);
+/* NULL: s, out: MN_INVALID. */
+MN_API mn_status mn_session_get_info(const mn_session *s, mn_session_info *out);
 
 typedef struct {
     uint32_t size, max_new; /* ids to draw at most; 0 = until the context is full */
@@ -297,20 +335,26 @@ typedef struct {
 
 /* How the model's makers say it should be sampled (generation_config.json, general.sampling.*),
  * else temp 0.7, top_p 0.95, top_k off; everything else 0; a repetition penalty counts over all
- * tokens (penalty_last_n -1) unless they say otherwise. *out is filled up to its size. */
-MN_API void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
+ * tokens (penalty_last_n -1) unless they say otherwise. *out is filled up to its size.
+ * NULL: m, out: MN_INVALID. */
+MN_API mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
 
 /* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the
  * prompt does not fit (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences are in use, or
- * the cache is full. params NULL: greedy. */
+ * the cache is full. params NULL: greedy.
+ * NULL: params: greedy; s, ids, seq: MN_INVALID. */
 MN_API mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
                                const mn_sample_params *params, int32_t *seq, mn_error *err);
-/* Appends ids to a finished sequence and lets it go on; its cache is kept. */
+/* Appends ids to a finished sequence and lets it go on; its cache is kept.
+ * NULL: params: greedy; s, ids: MN_INVALID. */
 MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
                                const mn_sample_params *params, mn_error *err);
-/* A copy of a finished sequence up to its last stored token, sharing its full cache pages. */
+/* A copy of a finished sequence up to its last stored token, sharing its full cache pages.
+ * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err);
+/* NULL: s: nothing. */
 MN_API void mn_seq_free(mn_session *s, int32_t seq);
+/* NULL: s: 0. */
 MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and drawn ids so far */
 
 #define MN_FINISH_NONE 0
@@ -321,11 +365,13 @@ typedef struct {
 } mn_token;
 /* Runs until at least one id is drawn and gives out all that were, at most cap (>= n_seq). *n = 0:
  * no sequence is running. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
- * into one step. */
+ * into one step.
+ * NULL: s, out, n: MN_INVALID. */
 MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n,
                                  mn_error *err);
 /* Makes the current or next mn_session_step return MN_CANCELLED. Any thread, also a signal
- * handler. */
+ * handler.
+ * NULL: s: nothing. */
 MN_API void mn_session_cancel(mn_session *s);
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
@@ -333,6 +379,7 @@ MN_API void mn_session_cancel(mn_session *s);
  * sequence behind. */
 typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                                   const float *rows);
+/* NULL: arg: as it is; s, ids, rows: MN_INVALID. */
 MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
                                    void *arg, mn_error *err);
 
@@ -350,11 +397,13 @@ typedef struct {
     /* what losing it cost: choosing another, and the steps that hold such rows */
     double restore_s;
 } mn_session_stats;
-MN_API void mn_session_get_stats(const mn_session *s, mn_session_stats *out);
+/* NULL: s, out: MN_INVALID. */
+MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 
 /* One answer, in one call: the prompt as a user turn if the model has a chat template, else as
  * plain text. print gets pieces of the answer's text; non-zero stops. params NULL: the model's own
- * defaults with at most 512 ids. */
+ * defaults with at most 512 ids.
+ * NULL: params: as above; arg: as it is; s, prompt, print: MN_INVALID. */
 MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
                              int (*print)(void *arg, const char *text, uint64_t n), void *arg,
                              mn_error *err);

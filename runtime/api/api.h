@@ -34,6 +34,35 @@ struct mn_model {
     mn_model_graph *graphs[2];
 };
 
+/* ---- args.c: checks of arguments; __func__ is the function that the caller called ------------ */
+typedef struct {
+    const char *name;
+    const void *value;
+} mn_arg;
+/* MN_INVALID "FUNCTION: NAME is NULL" for the first that is. args: up to one without a name. */
+mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args);
+/* MN_INVALID: bytes at no address. */
+mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text);
+/* The structs of minerva.h that begin with their size. */
+typedef enum {
+    MN_SIZED_RUNTIME_PARAMS,
+    MN_SIZED_MODEL_PARAMS,
+    MN_SIZED_MODEL_INFO,
+    MN_SIZED_CONVERT_PARAMS,
+    MN_SIZED_CHAT_PARAMS,
+    MN_SIZED_SESSION_PARAMS,
+    MN_SIZED_SESSION_INFO,
+    MN_SIZED_SAMPLE_PARAMS,
+    MN_SIZED_SESSION_STATS,
+    MN_SIZED_COUNT
+} mn_sized;
+/* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as
+ * it goes. MN_INVALID names the struct where its size is below that of the first release: it was
+ * forgotten, and what it says would be ignored. */
+mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *err);
+/* Fills what the caller has room for, and sets its size. MN_INVALID: NULL, or a size as above. */
+mn_status mn_args_give(mn_sized which, void *out, const void *own);
+
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for

@@ -49,11 +49,14 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
 mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params,
                            mn_error *err) {
     mn_convert_params own = {.size = sizeof own};
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"path", path}, {0}});
+    if (!st)
+        st = mn_args_take(MN_SIZED_CONVERT_PARAMS, &own, params, err);
+    if (st)
+        return st;
     mn_convert_plan p = {.model = m->canonical};
-    if (params)
-        memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
     const mn_convert_run run = {m->rt->pool, own.flags & MN_CONVERT_REPLACE, own.progress, own.arg};
-    mn_status st = find_type(own.type, &p.type, err);
+    st = find_type(own.type, &p.type, err);
     if (!st)
         st = mn_convert_tensors(&p, err);
     if (!st)

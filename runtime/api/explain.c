@@ -17,21 +17,23 @@ static void say_model(const mn_model *m, const mn_model_graph *g, mn_text *out) 
 mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **out,
                            mn_error *err) {
     const mn_model_graph *g;
-    mn_registry *reg = m->rt->registry;
     mn_request r;
     mn_placement p = {0};
     mn_error why = MN_ERROR_INIT;
     mn_text text = {0};
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"json", out}, {0}});
+    if (st)
+        return st;
     *out = NULL;
-    mn_status st = mn_model_graph_of(m, &g, err);
+    st = mn_model_graph_of(m, &g, err);
     if (!st)
         st = mn_request_make(m, g, params, &r, err);
     if (st)
         return st;
     r.flags |= MN_REQUEST_EXPLAIN;
-    mn_negotiate(reg, g, &r, &p, &why); /* an error is part of the record */
+    mn_negotiate(m->rt->registry, g, &r, &p, &why); /* an error is part of the record */
     say_model(m, g, &text);
-    mn_placement_explain(&p, reg, g, &r, &why, &text);
+    mn_placement_explain(&p, m->rt->registry, g, &r, &why, &text);
     mn_text_puts(&text, "}");
     mn_placement_free(&p);
     if (text.failed) {

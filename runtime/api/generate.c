@@ -50,6 +50,10 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream,
 mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
                       int (*print)(void *arg, const char *text, uint64_t n), void *arg,
                       mn_error *err) {
+    const mn_arg args[] = {{"s", s}, {"prompt", prompt}, {"print", print ? "" : NULL}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (st)
+        return st;
     const mn_model *m = s->model;
     mn_sample_params own = m->defaults;
     int32_t *ids = NULL, seq = -1;
@@ -57,7 +61,7 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     mn_stream *stream = NULL;
     own.max_new = 512;
     own.seed = mn_now_ns();
-    mn_status st = prompt_ids(m, prompt, &ids, &n, err);
+    st = prompt_ids(m, prompt, &ids, &n, err);
     if (!st)
         st = mn_stream_create(m, MN_STREAM_CONTINUE, &stream, err);
     if (!st)

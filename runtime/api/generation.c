@@ -84,10 +84,8 @@ static void read_defaults(mn_model *m, const cJSON *generation) {
             INT32_MAX);
 }
 
-void mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
-    const uint32_t size = out->size;
-    memcpy(out, &m->defaults, MN_MIN((size_t)size, sizeof m->defaults));
-    out->size = size;
+mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
+    return m ? mn_args_give(MN_SIZED_SAMPLE_PARAMS, out, &m->defaults) : MN_INVALID;
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {

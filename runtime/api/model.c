@@ -175,7 +175,11 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
 }
 
 static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_error *err) {
-    const uint32_t given = params ? params->flags : 0;
+    mn_model_params p = {.size = sizeof p};
+    mn_status st = mn_args_take(MN_SIZED_MODEL_PARAMS, &p, params, err);
+    if (st)
+        return st;
+    const uint32_t given = p.flags;
     if (given & ~(MN_MODEL_READ | MN_MODEL_GUARD))
         return mn_fail(err, MN_INVALID, "mn_model_params.flags: found %#x, expected MN_MODEL_*",
                        given);
@@ -187,7 +191,9 @@ static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_er
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
                              mn_model **out, mn_error *err) {
     uint32_t flags = 0;
-    mn_status st = map_flags(params, &flags, err);
+    mn_status st = mn_args_need(err, "mn_model_open", (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
+    if (!st)
+        st = map_flags(params, &flags, err);
     if (st)
         return st;
     mn_model *m = mn_calloc(1, sizeof *m);
@@ -251,7 +257,9 @@ mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *e
     return mn_model_graph_for(m, 0, out, err);
 }
 
-void mn_model_get_info(const mn_model *m, mn_model_info *out) {
+mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
+    if (!m)
+        return MN_INVALID;
     const mn_canonical *c = m->canonical;
     const mn_model_tensor_entry *embd = mn_canonical_tensor(c, "token_embd.weight");
     char key[96];
@@ -273,11 +281,12 @@ void mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .n_ctx_train = ctx,
                           .has_tokenizer = m->tokenizer != NULL,
                           .has_chat_template = m->chat != NULL};
-    const uint32_t cap = out->size ? out->size : (uint32_t)sizeof info;
-    memcpy(out, &info, MN_MIN((size_t)cap, sizeof info));
+    return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }
 
 mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value) {
+    if (!m || !key || !value)
+        return MN_INVALID;
     if (i >= m->canonical->meta.n)
         return MN_END;
     *key = m->canonical->meta.entries[i].key;
@@ -296,6 +305,8 @@ static mn_str file_of(const mn_canonical *c, const mn_tensor_info *t) {
 }
 
 mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
+    if (!m || !out)
+        return MN_INVALID;
     if (i >= m->canonical->n_tensors)
         return MN_END;
     const mn_model_tensor_entry *e = &m->canonical->tensors[i];

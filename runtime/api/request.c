@@ -50,8 +50,9 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err) {
     const mn_config *cfg = m->rt->config;
     mn_session_params p = {.size = sizeof p};
-    if (params)
-        memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
+    mn_status st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
+    if (st)
+        return st;
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),
                       .precision = p.precision ? p.precision : configured_precision(cfg),
                       .kv_dtype = p.kv_dtype,

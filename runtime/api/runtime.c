@@ -24,8 +24,19 @@ int mn_exit_code(mn_status status) {
     }
 }
 
+static mn_status check_settings(const mn_runtime_params *p, mn_error *err) {
+    if (p->n_settings && !p->settings)
+        return mn_fail(err, MN_INVALID, "mn_runtime_params.settings is NULL, n_settings is %u",
+                       p->n_settings);
+    for (uint32_t i = 0; i < p->n_settings; i++)
+        if (!p->settings[i].key || !p->settings[i].value)
+            return mn_fail(err, MN_INVALID, "mn_runtime_params.settings[%u].%s is NULL", i,
+                           p->settings[i].key ? "value" : "key");
+    return MN_OK;
+}
+
 static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
-    const uint32_t n = p ? p->n_settings : 0;
+    const uint32_t n = p->n_settings;
     mn_config_override *o = mn_calloc(n ? n : 1, sizeof *o);
     if (!o)
         return mn_fail_memory(err, n * sizeof *o);
@@ -37,10 +48,18 @@ static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_erro
 }
 
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {
+    mn_runtime_params p = {.size = sizeof p};
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"out", out}, {0}});
+    if (!st)
+        st = mn_args_take(MN_SIZED_RUNTIME_PARAMS, &p, params, err);
+    if (!st)
+        st = check_settings(&p, err);
+    if (st)
+        return st;
     mn_runtime *rt = mn_calloc(1, sizeof *rt);
     if (!rt)
         return mn_fail_memory(err, sizeof *rt);
-    mn_status st = load_config(rt, params, err);
+    st = load_config(rt, &p, err);
     if (!st) {
         mn_log_level(mn_config_log_level(rt->config));
         st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
@@ -65,11 +84,15 @@ void mn_runtime_free(mn_runtime *rt) {
 }
 
 mn_status mn_runtime_config(const mn_runtime *rt, uint32_t i, mn_config_item *out) {
+    if (!rt || !out)
+        return MN_INVALID;
     return mn_config_at(rt->config, i, &out->key, &out->value, &out->origin) ? MN_OK : MN_END;
 }
 
 mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out) {
     size_t n;
+    if (!rt || !out)
+        return MN_INVALID;
     const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
     if (i >= n)
         return MN_END;
@@ -105,6 +128,8 @@ static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
 
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
     size_t n;
+    if (!rt || !out)
+        return MN_INVALID;
     const mn_device_record *d = mn_registry_devices(rt->registry, &n);
     if (i >= n)
         return MN_END;
@@ -121,8 +146,9 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
 }
 
 const char *mn_runtime_setting(const mn_runtime *rt, const char *key) {
-    return mn_config_get_str(rt->config, key);
+    const char *value = rt && key ? mn_config_get_str(rt->config, key) : NULL;
+    return value ? value : "";
 }
 uint32_t mn_runtime_threads(const mn_runtime *rt) {
-    return mn_pool_workers(rt->pool);
+    return rt ? mn_pool_workers(rt->pool) : 0;
 }

@@ -18,20 +18,30 @@ static mn_status need_tokenizer(const mn_model *m, mn_error *err) {
 static mn_status encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags,
                         int32_t **ids, uint32_t *n, mn_error *err) {
     size_t count = 0;
-    mn_status st = mn_tokenizer_encode(m->tokenizer, text, plain, flags, ids, &count, err);
-    if (!st && count > INT32_MAX) {
-        mn_free(*ids);
+    int32_t *made = NULL;
+    mn_status st = mn_tokenizer_encode(m->tokenizer, text, plain, flags, &made, &count, err);
+    if (!st && count > INT32_MAX)
         st = mn_fail(err, MN_BAD_INPUT, "the text has %zu tokens", count);
+    st = mn_canonical_settle(m->canonical, false, st, err);
+    if (st) {
+        mn_free(made);
+        return st;
     }
+    *ids = made;
     *n = (uint32_t)count;
-    return st;
+    return MN_OK;
 }
 
 mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids,
                             uint32_t *n, mn_error *err) {
     uint32_t f = (flags & MN_TEXT_ADD_SPECIAL ? MN_TOKENIZE_ADD_SPECIAL : 0) |
                  (flags & MN_TEXT_PARSE_SPECIAL ? MN_TOKENIZE_PARSE_SPECIAL : 0);
-    mn_status st = need_tokenizer(m, err);
+    const mn_arg args[] = {{"m", m}, {"ids", ids}, {"n", n}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_text(err, __func__, "text", text);
+    if (!st)
+        st = need_tokenizer(m, err);
     return st ? st : encode(m, text, NULL, f, ids, n, err);
 }
 
@@ -40,6 +50,26 @@ static mn_str piece(const mn_model *m, int32_t id) {
 }
 
 /* ---- chat ------------------------------------------------------------------------------------ */
+static mn_status check_texts(const mn_chat_params *p, mn_error *err) {
+    static const char in[] = "mn_model_chat";
+    mn_status st = mn_args_text(err, in, "history", p->history);
+    if (!st)
+        st = mn_args_text(err, in, "tools", p->tools);
+    if (!st)
+        st = mn_args_text(err, in, "vars", p->vars);
+    if (!st && p->n_messages && !p->messages)
+        st = mn_fail(err, MN_INVALID, "%s: messages is NULL, n_messages is %u", in, p->n_messages);
+    for (uint32_t i = 0; i < p->n_messages && !st; i++) {
+        const mn_message *m = &p->messages[i];
+        st = mn_args_text(err, in, "a role", m->role);
+        if (!st)
+            st = mn_args_text(err, in, "a content", m->content);
+        if (!st)
+            st = mn_args_text(err, in, "a more", m->more);
+    }
+    return st;
+}
+
 static mn_status check_utf8(const mn_chat_params *p, mn_error *err) {
     for (uint32_t i = 0; i < p->n_messages; i++) {
         mn_str s = p->messages[i].content;
@@ -129,9 +159,15 @@ static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_ch
 mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                              uint32_t *n, mn_error *err) {
     mn_chat_params own = {0}, *p = &own;
-    memcpy(&own, params, MN_MIN((size_t)params->size, sizeof own));
     mn_jinja *other = NULL;
-    mn_status st = need_tokenizer(m, err);
+    const mn_arg args[] = {{"m", m}, {"params", params}, {"ids", ids}, {"n", n}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_take(MN_SIZED_CHAT_PARAMS, &own, params, err);
+    if (!st)
+        st = check_texts(p, err);
+    if (!st)
+        st = need_tokenizer(m, err);
     if (!st && !m->chat && !p->chat_template)
         st = mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template", m->canonical->path);
     if (!st)
@@ -180,7 +216,11 @@ mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars,
     const mn_tokenizer *tok = m ? m->tokenizer : NULL;
     mn_jinja *own = NULL;
     mn_text out = {0};
-    mn_status st = MN_OK;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"text", text}, {"n", n}, {0}});
+    if (!st)
+        st = mn_args_text(err, __func__, "vars", vars);
+    if (st)
+        return st;
     if (!source && !(m && m->chat))
         return mn_fail(err, MN_UNSUPPORTED, "%s: the model has no chat template",
                        m ? m->canonical->path : "no model");
@@ -205,7 +245,7 @@ void mn_ids_free(int32_t *ids) {
 }
 
 int mn_model_is_stop(const mn_model *m, int32_t id) {
-    for (uint32_t i = 0; i < m->n_stop; i++)
+    for (uint32_t i = 0; m && i < m->n_stop; i++)
         if (m->stop[i] == id)
             return 1;
     return 0;
@@ -226,7 +266,9 @@ struct mn_stream {
 mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, mn_error *err) {
     const uint32_t how = (flags & MN_STREAM_CONTINUE ? MN_DETOKENIZE_CONTINUE : 0) |
                          (flags & MN_STREAM_SPECIAL ? MN_DETOKENIZE_SPECIAL : 0);
-    mn_status st = need_tokenizer(m, err);
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"out", out}, {0}});
+    if (!st)
+        st = need_tokenizer(m, err);
     if (st)
         return st;
     mn_stream *s = mn_calloc(1, sizeof *s);
@@ -245,11 +287,16 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
 }
 
 mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_error *err) {
-    return mn_stops_set(&s->stops, strings, n, err);
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
+    if (!st && n)
+        st = mn_args_need(err, __func__, (mn_arg[]){{"strings", strings}, {0}});
+    for (uint32_t i = 0; i < n && !st; i++)
+        st = mn_args_text(err, __func__, "a string", strings[i]);
+    return st ? st : mn_stops_set(&s->stops, strings, n, err);
 }
 
 int mn_stream_stopped(const mn_stream *s) {
-    return s->stops.met;
+    return s && s->stops.met;
 }
 
 /* Text of the answer passes the strings that end it. */
@@ -270,6 +317,8 @@ static mn_status give(mn_stream *s, mn_status st, mn_str *text, mn_error *err) {
 void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     mn_detokenizer *d = NULL;
     mn_text end = {0};
+    if (!s || !ids)
+        return;
     mn_channels_prompt(&s->channels, ids, n);
     if (s->spelled.state == MN_SPELLED_OFF ||
         mn_detokenizer_create(s->channels.tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
@@ -284,11 +333,11 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
 }
 
 int mn_stream_is_thinking(const mn_stream *s) {
-    return s->part == MN_PART_THINKING;
+    return s && s->part == MN_PART_THINKING;
 }
 
 mn_str mn_stream_tool(const mn_stream *s) {
-    return mn_str_of(s->part == MN_PART_CALL ? s->channels.tool : "");
+    return mn_str_of(s && s->part == MN_PART_CALL ? s->channels.tool : "");
 }
 
 static void respell(mn_stream *s, bool last) {
@@ -300,9 +349,12 @@ static void respell(mn_stream *s, bool last) {
 /* Marks and headers give no text; after one, the white space that begins a part is dropped where
  * tags made it. */
 mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {"text", text}, {0}});
+    if (st)
+        return st;
     s->text.len = 0;
     if (s->plain) {
-        mn_status st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
+        st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
         return st ? st : stop(s, text, false, err);
     }
     mn_part part = mn_channels_push(&s->channels, id);
@@ -310,7 +362,7 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
     s->part = part == MN_PART_HEADER ? s->channels.part : part;
     if (part == MN_PART_HEADER)
         return give(s, MN_OK, text, err);
-    mn_status st = mn_detokenizer_push(s->d, id, &s->text);
+    st = mn_detokenizer_push(s->d, id, &s->text);
     if (!st && mn_channels_shows(&s->channels, id)) {
         mn_str mark = mn_tokenizer_piece(s->channels.tok, id);
         if (mn_utf8_check(mark.ptr, mark.len) == mark.len)
@@ -326,8 +378,11 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
 }
 
 mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {"text", text}, {0}});
+    if (st)
+        return st;
     s->text.len = 0;
-    mn_status st = mn_detokenizer_finish(s->d, &s->text);
+    st = mn_detokenizer_finish(s->d, &s->text);
     if (!st && s->spelled.state != MN_SPELLED_OFF)
         respell(s, true);
     st = give(s, st, text, err);

@@ -56,14 +56,19 @@ static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *giv
 
 mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
                             void *arg, mn_error *err) {
+    static const mn_sample_params greedy = {.size = sizeof greedy};
     mn_error why = MN_ERROR_INIT;
     int32_t seq = -1;
     uint32_t given = 0;
+    const mn_arg args[] = {{"s", s}, {"ids", ids}, {"rows", rows ? "" : NULL}, {0}};
     if (!err)
         err = &why;
+    mn_status st = mn_args_need(err, __func__, args);
+    if (st)
+        return st;
     if (s->enqueued != s->completed)
         return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
-    mn_status st = mn_seq_create(s, ids, n, NULL, &seq, err);
+    st = mn_seq_begin(s, ids, n, &greedy, &seq, err);
     if (st)
         return st;
     s->seqs[seq].running = false;

@@ -39,29 +39,33 @@ static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status set_params(const mn_session *s, const mn_sample_params *in, mn_slot_params *out,
+/* What the caller asks for, complete: greedy where it says nothing. */
+static mn_status take_params(const mn_sample_params *given, mn_sample_params *out, mn_error *err) {
+    *out = (mn_sample_params){.size = sizeof *out};
+    mn_status st = mn_args_take(MN_SIZED_SAMPLE_PARAMS, out, given, err);
+    if (!st && out->n_stop && !out->stop)
+        st = mn_fail(err, MN_INVALID, "mn_sample_params.stop is NULL, n_stop is %u", out->n_stop);
+    return st;
+}
+
+static mn_status set_params(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err) {
-    static const mn_sample_params greedy = {.size = sizeof greedy};
-    mn_sample_params p = {0};
-    if (!in)
-        in = &greedy;
-    memcpy(&p, in, MN_MIN((size_t)in->size, sizeof p));
-    *out = (mn_slot_params){.seed = p.seed,
-                            .temp = p.temp,
-                            .top_k = p.top_k,
-                            .top_p = p.top_p,
-                            .min_p = p.min_p,
-                            .repeat_penalty = p.repeat_penalty,
-                            .frequency_penalty = p.frequency_penalty,
-                            .presence_penalty = p.presence_penalty,
-                            .penalty_last_n = p.penalty_last_n};
+    *out = (mn_slot_params){.seed = p->seed,
+                            .temp = p->temp,
+                            .top_k = p->top_k,
+                            .top_p = p->top_p,
+                            .min_p = p->min_p,
+                            .repeat_penalty = p->repeat_penalty,
+                            .frequency_penalty = p->frequency_penalty,
+                            .presence_penalty = p->presence_penalty,
+                            .penalty_last_n = p->penalty_last_n};
     mn_status st = MN_OK;
     const mn_model *m = s->model;
-    for (uint32_t i = 0; i < m->n_stop && !p.ignore_stop && !st; i++)
+    for (uint32_t i = 0; i < m->n_stop && !p->ignore_stop && !st; i++)
         if (m->stop[i] < s->graph->hp.n_vocab)
             st = add_stop(out, m->stop[i], err);
-    for (uint32_t i = 0; i < p.n_stop && !st; i++)
-        st = add_stop(out, p.stop[i], err);
+    for (uint32_t i = 0; i < p->n_stop && !st; i++)
+        st = add_stop(out, p->stop[i], err);
     return st;
 }
 
@@ -78,9 +82,7 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     mn_status st = set_params(s, params, &q->params, err);
     if (st)
         return st;
-    uint32_t asked =
-        params && params->size >= offsetof(mn_sample_params, max_new) + 4 ? params->max_new : 0;
-    q->limit = asked ? MN_MIN(asked, room) : room;
+    q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->params.max_new = (int32_t)q->limit;
     q->n_literal = q->n_tokens;
     q->n_drawn = q->n_draw_enqueued = 0;
@@ -105,12 +107,9 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
     return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use", s->n_seq);
 }
 
-mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
-                        const mn_sample_params *params, int32_t *seq, mn_error *err) {
-    mn_error why = MN_ERROR_INIT;
+mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
+                       const mn_sample_params *params, int32_t *seq, mn_error *err) {
     int32_t i = 0;
-    if (!err)
-        err = &why;
     mn_status st = check_ids(s, ids, n, 0, err);
     if (!st)
         st = mn_failover_ready(s, err);
@@ -128,12 +127,32 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
     return st;
 }
 
+mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
+                        const mn_sample_params *params, int32_t *seq, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    mn_sample_params p;
+    const mn_arg args[] = {{"s", s}, {"ids", ids}, {"seq", seq}, {0}};
+    if (!err)
+        err = &why;
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_session_draws(s, __func__, err);
+    if (!st)
+        st = take_params(params, &p, err);
+    return st ? st : mn_seq_begin(s, ids, n, &p, seq, err);
+}
+
 mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
                         const mn_sample_params *params, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
+    mn_sample_params p;
     if (!err)
         err = &why;
-    mn_status st = check_seq(s, seq, true, err);
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"ids", ids}, {0}});
+    if (!st)
+        st = take_params(params, &p, err);
+    if (!st)
+        st = check_seq(s, seq, true, err);
     if (!st)
         st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
     if (!st)
@@ -143,7 +162,7 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     mn_sequence *q = &s->seqs[seq];
     memcpy(q->tokens + q->n_tokens, ids, n * sizeof *ids);
     q->n_tokens += n;
-    st = begin(s, (uint32_t)seq, params, err);
+    st = begin(s, (uint32_t)seq, &p, err);
     if (st)
         q->n_tokens -= n; /* as it was: the caller may try again */
     return st;
@@ -154,7 +173,9 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     int32_t i = 0;
     if (!err)
         err = &why;
-    mn_status st = check_seq(s, seq, true, err);
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {0}});
+    if (!st)
+        st = check_seq(s, seq, true, err);
     if (!st)
         st = mn_failover_ready(s, err);
     if (!st)
@@ -180,7 +201,7 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
 }
 
 void mn_seq_free(mn_session *s, int32_t seq) {
-    if (check_seq(s, seq, false, NULL))
+    if (!s || check_seq(s, seq, false, NULL))
         return;
     mn_sequence *q = &s->seqs[seq];
     mn_pages_drop(s, (uint32_t)seq);
@@ -189,5 +210,5 @@ void mn_seq_free(mn_session *s, int32_t seq) {
 }
 
 uint32_t mn_seq_length(const mn_session *s, int32_t seq) {
-    return check_seq(s, seq, false, NULL) ? 0 : s->seqs[seq].n_tokens;
+    return !s || check_seq(s, seq, false, NULL) ? 0 : s->seqs[seq].n_tokens;
 }

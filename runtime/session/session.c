@@ -24,6 +24,7 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         return st;
     s->n_ctx = r->n_ctx, s->n_seq = r->n_seq, s->n_batch = r->n_batch, s->n_outputs = r->n_outputs;
     s->run_ahead = p->run_ahead;
+    s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
@@ -33,15 +34,18 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     uint64_t t0 = mn_now_ns();
     mn_error why = MN_ERROR_INIT;
     mn_session_params p = {.size = sizeof p};
-    if (params)
-        memcpy(&p, params, MN_MIN((size_t)params->size, sizeof p));
-    mn_session *s = mn_calloc(1, sizeof *s);
     if (!err)
         err = &why;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"out", out}, {0}});
+    if (!st)
+        st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
+    if (st)
+        return st;
+    mn_session *s = mn_calloc(1, sizeof *s);
     if (!s)
         return mn_fail_memory(err, sizeof *s);
     s->model = m;
-    mn_status st = set_request(s, &p, err);
+    st = set_request(s, &p, err);
     if (!st)
         st = mn_failover_place(s, err);
     if (!st)
@@ -69,8 +73,10 @@ void mn_session_free(mn_session *s) {
     mn_free(s);
 }
 
-void mn_session_get_info(const mn_session *s, mn_session_info *out) {
+mn_status mn_session_get_info(const mn_session *s, mn_session_info *out) {
     static const mn_engine none;
+    if (!s)
+        return MN_INVALID;
     const mn_engine *e = s->engine ? s->engine : &none;
     mn_session_info info = {.size = sizeof info,
                             .precision = e->precision,
@@ -85,15 +91,20 @@ void mn_session_get_info(const mn_session *s, mn_session_info *out) {
                             .kv_bytes = e->kv_bytes,
                             .scratch_bytes = e->scratch_bytes,
                             .fallback = s->placement.fallback};
-    uint32_t cap = out->size ? out->size : (uint32_t)sizeof info;
-    memcpy(out, &info, MN_MIN((size_t)cap, sizeof info));
+    return mn_args_give(MN_SIZED_SESSION_INFO, out, &info);
 }
 
-void mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
-    mn_session_stats stats = s->stats;
-    uint32_t cap = out->size ? out->size : (uint32_t)sizeof stats;
-    stats.size = sizeof stats;
-    memcpy(out, &stats, MN_MIN((size_t)cap, sizeof stats));
+mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
+    return s ? mn_args_give(MN_SIZED_SESSION_STATS, out, &s->stats) : MN_INVALID;
+}
+
+mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err) {
+    if (s->draws)
+        return MN_OK;
+    return mn_fail(err, MN_INVALID,
+                   "%s: the session was created with MN_SESSION_NO_SAMPLING and draws no ids, "
+                   "mn_session_logits is what it is for",
+                   function);
 }
 
 mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err) {
@@ -102,7 +113,8 @@ mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err) {
 }
 
 void mn_session_cancel(mn_session *s) {
-    atomic_store(&s->cancelled, 1);
+    if (s)
+        atomic_store(&s->cancelled, 1);
 }
 
 /* Enqueues what can be, and takes in the oldest step. *idle: no sequence is running. */
@@ -125,14 +137,20 @@ static mn_status advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, 
 mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     bool idle = false;
-    *n = 0;
     if (!err)
         err = &why;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {"n", n}, {0}});
+    if (st)
+        return st;
+    *n = 0;
+    st = mn_session_draws(s, __func__, err);
+    if (st)
+        return st;
     if (cap < s->n_seq)
         return mn_fail(err, MN_INVALID,
                        "mn_session_step: room for %u tokens, the session has %u sequences", cap,
                        s->n_seq);
-    mn_status st = mn_failover_ready(s, err);
+    st = mn_failover_ready(s, err);
     while (!st && !*n && !idle) {
         if (atomic_exchange(&s->cancelled, 0))
             return mn_fail(err, MN_CANCELLED, "cancelled");

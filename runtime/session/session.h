@@ -50,6 +50,7 @@ struct mn_session {
     const mn_model_graph *graph;
     mn_request request;
     uint32_t run_ahead; /* as asked; 0 = by the device */
+    bool draws;         /* not MN_SESSION_NO_SAMPLING */
     mn_placement placement;
     uint32_t n_placed; /* engines so far */
     mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
@@ -85,7 +86,9 @@ mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_err
 /* drops the steps in flight; sequences keep their tokens and nothing else */
 void mn_session_unplace(mn_session *s);
 
-/* session.c: after work that read weights: st; or MN_IO_ERROR, whatever st was, if their files have
+/* session.c: MN_INVALID: the session draws no ids. */
+mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err);
+/* After work that read weights: st; or MN_IO_ERROR, whatever st was, if their files have
  * changed. Cheap where the engine has copies. */
 mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err);
 
@@ -102,6 +105,9 @@ mn_status mn_failover_ready(mn_session *s, mn_error *err); /* before the first e
 
 /* sequence.c: writes the slot of a sequence that runs. */
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
+/* mn_seq_create without a look at what the session is for; params: complete; err: not NULL. */
+mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
+                       const mn_sample_params *params, int32_t *seq, mn_error *err);
 
 /* pages.c */
 bool mn_pages_reserve(mn_session *s, uint32_t seq,

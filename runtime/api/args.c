@@ -1,0 +1,72 @@
+/* args.c -- what every function of minerva.h checks of its arguments: pointers that are NULL, and
+ * structs whose size says that their owner forgot it. Here, so that the messages are the same
+ * everywhere and a caller's slip is never ignored. */
+#include "api/api.h"
+#include <string.h>
+
+/* first: bytes of the struct as the first release, 0.1.0, has it: up to that member. This never
+ * changes, whatever is appended. */
+#define ROW(T, last)                                                                               \
+    { #T, MN_UP_TO(T, last), sizeof(T) }
+static const struct {
+    const char *name;
+    size_t first, bytes;
+} structs[MN_SIZED_COUNT] = {
+    [MN_SIZED_RUNTIME_PARAMS] = ROW(mn_runtime_params, settings),
+    [MN_SIZED_MODEL_PARAMS] = ROW(mn_model_params, flags),
+    [MN_SIZED_MODEL_INFO] = ROW(mn_model_info, has_chat_template),
+    [MN_SIZED_CONVERT_PARAMS] = ROW(mn_convert_params, arg),
+    [MN_SIZED_CHAT_PARAMS] = ROW(mn_chat_params, vars),
+    [MN_SIZED_SESSION_PARAMS] = ROW(mn_session_params, flags),
+    [MN_SIZED_SESSION_INFO] = ROW(mn_session_info, pad),
+    [MN_SIZED_SAMPLE_PARAMS] = ROW(mn_sample_params, stop),
+    [MN_SIZED_SESSION_STATS] = ROW(mn_session_stats, restore_s),
+};
+
+mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) {
+    for (; args->name; args++)
+        if (!args->value)
+            return mn_fail(err, MN_INVALID, "%s: %s is NULL", function, args->name);
+    return MN_OK;
+}
+
+mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text) {
+    if (text.ptr || !text.len)
+        return MN_OK;
+    return mn_fail(err, MN_INVALID, "%s: %s is NULL, but has %llu bytes", function, name,
+                   (unsigned long long)text.len);
+}
+
+static mn_status check_size(mn_sized which, uint32_t size, mn_error *err) {
+    if (size >= structs[which].first)
+        return MN_OK;
+    return mn_fail(err, MN_INVALID, "%s.size: found %u, expected at least %zu: set it to sizeof",
+                   structs[which].name, size, structs[which].first);
+}
+
+static uint32_t size_of(const void *sized) {
+    uint32_t size;
+    memcpy(&size, sized, sizeof size);
+    return size;
+}
+
+mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *err) {
+    if (!given)
+        return MN_OK;
+    const uint32_t bytes = (uint32_t)structs[which].bytes, size = size_of(given);
+    mn_status st = check_size(which, size, err);
+    if (st)
+        return st;
+    memcpy(own, given, MN_MIN(size, bytes));
+    memcpy(own, &bytes, sizeof bytes);
+    return MN_OK;
+}
+
+mn_status mn_args_give(mn_sized which, void *out, const void *own) {
+    if (!out || check_size(which, size_of(out), NULL))
+        return MN_INVALID;
+    const uint32_t bytes = (uint32_t)MN_MIN(size_of(out), structs[which].bytes);
+    memcpy(out, own, bytes);
+    memcpy(out, &bytes, sizeof bytes);
+    return MN_OK;
+}

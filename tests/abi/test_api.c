@@ -1,0 +1,200 @@
+/* test_api.c -- what the functions of minerva.h do with arguments that break their contract: NULL
+ * and forgotten sizes, as the header says it (api_null.inc is made from it), and a few that no
+ * header can tell. The demo model on the reference device. */
+#include <minerva/minerva.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static mn_runtime *api_runtime;
+static mn_model *api_model;
+static const char api_device[] = "reference";
+static const int32_t api_ids[] = {0, 17, 21};
+static const mn_message api_messages[] = {{{"user", 4}, {"a", 1}, {NULL, 0}}};
+static const mn_str api_strings[] = {{"a", 1}};
+
+static int bad;
+static const char *doing;
+static mn_error err;
+
+static void fail(const char *what) {
+    printf("FAILED: %s: %s (%s)\n", doing, what, err.msg);
+    bad++;
+}
+
+static void begin(const char *what) {
+    doing = what;
+    err = (mn_error)MN_ERROR;
+}
+
+/* refused: MN_INVALID is expected, and nothing else is not; word: of its message. */
+static void end_status(mn_status st, int refused, const char *word) {
+    if (refused && st != MN_INVALID)
+        fail("not MN_INVALID");
+    if (!refused && st == MN_INVALID)
+        fail("MN_INVALID");
+    if (refused && word && !strstr(err.msg, word))
+        fail("the message does not name it");
+}
+
+static void end_true(int ok) {
+    if (!ok)
+        fail("not the value that the header says");
+}
+
+static mn_status api_rows(void *arg, uint32_t first, uint32_t n, uint32_t v, const float *rows) {
+    (void)arg, (void)first, (void)n, (void)v, (void)rows;
+    return MN_OK;
+}
+
+static int api_print(void *arg, const char *text, uint64_t n) {
+    (void)arg, (void)text, (void)n;
+    return 1; /* the first word is enough */
+}
+
+static const char *api_output(void) {
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/minerva-api-%ld.gguf", (long)getpid());
+    unlink(path);
+    return path;
+}
+
+static mn_session *last_session;
+static mn_stream *last_stream;
+
+static mn_session *open_session(uint32_t flags) {
+    const mn_session_params p = {
+        .size = sizeof p, .device = api_device, .n_ctx = 64, .n_seq = 2, .flags = flags};
+    mn_session *s = NULL;
+    if (mn_session_create(api_model, &p, &s, &err))
+        fail("no session");
+    return s;
+}
+
+/* A new one whose sequence 0 has ended. */
+static mn_session *api_session(void) {
+    const mn_sample_params one = {.size = sizeof one, .max_new = 1};
+    mn_token t[2];
+    uint32_t n = 0;
+    int32_t seq;
+    mn_session_free(last_session);
+    last_session = open_session(0);
+    if (mn_seq_create(last_session, api_ids, 3, &one, &seq, &err) ||
+        mn_session_step(last_session, t, 2, &n, &err) || n != 1)
+        fail("no sequence");
+    return last_session;
+}
+
+static mn_stream *api_stream(void) {
+    mn_stream_free(last_stream);
+    last_stream = NULL;
+    if (mn_stream_create(api_model, 0, &last_stream, &err))
+        fail("no stream");
+    return last_stream;
+}
+
+/* What frees gives away its argument: a new one each time. */
+static void free_session(mn_session *s) {
+    if (s == last_session)
+        last_session = NULL;
+    mn_session_free(s);
+}
+static void free_stream(mn_stream *s) {
+    if (s == last_stream)
+        last_stream = NULL;
+    mn_stream_free(s);
+}
+static void keep_runtime(mn_runtime *rt) {
+    if (rt != api_runtime)
+        mn_runtime_free(rt);
+}
+static void keep_model(mn_model *m) {
+    if (m != api_model)
+        mn_model_free(m);
+}
+#define mn_session_free free_session
+#define mn_stream_free free_stream
+#define mn_runtime_free keep_runtime
+#define mn_model_free keep_model
+#include "api_null.inc"
+#undef mn_session_free
+#undef mn_stream_free
+#undef mn_runtime_free
+#undef mn_model_free
+
+static void call_others(void) {
+    const mn_setting nameless = {NULL, "1"}, worthless = {"threads", NULL};
+    const mn_setting *settings[] = {&nameless, &worthless, NULL};
+    mn_runtime *rt = NULL;
+    for (int i = 0; i < 3; i++) {
+        const mn_runtime_params p = {sizeof p, 1, settings[i]};
+        begin("settings with a NULL");
+        end_status(mn_runtime_create(&p, &rt, &err), 1, "settings");
+    }
+    const mn_message message = {{"user", 4}, {NULL, 7}, {NULL, 0}};
+    int32_t *ids = NULL, seq;
+    uint32_t n = 0;
+    begin("a message whose content is NULL");
+    end_status(mn_model_chat(api_model, &message, 1, 0, &ids, &n, &err), 1, "content");
+    const mn_sample_params stop = {.size = sizeof stop, .n_stop = 1};
+    begin("stop ids at NULL");
+    end_status(mn_seq_create(api_session(), api_ids, 3, &stop, &seq, &err), 1, "stop");
+}
+
+/* A session for logits draws nothing, and gives logits all the same. */
+static void call_without_sampling(void) {
+    mn_session *s = open_session(MN_SESSION_NO_SAMPLING);
+    mn_token t[64];
+    uint32_t n = 0;
+    int32_t seq = 0;
+    begin("mn_seq_create without sampling");
+    end_status(mn_seq_create(s, api_ids, 3, NULL, &seq, &err), 1, "MN_SESSION_NO_SAMPLING");
+    begin("mn_session_step without sampling");
+    end_status(mn_session_step(s, t, 64, &n, &err), 1, "MN_SESSION_NO_SAMPLING");
+    begin("mn_generate without sampling");
+    end_status(mn_generate(s, "a", NULL, api_print, NULL, &err), 1, "MN_SESSION_NO_SAMPLING");
+    begin("mn_session_logits without sampling");
+    end_true(mn_session_logits(s, api_ids, 3, api_rows, NULL, &err) == MN_OK);
+    mn_session_free(s);
+}
+
+/* What is to be filled says how much room there is, and then how much was filled. */
+static void call_sized(void) {
+    union {
+        mn_model_info it;
+        char room[sizeof(mn_model_info) + 64];
+    } info;
+    memset(&info, 0x5a, sizeof info);
+    info.it.size = sizeof info;
+    begin("a struct that is larger than the library's");
+    end_true(mn_model_get_info(api_model, &info.it) == MN_OK);
+    end_true(info.it.size == sizeof info.it && info.room[sizeof info.it] == 0x5a);
+    memset(&info, 0x5a, sizeof info);
+    info.it.size = 0;
+    begin("a struct without a size");
+    end_true(mn_model_get_info(api_model, &info.it) == MN_INVALID &&
+             info.it.n_tensors == 0x5a5a5a5a);
+}
+
+int main(void) {
+    static const mn_setting settings[] = {{"device", api_device}, {"threads", "2"}};
+    const mn_runtime_params p = {sizeof p, 2, settings};
+    begin("start");
+    if (mn_runtime_create(&p, &api_runtime, &err) ||
+        mn_model_open(api_runtime, NULL, &api_model, &err)) {
+        printf("%s\n", err.msg);
+        return 1;
+    }
+    call_all();
+    call_others();
+    call_without_sampling();
+    call_sized();
+    unlink(api_output());
+    mn_stream_free(last_stream);
+    mn_session_free(last_session);
+    mn_model_free(api_model);
+    mn_runtime_free(api_runtime);
+    return bad != 0;
+}
