@@ -247,34 +247,6 @@ int read_ids(const char *path, arg_ids *out) {
     return code;
 }
 
-char *read_line_of(FILE *f, int *code) {
-    char *line = NULL;
-    size_t n = 0, cap = 0;
-    int c = 0;
-    *code = 0;
-    for (c = getc_unlocked(f); c != EOF && c != '\n'; c = getc_unlocked(f)) {
-        if (n + 2 > cap) {
-            cap = cap ? cap * 2 : 256;
-            char *grown = n < READ_MAX ? realloc(line, cap) : NULL;
-            if (!grown) {
-                *code = fail_read("-", n < READ_MAX ? ENOMEM : EFBIG);
-                free(line);
-                return NULL;
-            }
-            line = grown;
-        }
-        line[n++] = (char)c;
-    }
-    if (c == EOF && n == 0)
-        return NULL;
-    if (!line)
-        return calloc(1, 1);
-    if (line[n - 1] == '\r')
-        n--;
-    line[n] = 0;
-    return line;
-}
-
 int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,
              app_print as_table) {
     app a = {0};

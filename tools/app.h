@@ -61,9 +61,6 @@ const char *base_name(const char *path);
 int read_all(const char *path, char **data, size_t *n);
 /* The token ids in a file: parse_ids. */
 int read_ids(const char *path, arg_ids *out);
-/* The next line of f without its end, malloc'ed; NULL = there is none, or memory or READ_MAX did
- * not do: then *code is the exit code with the error printed. */
-char *read_line_of(FILE *f, int *code);
 
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
 /* NULL: from now on Ctrl-C ends the program at once, with 130 */
@@ -71,6 +68,12 @@ void interrupt_watch(mn_session *s);
 void interrupt_catch(void); /* for work without a session, which asks interrupt_seen */
 int interrupt_seen(void);
 void interrupt_again(void); /* forgets the last one (chat) */
+/* While a line is typed: SIGINT, SIGTERM, SIGHUP, SIGWINCH and SIGCONT arrive as bytes, their
+ * numbers, at the descriptor that is returned (-1: none), until signals_restore. */
+int signals_to_pipe(void);
+void signals_restore(void);
+/* What the signal does by default; SIGTSTP: returns when the program goes on. */
+void signals_pass_on(int number);
 
 /* ---- progress.c: one line on a terminal for what takes over a second ------------------------- */
 typedef struct progress progress;

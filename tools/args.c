@@ -416,6 +416,14 @@ static int store(const arg_row *row, char *field, const char *s) {
     return 0;
 }
 
+int args_store(const arg_row *row, void *field, const char *name, const char *value) {
+    char want[160];
+    if (store(row, field, value))
+        return 0;
+    expected(row, want, sizeof want);
+    return complain(EXIT_USAGE, "%s: found \"%s\", expected %s", name, value, want);
+}
+
 static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     const char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);

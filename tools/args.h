@@ -83,6 +83,9 @@ typedef struct {
  * the error printed. name: of the file or the operand. */
 int parse_ids(const char *text, size_t n, const char *name, arg_ids *out);
 
+/* One value of a row into its field; 0, or 2 with an error printed that begins with name. */
+int args_store(const arg_row *row, void *field, const char *name, const char *value);
+
 /* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no
  * hexadecimal. */
 int parse_int(const char *s, size_t n, int64_t *out);

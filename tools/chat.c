@@ -1,61 +1,26 @@
-/* chat.c -- minerva chat: a conversation; the cache of earlier turns is kept. */
-#include "generate.h"
-#include "talk.h"
+/* chat.c -- minerva chat: turns. The sequence of earlier turns stays in the session's cache and is
+ * extended where the template allows it; whatever changes the conversation otherwise (a command, a
+ * full context) lets the next turn begin anew from the messages. Its parts: chat.h. */
+#include "chat.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef HAVE_LIBEDIT
-#include <editline/readline.h>
-#include <locale.h>
-#endif
-
-typedef struct {
-    int64_t n;
-    int show_thinking;
-} chat_flags;
 
 #define F(field) offsetof(chat_flags, field)
-static const arg_row rows[] = {
+const arg_row chat_rows[CHAT_ROWS] = {
     {"-n --n-predict", "N", ARG_INT, F(n), -1, 2147483647, NULL,
      "tokens per answer at most; -1: until the context is full (default: 512)"},
     {"--show-thinking", NULL, ARG_FLAG, F(show_thinking), 0, 0, NULL,
      "also what the model writes before its answer (<think>, analysis)"},
+    {"--context-full", "WHAT", ARG_CHOICE, F(context_full), 0, 0, "drop|error",
+     "drop: leave the oldest turns out, never the system message (default)"},
+    {"--no-chat-history", NULL, ARG_FLAG, F(no_history), 0, 0, NULL,
+     "keep nothing of what is typed (setting chat_history)"},
 };
 
-typedef struct {
-    app a;
-    talk talk;
-    mn_message *messages;
-    uint32_t n, n_known; /* n_known: how many of them the sequence holds */
-    int has_seq, terminal;
-    gen g;
-    mn_sample_params sample;
-} chat;
-
-/* ---- messages: owned copies ------------------------------------------------------------------ */
-static int push(chat *c, const char *role, const char *text, size_t n) {
-    mn_message *grown = realloc(c->messages, (c->n + 1) * sizeof *grown);
-    char *copy = malloc(n + 1);
-    if (grown)
-        c->messages = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return complain(EXIT_NO_MEMORY, "out of memory");
-    }
-    if (n)
-        memcpy(copy, text, n);
-    copy[n] = 0;
-    c->messages[c->n++] = (mn_message){{role, strlen(role)}, {copy, n}, {NULL, 0}};
-    return 0;
-}
-
-static void pop(chat *c) {
-    mn_message *m = &c->messages[--c->n];
-    free((char *)m->content.ptr);
-    cJSON_free((char *)m->more.ptr);
-}
-
+/* ---- answers --------------------------------------------------------------------------------- */
 /* A call that the model made by tokens of its own, for a template that writes them: with its
  * arguments, and what was thought before. */
 static char *call_more(const gen *g) {
@@ -85,22 +50,117 @@ static char *call_more(const gen *g) {
 
 static int push_answer(chat *c) {
     const gen *g = &c->g;
+    const mn_str text = {g->text ? g->text : "", g->tool[0] ? 0 : g->n_text};
     char *more = g->tool[0] ? call_more(g) : NULL;
     if (g->tool[0] && !more)
         return complain(EXIT_NO_MEMORY, "out of memory");
-    int code = push(c, "assistant", g->text ? g->text : "", more ? 0 : g->n_text);
-    if (code)
-        cJSON_free(more);
-    else if (more)
-        c->messages[c->n - 1].more = (mn_str){more, strlen(more)};
-    return code;
+    return messages_push(c, "assistant", text, more);
 }
 
-static void forget_sequence(chat *c) {
+void chat_forget_sequence(chat *c) {
     if (c->has_seq)
         mn_seq_free(c->a.session, c->g.seq);
     c->has_seq = 0;
     c->n_known = 0;
+}
+
+void chat_apply_settings(chat *c) {
+    sampling_flags sampling = c->sampling;
+    if (!sampling.seed.given && c->sample.size) // the one that was drawn and shown
+        sampling.seed = (arg_seed){c->sample.seed, 1};
+    sampling_resolve(&c->a, &sampling, &c->sample);
+    c->sample.max_new = c->flags.n < 0 ? 0 : (uint32_t)c->flags.n;
+    c->g.max_new = c->flags.n;
+    c->g.stop = c->sampling.stop;
+    c->g.show_thinking = c->flags.show_thinking;
+}
+
+/* ---- the prompt of a turn -------------------------------------------------------------------- */
+/* The ids of what the model is shown, without the n_dropped messages after the system's; n_known:
+ * of all messages. */
+static int ids_without(chat *c, uint32_t n_dropped, uint32_t n_known, int32_t **ids, uint32_t *n) {
+    const uint32_t n_system = messages_system(c), n_shown = c->n - n_dropped;
+    if (n_dropped == 0)
+        return talk_ids(&c->a, &c->talk, c->messages, c->n, n_known, ids, n);
+    mn_message *shown = malloc(n_shown * sizeof *shown);
+    if (!shown)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    memcpy(shown, c->messages, n_system * sizeof *shown);
+    memcpy(shown + n_system, c->messages + n_system + n_dropped,
+           (n_shown - n_system) * sizeof *shown);
+    int code = talk_ids(&c->a, &c->talk, shown, n_shown, n_known ? n_known - n_dropped : 0, ids, n);
+    free(shown);
+    return code;
+}
+
+/* How many messages are dropped if one more turn is: a turn begins with a user's message, and the
+ * newest stays. 0: there is no older one. */
+static uint32_t drop_turn(const chat *c, uint32_t n_dropped) {
+    const uint32_t n_system = messages_system(c);
+    for (uint32_t i = n_system + n_dropped + 1; i < c->n; i++)
+        if (strcmp(c->messages[i].role.ptr, "user") == 0)
+            return i - n_system;
+    return 0;
+}
+
+/* Positions that are kept for the answer. */
+static uint32_t room_for_answer(const chat *c) {
+    const uint32_t quarter = c->a.session_info.n_ctx / 4;
+    return c->flags.n < 0 || c->flags.n > quarter ? quarter : (uint32_t)c->flags.n;
+}
+
+static int fits(const chat *c, uint32_t n, uint32_t room) {
+    return (uint64_t)n + room <= c->a.session_info.n_ctx;
+}
+
+/* Leaves out the oldest turns until the answer has its room twice: else every turn that follows
+ * would begin anew, too. What does not fit then is the library's error. */
+static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
+    const uint32_t room = room_for_answer(c), before = c->n_dropped;
+    uint32_t n_turns = 0;
+    int code = 0;
+    if (fits(c, *n, room))
+        return 0;
+    while (code == 0 && !fits(c, *n, 2 * room)) {
+        const uint32_t more = drop_turn(c, c->n_dropped);
+        if (more == 0)
+            break;
+        mn_ids_free(*ids);
+        *ids = NULL;
+        c->n_dropped = more;
+        n_turns++;
+        code = ids_without(c, more, 0, ids, n);
+    }
+    if (code || !fits(c, *n, 0))
+        c->n_dropped = before;
+    else if (n_turns == 1)
+        app_remark(&c->a, "the context of %u tokens is full: the oldest turn is left out",
+                   c->a.session_info.n_ctx);
+    else if (n_turns)
+        app_remark(&c->a, "the context of %u tokens is full: the %u oldest turns are left out",
+                   c->a.session_info.n_ctx, n_turns);
+    return code;
+}
+
+/* The ids that the sequence lacks; c->has_seq tells whether it is extended by them. */
+static int prompt_of_turn(chat *c, int32_t **ids, uint32_t *n) {
+    const int drop = c->flags.context_full == CONTEXT_DROP;
+    int code = TALK_ANEW;
+    if (c->has_seq)
+        code = ids_without(c, c->n_dropped, c->n_known, ids, n);
+    if (code == 0) {
+        const uint32_t length = mn_seq_length(c->a.session, c->g.seq);
+        if (!drop || fits(c, length + *n, room_for_answer(c)))
+            return 0;
+        mn_ids_free(*ids);
+        *ids = NULL;
+        code = TALK_ANEW;
+    }
+    if (code != TALK_ANEW)
+        return code;
+    chat_forget_sequence(c);
+    code = ids_without(c, c->n_dropped, 0, ids, n);
+    return code == 0 && drop ? drop_turns(c, ids, n) : code;
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
@@ -108,48 +168,52 @@ static int begin_turn(chat *c) {
     app *a = &c->a;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    mn_status status;
-    int code = talk_ids(a, &c->talk, c->messages, c->n, c->n_known, &ids, &n);
-    if (code == TALK_ANEW) {
-        forget_sequence(c);
-        code = talk_ids(a, &c->talk, c->messages, c->n, 0, &ids, &n);
-    }
+    mn_status st = MN_OK;
+    int code = prompt_of_turn(c, &ids, &n);
     if (code == 0)
         code = gen_restart(a, &c->g, ids, n);
-    if (code)
-        return mn_ids_free(ids), code;
-    if (c->has_seq)
-        status = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
-    else {
-        status = mn_seq_create(a->session, ids, n, &c->sample, &c->g.seq, &a->err);
-        c->has_seq = status == MN_OK;
+    if (code == 0 && c->has_seq) {
+        st = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
+    } else if (code == 0) {
+        st = mn_seq_create(a->session, ids, n, &c->sample, &c->g.seq, &a->err);
+        c->has_seq = st == MN_OK;
     }
     mn_ids_free(ids);
-    return status == MN_OK ? 0 : app_fail(a, status);
+    return st == MN_OK ? code : app_fail(a, st);
 }
 
-/* The last message is the user's. A turn that ends by a stop token leaves a sequence that the next
- * turn extends; any other end lacks that token, and a template leaves out what was thought in
+static void say_end(const chat *c) {
+    if (c->g.finish != MN_FINISH_LENGTH)
+        return;
+    if (c->flags.n >= 0 && c->g.n_ids >= (size_t)c->flags.n)
+        app_remark(&c->a, "the answer was cut at its greatest length (-n, /set n)");
+    else
+        app_remark(&c->a, "the answer was cut: the context of %u tokens is full",
+                   c->a.session_info.n_ctx);
+}
+
+/* The last message is to be answered. A turn that ends by a stop token leaves a sequence that the
+ * next turn extends; any other end lacks that token, and a template leaves out what was thought in
  * earlier turns: then the next turn begins anew from the messages. */
-static int turn(chat *c, out_file *out) {
+static int turn(chat *c) {
     int code = begin_turn(c);
     if (code) {
-        forget_sequence(c);
-        pop(c);
+        chat_forget_sequence(c);
+        messages_pop(c);
         return code;
     }
-    code = gen_run(&c->a, &c->g, 1, out);
-    if (c->g.n_text == 0 || c->g.text[c->g.n_text - 1] != '\n')
-        out_put(out, "\n", 1);
-    out_flush(out);
-    if (out->error)
+    code = gen_run(&c->a, &c->g, 1, &c->out);
+    const int ended = c->g.n_text && c->g.text[c->g.n_text - 1] == '\n';
+    if (!ended && code != EXIT_INTERRUPTED)
+        out_put(&c->out, "\n", 1);
+    out_flush(&c->out);
+    if (c->out.error)
         return EXIT_FAILED;
-    if (c->g.finish == MN_FINISH_LENGTH)
-        note("the answer was cut at its greatest length");
+    say_end(c);
     if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking)
-        forget_sequence(c);
+        chat_forget_sequence(c);
     if (code && code != EXIT_INTERRUPTED) {
-        pop(c);
+        messages_pop(c);
         return code;
     }
     int failed = push_answer(c);
@@ -158,77 +222,160 @@ static int turn(chat *c, out_file *out) {
     return failed ? failed : code;
 }
 
-static void clear(chat *c) {
-    forget_sequence(c);
-    while (c->n && strcmp(c->messages[c->n - 1].role.ptr, "system") != 0)
-        pop(c);
-    free(c->talk.history);
-    c->talk.history = NULL;
-    note("a new conversation");
+int chat_say(chat *c, const char *role, const char *text, size_t n) {
+    int code = messages_push(c, role, (mn_str){text, n}, NULL);
+    return code ? code : turn(c);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
-/* NULL = the end, or an error: then *code is not 0. */
-static char *read_line(chat *c, int *code) {
-#ifdef HAVE_LIBEDIT
-    char *line = c->terminal ? readline("> ") : NULL;
-    if (line) {
-        if (*line)
-            add_history(line);
-        return line;
-    }
-    if (c->terminal)
-        return NULL;
-#endif
-    if (c->terminal)
-        fputs(has_color(stderr) ? "\033[1m> \033[0m" : "> ", stderr);
-    return read_line_of(stdin, code);
+#define QUOTES "\"\"\""
+
+static int ends_block(const buffer *b) {
+    size_t n = b->n;
+    while (n > 3 && strchr(" \t\n", b->p[n - 1]))
+        n--;
+    return n >= 6 && memcmp(b->p + n - 3, QUOTES, 3) == 0;
 }
 
-/* 1: the line was a command; -1: the end. */
-static int command(chat *c, const char *line) {
-    if (line[0] == 0)
-        return 1;
-    if (!strcmp(line, "/exit") || !strcmp(line, "/quit"))
-        return -1;
-    if (!strcmp(line, "/clear"))
-        return clear(c), 1;
-    if (!strcmp(line, "/help"))
-        return note("/clear: a new conversation; /tool TEXT: what a tool answers; /exit or Ctrl-D: "
-                    "the end; "
-                    "Ctrl-C: ends an answer"),
-               1;
-    return 0;
+/* What stands between the quotes, without the line ends beside them. */
+static void unquote(buffer *b) {
+    while (b->n > 3 && strchr(" \t\n", b->p[b->n - 1]))
+        buffer_remove(b, b->n - 1, b->n);
+    buffer_remove(b, b->n - 3, b->n);
+    buffer_remove(b, 0, b->n > 3 && b->p[3] == '\n' ? 4 : 3);
+    if (b->n && b->p[b->n - 1] == '\n')
+        buffer_remove(b, b->n - 1, b->n);
+}
+
+/* A line, or the lines from one that begins with quotes to one that ends with them. *quoted tells
+ * which. */
+static line_event read_turn(chat *c, buffer *b, int *quoted) {
+    line_event event = LINE_TEXT;
+    *quoted = 0;
+    do {
+        char *line = NULL;
+        size_t n = 0;
+        event = line_read(c->lines, *quoted ? ". " : "> ", &line, &n);
+        if (event != LINE_TEXT)
+            break;
+        buffer_z(b, *quoted ? "\n" : "");
+        buffer_put(b, line, n);
+        free(line);
+        if (b->failed)
+            return LINE_NO_MEMORY;
+        if (b->n > READ_MAX)
+            return LINE_TOO_LONG;
+        *quoted = b->n >= 3 && memcmp(b->p, QUOTES, 3) == 0;
+    } while (*quoted && !ends_block(b));
+    if (*quoted && event == LINE_TEXT)
+        unquote(b);
+    return event;
+}
+
+static int is_blank(const buffer *b) {
+    return b->n == 0 || strspn(b->p, " \t\n") == b->n;
+}
+
+/* 0: go on, or what ends the conversation: CHAT_END or an exit code. */
+static int answer_line(chat *c, const buffer *b, int quoted) {
+    int code = CHAT_TURN;
+    if (is_blank(b))
+        return 0;
+    if (!quoted)
+        code = chat_command(c, b->p, b->n);
+    if (code == CHAT_TURN)
+        code = chat_say(c, "user", b->p, b->n);
+    if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY)
+        return code;
+    return line_is_typed(c->lines) ? 0 : code; // a script wants to know; a person goes on
+}
+
+/* Why no line could be read; 0 at a proper end. */
+static int end_of_lines(const chat *c, line_event event, const buffer *b) {
+    switch (event) {
+    case LINE_END:
+        if (line_is_typed(c->lines) && !line_is_edited(c->lines))
+            fputc('\n', stderr);
+        if (b->n)
+            return complain(EXIT_FAILED,
+                            "found the end of the input, expected %s after the text "
+                            "that begins with it",
+                            QUOTES);
+        return 0;
+    case LINE_TOO_LONG:
+        return complain(EXIT_FAILED,
+                        "standard input: found a turn of more than %zu MiB, expected "
+                        "at most that",
+                        READ_MAX >> 20);
+    case LINE_FAILED:
+        return complain(EXIT_FAILED, "cannot read standard input: %s", strerror(errno));
+    default:
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    }
+}
+
+/* A Ctrl-C that came when the answer was complete already must not end the next one. */
+static void forget_interrupt(chat *c) {
+    mn_token token;
+    uint32_t n;
+    if (interrupt_seen())
+        mn_session_step(c->a.session, &token, 1, &n, &c->a.err);
+    interrupt_again();
 }
 
 static int converse(chat *c) {
-    out_file out = out_stdout();
-    int code = 0;
-    for (;;) {
-        interrupt_watch(NULL); // while a line is typed Ctrl-C ends the program
-        char *line = read_line(c, &code);
-        if (!line)
-            break;
+    int code = 0, clears = 0;
+    while (code == 0) {
+        buffer b = {0};
+        int quoted = 0;
+        if (!line_is_typed(c->lines))
+            interrupt_watch(NULL); // nothing to save while a pipe is waited for
+        line_event event = read_turn(c, &b, &quoted);
         interrupt_watch(c->a.session);
-        int what = command(c, line);
-        int tool = strncmp(line, "/tool ", 6) == 0;
-        const char *said = tool ? line + 6 : line;
-        code = what == 0 ? push(c, tool ? "tool" : "user", said, strlen(said)) : 0;
-        free(line);
-        if (what == 0 && code == 0)
-            code = turn(c, &out);
-        if (what < 0 || out.error || code == EXIT_NO_MEMORY)
-            break;
-        if (code && !c->terminal)
-            break; // a script wants to know; a person goes on
-        interrupt_again();
-        code = 0;
+        clears = event == LINE_CLEARED ? clears + 1 : 0;
+        if (clears == 2) {
+            code = CHAT_END;
+        } else if (clears) {
+            app_remark(&c->a, "Ctrl-C again, or Ctrl-D, ends the conversation");
+        } else if (event == LINE_TEXT) {
+            code = answer_line(c, &b, quoted);
+            forget_interrupt(c);
+        } else {
+            code = end_of_lines(c, event, &b);
+            code = code ? code : CHAT_END;
+        }
+        buffer_free(&b);
     }
-    return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
+    if (code == CHAT_END)
+        code = 0;
+    return out_finish(&c->out, code == EXIT_FAILED && c->out.error ? 0 : code);
 }
 
-static int start(chat *c, const app_flags *flags, const chat_flags *f,
-                 const sampling_flags *sampling) {
+/* ---- the command ----------------------------------------------------------------------------- */
+static int open_lines(chat *c) {
+    c->lines = line_open();
+    if (c->lines && line_is_edited(c->lines)) {
+        const int keep = strcmp(mn_runtime_setting(c->a.rt, "chat_history"), "false") != 0;
+        c->history = history_open(keep && !c->flags.no_history);
+        line_use_history(c->lines, c->history);
+    }
+    return c->lines ? 0 : complain(EXIT_NO_MEMORY, "out of memory");
+}
+
+/* The conversation so far, of the flags. */
+static int first_messages(chat *c) {
+    const char *system = c->talk.flags->system;
+    int code = 0;
+    if (c->talk.history)
+        code = messages_from_json(c, c->talk.history);
+    free(c->talk.history);
+    c->talk.history = NULL;
+    if (code == 0 && system)
+        code = messages_push(c, "system", (mn_str){system, strlen(system)}, NULL);
+    return code;
+}
+
+static int start(chat *c, const app_flags *flags) {
     mn_session_params params = {0};
     int code = app_open_model(&c->a, flags);
     if (code)
@@ -241,32 +388,40 @@ static int start(chat *c, const app_flags *flags, const chat_flags *f,
                         c->a.info.path);
     code = talk_check(&c->a, &c->talk);
     if (code == 0)
+        code = first_messages(c);
+    if (code == 0)
         code = app_open_session(&c->a, &params);
+    if (code == 0)
+        code = open_lines(c);
     if (code)
         return code;
-    sampling_resolve(&c->a, sampling, &c->sample);
-    c->sample.max_new = f->n < 0 ? 0 : (uint32_t)f->n;
-    c->g.max_new = f->n;
-    c->g.stop = sampling->stop;
-    c->g.show_thinking = f->show_thinking;
-    c->terminal = isatty(STDIN_FILENO);
-    const char *system = c->talk.flags->system;
-    if (system && (code = push(c, "system", system, strlen(system))))
-        return code;
-    if (c->terminal)
-        note("/help lists the commands, Ctrl-D ends the conversation");
+    chat_apply_settings(c);
+    c->out = out_stdout();
+    if (line_is_typed(c->lines))
+        app_remark(&c->a, "/help lists the commands, Ctrl-D ends the conversation");
     return converse(c);
+}
+
+static void close_chat(chat *c) {
+    messages_clear(c, 0);
+    free(c->messages);
+    free(c->file);
+    line_close(c->lines);
+    history_close(c->history);
+    talk_close(&c->talk);
+    args_free_texts(&c->sampling.stop);
+    gen_free(&c->g);
+    app_close(&c->a);
 }
 
 int cmd_chat(int argc, char **argv) {
     app_flags flags = {0};
-    chat_flags f = {.n = 512};
     talk_flags tf = {0};
-    sampling_flags sampling = sampling_defaults();
+    chat c = {.talk.flags = &tf, .flags.n = 512, .sampling = sampling_defaults()};
     const arg_group groups[] = {
-        {"Conversation", rows, COUNT(rows), &f},
+        {"Conversation", chat_rows, CHAT_ROWS, &c.flags},
         {"Chat template", talk_rows, TALK_ROWS, &tf},
-        {"Sampling", sampling_rows, SAMPLING_ROWS, &sampling},
+        {"Sampling", sampling_rows, SAMPLING_ROWS, &c.sampling},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
@@ -275,24 +430,13 @@ int cmd_chat(int argc, char **argv) {
     const arg_page page = {"chat", "[-m MODEL] [flags]",
                            "A conversation: one line of standard input is one turn.", groups,
                            COUNT(groups)};
-    chat c = {.talk.flags = &tf};
     int code = args_parse(&page, argc, argv);
-#ifdef HAVE_LIBEDIT
-    setlocale(LC_CTYPE, ""); // for the line editor alone; numbers keep their point
-#endif
-    if (code == ARGS_OK && f.n == 0)
-        code = complain(EXIT_USAGE,
-                        "-n: found \"0\", expected a whole number from 1 to 2147483647, or -1");
+    if (code == ARGS_OK && c.flags.n == 0)
+        code = complain(EXIT_USAGE, CHAT_BAD_N, "-n");
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK && (code = talk_open(&c.talk)) == 0)
-        code = start(&c, &flags, &f, &sampling);
-    while (c.n)
-        pop(&c);
-    free(c.messages);
-    talk_close(&c.talk);
-    args_free_texts(&sampling.stop);
-    gen_free(&c.g);
-    app_close(&c.a);
+        code = start(&c, &flags);
+    close_chat(&c);
     return code;
 }

@@ -1,6 +1,8 @@
-/* interrupt.c -- SIGINT. The one place with state that outlives a call: a signal handler has no
- * other way to know. */
+/* interrupt.c -- signals: Ctrl-C while a model works, and whatever comes while a line is typed. The
+ * state of the process lives here because a signal handler has no other way to know. */
 #include "app.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,4 +46,65 @@ int interrupt_seen(void) {
 }
 void interrupt_again(void) {
     seen = 0;
+}
+
+/* ---- while a line is typed ------------------------------------------------------------------- */
+/* A pipe, not an interrupted system call: any thread may be the one that a signal interrupts. */
+static int signal_pipe[2] = {-1, -1};
+static const int typed_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
+static struct sigaction before[COUNT(typed_signals)];
+
+static void on_signal(int number) {
+    const int e = errno;
+    const unsigned char byte = (unsigned char)number;
+    ssize_t wrote = write(signal_pipe[1], &byte, 1); // a full pipe has enough to tell
+    (void)wrote;
+    errno = e;
+}
+
+static int open_signal_pipe(void) {
+    if (signal_pipe[0] >= 0)
+        return 1;
+    if (pipe(signal_pipe) != 0)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        fcntl(signal_pipe[i], F_SETFL, O_NONBLOCK);
+        fcntl(signal_pipe[i], F_SETFD, FD_CLOEXEC);
+    }
+    return 1;
+}
+
+int signals_to_pipe(void) {
+    struct sigaction action;
+    if (!open_signal_pipe())
+        return -1;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < COUNT(typed_signals); i++) {
+        sigaction(typed_signals[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) // nohup
+            sigaction(typed_signals[i], &action, NULL);
+    }
+    return signal_pipe[0];
+}
+
+void signals_restore(void) {
+    char bytes[64];
+    if (signal_pipe[0] < 0)
+        return;
+    for (size_t i = 0; i < COUNT(typed_signals); i++)
+        sigaction(typed_signals[i], &before[i], NULL);
+    while (read(signal_pipe[0], bytes, sizeof bytes) > 0)
+        continue;
+}
+
+void signals_pass_on(int number) {
+    if (number == SIGTSTP) {
+        kill(0, number); // as the terminal would: everything that the shell started with us
+        return;
+    }
+    signal(number, SIG_DFL);
+    raise(number);
 }

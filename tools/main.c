@@ -155,7 +155,7 @@ static int cmd_completion(int argc, char **argv) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
     if (argc < 2) {
-        help((out_file){stderr, "standard error", 0});
+        help((out_file){.f = stderr, .name = "standard error"});
         return EXIT_USAGE;
     }
     const char *word = argv[1];

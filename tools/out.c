@@ -2,6 +2,7 @@
  * the last byte written to standard output left a line unended, for on a terminal messages and
  * answers share their lines. */
 #include "out.h"
+#include "codeset.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,7 +12,8 @@
 #include <unistd.h>
 
 out_file out_stdout(void) {
-    out_file o = {stdout, "standard output", 0};
+    out_file o = {.f = stdout, .name = "standard output"};
+    o.encode = isatty(STDOUT_FILENO) && codeset_is_other();
     return o;
 }
 
@@ -28,11 +30,23 @@ static void remember_line(const out_file *o, char last) {
         line_is_open = last != '\n';
 }
 
+static void put_encoded(out_file *o, const char *bytes, size_t n) {
+    buffer encoded = {0};
+    codeset_encode(bytes, n, &encoded);
+    if (encoded.failed)
+        errno = ENOMEM;
+    if (encoded.failed || fwrite(encoded.p, 1, encoded.n, o->f) != encoded.n)
+        remember(o);
+    buffer_free(&encoded);
+}
+
 void out_put(out_file *o, const char *bytes, size_t n) {
     if (o->error || n == 0)
         return;
     errno = 0;
-    if (fwrite(bytes, 1, n, o->f) != n)
+    if (o->encode)
+        put_encoded(o, bytes, n);
+    else if (fwrite(bytes, 1, n, o->f) != n)
         remember(o);
     remember_line(o, bytes[n - 1]);
 }

@@ -21,6 +21,7 @@ typedef struct {
     FILE *f;
     const char *name;
     int error;
+    int encode; /* a terminal of another codeset than UTF-8: whole characters are written */
 } out_file;
 
 out_file out_stdout(void);

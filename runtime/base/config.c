@@ -34,6 +34,8 @@ static const mn_config_key keys[] = {
      "opened without a probe"},
     {"probe_cache", "MINERVA_PROBE_CACHE", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether what probes find is remembered; false forgets what was"},
+    {"chat_history", "MINERVA_CHAT_HISTORY", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
+     "whether minerva chat keeps what is typed for later chats"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
      "generic|avx2|avx512|avx512vnni|amx|neon", false,
      "best instruction set that cpu_simd may use"},

@@ -1,0 +1,63 @@
+/* chat.h -- the parts of minerva chat: its conversation, its commands, its turns. */
+#ifndef MINERVA_CHAT_H
+#define MINERVA_CHAT_H
+#include "buffer.h"
+#include "generate.h"
+#include "line.h"
+#include "talk.h"
+
+typedef struct {
+    int64_t n;
+    int show_thinking, context_full, no_history;
+} chat_flags;
+enum { CONTEXT_DROP, CONTEXT_ERROR }; /* choices of --context-full */
+#define CHAT_ROWS 4
+#define CHAT_SETTINGS 3 /* the first ones, which /set knows */
+#define CHAT_BAD_N "%s: found \"0\", expected a whole number from 1 to 2147483647, or -1"
+extern const arg_row chat_rows[CHAT_ROWS];
+
+typedef struct {
+    app a;
+    talk talk;
+    chat_flags flags;
+    sampling_flags sampling;
+    /* The conversation: owned copies. The model is shown the system messages at its begin and what
+     * follows the n_dropped messages after them. */
+    mn_message *messages;
+    uint32_t n, n_dropped;
+    uint32_t n_known; /* how many of them the sequence holds */
+    int has_seq;
+    gen g;
+    mn_sample_params sample;
+    line_reader *lines;
+    line_history *history;
+    out_file out;
+    char *file; /* that was loaded or saved last, or NULL */
+} chat;
+
+/* ---- chat_messages.c: each 0, or the exit code with the error printed ------------------------ */
+/* more: as of mn_message, owned by the conversation from now on, also after an error; or NULL */
+int messages_push(chat *c, const char *role, mn_str content, char *more);
+void messages_pop(chat *c);
+void messages_clear(chat *c, uint32_t keep); /* all but the first */
+uint32_t messages_system(const chat *c);     /* how many system messages begin it */
+/* Text of a system message at its begin; empty: none. */
+int messages_set_system(chat *c, const char *text);
+/* Appends a JSON list of messages that the library has found to be one. */
+int messages_from_json(chat *c, const char *json);
+/* The file's messages instead of all there are; after an error nothing has changed. */
+int messages_load(chat *c, const char *path);
+int messages_save(chat *c, const char *path);
+
+/* ---- chat_commands.c ------------------------------------------------------------------------- */
+#define CHAT_END (-1)  /* the user wants to end */
+#define CHAT_TURN (-2) /* the line is a user's turn */
+/* What the line orders: 0 or the exit code with the error printed, or one of the above. */
+int chat_command(chat *c, const char *line, size_t n);
+
+/* ---- chat.c ---------------------------------------------------------------------------------- */
+/* Appends a message and answers the conversation. */
+int chat_say(chat *c, const char *role, const char *text, size_t n);
+void chat_forget_sequence(chat *c); /* the next turn begins anew from the messages */
+void chat_apply_settings(chat *c);  /* flags and sampling, to the turns that follow */
+#endif

@@ -1,0 +1,274 @@
+/* chat_commands.c -- the commands of minerva chat: a table, which /help, the parser and the error
+ * about an unknown one are made from. /set knows the flags of chat by their own table. */
+#include "chat.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name, *argument;
+    int must;                                  /* have it */
+    int (*run)(chat *c, const char *argument); /* argument: without blanks around it */
+    const char *about;
+} command;
+
+static int do_help(chat *c, const char *argument);
+
+/* A row of what a command lists: not of the conversation, which is on standard output. */
+static void tell(const char *what, const char *about) {
+    fprintf(stderr, "  %-20s %s\n", what, about);
+}
+
+static int do_end(chat *c, const char *argument) {
+    (void)c;
+    (void)argument;
+    return CHAT_END;
+}
+
+static int do_clear(chat *c, const char *argument) {
+    (void)argument;
+    chat_forget_sequence(c);
+    messages_clear(c, messages_system(c));
+    app_remark(&c->a, "a new conversation");
+    return 0;
+}
+
+static int do_tool(chat *c, const char *argument) {
+    return chat_say(c, "tool", argument, strlen(argument));
+}
+
+static int do_save(chat *c, const char *argument) {
+    const char *path = argument[0] ? argument : c->file;
+    if (!path)
+        return complain(EXIT_USAGE, "/save: found nothing after it, expected a file's name");
+    int code = messages_save(c, path);
+    if (code == 0)
+        app_remark(&c->a, "%u messages are in %s", c->n, c->file);
+    return code;
+}
+
+static int do_load(chat *c, const char *argument) {
+    int code = messages_load(c, argument);
+    if (code)
+        return code;
+    chat_forget_sequence(c);
+    app_remark(&c->a, "%u messages from %s", c->n, argument);
+    return 0;
+}
+
+static int do_system(chat *c, const char *argument) {
+    if (!argument[0]) {
+        const uint32_t n = messages_system(c);
+        for (uint32_t i = 0; i < n; i++)
+            fprintf(stderr, "%s\n", c->messages[i].content.ptr);
+        if (n == 0)
+            note("there is no system message");
+        return 0;
+    }
+    chat_forget_sequence(c);
+    return messages_set_system(c, strcmp(argument, "\"\"") == 0 ? "" : argument);
+}
+
+/* ---- /set ------------------------------------------------------------------------------------ */
+#define N_GROUPS 2
+/* Strings to stop at point into the command line: they stay. */
+static int is_settable(const arg_row *row) {
+    return row->kind != ARG_TEXTS;
+}
+
+static void settings(chat *c, arg_group groups[N_GROUPS]) {
+    groups[0] = (arg_group){"", chat_rows, CHAT_SETTINGS, &c->flags};
+    groups[1] = (arg_group){"", sampling_rows, SAMPLING_ROWS, &c->sampling};
+}
+
+/* The long name of a flag with _ for -, which is how it is shown. */
+static void name_of(const arg_row *row, char *name, size_t n) {
+    const char *flag = strstr(row->flags, "--");
+    snprintf(name, n, "%.*s", (int)strcspn(flag + 2, " "), flag + 2);
+    for (char *s = name; *s; s++)
+        if (*s == '-')
+            *s = '_';
+}
+
+static void show_setting(const arg_group *group, const arg_row *row) {
+    const void *field = (const char *)group->values + row->offset;
+    char name[40], value[40] = "default";
+    name_of(row, name, sizeof name);
+    if (row->kind == ARG_FLAG)
+        snprintf(value, sizeof value, "%s", *(const int *)field ? "on" : "off");
+    if (row->kind == ARG_INT && (double)*(const int64_t *)field >= row->lo)
+        snprintf(value, sizeof value, "%" PRId64, *(const int64_t *)field);
+    if (row->kind == ARG_FLOAT && !isnan(*(const double *)field))
+        snprintf(value, sizeof value, "%g", *(const double *)field);
+    if (row->kind == ARG_SEED && ((const arg_seed *)field)->given)
+        snprintf(value, sizeof value, "%" PRIu64, ((const arg_seed *)field)->v);
+    if (row->kind == ARG_CHOICE) {
+        const char *word = row->choices;
+        for (int i = *(const int *)field; i > 0; i--)
+            word += strcspn(word, "|") + 1;
+        snprintf(value, sizeof value, "%.*s", (int)strcspn(word, "|"), word);
+    }
+    tell(name, value);
+}
+
+/* A row by one of its flags, given without dashes in front and with _ or - between words. */
+static const arg_row *row_of(const arg_group *groups, size_t n, const char *name, size_t n_name,
+                             char **field) {
+    for (size_t g = 0; g < n; g++)
+        for (size_t r = 0; r < groups[g].n; r++) {
+            const arg_row *row = &groups[g].rows[r];
+            for (const char *s = row->flags; *s; s += strspn(s, " ")) {
+                const char *word = s + strspn(s, "-");
+                s += strcspn(s, " ");
+                if ((size_t)(s - word) != n_name)
+                    continue;
+                size_t same = 0;
+                while (same < n_name &&
+                       (name[same] == word[same] || (name[same] == '_' && word[same] == '-')))
+                    same++;
+                *field = (char *)groups[g].values + row->offset;
+                if (same == n_name && is_settable(row))
+                    return row;
+            }
+        }
+    return NULL;
+}
+
+static int unknown_setting(const arg_group *groups, size_t n, const char *name, size_t n_name) {
+    buffer list = {0};
+    char one[40];
+    for (size_t g = 0; g < n; g++)
+        for (size_t r = 0; r < groups[g].n; r++) {
+            if (!is_settable(&groups[g].rows[r]))
+                continue;
+            name_of(&groups[g].rows[r], one, sizeof one);
+            buffer_z(&list, list.n ? ", " : "");
+            buffer_z(&list, one);
+        }
+    int code = complain(EXIT_USAGE, "/set: found \"%.*s\", expected one of %s", (int)n_name, name,
+                        list.p ? list.p : "");
+    buffer_free(&list);
+    return code;
+}
+
+static int set_flag(int *field, const char *value) {
+    const int on = strcmp(value, "on") == 0;
+    if (!on && strcmp(value, "off") != 0)
+        return complain(EXIT_USAGE, "/set: found \"%s\", expected on or off", value);
+    *field = on;
+    return 0;
+}
+
+/* NAME VALUE or NAME=VALUE */
+static int do_set(chat *c, const char *argument) {
+    const size_t n = N_GROUPS;
+    const int64_t n_before = c->flags.n;
+    arg_group groups[N_GROUPS];
+    settings(c, groups);
+    for (size_t g = 0; g < n && !argument[0]; g++)
+        for (size_t r = 0; r < groups[g].n; r++)
+            if (is_settable(&groups[g].rows[r]))
+                show_setting(&groups[g], &groups[g].rows[r]);
+    if (!argument[0])
+        return 0;
+    const char *name = argument + strspn(argument, "-");
+    const size_t n_name = strcspn(name, " \t=");
+    const char *value = name + n_name + strspn(name + n_name, " \t=");
+    char *field = NULL;
+    const arg_row *row = row_of(groups, n, name, n_name, &field);
+    if (!row)
+        return unknown_setting(groups, n, name, n_name);
+    int code = row->kind == ARG_FLAG ? set_flag((int *)(void *)field, value)
+                                     : args_store(row, field, "/set", value);
+    if (code == 0 && c->flags.n == 0) {
+        c->flags.n = n_before;
+        code = complain(EXIT_USAGE, CHAT_BAD_N, "/set");
+    }
+    if (code == 0)
+        chat_apply_settings(c);
+    return code;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+static const command commands[] = {
+    {"help", "", 0, do_help, "this list"},
+    {"bye", "", 0, do_end, "the end, as /exit, /quit, Ctrl-D, or Ctrl-C twice"},
+    {"exit", "", 0, do_end, NULL},
+    {"quit", "", 0, do_end, NULL},
+    {"clear", "", 0, do_clear, "a new conversation; the system message stays"},
+    {"system", "[TEXT]", 0, do_system,
+     "the system message from now on (\"\": none), or which it is"},
+    {"set", "[NAME VALUE]", 0, do_set, "a setting from now on, as /set temp 0.5; or all of them"},
+    {"save", "[FILE]", 0, do_save, "write the conversation, as --history and /load read it"},
+    {"load", "FILE", 1, do_load, "go on with the conversation of a file"},
+    {"tool", "TEXT", 1, do_tool, "what a tool that the model called answers"},
+};
+
+static int do_help(chat *c, const char *argument) {
+    char usage[40];
+    (void)c;
+    (void)argument;
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        snprintf(usage, sizeof usage, "/%s %s", commands[i].name, commands[i].argument);
+        if (commands[i].about)
+            tell(usage, commands[i].about);
+    }
+    tell("\"\"\"", "begins a text of several lines, and ends it; a pasted block is one text, too");
+    tell("Ctrl-C", "ends an answer, or clears the line");
+    return 0;
+}
+
+static int unknown_command(const char *word, size_t n) {
+    const char *names[COUNT(commands)];
+    char typed[40];
+    buffer list = {0};
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        names[i] = commands[i].name;
+        buffer_z(&list, i ? ", /" : "/");
+        buffer_z(&list, names[i]);
+    }
+    snprintf(typed, sizeof typed, "%.*s", (int)n, word);
+    const char *near = closest(typed, names, COUNT(names));
+    int code = complain(EXIT_USAGE, "unknown command /%s%s%s%s; the commands are %s", typed,
+                        near ? ", did you mean /" : "", near ? near : "", near ? "?" : "",
+                        list.p ? list.p : "");
+    buffer_free(&list);
+    return code;
+}
+
+static int run_command(chat *c, const command *which, const char *argument, size_t n) {
+    while (n && strchr(" \t\n", argument[n - 1]))
+        n--;
+    char *text = strndup(argument, n);
+    int code = 0;
+    if (!text)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    if (text[0] && !which->argument[0])
+        code =
+            complain(EXIT_USAGE, "/%s: found \"%s\", expected nothing after it", which->name, text);
+    else if (!text[0] && which->must)
+        code = complain(EXIT_USAGE, "/%s: found nothing after it, expected %s", which->name,
+                        which->argument);
+    else
+        code = which->run(c, text);
+    free(text);
+    return code;
+}
+
+/* A command is a slash and letters: paths and the like are what somebody says. So is an unknown
+ * word with further lines behind it, which is a text that was pasted. */
+int chat_command(chat *c, const char *line, size_t n) {
+    if (n < 2 || line[0] != '/')
+        return CHAT_TURN;
+    const char *word = line + 1;
+    const size_t n_word = strspn(word, "abcdefghijklmnopqrstuvwxyz?_-");
+    const char *rest = word + n_word;
+    if (n_word == 0 || (*rest && !strchr(" \t\n", *rest)))
+        return CHAT_TURN;
+    rest += strspn(rest, " \t");
+    for (size_t i = 0; i < COUNT(commands); i++)
+        if (strlen(commands[i].name) == n_word && memcmp(commands[i].name, word, n_word) == 0)
+            return run_command(c, &commands[i], rest, n - (size_t)(rest - line));
+    return memchr(line, '\n', n) ? CHAT_TURN : unknown_command(word, n_word);
+}

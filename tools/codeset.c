@@ -1,0 +1,77 @@
+/* codeset.c -- see codeset.h. Holds one pair of iconv descriptors for the process, opened when
+ * first asked. setlocale() is not called: nothing that the program or its libraries print or parse
+ * depends on the user's locale, only the bytes that go to and come from a terminal. */
+#include "codeset.h"
+#include <errno.h>
+#include <iconv.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <string.h>
+#include <strings.h>
+
+static iconv_t to_utf8, from_utf8;
+static int state; /* 0: not asked yet, 1: UTF-8, 2: another codeset */
+
+static void open_descriptors(const char *name) {
+    to_utf8 = iconv_open("UTF-8", name);
+    from_utf8 = iconv_open(name, "UTF-8");
+    const iconv_t none = (iconv_t)-1;
+    if (to_utf8 != none && from_utf8 != none) {
+        state = 2;
+        return;
+    }
+    if (to_utf8 != none)
+        iconv_close(to_utf8);
+    if (from_utf8 != none)
+        iconv_close(from_utf8);
+}
+
+int codeset_is_other(void) {
+    if (state)
+        return state == 2;
+    state = 1;
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    if (!locale) // LANG names a locale that is not installed
+        return 0;
+    const char *name = nl_langinfo_l(CODESET, locale);
+    if (strcasecmp(name, "UTF-8") != 0 && strcmp(name, "ANSI_X3.4-1968") != 0 &&
+        strcasecmp(name, "US-ASCII") != 0)
+        open_descriptors(name);
+    freelocale(locale);
+    return state == 2;
+}
+
+/* Converts all but an incomplete end; the number of bytes used. unknown stands for what cannot be
+ * converted; skip tells how many bytes that is. */
+static size_t convert(iconv_t cd, const char *in, size_t n, buffer *out, const char *unknown,
+                      int is_utf8) {
+    char piece[512], *from = (char *)in;
+    size_t left = n;
+    while (left) {
+        char *to = piece;
+        size_t room = sizeof piece;
+        size_t done = iconv(cd, &from, &left, &to, &room);
+        int e = done == (size_t)-1 ? errno : 0;
+        buffer_put(out, piece, sizeof piece - room);
+        if (e == EINVAL)
+            break;
+        if (e != EILSEQ)
+            continue;
+        buffer_z(out, unknown);
+        do {
+            from++;
+            left--;
+        } while (is_utf8 && left && (*from & 0xC0) == 0x80);
+    }
+    return n - left;
+}
+
+size_t codeset_decode(const char *typed, size_t n, buffer *out) {
+    return convert(to_utf8, typed, n, out, "\xEF\xBF\xBD", 0);
+}
+
+void codeset_encode(const char *text, size_t n, buffer *out) {
+    size_t used = convert(from_utf8, text, n, out, "?", 1);
+    if (used < n)
+        buffer_z(out, "?");
+}

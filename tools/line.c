@@ -1,0 +1,434 @@
+/* line.c -- the line reader (line.h): waits for bytes and signals, sets the terminal up and puts it
+ * back, and joins keys, text and picture (line_edit.h). Everything is one thread's. Lines of a pipe
+ * and of a terminal that cannot be drawn on go through the same buffer of bytes.
+ *
+ * An editor of our own, for the libraries that Debian has do not know bracketed paste (libedit,
+ * libtecla) or do not fit the licence (readline). */
+#include "line.h"
+#include "app.h"
+#include "codeset.h"
+#include "line_edit.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define ESCAPE_MS 100 /* how long the rest of a key's sequence may take */
+
+struct line_reader {
+    int terminal;     /* where lines are drawn, or -1 */
+    int typed;        /* input is a terminal */
+    int signals;      /* where signals arrive while a line is read, or -1 */
+    buffer raw, in;   /* bytes of another codeset; UTF-8 that no key or line took yet */
+    size_t taken;     /* of in */
+    int ended, error; /* the input has; errno */
+    struct termios before;
+    line_view view;
+    line_edit edit;
+    line_history *history;
+    size_t entry;  /* of the history that is shown; its count: none */
+    buffer unsent; /* what was typed when the history was entered */
+    buffer query;  /* of a search */
+    int searching, pasting;
+};
+
+line_reader *line_open(void) {
+    const char *term = getenv("TERM");
+    line_reader *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->signals = r->terminal = -1;
+    r->typed = isatty(STDIN_FILENO);
+    if (r->typed && term && *term && strcmp(term, "dumb") != 0) {
+        if (isatty(STDERR_FILENO))
+            r->terminal = STDERR_FILENO;
+        else if (isatty(STDOUT_FILENO))
+            r->terminal = STDOUT_FILENO;
+    }
+    return r;
+}
+
+void line_use_history(line_reader *r, line_history *history) {
+    r->history = history;
+}
+
+int line_is_typed(const line_reader *r) {
+    return r->typed;
+}
+
+int line_is_edited(const line_reader *r) {
+    return r->terminal >= 0;
+}
+
+void line_close(line_reader *r) {
+    if (!r)
+        return;
+    buffer_free(&r->raw);
+    buffer_free(&r->in);
+    buffer_free(&r->unsent);
+    buffer_free(&r->query);
+    edit_free(&r->edit);
+    free(r->view.widths);
+    free(r);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+enum { BYTES = -1, NOTHING = -2, ENDED = -3 }; /* else the number of a signal */
+
+static void take_bytes(line_reader *r, const char *bytes, size_t n) {
+    if (!r->typed || !codeset_is_other()) {
+        buffer_put(&r->in, bytes, n);
+        return;
+    }
+    buffer_put(&r->raw, bytes, n);
+    if (!r->raw.failed)
+        buffer_remove(&r->raw, 0, codeset_decode(r->raw.p, r->raw.n, &r->in));
+}
+
+static int read_bytes(line_reader *r) {
+    char bytes[65536];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n > 0) {
+        take_bytes(r, bytes, (size_t)n);
+        return BYTES;
+    }
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return NOTHING;
+    if (n < 0 && !(r->typed && errno == EIO)) // EIO: the terminal hung up
+        r->error = errno;
+    r->ended = 1;
+    return ENDED;
+}
+
+/* timeout: in ms; -1: none */
+static int wait_input(line_reader *r, int timeout) {
+    struct pollfd fds[2] = {{STDIN_FILENO, POLLIN, 0}, {r->signals, POLLIN, 0}};
+    unsigned char number;
+    if (r->ended)
+        return ENDED;
+    if (poll(fds, 2, timeout) <= 0)
+        return NOTHING;
+    if (fds[1].revents && read(r->signals, &number, 1) == 1)
+        return number;
+    return fds[0].revents ? read_bytes(r) : NOTHING;
+}
+
+static void forget_taken(line_reader *r) {
+    buffer_remove(&r->in, 0, r->taken);
+    r->taken = 0;
+}
+
+/* ---- lines that are not edited --------------------------------------------------------------- */
+static line_event hand_out(const char *bytes, size_t n, char **text, size_t *n_text) {
+    *text = malloc(n + 1);
+    *n_text = n;
+    if (!*text)
+        return LINE_NO_MEMORY;
+    if (n)
+        memcpy(*text, bytes, n);
+    (*text)[n] = 0;
+    return LINE_TEXT;
+}
+
+static line_event plain_line(line_reader *r, const char *prompt, char **text, size_t *n) {
+    size_t seen = 0;
+    if (r->typed && isatty(STDERR_FILENO))
+        fputs(prompt, stderr);
+    for (;;) {
+        const char *begin = r->in.p, *stop = NULL;
+        if (r->in.n > seen)
+            stop = memchr(begin + seen, '\n', r->in.n - seen);
+        if (stop || (r->ended && r->in.n && !r->error)) {
+            size_t length = stop ? (size_t)(stop - begin) : r->in.n;
+            r->taken = length + (stop != NULL);
+            if (length && begin[length - 1] == '\r')
+                length--;
+            line_event event = hand_out(begin, length, text, n);
+            forget_taken(r);
+            return event;
+        }
+        seen = r->in.n;
+        if (r->in.failed)
+            return LINE_NO_MEMORY;
+        if (seen > READ_MAX)
+            return LINE_TOO_LONG;
+        if (r->ended) {
+            errno = r->error;
+            return r->error ? LINE_FAILED : LINE_END;
+        }
+        int what = wait_input(r, -1);
+        if (what == SIGINT) {
+            buffer_clear(&r->in);
+            fputc('\n', stderr); // behind the ^C that the terminal shows
+            return LINE_CLEARED;
+        }
+        if (what == SIGTERM || what == SIGHUP)
+            signals_pass_on(what);
+    }
+}
+
+/* ---- the terminal ---------------------------------------------------------------------------- */
+static void send(line_reader *r, buffer *out) {
+    buffer encoded = {0};
+    const int encode = codeset_is_other();
+    if (encode)
+        codeset_encode(out->p, out->n, &encoded);
+    const buffer *b = encode ? &encoded : out;
+    for (size_t at = 0; at < b->n;) {
+        ssize_t wrote = write(r->terminal, b->p + at, b->n - at);
+        if (wrote < 0 && errno != EINTR)
+            break;
+        at += wrote > 0 ? (size_t)wrote : 0;
+    }
+    buffer_free(&encoded);
+    buffer_free(out);
+}
+
+static void measure(line_reader *r) {
+    struct winsize size = {0};
+    if (ioctl(r->terminal, TIOCGWINSZ, &size) != 0)
+        size.ws_col = size.ws_row = 0;
+    line_resize(&r->view, size.ws_col, size.ws_row);
+}
+
+/* Keys one by one, without echo, Ctrl-C and Ctrl-Z as keys; output stays as it was. What was typed
+ * ahead is kept. */
+static int enter(line_reader *r) {
+    buffer out = {0};
+    if (tcgetattr(STDIN_FILENO, &r->before) != 0)
+        return 0;
+    struct termios keys = r->before;
+    keys.c_iflag &= ~(tcflag_t)(BRKINT | ICRNL | IGNCR | INLCR | INPCK | ISTRIP | IXON);
+    keys.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | ISIG);
+    keys.c_cc[VMIN] = 1;
+    keys.c_cc[VTIME] = 0;
+    if (tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0)
+        return 0;
+    measure(r);
+    buffer_z(&out, "\033[?2004h"); // pastes come between marks
+    send(r, &out);
+    return 1;
+}
+
+static void leave(line_reader *r) {
+    buffer out = {0};
+    line_leave(&r->view, &out);
+    buffer_z(&out, "\033[?2004l");
+    send(r, &out);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
+}
+
+static void draw(line_reader *r, const char *prompt) {
+    buffer out = {0}, search = {0};
+    if (r->searching) {
+        const int fits = r->query.n < (size_t)r->view.columns / 2;
+        buffer_z(&search, "(search");
+        if (fits && r->query.n) {
+            buffer_z(&search, " ");
+            buffer_put(&search, r->query.p, r->query.n);
+        }
+        buffer_z(&search, ") ");
+        prompt = search.p ? search.p : "";
+    }
+    line_draw(&r->view, prompt, !r->searching && has_color(stderr), &r->edit, &out);
+    send(r, &out);
+    buffer_free(&search);
+}
+
+/* A signal that stops or ends the program finds the terminal as it was. */
+static void pass_on(line_reader *r, int number) {
+    leave(r);
+    signals_pass_on(number);
+    enter(r);
+}
+
+/* ---- history --------------------------------------------------------------------------------- */
+static void show_entry(line_reader *r, size_t i) {
+    const size_t count = history_count(r->history);
+    if (r->entry == count) {
+        buffer_clear(&r->unsent);
+        buffer_put(&r->unsent, r->edit.text.p, r->edit.text.n);
+    }
+    r->entry = i;
+    const char *text = i < count ? history_entry(r->history, i) : r->unsent.p;
+    edit_replace(&r->edit, text, text ? strlen(text) : 0);
+}
+
+static int history_key(line_reader *r, int kind) {
+    const int up = kind == KEY_UP || kind == CTRL('P'),
+              down = kind == KEY_DOWN || kind == CTRL('N');
+    if (!r->history || (!up && !down))
+        return 0;
+    if (up && r->entry > 0)
+        show_entry(r, r->entry - 1);
+    if (down && r->entry < history_count(r->history))
+        show_entry(r, r->entry + 1);
+    return 1;
+}
+
+/* The newest entry before the given one that holds the query. */
+static void search_from(line_reader *r, size_t before) {
+    while (r->query.n && before > 0) {
+        before--;
+        if (strstr(history_entry(r->history, before), r->query.p)) {
+            show_entry(r, before);
+            return;
+        }
+    }
+}
+
+/* 1: the key was the search's; 0: it ended the search and does what it always does. */
+static int search_key(line_reader *r, const line_key *key) {
+    if (key->kind == KEY_TEXT) {
+        buffer_put(&r->query, key->text, key->n);
+        search_from(r, r->entry < history_count(r->history) ? r->entry + 1 : r->entry);
+        return 1;
+    }
+    if (key->kind == CTRL('R')) {
+        search_from(r, r->entry);
+        return 1;
+    }
+    if (key->kind == KEY_BACKSPACE || key->kind == CTRL('H')) {
+        while (r->query.n && (r->query.p[r->query.n - 1] & 0xC0) == 0x80)
+            r->query.n--;
+        buffer_remove(&r->query, r->query.n ? r->query.n - 1 : 0, r->query.n);
+        return 1;
+    }
+    r->searching = 0;
+    if (key->kind != CTRL('G') && key->kind != KEY_NONE)
+        return 0;
+    show_entry(r, history_count(r->history));
+    return 1;
+}
+
+/* ---- editing --------------------------------------------------------------------------------- */
+enum { GO_ON = -1 }; /* else a line_event */
+
+static int control_key(line_reader *r, int kind) {
+    buffer out = {0};
+    switch (kind) {
+    case CTRL('M'):
+    case CTRL('J'):
+        return LINE_TEXT;
+    case CTRL('C'):
+        return LINE_CLEARED;
+    case CTRL('D'):
+        return r->edit.text.n ? GO_ON : LINE_END;
+    case CTRL('Z'):
+        pass_on(r, SIGTSTP);
+        break;
+    case CTRL('\\'):
+        pass_on(r, SIGQUIT);
+        break;
+    case CTRL('L'):
+        buffer_z(&out, "\033[H\033[2J");
+        r->view.at_row = 0;
+        send(r, &out);
+        break;
+    case CTRL('R'):
+        buffer_clear(&r->query);
+        r->searching = r->history != NULL;
+        break;
+    default:
+        break;
+    }
+    return GO_ON;
+}
+
+static int do_key(line_reader *r, const line_key *key) {
+    if (key->kind == KEY_PASTE_BEGIN || key->kind == KEY_PASTE_END) {
+        r->pasting = key->kind == KEY_PASTE_BEGIN;
+        return GO_ON;
+    }
+    if (r->searching && !r->pasting && search_key(r, key))
+        return GO_ON;
+    int event = key->kind < 32 ? control_key(r, key->kind) : GO_ON;
+    if (event == GO_ON && !edit_key(&r->edit, key))
+        history_key(r, key->kind);
+    return event;
+}
+
+/* All keys that have arrived. no_more: see line_key_of. */
+static int do_keys(line_reader *r, int no_more) {
+    int event = GO_ON;
+    while (event == GO_ON && r->taken < r->in.n) {
+        line_key key;
+        size_t used =
+            line_key_of(r->in.p + r->taken, r->in.n - r->taken, r->pasting, no_more, &key);
+        if (used == 0)
+            break;
+        r->taken += used;
+        event = do_key(r, &key);
+    }
+    forget_taken(r);
+    if (r->in.failed || r->edit.text.failed)
+        return LINE_NO_MEMORY;
+    return r->edit.text.n > READ_MAX ? LINE_TOO_LONG : event;
+}
+
+static int do_signal(line_reader *r, int number) {
+    if (number == SIGINT)
+        return LINE_CLEARED;
+    if (number == SIGWINCH)
+        measure(r);
+    if (number == SIGCONT) { // whoever stopped it may have left the terminal otherwise
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
+        r->view.at_row = 0;
+        enter(r);
+    }
+    if (number == SIGTERM || number == SIGHUP)
+        pass_on(r, number);
+    return GO_ON;
+}
+
+/* The picture is drawn when no more input waits, so that a paste is drawn once. */
+static int edit_loop(line_reader *r, const char *prompt) {
+    int event = do_keys(r, 0);
+    while (event == GO_ON) {
+        int what = wait_input(r, 0);
+        if (what == NOTHING) {
+            draw(r, prompt);
+            what = wait_input(r, r->in.n ? ESCAPE_MS : -1);
+            if (what == NOTHING)
+                event = do_keys(r, 1);
+        }
+        if (what == BYTES)
+            event = do_keys(r, 0);
+        else if (what == ENDED)
+            event = LINE_END;
+        else if (what > 0)
+            event = do_signal(r, what);
+    }
+    return event;
+}
+
+static line_event edit_line(line_reader *r, const char *prompt, char **text, size_t *n) {
+    edit_replace(&r->edit, "", 0);
+    r->searching = r->pasting = 0;
+    r->entry = r->history ? history_count(r->history) : 0;
+    if (!enter(r))
+        return plain_line(r, prompt, text, n);
+    int event = edit_loop(r, prompt);
+    r->edit.at = r->edit.text.n; // the whole of it stays on the screen
+    r->searching = 0;
+    draw(r, prompt);
+    leave(r);
+    if (event != LINE_TEXT)
+        return (line_event)event;
+    if (r->history)
+        history_add(r->history, r->edit.text.p, r->edit.text.n);
+    return hand_out(r->edit.text.p, r->edit.text.n, text, n);
+}
+
+line_event line_read(line_reader *r, const char *prompt, char **text, size_t *n) {
+    r->signals = r->typed ? signals_to_pipe() : -1;
+    line_event event =
+        r->terminal >= 0 ? edit_line(r, prompt, text, n) : plain_line(r, prompt, text, n);
+    if (r->typed)
+        signals_restore();
+    return event;
+}

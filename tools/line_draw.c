@@ -1,0 +1,180 @@
+/* line_draw.c -- the picture of the edited text on a terminal (line_edit.h). The text is broken
+ * into rows here, never by the terminal, so that the place of the cursor is known whatever the
+ * widths of its characters; of a text that is higher than the terminal the rows around the cursor
+ * are shown. A picture is drawn as a whole over the last one. */
+#include "line_edit.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes [begin, end) of the text from column on. */
+typedef struct {
+    size_t begin, end;
+    int column, width; /* width: with what is left of column */
+    int wrapped;       /* continues the line of the row before */
+} row;
+
+typedef struct {
+    row *rows;
+    int n, cap, failed;
+    int at_row, at_column; /* the cursor */
+} layout;
+
+static row *add_row(layout *l, size_t begin, int column, int wrapped) {
+    if (l->n == l->cap) {
+        int cap = l->cap * 2 + 16;
+        row *grown = realloc(l->rows, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            l->failed = 1;
+            return NULL;
+        }
+        l->rows = grown;
+        l->cap = cap;
+    }
+    l->rows[l->n] = (row){begin, begin, column, column, wrapped};
+    return &l->rows[l->n++];
+}
+
+/* A row that is full ends at once, so that the cursor always has a column to stand in. */
+static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
+    const char *text = e->text.p;
+    const size_t n = e->text.n;
+    row *r = add_row(l, 0, indent, 0);
+    for (size_t at = 0; r && at <= n;) {
+        if (at == e->at) {
+            l->at_row = l->n - 1;
+            l->at_column = r->width;
+        }
+        if (at == n)
+            break;
+        if (text[at] == '\n') {
+            at++;
+            if (r->wrapped && r->begin == r->end)
+                *r = (row){at, at, indent, indent, 0};
+            else
+                r = add_row(l, at, indent, 0);
+            continue;
+        }
+        size_t next = line_next(text, n, at);
+        int width = line_width(text + at, next - at);
+        if (r->width + width > columns && r->width > 0) {
+            r = add_row(l, at, 0, 1);
+            if (r && at == e->at) {
+                l->at_row = l->n - 1;
+                l->at_column = 0;
+            }
+        }
+        if (!r)
+            break;
+        r->end = at = next;
+        r->width += width;
+        if (r->width >= columns)
+            r = add_row(l, at, 0, 1);
+    }
+}
+
+/* Nothing that was typed or pasted reaches the terminal as a control sequence. */
+static void put_text(buffer *out, const char *text, size_t n) {
+    for (size_t at = 0; at < n;) {
+        size_t next = line_next(text, n, at);
+        unsigned char c = (unsigned char)text[at];
+        char shown[3] = {'^', (char)(c ^ 0x40), 0};
+        if (c == '\t')
+            buffer_z(out, "    ");
+        else if (c < 0x20 || c == 127)
+            buffer_z(out, shown);
+        else if (next - at == 1 ? c >= 0x80 : c == 0xC2 && (unsigned char)text[at + 1] < 0xA0)
+            buffer_z(out, "\xEF\xBF\xBD"); // no UTF-8, or a control character of Latin-1
+        else
+            buffer_put(out, text + at, next - at);
+        at = next;
+    }
+}
+
+static void put_move(buffer *out, int count, char direction) {
+    char sequence[24];
+    if (count <= 0)
+        return;
+    snprintf(sequence, sizeof sequence, "\033[%d%c", count, direction);
+    buffer_z(out, sequence);
+}
+
+/* The window of rows that is shown: it moves only as far as the cursor makes it. */
+static int window(line_view *v, const layout *l) {
+    int shown = l->n < v->rows ? l->n : v->rows;
+    if (v->top > l->at_row)
+        v->top = l->at_row;
+    if (v->top < l->at_row - shown + 1)
+        v->top = l->at_row - shown + 1;
+    if (v->top > l->n - shown)
+        v->top = l->n - shown;
+    return shown;
+}
+
+static int keep_widths(line_view *v, const layout *l, int shown) {
+    if (shown > v->cap) {
+        int *grown = realloc(v->widths, (size_t)shown * sizeof *grown);
+        if (!grown)
+            return 0;
+        v->widths = grown;
+        v->cap = shown;
+    }
+    for (int i = 0; i < shown; i++)
+        v->widths[i] = l->rows[v->top + i].width;
+    v->n_drawn = shown;
+    return 1;
+}
+
+static void put_rows(const line_view *v, const layout *l, const char *prompt, int bold,
+                     const line_edit *e, buffer *out) {
+    for (int i = 0; i < v->n_drawn; i++) {
+        const row *r = &l->rows[v->top + i];
+        if (i)
+            buffer_z(out, "\r\n");
+        if (v->top + i == 0) {
+            buffer_z(out, bold ? "\033[1m" : "");
+            buffer_z(out, prompt);
+            buffer_z(out, bold ? "\033[0m" : "");
+        } else {
+            put_move(out, r->column, 'C');
+        }
+        put_text(out, e->text.p + r->begin, r->end - r->begin);
+    }
+}
+
+void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, buffer *out) {
+    layout l = {0};
+    int indent = (int)strlen(prompt);
+    if (v->columns < indent + 4)
+        prompt = "";
+    break_rows(&l, e, v->columns < indent + 4 ? 0 : indent, v->columns);
+    int shown = l.failed ? 0 : window(v, &l);
+    put_move(out, v->at_row, 'A');
+    buffer_z(out, "\r\033[J");
+    v->at_row = 0;
+    if (!l.failed && keep_widths(v, &l, shown)) {
+        put_rows(v, &l, prompt, bold, e, out);
+        v->at_row = l.at_row - v->top;
+        v->at_column = l.at_column;
+        put_move(out, shown - 1 - v->at_row, 'A');
+        buffer_z(out, "\r");
+        put_move(out, v->at_column, 'C');
+    }
+    out->failed |= l.failed;
+    free(l.rows);
+}
+
+void line_leave(line_view *v, buffer *out) {
+    put_move(out, v->n_drawn - 1 - v->at_row, 'B');
+    buffer_z(out, "\r\n");
+    v->at_row = v->at_column = v->top = v->n_drawn = 0;
+}
+
+void line_resize(line_view *v, int columns, int rows) {
+    v->columns = columns < 4 ? 80 : columns;
+    v->rows = rows < 1 ? 24 : rows;
+    int above = v->at_column / v->columns;
+    for (int i = 0; i < v->at_row && i < v->n_drawn; i++)
+        above += v->widths[i] > v->columns ? (v->widths[i] - 1) / v->columns + 1 : 1;
+    v->at_row = above < v->rows ? above : v->rows - 1;
+}

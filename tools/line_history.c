@@ -1,0 +1,226 @@
+/* line_history.c -- what was typed before (line.h): a list in memory, and a file of the user's own
+ * that every entry is appended to at once, so that several chats share it and nothing is lost when
+ * one is killed. An entry is one line there, with \n and \\ for line ends and backslashes. The file
+ * is only ever used if it is a regular one of this user; it is opened anew for each entry. */
+#include "line.h"
+#include "buffer.h"
+#include "out.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_ENTRIES 1000            /* of the file, when it is shortened */
+#define MOST_BYTES ((size_t)1 << 20) /* read of the file: its end */
+#define LONGEST ((size_t)64 << 10)   /* a longer entry stays in memory */
+
+struct line_history {
+    char **entries;
+    size_t n, cap;
+    char *path; /* NULL: no file */
+};
+
+/* ---- the list -------------------------------------------------------------------------------- */
+static void remember(line_history *h, const char *text, size_t n) {
+    if (h->n && strlen(h->entries[h->n - 1]) == n && memcmp(h->entries[h->n - 1], text, n) == 0)
+        return;
+    if (h->n == h->cap) {
+        size_t cap = h->cap * 2 + 64;
+        char **grown = realloc(h->entries, cap * sizeof *grown);
+        if (!grown)
+            return;
+        h->entries = grown;
+        h->cap = cap;
+    }
+    char *copy = strndup(text, n);
+    if (copy)
+        h->entries[h->n++] = copy;
+}
+
+size_t history_count(const line_history *h) {
+    return h->n;
+}
+
+const char *history_entry(const line_history *h, size_t i) {
+    return h->entries[i];
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+static int usable_folder(const char *path) {
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+/* A folder that the user chose or has is made; a home that does not exist is not. */
+static char *file_path(void) {
+    static const char *const below_home[] = {"/.local", "/state", "/minerva"};
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    buffer path = {0};
+    int ok = 0;
+    if (state && state[0] == '/') {
+        buffer_z(&path, state);
+        ok = !path.failed && usable_folder(path.p);
+        buffer_z(&path, "/minerva");
+        ok = ok && !path.failed && usable_folder(path.p);
+    } else if (home && home[0] == '/' && access(home, F_OK) == 0) {
+        buffer_z(&path, home);
+        ok = 1;
+        for (size_t i = 0; i < sizeof below_home / sizeof below_home[0]; i++) {
+            buffer_z(&path, below_home[i]);
+            ok = ok && !path.failed && usable_folder(path.p);
+        }
+    }
+    if (path.n && !ok)
+        note("what is typed is not kept: cannot make the folder %s: %s", path.p, strerror(errno));
+    buffer_z(&path, "/chat_history");
+    if (ok)
+        return buffer_take(&path);
+    buffer_free(&path);
+    return NULL;
+}
+
+/* -1, and why in errno (EPERM: not a regular file of this user). */
+static int open_file(const char *path, int flags) {
+    struct stat st;
+    int fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
+        ((st.st_mode & 077) == 0 || fchmod(fd, 0600) == 0))
+        return fd;
+    close(fd);
+    errno = EPERM;
+    return -1;
+}
+
+static void write_all(int fd, const char *bytes, size_t n) {
+    while (n) {
+        ssize_t wrote = write(fd, bytes, n);
+        if (wrote <= 0)
+            return; // a full disk costs the history alone
+        bytes += wrote;
+        n -= (size_t)wrote;
+    }
+}
+
+static void put_entry(buffer *b, const char *text) {
+    for (const char *s = text; *s; s++) {
+        if (*s == '\\')
+            buffer_z(b, "\\\\");
+        else if (*s == '\n')
+            buffer_z(b, "\\n");
+        else
+            buffer_put(b, s, 1);
+    }
+    buffer_z(b, "\n");
+}
+
+static void append_entry(const line_history *h, const char *text) {
+    buffer line = {0};
+    int fd = open_file(h->path, O_WRONLY | O_APPEND);
+    put_entry(&line, text);
+    if (fd >= 0 && !line.failed)
+        write_all(fd, line.p, line.n);
+    if (fd >= 0)
+        close(fd);
+    buffer_free(&line);
+}
+
+static void take_entry(line_history *h, const char *line, size_t n) {
+    buffer text = {0};
+    for (size_t i = 0; i < n; i++) {
+        const int escaped = line[i] == '\\' && i + 1 < n;
+        i += escaped;
+        buffer_put(&text, escaped && line[i] == 'n' ? "\n" : line + i, 1);
+    }
+    if (text.n && !text.failed && !memchr(text.p, 0, text.n))
+        remember(h, text.p, text.n);
+    buffer_free(&text);
+}
+
+/* The end of the file, from the first whole line on. */
+static void take_file(line_history *h, int fd, off_t size) {
+    off_t begin = size > (off_t)MOST_BYTES ? size - (off_t)MOST_BYTES : 0;
+    char *bytes = malloc(MOST_BYTES);
+    ssize_t n = bytes ? pread(fd, bytes, MOST_BYTES, begin) : 0;
+    const char *at = bytes, *end = n > 0 ? bytes + n : bytes;
+    int whole = begin == 0;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop)
+            break;
+        if (whole)
+            take_entry(h, at, (size_t)(stop - at));
+        whole = 1;
+        at = stop + 1;
+    }
+    free(bytes);
+}
+
+/* The newest entries, in a new file that takes the old one's name. */
+static void shorten_file(const line_history *h) {
+    buffer name = {0}, text = {0};
+    buffer_z(&name, h->path);
+    buffer_z(&name, ".new");
+    for (size_t i = h->n > MOST_ENTRIES ? h->n - MOST_ENTRIES : 0; i < h->n; i++)
+        put_entry(&text, h->entries[i]);
+    if (!name.failed && !text.failed) {
+        unlink(name.p);
+        int fd = open(name.p, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            write_all(fd, text.p, text.n);
+            if (fsync(fd) != 0 || close(fd) != 0 || rename(name.p, h->path) != 0)
+                unlink(name.p);
+        }
+    }
+    buffer_free(&name);
+    buffer_free(&text);
+}
+
+static void read_file(line_history *h) {
+    struct stat st;
+    int fd = open_file(h->path, O_RDONLY);
+    if (fd < 0) {
+        note("what is typed is not kept in %s: %s", h->path,
+             errno == EPERM ? "expected a regular file of this user" : strerror(errno));
+        free(h->path);
+        h->path = NULL;
+        return;
+    }
+    if (fstat(fd, &st) != 0)
+        st.st_size = 0;
+    take_file(h, fd, st.st_size);
+    close(fd);
+    if (h->n > 2 * (size_t)MOST_ENTRIES || st.st_size > (off_t)MOST_BYTES)
+        shorten_file(h);
+}
+
+line_history *history_open(int keep) {
+    line_history *h = calloc(1, sizeof *h);
+    if (h && keep)
+        h->path = file_path();
+    if (h && h->path)
+        read_file(h);
+    return h;
+}
+
+void history_add(line_history *h, const char *text, size_t n) {
+    if (n == 0 || memchr(text, 0, n))
+        return;
+    size_t before = h->n;
+    remember(h, text, n);
+    if (h->path && h->n > before && n <= LONGEST)
+        append_entry(h, h->entries[before]);
+}
+
+void history_close(line_history *h) {
+    if (!h)
+        return;
+    for (size_t i = 0; i < h->n; i++)
+        free(h->entries[i]);
+    free(h->entries);
+    free(h->path);
+    free(h);
+}
