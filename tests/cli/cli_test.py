@@ -1169,7 +1169,7 @@ def test_bench_busy():
     try:
         for p in others:
             p.stdout.readline()
-        r = bench("-p", "256", "-n", "0", "-r", "3", "-o", "json")
+        r = bench("-p", "256", "-n", "0", "-r", "3", "-t", "1", "-o", "json")
     finally:
         for p in others:
             p.kill()
@@ -1371,17 +1371,10 @@ def test_talk_calls():
 
 
 # ---- install --------------------------------------------------------------------------------------------------------
-STORY = r"""#include <minerva/minerva.h>
-#include <stdio.h>
-static int print(void *arg, const char *text, uint64_t n) { return fwrite(text, 1, n, arg) != n; }
-int main(void) {
-    mn_error err = MN_ERROR; mn_runtime *rt; mn_model *model; mn_session *s; mn_status status;
-    if ((status = mn_runtime_create(NULL, &rt, &err)) || (status = mn_model_open(rt, NULL, &model, &err)) ||
-        (status = mn_session_create(model, NULL, &s, &err)) || (status = mn_generate(s, "Tell me a story.", NULL, print, stdout, &err)))
-        return fprintf(stderr, "%s\n", err.msg), mn_exit_code(status);
-    return mn_session_free(s), mn_model_free(model), mn_runtime_free(rt), 0;
-}
-"""
+def readme_program():
+    """The program of README.md, which is also what everybody copies."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        return re.search(r"## In your program\n+```c\n(.*?)```", f.read(), re.S).group(1)
 
 
 def find_prefix(root):
@@ -1414,6 +1407,7 @@ def test_install_moved():
         for q in minerva("plugins", "--json", exe=exe, cwd="/").json():
             equal((q["status"], os.path.commonpath([os.path.realpath(q["path"]), os.path.realpath(prefix)])), ("ok", os.path.realpath(prefix)))
         check_planted(folder, prefix)
+        check_documents(prefix)
         check_program(folder, prefix)
 
 
@@ -1432,20 +1426,118 @@ def check_planted(folder, prefix):
     equal([name for name in os.listdir(folder) if name.startswith("ran")], [])
 
 
-def check_program(folder, prefix):
-    """Ten lines, built with pkg-config, tell the story."""
-    cc, pkg = shutil.which(os.environ.get("CC", "cc")), shutil.which("pkg-config")
+def pkg_config(prefix, *args):
     found = [os.path.join(at, "minerva.pc") for at, _, files in os.walk(prefix) if "minerva.pc" in files]
     equal(len(found), 1)
-    if not cc or not pkg:
-        raise Skipped("needs a compiler and pkg-config")
+    if not shutil.which("pkg-config"):
+        raise Skipped("needs pkg-config")
     env = environment(PKG_CONFIG_PATH=os.path.dirname(found[0]))
-    flags = subprocess.run([pkg, "--define-variable=prefix=" + prefix, "--cflags", "--libs", "minerva"], env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    return subprocess.run(["pkg-config"] + list(args), env=env, stdout=subprocess.PIPE, check=True).stdout.decode().split()
+
+
+def check_program(folder, prefix):
+    """README's program, as C and as C++, built with the pkg-config file that moved with the prefix, tells the story."""
+    real = os.path.realpath
+    plugins = pkg_config(prefix, "--variable=plugindir", "minerva-plugin")[0]
+    assert real(plugins).startswith(real(prefix)) and os.path.isdir(plugins), plugins
+    flags = pkg_config(prefix, "--cflags", "--libs", "minerva")
     lib = next(f[2:] for f in flags if f.startswith("-L"))
+    assert real(lib).startswith(real(prefix)), lib
     sanitize = ["-fsanitize=address,undefined"] if os.environ.get("MINERVA_TEST_SANITIZE") else []
-    subprocess.run([cc, "-std=c11", "-Wall", put(folder, "story.c", STORY), "-o", folder + "/story", "-Wl,-rpath," + lib] + sanitize + flags, check=True)
-    p = subprocess.run([folder + "/story"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=environment(), timeout=100)
-    assert p.returncode == 0 and len(p.stdout) > 50, (p.returncode, p.stdout, p.stderr)
+    warn = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wl,-rpath," + lib]
+    built = 0
+    for compiler, name, standards in ((os.environ.get("CC", "cc"), "story.c", ("c11",)), (os.environ.get("CXX", "c++"), "story.cc", ("c++11", "c++20"))):
+        if not shutil.which(compiler):
+            continue
+        for standard in standards:
+            subprocess.run([compiler, "-std=" + standard] + warn + [put(folder, name, readme_program()), "-o", folder + "/story"] + sanitize + flags, check=True)
+        p = subprocess.run([folder + "/story"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=environment(), timeout=100)
+        assert p.returncode == 0 and len(p.stdout) > 50, (p.returncode, p.stdout, p.stderr)
+        built += 1
+    if not built:
+        raise Skipped("needs a compiler")
+
+
+def check_documents(prefix):
+    """What README, documents and headers cite is there, and so are pages and completion."""
+    top = os.path.join(prefix, "share", "doc", "minerva")
+    with open(os.path.join(top, "LICENSE"), encoding="utf-8") as f:
+        has(f.read(), "Permission is hereby granted")
+    texts = [os.path.join(at, name) for at, _, files in os.walk(prefix) for name in files if name.endswith((".md", ".h"))]
+    assert len(texts) > 10, texts
+    for path in texts:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if path.startswith(top) else []:
+            assert link.startswith("http") or os.path.exists(os.path.join(os.path.dirname(path), link)), (path, link)
+        for cited in re.findall(r"docs/[a-z-]+\.md", text):
+            assert os.path.exists(os.path.join(top, cited)), (path, cited)
+    pages = [os.path.join(at, name) for at, _, files in os.walk(os.path.join(prefix, "share", "man")) for name in files]
+    equal(sorted(map(os.path.basename, pages)), sorted(["minerva.1"] + ["minerva-%s.1" % c for c in COMMANDS + ["plugins-check"]]))
+    for shell, name in (("bash", "bash-completion/completions/minerva"), ("zsh", "zsh/site-functions/_minerva"), ("fish", "fish/vendor_completions.d/minerva.fish")):
+        with open(os.path.join(prefix, "share", name), encoding="utf-8") as f:
+            equal(f.read(), minerva("completion", shell).out)
+
+
+PROJECT = """project('small', 'c', default_options: ['pkgconfig.relocatable=true'])
+lib = shared_library('small', 'a.c', version: '1.2.3', soversion: '1', install: true)
+install_data('a.c', install_dir: get_option('datadir') / 'small' / 'first')
+"""
+
+
+def bootstrap(script, *args, code=0):
+    """Functions of ./bootstrap, which does nothing when it is read."""
+    p = subprocess.run(["bash", "-c", 'source "$0/bootstrap"; ' + script, ROOT] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    r = Result(p.returncode, p.stdout, p.stderr)
+    equal((r.code, r.out), (code, ""))
+    return r
+
+
+def files_below(folder):
+    return sorted(os.path.relpath(os.path.join(at, name), folder) for at, folders, files in os.walk(folder) for name in files + folders)
+
+
+def test_install_removed():
+    """bootstrap's list of an installation: what it put there goes, what others put there stays, nothing else is touched."""
+    meson = shutil.which("meson") or "/usr/bin/meson"
+    if not shutil.which("bash") or not os.path.exists(meson):
+        raise Skipped("needs bash and meson")
+    with scratch() as folder:
+        prefix = os.path.realpath(folder) + "/prefix"
+        for name in ("source", "prefix", "prefix/bin"):
+            os.mkdir(os.path.join(folder, name))
+        put(folder, "prefix/bin/theirs", "x")
+        put(folder, "source/a.c", "int a(void);\nint a(void) { return 0; }\n")
+        put(folder, "source/meson.build", PROJECT)
+        quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        subprocess.run([meson, "setup", folder + "/build", folder + "/source", "--prefix=" + prefix, "--libdir=lib"], **quiet)
+        log = folder + "/build/meson-logs/install-log.txt"
+        before = files_below(prefix)
+        subprocess.run([meson, "install", "-C", folder + "/build"], **quiet)
+        bootstrap('record_install "$1" "$2"', log, prefix)
+        has(files_below(prefix), "share/small/first/a.c", "lib/libsmall.so", "lib/libsmall.so.1")
+        with open(log, encoding="utf-8") as f:  # an upgrade that has another file
+            upgrade = put(folder, "log", f.read().replace("small/first", "small/second"))
+        os.mkdir(prefix + "/share/small/second")
+        put(folder, "prefix/share/small/second/a.c", "")
+        bootstrap('record_install "$1" "$2"', upgrade, prefix)
+        has(files_below(prefix), "share/small/second/a.c", "lib/libsmall.so")
+        assert "share/small/first/a.c" not in files_below(prefix)
+        put(folder, "prefix/share/small/second/theirs", "x")
+        r = bootstrap('cmd_uninstall "$1"', prefix)
+        has(r.err, "kept, for it is not empty", "share/small/second")
+        equal(files_below(prefix), sorted(before + ["share", "share/small", "share/small/second", "share/small/second/theirs"]))
+        is_error_of = bootstrap('cmd_uninstall "$1"', prefix, code=1)
+        has(is_error_of.err, "is not there")
+        put(folder, "victim", "x")
+        for line, says in (("../victim", "expected a path below"), (os.path.realpath(folder) + "/victim", "expected a path below"), ("link/victim", "elsewhere")):
+            os.makedirs(prefix + "/share/minerva", exist_ok=True)
+            if not os.path.lexists(prefix + "/link"):
+                os.symlink("..", prefix + "/link")
+            put(folder, "prefix/share/minerva/installed", line + "\n")
+            has(bootstrap('cmd_uninstall "$1"', prefix, code=0 if says == "elsewhere" else 1).err, says)
+            assert os.path.exists(folder + "/victim")
+        has(bootstrap("cmd_uninstall", code=1).err, "takes one argument")
 
 
 def main(functions):
