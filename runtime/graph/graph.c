@@ -124,6 +124,7 @@ static void set_symbols(mn_model_graph *g) {
 static void add_io(mn_model_graph *g) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS), Q = MN_DIM(MN_SYM_SEQS),
                   S = MN_DIM(MN_SYM_SLOTS);
+    /* P: of the group that needs most */
     const int64_t P = MN_DIM(MN_SYM_PAGES), C = MN_DIM(MN_SYM_CTX);
     const int64_t slot = (int64_t)(sizeof(mn_slot) / 4),
                   params = (int64_t)(sizeof(mn_slot_params) / 4);
@@ -132,14 +133,21 @@ static void add_io(mn_model_graph *g) {
     io->pos = mn_gb_tensor(g, "pos", MN_ROLE_INPUT, MN_I32, 1, &T);
     io->row_slot = mn_gb_tensor(g, "row_slot", MN_ROLE_INPUT, MN_I32, 1, &T);
     io->seqs = mn_gb_tensor(g, "seqs", MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){Q, 4});
-    io->pages = mn_gb_tensor(g, "pages", MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){S, P});
+    io->pages[0] = mn_gb_tensor(g, "pages", MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){S, P});
     io->out_row = mn_gb_tensor(g, "out_row", MN_ROLE_INPUT, MN_I32, 1, &O);
     io->out_slot = mn_gb_tensor(g, "out_slot", MN_ROLE_INPUT, MN_I32, 1, &O);
     io->slots = mn_gb_tensor(g, "slots", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, slot});
     io->history = mn_gb_tensor(g, "history", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, C});
     io->params = mn_gb_tensor(g, "params", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, params});
     /* pages: their size is the plugin's */
-    io->kv = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, (int64_t[]){1});
+    io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, (int64_t[]){1});
+    for (uint32_t i = 1; i < g->hp.n_kv; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "pages.%u", i);
+        io->pages[i] = mn_gb_tensor(g, name, MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){S, P});
+        snprintf(name, sizeof name, "kv.%u", i);
+        io->kv[i] = mn_gb_tensor(g, name, MN_ROLE_STATE, MN_U8, 1, (int64_t[]){1});
+    }
 }
 
 static uint64_t digest_part(const mn_graph *a, uint64_t seed) {

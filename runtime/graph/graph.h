@@ -22,9 +22,11 @@ enum {
 
 /* The tensors that the host binds; indices in the graph. */
 typedef struct {
-    int32_t src, pos, row_slot, seqs, pages, out_row, out_slot; /* inputs, all I32 */
-    int32_t slots, history, params, kv;                         /* state */
-    int32_t logits, ids;                                        /* outputs */
+    int32_t src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
+    int32_t slots, history, params;                      /* state */
+    /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
+    int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
+    int32_t logits, ids; /* outputs */
 } mn_graph_io;
 
 /* Where a weight of the graph comes from: the model's tensor, or memory that the graph owns. */
@@ -105,7 +107,7 @@ static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g, int laye
 }
 /* x itself where the layer has no rotation */
 int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x);
-/* KV_STORE and ATTENTION of one layer, KV group 0. sinks: -1 = none. */
+/* KV_STORE and ATTENTION of one layer, in its KV group. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
                        int32_t sinks);
 int32_t mn_g_act(mn_model_graph *g, int layer, int32_t x);

@@ -90,16 +90,15 @@ int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32
                        int32_t sinks) {
     const mn_layer_shape *l = mn_g_layer(g, layer);
     const mn_graph_io *io = &g->io;
-    const uint64_t at = (uint64_t)layer;
+    const uint64_t at = (uint64_t)layer, group = l->kv_group;
+    const int32_t pages = io->pages[group], kv = io->kv[group];
     const uint64_t cap = g->hp.attn_softcap > 0 ? mn_gb_f64(g->hp.attn_softcap) : 0;
     int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), l->n_head, l->head_dim_v);
-    mn_gb_node(g, MN_OP_KV_STORE, layer,
-               MN_GB_LIST(k, v, g->row_pos, io->row_slot, io->pages, io->kv), NULL, 0,
-               MN_GB_ATTRS(at, 0));
+    mn_gb_node(g, MN_OP_KV_STORE, layer, MN_GB_LIST(k, v, g->row_pos, io->row_slot, pages, kv),
+               NULL, 0, MN_GB_ATTRS(at, group));
     mn_gb_node(g, MN_OP_ATTENTION, layer,
-               MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, io->pages, io->kv, sinks),
-               MN_GB_LIST(y),
-               MN_GB_ATTRS(mn_gb_f64(l->attn_scale), (uint64_t)l->window, cap, at, 0,
+               MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, pages, kv, sinks), MN_GB_LIST(y),
+               MN_GB_ATTRS(mn_gb_f64(l->attn_scale), (uint64_t)l->window, cap, at, group,
                            (uint64_t)l->n_head_kv, (uint64_t)l->head_dim_v));
     return y;
 }

@@ -135,7 +135,7 @@ mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const m
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err) {
     const mn_graph *a = &g->abi;
     int64_t max[MN_SYM_COUNT];
-    mn_request_symbols(r, 0, max);
+    mn_request_symbols(r, 1, max);
     crossing *all = mn_calloc(a->n_tensors, sizeof *all);
     if (!all)
         return mn_fail_memory(err, a->n_tensors * sizeof *all);

@@ -605,10 +605,10 @@ static mn_status settle(chooser *c) {
     p->copy_us = mn_score(plan->copies.decode_us, plan->copies.prefill_us);
     p->score = plan->score;
     p->why = why.ptr;
-    mn_request_symbols(c->r, 0, p->symbol_max);
+    mn_request_symbols(c->r, 1, p->symbol_max);
     for (uint32_t k = 0; k < p->n_segments; k++)
         p->symbol_max[MN_SYM_PAGES] =
-            MN_MAX(p->symbol_max[MN_SYM_PAGES], (int64_t)p->segments[k].n_pages);
+            MN_MAX(p->symbol_max[MN_SYM_PAGES], mn_segment_row(&p->segments[k], c->r));
     return p->why && !why.failed ? MN_OK : mn_fail_memory(c->err, 64);
 }
 

@@ -17,6 +17,8 @@
 
 #define MN_REQUEST_MEASURE 2u /* rates that are remembered are measured again */
 
+#define MN_REQUEST_AHEAD 4u /* run_ahead is the caller's: for every device */
+
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {
     const char *devices; /* "auto" or a list of names, best first */
@@ -25,6 +27,8 @@ typedef struct {
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
+    /* steps in flight at most, on a device that works by itself; 0 = 1 */
+    uint32_t run_ahead;
     /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
     const mn_device_record *const *passed_over;
     uint32_t n_passed_over;
@@ -61,9 +65,7 @@ typedef struct {
     mn_status status;  /* MN_OK: it can alone; else the class says why not */
     char reason[400];  /* of the refusal */
     uint32_t precision, kv_dtype;
-    mn_estimate estimate; /* of the whole graph, as the other three: if it can run all nodes */
-    mn_kv_layout kv;
-    uint32_t n_pages;        /* per slot */
+    mn_estimate estimate;    /* of the whole graph, as the other three: if it can run all nodes */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */
     /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
@@ -84,10 +86,11 @@ typedef struct {
 /* Nodes [node_lo, node_hi) run on the device of offers[offer]. */
 typedef struct {
     uint32_t node_lo, node_hi, offer;
-    uint32_t n_pages;             /* per slot, by the page size of kv; 0 = no KV here */
-    mn_estimate estimate;         /* of the segment */
-    mn_kv_layout kv;              /* of group 0 in the segment */
-    uint64_t kv_bytes;            /* n_pages * n_seq * kv.page_bytes */
+    mn_estimate estimate; /* of the segment */
+    /* by KV group: the layout (page_tokens 0 = no layer of it here); pages of all sequences */
+    mn_kv_layout kv[MN_MAX_KV_GROUP];
+    uint64_t n_pages[MN_MAX_KV_GROUP];
+    uint64_t kv_bytes;            /* the sum of n_pages * kv.page_bytes */
     uint64_t boundary_bytes;      /* tensors that cross its ends, at symbol_max */
     uint64_t need;                /* all of the above, upper bound */
     double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
@@ -101,12 +104,25 @@ typedef struct {
     uint32_t n_segments; /* 0 = no way was found */
     char *why;           /* one sentence on the choice */
     bool fallback;
-    /* MN_SYM_PAGES: the most that any segment needs; each segment has its own n_pages */
+    /* MN_SYM_PAGES: the most that any segment needs */
     int64_t symbol_max[MN_SYM_COUNT];
     uint32_t n_copies; /* of tensors over segment boundaries, per step */
     /* of these copies within the score; of the whole, as mn_offer.score */
     double copy_us, score;
 } mn_placement;
+
+/* Pages of a KV group that a session with these symbol values needs for all its sequences. A group
+ * that sees every position: all pages of each. A window group gives back what no row can see: what
+ * the window covers and what `ahead` steps in flight have added, per sequence, and the rows of a
+ * batch (of two where steps overlap), whoever they belong to. With nothing in flight a whole batch
+ * always finds its pages. */
+uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
+                     uint32_t ahead);
+/* steps that a session on this device alone has in flight at most */
+uint32_t mn_steps_ahead(const mn_device_record *d, const mn_request *r);
+/* Of one sequence, with nothing in flight: a share of the above. */
+uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int64_t n_ctx,
+                            uint32_t ahead);
 
 /* MN_NO_DEVICE: a name that does not exist (lists those that do), or nothing named can run the
  * graph (says why for each). MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed

@@ -277,8 +277,7 @@ static mn_status ask_memory(mn_registry *reg, mn_offer *o, const mn_model_graph 
         return MN_OK;
     mn_segment all = {.node_hi = hi};
     st = mn_segment_ask(o, g, r, &all, &why);
-    o->estimate = all.estimate, o->kv = all.kv, o->n_pages = all.n_pages,
-    o->kv_bytes = all.kv_bytes, o->need = all.need;
+    o->estimate = all.estimate, o->kv_bytes = all.kv_bytes, o->need = all.need;
     if (st && MN_STATUS_CLASS(st) != MN_CLASS_SMALLER) /* not to be trusted with a part either */
         memset(o->can, 0, g->abi.n_nodes), o->n_can = 0;
     if (st)
@@ -310,7 +309,7 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     o->can = mn_calloc(g->abi.n_nodes, 1);
     if (!o->verdicts || !o->can)
         return mn_fail_memory(err, g->abi.n_nodes * sizeof *o->verdicts);
-    mn_request_symbols(r, 0, symbols);
+    mn_request_symbols(r, 1, symbols);
     if (ask_verdicts(reg, o, g, symbols))
         return MN_OK;
     fold(o, &g->abi);

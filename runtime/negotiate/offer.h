@@ -37,8 +37,10 @@ bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
  * device's, without its name. */
 mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                          mn_segment *s, mn_error *err);
-/* maxima; 0 = one page per slot */
-void mn_request_symbols(const mn_request *r, uint32_t page_tokens, int64_t *max);
+/* maxima; MN_SYM_PAGES is n_pages */
+void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
+/* Entries of a slot's row of the page tables: of the group with the smallest pages. */
+int64_t mn_segment_row(const mn_segment *s, const mn_request *r);
 /* Class and KV type by the estimate of the nodes [lo, hi). Fills o->precision and kv_dtype. */
 mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request *r, uint32_t lo,
                          uint32_t hi, mn_error *err);

@@ -4,13 +4,52 @@
 enum { MAX_PAGE_TOKENS = 1 << 20, MAX_GRAIN = 1 << 16 };
 #define MAX_BYTES ((uint64_t)1 << 50) /* no machine has a petabyte */
 
-void mn_request_symbols(const mn_request *r, uint32_t page_tokens, int64_t *max) {
+void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max) {
     max[MN_SYM_TOKENS] = r->n_batch;
     max[MN_SYM_OUTPUTS] = r->n_outputs;
     max[MN_SYM_SEQS] = r->n_seq;
     max[MN_SYM_SLOTS] = r->n_seq;
     max[MN_SYM_CTX] = r->n_ctx;
-    max[MN_SYM_PAGES] = page_tokens ? (r->n_ctx + page_tokens - 1) / page_tokens : 1;
+    max[MN_SYM_PAGES] = n_pages;
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+static uint64_t pages_for(uint64_t positions, uint32_t page_tokens) {
+    return (positions + page_tokens - 1) / page_tokens;
+}
+
+/* The window may begin and end inside a page. */
+uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int64_t n_ctx,
+                            uint32_t ahead) {
+    const uint64_t whole = pages_for((uint64_t)n_ctx, page_tokens);
+    if (!group->window)
+        return whole;
+    return MN_MIN(whole, pages_for((uint64_t)group->window + ahead, page_tokens) + 2);
+}
+
+uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
+                     uint32_t ahead) {
+    const int64_t n_ctx = symbol_max[MN_SYM_CTX];
+    const uint64_t n_seq = (uint64_t)symbol_max[MN_SYM_SLOTS];
+    const uint64_t whole = n_seq * pages_for((uint64_t)n_ctx, page_tokens);
+    if (!group->window)
+        return whole;
+    const uint64_t batches = ahead > 1 ? 2 : 1;
+    return MN_MIN(whole, n_seq * mn_kv_pages_of_one(group, page_tokens, n_ctx, ahead) +
+                             batches * pages_for((uint64_t)symbol_max[MN_SYM_TOKENS], page_tokens));
+}
+
+uint32_t mn_steps_ahead(const mn_device_record *d, const mn_request *r) {
+    const bool ahead = d->info.flags & MN_DEVICE_ASYNC || r->flags & MN_REQUEST_AHEAD;
+    return ahead && r->run_ahead ? r->run_ahead : 1;
+}
+
+int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
+    int64_t most = 1;
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
+        if (s->kv[i].page_tokens)
+            most = MN_MAX(most, (int64_t)pages_for(r->n_ctx, s->kv[i].page_tokens));
+    return most;
 }
 
 static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, uint32_t precision,
@@ -53,7 +92,7 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
                          uint32_t hi, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_estimate e;
-    mn_request_symbols(r, 0, symbols);
+    mn_request_symbols(r, 1, symbols);
     mn_compile c = question(g, lo, hi, r->precision, r->kv_dtype, symbols);
     mn_status st = ask_estimate(o, &c, &e, err);
     if (st)
@@ -63,42 +102,65 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     return MN_OK;
 }
 
-static bool has_kv(const mn_graph *g, uint32_t lo, uint32_t hi) {
-    for (uint32_t i = lo; i < hi; i++)
-        if (g->nodes[i].op == MN_OP_KV_STORE || g->nodes[i].op == MN_OP_ATTENTION)
-            return true;
-    return false;
+/* Which KV groups the nodes store or read. */
+static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const mn_node *n = &g->nodes[i];
+        const bool stores = n->op == MN_OP_KV_STORE;
+        const uint32_t at = stores ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP;
+        if (!stores && n->op != MN_OP_ATTENTION)
+            continue;
+        here[at < n->n_attr ? g->attrs[n->attr_off + at] : 0] = true;
+    }
 }
 
-static mn_status ask_kv(const mn_offer *o, const mn_compile *c, const mn_request *r, mn_segment *s,
-                        mn_error *err) {
-    s->kv = (mn_kv_layout){.size = sizeof s->kv};
-    if (!has_kv(c->graph, s->node_lo, s->node_hi))
-        return MN_OK;
-    mn_status st = o->record->plugin->backend->kv_layout(o->device, c, 0, &s->kv, err);
+static mn_status ask_group(const mn_offer *o, const mn_compile *c, uint32_t group, mn_segment *s,
+                           mn_error *err) {
+    mn_kv_layout *kv = &s->kv[group];
+    mn_status st = o->record->plugin->backend->kv_layout(o->device, c, group, kv, err);
     if (st)
         return st;
-    if (!s->kv.page_tokens || s->kv.page_tokens > MAX_PAGE_TOKENS || !s->kv.page_bytes ||
-        s->kv.page_bytes > MAX_BYTES)
+    if (!kv->page_tokens || kv->page_tokens > MAX_PAGE_TOKENS || !kv->page_bytes ||
+        kv->page_bytes > MAX_BYTES)
         return mn_fail(err, MN_UNSUPPORTED, "states KV pages of %llu bytes for %u positions",
-                       (unsigned long long)s->kv.page_bytes, s->kv.page_tokens);
-    s->kv.size = sizeof s->kv;
-    s->n_pages = (r->n_ctx + s->kv.page_tokens - 1) / s->kv.page_tokens;
-    if (!mn_mul_u64((uint64_t)s->n_pages * r->n_seq, s->kv.page_bytes, &s->kv_bytes))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "needs a larger KV cache than can be counted");
+                       (unsigned long long)kv->page_bytes, kv->page_tokens);
+    kv->size = sizeof *kv;
     return MN_OK;
+}
+
+static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_compile *c,
+                        const mn_request *r, mn_segment *s, mn_error *err) {
+    const uint32_t ahead = mn_steps_ahead(o->record, r);
+    bool here[MN_MAX_KV_GROUP] = {0};
+    mn_status st = MN_OK;
+    find_groups(c->graph, s, here);
+    s->kv_bytes = 0;
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP && !st; i++) {
+        uint64_t bytes = 0;
+        s->kv[i] = (mn_kv_layout){.size = sizeof s->kv[i]};
+        s->n_pages[i] = 0;
+        if (!here[i])
+            continue;
+        st = ask_group(o, c, i, s, err);
+        if (st)
+            return st;
+        s->n_pages[i] = mn_kv_pages(&g->hp.kv[i], s->kv[i].page_tokens, c->symbol_max, ahead);
+        if (!mn_mul_u64(s->n_pages[i], s->kv[i].page_bytes, &bytes) ||
+            !mn_add_u64(s->kv_bytes, bytes, &s->kv_bytes))
+            st = mn_fail(err, MN_OUT_OF_MEMORY, "needs a larger KV cache than can be counted");
+    }
+    return st;
 }
 
 mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                          mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
-    mn_request_symbols(r, 0, symbols);
+    mn_request_symbols(r, 1, symbols);
     mn_compile c = question(g, s->node_lo, s->node_hi, o->precision, o->kv_dtype, symbols);
-    s->n_pages = 0, s->kv_bytes = 0;
-    mn_status st = ask_kv(o, &c, r, s, err);
+    mn_status st = ask_kv(o, g, &c, r, s, err);
     if (st)
         return st;
-    mn_request_symbols(r, s->kv.page_tokens, symbols);
+    mn_request_symbols(r, mn_segment_row(s, r), symbols);
     st = ask_estimate(o, &c, &s->estimate, err);
     if (st)
         return st;

@@ -88,31 +88,58 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-/* The session's pages are the least common multiple of the devices'. */
-static mn_status set_pages(mn_engine *e, mn_error *err) {
-    const int64_t n_ctx = e->symbol_max[MN_SYM_CTX];
+/* The caller's pages are the least common multiple of the devices'. */
+static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
+    const int64_t *max = e->symbol_max;
+    const mn_kv_group *kind = &e->graph->hp.kv[group];
+    mn_engine_group *g = &e->group[group];
     uint64_t common = 1;
     for (uint32_t i = 0; i < e->n_devices; i++) {
-        const uint64_t own = e->devices[i].page_tokens ? e->devices[i].page_tokens : 1;
+        const uint32_t said = e->devices[i].page_tokens[group];
+        const uint64_t own = said ? said : 1;
         common = common / common_divisor(common, own) * own;
         if (common > 1u << 24)
             return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
     }
-    e->page_tokens = (uint32_t)common;
-    e->n_pages = (uint32_t)(((uint64_t)n_ctx + common - 1) / common);
-    e->symbol_max[MN_SYM_PAGES] = e->n_pages;
+    g->page_tokens = (uint32_t)common;
+    g->n_pages = (uint32_t)(((uint64_t)max[MN_SYM_CTX] + common - 1) / common);
+    const uint64_t total = mn_kv_pages(kind, g->page_tokens, max, e->ring);
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        if (total > INT32_MAX / mn_page_ratio(e, &e->devices[i], group))
+            return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more pages than can be counted");
+    g->n_total = (uint32_t)total;
+    g->n_own = (uint32_t)mn_kv_pages_of_one(kind, g->page_tokens, max[MN_SYM_CTX], e->ring);
+    e->row_pages = MN_MAX(e->row_pages, g->n_pages);
+    return MN_OK;
+}
+
+static mn_status set_pages(mn_engine *e, mn_error *err) {
+    const uint32_t n_kv = e->graph->hp.n_kv;
+    mn_status st = MN_OK;
+    e->row_pages = 1;
+    for (uint32_t i = 0; i < n_kv && !st; i++)
+        st = join_pages(e, i, err);
+    if (st)
+        return st;
+    e->symbol_max[MN_SYM_PAGES] = e->row_pages;
     for (uint32_t i = 0; i < e->n_devices; i++) {
         mn_engine_device *d = &e->devices[i];
-        const uint64_t ratio = d->page_tokens ? common / d->page_tokens : 1,
-                       pages = ratio * e->n_pages;
-        if (pages > INT32_MAX / (uint64_t)e->symbol_max[MN_SYM_SLOTS])
-            return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more pages than can be counted");
-        d->n_pages = (uint32_t)pages;
-        d->symbol_max[MN_SYM_PAGES] = (int64_t)pages;
-        mn_inputs_lay_out(d->symbol_max, &d->in);
+        d->row_pages = 1;
+        for (uint32_t k = 0; k < n_kv; k++)
+            d->row_pages = MN_MAX(d->row_pages, e->group[k].n_pages * mn_page_ratio(e, d, k));
+        d->symbol_max[MN_SYM_PAGES] = d->row_pages;
+        mn_inputs_lay_out(d->symbol_max, n_kv, &d->in);
     }
-    mn_inputs_lay_out(e->symbol_max, &e->in);
+    mn_inputs_lay_out(e->symbol_max, n_kv, &e->in);
     return MN_OK;
+}
+
+/* Whether the caller's page tables are not the device's. */
+static bool has_own_pages(const mn_engine *e, const mn_engine_device *d) {
+    bool own = d->row_pages != e->row_pages;
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
+        own = own || mn_page_ratio(e, d, i) != 1;
+    return own;
 }
 
 /* ---- creation: memory ------------------------------------------------------------------------ */
@@ -129,14 +156,18 @@ static bool touches(const mn_engine *e, uint32_t device, int32_t tensor) {
 static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     mn_engine_device *d = &e->devices[i];
     const mn_graph_io *io = &e->graph->io;
-    const int32_t inputs[] = {io->src,   io->pos,     io->row_slot, io->seqs,
-                              io->pages, io->out_row, io->out_slot};
+    const int32_t inputs[] = {io->src, io->pos, io->row_slot, io->seqs, io->out_row, io->out_slot};
+    const bool own = has_own_pages(e, d);
     for (size_t k = 0; k < MN_COUNT(inputs); k++)
         d->takes_inputs = d->takes_inputs || touches(e, i, inputs[k]);
+    for (uint32_t k = 0; k < e->graph->hp.n_kv; k++)
+        d->takes_inputs = d->takes_inputs || touches(e, i, io->pages[k]);
     d->at = mn_calloc(e->graph->abi.n_tensors, sizeof *d->at);
-    if (d->n_pages != e->n_pages)
-        d->packed = mn_calloc(d->in.total, sizeof *d->packed);
-    if (!d->at || (d->n_pages != e->n_pages && !d->packed))
+    if (own)
+        d->packed = mn_alloc(d->in.total, sizeof *d->packed);
+    if (d->packed) /* no page anywhere */
+        memset(d->packed, 0xff, d->in.total * sizeof *d->packed);
+    if (!d->at || (own && !d->packed))
         return mn_fail_memory(err, d->in.total * 4ull);
     const uint64_t inputs_bytes = d->takes_inputs ? d->in.total * 4ull : 0;
     return inputs_bytes ? mn_device_alloc(e, i, inputs_bytes, MN_MEM_DEVICE, &d->inputs, err)

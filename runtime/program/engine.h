@@ -10,10 +10,20 @@
 #define MN_ENGINE_H
 #include "negotiate/negotiate.h"
 
-/* Where each input lies in the packed block that one write carries (offsets in int32). */
+/* Where each input lies in the packed block that one write carries (offsets in int32). pages: a
+ * table per KV group, one behind the other. */
 typedef struct {
-    uint32_t src, pos, row_slot, seqs, pages, out_row, out_slot, total;
+    uint32_t src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, total;
 } mn_input_layout;
+
+/* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
+ * multiple of each device's. An entry of its table that holds no page is -1. */
+typedef struct {
+    uint32_t page_tokens;
+    uint32_t n_pages; /* entries of a sequence's row that are in use */
+    uint32_t n_total; /* pages that there are */
+    uint32_t n_own;   /* of them, a sequence's share (mn_kv_pages_of_one) */
+} mn_engine_group;
 
 struct mn_engine_device;
 struct mn_engine_segment;
@@ -21,9 +31,9 @@ struct mn_transfer;
 
 typedef struct {
     const mn_model_graph *graph;
-    int64_t symbol_max[MN_SYM_COUNT]; /* MN_SYM_PAGES: in pages of page_tokens */
-    /* the caller's pages, a multiple of each device's; n_pages per slot */
-    uint32_t page_tokens, n_pages;
+    int64_t symbol_max[MN_SYM_COUNT];
+    mn_engine_group group[MN_MAX_KV_GROUP]; /* [n_kv of the hyper-parameters] */
+    uint32_t row_pages; /* length of a row of the page tables: the most n_pages */
     uint32_t precision, kept_how;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     mn_input_layout in;
@@ -43,6 +53,10 @@ typedef struct {
     bool logits_wanted, logits_crosses; /* crosses: bound even if nobody wants it */
 } mn_engine;
 
+/* The row of a sequence in a group's page table: [row_pages] of the packed inputs. */
+static inline uint32_t mn_engine_row(const mn_engine *e, uint32_t group, uint32_t slot) {
+    return e->in.pages[group] + slot * e->row_pages;
+}
 /* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a
  * placement that tears apart what belongs on one device. *fault (may be NULL), when creation
  * failed: the device that is lost, or that refuses what it claimed (a status of class REFUSE); then
@@ -71,8 +85,8 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
-/* in the caller's pages */
-mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err);
+/* in the caller's pages of the group */
+mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
 /* Binds or unbinds the logits. While bound, mn_engine_logits copies those of the last step (after
  * its wait). */

@@ -10,27 +10,37 @@ static uint32_t place(mn_input_layout *l, int64_t n) {
     return at;
 }
 
-void mn_inputs_lay_out(const int64_t *s, mn_input_layout *l) {
+void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     *l = (mn_input_layout){0};
     l->src = place(l, s[MN_SYM_TOKENS]);
     l->pos = place(l, s[MN_SYM_TOKENS]);
     l->row_slot = place(l, s[MN_SYM_TOKENS]);
     l->seqs = place(l, s[MN_SYM_SEQS] * 4);
-    l->pages = place(l, s[MN_SYM_SLOTS] * s[MN_SYM_PAGES]);
+    for (uint32_t i = 0; i < n_kv; i++)
+        l->pages[i] = place(l, s[MN_SYM_SLOTS] * s[MN_SYM_PAGES]);
     l->out_row = place(l, s[MN_SYM_OUTPUTS]);
     l->out_slot = place(l, s[MN_SYM_OUTPUTS]);
 }
 
+static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group,
+                         const int32_t *packed) {
+    const uint32_t ratio = mn_page_ratio(e, d, group);
+    const int64_t n_slots = e->symbol_max[MN_SYM_SLOTS];
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const int32_t *from = packed + mn_engine_row(e, group, slot);
+        int32_t *to = d->packed + d->in.pages[group] + (size_t)slot * d->row_pages;
+        for (uint32_t i = 0; i < e->group[group].n_pages; i++)
+            for (uint32_t k = 0; k < ratio; k++)
+                to[i * ratio + k] = from[i] < 0 ? -1 : from[i] * (int32_t)ratio + (int32_t)k;
+    }
+}
+
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed) {
-    const uint32_t ratio = d->n_pages / e->n_pages;
-    const size_t n = (size_t)e->symbol_max[MN_SYM_SLOTS] * e->n_pages;
-    memcpy(d->packed, packed, e->in.pages * sizeof *packed); /* equal up to the page table */
+    memcpy(d->packed, packed, e->in.pages[0] * sizeof *packed); /* equal up to the page tables */
     memcpy(d->packed + d->in.out_row, packed + e->in.out_row,
            (e->in.total - e->in.out_row) * sizeof *packed);
-    for (size_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < ratio; k++)
-            d->packed[d->in.pages + i * ratio + k] =
-                packed[e->in.pages + i] * (int32_t)ratio + (int32_t)k;
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
+        expand_group(e, d, i, packed);
 }
 
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes) {

@@ -10,9 +10,10 @@ typedef struct mn_engine_device {
     const mn_backend *backend;
     mn_device *device;
     mn_queue *queue;
-    bool unified, takes_inputs;       /* unified: its buffers can be mapped */
-    uint32_t page_tokens, n_pages;    /* 0 = no KV here; n_pages per slot */
-    int64_t symbol_max[MN_SYM_COUNT]; /* with its own pages */
+    bool unified, takes_inputs;            /* unified: its buffers can be mapped */
+    uint32_t page_tokens[MN_MAX_KV_GROUP]; /* 0 = nothing of the group here */
+    uint32_t row_pages;                    /* as in mn_engine, by its own pages */
+    int64_t symbol_max[MN_SYM_COUNT];      /* with its own pages */
     mn_input_layout in;
     int32_t *packed; /* the inputs with its own page table; NULL: the caller's block serves */
     mn_buffer *inputs, *slots, *history, *params;
@@ -25,9 +26,10 @@ typedef struct mn_engine_device {
 /* Nodes [node_lo, node_hi) on one device. */
 typedef struct mn_engine_segment {
     uint32_t device, node_lo, node_hi, precision, kv_dtype, row_grain, kept_how;
-    mn_kv_layout kv; /* page_tokens 0 = stores none */
+    mn_kv_layout kv[MN_MAX_KV_GROUP]; /* page_tokens 0 = nothing of the group here */
+    uint64_t group_bytes[MN_MAX_KV_GROUP];
+    mn_buffer *pages_kv[MN_MAX_KV_GROUP];
     uint64_t weight_bytes, scratch_bytes, kv_bytes;
-    mn_buffer *pages_kv;
     mn_weights *weights;
     mn_program *program;
     mn_context *context;
@@ -64,8 +66,13 @@ mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
                           mn_buffer **out, mn_error *err);
 
 /* ---- layout.c: the packed block -------------------------------------------------------------- */
-void mn_inputs_lay_out(const int64_t *symbol_max, mn_input_layout *l);
-/* Pages of `ratio` times the device's into the device's own: page p becomes pages p * ratio .. */
+void mn_inputs_lay_out(const int64_t *symbol_max, uint32_t n_kv, mn_input_layout *l);
+/* How many pages of the device make one of the caller's. */
+static inline uint32_t mn_page_ratio(const mn_engine *e, const mn_engine_device *d,
+                                     uint32_t group) {
+    return d->page_tokens[group] ? e->group[group].page_tokens / d->page_tokens[group] : 1;
+}
+/* The caller's pages into the device's own: page p becomes pages p * ratio, p * ratio + 1 ... */
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed);
 /* Bytes of a tensor with these symbol values, as it is bound: dense, FLOAT as f32. false =
  * overflow. */

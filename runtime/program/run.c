@@ -125,23 +125,25 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
 }
 
 /* One of the caller's pages is `ratio` of the device's. */
-static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, mn_page_copy c, mn_error *err) {
+static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_page_copy c,
+                              mn_error *err) {
     mn_engine_device *d = &e->devices[s->device];
-    const uint32_t ratio = d->n_pages / e->n_pages, per = d->page_tokens;
+    const uint32_t ratio = mn_page_ratio(e, d, group), per = d->page_tokens[group];
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
         const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
                                   MN_MIN(per, c.n_tokens - i * per), 0};
-        MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv, &s->kv, &own, 1, sizeof own, err));
+        MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group], &own, 1,
+                                         sizeof own, err));
     }
     return mn_engine_note(e, s->device, st);
 }
 
-mn_status mn_engine_copy_page(mn_engine *e, mn_page_copy copy, mn_error *err) {
+mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        if (e->segments[i].pages_kv)
-            st = copy_page_of(e, &e->segments[i], copy, err);
+        if (e->segments[i].pages_kv[group])
+            st = copy_page_of(e, &e->segments[i], group, copy, err);
     return st;
 }
 

@@ -66,14 +66,14 @@ static bool stores_for(const mn_graph *g, const mn_node *store, const mn_node *a
            attr(g, store, MN_KV_STORE_ATTR_GROUP) == attr(g, attention, MN_ATTENTION_ATTR_GROUP);
 }
 
-/* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's
- * own. */
-static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *stores,
+/* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's own.
+ * here: the KV groups that are stored. */
+static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *here,
                           mn_error *err) {
-    *stores = false;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
-        *stores = *stores || n->op == MN_OP_KV_STORE;
+        if (n->op == MN_OP_KV_STORE)
+            here[attr(g, n, MN_KV_STORE_ATTR_GROUP)] = true;
         bool found = n->op != MN_OP_ATTENTION;
         for (uint32_t j = s->node_lo; j < i && !found; j++)
             found = stores_for(g, &g->nodes[j], n);
@@ -86,27 +86,33 @@ static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *s
     return MN_OK;
 }
 
-mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
-    bool stores;
-    mn_status st = check_kv(&e->graph->abi, s, &stores, err);
-    if (!st)
-        st = list_tensors(&e->graph->abi, s, err);
-    if (st || !stores)
-        return st;
+    mn_kv_layout *kv = &s->kv[group];
     const mn_compile c = question(e, s);
-    s->kv = (mn_kv_layout){.size = sizeof s->kv};
-    st = mn_engine_note(e, s->device, d->backend->kv_layout(d->device, &c, 0, &s->kv, err));
+    *kv = (mn_kv_layout){.size = sizeof *kv};
+    mn_status st = d->backend->kv_layout(d->device, &c, group, kv, err);
     if (st)
-        return st;
-    if (!s->kv.page_tokens || !s->kv.page_bytes)
+        return mn_engine_note(e, s->device, st);
+    if (!kv->page_tokens || !kv->page_bytes)
         return mn_fail(err, MN_UNSUPPORTED, "%s states KV pages of no size", d->record->name);
-    if (d->page_tokens && d->page_tokens != s->kv.page_tokens)
+    if (d->page_tokens[group] && d->page_tokens[group] != kv->page_tokens)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s has KV pages of %u tokens for one segment and of %u for another",
-                       d->record->name, d->page_tokens, s->kv.page_tokens);
-    d->page_tokens = s->kv.page_tokens;
+                       d->record->name, d->page_tokens[group], kv->page_tokens);
+    d->page_tokens[group] = kv->page_tokens;
     return MN_OK;
+}
+
+mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+    bool here[MN_MAX_KV_GROUP] = {0};
+    mn_status st = check_kv(&e->graph->abi, s, here, err);
+    if (!st)
+        st = list_tensors(&e->graph->abi, s, err);
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP && !st; i++)
+        if (here[i])
+            st = ask_group(e, s, i, err);
+    return st;
 }
 
 static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
@@ -120,9 +126,17 @@ static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     return st;
 }
 
+static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
+    const uint64_t n = (uint64_t)e->group[group].n_total * mn_page_ratio(e, device_of(e, s), group);
+    uint64_t *bytes = &s->group_bytes[group];
+    if (!mn_mul_u64(n, s->kv[group].page_bytes, bytes) ||
+        !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
+    return mn_device_alloc(e, s->device, *bytes, MN_MEM_DEVICE, &s->pages_kv[group], err);
+}
+
 mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
-    uint64_t pages;
     mn_status st = estimate(e, s, err);
     if (st)
         return st;
@@ -134,13 +148,11 @@ mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
         st = d->backend->compile(d->device, &c, &s->program, err);
     if (!st)
         st = d->backend->context_create(s->program, d->queue, &s->context, err);
-    if (st || !s->kv.page_tokens)
-        return mn_engine_note(e, s->device, st);
-    if (!mn_mul_u64((uint64_t)d->n_pages * (uint64_t)e->symbol_max[MN_SYM_SLOTS], s->kv.page_bytes,
-                    &pages))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
-    s->kv_bytes = pages;
-    return mn_device_alloc(e, s->device, pages, MN_MEM_DEVICE, &s->pages_kv, err);
+    mn_engine_note(e, s->device, st);
+    for (uint32_t i = 0; i < e->graph->hp.n_kv && !st; i++)
+        if (s->kv[i].page_tokens)
+            st = allocate_pages(e, s, i, err);
+    return st;
 }
 
 /* What the host binds for a tensor; false = nothing, the tensor is the plugin's own. */
@@ -152,13 +164,16 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, 
     const struct {
         int32_t tensor;
         uint32_t at;
-    } inputs[] = {{io->src, l->src},          {io->pos, l->pos},     {io->row_slot, l->row_slot},
-                  {io->seqs, l->seqs},        {io->pages, l->pages}, {io->out_row, l->out_row},
-                  {io->out_slot, l->out_slot}};
+    } inputs[] = {{io->src, l->src},   {io->pos, l->pos},         {io->row_slot, l->row_slot},
+                  {io->seqs, l->seqs}, {io->out_row, l->out_row}, {io->out_slot, l->out_slot}};
     *b = (mn_binding){.tensor = t};
-    if (id == io->kv) {
-        b->buffer = s->pages_kv;
-        b->bytes = s->kv_bytes;
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
+        if (id == io->pages[i])
+            b->buffer = d->inputs, b->offset = l->pages[i] * 4ull;
+        if (id != io->kv[i])
+            continue;
+        b->buffer = s->pages_kv[i];
+        b->bytes = s->group_bytes[i];
         return true;
     }
     if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &b->bytes))
@@ -226,7 +241,8 @@ void mn_part_free(mn_engine *e, mn_engine_segment *s) {
         b->program_free(s->program);
     if (s->weights)
         b->weights_free(s->weights);
-    if (s->pages_kv)
-        b->buffer_free(s->pages_kv);
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
+        if (s->pages_kv[i])
+            b->buffer_free(s->pages_kv[i]);
     mn_free(s->tensors);
 }

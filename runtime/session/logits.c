@@ -8,9 +8,10 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     const mn_input_layout *l = &s->engine->in;
     int64_t symbols[MN_SYM_COUNT];
     mn_event *done = NULL;
+    mn_pages_trim(s, seq);
     if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
         return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    memset(s->packed + l->src, 0, (l->pages - l->src) * sizeof *s->packed);
+    memset(s->packed + l->src, 0, (l->pages[0] - l->src) * sizeof *s->packed);
     memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
     memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
     memcpy(s->packed + l->seqs, (int32_t[]){0, (int32_t)n, (int32_t)seq, 0}, 16);

@@ -1,59 +1,167 @@
-/* pages.c -- the page table of the KV cache: reserve, share, give back. */
+/* pages.c -- the page tables of the KV cache, one per KV group: reserve, share, give back.
+ *
+ * A window group keeps only what rows to come can see. "To come" is counted from what is certain,
+ * not from what is enqueued: when a stop id turns up some steps late, the sequence goes on from
+ * there, and its window reaches back from there. A page that is given back is reused once the steps
+ * enqueued so far are complete. */
 #include "session/session.h"
+#include <string.h>
 
-static int32_t *row(const mn_session *s, uint32_t seq) {
-    return s->packed + s->engine->in.pages + (size_t)seq * s->engine->n_pages;
+static int32_t *row(const mn_session *s, uint32_t group, uint32_t seq) {
+    return s->packed + mn_engine_row(s->engine, group, seq);
+}
+
+static uint32_t n_groups(const mn_session *s) {
+    return s->graph->hp.n_kv;
+}
+
+mn_status mn_pages_create(mn_session *s, mn_error *err) {
+    for (uint32_t i = 0; i < n_groups(s); i++) {
+        mn_page_pool *p = &s->pools[i];
+        const uint32_t n = s->engine->group[i].n_total;
+        p->n_total = n;
+        p->refs = mn_calloc(n, sizeof *p->refs);
+        p->free = mn_calloc(n, sizeof *p->free);
+        p->limbo = mn_calloc(n, sizeof *p->limbo);
+        if (!p->refs || !p->free || !p->limbo)
+            return mn_fail_memory(err, (uint64_t)n * 16);
+        for (uint32_t k = 0; k < n; k++)
+            p->free[p->n_free++] = (int32_t)(n - 1 - k);
+        for (uint32_t seq = 0; seq < s->n_seq; seq++)
+            memset(row(s, i, seq), 0xff, s->engine->row_pages * sizeof(int32_t));
+    }
+    return MN_OK;
+}
+
+void mn_pages_free(mn_session *s) {
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++) {
+        mn_page_pool *p = &s->pools[i];
+        mn_free(p->refs);
+        mn_free(p->free);
+        mn_free(p->limbo);
+        *p = (mn_page_pool){0};
+    }
+}
+
+/* Free pages that sequences to come are sure of: a fork cannot wait for steps in flight. Where a
+ * sequence may hold a whole row, all have their rows. */
+static uint32_t kept_for_others(const mn_session *s, uint32_t group) {
+    uint32_t n_unused = 0;
+    if (!s->graph->hp.kv[group].window || s->completed == s->enqueued)
+        return 0;
+    for (uint32_t i = 0; i < s->n_seq; i++)
+        n_unused += !s->seqs[i].used;
+    return n_unused * s->engine->group[group].n_own;
+}
+
+static bool reserve(mn_session *s, uint32_t group, uint32_t seq, uint32_t n_positions) {
+    mn_sequence *q = &s->seqs[seq];
+    mn_page_pool *p = &s->pools[group];
+    const uint32_t per = s->engine->group[group].page_tokens;
+    const uint32_t want = (n_positions + per - 1) / per, hi = q->pages[group].hi;
+    if (want <= hi)
+        return true;
+    if (p->n_free < want - hi + kept_for_others(s, group))
+        return false;
+    for (uint32_t i = hi; i < want; i++) {
+        const int32_t page = p->free[--p->n_free];
+        p->refs[page] = 1;
+        row(s, group, seq)[i] = page;
+    }
+    q->pages[group].hi = want;
+    return true;
 }
 
 bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions) {
-    mn_sequence *q = &s->seqs[seq];
-    uint32_t per = s->engine->page_tokens, want = (n_positions + per - 1) / per;
-    while (q->n_pages < want) {
-        if (!s->n_free)
-            return false;
-        int32_t page = s->free_pages[--s->n_free];
-        s->page_refs[page] = 1;
-        row(s, seq)[q->n_pages++] = page;
+    bool ok = true;
+    for (uint32_t i = 0; i < n_groups(s) && ok; i++)
+        ok = reserve(s, i, seq, n_positions);
+    return ok;
+}
+
+/* Entries [lo, hi) of the row no longer hold their pages. */
+static void give_back(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi) {
+    mn_page_pool *p = &s->pools[group];
+    for (uint32_t i = lo; i < hi; i++) {
+        const int32_t page = row(s, group, seq)[i];
+        if (!--p->refs[page])
+            p->limbo[p->n_limbo++] = (mn_limbo_page){page, s->enqueued};
+        row(s, group, seq)[i] = -1;
     }
-    return true;
 }
 
 void mn_pages_drop(mn_session *s, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];
-    for (uint32_t i = 0; i < q->n_pages; i++) {
-        int32_t page = row(s, seq)[i];
-        if (!--s->page_refs[page])
-            s->limbo[s->n_limbo++] = (mn_limbo_page){page, s->enqueued};
-        row(s, seq)[i] = 0;
-    }
-    q->n_pages = 0;
+    for (uint32_t i = 0; i < n_groups(s) && s->engine; i++)
+        give_back(s, i, seq, q->pages[i].lo, q->pages[i].hi);
+    memset(q->pages, 0, sizeof q->pages);
     mn_pages_settle(s);
 }
 
-void mn_pages_settle(mn_session *s) {
-    uint32_t keep = 0;
-    for (uint32_t i = 0; i < s->n_limbo; i++) {
-        if (s->limbo[i].after <= s->completed)
-            s->free_pages[s->n_free++] = s->limbo[i].page;
-        else
-            s->limbo[keep++] = s->limbo[i];
+void mn_pages_trim(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->seqs[seq];
+    const uint32_t next = MN_MIN(q->n_enqueued, q->n_tokens ? q->n_tokens - 1 : 0);
+    bool changed = false;
+    for (uint32_t i = 0; i < n_groups(s); i++) {
+        const int64_t window = s->graph->hp.kv[i].window;
+        const uint32_t per = s->engine->group[i].page_tokens;
+        if (!window || next < window)
+            continue;
+        /* a row at `next` sees positions from next - window + 1 on */
+        const uint32_t first = (uint32_t)(next - window + 1) / per;
+        const uint32_t lo = MN_MIN(first, q->pages[i].hi);
+        if (lo <= q->pages[i].lo)
+            continue;
+        give_back(s, i, seq, q->pages[i].lo, lo);
+        q->pages[i].lo = lo;
+        changed = true;
     }
-    s->n_limbo = keep;
+    if (changed)
+        mn_pages_settle(s);
+}
+
+static void settle(mn_session *s, mn_page_pool *p) {
+    uint32_t keep = 0;
+    for (uint32_t i = 0; i < p->n_limbo; i++) {
+        if (p->limbo[i].after <= s->completed)
+            p->free[p->n_free++] = p->limbo[i].page;
+        else
+            p->limbo[keep++] = p->limbo[i];
+    }
+    p->n_limbo = keep;
+}
+
+void mn_pages_settle(mn_session *s) {
+    for (uint32_t i = 0; i < n_groups(s); i++)
+        settle(s, &s->pools[i]);
+}
+
+static mn_status share(mn_session *s, uint32_t group, uint32_t from, uint32_t to,
+                       uint32_t n_positions, mn_error *err) {
+    mn_sequence *a = &s->seqs[from], *b = &s->seqs[to];
+    const uint32_t per = s->engine->group[group].page_tokens;
+    const uint32_t full = n_positions / per, rest = n_positions % per;
+    b->pages[group].lo = b->pages[group].hi = a->pages[group].lo;
+    for (uint32_t i = a->pages[group].lo; i < full; i++) {
+        const int32_t page = row(s, group, from)[i];
+        s->pools[group].refs[page]++;
+        row(s, group, to)[i] = page;
+        b->pages[group].hi = i + 1;
+    }
+    if (!rest)
+        return MN_OK;
+    if (!reserve(s, group, to, n_positions))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    const uint32_t src = (uint32_t)row(s, group, from)[full],
+                   dst = (uint32_t)row(s, group, to)[full];
+    return mn_engine_copy_page(s->engine, group, (mn_page_copy){src, dst, rest, 0}, err);
 }
 
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err) {
-    uint32_t per = s->engine->page_tokens, full = n_positions / per, rest = n_positions % per;
-    for (uint32_t i = 0; i < full; i++) {
-        int32_t page = row(s, from)[i];
-        s->page_refs[page]++;
-        row(s, to)[i] = page;
-        s->seqs[to].n_pages = i + 1;
-    }
-    if (!rest)
-        return MN_OK;
-    if (!mn_pages_reserve(s, to, n_positions))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    mn_page_copy copy = {(uint32_t)row(s, from)[full], (uint32_t)row(s, to)[full], rest, 0};
-    return mn_engine_copy_page(s->engine, copy, err);
+    mn_status st = MN_OK;
+    mn_pages_trim(s, from); /* else the fork would keep more than its share */
+    for (uint32_t i = 0; i < n_groups(s) && !st; i++)
+        st = share(s, i, from, to, n_positions, err);
+    return st;
 }

@@ -3,25 +3,15 @@
 #include "session/session.h"
 #include <string.h>
 
-enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
-
 static mn_status allocate(mn_session *s, mn_error *err) {
-    const uint32_t n_pages = s->engine->n_pages * s->n_seq, total = s->engine->in.total;
-    s->n_total = n_pages;
-    s->page_refs = mn_calloc(n_pages, sizeof *s->page_refs);
-    s->free_pages = mn_calloc(n_pages, sizeof *s->free_pages);
-    s->limbo = mn_calloc(n_pages, sizeof *s->limbo);
+    const uint32_t total = s->engine->in.total;
     s->ring = mn_calloc(s->ring_size, sizeof *s->ring);
     s->packed = mn_calloc(total, sizeof *s->packed);
     s->sent = mn_calloc(total, sizeof *s->sent);
-    bool ok = s->page_refs && s->free_pages && s->limbo && s->ring && s->packed && s->sent;
+    bool ok = s->ring && s->packed && s->sent;
     for (uint32_t i = 0; ok && i < s->ring_size; i++)
         ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_step_out))) != NULL;
-    if (!ok)
-        return mn_fail_memory(err, (uint64_t)n_pages * 16 + total * 8ull);
-    for (uint32_t i = 0; i < n_pages; i++)
-        s->free_pages[s->n_free++] = (int32_t)(n_pages - 1 - i);
-    return MN_OK;
+    return ok ? mn_pages_create(s, err) : mn_fail_memory(err, total * 8ull);
 }
 
 static void add_device(mn_text *list, const mn_placement *p, uint32_t segment) {
@@ -51,9 +41,7 @@ static uint32_t ring_size(const mn_session *s) {
     const mn_placement *p = &s->placement;
     if (p->n_segments > 1)
         return 1;
-    if (s->run_ahead)
-        return MN_MIN(s->run_ahead, MAX_AHEAD);
-    return p->offers[p->chosen].record->info.flags & MN_DEVICE_ASYNC ? AHEAD_ASYNC : 1;
+    return mn_steps_ahead(p->offers[p->chosen].record, &s->request);
 }
 
 mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -78,7 +66,8 @@ static void set_back(mn_sequence *q) {
     const uint32_t run =
         q->running && q->n_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
     q->n_restore = MN_MAX(q->n_restore, run);
-    q->n_enqueued = q->n_pages = 0;
+    q->n_enqueued = 0;
+    memset(q->pages, 0, sizeof q->pages);
     if (!q->running)
         return;
     q->n_literal = q->n_tokens;
@@ -96,13 +85,13 @@ void mn_session_unplace(mn_session *s) {
     mn_engine_free(s->engine);
     for (uint32_t i = 0; s->ring && i < s->ring_size; i++)
         mn_free(s->ring[i].outs);
-    void *all[] = {s->page_refs, s->free_pages, s->limbo, s->ring, s->packed, s->sent};
-    for (size_t i = 0; i < MN_COUNT(all); i++)
-        mn_free(all[i]);
+    mn_free(s->ring);
+    mn_free(s->packed);
+    mn_free(s->sent);
+    mn_pages_free(s);
     s->engine = NULL;
-    s->page_refs = NULL, s->free_pages = NULL, s->limbo = NULL, s->ring = NULL,
+    s->ring = NULL;
     s->packed = s->sent = NULL;
-    s->n_free = s->n_limbo = s->n_total = 0;
     s->sent_valid = false;
     mn_placement_free(&s->placement);
 }

@@ -100,7 +100,8 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
             continue;
         q->used = true;
         q->running = false;
-        q->n_tokens = q->n_literal = q->n_enqueued = q->n_pages = q->n_restore = 0;
+        q->n_tokens = q->n_literal = q->n_enqueued = q->n_restore = 0;
+        memset(q->pages, 0, sizeof q->pages);
         *seq = (int32_t)i;
         return MN_OK;
     }

@@ -25,7 +25,10 @@ typedef struct {
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
     /* positions below it were run before a device was lost */
     uint32_t n_restore;
-    uint32_t n_pages; /* entries of its row of the page table */
+    /* by KV group: entries of its row of the page table that hold a page */
+    struct {
+        uint32_t lo, hi;
+    } pages[MN_MAX_KV_GROUP];
     mn_slot_params params;
 } mn_sequence;
 
@@ -45,12 +48,19 @@ typedef struct {
     uint64_t after;
 } mn_limbo_page; /* free once step `after` is complete */
 
+/* The pages of one KV group. */
+typedef struct {
+    uint16_t *refs;       /* [n_total] */
+    int32_t *free;        /* [n_total], n_free of them */
+    mn_limbo_page *limbo; /* likewise */
+    uint32_t n_free, n_limbo, n_total;
+} mn_page_pool;
+
 struct mn_session {
     mn_model *model;
     const mn_model_graph *graph;
     mn_request request;
-    uint32_t run_ahead; /* as asked; 0 = by the device */
-    bool draws;         /* not MN_SESSION_NO_SAMPLING */
+    bool draws; /* not MN_SESSION_NO_SAMPLING */
     mn_placement placement;
     uint32_t n_placed; /* engines so far */
     mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
@@ -60,12 +70,7 @@ struct mn_session {
     size_t cap_passed_over;
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     mn_sequence *seqs; /* [n_seq] */
-    /* pages */
-    uint16_t *page_refs; /* [n_total] */
-    int32_t *free_pages;
-    uint32_t n_free, n_total;
-    mn_limbo_page *limbo; /* [n_total] */
-    uint32_t n_limbo;
+    mn_page_pool pools[MN_MAX_KV_GROUP];
     /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
     mn_step *ring;
     uint32_t ring_size;
@@ -109,10 +114,14 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err);
 
-/* pages.c */
-bool mn_pages_reserve(mn_session *s, uint32_t seq,
-                      uint32_t n_positions); /* false = none free until older steps are complete */
+/* pages.c: a row of a page table holds -1 where it holds no page. */
+mn_status mn_pages_create(mn_session *s, mn_error *err); /* with the engine; all are free */
+void mn_pages_free(mn_session *s);
+/* false = none free until older steps are complete */
+bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions);
 void mn_pages_drop(mn_session *s, uint32_t seq);
+/* Gives back the pages of window groups that no row of the sequence can see any more. */
+void mn_pages_trim(mn_session *s, uint32_t seq);
 void mn_pages_settle(mn_session *s); /* limbo -> free, after a completion */
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err);

@@ -61,7 +61,7 @@ static void feed_prompt(builder *b, uint32_t seq) {
 /* Everything but the page table starts as padding. */
 static void clear_inputs(mn_session *s) {
     const mn_input_layout *l = &s->engine->in;
-    memset(s->packed + l->src, 0, (l->pages - l->src) * sizeof *s->packed);
+    memset(s->packed + l->src, 0, (l->pages[0] - l->src) * sizeof *s->packed);
     memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
     memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
 }
@@ -97,6 +97,9 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     step->event = NULL;
     step->n_prompt_rows = step->n_restored_rows = 0;
     clear_inputs(s);
+    for (uint32_t i = 0; i < s->n_seq; i++)
+        if (s->seqs[i].used)
+            mn_pages_trim(s, i);
     for (uint32_t i = 0; i < s->n_seq; i++)
         if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal)
             continue_sequence(&b, i);

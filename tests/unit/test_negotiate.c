@@ -394,7 +394,7 @@ static void test_one_is_enough(void **state) {
     assert_string_equal(offer_of(&p, "oracle")->outcome, "oracle");
     assert_string_equal(offer_of(&p, "vendor")->outcome, "partial");
     assert_int_equal(p.symbol_max[MN_SYM_PAGES], 2); /* 128 positions in pages of 64 */
-    assert_int_equal(p.segments[0].n_pages, 2);
+    assert_int_equal(p.segments[0].n_pages[0], 2);
     assert_int_equal(p.segments[0].kv_bytes, 2 * 4096 * N_LAYERS);
     mn_placement_free(&p);
     p = negotiate("cpu");

@@ -93,9 +93,9 @@ static bool may_cut(uint32_t node) {
  * that is looked at ---- */
 static void set_pages(const mn_engine *e, int32_t *packed) {
     for (uint32_t slot = 0; slot < 2; slot++)
-        for (uint32_t i = 0; i < e->n_pages; i++)
-            packed[e->in.pages + slot * e->n_pages + i] =
-                (int32_t)(slot * e->n_pages + e->n_pages - 1 - i);
+        for (uint32_t i = 0; i < e->group[0].n_pages; i++)
+            packed[mn_engine_row(e, 0, slot) + i] =
+                (int32_t)((slot + 1) * e->group[0].n_pages - 1 - i);
 }
 
 static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool every, int32_t *id) {
@@ -236,19 +236,19 @@ static void copy_page(const plan *pl) {
     mn_error err = MN_ERROR_INIT;
     mn_engine *e = NULL;
     assert_int_equal(mn_engine_create(&pl->p, graph, 1, &e, NULL, &err), MN_OK);
-    assert_int_equal(e->page_tokens, 192);
-    assert_int_equal(e->n_pages, 2);
+    assert_int_equal(e->group[0].page_tokens, 192);
+    assert_int_equal(e->group[0].n_pages, 2);
     int32_t *packed = calloc(e->in.total, sizeof *packed), id;
     const mn_slot_params params = {.max_new = N_NEW};
     set_pages(e, packed);
     assert_int_equal(mn_engine_reset_slot(e, 1, &(mn_slot){0}, &params, &err), MN_OK);
     step(e, packed, n_prompt, true, false, &id);
     assert_int_equal(id, golden[0]);
-    const int32_t page = packed[e->in.pages + e->n_pages], other = packed[e->in.pages];
-    assert_int_equal(
-        mn_engine_copy_page(e, (mn_page_copy){(uint32_t)page, (uint32_t)other, n_prompt, 0}, &err),
-        MN_OK);
-    packed[e->in.pages + e->n_pages] = other;
+    int32_t *page = &packed[mn_engine_row(e, 0, 1)];
+    const int32_t other = packed[mn_engine_row(e, 0, 0)];
+    const mn_page_copy copy = {(uint32_t)*page, (uint32_t)other, n_prompt, 0};
+    assert_int_equal(mn_engine_copy_page(e, 0, copy, &err), MN_OK);
+    *page = other;
     for (uint32_t i = 1; i < N_NEW; i++) {
         step(e, packed, 1, false, false, &id);
         assert_int_equal(id, golden[i]);
