@@ -337,8 +337,11 @@ static void read_no_rope(config_reader *c) {
     for (i = 0; i < c->n_layer; i++)
         none[i] = (i + 1) % every == 0;
     i = 0;
-    for (const cJSON *n = list ? list->child : NULL; n; n = n->next)
-        none[i++] = !(cJSON_IsNumber(n) && n->valueint);
+    for (const cJSON *n = list ? list->child : NULL; n; n = n->next) {
+        if (!cJSON_IsNumber(n) && !cJSON_IsBool(n))
+            config_fail(c, "", "no_rope_layers", n, "1 for a layer that rotates, else 0");
+        none[i++] = !(cJSON_IsTrue(n) || (cJSON_IsNumber(n) && n->valueint));
+    }
     c->no_rope = none;
     put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
 }
@@ -391,21 +394,39 @@ static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     return n;
 }
 
-static void read_window(config_reader *c) {
-    const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
-    if (c->status || !window ||
-        (c->family->asks_window && !config_bool(c, "use_sliding_window", false)))
+/* No window, though layers slide: what the files say contradicts itself. */
+static void check_no_window(config_reader *c, int64_t n_sliding) {
+    const bool off = c->family->asks_window && !config_bool(c, "use_sliding_window", false);
+    if (c->status || n_sliding <= 0)
         return;
-    int64_t size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
+    c->status =
+        mn_fail(c->err, MN_BAD_FILE,
+                "%.*s: key '%s' is %s, expected %s: %lld layers have sliding attention%s",
+                MN_STR_ARG(c->file->name), off ? "use_sliding_window" : "sliding_window",
+                off ? "false or missing" : "null", off ? "true" : "a number of positions",
+                (long long)n_sliding, json_get(c->root, "layer_types") ? " (layer_types)" : "");
+}
+
+static void read_window(config_reader *c) {
+    const bool some = c->family->window == WINDOW_SOME, asks = c->family->asks_window;
+    const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
+    if (window && asks && !config_bool(c, "use_sliding_window", false))
+        window = NULL;
+    if (c->status || (!window && !some))
+        return;
+    const int64_t none = 0, size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX,
+                                              window ? NULL : &none);
     int64_t *slides = new_layers(c);
     if (!slides)
         return;
-    int64_t n = c->family->window == WINDOW_SOME ? sliding_by_types(c, slides) : -1;
-    if (n < 0)
+    int64_t n = some ? sliding_by_types(c, slides) : -1;
+    if (n < 0 && (window || !asks)) /* without a window, those that are asked do not slide */
         n = sliding_by_rule(c, slides);
-    if (c->status || !n)
+    if (!window)
+        check_no_window(c, n);
+    if (c->status || (n <= 0 && asks))
         return;
-    config_put_int(c, "attention.sliding_window", "", "sliding_window", size);
+    config_put_int(c, "attention.sliding_window", "", "sliding_window", n > 0 ? size : 0);
     put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
 }
 

@@ -1,5 +1,5 @@
-/* json.c -- checked access to JSON. cJSON keeps repeated members and accepts any bytes in strings:
- * both are refused here. */
+/* json.c -- checked access to JSON. cJSON keeps repeated members, accepts any bytes in strings and
+ * ends a string at a NUL, whatever follows: all three are refused here. */
 #include "safetensors.h"
 #include <math.h>
 #include <stdio.h>
@@ -50,6 +50,20 @@ static void spell_infinity(char *s) {
     }
 }
 
+/* Where a NUL is, as a byte or as \u0000; n = there is none. A backslash stands in strings alone. */
+static uint64_t find_nul(const char *s, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (!s[i])
+            return i;
+        if (s[i] != '\\' || i + 1 >= n)
+            continue;
+        if (n - i >= 6 && !memcmp(s + i, "\\u0000", 6))
+            return i;
+        i++;
+    }
+    return n;
+}
+
 /* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be
  * past the mapped file. */
 mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n,
@@ -66,6 +80,12 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
         return mn_fail_memory(err);
     memcpy(copy, text, (size_t)n);
     copy[n] = 0;
+    const uint64_t nul = find_nul(copy, n);
+    if (nul < n) {
+        host->release(host->self, copy);
+        return mn_fail(err, MN_BAD_FILE, "%.*s: a NUL character at offset %llu, expected text",
+                       MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
+    }
     spell_infinity(copy);
     mn_status status = parse_text(f, offset, copy, n, out, err);
     host->release(host->self, copy);

@@ -16,7 +16,13 @@ static section flat(config_reader *c, section s) {
     const cJSON *child = s.object->child;
     if (!child || !cJSON_IsObject(child))
         return s;
-    if (child->next && cJSON_IsObject(child->next)) {
+    if (!child->next && strcmp(child->string, "full_attention") &&
+        strcmp(child->string, "sliding_attention")) {
+        config_fail(c, "rope_parameters.", child->string, child,
+                    "a number or a word (or full_attention as the name of a set)");
+        return s;
+    }
+    if (child->next) {
         const cJSON *full = json_get(s.object, "full_attention"),
                     *local = json_get(s.object, "sliding_attention");
         if (!full || !local || child->next->next) {
@@ -42,6 +48,16 @@ static section flat(config_reader *c, section s) {
     return (section){child, in.ptr ? in.ptr : ""};
 }
 
+/* Keys of a section are numbers, words and lists. What is to be scaled by says how, too. */
+static void check_section(config_reader *c, section s) {
+    const cJSON *factor = json_get(s.object, "factor");
+    for (const cJSON *v = s.object->child; v && !c->status; v = v->next)
+        if (cJSON_IsObject(v))
+            config_fail(c, s.in, v->string, v, "a number, a word or a list");
+    if (factor && !json_get(s.object, "rope_type") && !json_get(s.object, "type"))
+        config_fail(c, s.in, "rope_type", NULL, "a kind of scaling, because there is 'factor'");
+}
+
 static section find_section(config_reader *c) {
     static const char *const names[2] = {"rope_scaling", "rope_parameters"},
                              *const paths[2] = {"rope_scaling.", "rope_parameters."};
@@ -56,6 +72,7 @@ static section find_section(config_reader *c) {
             s = flat(c, s);
         if (!c->status)
             c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
+        check_section(c, s);
         return s;
     }
     return (section){NULL, ""};

@@ -18,6 +18,8 @@ struct mn_runtime {
     mn_registry *registry;
 };
 
+#define MN_SAMPLING_KEYS 6
+
 struct mn_model {
     mn_runtime *rt;
     mn_canonical *canonical;
@@ -27,7 +29,9 @@ struct mn_model {
     mn_jinja *chat_tools;      /* the one for chats with tools; NULL = the same */
     bool spells_thinking;      /* the template speaks of <think> */
     mn_sample_params defaults; /* of generation_config.json or metadata */
-    int32_t *stop;             /* every id that ends a generation, each once */
+    /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
+    double sampling[MN_SAMPLING_KEYS];
+    int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
     pthread_mutex_t lock; /* guards graphs */
     /* built by the first session; [1]: for contexts that need other constants (longrope) */
@@ -74,9 +78,15 @@ mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph *
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err);
 struct cJSON;
-/* generation.c: a file of JSON beside the model, parsed; *out NULL = absent or damaged. false: out
- * of memory. */
-bool mn_model_side_car(const mn_model *m, const char *name, struct cJSON **out);
+/* generation.c: a file of JSON beside the model, parsed; *out NULL = absent. */
+mn_status mn_model_side_car(const mn_model *m, const char *name, struct cJSON **out, mn_error *err);
+/* generation_config.json's key, GGUF's, and what is accepted under them. */
+typedef struct {
+    const char *json, *key;
+    double lo, hi;
+    bool whole, above_zero;
+} mn_sampling_key;
+extern const mn_sampling_key mn_sampling_keys[MN_SAMPLING_KEYS];
 /* Defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
 mn_status mn_generation_read(mn_model *m, mn_error *err);
 #endif

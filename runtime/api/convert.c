@@ -1,7 +1,6 @@
 /* convert.c -- mn_model_convert: a model as one GGUF file. */
 #include "api/api.h"
 #include "convert/convert.h"
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,32 +16,24 @@ static mn_status find_type(const char *name, const mn_convert_type **out, mn_err
     return st;
 }
 
-/* How the model's makers say it should be sampled: generation_config.json's keys, where they are
- * numbers, under GGUF's names. */
+/* How the model's makers say it should be sampled, under GGUF's names. */
 static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
-    static const struct {
-        const char *json, *key;
-        bool whole;
-    } rows[] = {
-        {"temperature", "general.sampling.temp", false},
-        {"top_p", "general.sampling.top_p", false},
-        {"top_k", "general.sampling.top_k", true},
-        {"min_p", "general.sampling.min_p", false},
-        {"repetition_penalty", "general.sampling.penalty_repeat", false},
-    };
-    cJSON *said = NULL;
-    mn_status st =
-        mn_model_side_car(m, "generation_config.json", &said) ? MN_OK : mn_fail_memory(err, 1);
-    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
-        const cJSON *v = cJSON_GetObjectItemCaseSensitive(said, rows[i].json);
-        if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= INT32_MAX))
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_SAMPLING_KEYS && !st; i++) {
+        const mn_sampling_key *k = &mn_sampling_keys[i];
+        if (isnan(m->sampling[i]))
             continue;
-        if (rows[i].whole)
-            st = mn_convert_int(p, rows[i].key, (int64_t)v->valuedouble, err);
-        else
-            st = mn_convert_real(p, rows[i].key, v->valuedouble, err);
+        st = k->whole ? mn_convert_int(p, k->key, (int64_t)m->sampling[i], err)
+                      : mn_convert_real(p, k->key, m->sampling[i], err);
     }
-    cJSON_Delete(said);
+    return st;
+}
+
+/* What cannot be run is not converted: a weight is missing, or has another shape. */
+static mn_status check_runs(const mn_model *m, mn_error *err) {
+    mn_model_graph *g = NULL;
+    const mn_status st = mn_model_graph_build(m->canonical, 0, &g, err);
+    mn_model_graph_free(g);
     return st;
 }
 
@@ -57,6 +48,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
     mn_convert_plan p = {.model = m->canonical};
     const mn_convert_run run = {m->rt->pool, own.flags & MN_CONVERT_REPLACE, own.progress, own.arg};
     st = find_type(own.type, &p.type, err);
+    if (!st)
+        st = check_runs(m, err);
     if (!st)
         st = mn_convert_tensors(&p, err);
     if (!st)

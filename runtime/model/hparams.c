@@ -15,6 +15,8 @@ typedef struct {
     bool route_normalise;
     bool adjacent; /* GGUF's q and k are turned: pairs of neighbours rotate */
     bool head_norms, post_norms, zero_window; /* as in mn_hparams */
+    int64_t window;                           /* where no key says one; 0: then no layer slides */
+    bool needs_window;                        /* some layers always slide */
     uint32_t route;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t broad_layers;
@@ -24,6 +26,7 @@ static const arch_facts facts[] = {
     {.arch = "gemma2",
      .act = MN_ACT_GELU_TANH,
      .window_period = 2,
+     .window = 4096,
      .post_norms = true,
      .broad_layers = 46}, /* 27B */
     {.arch = "gemma3",
@@ -34,7 +37,11 @@ static const arch_facts facts[] = {
      .post_norms = true,
      .broad_layers = 62},
     {.arch = "granite", .adjacent = true},
-    {.arch = "gpt-oss", .window_period = 2, .yarn_whole = true, .route = MN_ROUTE_TOPK_SOFTMAX},
+    {.arch = "gpt-oss",
+     .window_period = 2,
+     .needs_window = true,
+     .yarn_whole = true,
+     .route = MN_ROUTE_TOPK_SOFTMAX},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
     {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
@@ -58,12 +65,20 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
         return mn_fail(err, MN_BAD_FILE, "%s: missing key general.architecture", m->path);
     if (st)
         return mn_fail_in(err, st, "%s", m->path);
-    if (!arch.len || arch.len >= sizeof h->arch)
-        return mn_fail(err, MN_BAD_FILE,
-                       "%s: general.architecture is \"%.*s\"; expected a short name", m->path,
-                       MN_STR_ARG(arch));
-    memcpy(h->arch, arch.ptr, arch.len);
-    return MN_OK;
+    bool plain = arch.len && arch.len < sizeof h->arch;
+    for (uint64_t i = 0; plain && i < arch.len; i++)
+        plain = arch.ptr[i] > ' ' && arch.ptr[i] < 0x7F; /* a NUL would hide what follows */
+    if (plain) {
+        memcpy(h->arch, arch.ptr, arch.len);
+        return MN_OK;
+    }
+    mn_text shown = {0};
+    mn_text_json(&shown, (mn_str){arch.ptr, MN_MIN(arch.len, 100)});
+    st = mn_fail(err, MN_BAD_FILE,
+                 "%s: general.architecture is %s; expected a short name of letters and digits",
+                 m->path, shown.ptr ? shown.ptr : "");
+    mn_text_free(&shown);
+    return st;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -152,14 +167,21 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
                              mn_layer_shape *layers) {
     uint8_t slides[MN_MAX_LAYER] = {0};
     bool told = false;
-    int64_t window = 0;
+    int64_t window = f->window, n = 0;
     mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
-    if (!st && window)
+    if (!st)
         st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, slides, &told);
-    for (int64_t i = 0; !st && window && i < h->n_layer; i++) {
+    for (int64_t i = 0; !st && i < h->n_layer; i++) {
         const bool by_rule = !f->window_period || i % f->window_period < f->window_period - 1;
-        layers[i].window = (told ? slides[i] : by_rule) ? window : 0;
+        const bool does = told ? slides[i] : by_rule;
+        layers[i].window = does ? window : 0;
+        n += does && (told || f->needs_window);
     }
+    if (!st && !window && n)
+        st = mn_fail(r->err, MN_BAD_FILE,
+                     "%s: key %s.attention.sliding_window is missing or 0, expected how many "
+                     "positions the %lld layers see that slide",
+                     r->m->path, r->arch, (long long)n);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* json.c -- JSON files of a model as trees, and what their objects say. */
 #include "text/json.h"
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
@@ -66,12 +67,31 @@ const cJSON *mn_json_item(const cJSON *json, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(json, key);
 }
 
+/* A value of another type than expected is not used, which is not done without a word. */
+static void warn_of_type(const cJSON *v, const char *key, const char *expected) {
+    char number[40];
+    if (!v || cJSON_IsNull(v))
+        return;
+    snprintf(number, sizeof number, "%g", v->valuedouble);
+    mn_log(MN_LOG_WARN, "key '%s' is %.60s, expected %s: it is not used", key,
+           cJSON_IsString(v)   ? v->valuestring
+           : cJSON_IsNumber(v) ? number
+           : cJSON_IsBool(v)   ? (cJSON_IsTrue(v) ? "true" : "false")
+           : cJSON_IsArray(v)  ? "a list"
+                               : "an object",
+           expected);
+}
+
 const char *mn_json_text(const cJSON *json, const char *key, const char *otherwise) {
     const cJSON *v = mn_json_item(json, key);
+    if (!cJSON_IsString(v))
+        warn_of_type(v, key, "a string");
     return cJSON_IsString(v) ? v->valuestring : otherwise;
 }
 
 bool mn_json_flag(const cJSON *json, const char *key, bool otherwise) {
     const cJSON *v = mn_json_item(json, key);
+    if (!cJSON_IsBool(v))
+        warn_of_type(v, key, "true or false");
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
 }

@@ -16,5 +16,6 @@ mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name,
  * no object (or NULL). */
 const struct cJSON *mn_json_item(const struct cJSON *json, const char *key); /* NULL = nothing */
 const char *mn_json_text(const struct cJSON *json, const char *key, const char *otherwise);
+bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be a token's */
 bool mn_json_flag(const struct cJSON *json, const char *key, bool otherwise);
 #endif

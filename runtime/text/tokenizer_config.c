@@ -33,10 +33,13 @@ static void name_token(const mn_tokenizer *tok, const side_cars *s, const char *
     int32_t found = token_of(tok, s->tokenizer, key);
     if (found < 0)
         found = token_of(tok, s->map, key);
-    if (found < 0 &&
-        (!mn_json_id(config_item(s->config, id_key), &found) || (uint32_t)found >= tok->vocab.n))
+    if (found < 0 && !mn_json_id(config_item(s->config, id_key), &found))
         return;
-    *id = found;
+    if ((uint32_t)found < tok->vocab.n)
+        *id = found;
+    else if (strcmp(name, "pad")) /* often one past the end, and of no use here */
+        mn_log(MN_LOG_WARN, "config.json: key '%s' is %d, expected 0 to %u (the tokens less 1)",
+               id_key, (int)found, tok->vocab.n - 1);
 }
 
 /* eos_token_id: one id or a list. */
@@ -78,6 +81,8 @@ static mn_status apply_flags(mn_tokenizer *tok, const cJSON *config, mn_error *e
                 *eos = mn_json_item(config, "add_eos_token");
     if (!cJSON_IsString(class))
         return MN_OK;
+    mn_json_flag(config, "add_bos_token", false); /* warns of another type */
+    mn_json_flag(config, "add_eos_token", false);
     if (strncmp(class->valuestring, "Llama", 5) != 0 &&
         strncmp(class->valuestring, "Gemma", 5) != 0)
         return MN_OK;

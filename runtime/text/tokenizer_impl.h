@@ -325,7 +325,6 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
                                        mn_error *err);
 
-bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be one */
 /* tokenizer_json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log
  * probabilities, in the order of their ids (UNIGRAM). */
 mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added,

@@ -260,6 +260,150 @@ def test_keys_sampling_of_the_makers():
                 equal(ids(model, "--temp", "0"), greedy)
 
 
+def warned(model, *parts):
+    """Runs, and says so on stderr."""
+    r = minerva("run", "-m", model, "--prompt-ids", "5,6,7", "-n", "3", "--temp", "0", "--json")
+    has(r.err, "minerva: warning: ", *parts)
+    return r
+
+
+def with_generation(path, said):
+    with open(os.path.join(path, "generation_config.json"), "w") as f:
+        f.write(said if isinstance(said, str) else json.dumps(said))
+    return path
+
+
+def test_keys_sampling_of_no_use():
+    """Each is named with its value, in every format; the usual value is used, and nothing of it is converted."""
+    inf = float("inf")
+    wrong = [("temperature", "temp", "hot", '"hot"'), ("temperature", "temp", 1e39, "1e+39"), ("temperature", "temp", -1, "-1"), ("temperature", "temp", [1], "a list"),
+             ("temperature", "temp", True, "true"), ("temperature", "temp", inf, "inf"), ("top_p", "top_p", 7, "7"), ("top_p", "top_p", 0, "0"), ("top_k", "top_k", 2.5, "2.5"),
+             ("top_k", "top_k", -1, "-1"), ("min_p", "min_p", 5, "5"), ("repetition_penalty", "penalty_repeat", -1, "-1"), ("repetition_penalty", "penalty_repeat", 0, "0")]
+    with scratch() as folder:
+        for source in ("llama", "llama-mlx4"):
+            path = variant(folder, source, source + "-m")
+            for key, name, value, shown in wrong:
+                warned(with_generation(path, {key: value}), "generation_config.json: key '%s' is %s, expected" % (key, shown), "used")
+                assert "general.sampling." + name not in keys_of(path), key
+            warned(with_generation(path, {"temperature": 0}), "key 'temperature' is 0", "most likely")
+            warned(with_generation(path, '{"top_p": 0.5, "top_p": 0.25}'), "key 'top_p' is there twice")
+            equal(keys_of(path)["general.sampling.top_p"], 0.25)
+            warned(with_generation(path, {"eos_token_id": [2, 5000]}), "generation_config.json: key 'eos_token_id' is 5000, expected 0 to 159")
+            for bad in ("soon", 2.5, -3, {"a": 1}, True):
+                is_error(minerva("run", "-m", with_generation(path, {"eos_token_id": bad}), "--prompt-ids", "5", code=1), "generation_config.json", "eos_token_id")
+            for bad in ("[1]", "{", "", '{"top_p": 1} 2'):
+                is_error(minerva("run", "-m", with_generation(path, bad), "--prompt-ids", "5", code=1), "generation_config.json")
+        quiet = minerva("run", "-m", with_generation(path, {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0, "repetition_penalty": 1.0, "eos_token_id": 2, "pad_token_id": None}),
+                        "--prompt-ids", "5,6,7", "-n", "3", "--json")
+        assert "warning" not in quiet.err, quiet.err
+        path, gguf = variant(folder, "llama", "g"), os.path.join(folder, "g.gguf")
+        values = {"temperature": 0.625, "top_p": 0.375, "min_p": 0.125, "repetition_penalty": 1.375, "top_k": 77}
+        convert(with_generation(path, values), gguf)
+
+        for key, name, value, shown in (("temperature", "temp", math.nan, "nan"), ("temperature", "temp", 0.0, "0"), ("temperature", "temp", 1e38, "1e+38"), ("top_p", "top_p", 0.0, "0"),
+                                        ("top_p", "top_p", math.nan, "nan"), ("min_p", "min_p", inf, "inf"), ("repetition_penalty", "penalty_repeat", 0.0, "0")):
+            with open(gguf, "rb") as f:
+                data = f.read()
+            at = data.index(b"general.sampling." + name.encode()) + 17 + len(name)
+            kind, = struct.unpack("<I", data[at:at + 4])
+            equal(struct.unpack("<f" if kind == 6 else "<d", data[at + 4:at + (8 if kind == 6 else 12)])[0], values[key])
+            changed = struct.pack("<f" if kind == 6 else "<d", value)
+            out = os.path.join(folder, "x.gguf")
+            with open(out, "wb") as f:
+                f.write(data[:at + 4] + changed + data[at + 4 + len(changed):])
+            warned(out, "key general.sampling.%s is %s" % (name, shown if value != 1e38 else "1e+38"))
+
+
+def rewritten_config(path, change):
+    with open(os.path.join(path, "config.json")) as f:
+        config = f.read()
+    with open(os.path.join(path, "config.json"), "w") as f:
+        f.write(change(config))
+    return path
+
+
+def refused(model, *parts):
+    """By run and by convert, in the same words; no file appears."""
+    out = model + ".out.gguf"
+    a, b = minerva("run", "-m", model, "--prompt-ids", "5,6,7", code=1), convert(model, out, code=1)
+    is_error(a, *parts)
+    is_error(b, *parts)
+    assert not os.path.exists(out), out
+    return a.err, b.err
+
+
+def null(key):
+    def change(text):
+        config = json.loads(text)
+        config[key] = None
+        return json.dumps(config)
+    return change
+
+
+def test_keys_window():
+    """Layers that slide need a window; a model none of whose layers does needs none."""
+    with scratch() as folder:
+        for name in ("gpt-oss", "gemma2", "gemma3"):
+            path = rewritten_config(variant(folder, name, name), null("sliding_window"))
+            refused(path, "config.json: key 'sliding_window' is null", "layer_types")
+            path = rewritten_config(variant(folder, name, name + "-rule", layer_types=None), null("sliding_window"))
+            refused(path, "config.json: key 'sliding_window' is null", "sliding attention")
+            n = len(json.load(open(os.path.join(FIXTURES, name, "config.json")))["layer_types"])
+            path = rewritten_config(variant(folder, name, name + "-full", layer_types=["full_attention"] * n), null("sliding_window"))
+            keys = keys_of(path)
+            arch = keys["general.architecture"]
+            equal(keys[arch + ".attention.sliding_window"], 0)
+            assert relative_l2(logits(path, "5,6,7", folder), logits(path + ".gguf", "5,6,7", folder)) < 1e-6, name
+        both = {"use_sliding_window": False, "layer_types": ["sliding_attention"] * 2}
+        refused(variant(folder, "qwen3", "qwen3", **both), "use_sliding_window", "layer_types")
+        gguf = os.path.join(folder, "a.gguf")
+        convert(os.path.join(FIXTURES, "gpt-oss"), gguf)
+        key = b"gpt-oss.attention.sliding_window"
+        with open(gguf, "rb") as f:
+            data = f.read()
+        at = data.index(key + struct.pack("<I", 4)) + len(key) + 4
+        equal(data[at:at + 4], struct.pack("<I", 12))
+        for name, changed in (("zero.gguf", data[:at] + bytes(4) + data[at + 4:]), ("gone.gguf", data.replace(key + b"\4", key[:-1] + b"x\4"))):
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(changed)
+            refused(os.path.join(folder, name), "gpt-oss.attention.sliding_window", "missing or 0")
+
+
+def test_keys_unused():
+    """What would be passed over: sets of another name, a factor without a kind, words for numbers, NULs in names."""
+    with scratch() as folder:
+        for i, rope in enumerate(({"": {}}, {"x": {"rope_theta": 5.0}}, {"rope_theta": 10000.0, "x": {}}, {"full_attention": {"rope_theta": 5.0}, "x": 1})):
+            refused(variant(folder, "llama", "rope%d" % i, rope_parameters=rope), "config.json", "rope_parameters")
+        refused(variant(folder, "llama", "theta", rope_parameters=None, rope_theta={"": {}}), "config.json: key 'rope_theta' is an object")
+        refused(variant(folder, "llama", "old", rope_scaling={"": {}}), "config.json: key 'rope_scaling.'")
+        refused(variant(folder, "llama", "factor", rope_parameters={"rope_theta": 1e4, "factor": 8}), "config.json: key 'rope_parameters.rope_type' is missing")
+        refused(variant(folder, "smollm3", "no-rope", no_rope_layers=["yes"] * 4), "no_rope_layers")
+        refused(variant(folder, "llama", "nul", model_type="llama\0x"), "config.json: a NUL character at offset")
+        refused(rewritten_config(variant(folder, "llama", "raw"), lambda t: t.replace('"llama"', '"llama\0"')), "config.json: a NUL character at offset")
+        for i, change in enumerate((lambda name, file: (name, file + "\0x"), lambda name, file: (name + "\0x", file))):
+            path, source = os.path.join(folder, "index%d" % i), os.path.join(FIXTURES, "llama-sharded")
+            os.mkdir(path)
+            for name in os.listdir(source):
+                os.symlink(os.path.join(source, name), os.path.join(path, name))
+            with open(os.path.join(source, "model.safetensors.index.json")) as f:
+                index = json.load(f)
+            index["weight_map"] = dict(change(k, v) for k, v in index["weight_map"].items())
+            os.remove(os.path.join(path, "model.safetensors.index.json"))
+            with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+                json.dump(index, f)
+            refused(path, "model.safetensors.index.json: a NUL character at offset")
+        gguf, length = os.path.join(folder, "a.gguf"), lambda n: struct.pack("<Q", n)
+        convert(variant(folder, "llama", "Some-Model"), gguf)
+        with open(gguf, "rb") as f:  # a byte longer here, one shorter there: all else stays where it is
+            data = f.read()
+        arch = b"general.architecture" + struct.pack("<I", 8)
+        assert data.count(arch + length(5) + b"llama") == 1 and data.count(length(10) + b"Some-Model") == 1
+        data = data.replace(arch + length(5) + b"llama", arch + length(6) + b"llama\0").replace(length(10) + b"Some-Model", length(9) + b"Some-Mode")
+        with open(gguf, "wb") as f:
+            f.write(data)
+        refused(gguf, "general.architecture is \"llama\\u0000\"")
+
+
 def test_keys_rope():
     """Files of others name the scaling in several ways."""
     ids, both = fixture_ids("llama"), lambda *a: [struct.pack("<Q", len(k)) + k for k in a]
@@ -412,8 +556,8 @@ def test_errors_existing_file():
 
 
 def test_errors_folder():
-    is_error(convert(MODEL, "/nonexistent/a.gguf", code=1), "/nonexistent")
     with scratch() as folder:
+        is_error(convert(MODEL, os.path.join(folder, "none", "a.gguf"), code=1), "none")
         if os.geteuid() == 0:
             is_error(convert(MODEL, "/proc/a.gguf", code=1), "/proc/a.gguf")
         else:
@@ -454,6 +598,61 @@ def test_errors_not_finite():
         for kind in ("q8_0", "q4_k", "f16"):
             is_error(convert(checkpoint(source, nan), out, "--type", kind, code=1), "up_proj", "NaN")
             is_empty(folder)
+
+
+def reshaped(source, path, change):
+    """A checkpoint with other names or shapes in its header; the data stays."""
+    os.mkdir(path)
+    tensors, at = safetensors.header(os.path.join(source, "model.safetensors"))
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        data = f.read()[at:]
+    change(tensors)
+    head = json.dumps(tensors).encode()
+    head += b" " * (-len(head) % 8)
+    with open(os.path.join(path, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data)
+    with open(os.path.join(source, "config.json"), "rb") as f, open(os.path.join(path, "config.json"), "wb") as g:
+        g.write(f.read())
+    return path
+
+
+def renamed(old, new):
+    def change(tensors):
+        tensors[new] = tensors.pop(old)
+    return change
+
+
+def turned(name):
+    def change(tensors):
+        tensors[name]["shape"].reverse()
+    return change
+
+
+def test_errors_cannot_run():
+    """What run refuses is not converted: a weight is missing, or has another shape."""
+    layer = "model.layers.1."
+    with scratch() as folder:
+        for i, (fixture, change, word) in enumerate((
+                ("llama", renamed(layer + "mlp.up_proj.weight", layer + "mlp.down_proj.bias2"), "ffn_up"),
+                ("llama", renamed(layer + "input_layernorm.weight", "model.other.weight"), "attn_norm"),
+                ("llama", renamed("lm_head.weight", "model.other.weight"), "output.weight"),
+                ("llama", renamed("model.norm.weight", "model.other.weight"), "output_norm"),
+                ("llama", turned(layer + "mlp.up_proj.weight"), "up_proj"),
+                ("llama", turned(layer + "mlp.down_proj.weight"), "down_proj"),
+                ("llama", turned(layer + "self_attn.k_proj.weight"), "k_proj"),
+                ("mixtral", turned("model.layers.0.mlp.experts.gate_up_proj"), "experts"))):
+            tensors, _ = safetensors.header(os.path.join(FIXTURES, fixture, "model.safetensors"))
+            try:
+                change(dict((k, dict(v, shape=list(v["shape"]))) for k, v in tensors.items()))
+            except KeyError:
+                continue
+            a, b = refused(reshaped(os.path.join(FIXTURES, fixture), os.path.join(folder, "m%d" % i), change), word)
+            equal(a, b)
+        gguf = os.path.join(folder, "a.gguf")
+        convert(os.path.join(FIXTURES, "llama"), gguf)
+        rewritten(gguf, gguf, (b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"))
+        a, b = refused(gguf, "blk.1.ffn_up.weight")
+        equal(a, b)
 
 
 def slow(folder, *args):
