@@ -1,31 +1,10 @@
 /* linear.c -- LINEAR: who computes which rows of which weight, by which kernel of the table. */
 #include "nodes.h"
-#ifdef MNC_OPENBLAS
-#include <cblas.h>
-#endif
-
+#include "blas.h"
 #define SOME_ROWS 48 /* up to here small panels, still in the first cache when they are used */
 /* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows:
      * those are as fast */
 #define BLAS_ROWS 64
-
-bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
-                   int64_t lo, int64_t hi) {
-#ifdef MNC_OPENBLAS
-    const int64_t most = 1 << 30;
-    if (hi <= lo || (uintptr_t)w->data % sizeof(float) || r > most || w->cols > most || ldy > most)
-        return hi <= lo;
-    if (w->groups || w->row_bytes != (uint64_t)w->cols * sizeof(float))
-        return false;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)(hi - lo), (int)w->cols, 1.0f,
-                x, (int)w->cols, (const float *)w->data + lo * w->cols, (int)w->cols, 0.0f, y + lo,
-                (int)ldy);
-    return true;
-#else
-    (void)w, (void)x, (void)r, (void)y, (void)ldy, (void)lo, (void)hi;
-    return false;
-#endif
-}
 
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */
 static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
@@ -115,8 +94,7 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
         if (!y)
             continue;
         mnc_range(w, wt->rows, 16, &lo, &hi);
-        bool blas = wt->dtype.id == MN_F32 && use->precision != MN_PRECISION_EXACT &&
-                    r >= BLAS_ROWS && (use->level < MNK_AVX512 || use->level >= MNK_NEON);
+        const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
         if (!blas || !mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi)) {
             const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
             const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
@@ -150,4 +128,16 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     op->worker_bytes += pairs_bytes(r);
     if (quantised)
         op->shared_bytes = (uint64_t)r * (uint64_t)mnk_quant_bytes(k);
+}
+
+bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {
+    const mn_tensor *x = mnc_query_in(q, 0);
+    if (use->precision == MN_PRECISION_EXACT || mnc_query_dim(q, x, 0) < BLAS_ROWS)
+        return false;
+    if (use->level >= MNK_AVX512 && use->level < MNK_NEON)
+        return false;
+    for (uint32_t i = 0; i < q->node->n_out; i++)
+        if (mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id == MN_F32)
+            return true;
+    return false;
 }

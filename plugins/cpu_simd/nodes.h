@@ -3,10 +3,12 @@
 #define MNK_NODES_H
 #include "rows.h"
 
-/* mnc_op.user: which rows of the table a node may take. Static data, one per (precision, level). */
+/* mnc_op.user: which rows of the table a node may take. Static data, one per (precision, level,
+ * blas). */
 typedef struct {
     uint32_t precision;
     int32_t level;
+    bool blas; /* this program's threads may call mnk_blas_rows */
 } mnk_use;
 
 void mnk_linear_node(const mnc_call *c, mnc_worker *w);
@@ -39,6 +41,6 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k
  * is wanted in 8 bits. */
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, bool *quantised);
-bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
-                   int64_t lo, int64_t hi); /* false = not built in */
+/* Whether a LINEAR of these shapes has products that sgemm computes faster. */
+bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use);
 #endif

@@ -1,29 +1,28 @@
 /* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
 #include "nodes.h"
 #include "../cpu_host/sampler.h"
-#ifdef MNC_OPENBLAS
-#include <cblas.h>
-#endif
+#include "blas.h"
 #include <stdio.h>
 #include <string.h>
 
 typedef struct {
+    const mn_host *host;
     int32_t level;
-    char name[64];
+    mnk_blas blas;
 } simd;
 
-/* mnc_op.user must be static: one entry per class and level. */
-#define USES(p)                                                                                    \
-    {                                                                                              \
-        {p, MNK_GENERIC}, {p, MNK_AVX2}, {p, MNK_AVX512}, {p, MNK_AVX512VNNI}, {p, MNK_AMX},       \
-            {p, MNK_NEON}, {                                                                       \
-            p, MNK_NEON_DOT                                                                        \
-        }                                                                                          \
-    }
-static const mnk_use uses[4][7] = {USES(MN_PRECISION_EXACT), USES(MN_PRECISION_EXACT),
-                                   USES(MN_PRECISION_A16), USES(MN_PRECISION_A8)};
-static const mnk_use *use_of(const simd *s, uint32_t precision) {
-    const mnk_use *u = uses[precision <= MN_PRECISION_A8 ? precision : 1];
+/* mnc_op.user must be static: one entry per class, level and use of OpenBLAS. */
+/* clang-format off */
+#define USES(p, blas)                                                                              \
+    { {p, MNK_GENERIC, blas}, {p, MNK_AVX2, blas}, {p, MNK_AVX512, blas}, {p, MNK_AVX512VNNI, blas}, \
+      {p, MNK_AMX, blas}, {p, MNK_NEON, blas}, {p, MNK_NEON_DOT, blas} }
+#define USES_OF(blas)                                                                              \
+    { USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_A16, blas), \
+      USES(MN_PRECISION_A8, blas) }
+/* clang-format on */
+static const mnk_use uses[2][4][7] = {USES_OF(false), USES_OF(true)};
+static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
+    const mnk_use *u = uses[blas][precision <= MN_PRECISION_A8 ? precision : 1];
     while (u->level != s->level)
         u++;
     return u;
@@ -53,14 +52,13 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
     simd *s = host->alloc(host->self, sizeof *s, 16);
     if (!s)
         return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
-    *s = (simd){.level = level};
-#ifdef MNC_OPENBLAS
-    openblas_set_num_threads(1);
-#endif
+    *s = (simd){.host = host, .level = level};
     *self = s;
     return MN_OK;
 }
 static void fini(const mn_host *host, void *self) {
+    simd *s = self;
+    mnk_blas_close(&s->blas);
     host->release(host->self, self);
 }
 
@@ -204,9 +202,21 @@ static mnc_fn vector_fn(const mnk_vector *v, uint32_t op) {
     }
 }
 
+/* OpenBLAS is loaded here, when the first program can use it: in many it never is. */
+static bool has_blas(simd *s) {
+    const char *why;
+    const mn_host *h = s->host;
+    const bool ok = mnk_blas_open(&s->blas, h->workers(h->self), &why);
+    if (why)
+        h->log(h->self, MN_LOG_DEBUG, (mn_str){why, strlen(why)});
+    return ok;
+}
+
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
-    const simd *s = self;
-    const mnk_use *use = use_of(s, q->precision);
+    simd *s = self;
+    const mnk_use *use = use_of(s, q->precision, false);
+    if (q->node->op == MN_OP_LINEAR && mnk_linear_wants_blas(q, use) && has_blas(s))
+        use = use_of(s, q->precision, true);
     *op = (mnc_op){.user = (void *)(uintptr_t)use};
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
         if (drivers[i].op == q->node->op)

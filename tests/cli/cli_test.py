@@ -383,6 +383,30 @@ def test_run_without_tokenizer():
     is_error(minerva("run", "-m", FIXTURE, "-p", "hello", code=1), "tokeniser", "--prompt-ids")
 
 
+def test_run_small_address_space():
+    """With little address space the program ends, by itself and soon: with a story or with a sentence."""
+    if os.environ.get("MINERVA_TEST_SANITIZE"):
+        raise Skipped("sanitizers need address space")
+
+    def limit(mib):
+        return lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+
+    for mib in (25, 40, 60, 80, 100, 150, 200, 300):
+        r = run("-p", "Tell me a story.", "-n", "2", code=None, timeout=60, preexec_fn=limit(mib))
+        assert r.code in (0, 1, 3, 4, 127), (mib, r.code, r.err)  # 127: not even the libraries find room
+        assert r.code == 0 or r.err, mib
+    with scratch() as folder:  # the library whose threads asked for more without end is looked for with f32 weights and many rows alone
+        model, prompt = folder + "/f32.gguf", "a fox and a silver key " * 20
+        minerva("convert", MODEL, "-o", model, "--type", "f32")
+        env = environment(MINERVA_LOG="debug", MINERVA_CPU_ISA="generic")
+        flags = ("-m", model, "--raw", "-p", prompt, "-n", "2", "--temp", "0", "--precision", "a16", "--device", "cpu_simd", "-t", "2")
+        plenty, little = (minerva("run", *flags, env=env, timeout=100, preexec_fn=limit(mib)) for mib in (4096, 250))
+        if "not built in" not in plenty.err:
+            has(little.err, "no OpenBLAS: not enough address space")
+        equal(little.out, plenty.out)
+        assert "OpenBLAS" not in run("-p", prompt, "-n", "1", env=env).err  # bf16
+
+
 def test_run_missing_model():
     is_error(minerva("run", "-m", "/nonexistent/model.gguf", "-p", "a", code=1), "/nonexistent/model.gguf")
     with scratch() as folder:

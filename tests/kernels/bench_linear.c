@@ -1,6 +1,7 @@
 /* bench_linear.c -- not a test: GB/s of weights and GFLOP/s of LINEAR per ISA, type, class and
  * rows, beside a read loop with several streams per thread in the same run. Usage: bench_linear
  * [threads [isa [dtype]]]. */
+#include "../../plugins/cpu_simd/blas.h"
 #include "../../plugins/cpu_simd/nodes.h"
 #include "case.h"
 #include "read_streams.h"
@@ -117,6 +118,8 @@ int main(int argc, char **argv) {
     const mnk_set *sets = mnk_sets(&n_sets);
     uint8_t *mem = aligned_alloc(64, BIG);
     work w = {.mem = mem, .bytes = BIG};
+    mnk_blas blas = {0};
+    const char *why;
     /* as halves, between 2^-14 and 2^-7; whatever the type, no NaN */
     for (uint64_t i = 0; i < BIG; i += 2) {
         uint16_t h = (uint16_t)(0x0400u | ((i * 2654435761u) >> 7 & 0x1bffu));
@@ -160,7 +163,7 @@ int main(int argc, char **argv) {
             line(w.kern->name, &w, n, limit);
         }
         w.kern = NULL, w.blas = true;
-        if (t == MN_F32 && mnk_blas_rows(&w.w, w.x, 1, w.y, 1, 0, 1))
+        if (t == MN_F32 && mnk_blas_open(&blas, n, &why))
             for (int j = 3; j < 5; j++)
                 w.r = rows_of[j], line("f32 OpenBLAS", &w, n, limit);
     }

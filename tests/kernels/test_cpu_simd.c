@@ -26,6 +26,26 @@ static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, dou
     assert_true(e <= most);
 }
 
+/* OpenBLAS is not there before a program wants it, and has no threads of its own then. */
+static void blas_when_needed(void **state) {
+    (void)state;
+    int (*threads)(void) = NULL;
+    h_host_option("isa", "generic");
+    near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_EXACT, 1e-4,
+         "generic");
+    near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_A16, 5e-3,
+         "generic");
+    assert_null(dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NOLOAD));
+    near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_A16, 5e-3,
+         "generic");
+    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "openblas_get_num_threads") : NULL;
+    memcpy(&threads, &symbol, sizeof threads);
+    if (threads)
+        assert_int_equal(threads(), 1);
+    h_host_option(NULL, NULL);
+}
+
 #define EACH_WEIGHT_TYPE(t)                                                                        \
     for (uint32_t t = 1; t <= MN_MLX8_128; t++)                                                    \
         if (case_is_weight_type(t))
@@ -201,8 +221,9 @@ static void bad_isa(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear),           cmocka_unit_test(experts),
-        cmocka_unit_test(attention),        cmocka_unit_test(small_ops),
-        cmocka_unit_test(batch_invariance), cmocka_unit_test(bad_isa)};
+        cmocka_unit_test(blas_when_needed), cmocka_unit_test(linear),
+        cmocka_unit_test(experts),          cmocka_unit_test(attention),
+        cmocka_unit_test(small_ops),        cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

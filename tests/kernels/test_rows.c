@@ -365,7 +365,7 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
                         0,         (uint64_t)s->hkv,    (uint64_t)s->dv},
              none[2] = {0, 0};
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
-    use = (mnk_use){MN_PRECISION_EXACT, s->level};
+    use = (mnk_use){MN_PRECISION_EXACT, s->level, false};
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 7, .user = &use};
     c.kv = (mnc_kv){.geo.dtype = s->kv,
                     .geo.page_tokens = PAGE,
