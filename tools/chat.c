@@ -287,6 +287,8 @@ static int answer_line(chat *c, const buffer *b, int quoted) {
         code = chat_say(c, "user", b->p, b->n);
     if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY)
         return code;
+    if (code && c->a.err.status == MN_IO_ERROR) // the model's file has changed: no answer will come
+        return code;
     return line_is_typed(c->lines) ? 0 : code; // a script wants to know; a person goes on
 }
 

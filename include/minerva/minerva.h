@@ -13,9 +13,9 @@
  * model before runtime. Strings that are handed out live as long as what they were asked of.
  * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". A size
  * below the first release's is MN_INVALID, in what is given and in what is to be filled, which then
- * has the size that was filled; one beyond ours is fine. "NULL:" says for each function what a
- * pointer that is NULL means (of an mn_str: a NULL ptr with a len); lists of 0 may be NULL in
- * structs. */
+ * has the size that was filled; one beyond ours is fine. Flags that are not known are MN_INVALID.
+ * "NULL:" says for each function what a pointer that is NULL means (of an mn_str: a NULL ptr with a
+ * len); lists of 0 may be NULL in structs. */
 #ifndef MINERVA_H
 #define MINERVA_H
 #include <minerva/plugin.h>

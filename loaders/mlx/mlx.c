@@ -91,9 +91,10 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     const int64_t cols = t->dim[last] * 32 / k->bits;
     if (t->dtype.id != MN_I32 || t->n_dim < 2 || t->n_dim > 3 || t->dim[last] * 32 % k->bits ||
         cols % k->group)
-        return mn_fail(err, MN_BAD_FILE,
-                       "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
-                       MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
+        return mn_fail(
+            err, MN_BAD_FILE,
+            "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
+            MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
     if (!b != k->mxfp4)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
                        b ? "there, which mxfp4 has not" : "missing");
@@ -155,7 +156,7 @@ static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, u
         model_is_ours(files, n, stride) ? model_file(files, n, stride, "config.json") : NULL;
     cJSON *root = NULL;
     mn_status status =
-        config ? json_parse(host, config, 0, config->bytes, &root, err) : MN_BAD_FILE;
+        config ? json_parse(host, config, 0, config->bytes, CONFIG_MAX, &root, err) : MN_BAD_FILE;
     bool yes = !status && cJSON_IsObject(json_get(root, "quantization"));
     cJSON_Delete(root);
     if (yes || status == MN_OUT_OF_MEMORY)

@@ -452,7 +452,7 @@ static void read_all(config_reader *c) {
 }
 
 mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err) {
-    mn_status status = json_parse(p->host, f, 0, f->bytes, &facts->config, err);
+    mn_status status = json_parse(p->host, f, 0, f->bytes, CONFIG_MAX, &facts->config, err);
     if (status)
         return status;
     config_reader c = {.parsed = p, .file = f, .err = err, .root = facts->config, .arch = ""};

@@ -166,7 +166,7 @@ mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err) {
                        "%.*s: the header does not begin with '{': not a safetensors file",
                        MN_STR_ARG(f->name));
     cJSON *root;
-    mn_status status = json_parse(p->host, f, 8, n, &root, err);
+    mn_status status = json_parse(p->host, f, 8, n, JSON_MAX, &root, err);
     if (status)
         return status;
     status = json_unique(p->host, f, root, err);

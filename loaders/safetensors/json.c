@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define JSON_MAX 100000000u /* bytes; the limit that the format sets for headers */
-
 /* text: n bytes and a NUL. */
 static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n,
                             cJSON **out, mn_error *err) {
@@ -67,11 +65,11 @@ static uint64_t find_nul(const char *s, uint64_t n) {
 /* Parses a copy: cJSON 1.7.15 reads one byte past a text that ends behind a comma, which may be
  * past the mapped file. */
 mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n,
-                     cJSON **out, mn_error *err) {
+                     uint32_t max, cJSON **out, mn_error *err) {
     const char *text = (const char *)f->map + offset;
-    if (!n || n > JSON_MAX)
+    if (!n || n > max)
         return mn_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u",
-                       MN_STR_ARG(f->name), (unsigned long long)n, JSON_MAX);
+                       MN_STR_ARG(f->name), (unsigned long long)n, max);
     if (!mn_utf8_valid(text, n))
         return mn_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object",
                        MN_STR_ARG(f->name));

@@ -133,7 +133,7 @@ static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const 
 
 static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn_error *err) {
     cJSON *root;
-    mn_status status = json_parse(p->host, index, 0, index->bytes, &root, err);
+    mn_status status = json_parse(p->host, index, 0, index->bytes, JSON_MAX, &root, err);
     if (status)
         return status;
     status = json_unique(p->host, index, root, err);

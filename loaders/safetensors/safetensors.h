@@ -9,10 +9,12 @@
 #include <cjson/cJSON.h>
 
 /* ---- json.c ---------------------------------------------------------------------------------- */
-/* Parses f's bytes [offset, offset + n) as one JSON object; cJSON_Delete by the caller. Scratch
- * from host. */
+#define JSON_MAX 100000000u    /* bytes: what the format allows for a header; also of an index */
+#define CONFIG_MAX (16u << 20) /* of config.json; the tree of it may take forty times that */
+/* Parses f's bytes [offset, offset + n), at most max of them, as one JSON object; cJSON_Delete by
+ * the caller. Scratch from host. */
 mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uint64_t n,
-                     cJSON **out, mn_error *err);
+                     uint32_t max, cJSON **out, mn_error *err);
 /* No two members have one name. Memory from host. */
 mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object, mn_error *err);
 const cJSON *json_get(const cJSON *object, const char *key); /* NULL if absent or null */

@@ -47,6 +47,8 @@ typedef struct {
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args);
 /* MN_INVALID: bytes at no address. */
 mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text);
+/* MN_INVALID: a bit that is not known would be ignored. */
+mn_status mn_args_flags(mn_error *err, const char *name, uint32_t given, uint32_t known);
 /* The structs of minerva.h that begin with their size. */
 typedef enum {
     MN_SIZED_RUNTIME_PARAMS,

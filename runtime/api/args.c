@@ -37,6 +37,12 @@ mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn
                    (unsigned long long)text.len);
 }
 
+mn_status mn_args_flags(mn_error *err, const char *name, uint32_t given, uint32_t known) {
+    if (!(given & ~known))
+        return MN_OK;
+    return mn_fail(err, MN_INVALID, "%s: found %#x, expected none but %#x", name, given, known);
+}
+
 static mn_status check_size(mn_sized which, uint32_t size, mn_error *err) {
     if (size >= structs[which].first)
         return MN_OK;

@@ -179,13 +179,9 @@ static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_er
     mn_status st = mn_args_take(MN_SIZED_MODEL_PARAMS, &p, params, err);
     if (st)
         return st;
-    const uint32_t given = p.flags;
-    if (given & ~(MN_MODEL_READ | MN_MODEL_GUARD))
-        return mn_fail(err, MN_INVALID, "mn_model_params.flags: found %#x, expected MN_MODEL_*",
-                       given);
     *flags =
-        (given & MN_MODEL_READ ? MN_MAP_READ : 0) | (given & MN_MODEL_GUARD ? MN_MAP_GUARD : 0);
-    return MN_OK;
+        (p.flags & MN_MODEL_READ ? MN_MAP_READ : 0) | (p.flags & MN_MODEL_GUARD ? MN_MAP_GUARD : 0);
+    return mn_args_flags(err, "mn_model_params.flags", p.flags, MN_MODEL_READ | MN_MODEL_GUARD);
 }
 
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,

@@ -51,6 +51,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     const mn_config *cfg = m->rt->config;
     mn_session_params p = {.size = sizeof p};
     mn_status st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
+    if (!st)
+        st = mn_args_flags(err, "mn_session_params.flags", p.flags, MN_SESSION_NO_SAMPLING);
     if (st)
         return st;
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),

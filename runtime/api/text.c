@@ -41,6 +41,9 @@ mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int3
     if (!st)
         st = mn_args_text(err, __func__, "text", text);
     if (!st)
+        st = mn_args_flags(err, "mn_model_tokenize: flags", flags,
+                           MN_TEXT_ADD_SPECIAL | MN_TEXT_PARSE_SPECIAL);
+    if (!st)
         st = need_tokenizer(m, err);
     return st ? st : encode(m, text, NULL, f, ids, n, err);
 }
@@ -165,6 +168,8 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
     if (!st)
         st = mn_args_take(MN_SIZED_CHAT_PARAMS, &own, params, err);
     if (!st)
+        st = mn_args_flags(err, "mn_chat_params.flags", own.flags, MN_CHAT_NAMED);
+    if (!st)
         st = check_texts(p, err);
     if (!st)
         st = need_tokenizer(m, err);
@@ -267,6 +272,9 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
     const uint32_t how = (flags & MN_STREAM_CONTINUE ? MN_DETOKENIZE_CONTINUE : 0) |
                          (flags & MN_STREAM_SPECIAL ? MN_DETOKENIZE_SPECIAL : 0);
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"out", out}, {0}});
+    if (!st)
+        st = mn_args_flags(err, "mn_stream_create: flags", flags,
+                           MN_STREAM_CONTINUE | MN_STREAM_PLAIN | MN_STREAM_SPECIAL);
     if (!st)
         st = need_tokenizer(m, err);
     if (st)

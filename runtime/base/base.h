@@ -120,14 +120,16 @@ mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
-/* What a text or companion file may have at most: the limit that SafeTensors sets for its JSON. */
-#define MN_COMPANION_MAX 100000000u
+/* What a tokeniser's file may have at most: the limit that SafeTensors sets for its JSON. */
+#define MN_TOKENIZER_MAX 100000000u
+/* And all other companion files; where they are JSON, a tree of it takes up to forty times that. */
+#define MN_COMPANION_MAX (16u << 20)
 /* Every text of a model comes through here: checks its size and takes a byte order mark off its
  * front. MN_BAD_FILE names it and both sizes. */
-mn_status mn_companion_text(mn_str *text, const char *name, mn_error *err);
+mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_error *err);
 /* The same of the mapped file with this base name; out->ptr NULL = there is none. */
-mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, mn_str *out,
-                       mn_error *err);
+mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint32_t max,
+                       mn_str *out, mn_error *err);
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
 char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memory */

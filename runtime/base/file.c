@@ -66,11 +66,11 @@ const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name)
     return NULL;
 }
 
-mn_status mn_companion_text(mn_str *text, const char *name, mn_error *err) {
+mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_error *err) {
     static const char mark[] = "\xEF\xBB\xBF";
-    if (text->len > MN_COMPANION_MAX)
+    if (text->len > max)
         return mn_fail(err, MN_BAD_FILE, "%s: found %llu bytes, expected at most %u", name,
-                       (unsigned long long)text->len, MN_COMPANION_MAX);
+                       (unsigned long long)text->len, max);
     if (text->len >= 3 && !memcmp(text->ptr, mark, 3)) {
         text->ptr += 3;
         text->len -= 3;
@@ -78,11 +78,11 @@ mn_status mn_companion_text(mn_str *text, const char *name, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, mn_str *out,
-                       mn_error *err) {
+mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint32_t max,
+                       mn_str *out, mn_error *err) {
     const mn_file *file = mn_file_named(files, n, name);
     *out = file ? (mn_str){file->map, file->bytes} : (mn_str){NULL, 0};
-    return mn_companion_text(out, name, err);
+    return mn_companion_text(out, max, name, err);
 }
 
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes,

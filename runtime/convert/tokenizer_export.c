@@ -406,7 +406,7 @@ static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *er
 /* What GGUF cannot say is kept as it is: exact here, and for every program that reads this key. */
 static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn_error *err) {
     mn_str json;
-    mn_status st = mn_companion(files, n_files, "tokenizer.json", &json, err);
+    mn_status st = mn_companion(files, n_files, "tokenizer.json", MN_TOKENIZER_MAX, &json, err);
     if (st)
         return st;
     if (!json.ptr)

@@ -10,7 +10,7 @@
 /* ---- finding the template -------------------------------------------------------------------- */
 
 static mn_status put_source(mn_text *source, mn_str s, const char *name, mn_error *err) {
-    mn_status st = mn_companion_text(&s, name, err);
+    mn_status st = mn_companion_text(&s, MN_COMPANION_MAX, name, err);
     if (st)
         return st;
     mn_text_put(source, s.ptr, (size_t)s.len);

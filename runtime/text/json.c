@@ -24,7 +24,7 @@ static void spell_infinity(char *s) {
  * be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
     *out = NULL;
-    mn_status st = mn_companion_text(&text, name, err);
+    mn_status st = mn_companion_text(&text, MN_COMPANION_MAX, name, err);
     if (st)
         return st;
     size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
@@ -59,7 +59,7 @@ mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name,
                        mn_error *err) {
     mn_str text;
     *out = NULL;
-    mn_status st = mn_companion(files, n_files, name, &text, err);
+    mn_status st = mn_companion(files, n_files, name, MN_COMPANION_MAX, &text, err);
     return st || !text.ptr ? st : mn_json_parse(text, name, out, err);
 }
 

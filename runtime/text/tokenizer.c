@@ -44,10 +44,10 @@ static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file 
         return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
     }
     mn_str file;
-    st = mn_companion(files, n_files, "tokenizer.json", &file, err);
+    st = mn_companion(files, n_files, "tokenizer.json", MN_TOKENIZER_MAX, &file, err);
     if (st || file.ptr)
         return st ? st : mn_tokenizer_from_json(tok, file, "tokenizer.json", files, n_files, err);
-    st = mn_companion(files, n_files, "tokenizer.model", &file, err);
+    st = mn_companion(files, n_files, "tokenizer.model", MN_TOKENIZER_MAX, &file, err);
     if (st || !file.ptr)
         return st ? st : MN_END;
     return mn_tokenizer_from_sentencepiece(tok, file, "tokenizer.model", files, n_files, err);

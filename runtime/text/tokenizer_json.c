@@ -264,8 +264,15 @@ static mn_status parse_rest(mn_str text, mn_str vocab, mn_str merges, const char
         at = cut[i].ptr + cut[i].len;
     }
     mn_text_put(&rest, at, (size_t)(end - at));
-    mn_status st = rest.failed ? mn_fail_memory(err, text.len)
-                               : mn_json_parse((mn_str){rest.ptr, rest.len}, name, json, err);
+    mn_status st;
+    if (rest.failed)
+        st = mn_fail_memory(err, text.len);
+    else if (rest.len > MN_COMPANION_MAX)
+        st = mn_fail(err, MN_BAD_FILE,
+                     "%s: found %zu bytes beside vocabulary and merges, expected at most %u", name,
+                     rest.len, MN_COMPANION_MAX);
+    else
+        st = mn_json_parse((mn_str){rest.ptr, rest.len}, name, json, err);
     mn_text_free(&rest);
     return st;
 }
@@ -274,7 +281,7 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *nam
                                  const mn_file *files, uint32_t n_files, mn_error *err) {
     cJSON *json = NULL;
     mn_str vocab, merges;
-    mn_status st = mn_companion_text(&text, name, err);
+    mn_status st = mn_companion_text(&text, MN_TOKENIZER_MAX, name, err);
     if (st)
         return st;
     size_t at = mn_utf8_check(text.ptr, (size_t)text.len);
@@ -282,6 +289,8 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *nam
         return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, at);
     bool found = mn_scan_find(text, "model", "vocab", &vocab, &at) &&
                  mn_scan_find(text, "model", "merges", &merges, &at);
+    if (!found && text.len > MN_COMPANION_MAX)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
     if (!found)
         vocab.len = merges.len = 0; /* the parser says what is wrong */
     st = parse_rest(text, vocab, merges, name, &json, err);

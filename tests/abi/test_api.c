@@ -138,6 +138,11 @@ static void call_others(void) {
     uint32_t n = 0;
     begin("a message whose content is NULL");
     end_status(mn_model_chat(api_model, &message, 1, 0, &ids, &n, &err), 1, "content");
+    begin("a flag that nobody knows");
+    end_status(mn_model_tokenize(api_model, api_strings[0], 1u << 31, &ids, &n, &err), 1, "flags");
+    mn_session *s = NULL;
+    const mn_session_params flags = {.size = sizeof flags, .flags = 1u << 31};
+    end_status(mn_session_create(api_model, &flags, &s, &err), 1, "mn_session_params.flags");
     const mn_sample_params stop = {.size = sizeof stop, .n_stop = 1};
     begin("stop ids at NULL");
     end_status(mn_seq_create(api_session(), api_ids, 3, &stop, &seq, &err), 1, "stop");

@@ -734,9 +734,21 @@ def test_inputs_companions_sized():
                 f.truncate(1 << 40)
             begin = time.monotonic()
             r = minerva("tokenize", "-m", model, "-p", "a", code=1, timeout=30)
-            is_error(r, name, "1099511627776", "100000000")
+            is_error(r, name, "1099511627776", "100000000" if name == "tokenizer.json" else "16777216")
             assert time.monotonic() - begin < 20, name
             shutil.rmtree(model)
+
+
+def test_inputs_companions_trees():
+    """JSON of small numbers costs forty times its size as a tree: none is made of what is too large, also beside a vocabulary."""
+    with scratch() as folder:
+        for name in "tokenizer.json", "tokenizer_config.json":
+            model = folder_like_demo(folder, name + ".d")
+            with open(os.path.join(model, name), encoding="utf-8") as f:
+                whole = f.read()
+            put(model, name, '{"x": [' + "1," * (9 << 20) + "1]," + whole.lstrip()[1:])
+            r = minerva("tokenize", "-m", model, "-p", "a", code=1, timeout=30)
+            is_error(r, name, "found", "16777216")
 
 
 def test_inputs_companions_whole():
