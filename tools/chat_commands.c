@@ -38,6 +38,7 @@ static int do_tool(chat *c, const char *argument) {
     return chat_say(c, "tool", argument, strlen(argument));
 }
 
+/* Without a name: to the file that was loaded or saved last. */
 static int do_save(chat *c, const char *argument) {
     const char *path = argument[0] ? argument : c->file;
     if (!path)
@@ -57,6 +58,7 @@ static int do_load(chat *c, const char *argument) {
     return 0;
 }
 
+/* "" removes it: an empty argument asks which it is. */
 static int do_system(chat *c, const char *argument) {
     if (!argument[0]) {
         const uint32_t n = messages_system(c);
@@ -91,25 +93,39 @@ static void name_of(const arg_row *row, char *name, size_t n) {
             *s = '_';
 }
 
-static void show_setting(const arg_group *group, const arg_row *row) {
-    const void *field = (const char *)group->values + row->offset;
-    char name[40], value[40] = "default";
-    name_of(row, name, sizeof name);
+static void put_choice(const arg_row *row, int choice, char *value, size_t n) {
+    const char *word = row->choices;
+    for (int i = 0; i < choice; i++)
+        word += strcspn(word, "|") + 1;
+    snprintf(value, n, "%.*s", (int)strcspn(word, "|"), word);
+}
+
+/* "default": nothing was given, and sampling_resolve decides. */
+static void put_value(const arg_row *row, const void *field, char *value, size_t n) {
+    snprintf(value, n, "default");
     if (row->kind == ARG_FLAG)
-        snprintf(value, sizeof value, "%s", *(const int *)field ? "on" : "off");
+        snprintf(value, n, "%s", *(const int *)field ? "on" : "off");
+    if (row->kind == ARG_CHOICE)
+        put_choice(row, *(const int *)field, value, n);
     if (row->kind == ARG_INT && (double)*(const int64_t *)field >= row->lo)
-        snprintf(value, sizeof value, "%" PRId64, *(const int64_t *)field);
+        snprintf(value, n, "%" PRId64, *(const int64_t *)field);
     if (row->kind == ARG_FLOAT && !isnan(*(const double *)field))
-        snprintf(value, sizeof value, "%g", *(const double *)field);
+        snprintf(value, n, "%g", *(const double *)field);
     if (row->kind == ARG_SEED && ((const arg_seed *)field)->given)
-        snprintf(value, sizeof value, "%" PRIu64, ((const arg_seed *)field)->v);
-    if (row->kind == ARG_CHOICE) {
-        const char *word = row->choices;
-        for (int i = *(const int *)field; i > 0; i--)
-            word += strcspn(word, "|") + 1;
-        snprintf(value, sizeof value, "%.*s", (int)strcspn(word, "|"), word);
-    }
-    tell(name, value);
+        snprintf(value, n, "%" PRIu64, ((const arg_seed *)field)->v);
+}
+
+static void list_settings(const arg_group *groups, size_t n) {
+    char name[40], value[40];
+    for (size_t g = 0; g < n; g++)
+        for (size_t r = 0; r < groups[g].n; r++) {
+            const arg_row *row = &groups[g].rows[r];
+            if (!is_settable(row))
+                continue;
+            name_of(row, name, sizeof name);
+            put_value(row, (const char *)groups[g].values + row->offset, value, sizeof value);
+            tell(name, value);
+        }
 }
 
 /* A row by one of its flags, given without dashes in front and with _ or - between words. */
@@ -160,31 +176,33 @@ static int set_flag(int *field, const char *value) {
     return 0;
 }
 
+/* A number of tokens has no meaning for 0, which its row cannot say. */
+static int set_value(chat *c, const arg_row *row, void *field, const char *value) {
+    const int64_t n_before = c->flags.n;
+    int code = args_store(row, field, "/set", value);
+    if (code || c->flags.n)
+        return code;
+    c->flags.n = n_before;
+    return complain(EXIT_USAGE, CHAT_BAD_N, "/set");
+}
+
 /* NAME VALUE or NAME=VALUE */
 static int do_set(chat *c, const char *argument) {
-    const size_t n = N_GROUPS;
-    const int64_t n_before = c->flags.n;
     arg_group groups[N_GROUPS];
     settings(c, groups);
-    for (size_t g = 0; g < n && !argument[0]; g++)
-        for (size_t r = 0; r < groups[g].n; r++)
-            if (is_settable(&groups[g].rows[r]))
-                show_setting(&groups[g], &groups[g].rows[r]);
-    if (!argument[0])
+    if (!argument[0]) {
+        list_settings(groups, N_GROUPS);
         return 0;
+    }
     const char *name = argument + strspn(argument, "-");
     const size_t n_name = strcspn(name, " \t=");
     const char *value = name + n_name + strspn(name + n_name, " \t=");
     char *field = NULL;
-    const arg_row *row = row_of(groups, n, name, n_name, &field);
+    const arg_row *row = row_of(groups, N_GROUPS, name, n_name, &field);
     if (!row)
-        return unknown_setting(groups, n, name, n_name);
+        return unknown_setting(groups, N_GROUPS, name, n_name);
     int code = row->kind == ARG_FLAG ? set_flag((int *)(void *)field, value)
-                                     : args_store(row, field, "/set", value);
-    if (code == 0 && c->flags.n == 0) {
-        c->flags.n = n_before;
-        code = complain(EXIT_USAGE, CHAT_BAD_N, "/set");
-    }
+                                     : set_value(c, row, field, value);
     if (code == 0)
         chat_apply_settings(c);
     return code;
@@ -237,6 +255,7 @@ static int unknown_command(const char *word, size_t n) {
     return code;
 }
 
+/* Blanks around the argument do not count. */
 static int run_command(chat *c, const command *which, const char *argument, size_t n) {
     while (n && strchr(" \t\n", argument[n - 1]))
         n--;

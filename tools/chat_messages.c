@@ -87,6 +87,7 @@ static const char *skip_blanks(const char *s) {
     return s + strspn(s, " \t\r\n");
 }
 
+/* A message of a file, which keeps its own text: object is what that says. */
 static int push_object(chat *c, const cJSON *object, const char *text, size_t n) {
     const cJSON *role = cJSON_GetObjectItemCaseSensitive(object, "role");
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(object, "content");
@@ -173,6 +174,7 @@ static void put_message(out_file *out, const mn_message *m) {
     cJSON_Delete(more);
 }
 
+/* The file that the conversation came from, or went to before, is replaced; no other one is. */
 int messages_save(chat *c, const char *path) {
     struct stat st;
     out_target target;

@@ -79,6 +79,7 @@ void line_close(line_reader *r) {
 /* ---- bytes ----------------------------------------------------------------------------------- */
 enum { BYTES = -1, NOTHING = -2, ENDED = -3 }; /* else the number of a signal */
 
+/* What a terminal of another codeset sends becomes UTF-8 here; half a character waits in raw. */
 static void take_bytes(line_reader *r, const char *bytes, size_t n) {
     if (!r->typed || !codeset_is_other()) {
         buffer_put(&r->in, bytes, n);
@@ -134,32 +135,39 @@ static line_event hand_out(const char *bytes, size_t n, char **text, size_t *n_t
     return LINE_TEXT;
 }
 
+enum { GO_ON = -1 }; /* else a line_event */
+
+/* The first line of the buffer, if it is whole; else GO_ON, or why there will be none. seen: bytes
+ * of it that were searched before. */
+static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
+    const char *begin = r->in.p, *stop = NULL;
+    if (r->in.n > seen)
+        stop = memchr(begin + seen, '\n', r->in.n - seen);
+    if (!stop && r->in.failed)
+        return LINE_NO_MEMORY;
+    if (!stop && r->in.n > READ_MAX)
+        return LINE_TOO_LONG;
+    if (!stop && !r->ended)
+        return GO_ON;
+    if (!stop && (r->error || r->in.n == 0)) {
+        errno = r->error;
+        return r->error ? LINE_FAILED : LINE_END;
+    }
+    size_t length = stop ? (size_t)(stop - begin) : r->in.n;
+    r->taken = length + (stop != NULL);
+    if (length && begin[length - 1] == '\r')
+        length--;
+    line_event event = hand_out(begin, length, text, n);
+    forget_taken(r);
+    return event;
+}
+
 static line_event plain_line(line_reader *r, const char *prompt, char **text, size_t *n) {
-    size_t seen = 0;
     if (r->typed && isatty(STDERR_FILENO))
         fputs(prompt, stderr);
-    for (;;) {
-        const char *begin = r->in.p, *stop = NULL;
-        if (r->in.n > seen)
-            stop = memchr(begin + seen, '\n', r->in.n - seen);
-        if (stop || (r->ended && r->in.n && !r->error)) {
-            size_t length = stop ? (size_t)(stop - begin) : r->in.n;
-            r->taken = length + (stop != NULL);
-            if (length && begin[length - 1] == '\r')
-                length--;
-            line_event event = hand_out(begin, length, text, n);
-            forget_taken(r);
-            return event;
-        }
-        seen = r->in.n;
-        if (r->in.failed)
-            return LINE_NO_MEMORY;
-        if (seen > READ_MAX)
-            return LINE_TOO_LONG;
-        if (r->ended) {
-            errno = r->error;
-            return r->error ? LINE_FAILED : LINE_END;
-        }
+    int event = take_line(r, 0, text, n);
+    while (event == GO_ON) {
+        const size_t seen = r->in.n;
         int what = wait_input(r, -1);
         if (what == SIGINT) {
             buffer_clear(&r->in);
@@ -168,7 +176,9 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
         }
         if (what == SIGTERM || what == SIGHUP)
             signals_pass_on(what);
+        event = take_line(r, seen, text, n);
     }
+    return (line_event)event;
 }
 
 /* ---- the terminal ---------------------------------------------------------------------------- */
@@ -222,6 +232,7 @@ static void leave(line_reader *r) {
     tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
 }
 
+/* The prompt of a search shows what is searched for, as long as it leaves room. */
 static void draw(line_reader *r, const char *prompt) {
     buffer out = {0}, search = {0};
     if (r->searching) {
@@ -247,6 +258,7 @@ static void pass_on(line_reader *r, int number) {
 }
 
 /* ---- history --------------------------------------------------------------------------------- */
+/* i: an entry, or the count: what was typed before the history was entered. */
 static void show_entry(line_reader *r, size_t i) {
     const size_t count = history_count(r->history);
     if (r->entry == count) {
@@ -258,6 +270,7 @@ static void show_entry(line_reader *r, size_t i) {
     edit_replace(&r->edit, text, text ? strlen(text) : 0);
 }
 
+/* 1: the key is one of the history's. */
 static int history_key(line_reader *r, int kind) {
     const int up = kind == KEY_UP || kind == CTRL('P'),
               down = kind == KEY_DOWN || kind == CTRL('N');
@@ -306,8 +319,7 @@ static int search_key(line_reader *r, const line_key *key) {
 }
 
 /* ---- editing --------------------------------------------------------------------------------- */
-enum { GO_ON = -1 }; /* else a line_event */
-
+/* Keys that edit_key does not know, or not always: Ctrl-D ends an empty line. */
 static int control_key(line_reader *r, int kind) {
     buffer out = {0};
     switch (kind) {

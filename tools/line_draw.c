@@ -35,41 +35,42 @@ static row *add_row(layout *l, size_t begin, int column, int wrapped) {
     return &l->rows[l->n++];
 }
 
-/* A row that is full ends at once, so that the cursor always has a column to stand in. */
+/* The row of a new line of the text; one that a full row has just begun will do. */
+static row *add_line(layout *l, row *r, size_t begin, int indent) {
+    if (!r->wrapped || r->begin != r->end)
+        return add_row(l, begin, indent, 0);
+    *r = (row){begin, begin, indent, indent, 0};
+    return r;
+}
+
+/* A row that is full ends at once, so that the cursor always has a column to stand in. Lines of the
+ * text begin below its first one, behind the prompt. */
 static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
     const char *text = e->text.p;
     const size_t n = e->text.n;
     row *r = add_row(l, 0, indent, 0);
-    for (size_t at = 0; r && at <= n;) {
-        if (at == e->at) {
+    size_t at = 0, before = 0; // before: where the character in front of at begins
+    while (r) {
+        const int is_character = at < n && text[at] != '\n';
+        const size_t next = is_character ? line_next(text, n, at) : at;
+        const int width = line_width(text + at, next - at);
+        if (r->width + width > columns && r->width > 0)
+            r = add_row(l, at, 0, 1);
+        if (r && (at == e->at || (at > e->at && before < e->at))) { // a mark may have joined two
             l->at_row = l->n - 1;
             l->at_column = r->width;
         }
-        if (at == n)
+        if (!r || at == n)
             break;
-        if (text[at] == '\n') {
-            at++;
-            if (r->wrapped && r->begin == r->end)
-                *r = (row){at, at, indent, indent, 0};
-            else
-                r = add_row(l, at, indent, 0);
-            continue;
+        before = at;
+        at = is_character ? next : at + 1;
+        if (is_character) {
+            r->end = at;
+            r->width += width;
+            r = r->width < columns ? r : add_row(l, at, 0, 1);
+        } else {
+            r = add_line(l, r, at, indent);
         }
-        size_t next = line_next(text, n, at);
-        int width = line_width(text + at, next - at);
-        if (r->width + width > columns && r->width > 0) {
-            r = add_row(l, at, 0, 1);
-            if (r && at == e->at) {
-                l->at_row = l->n - 1;
-                l->at_column = 0;
-            }
-        }
-        if (!r)
-            break;
-        r->end = at = next;
-        r->width += width;
-        if (r->width >= columns)
-            r = add_row(l, at, 0, 1);
     }
 }
 

@@ -1,6 +1,6 @@
 /* line_edit.c -- the text that is edited (line_edit.h): where its characters begin, how wide they
  * are, and what the usual Emacs keys do to it. The text is UTF-8 with "\n" between lines; the cursor
- * always stands between two characters. */
+ * stands between two characters whenever a key moves it. */
 #include "line_edit.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -108,6 +108,14 @@ static size_t blank_left(const line_edit *e, size_t at) {
     while (at > 0 && !strchr(" \t\n", e->text.p[at - 1]))
         at--;
     return at;
+}
+
+/* What was typed or cut may join the characters beside the cursor: it goes behind them. */
+static void settle(line_edit *e) {
+    size_t place = line_begin(e, e->at);
+    while (place < e->at)
+        place = right(e, place);
+    e->at = place;
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -252,6 +260,7 @@ int edit_key(line_edit *e, const line_key *key) {
         edit_insert(e, text ? key->text : "\n", text ? key->n : 1);
         return 1;
     }
+    settle(e);
     return move_key(e, key->kind) || change_key(e, key->kind);
 }
 

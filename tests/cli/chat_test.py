@@ -117,7 +117,7 @@ class Screen:
 class Chat:
     """minerva chat (or another command) on a pseudo-terminal of its own."""
 
-    def __init__(self, *args, command="chat", columns=80, rows=24, env=None, **variables):
+    def __init__(self, *args, command="chat", columns=80, rows=24, env=None, shell=None, **variables):
         self.master, self.slave = pty.openpty()
         self.size(columns, rows, 0)
         self.output, self.seen, self.screen = "", 0, Screen(columns, rows)
@@ -127,8 +127,14 @@ class Chat:
         def own_terminal():
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.process = subprocess.Popen([cli_test.MINERVA, command, "-m", MODEL] + list(args), stdin=self.slave, stdout=self.slave, stderr=self.slave,
+        program = [sys.executable, "-c", shell, cli_test.MINERVA] if shell else [cli_test.MINERVA]
+        self.process = subprocess.Popen(program + [command, "-m", MODEL] + list(args), stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         env=env, preexec_fn=own_terminal)
+
+    def pid(self):
+        """Of the program that a shell started."""
+        with open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)) as f:
+            return int(f.read().split()[0])
 
     def size(self, columns, rows, tell=1):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -186,7 +192,7 @@ class Chat:
         while self.read(0):
             pass
         equal(termios.tcgetattr(self.slave), self.before)
-        equal(self.output.count("\033[?2004h"), self.output.count("\033[?2004l"))
+        assert self.output.rfind("\033[?2004h") <= self.output.rfind("\033[?2004l"), self.output
         os.close(self.master)
         os.close(self.slave)
         equal(self.process.returncode, code)
@@ -356,10 +362,46 @@ def test_typed_dumb():
     assert "2004" not in chat.output, chat.output
 
 
+SHELL = """import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+while True:
+    status = os.waitpid(child, os.WUNTRACED)[1]
+    os.tcsetpgrp(0, os.getpid())
+    if not os.WIFSTOPPED(status):
+        os._exit(os.waitstatus_to_exitcode(status))
+    print("stopped", flush=True)
+    sys.stdin.readline()
+    os.tcsetpgrp(0, child)
+    os.kill(child, signal.SIGCONT)
+"""
+
+
+def test_typed_stopped():
+    """Ctrl-Z leaves the terminal as it was to the shell; back in the foreground the line is there again, also after SIGSTOP."""
+    with scratch() as folder:
+        chat = Chat(*SHORT, shell=SHELL).prompt()
+        for text, stop in (("abc", lambda: chat.send("\x1a")), ("def", lambda: os.kill(chat.pid(), signal.SIGSTOP))):
+            chat.send(text)
+            chat.wait(text)
+            stop()
+            chat.wait("stopped\r?\n")
+            if text == "abc":
+                equal(termios.tcgetattr(chat.slave), chat.before)
+            chat.send("\n").prompt()
+            chat.wait("abc")
+        equal(said(chat.line("g"), folder), ["abcdefg"])
+
+
 def test_typed_run():
     """minerva run on a terminal: ^C, and statistics on a line of their own."""
     chat = Chat("-p", "Tell me a story.", "-n", "-1", "--ignore-eos", "--device", "reference", command="run")
-    chat.wait(r"seed \d+\r\n[^\r\n]*[a-z]{3}")
+    chat.wait(r"seed \d+\r\n[^\r\n]*[a-z]{3} [^\r\n]* [a-z]{2}")
     chat.send("\x03").end(130)
     has(chat.output, "^C")
     assert re.search(r"\nminerva: \d+ prompt tokens", chat.output), chat.output
