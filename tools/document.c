@@ -188,10 +188,21 @@ static const char bash_end[] =
     "}\n"
     "complete -o filenames -F _minerva minerva\n";
 
+/* The part of a help text that fits beside a flag: its first line, without the default. */
+static size_t short_length(const char *help) {
+    size_t n = strcspn(help, "\n");
+    const char *end = strstr(help, " (default");
+    if (end && (size_t)(end - help) < n)
+        n = (size_t)(end - help);
+    while (n && strchr(" ,;(", help[n - 1]))
+        n--;
+    return n;
+}
+
 /* ---- zsh ------------------------------------------------------------------------------------- */
 /* Inside '...[here]...': quotes, brackets and colons have a meaning. */
-static void zsh_text(out_file *out, const char *s) {
-    for (; *s; s++) {
+static void zsh_text(out_file *out, const char *s, size_t n) {
+    for (const char *end = s + n; s < end; s++) {
         if (*s == '\'')
             out_puts(out, "'\\''");
         else if (strchr("[]:\\", *s))
@@ -203,7 +214,8 @@ static void zsh_text(out_file *out, const char *s) {
 
 static void zsh_action(out_file *out, const arg_row *row) {
     out_puts(out, ":");
-    zsh_text(out, row->value ? row->value : "value");
+    const char *value = row->value ? row->value : "value";
+    zsh_text(out, value, strlen(value));
     if (is_file(row))
         out_puts(out, ":_files");
     else if (row->kind == ARG_CHOICE) {
@@ -230,7 +242,7 @@ static void zsh_row(out_file *out, const arg_page *page, const arg_group *group,
             out_puts(out, ")");
         }
         out_printf(out, "%s[", names.text[i]);
-        zsh_text(out, row->help);
+        zsh_text(out, row->help, short_length(row->help));
         out_puts(out, "]");
         if (takes_value(row))
             zsh_action(out, row);
@@ -238,7 +250,7 @@ static void zsh_row(out_file *out, const arg_page *page, const arg_group *group,
     }
     if (!names.n) {
         out_printf(out, " \\\n            '%s:", row->kind == ARG_TEXTS ? "*" : "1");
-        zsh_text(out, row->flags);
+        zsh_text(out, row->flags, strlen(row->flags));
         out_puts(out, is_file(row) ? ":_files'" : ": '");
     }
 }
@@ -267,8 +279,8 @@ static const char zsh_head[] = "    )\n"
 static const char zsh_end[] = "    esac\n}\n\n_minerva \"$@\"\n";
 
 /* ---- fish ------------------------------------------------------------------------------------ */
-static void fish_text(out_file *out, const char *s) {
-    for (; *s; s++) {
+static void fish_text(out_file *out, const char *s, size_t n) {
+    for (const char *end = s + n; s < end; s++) {
         if (*s == '\'' || *s == '\\')
             out_printf(out, "\\%c", *s);
         else
@@ -300,7 +312,7 @@ static void fish_row(out_file *out, const arg_page *page, const arg_group *group
     } else if (takes_value(row))
         out_puts(out, is_file(row) ? " -r -F" : " -x");
     out_puts(out, " -d '");
-    fish_text(out, row->help);
+    fish_text(out, row->help, short_length(row->help));
     out_puts(out, "'\n");
 }
 
@@ -324,12 +336,12 @@ int args_completion_begin(const char *shell, const char *const *names, const cha
             out_printf(&out, "%s%s", i ? " " : "", names[i]);
         else if (zsh) {
             out_printf(&out, "        '%s:", names[i]);
-            zsh_text(&out, abouts[i]);
+            zsh_text(&out, abouts[i], strlen(abouts[i]));
             out_puts(&out, "'\n");
         } else {
             out_printf(&out, "complete -c minerva -n __fish_use_subcommand -f -a %s -d '",
                        names[i]);
-            fish_text(&out, abouts[i]);
+            fish_text(&out, abouts[i], strlen(abouts[i]));
             out_puts(&out, "'\n");
         }
     }

@@ -22,10 +22,9 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
     {"--repeat-penalty", "R", ARG_FLOAT, F(repeat_penalty), 0.01, 100, NULL,
      "divides the logits of tokens seen before\n(default: the model's own, else 1 = off)"},
     {"--repeat-last-n", "N", ARG_INT, F(last_n), -1, 2147483647, NULL,
-     "how far back penalties look; -1 = over everything (default: 64; with the model's own penalty "
-     "as far as\nthe model "
-     "says, else over "
-     "everything)"},
+     "how far back penalties look; -1 = over everything (default: 64; with the\nmodel's own "
+     "penalty "
+     "as far as the model says, else over everything)"},
     {"--frequency-penalty", "F", ARG_FLOAT, F(frequency_penalty), -100, 100, NULL,
      "subtracted per occurrence (default: 0)"},
     {"--presence-penalty", "F", ARG_FLOAT, F(presence_penalty), -100, 100, NULL,
