@@ -242,6 +242,85 @@ static void read_vocab(config_reader *c) {
                     MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
 }
 
+/* ---- sizes that may differ from layer to layer ----------------------------------------------- */
+
+/* The layer that a member of per_layer_config names, "07" or "7"; -1 = none. */
+static int64_t named_layer(const config_reader *c, const cJSON *member) {
+    int64_t layer = 0;
+    const char *s = member->string;
+    if (!*s)
+        return -1;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '9' || layer > c->n_layer)
+            return -1;
+        layer = layer * 10 + (*s - '0');
+    }
+    return layer < c->n_layer ? layer : -1;
+}
+
+/* per_layer_config: {"1": {"intermediate_size": 96}, ...}: what differs from the model's keys. */
+static void find_layers(config_reader *c) {
+    static const char *const known[] = {"num_attention_heads", "num_key_value_heads",
+                                        "intermediate_size"};
+    const cJSON *all = json_get(c->root, "per_layer_config");
+    if (c->status || !all)
+        return;
+    if (!cJSON_IsObject(all)) {
+        config_fail(c, "", "per_layer_config", all, "an object with a member per layer");
+        return;
+    }
+    c->layers = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *c->layers);
+    if (!c->layers)
+        c->status = mn_fail_memory(c->err);
+    for (const cJSON *l = all->child; l && !c->status; l = l->next) {
+        const int64_t at = named_layer(c, l);
+        if (at < 0 || !cJSON_IsObject(l)) {
+            config_fail(c, "per_layer_config.", l->string, l, "the number of a layer, an object");
+            return;
+        }
+        c->layers[at] = l;
+        for (const cJSON *k = l->child; k && !c->status; k = k->next) {
+            bool found = false;
+            for (size_t i = 0; i < MN_COUNT(known); i++)
+                found = found || !strcmp(k->string, known[i]);
+            if (!found)
+                c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                                    "%.*s: key 'per_layer_config.%s.%.60s' is unsupported; known: "
+                                    "num_attention_heads, num_key_value_heads, intermediate_size",
+                                    MN_STR_ARG(c->file->name), l->string, k->string);
+        }
+    }
+}
+
+/* One integer per layer: what per_layer_config says of it, else the model's, else fallback (NULL: a
+ * failure). NULL after a failure. */
+static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
+                           const int64_t *fallback) {
+    int64_t *each =
+        c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
+    if (!each && !c->status)
+        c->status = mn_fail_memory(c->err);
+    for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
+        const cJSON *own = c->layers ? c->layers[i] : NULL;
+        each[i] = own && json_get(own, native)
+                      ? config_int(c, own, "per_layer_config.", native, 1, hi, NULL)
+                      : config_int(c, c->root, "", native, 1, hi, fallback);
+    }
+    return c->status ? NULL : each;
+}
+
+/* As one integer where all layers are equal. */
+static void put_each(config_reader *c, const char *key, const char *native, const int64_t *each) {
+    bool equal = true;
+    for (int64_t i = 1; i < c->n_layer; i++)
+        equal = equal && each[i] == each[0];
+    mn_value *v = config_put(c, key, "", native);
+    if (v && equal)
+        v->type = MN_VALUE_INT, v->i = each[0];
+    else if (v)
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = each, v->n = (uint64_t)c->n_layer;
+}
+
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
     int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
     if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
@@ -262,19 +341,28 @@ static void read_head_dim(config_reader *c, const char *embd, const char *heads)
 static void read_heads(config_reader *c, const size_keys *k) {
     const char *embd = key_of(k->n_embd, "hidden_size"),
                *heads = key_of(k->n_head, "num_attention_heads");
-    c->n_head = put_size(c, "attention.head_count", heads, 65536);
-    if (!c->status)
-        read_head_dim(c, embd, heads);
+    const int64_t *q = each_layer(c, heads, 65536, NULL);
+    if (!q)
+        return;
+    put_each(c, "attention.head_count", heads, q);
+    c->n_head = q[0];
+    read_head_dim(c, embd, heads);
     if (c->status)
         return;
     const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
-    c->n_head_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, &said);
-    if (!c->status && c->n_head % c->n_head_kv)
-        c->status = mn_fail(
-            c->err, MN_BAD_FILE,
-            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', which is %lld",
-            MN_STR_ARG(c->file->name), heads, (long long)c->n_head, (long long)c->n_head_kv);
-    config_put_int(c, "attention.head_count_kv", "", "num_key_value_heads", c->n_head_kv);
+    const int64_t *kv = each_layer(c, "num_key_value_heads", 65536, &said);
+    for (int64_t i = 0; kv && i < c->n_layer; i++) {
+        if (q[i] % kv[i] == 0)
+            continue;
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', "
+                            "which is %lld (layer %lld)",
+                            MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i],
+                            (long long)i);
+        return;
+    }
+    if (kv)
+        put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
 }
 
 static void read_sizes(config_reader *c) {
@@ -286,8 +374,10 @@ static void read_sizes(config_reader *c) {
     c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
     c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
-    config_put_int(c, "feed_forward_length", "", ff,
-                   config_int(c, c->root, "", ff, 1, 1 << 26, k->n_ff ? &four : NULL));
+    find_layers(c);
+    const int64_t *width = each_layer(c, ff, 1 << 26, k->n_ff ? &four : NULL);
+    if (width)
+        put_each(c, "feed_forward_length", ff, width);
     read_vocab(c);
     read_heads(c, k);
     config_put_float(c,

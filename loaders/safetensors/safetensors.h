@@ -71,7 +71,8 @@ typedef struct {
     const char *arch; /* canonical: "llama" */
     const struct model_family *family;
     bool nested; /* root is the text model's section of the file */
-    int64_t n_layer, n_head, n_head_kv, n_embd, head_dim, n_ctx;
+    int64_t n_layer, n_head, n_embd, head_dim, n_ctx; /* n_head: of the first layer */
+    const cJSON **layers;   /* per_layer_config by layer, each may be NULL; NULL: there is none */
     const int64_t *no_rope; /* per layer; NULL: all rotate */
     bool tied;
     mn_status status;

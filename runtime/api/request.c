@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
+enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
 static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p,
                            mn_request *r, mn_error *err) {
@@ -58,9 +59,12 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),
                       .precision = p.precision ? p.precision : configured_precision(cfg),
                       .kv_dtype = p.kv_dtype,
+                      .run_ahead = p.run_ahead ? MN_MIN(p.run_ahead, MAX_AHEAD) : AHEAD_ASYNC,
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache"))
         r->flags |= MN_REQUEST_MEASURE;
+    if (p.run_ahead)
+        r->flags |= MN_REQUEST_AHEAD;
     if (!r->devices || !*r->devices)
         r->devices = "auto";
     return set_sizes(cfg, &g->hp, &p, r, err);

@@ -2,8 +2,6 @@
 #include "session/session.h"
 #include <string.h>
 
-enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
-
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     if (!s->seqs)
@@ -25,9 +23,6 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     if (st)
         return st;
     s->n_ctx = r->n_ctx, s->n_seq = r->n_seq, s->n_batch = r->n_batch, s->n_outputs = r->n_outputs;
-    r->run_ahead = p->run_ahead ? MN_MIN(p->run_ahead, MAX_AHEAD) : AHEAD_ASYNC;
-    if (p->run_ahead)
-        r->flags |= MN_REQUEST_AHEAD;
     s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);

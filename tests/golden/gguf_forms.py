@@ -92,6 +92,7 @@ class Form:
         if "head_dim" in c and c["head_dim"]:
             self.key("attention.key_length", U32, c["head_dim"])
             self.key("attention.value_length", U32, c["head_dim"])
+        self.layers()
         self.rope()
         self.window()
         self.scales()
@@ -105,6 +106,14 @@ class Form:
             self.key("expert_weights_norm", BOOL, False)
         if self.arch == "stablelm":
             self.key("use_parallel_residual", BOOL, c["use_parallel_residual"])
+
+    def layers(self):
+        """What differs from layer to layer is an array."""
+        own = self.c.get("per_layer_config", {})
+        for key, name in (("num_attention_heads", "attention.head_count"), ("num_key_value_heads", "attention.head_count_kv"),
+                          ("intermediate_size", "feed_forward_length")):
+            if any(key in of_layer for of_layer in own.values()):
+                self.keys[name] = (U32, [own.get(str(i), {}).get(key, self.c[key]) for i in range(self.c["num_hidden_layers"])])
 
     def window(self):
         c = self.c
@@ -340,7 +349,7 @@ def gating(f, tensors):
     return tensors
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),

@@ -50,6 +50,9 @@ MODELS = {
                                                        layer_types=["full_attention"], mamba_n_heads=8, tie_word_embeddings=True)),
     "llama-yarn": (tf.LlamaConfig, dict(TINY, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
                                                                   beta_fast=8.0, mscale=0.5, mscale_all_dim=0.8))),
+    "llama-layers": (tf.LlamaConfig, dict(SMALL, num_hidden_layers=5, head_dim=16, intermediate_size=96,
+                                          per_layer_config={0: dict(num_attention_heads=2), 1: dict(num_key_value_heads=1, intermediate_size=40),
+                                                            2: dict(num_attention_heads=6, num_key_value_heads=3), 4: dict(intermediate_size=152)})),
 }
 
 
@@ -63,12 +66,25 @@ def randomise(model, seed):
     return model
 
 
+def build(kind, values):
+    """A model of this configuration. LlamaModel makes equal layers: those that per_layer_config sizes otherwise are made anew by their own configurations."""
+    own = values.get("per_layer_config") if kind is tf.LlamaConfig else None
+    config = kind(**{k: v for k, v in values.items() if not own or k != "per_layer_config"})
+    config._attn_implementation = "eager"
+    model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if own:
+        config.allow_global_per_layer_attribute_access = True
+        config.per_layer_config = own
+        for i, of_layer in enumerate(config.per_layer_config):
+            model.model.layers[i] = type(model.model.layers[i])(of_layer, i)
+        model.config = config
+    return model
+
+
 def make(out, name, seed):
     kind, values = MODELS[name]
-    config = kind(**values)
-    config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = randomise(tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32), seed).eval()
+    model = randomise(build(kind, values), seed).eval()
     gen = torch.Generator().manual_seed(seed + 1)
     prompt = torch.randint(3, 160, (48,), generator=gen)
     with torch.no_grad():

@@ -191,6 +191,14 @@ def cases(tmp):
     open(os.path.join(tmp, "text.gguf"), "w").write("once upon a time" * 100)
     check("text", os.path.join(tmp, "text.gguf"), ["text.gguf"])
 
+    each = "per_layer_config"
+    for i, (value, words) in enumerate([([], [each]), ({"2": {}}, [each, "2"]), ({"x": {}}, [each, "x"]), ({"1": 3}, [each, "1"]),
+                         ({"1": {"skip": ["mlp"]}}, [each + ".1.skip", "num_attention_heads"]),
+                         ({"0": {"num_key_value_heads": 3}}, ["num_key_value_heads", "3", "layer 0"]),
+                         ({"1": {"intermediate_size": 0}}, [each + ".intermediate_size", "0"]),
+                         ({"1": {"intermediate_size": 96}}, ["model.layers.1.mlp.gate_proj.weight", "[96, 64]"])]):
+        config_case(tmp, "layers-%d" % i, each, value, words)
+
     g = gguf_case
     g(tmp, "g-good", [], code=0)
     g(tmp, "g-arch", ["hyena", "llama"], {"general.architecture": string("hyena")})
