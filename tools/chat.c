@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <strings.h>
 
 #define F(field) offsetof(chat_flags, field)
 const arg_row chat_rows[CHAT_ROWS] = {
@@ -212,7 +212,8 @@ static int turn(chat *c) {
     say_end(c);
     if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking)
         chat_forget_sequence(c);
-    if (code && code != EXIT_INTERRUPTED) {
+    const int nothing = code == EXIT_INTERRUPTED && c->g.n_ids == 0;
+    if (nothing || (code && code != EXIT_INTERRUPTED)) { // as if it had not been said
         messages_pop(c);
         return code;
     }
@@ -354,11 +355,19 @@ static int converse(chat *c) {
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
+static int keeps_history(const chat *c) {
+    static const char *const no[] = {"0", "false", "no", "off"};
+    const char *setting = mn_runtime_setting(c->a.rt, "chat_history");
+    for (size_t i = 0; i < COUNT(no); i++)
+        if (strcasecmp(setting, no[i]) == 0)
+            return 0;
+    return !c->flags.no_history;
+}
+
 static int open_lines(chat *c) {
     c->lines = line_open();
     if (c->lines && line_is_edited(c->lines)) {
-        const int keep = strcmp(mn_runtime_setting(c->a.rt, "chat_history"), "false") != 0;
-        c->history = history_open(keep && !c->flags.no_history);
+        c->history = history_open(keeps_history(c));
         line_use_history(c->lines, c->history);
     }
     return c->lines ? 0 : complain(EXIT_NO_MEMORY, "out of memory");

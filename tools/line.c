@@ -401,7 +401,7 @@ static int do_signal(line_reader *r, int number) {
 static int edit_loop(line_reader *r, const char *prompt) {
     int event = do_keys(r, 0);
     while (event == GO_ON) {
-        int what = wait_input(r, 0);
+        int what = wait_input(r, r->pasting ? ESCAPE_MS : 0);
         if (what == NOTHING) {
             draw(r, prompt);
             what = wait_input(r, r->in.n ? ESCAPE_MS : -1);

@@ -328,7 +328,7 @@ def test_typed_history():
         equal(said(chat, folder), ["first é!", "unsent!", "two\nlines\\n?"])
         lines = open(path, encoding="utf-8").read()
         has(lines, "first é\ntwo\\nlines\\\\n\n/bye\nfirst é!\n")
-        for off in (dict(MINERVA_CHAT_HISTORY="false"), {}):
+        for off in (dict(MINERVA_CHAT_HISTORY="false"), dict(MINERVA_CHAT_HISTORY="Off"), {}):
             chat = Chat(*SHORT, *([] if off else ["--no-chat-history"]), env=environment(**options, **off)).prompt()
             chat.line("secret")
             chat.line(UP + "!")

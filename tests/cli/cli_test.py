@@ -1579,6 +1579,7 @@ def test_install_removed():
 def main(functions):
     """functions: globals() of the module whose tests these are."""
     global MINERVA
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and what they start would, too
     MINERVA, group = os.path.abspath(sys.argv[1]), sys.argv[2]
     tests = [(name, f) for name, f in sorted(functions.items()) if name.startswith("test_" + group)]
     failed = skipped = 0
