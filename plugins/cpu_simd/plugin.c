@@ -28,14 +28,6 @@ static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
     return u;
 }
 
-static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1},      {MN_OP_RMS_NORM, 1},    {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},
-    {MN_OP_ROPE, 1},       {MN_OP_KV_STORE, 1},    {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},
-    {MN_OP_GLU, 1},        {MN_OP_ADD, 1},         {MN_OP_MUL, 1},        {MN_OP_SCALE, 1},
-    {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},     {MN_OP_MOE_ROUTE, 1},
-    {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
-};
-
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
     int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
     mn_str value = {NULL, 0};
@@ -80,7 +72,9 @@ static int32_t no(uint32_t *out, uint32_t why) {
 /* n_dim: 2, or 3 for experts. */
 static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor *w, uint32_t n_dim,
                               uint32_t *why) {
-    if (!w || !mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1))
+    const mnk_linear *kernel =
+        w ? mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1) : NULL;
+    if (!kernel)
         return no(why, REASON_DTYPE);
     if (w->n_dim != n_dim || mnc_query_dim(q, w, n_dim - 1) % (int64_t)w->dtype.block_elems)
         return no(why, REASON_SHAPE);
@@ -99,47 +93,123 @@ static int32_t product_verdict(const simd *s, const mnc_query *q, uint32_t at, u
     }
     return best;
 }
+
+/* ---- verdicts and scratch, for the table below ----------------------------------------------- */
+static int32_t embed_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    const mn_tensor *positions = mnc_query_in(q, MN_EMBED_POS_WEIGHT);
+    if (positions && !is_float(positions))
+        return no(why, REASON_DTYPE);
+    return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), 2, why);
+}
+static int32_t linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    return product_verdict(s, q, MN_LINEAR_WEIGHT, 2, why);
+}
+static int32_t moe_linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    return product_verdict(s, q, MN_MOE_LINEAR_WEIGHT, 3, why);
+}
+static int32_t moe_route_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    const mn_tensor *bias = mnc_query_in(q, MN_MOE_ROUTE_BIAS);
+    return bias && bias->dtype.id != MN_F32 ? no(why, REASON_DTYPE) : MN_VERDICT_NATIVE;
+}
+static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    const bool fits = is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT));
+    return fits ? MN_VERDICT_NATIVE : no(why, REASON_DTYPE);
+}
+static int32_t layer_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    const mn_tensor *bias = mnc_query_in(q, MN_LAYER_NORM_BIAS);
+    const bool fits = is_float(mnc_query_in(q, MN_LAYER_NORM_WEIGHT)) && (!bias || is_float(bias));
+    return fits ? MN_VERDICT_NATIVE : no(why, REASON_DTYPE);
+}
+static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    const mn_tensor *x = mnc_query_in(q, MN_ROPE_X), *freqs = mnc_query_in(q, MN_ROPE_FREQS);
+    const bool fits = x && x->n_dim == 3 && freqs && freqs->dtype.id == MN_F32;
+    return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
+}
+static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
+    const uint64_t *attr = q->graph->attrs + q->node->attr_off;
+    int64_t n_head_kv = 0;
+    if (MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr)
+        n_head_kv = (int64_t)attr[MN_ATTENTION_ATTR_N_HEAD_KV];
+    const bool fits =
+        x && x->n_dim == 3 && n_head_kv > 0 && mnc_query_dim(q, x, 1) % n_head_kv == 0;
+    return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
+}
+
+static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    const uint32_t dtype = mnc_query_in(q, MN_EMBED_WEIGHT)->dtype.id;
+    const mnk_linear *kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
+    const int64_t rows = mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0);
+    op->worker_bytes = kernel->panel_bytes(MNK_KC);
+    op->shared_bytes = (uint64_t)rows * sizeof(int32_t);
+}
+static void rope_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    (void)use;
+    const int64_t dim = mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2);
+    op->worker_bytes = (uint64_t)dim * sizeof(float);
+}
+static void sample_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    (void)use;
+    const mn_tensor *x = mnc_query_in(q, MN_SAMPLE_LOGITS);
+    op->worker_bytes = mnc_sample_bytes(mnc_query_dim(q, x, x->n_dim - 1));
+}
+static void attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    (void)use;
+    mnk_attention_scratch(q, op);
+}
+static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    (void)use;
+    mnk_moe_route_scratch(q, op);
+}
+
+/* ---- the table of operations ----------------------------------------------------------------- */
+
+/* The function of an op: a driver, or that of an instruction set's mnk_vector. */
+#define NODE(fn) fn, 0
+#define VECTOR(field) NULL, offsetof(mnk_vector, field)
+/* X(op, contract, function, verdict, scratch); NULL: always native, needs none */
+#define MNK_OPS(X)                                                                                 \
+    X(EMBED, 1, NODE(mnk_embed_node), embed_verdict, embed_scratch)                                \
+    X(RMS_NORM, 1, VECTOR(rms_norm), rms_norm_verdict, NULL)                                       \
+    X(LAYER_NORM, 1, VECTOR(layer_norm), layer_norm_verdict, NULL)                                 \
+    X(LINEAR, 1, NODE(mnk_linear_node), linear_verdict, mnk_linear_scratch)                        \
+    X(ROPE, 1, NODE(mnk_rope_node), rope_verdict, rope_scratch)                                    \
+    X(KV_STORE, 1, NODE(mnk_kv_store_node), NULL, NULL)                                            \
+    X(ATTENTION, 1, NODE(mnk_attention_node), attention_verdict, attention_scratch)                \
+    X(ACT, 1, VECTOR(act), NULL, NULL)                                                             \
+    X(GLU, 1, VECTOR(glu), NULL, NULL)                                                             \
+    X(ADD, 1, VECTOR(add), NULL, NULL)                                                             \
+    X(MUL, 1, VECTOR(mul), NULL, NULL)                                                             \
+    X(SCALE, 1, VECTOR(scale_op), NULL, NULL)                                                      \
+    X(SOFTCAP, 1, VECTOR(softcap), NULL, NULL)                                                     \
+    X(GATHER_ROWS, 1, NODE(mnk_gather_node), NULL, NULL)                                           \
+    X(SAMPLE, 1, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
+    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), moe_route_verdict, moe_route_scratch)                \
+    X(MOE_LINEAR, 1, NODE(mnk_moe_linear_node), moe_linear_verdict, mnk_moe_linear_scratch)        \
+    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), NULL, NULL)
+
+#define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
+#define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},
+static const uint32_t contracts[][2] = {MNK_OPS(CONTRACT)};
+static const struct {
+    uint32_t op;
+    mnc_fn fn;
+    size_t vector;
+    int32_t (*verdict)(const simd *s, const mnc_query *q, uint32_t *why);
+    void (*scratch)(const mnc_query *q, const mnk_use *use, mnc_op *op);
+} op_rows[] = {MNK_OPS(ROW)};
+enum { N_OPS = sizeof op_rows / sizeof *op_rows };
+
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
-    const simd *s = self;
-    const int32_t best = MN_VERDICT_NATIVE;
-    switch (q->node->op) {
-    case MN_OP_EMBED:
-        if (mnc_query_in(q, MN_EMBED_POS_WEIGHT) && !is_float(mnc_query_in(q, MN_EMBED_POS_WEIGHT)))
-            return no(why, REASON_DTYPE);
-        return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), 2, why);
-    case MN_OP_LINEAR:
-        return product_verdict(s, q, MN_LINEAR_WEIGHT, 2, why);
-    case MN_OP_MOE_LINEAR:
-        return product_verdict(s, q, MN_MOE_LINEAR_WEIGHT, 3, why);
-    case MN_OP_MOE_ROUTE: {
-        const mn_tensor *b = mnc_query_in(q, MN_MOE_ROUTE_BIAS);
-        return b && b->dtype.id != MN_F32 ? no(why, REASON_DTYPE) : best;
-    }
-    case MN_OP_RMS_NORM:
-        return is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT)) ? best : no(why, REASON_DTYPE);
-    case MN_OP_LAYER_NORM: {
-        const mn_tensor *b = mnc_query_in(q, MN_LAYER_NORM_BIAS);
-        return is_float(mnc_query_in(q, MN_LAYER_NORM_WEIGHT)) && (!b || is_float(b))
-                   ? best
-                   : no(why, REASON_DTYPE);
-    }
-    case MN_OP_ROPE: {
-        const mn_tensor *x = mnc_query_in(q, MN_ROPE_X), *f = mnc_query_in(q, MN_ROPE_FREQS);
-        return x && x->n_dim == 3 && f && f->dtype.id == MN_F32 ? best : no(why, REASON_SHAPE);
-    }
-    case MN_OP_ATTENTION: {
-        const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
-        const uint64_t *at = q->graph->attrs + q->node->attr_off;
-        int64_t hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr
-                          ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV]
-                          : 0;
-        return x && x->n_dim == 3 && hkv > 0 && mnc_query_dim(q, x, 1) % hkv == 0
-                   ? best
-                   : no(why, REASON_SHAPE);
-    }
-    default:
-        return best;
-    }
+    for (int i = 0; i < N_OPS; i++)
+        if (op_rows[i].op == q->node->op && op_rows[i].verdict)
+            return op_rows[i].verdict(self, q, why);
+    return MN_VERDICT_NATIVE;
 }
 
 /* Weights that have kernels for 8-bit activations: those. All others: f32 sums as in class exact,
@@ -165,43 +235,6 @@ static uint32_t precision(void *self, const mn_graph *g) {
     return MN_PRECISION_A16;
 }
 
-static const struct {
-    uint32_t op;
-    mnc_fn fn;
-} drivers[] = {{MN_OP_EMBED, mnk_embed_node},
-               {MN_OP_LINEAR, mnk_linear_node},
-               {MN_OP_ROPE, mnk_rope_node},
-               {MN_OP_KV_STORE, mnk_kv_store_node},
-               {MN_OP_ATTENTION, mnk_attention_node},
-               {MN_OP_GATHER_ROWS, mnk_gather_node},
-               {MN_OP_SAMPLE, mnc_op_sample},
-               {MN_OP_MOE_ROUTE, mnk_moe_route_node},
-               {MN_OP_MOE_LINEAR, mnk_moe_linear_node},
-               {MN_OP_MOE_COMBINE, mnk_moe_combine_node}};
-
-static mnc_fn vector_fn(const mnk_vector *v, uint32_t op) {
-    switch (op) {
-    case MN_OP_RMS_NORM:
-        return v->rms_norm;
-    case MN_OP_LAYER_NORM:
-        return v->layer_norm;
-    case MN_OP_ACT:
-        return v->act;
-    case MN_OP_GLU:
-        return v->glu;
-    case MN_OP_ADD:
-        return v->add;
-    case MN_OP_MUL:
-        return v->mul;
-    case MN_OP_SCALE:
-        return v->scale_op;
-    case MN_OP_SOFTCAP:
-        return v->softcap;
-    default:
-        return NULL;
-    }
-}
-
 /* OpenBLAS is loaded here, when the first program can use it: in many it never is. */
 static bool has_blas(simd *s) {
     const char *why;
@@ -217,49 +250,20 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     const mnk_use *use = use_of(s, q->precision, false);
     if (q->node->op == MN_OP_LINEAR && mnk_linear_wants_blas(q, use) && has_blas(s))
         use = use_of(s, q->precision, true);
+    const mnk_vector *v = mnk_find_vector(s->level);
     *op = (mnc_op){.user = (void *)(uintptr_t)use};
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
-        if (drivers[i].op == q->node->op)
-            op->fn = drivers[i].fn;
-    if (!op->fn)
-        op->fn = vector_fn(mnk_find_vector(s->level), q->node->op);
-    if (!op->fn)
-        return mnp_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd",
-                        q->index, q->node->op);
-    switch (q->node->op) {
-    case MN_OP_LINEAR:
-        mnk_linear_scratch(q, use, op);
-        break;
-    case MN_OP_ATTENTION:
-        mnk_attention_scratch(q, op);
-        break;
-    case MN_OP_MOE_ROUTE:
-        mnk_moe_route_scratch(q, op);
-        break;
-    case MN_OP_MOE_LINEAR:
-        mnk_moe_linear_scratch(q, use, op);
-        break;
-    case MN_OP_ROPE:
-        op->worker_bytes =
-            (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2) * sizeof(float);
-        break;
-    case MN_OP_SAMPLE: {
-        const mn_tensor *x = mnc_query_in(q, MN_SAMPLE_LOGITS);
-        op->worker_bytes = mnc_sample_bytes(mnc_query_dim(q, x, x->n_dim - 1));
-        break;
+    for (int i = 0; i < N_OPS; i++) {
+        if (op_rows[i].op != q->node->op)
+            continue;
+        op->fn = op_rows[i].fn;
+        if (!op->fn)
+            memcpy(&op->fn, (const char *)v + op_rows[i].vector, sizeof op->fn);
+        if (op_rows[i].scratch)
+            op_rows[i].scratch(q, use, op);
+        return MN_OK;
     }
-    case MN_OP_EMBED: {
-        const mn_tensor *w = mnc_query_in(q, MN_EMBED_WEIGHT);
-        op->worker_bytes =
-            mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1)->panel_bytes(MNK_KC);
-        op->shared_bytes =
-            (uint64_t)mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0) * sizeof(int32_t);
-        break;
-    }
-    default:
-        break;
-    }
-    return MN_OK;
+    return mnp_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd",
+                    q->index, q->node->op);
 }
 
 static const mnc_ops ops = {
@@ -268,7 +272,7 @@ static const mnc_ops ops = {
     .version = MNK_VERSION,
     .build_id = MNK_VERSION " " __DATE__ " " __TIME__,
     .contracts = contracts,
-    .n_contracts = sizeof contracts / sizeof *contracts,
+    .n_contracts = N_OPS,
     .init = init,
     .fini = fini,
     .verdict = verdict,

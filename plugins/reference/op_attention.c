@@ -1,3 +1,5 @@
+/* op_attention.c -- ATTENTION over the paged cache, one row and head at a time: all logits first,
+ * then the softmax, then the sum, in double. */
 #include "reference.h"
 #include <math.h>
 #include <string.h>
@@ -66,7 +68,7 @@ static void attend(const view *a, double *p, double *acc, float *y) {
 
 /* Scratch: doubles, one per position of the longest sequence, then [Dv]. Work is shared out by row
  * and head. */
-void ref_attention(const mnc_call *c, mnc_worker *w) {
+static void attention(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ATTENTION_Q]; /* [T, H, Dk] */
     const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr,
                   *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
@@ -99,3 +101,26 @@ void ref_attention(const mnc_call *c, mnc_worker *w) {
         attend(&a, p, acc, y + i * kv->geo.dim_v);
     }
 }
+
+static void size(const mnc_query *q, mnc_op *op) {
+    const mn_tensor *y = mnc_query_out(q, MN_ATTENTION_OUT_Y);
+    const uint64_t dim_v = y && y->n_dim == 3 ? (uint64_t)mnc_query_dim(q, y, 2) : 0;
+    op->worker_bytes = (ref_last_dim(q, MN_ATTENTION_PAGES) * 64 + dim_v) * sizeof(double);
+}
+
+static bool fits(const mnc_query *q) {
+    const mn_node *n = q->node;
+    const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
+    if (x->n_dim != 3 || n->n_attr <= MN_ATTENTION_ATTR_N_HEAD_KV)
+        return false;
+    const int64_t n_head = mnc_query_dim(q, x, 1);
+    const int64_t n_head_kv = (int64_t)q->graph->attrs[n->attr_off + MN_ATTENTION_ATTR_N_HEAD_KV];
+    return n_head > 0 && n_head_kv > 0 && n_head % n_head_kv == 0;
+}
+
+const ref_op ref_op_attention = {
+    .fn = attention,
+    .size = size,
+    .weight = ref_f32,
+    .fits = fits,
+};

@@ -1,3 +1,4 @@
+/* op_elementwise.c -- ACT, GLU, ADD, MUL, SCALE, SOFTCAP: maps over elements. */
 #include "reference.h"
 #include <math.h>
 
@@ -26,13 +27,13 @@ static share take(const mnc_call *c, mnc_worker *w) {
     return s;
 }
 
-void ref_act(const mnc_call *c, mnc_worker *w) {
+static void act_node(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = (float)act(mnc_attr_int(c, MN_ACT_ATTR_KIND), (double)s.a[i]);
 }
 
-void ref_glu(const mnc_call *c, mnc_worker *w) {
+static void glu(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
     const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA),
@@ -48,28 +49,55 @@ void ref_glu(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-void ref_add(const mnc_call *c, mnc_worker *w) {
+static void add(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] + s.b[i];
 }
 
-void ref_mul(const mnc_call *c, mnc_worker *w) {
+static void mul(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] * s.b[i];
 }
 
-void ref_scale(const mnc_call *c, mnc_worker *w) {
+static void scale(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = (float)((double)s.a[i] * factor);
 }
 
-void ref_softcap(const mnc_call *c, mnc_worker *w) {
+static void softcap(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = (float)(cap * tanh((double)s.a[i] / cap));
 }
+
+const ref_op ref_op_act = {
+    .fn = act_node,
+};
+
+const ref_op ref_op_glu = {
+    .fn = glu,
+    .fits = ref_has_second,
+};
+
+const ref_op ref_op_add = {
+    .fn = add,
+    .fits = ref_has_second,
+};
+
+const ref_op ref_op_mul = {
+    .fn = mul,
+    .fits = ref_has_second,
+};
+
+const ref_op ref_op_scale = {
+    .fn = scale,
+};
+
+const ref_op ref_op_softcap = {
+    .fn = softcap,
+};

@@ -1,3 +1,5 @@
+/* op_embed.c -- EMBED: token ids of the step, literal or the slots' own, as rows of the table; the
+ * slots go forward. */
 #include "reference.h"
 #include <string.h>
 
@@ -29,7 +31,7 @@ static void resolve(const mnc_call *c, int32_t *ids) {
     }
 }
 
-void ref_embed(const mnc_call *c, mnc_worker *w) {
+static void embed(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *table = c->in[MN_EMBED_WEIGHT].weight;
     int32_t *ids = c->shared;
     float *x = c->out[MN_EMBED_OUT_X].ptr; /* [T, D] */
@@ -58,3 +60,21 @@ void ref_embed(const mnc_call *c, mnc_worker *w) {
                 (float)(scale * (double)x[t * d + i] + (positions ? (double)learned[i] : 0));
     }
 }
+
+static void size(const mnc_query *q, mnc_op *op) {
+    op->shared_bytes = ref_first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
+    op->worker_bytes = ref_last_dim(q, MN_EMBED_WEIGHT) * sizeof(float);
+}
+
+static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    (void)q;
+    if (i == MN_EMBED_POS_WEIGHT)
+        return ref_vector(t);
+    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+}
+
+const ref_op ref_op_embed = {
+    .fn = embed,
+    .size = size,
+    .weight = weight,
+};

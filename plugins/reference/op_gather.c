@@ -1,7 +1,8 @@
+/* op_gather.c -- GATHER_ROWS: rows by index, zeros for those out of range. */
 #include "reference.h"
 #include <string.h>
 
-void ref_gather_rows(const mnc_call *c, mnc_worker *w) {
+static void gather_rows(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_GATHER_ROWS_X];
     const int32_t *rows = c->in[MN_GATHER_ROWS_ROWS].ptr;
     float *y = c->out[MN_GATHER_ROWS_OUT_Y].ptr; /* [O, D] */
@@ -14,3 +15,7 @@ void ref_gather_rows(const mnc_call *c, mnc_worker *w) {
             memcpy(y + i * d, (const float *)x->ptr + rows[i] * d, (size_t)d * sizeof *y);
     }
 }
+
+const ref_op ref_op_gather_rows = {
+    .fn = gather_rows,
+};

@@ -1,3 +1,4 @@
+/* op_kv_store.c -- KV_STORE: keys and values of the rows into the pages of their slots. */
 #include "reference.h"
 #include <string.h>
 
@@ -11,7 +12,7 @@ static void put(const mnc_kv *kv, uint8_t *to, const float *from, int64_t n) {
         }
 }
 
-void ref_kv_store(const mnc_call *c, mnc_worker *w) {
+static void kv_store(const mnc_call *c, mnc_worker *w) {
     const mnc_kv *kv = &c->kv;
     const float *k = c->in[MN_KV_STORE_K].ptr, *v = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, D] */
     const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr,
@@ -35,3 +36,7 @@ void ref_kv_store(const mnc_call *c, mnc_worker *w) {
         }
     }
 }
+
+const ref_op ref_op_kv_store = {
+    .fn = kv_store,
+};

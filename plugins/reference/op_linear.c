@@ -1,3 +1,4 @@
+/* op_linear.c -- LINEAR: rows times matrices, summed in double. */
 #include "reference.h"
 
 /* Eight sums side by side, so that the compiler can keep them in registers; added up in a fixed
@@ -16,7 +17,7 @@ double ref_dot(const float *a, const float *b, int64_t n) {
 }
 
 /* Scratch: one weight row, [K], then the one row of a bias, [N]. */
-void ref_linear(const mnc_call *c, mnc_worker *w) {
+static void linear(const mnc_call *c, mnc_worker *w) {
     const float *x = c->in[MN_LINEAR_X].ptr; /* [R, K] */
     int64_t n_rows = c->in[MN_LINEAR_X].rows;
     for (uint32_t i = 0; i < c->node->n_out && n_rows; i++) {
@@ -36,3 +37,31 @@ void ref_linear(const mnc_call *c, mnc_worker *w) {
         }
     }
 }
+
+static void size(const mnc_query *q, mnc_op *op) {
+    for (uint32_t i = MN_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
+        const uint64_t bytes = (ref_first_dim(q, i) + ref_last_dim(q, i)) * sizeof(float);
+        if (bytes > op->worker_bytes)
+            op->worker_bytes = bytes;
+    }
+}
+
+static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    (void)q;
+    if (i % 2 == 0)
+        return ref_vector(t);
+    if (t->n_dim != 2)
+        return REF_NO_SHAPE;
+    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+}
+
+static bool fits(const mnc_query *q) {
+    return q->node->n_in >= 1 + 2 * q->node->n_out - 1;
+}
+
+const ref_op ref_op_linear = {
+    .fn = linear,
+    .size = size,
+    .weight = weight,
+    .fits = fits,
+};

@@ -1,3 +1,4 @@
+/* op_moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: which experts, their products, their sum. */
 #include "reference.h"
 #include <math.h>
 
@@ -54,7 +55,7 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
 }
 
 /* Scratch: scores, what the choice goes by and the chosen, [3, E] double, and the bias, [E]. */
-void ref_moe_route(const mnc_call *c, mnc_worker *w) {
+static void moe_route(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
     const mnc_weight *b =
         MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
@@ -73,7 +74,7 @@ void ref_moe_route(const mnc_call *c, mnc_worker *w) {
 
 /* Scratch: one weight row, [K], then a row of the bias, [N]. Each worker has its share of the N
  * outputs of every expert. */
-void ref_moe_linear(const mnc_call *c, mnc_worker *w) {
+static void moe_linear(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X], *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int32_t *experts = ex->ptr; /* [T, J] */
     const int64_t n_pairs = ex->rows * ex->cols, k = ref_last(x),
@@ -106,7 +107,7 @@ void ref_moe_linear(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-void ref_moe_combine(const mnc_call *c, mnc_worker *w) {
+static void moe_combine(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr, *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
     float *y = c->out[MN_MOE_COMBINE_OUT_Y].ptr;
@@ -120,3 +121,54 @@ void ref_moe_combine(const mnc_call *c, mnc_worker *w) {
         y[i] = (float)sum;
     }
 }
+
+static void size_route(const mnc_query *q, mnc_op *op) {
+    const uint64_t n = ref_last_dim(q, MN_MOE_ROUTE_LOGITS);
+    op->worker_bytes = n * (3 * sizeof(double) + sizeof(float));
+}
+
+static void size_linear(const mnc_query *q, mnc_op *op) {
+    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
+        const mn_tensor *t = mnc_query_in(q, i);
+        const uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0;
+        const uint64_t bytes = (n + ref_last_dim(q, i)) * sizeof(float);
+        if (bytes > op->worker_bytes)
+            op->worker_bytes = bytes;
+    }
+}
+
+static uint32_t linear_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    (void)q;
+    if (i % 2 == 1)
+        return ref_vector(t);
+    if (t->n_dim != 3)
+        return REF_NO_SHAPE;
+    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+}
+
+static bool route_fits(const mnc_query *q) {
+    return q->node->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
+}
+
+static bool linear_fits(const mnc_query *q) {
+    return ref_has_second(q) && q->node->n_in >= 2 * q->node->n_out + 1;
+}
+
+const ref_op ref_op_moe_route = {
+    .fn = moe_route,
+    .size = size_route,
+    .weight = ref_f32,
+    .fits = route_fits,
+};
+
+const ref_op ref_op_moe_linear = {
+    .fn = moe_linear,
+    .size = size_linear,
+    .weight = linear_weight,
+    .fits = linear_fits,
+};
+
+const ref_op ref_op_moe_combine = {
+    .fn = moe_combine,
+    .fits = ref_has_second,
+};

@@ -1,9 +1,10 @@
+/* op_norm.c -- RMS_NORM and LAYER_NORM, sums in double. */
 #include "reference.h"
 #include <math.h>
 
 /* Scratch: weight and bias as f32, [2, D]. LAYER_NORM may have weights [H, D], a row for each
  * head. */
-void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
+static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const float *in = x->ptr;
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr, *weight = w->scratch;
@@ -22,7 +23,7 @@ void ref_rms_norm(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
+static void layer_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LAYER_NORM_X];
     const mnc_weight *b = c->in[MN_LAYER_NORM_BIAS].weight;
     const float *in = x->ptr;
@@ -47,3 +48,17 @@ void ref_layer_norm(const mnc_call *c, mnc_worker *w) {
                                      (b ? (double)bias[i] : 0));
     }
 }
+
+static void size(const mnc_query *q, mnc_op *op) {
+    op->worker_bytes = 2 * ref_last_dim(q, MN_RMS_NORM_X) * sizeof(float);
+}
+
+const ref_op ref_op_rms_norm = {
+    .fn = rms_norm,
+    .size = size,
+};
+
+const ref_op ref_op_layer_norm = {
+    .fn = layer_norm,
+    .size = size,
+};

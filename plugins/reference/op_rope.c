@@ -1,7 +1,8 @@
+/* op_rope.c -- ROPE: pairs of elements rotated by position, angles in double. */
 #include "reference.h"
 #include <math.h>
 
-void ref_rope(const mnc_call *c, mnc_worker *w) {
+static void rope(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_ROPE_X];
     const float *in = x->ptr, *freqs = c->in[MN_ROPE_FREQS].weight->data;
     const int32_t *row_pos = c->in[MN_ROPE_ROW_POS].ptr;
@@ -29,3 +30,13 @@ void ref_rope(const mnc_call *c, mnc_worker *w) {
             y[i] = a[i];
     }
 }
+
+static bool fits(const mnc_query *q) {
+    return mnc_query_in(q, MN_ROPE_X)->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
+}
+
+const ref_op ref_op_rope = {
+    .fn = rope,
+    .weight = ref_f32,
+    .fits = fits,
+};

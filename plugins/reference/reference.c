@@ -1,12 +1,10 @@
-/* reference.c -- the table of the oracle: a row per op, and what the plugin says of itself. SAMPLE
- * is cpu_host's own, since every CPU plugin must draw the same ids; it is plain C in double like
- * the rest. */
+/* reference.c -- the oracle: verdicts from the table of its operations, and what the plugin says of
+ * itself. An operation is a file of its own that exports a ref_op; REF_OPS of reference.h lists
+ * them. */
 #include "reference.h"
-#include "sampler.h"
 #include <math.h>
 #include <string.h>
 
-enum { REASON_TYPE = 1, REASON_VECTOR, REASON_F32, REASON_SHAPE };
 static const char *const reasons[] = {
     "",
     "the oracle does not know this weight type",
@@ -15,151 +13,62 @@ static const char *const reasons[] = {
     "operands do not fit together",
 };
 
-static uint64_t last_dim(const mnc_query *q, uint32_t in) {
+#define CONTRACT(OP, name, contract) {MN_OP_##OP, contract},
+#define POINTER(OP, name, contract) &ref_op_##name,
+static const uint32_t contracts[][2] = {REF_OPS(CONTRACT)};
+static const ref_op *const table[] = {REF_OPS(POINTER)};
+enum { N_OPS = sizeof table / sizeof table[0] };
+
+static const ref_op *find(uint32_t op) {
+    for (int i = 0; i < N_OPS; i++)
+        if (contracts[i][0] == op)
+            return table[i];
+    return NULL;
+}
+
+/* ---- for the operations' own size, weight and fits ------------------------------------------- */
+uint64_t ref_last_dim(const mnc_query *q, uint32_t in) {
     const mn_tensor *t = mnc_query_in(q, in);
     return t && t->n_dim ? (uint64_t)mnc_query_dim(q, t, t->n_dim - 1) : 0;
 }
-static uint64_t first_dim(const mnc_query *q, uint32_t in) {
+
+uint64_t ref_first_dim(const mnc_query *q, uint32_t in) {
     const mn_tensor *t = mnc_query_in(q, in);
     return t && t->n_dim ? (uint64_t)mnc_query_dim(q, t, 0) : 0;
 }
 
-/* ---- scratch of the ops that need some ------------------------------------------------------- */
-static void size_embed(const mnc_query *q, mnc_op *op) {
-    op->shared_bytes = first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
-    op->worker_bytes = last_dim(q, MN_EMBED_WEIGHT) * sizeof(float);
-}
-static void size_norm(const mnc_query *q, mnc_op *op) {
-    op->worker_bytes = 2 * last_dim(q, MN_RMS_NORM_X) * sizeof(float);
-}
-static void size_linear(const mnc_query *q, mnc_op *op) {
-    for (uint32_t i = MN_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
-        uint64_t bytes = (first_dim(q, i) + last_dim(q, i)) * sizeof(float);
-        if (bytes > op->worker_bytes)
-            op->worker_bytes = bytes;
-    }
-}
-static void size_moe_linear(const mnc_query *q, mnc_op *op) {
-    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
-        const mn_tensor *t = mnc_query_in(q, i);
-        uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0,
-                 bytes = (n + last_dim(q, i)) * sizeof(float);
-        if (bytes > op->worker_bytes)
-            op->worker_bytes = bytes;
-    }
-}
-static void size_moe_route(const mnc_query *q, mnc_op *op) {
-    op->worker_bytes = last_dim(q, MN_MOE_ROUTE_LOGITS) * (3 * sizeof(double) + sizeof(float));
-}
-static void size_attention(const mnc_query *q, mnc_op *op) {
-    const mn_tensor *y = mnc_query_out(q, MN_ATTENTION_OUT_Y);
-    uint64_t dim_v = y && y->n_dim == 3 ? (uint64_t)mnc_query_dim(q, y, 2) : 0;
-    op->worker_bytes = (last_dim(q, MN_ATTENTION_PAGES) * 64 + dim_v) * sizeof(double);
-}
-static void size_sample(const mnc_query *q, mnc_op *op) {
-    op->worker_bytes = mnc_sample_bytes((int64_t)last_dim(q, MN_SAMPLE_LOGITS));
+uint32_t ref_vector(const mn_tensor *t) {
+    const uint32_t id = t->dtype.id;
+    return id == MN_F32 || id == MN_F16 || id == MN_BF16 ? 0 : REF_NO_VECTOR;
 }
 
-static const struct {
-    uint32_t op;
-    mnc_fn fn;
-    void (*size)(const mnc_query *, mnc_op *);
-} table[] = {
-    {MN_OP_EMBED, ref_embed, size_embed},
-    {MN_OP_RMS_NORM, ref_rms_norm, size_norm},
-    {MN_OP_LAYER_NORM, ref_layer_norm, size_norm},
-    {MN_OP_LINEAR, ref_linear, size_linear},
-    {MN_OP_ROPE, ref_rope, NULL},
-    {MN_OP_KV_STORE, ref_kv_store, NULL},
-    {MN_OP_ATTENTION, ref_attention, size_attention},
-    {MN_OP_ACT, ref_act, NULL},
-    {MN_OP_GLU, ref_glu, NULL},
-    {MN_OP_ADD, ref_add, NULL},
-    {MN_OP_MUL, ref_mul, NULL},
-    {MN_OP_SCALE, ref_scale, NULL},
-    {MN_OP_SOFTCAP, ref_softcap, NULL},
-    {MN_OP_GATHER_ROWS, ref_gather_rows, NULL},
-    {MN_OP_SAMPLE, mnc_op_sample, size_sample},
-    {MN_OP_MOE_ROUTE, ref_moe_route, size_moe_route},
-    {MN_OP_MOE_LINEAR, ref_moe_linear, size_moe_linear},
-    {MN_OP_MOE_COMBINE, ref_moe_combine, NULL},
-};
-enum { N_OPS = sizeof table / sizeof table[0] };
-static const uint32_t contracts[][2] = {
-    {MN_OP_EMBED, 1},      {MN_OP_RMS_NORM, 1},    {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},
-    {MN_OP_ROPE, 1},       {MN_OP_KV_STORE, 1},    {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},
-    {MN_OP_GLU, 1},        {MN_OP_ADD, 1},         {MN_OP_MUL, 1},        {MN_OP_SCALE, 1},
-    {MN_OP_SOFTCAP, 1},    {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},     {MN_OP_MOE_ROUTE, 1},
-    {MN_OP_MOE_LINEAR, 1}, {MN_OP_MOE_COMBINE, 1},
-};
+uint32_t ref_f32(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    (void)q, (void)i;
+    return t->dtype.id == MN_F32 ? 0 : REF_NO_F32;
+}
+
+bool ref_has_second(const mnc_query *q) {
+    return mnc_query_in(q, 1) != NULL;
+}
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-static bool is_vector_type(const mn_tensor *t) {
-    return t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16;
-}
-
-static uint32_t judge_weight(const mnc_query *q, uint32_t i) {
+static uint32_t judge_weight(const ref_op *o, const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
     if (!t || t->role != MN_ROLE_WEIGHT)
         return 0;
-    switch (q->node->op) {
-    case MN_OP_EMBED:
-        if (i == MN_EMBED_POS_WEIGHT)
-            return is_vector_type(t) ? 0 : REASON_VECTOR;
-        return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
-    case MN_OP_MOE_LINEAR:
-        if (i % 2 == 1)
-            return is_vector_type(t) ? 0 : REASON_VECTOR;
-        if (t->n_dim != 3)
-            return REASON_SHAPE;
-        return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
-    case MN_OP_LINEAR:
-        if (i % 2 == 0)
-            return is_vector_type(t) ? 0 : REASON_VECTOR;
-        if (t->n_dim != 2 || !mnc_query_in(q, MN_LINEAR_X))
-            return REASON_SHAPE;
-        return ref_has_type(t->dtype.id) ? 0 : REASON_TYPE;
-    case MN_OP_ROPE:
-    case MN_OP_MOE_ROUTE:
-    case MN_OP_ATTENTION:
-        return t->dtype.id == MN_F32 ? 0 : REASON_F32;
-    default:
-        return is_vector_type(t) ? 0 : REASON_VECTOR;
-    }
-}
-
-static bool shapes_fit(const mnc_query *q) {
-    const mn_node *n = q->node;
-    const mn_tensor *x = mnc_query_in(q, 0), *y = mnc_query_in(q, 1);
-    if (!x || !n->n_out || !n->n_in)
-        return n->op == MN_OP_KV_STORE && x;
-    if (n->op == MN_OP_ROPE)
-        return x->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
-    if (n->op == MN_OP_ATTENTION) {
-        int64_t h = x->n_dim == 3 ? mnc_query_dim(q, x, 1) : 0,
-                kv = n->n_attr > MN_ATTENTION_ATTR_N_HEAD_KV
-                         ? (int64_t)q->graph->attrs[n->attr_off + MN_ATTENTION_ATTR_N_HEAD_KV]
-                         : 0;
-        return h > 0 && kv > 0 && h % kv == 0;
-    }
-    if (n->op == MN_OP_MOE_ROUTE)
-        return n->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
-    if (n->op == MN_OP_MOE_LINEAR)
-        return y && n->n_in >= 2 * n->n_out + 1;
-    if (n->op == MN_OP_MOE_COMBINE)
-        return y != NULL;
-    if (n->op == MN_OP_LINEAR)
-        return n->n_in >= 1 + 2 * n->n_out - 1;
-    return n->op != MN_OP_GLU && n->op != MN_OP_ADD && n->op != MN_OP_MUL ? true : y != NULL;
+    return o->weight ? o->weight(q, i, t) : ref_vector(t);
 }
 
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *reason) {
     (void)self;
+    const ref_op *o = find(q->node->op);
     *reason = 0;
-    for (uint32_t i = 0; i < q->node->n_in && !*reason; i++)
-        *reason = judge_weight(q, i);
-    if (!*reason && !shapes_fit(q))
-        *reason = REASON_SHAPE;
+    for (uint32_t i = 0; o && i < q->node->n_in && !*reason; i++)
+        *reason = judge_weight(o, q, i);
+    if (!*reason && (!o || !mnc_query_in(q, 0) || (o->fits && !o->fits(q))))
+        *reason = REF_NO_SHAPE;
+    if (!*reason && !q->node->n_out && q->node->op != MN_OP_KV_STORE)
+        *reason = REF_NO_SHAPE;
     return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
 }
 
@@ -175,15 +84,13 @@ static uint32_t precision(void *self, const mn_graph *g) {
 
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     (void)self;
-    for (int i = 0; i < N_OPS; i++) {
-        if (table[i].op != q->node->op)
-            continue;
-        op->fn = table[i].fn;
-        if (table[i].size)
-            table[i].size(q, op);
-        return MN_OK;
-    }
-    return mnp_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
+    const ref_op *o = find(q->node->op);
+    if (!o)
+        return mnp_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
+    op->fn = o->fn;
+    if (o->size)
+        o->size(q, op);
+    return MN_OK;
 }
 
 /* A block of each quantised type and a half, by hand. */
@@ -207,7 +114,7 @@ static const mnc_ops ops = {
     .build_id = MN_PLUGIN_VERSION " " __DATE__ " " __TIME__,
     .device_flags = MN_DEVICE_ORACLE,
     .contracts = contracts,
-    .n_contracts = sizeof contracts / sizeof contracts[0],
+    .n_contracts = N_OPS,
     .verdict = verdict,
     .reason = reason_text,
     .precision = precision,

@@ -18,23 +18,48 @@ static inline int64_t ref_rows(const mnc_operand *o) {
     return ref_last(o) ? o->rows * o->cols / ref_last(o) : 0;
 }
 
-void ref_embed(const mnc_call *c, mnc_worker *w);
-void ref_rms_norm(const mnc_call *c, mnc_worker *w);
-void ref_layer_norm(const mnc_call *c, mnc_worker *w);
-void ref_linear(const mnc_call *c, mnc_worker *w);
-void ref_rope(const mnc_call *c, mnc_worker *w);
-void ref_kv_store(const mnc_call *c, mnc_worker *w);
-void ref_attention(const mnc_call *c, mnc_worker *w);
-void ref_act(const mnc_call *c, mnc_worker *w);
-void ref_glu(const mnc_call *c, mnc_worker *w);
-void ref_add(const mnc_call *c, mnc_worker *w);
-void ref_mul(const mnc_call *c, mnc_worker *w);
-void ref_scale(const mnc_call *c, mnc_worker *w);
-void ref_softcap(const mnc_call *c, mnc_worker *w);
-void ref_gather_rows(const mnc_call *c, mnc_worker *w);
-void ref_moe_route(const mnc_call *c, mnc_worker *w);
-void ref_moe_linear(const mnc_call *c, mnc_worker *w);
-void ref_moe_combine(const mnc_call *c, mnc_worker *w);
+/* ---- an operation: one of these in its file, and its row of REF_OPS -------------------------- */
+enum { REF_NO_TYPE = 1, REF_NO_VECTOR, REF_NO_F32, REF_NO_SHAPE }; /* reasons of a no */
+typedef struct {
+    mnc_fn fn;
+    void (*size)(const mnc_query *q, mnc_op *op); /* scratch; NULL = needs none */
+    /* A reason, or 0: may the WEIGHT tensor t be operand i? NULL: F32, F16 and BF16 may. */
+    uint32_t (*weight)(const mnc_query *q, uint32_t i, const mn_tensor *t);
+    /* Do the operands fit together? Operand 0 is there. NULL: they do. */
+    bool (*fits)(const mnc_query *q);
+} ref_op;
+
+/* X(OP, name, contract) */
+#define REF_OPS(X)                                                                                 \
+    X(EMBED, embed, 1)                                                                             \
+    X(RMS_NORM, rms_norm, 1)                                                                       \
+    X(LAYER_NORM, layer_norm, 1)                                                                   \
+    X(LINEAR, linear, 1)                                                                           \
+    X(ROPE, rope, 1)                                                                               \
+    X(KV_STORE, kv_store, 1)                                                                       \
+    X(ATTENTION, attention, 1)                                                                     \
+    X(ACT, act, 1)                                                                                 \
+    X(GLU, glu, 1)                                                                                 \
+    X(ADD, add, 1)                                                                                 \
+    X(MUL, mul, 1)                                                                                 \
+    X(SCALE, scale, 1)                                                                             \
+    X(SOFTCAP, softcap, 1)                                                                         \
+    X(GATHER_ROWS, gather_rows, 1)                                                                 \
+    X(SAMPLE, sample, 1)                                                                           \
+    X(MOE_ROUTE, moe_route, 1)                                                                     \
+    X(MOE_LINEAR, moe_linear, 1)                                                                   \
+    X(MOE_COMBINE, moe_combine, 1)
+#define REF_DECLARE_(OP, name, contract) extern const ref_op ref_op_##name;
+REF_OPS(REF_DECLARE_)
+
+/* For size, weight and fits; symbols at the values of the query. Dims of operands that are absent
+ * or have none: 0. */
+uint64_t ref_last_dim(const mnc_query *q, uint32_t in);
+uint64_t ref_first_dim(const mnc_query *q, uint32_t in);
+uint32_t ref_vector(const mn_tensor *t); /* F32, F16 or BF16, else REF_NO_VECTOR */
+uint32_t ref_f32(const mnc_query *q, uint32_t i, const mn_tensor *t); /* a `weight` */
+bool ref_has_second(const mnc_query *q);                              /* a `fits` */
+
 double ref_dot(const float *a, const float *b, int64_t n); /* op_linear.c */
 
 #endif
