@@ -14,6 +14,15 @@
  * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". A size
  * below the first release's is MN_INVALID, in what is given and in what is to be filled, which then
  * has the size that was filled; one beyond ours is fine. Flags that are not known are MN_INVALID.
+ *
+ * fork: a child has none of the threads and drivers of its parent's runtimes. There, of what such a
+ * runtime made, mn_runtime_device and every function that opens, computes or converts is MN_INVALID,
+ * and the functions that free runtimes, models, sessions and sequences do nothing: the memory stays.
+ * What only reads goes on: lists, info, tokenising, chat templates, streams. The child may create a
+ * runtime of its own, with models and sessions of its own, unless another thread of the parent was
+ * inside mn_runtime_create or dlopen at that moment; devices whose driver was used before the fork
+ * (CUDA's) are then unusable, CPUs are not. The parent notices nothing.
+ *
  * "NULL:" says for each function what a pointer that is NULL means (of an mn_str: a NULL ptr with a
  * len); lists of 0 may be NULL in structs. */
 #ifndef MINERVA_H

@@ -34,9 +34,11 @@ bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define BLAS_NAME "libopenblas.so.0"
 #define BUFFER_BYTES (129u << 20) /* of one call; and a page or two */
@@ -45,6 +47,7 @@ bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int
 #define MAX_CALLS 128u
 
 static struct {
+    atomic_int owner; /* the process that loads the library; 0 = none yet */
     pthread_mutex_t lock;
     bool tried;
     __typeof__(&cblas_sgemm) sgemm; /* NULL = cannot be used */
@@ -158,9 +161,21 @@ static bool reserve(uint32_t n) {
     return all;
 }
 
+/* In the child of a fork the library's locks, and ours, may be held by threads that are not there. */
+static bool is_own_process(void) {
+    int nobody = 0;
+    const int self = (int)getpid();
+    return atomic_compare_exchange_strong(&blas.owner, &nobody, self) || nobody == self;
+}
+
 bool mnk_blas_open(mnk_blas *user, uint32_t n, const char **why) {
-    pthread_mutex_lock(&blas.lock);
     *why = NULL;
+    if (!is_own_process()) {
+        *why = user->asked ? NULL : "no OpenBLAS: it was loaded before a fork";
+        user->asked = true;
+        return false;
+    }
+    pthread_mutex_lock(&blas.lock);
     if (!user->asked) {
         if (!blas.tried)
             load();
@@ -179,6 +194,8 @@ bool mnk_blas_open(mnk_blas *user, uint32_t n, const char **why) {
 }
 
 void mnk_blas_close(mnk_blas *user) {
+    if (!user->n)
+        return;
     pthread_mutex_lock(&blas.lock);
     blas.n_users -= user->n;
     pthread_mutex_unlock(&blas.lock);

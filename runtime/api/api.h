@@ -45,6 +45,8 @@ typedef struct {
 } mn_arg;
 /* MN_INVALID "FUNCTION: NAME is NULL" for the first that is. args: up to one without a name. */
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args);
+/* MN_INVALID: rt, which is not NULL, was made before a fork whose child this process is. */
+mn_status mn_args_own(mn_error *err, const char *function, const mn_runtime *rt);
 /* MN_INVALID: bytes at no address. */
 mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text);
 /* MN_INVALID: a bit that is not known would be ignored. */

@@ -30,6 +30,15 @@ mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) 
     return MN_OK;
 }
 
+mn_status mn_args_own(mn_error *err, const char *function, const mn_runtime *rt) {
+    if (!mn_pool_is_stranded(rt->pool))
+        return MN_OK;
+    return mn_fail(err, MN_INVALID,
+                   "%s: its runtime belongs to the process that this one was forked from: create "
+                   "another runtime in this process",
+                   function);
+}
+
 mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text) {
     if (text.ptr || !text.len)
         return MN_OK;

@@ -22,6 +22,8 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     mn_error why = MN_ERROR_INIT;
     mn_text text = {0};
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"json", out}, {0}});
+    if (!st)
+        st = mn_args_own(err, __func__, m->rt);
     if (st)
         return st;
     *out = NULL;

@@ -52,6 +52,8 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
                       mn_error *err) {
     const mn_arg args[] = {{"s", s}, {"prompt", prompt}, {"print", print ? "" : NULL}, {0}};
     mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_own(err, __func__, s->model->rt);
     if (st)
         return st;
     const mn_model *m = s->model;

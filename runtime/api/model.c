@@ -189,6 +189,8 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     uint32_t flags = 0;
     mn_status st = mn_args_need(err, "mn_model_open", (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
     if (!st)
+        st = mn_args_own(err, "mn_model_open", rt);
+    if (!st)
         st = map_flags(params, &flags, err);
     if (st)
         return st;
@@ -221,7 +223,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
 }
 
 void mn_model_free(mn_model *m) {
-    if (!m)
+    if (!m || mn_pool_is_stranded(m->rt->pool))
         return;
     mn_model_graph_free(m->graphs[0]);
     mn_model_graph_free(m->graphs[1]);

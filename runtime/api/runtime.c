@@ -74,7 +74,7 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
 }
 
 void mn_runtime_free(mn_runtime *rt) {
-    if (!rt)
+    if (!rt || mn_pool_is_stranded(rt->pool))
         return;
     if (rt->registry)
         mn_registry_free(rt->registry);
@@ -128,7 +128,7 @@ static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
 
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
     size_t n;
-    if (!rt || !out)
+    if (!rt || !out || mn_pool_is_stranded(rt->pool))
         return MN_INVALID;
     const mn_device_record *d = mn_registry_devices(rt->registry, &n);
     if (i >= n)

@@ -149,6 +149,9 @@ typedef struct {
  * error. */
 mn_status mn_map_file(const char *path, uint32_t flags, mn_map *out, mn_error *err);
 void mn_unmap(mn_map *map);
+/* For fork: holds the lock of the guards from before it (true) until after it (false), in both
+ * processes. */
+void mn_map_fork(bool before);
 /* MN_OK, or MN_IO_ERROR that names the file: a guarded fault, or (look) a size or time of last
  * modification that is not what it was. Once changed, always changed. A file that another one took
  * the place of is still there as it was. Any thread. */
@@ -184,6 +187,9 @@ typedef struct mn_pool mn_pool;
 mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err);
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);
+/* This process was forked from the one that made the pool: its threads are not here. Running is
+ * MN_INVALID then, and freeing leaks. */
+bool mn_pool_is_stranded(const mn_pool *p);
 /* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep.
  * MN_INVALID: n is more than the workers, or the call comes from inside fn. */
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),

@@ -145,6 +145,13 @@ static mn_status guard(watch *w, const mn_map *map, mn_error *err) {
     return st;
 }
 
+void mn_map_fork(bool before_it) {
+    if (before_it)
+        pthread_mutex_lock(&guard_lock);
+    else
+        pthread_mutex_unlock(&guard_lock);
+}
+
 static void unguard(guard_slot *s) {
     pthread_mutex_lock(&guard_lock);
     atomic_store(&s->begin, 0);

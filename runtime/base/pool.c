@@ -26,6 +26,7 @@ typedef struct {
 } pool_worker;
 
 struct mn_pool {
+    uint32_t born;                      /* n_forks then */
     _Alignas(64) _Atomic uint64_t turn; /* count << 16 | n tasks; n = TASKS_MASK: leave */
     void (*fn)(void *arg, uint32_t i, uint32_t n);
     void *arg;
@@ -42,6 +43,34 @@ struct mn_pool {
 };
 
 static _Thread_local const mn_pool *inside; /* the pool whose task this thread is in */
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+/* How often this process or one that it comes from was forked since the first pool: a pool of
+ * another count has no threads here, and whoever waits for them waits for ever. */
+static _Atomic uint32_t n_forks;
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static int watch_error;
+
+static void before_fork(void) {
+    mn_map_fork(true);
+}
+static void after_fork(void) {
+    mn_map_fork(false);
+}
+static void in_child(void) {
+    mn_map_fork(false);
+    atomic_fetch_add(&n_forks, 1);
+}
+static void watch_forks(void) {
+    watch_error = pthread_atfork(before_fork, after_fork, in_child);
+}
+
+bool mn_pool_is_stranded(const mn_pool *p) {
+    return p && p->born != atomic_load_explicit(&n_forks, memory_order_relaxed);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -124,7 +153,7 @@ static void await_done(mn_pool *p) {
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                       void *arg) {
     /* from inside a task it would wait for itself */
-    if (n > p->n_workers || inside == p)
+    if (n > p->n_workers || inside == p || mn_pool_is_stranded(p))
         return MN_INVALID;
     if (!n)
         return MN_OK;
@@ -204,10 +233,14 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     uint32_t cpus = usable_cpus();
     if (!n_threads)
         n_threads = cpus;
+    pthread_once(&watch_once, watch_forks);
+    if (watch_error)
+        return mn_fail(err, MN_OUT_OF_MEMORY, "cannot watch for forks: %s", strerror(watch_error));
     mn_pool *p = mn_alloc_aligned(sizeof *p, _Alignof(mn_pool));
     if (!p)
         return mn_fail_memory(err, sizeof *p);
     memset(p, 0, sizeof *p);
+    p->born = atomic_load(&n_forks);
     pthread_mutex_init(&p->run_lock, NULL);
     pthread_mutex_init(&p->sleep_lock, NULL);
     pthread_cond_init(&p->wake, NULL);
@@ -237,7 +270,7 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
 }
 
 void mn_pool_free(mn_pool *p) {
-    if (!p)
+    if (!p || mn_pool_is_stranded(p)) /* then it is leaked */
         return;
     start_turn(p, TASKS_MASK);
     for (uint32_t i = 1; i < p->n_started; i++)

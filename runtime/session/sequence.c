@@ -137,6 +137,8 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
         err = &why;
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
+        st = mn_args_own(err, __func__, s->model->rt);
+    if (!st)
         st = mn_session_draws(s, __func__, err);
     if (!st)
         st = take_params(params, &p, err);
@@ -150,6 +152,8 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     if (!err)
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"ids", ids}, {0}});
+    if (!st)
+        st = mn_args_own(err, __func__, s->model->rt);
     if (!st)
         st = take_params(params, &p, err);
     if (!st)
@@ -175,6 +179,8 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     if (!err)
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {0}});
+    if (!st)
+        st = mn_args_own(err, __func__, s->model->rt);
     if (!st)
         st = check_seq(s, seq, true, err);
     if (!st)
@@ -202,7 +208,7 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
 }
 
 void mn_seq_free(mn_session *s, int32_t seq) {
-    if (!s || check_seq(s, seq, false, NULL))
+    if (!s || mn_pool_is_stranded(s->model->rt->pool) || check_seq(s, seq, false, NULL))
         return;
     mn_sequence *q = &s->seqs[seq];
     mn_pages_drop(s, (uint32_t)seq);
