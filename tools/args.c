@@ -1,5 +1,6 @@
 /* args.c -- see args.h. */
 #include "args.h"
+#include "codeset.h"
 #include "out.h"
 #include <ctype.h>
 #include <errno.h>
@@ -382,11 +383,12 @@ static int store(const arg_row *row, char *field, const char *s) {
         *(int *)(void *)field = 1;
         return 1;
     case ARG_TEXT:
-    case ARG_FILE:
-        *(const char **)(void *)field = s;
+    case ARG_FILE: // names of files are bytes
+        *(const char **)(void *)field = row->kind == ARG_TEXT ? codeset_argument(s) : s;
         return (double)strlen(s) >= (row->kind == ARG_FILE ? 1 : row->lo);
     case ARG_TEXTS:
-        return (double)strlen(s) >= row->lo && add_text((arg_texts *)(void *)field, s);
+        return (double)strlen(s) >= row->lo &&
+               add_text((arg_texts *)(void *)field, codeset_argument(s));
     case ARG_INT:
     case ARG_COUNT:
         if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi)

@@ -2,10 +2,12 @@
  * first asked. setlocale() is not called: nothing that the program or its libraries print or parse
  * depends on the user's locale, only the bytes that go to and come from a terminal. */
 #include "codeset.h"
+#include "json_out.h"
 #include <errno.h>
 #include <iconv.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -74,4 +76,40 @@ void codeset_encode(const char *text, size_t n, buffer *out) {
     size_t used = convert(from_utf8, text, n, out, "?", 1);
     if (used < n)
         buffer_z(out, "?");
+}
+
+/* Arguments live as long as the process: so do their copies, in one list that still names them. */
+static struct argument {
+    struct argument *next;
+    char *text;
+} * arguments;
+
+static int is_utf8(const char *z) {
+    const size_t n = strlen(z);
+    for (size_t at = 0; at < n;) {
+        const int length = utf8_length(z + at, n - at);
+        if (!length)
+            return 0;
+        at += (size_t)length;
+    }
+    return 1;
+}
+
+const char *codeset_argument(const char *z) {
+    buffer text = {0};
+    if (is_utf8(z) || !codeset_is_other())
+        return z;
+    const size_t n = strlen(z);
+    if (codeset_decode(z, n, &text) < n)
+        buffer_z(&text, "\xEF\xBF\xBD");
+    struct argument *one = malloc(sizeof *one);
+    char *copy = buffer_take(&text);
+    if (!one || !copy) {
+        free(one);
+        free(copy);
+        return z;
+    }
+    *one = (struct argument){arguments, copy};
+    arguments = one;
+    return copy;
 }

@@ -11,4 +11,7 @@ int codeset_is_other(void);
 size_t codeset_decode(const char *typed, size_t n, buffer *out);
 /* Appends UTF-8 as the terminal wants it; characters that it lacks become ?. */
 void codeset_encode(const char *text, size_t n, buffer *out);
+/* A text of the command line as UTF-8: z itself if it is that already or the terminal's codeset does
+ * not help, else a copy that the process keeps. */
+const char *codeset_argument(const char *z);
 #endif
