@@ -176,6 +176,22 @@ typedef struct {
     uint8_t *kdead;
 } cache_plan;
 
+enum { WINDOW = 17 };
+
+/* Pages before the window of the step's first rows were given back: no entry, nothing stored, and
+ * where the pages are lies what a dirty case left there. */
+static void give_back(const op_shape *s, cache_plan *a) {
+    const int64_t n = (s->past - WINDOW + 1) / a->pt;
+    if (!(s->variant & 1) || s->dirty || s->past < WINDOW)
+        return;
+    for (int64_t slot = 0; slot < a->nq; slot++)
+        for (int64_t i = 0; i < n; i++)
+            a->table[slot * a->pages + i] = -1;
+    for (int64_t q = 0; q < a->nq; q++)
+        for (int64_t i = 0; i < n * a->pt; i++)
+            a->kpos[q * a->len + i] = -1, a->kdead[q * a->len + i] = 1;
+}
+
 static void plan_rows(gen *g, cache_plan *a) {
     const op_shape *s = g->s;
     for (int64_t i = 0; i < a->rows; i++)
@@ -212,6 +228,7 @@ static void plan_rows(gen *g, cache_plan *a) {
     for (int64_t slot = 0; slot < a->nq; slot++)
         for (int64_t i = 0; i < a->pages; i++)
             a->table[slot * a->pages + i] = (int32_t)(1 + (a->pages - 1 - i) * a->nq + slot);
+    give_back(s, a);
 }
 
 static void attention_nodes(gen *g, const cache_plan *a) {
@@ -237,7 +254,7 @@ static void attention_nodes(gen *g, const cache_plan *a) {
     case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, kp, ks, pg, kv}, 6, NULL, 0,
               (const uint64_t[]){0, 0}, 2);
     case_node(c, MN_OP_ATTENTION, (const int32_t[]){q, qp, qs, sq, pg, kv, sinks}, 7, &y, 1,
-              (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? 17 : 0,
+              (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? WINDOW : 0,
                                  s->variant & 2 ? case_f64(1.5) : 0, 0, 0, (uint64_t)s->n_head_kv,
                                  (uint64_t)s->dim_v},
               7);
