@@ -156,6 +156,10 @@ static mn_str last_part(const char *path, size_t len) {
 /* The model's name; a file that has none, or only repeats its architecture, is called by its file
  * name, a checkpoint by its folder's. */
 static char *display_name(const mn_model *m) {
+    const mn_meta_entry *said = mn_meta_find(&m->canonical->meta, "general.name");
+    if (said && said->value.type != MN_VALUE_STR)
+        mn_log(MN_LOG_WARN, "%s: key general.name is not a string, expected one: it is not used",
+               m->canonical->path);
     char *name = copy_meta(m, "general.name"), *full;
     if (name && name[0] && strcmp(name, m->arch))
         return name;

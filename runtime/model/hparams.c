@@ -351,10 +351,9 @@ static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
     if (h->n_vocab > INT32_MAX)
         return mn_fail(err, MN_BAD_FILE, "%s: token_embd.weight has %lld rows", m->path,
                        (long long)h->n_vocab);
-    bool tied = false,
-         told = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &tied, NULL) == MN_OK;
-    h->tied = told ? tied : !mn_canonical_tensor(m, "output.weight");
-    return check_vocab(r, h);
+    h->tied = !mn_canonical_tensor(m, "output.weight");
+    const mn_status st = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &h->tied, err);
+    return st && st != MN_END ? mn_fail_in(err, st, "%s", m->path) : check_vocab(r, h);
 }
 
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {

@@ -155,7 +155,11 @@ static bool takes_space_behind(const mn_meta *meta, const mn_token *t) {
  * between texts. */
 static bool has_symbols(const mn_meta *meta) {
     bool v = false;
-    return !mn_meta_bool(meta, "minerva.tokenizer.symbols", &v, NULL) && v;
+    mn_error why = MN_ERROR_INIT;
+    const mn_status st = mn_meta_bool(meta, "minerva.tokenizer.symbols", &v, &why);
+    if (st && st != MN_END)
+        mn_log(MN_LOG_WARN, "%s: it is not used", why.msg);
+    return v;
 }
 
 /* As the normalised text spells it. */
