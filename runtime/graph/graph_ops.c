@@ -90,7 +90,7 @@ int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32
                        int32_t sinks) {
     const mn_layer_shape *l = mn_g_layer(g, layer);
     const mn_graph_io *io = &g->io;
-    const uint64_t at = (uint64_t)layer, group = l->kv_group;
+    const uint64_t at = l->kv_layer, group = l->kv_group;
     const int32_t pages = io->pages[group], kv = io->kv[group];
     const uint64_t cap = g->hp.attn_softcap > 0 ? mn_gb_f64(g->hp.attn_softcap) : 0;
     int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), l->n_head, l->head_dim_v);

@@ -249,6 +249,7 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
 
 /* One KV group per window and shape of keys and values, in the order of their first layers. */
 static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
+    uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
     for (int64_t i = 0; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
         const mn_kv_group want = {l->window, l->n_head_kv, l->head_dim_k, l->head_dim_v};
@@ -263,6 +264,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
         h->kv[at] = want;
         h->n_kv = MN_MAX(h->n_kv, at + 1);
         l->kv_group = at;
+        l->kv_layer = n_layers[at]++;
     }
     return MN_OK;
 }

@@ -90,8 +90,8 @@ typedef struct {
     int64_t n_ff;
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
-    int32_t rope; /* index of mn_hparams.rope; -1 = no rotation */
-    uint32_t kv_group;
+    int32_t rope;                /* index of mn_hparams.rope; -1 = no rotation */
+    uint32_t kv_group, kv_layer; /* kv_layer: the how-manieth of its group */
 } mn_layer_shape;
 
 typedef struct {

@@ -403,6 +403,28 @@ static void test_one_is_enough(void **state) {
 }
 
 /* Rates that cannot be measured are the plugin's claims, and the record says so. */
+/* gpt-oss-20b at 131,072 positions, f16: 12 layers that see 128 positions, 12 that see all; 2 KiB
+ * per layer and position. Before window layers gave pages back it was 6 GiB. */
+static void test_pages_of_windows(void **state) {
+    const mn_kv_group all = {0, 8, 64, 64}, some = {128, 8, 64, 64};
+    int64_t max[MN_SYM_COUNT] = {[MN_SYM_TOKENS] = 512, [MN_SYM_SLOTS] = 1, [MN_SYM_CTX] = 131072};
+    const uint64_t page = 64 * 12 * 2048;
+    (void)state;
+    assert_int_equal(mn_kv_pages(&all, 64, max, 1) * page, 3221225472);
+    assert_int_equal(mn_kv_pages(&all, 64, max, 1) * page + mn_kv_pages(&some, 64, max, 1) * page,
+                     3241672704);
+    /* the window, what 8 steps add, an unaligned page at each end; two batches */
+    assert_int_equal(mn_kv_pages_of_one(&some, 64, 131072, 8), 3 + 2);
+    assert_int_equal(mn_kv_pages(&some, 64, max, 8), 3 + 2 + 2 * 8);
+    max[MN_SYM_SLOTS] = 20;
+    assert_int_equal(mn_kv_pages(&some, 64, max, 8), 20 * (3 + 2) + 2 * 8);
+    assert_int_equal(mn_kv_pages(&some, 256, max, 8), 20 * (1 + 2) + 2 * 2);
+    /* never more than whole rows */
+    max[MN_SYM_CTX] = 100;
+    assert_int_equal(mn_kv_pages(&some, 64, max, 8), 20 * 2);
+    assert_int_equal(mn_kv_pages(&all, 64, max, 8), 20 * 2);
+}
+
 static void test_claims(void **state) {
     (void)state;
     INSTALL(CPU, GPU(0), ORACLE);
@@ -828,15 +850,24 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_is_enough),   cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_oracle_last),     cmocka_unit_test(test_quarantine),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_part_by_list),
-        cmocka_unit_test(test_part_under_auto), cmocka_unit_test(test_what_stays_together),
-        cmocka_unit_test(test_old_contract),    cmocka_unit_test(test_types_of_all_weights),
-        cmocka_unit_test(test_layers_over_two), cmocka_unit_test(test_three_and_a_pool),
-        cmocka_unit_test(test_share),           cmocka_unit_test(test_weights_in_their_file),
-        cmocka_unit_test(test_words),           cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_record),          cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_is_enough),
+                                       cmocka_unit_test(test_pages_of_windows),
+                                       cmocka_unit_test(test_claims),
+                                       cmocka_unit_test(test_oracle_last),
+                                       cmocka_unit_test(test_quarantine),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_part_by_list),
+                                       cmocka_unit_test(test_part_under_auto),
+                                       cmocka_unit_test(test_what_stays_together),
+                                       cmocka_unit_test(test_old_contract),
+                                       cmocka_unit_test(test_types_of_all_weights),
+                                       cmocka_unit_test(test_layers_over_two),
+                                       cmocka_unit_test(test_three_and_a_pool),
+                                       cmocka_unit_test(test_share),
+                                       cmocka_unit_test(test_weights_in_their_file),
+                                       cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_lies),
+                                       cmocka_unit_test(test_record),
+                                       cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, build, NULL);
 }
