@@ -160,7 +160,9 @@ int main(int argc, char **argv) {
     }
     const char *word = argv[1];
     if (!strcmp(word, "--help") || !strcmp(word, "-h"))
-        return help(out_stdout());
+        return cmd_help(argc - 1, argv + 1);
+    if (argc > 2 && (!strcmp(word, "--version") || !strcmp(word, "version")))
+        return complain(EXIT_USAGE, "%s: found \"%s\" after it", word, argv[2]);
     if (!strcmp(word, "--version") || !strcmp(word, "version"))
         return version();
     if (!strcmp(word, "--list-devices"))

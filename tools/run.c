@@ -18,7 +18,7 @@ typedef struct {
 #define F(field) offsetof(run_flags, field)
 static const arg_row prompt_rows[] = {
     {"PROMPT...", "the prompt", ARG_TEXTS, F(words), 0, 0, NULL,
-     "the same as -p, in one word or several"},
+     "the same as -p, in one word or several; - = standard input"},
     {"-p --prompt", "TEXT", ARG_TEXT, F(prompt), 0, 0, NULL,
      "the prompt: a user's turn if the model has a chat template; - = standard\ninput, without its "
      "last line end "
@@ -120,11 +120,12 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
         return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
     /* a pipe that nobody writes to must not stop a script: standard input is read when
      * asked for */
-    if (f->words.n)
+    const int dash = f->words.n == 1 && !strcmp(f->words.v[0], "-");
+    if (f->words.n && !dash)
         code = join_words(&f->words, &text, &n);
     else if (f->file)
         code = read_prompt(f->file, &text, &n);
-    else if (typed && strcmp(typed, "-") == 0)
+    else if (dash || (typed && strcmp(typed, "-") == 0))
         code = read_prompt("-", &text, &n);
     else if (!typed)
         typed = "Tell me a story.";

@@ -103,6 +103,8 @@ def test_usage_help():
     has(minerva("plugins", "--help").out, "check FILE.so")
     is_error(minerva("help", "rnu", code=2), "did you mean minerva run?")
     is_error(minerva("help", "run", "check", code=2), "check")
+    equal(minerva("--help", "run").out, minerva("run", "--help").out)
+    is_error(minerva("--version", "x", code=2), '"x"')
     is_error_without_command = minerva(code=2)
     equal(is_error_without_command.out, "")
     has(is_error_without_command.err, "Usage: minerva")
@@ -269,6 +271,7 @@ def test_run_prompt_forms():
     a = run("-p", "Tell me a story.", *flags).json()
     equal(a["ids"], run("Tell", "me", "a", "story.", *flags).json()["ids"])
     equal(a["ids"], run(*flags, "--", "Tell me a story.").json()["ids"])
+    equal(a["ids"], run("-", *flags, stdin=b"Tell me a story.\n").json()["ids"])
     with scratch() as folder:
         equal(a["prompt_ids"], run("-f", put(folder, "p", "Tell me a story.\r\n"), *flags).json()["prompt_ids"])
         is_error(run("-f", folder + "/none", code=1), folder + "/none")
