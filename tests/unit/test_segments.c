@@ -92,10 +92,11 @@ static bool may_cut(uint32_t node) {
 /* ---- two sequences, of which the second lies in the pages after the first's; slot 1 is the one
  * that is looked at ---- */
 static void set_pages(const mn_engine *e, int32_t *packed) {
-    for (uint32_t slot = 0; slot < 2; slot++)
-        for (uint32_t i = 0; i < e->group[0].n_pages; i++)
-            packed[mn_engine_row(e, 0, slot) + i] =
-                (int32_t)((slot + 1) * e->group[0].n_pages - 1 - i);
+    for (uint32_t g = 0; g < graph->hp.n_kv; g++)
+        for (uint32_t slot = 0; slot < 2; slot++)
+            for (uint32_t i = 0; i < e->group[g].n_pages; i++)
+                packed[mn_engine_row(e, g, slot) + i] =
+                    (int32_t)((slot + 1) * e->group[g].n_pages - 1 - i);
 }
 
 static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool every, int32_t *id) {
@@ -193,7 +194,7 @@ static void layers(plan *pl) {
     const uint32_t n = graph->abi.n_nodes;
     for (uint32_t i = 0; i < n; i++)
         add(pl, i + 1, graph->abi.nodes[i].layer < 0 ? 0 : graph->abi.nodes[i].layer % 2);
-    assert_true(pl->p.n_segments > 5);
+    assert_true(pl->p.n_segments > 4);
 }
 
 static void test_every_layer(void **state) {
@@ -236,19 +237,28 @@ static void copy_page(const plan *pl) {
     mn_error err = MN_ERROR_INIT;
     mn_engine *e = NULL;
     assert_int_equal(mn_engine_create(&pl->p, graph, 1, &e, NULL, &err), MN_OK);
-    assert_int_equal(e->group[0].page_tokens, 192);
-    assert_int_equal(e->group[0].n_pages, 2);
+    for (uint32_t g = 0; g < graph->hp.n_kv; g++) {
+        const uint32_t per = e->group[g].page_tokens; /* a group may be on one device alone */
+        assert_true(per == 192 || (graph->hp.n_kv > 1 && (per == 48 || per == 64)));
+        assert_int_equal(e->group[g].n_pages, (N_CTX + per - 1) / per);
+    }
     int32_t *packed = calloc(e->in.total, sizeof *packed), id;
     const mn_slot_params params = {.max_new = N_NEW};
     set_pages(e, packed);
     assert_int_equal(mn_engine_reset_slot(e, 1, &(mn_slot){0}, &params, &err), MN_OK);
     step(e, packed, n_prompt, true, false, &id);
     assert_int_equal(id, golden[0]);
-    int32_t *page = &packed[mn_engine_row(e, 0, 1)];
-    const int32_t other = packed[mn_engine_row(e, 0, 0)];
-    const mn_page_copy copy = {(uint32_t)*page, (uint32_t)other, n_prompt, 0};
-    assert_int_equal(mn_engine_copy_page(e, 0, copy, &err), MN_OK);
-    *page = other;
+    for (uint32_t g = 0; g < graph->hp.n_kv; g++) {
+        const uint32_t per = e->group[g].page_tokens;
+        int32_t *pages = &packed[mn_engine_row(e, g, 1)];
+        const int32_t *others = &packed[mn_engine_row(e, g, 0)];
+        for (uint32_t i = 0; i * per < n_prompt; i++) {
+            const uint32_t n = MN_MIN(per, n_prompt - i * per);
+            const mn_page_copy copy = {(uint32_t)pages[i], (uint32_t)others[i], n, 0};
+            assert_int_equal(mn_engine_copy_page(e, g, copy, &err), MN_OK);
+            pages[i] = others[i];
+        }
+    }
     for (uint32_t i = 1; i < N_NEW; i++) {
         step(e, packed, 1, false, false, &id);
         assert_int_equal(id, golden[i]);
@@ -267,17 +277,16 @@ static void test_page_copy(void **state) {
 
 /* A text over several pages of each size: 170 tokens are 3.5 pages of 48, 2.7 of 64, within one of
  * 192. */
-static void test_long(void **state) {
+static void long_text(int64_t n_vocab) {
     int32_t short_prompt[MAX_PROMPT], short_golden[N_NEW];
     const uint32_t n_short = n_prompt;
     const answer of_short = one;
     plan pl;
-    (void)state;
     memcpy(short_prompt, prompt, sizeof prompt);
     memcpy(short_golden, golden, sizeof golden);
     n_prompt = 170;
-    for (uint32_t i = 1; i < n_prompt; i++)
-        prompt[i] = (int32_t)(6 + i * i * 17 % 2000);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        prompt[i] = i ? (int32_t)(6 + i * i * 17 % (n_vocab - 48)) : 1;
     begin(&pl, "reference", NULL);
     add(&pl, graph->abi.n_nodes, 0);
     one = drive(&pl);
@@ -291,6 +300,32 @@ static void test_long(void **state) {
     n_prompt = n_short;
     memcpy(prompt, short_prompt, sizeof prompt);
     memcpy(golden, short_golden, sizeof golden);
+}
+
+static void test_long(void **state) {
+    (void)state;
+    long_text(graph->hp.n_vocab);
+}
+
+/* Models with several KV groups: page tables of their own, expanded one by one. */
+static void test_groups(void **state) {
+    static const char *const names[] = {"gemma3", "llama-layers"};
+    const char *data = getenv("MINERVA_TEST_DATA");
+    mn_model *demo = model;
+    const mn_model_graph *of_demo = graph;
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(names); i++) {
+        char path[4200];
+        snprintf(path, sizeof path, "%s/fixtures/%s", data ? data : "tests/data", names[i]);
+        if (mn_model_open(rt, path, &model, &err) || mn_model_graph_for(model, N_CTX, &graph, &err))
+            fail_msg("%s", err.msg);
+        assert_in_range(graph->hp.n_kv, 2, 3);
+        long_text(graph->hp.n_vocab);
+        mn_model_free(model);
+    }
+    model = demo;
+    graph = of_demo;
 }
 
 static void test_torn_placements(void **state) {
@@ -341,10 +376,11 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),      cmocka_unit_test(test_every_node),
-        cmocka_unit_test(test_every_layer),     cmocka_unit_test(test_alternating),
-        cmocka_unit_test(test_page_copy),       cmocka_unit_test(test_long),
-        cmocka_unit_test(test_torn_placements), cmocka_unit_test(test_out_of_memory)};
+        cmocka_unit_test(test_one_device),   cmocka_unit_test(test_every_node),
+        cmocka_unit_test(test_every_layer),  cmocka_unit_test(test_alternating),
+        cmocka_unit_test(test_page_copy),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_torn_placements),
+        cmocka_unit_test(test_out_of_memory)};
     static const char *const ways[][3] = {{"unified", "1", NULL}, {"unified", "0", NULL}};
     mn_error err = MN_ERROR_INIT;
     int bad = 0;
