@@ -20,6 +20,8 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"-t --threads", "N", ARG_COUNT, F(threads), 0, 4096, NULL,
      "CPU threads; 0 = as many as the process may use (default)"},
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
+    {"--strict", NULL, ARG_FLAG, F(strict), 0, 0, NULL,
+     "a device of a list that cannot be used is an error, also where a CPU is in the list"},
 };
 const arg_row app_session_rows[APP_SESSION_ROWS] = {
     {"-c --ctx-size", "N", ARG_COUNT, F(ctx), 0, 2147483647, NULL,
@@ -85,7 +87,7 @@ void app_remark(const app *a, const char *fmt, ...) {
 
 int app_open_runtime(app *a, const app_flags *flags) {
     char threads[24];
-    mn_setting settings[5];
+    mn_setting settings[6];
     mn_runtime_params params = {sizeof params, 0, settings};
     memset(a, 0, sizeof *a);
     a->flags = flags;
@@ -103,6 +105,8 @@ int app_open_runtime(app *a, const app_flags *flags) {
         settings[params.n_settings++] = (mn_setting){"threads", threads};
     if (flags->device)
         settings[params.n_settings++] = (mn_setting){"device", flags->device};
+    if (flags->strict)
+        settings[params.n_settings++] = (mn_setting){"strict", "true"};
     if (flags->no_probe_cache)
         settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
     if (flags->ctx.given && flags->ctx.v == 0)

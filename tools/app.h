@@ -13,6 +13,7 @@
 
 typedef struct {
     const char *model, *device;
+    int strict;
     arg_count threads, ctx; /* 0: by itself, whatever the configuration says */
     int64_t rows;
     int precision, kv_k, kv_v; /* indices into the rows' choices */
@@ -23,7 +24,7 @@ typedef struct {
 extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
     app_runtime_rows[];
 #define APP_MODEL_ROWS 1
-#define APP_DEVICE_ROWS 3
+#define APP_DEVICE_ROWS 4
 #define APP_SESSION_ROWS 5
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */

@@ -23,6 +23,13 @@ static void as_json(const app *a, out_file *out) {
     json_line(&j);
 }
 
+// 0: unknown. Some devices tell it only once a session uses them.
+static const char *free_text(const mn_device_item *d, char dst[32]) {
+    if (d->mem_free)
+        return human_bytes(d->mem_free, dst);
+    return d->usable ? "not asked" : "-";
+}
+
 static void as_table(const app *a, out_file *out) {
     static const char *const columns[] = {"device",      "memory", "free",
                                           "description", "usable", NULL};
@@ -32,8 +39,8 @@ static void as_table(const app *a, out_file *out) {
     table_begin(&t, columns, 6);
     for (uint32_t i = 0; mn_runtime_device(a->rt, i, &d) == MN_OK; i++) {
         table_cell(&t, "%s", d.name);
-        table_cell(&t, "%s", human_bytes(d.mem_total, total));
-        table_cell(&t, "%s", human_bytes(d.mem_free, unused));
+        table_cell(&t, "%s", d.mem_total ? human_bytes(d.mem_total, total) : "-");
+        table_cell(&t, "%s", free_text(&d, unused));
         table_cell(&t, "%s", d.description);
         table_cell(&t, "%s%s%s", d.usable ? "yes" : "no", d.reason[0] ? ": " : "", d.reason);
     }

@@ -28,6 +28,7 @@ struct mn_model {
     mn_jinja *chat;            /* NULL = has no template */
     mn_jinja *chat_tools;      /* the one for chats with tools; NULL = the same */
     bool spells_thinking;      /* the template speaks of <think> */
+    _Atomic bool *told;        /* that its template has no place for tools; once is enough */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
     double sampling[MN_SAMPLING_KEYS];

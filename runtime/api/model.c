@@ -199,8 +199,12 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     if (st)
         return st;
     mn_model *m = mn_calloc(1, sizeof *m);
-    if (!m)
+    if (m)
+        m->told = mn_calloc(1, sizeof *m->told);
+    if (!m || !m->told) {
+        mn_free(m);
         return mn_fail_memory(err, sizeof *m);
+    }
     char *full = NULL;
     m->rt = rt;
     pthread_mutex_init(&m->lock, NULL);
@@ -223,6 +227,9 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
         mn_model_free(m);
     else
         *out = m;
+    if (!st)
+        mn_log(MN_LOG_DEBUG, "model %s: %s, architecture %s", m->canonical->path,
+               m->canonical->format, m->arch);
     return st;
 }
 
@@ -239,6 +246,7 @@ void mn_model_free(mn_model *m) {
     mn_free(m->arch);
     mn_free(m->name);
     mn_free(m->stop);
+    mn_free(m->told);
     mn_free(m);
 }
 

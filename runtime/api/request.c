@@ -63,6 +63,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache"))
         r->flags |= MN_REQUEST_MEASURE;
+    if (mn_config_get_bool(cfg, "strict"))
+        r->flags |= MN_REQUEST_STRICT;
     if (p.run_ahead)
         r->flags |= MN_REQUEST_AHEAD;
     if (!r->devices || !*r->devices)

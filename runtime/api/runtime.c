@@ -47,6 +47,43 @@ static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_erro
     return st;
 }
 
+/* "cuda" of MINERVA_CUDA_GRAPHS. */
+static bool names_plugin(const char *variable, mn_str id) {
+    const char *at = variable + strlen("MINERVA_");
+    for (uint64_t i = 0; i < id.len; i++) {
+        const char c = id.ptr[i];
+        if (at[i] != (c >= 'a' && c <= 'z' ? (char)(c - 32) : c))
+            return false;
+    }
+    return id.len && at[id.len] == '_' && at[id.len + 1];
+}
+
+/* A variable that nobody reads was meant as another; a plugin that is here may read any of its
+ * own. */
+static void warn_of_variables(const mn_runtime *rt) {
+    size_t n;
+    const char *name;
+    const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
+    for (size_t i = 0; (name = mn_config_variable(rt->config, i)) != NULL; i++) {
+        const char *nearest = mn_config_nearest(name);
+        bool of_plugin = false;
+        for (size_t k = 0; k < n && !of_plugin; k++)
+            of_plugin = names_plugin(name, r[k].id);
+        if (of_plugin && !nearest)
+            continue;
+        mn_log(MN_LOG_WARN, "environment: nothing reads %s%s%s%s", name, nearest ? "; is " : "",
+               nearest ? nearest : "",
+               nearest ? " meant?" : " (`minerva config` lists what is read)");
+    }
+}
+
+static void tell_settings(const mn_config *cfg) {
+    const char *name, *value, *origin;
+    for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
+        if (strcmp(origin, "default") != 0)
+            mn_log(MN_LOG_DEBUG, "setting %s = %s (%s)", name, value, origin);
+}
+
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {
     mn_runtime_params p = {.size = sizeof p};
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"out", out}, {0}});
@@ -62,10 +99,13 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
     st = load_config(rt, &p, err);
     if (!st) {
         mn_log_level(mn_config_log_level(rt->config));
+        tell_settings(rt->config);
         st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
     }
     if (!st)
         st = mn_registry_create(rt->config, rt->pool, &rt->registry, err);
+    if (!st)
+        warn_of_variables(rt);
     if (st)
         mn_runtime_free(rt);
     else

@@ -1,5 +1,6 @@
 /* text.c -- text of the API: tokenise, chat, streams of text. */
 #include "api/api.h"
+#include <stdatomic.h>
 #include "text/channels.h"
 #include "text/chat.h"
 #include "text/scan.h"
@@ -159,6 +160,25 @@ static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_ch
     return st;
 }
 
+/* A template that says the same without the tools does not know of them. */
+static void warn_of_tools(const mn_model *m, const mn_jinja *tmpl, const mn_chat *chat) {
+    const int64_t now = (int64_t)time(NULL);
+    mn_text with = {0}, without = {0}, marks = {0}, bare_marks = {0};
+    mn_chat bare = *chat;
+    bare.tools = (mn_str){NULL, 0};
+    if (!render(tmpl, chat, UINT32_MAX, true, now, &with, &marks, NULL) &&
+        !render(tmpl, &bare, UINT32_MAX, true, now, &without, &bare_marks, NULL) &&
+        with.len == without.len && (!with.len || !memcmp(with.ptr, without.ptr, with.len)))
+        mn_log(MN_LOG_WARN,
+               "%s: the chat template has no place for tools: the model is not told "
+               "of them",
+               m->canonical->path);
+    mn_text_free(&with);
+    mn_text_free(&without);
+    mn_text_free(&marks);
+    mn_text_free(&bare_marks);
+}
+
 mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                              uint32_t *n, mn_error *err) {
     mn_chat_params own = {0}, *p = &own;
@@ -198,6 +218,8 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
     chat.eos = piece(m, mn_tokenizer_eos(m->tokenizer));
     const mn_jinja *theirs = chat.tools.len && m->chat_tools ? m->chat_tools : m->chat;
     st = encode_new(m, other ? other : theirs, &chat, p->n_known, ids, n, err);
+    if (!st && chat.tools.len && !atomic_exchange(m->told, true))
+        warn_of_tools(m, other ? other : theirs, &chat);
     mn_jinja_free(other);
     mn_free(copy);
     return st;

@@ -166,7 +166,7 @@ static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out,
     return out->failed ? mn_fail_memory(err, total) : MN_OK;
 }
 
-mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err) {
+static mn_status read_entry(const char *name, uint64_t max, mn_text *out, mn_error *err) {
     int folder;
     const char *leaf;
     mn_status status = open_folder(name, false, &folder, &leaf, err);
@@ -200,7 +200,7 @@ static mn_status write_file(int fd, const char *name, const char *data, uint64_t
 }
 
 /* No fsync: what a crash of the machine leaves behind is checked by who reads it. */
-mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
+static mn_status write_entry(const char *name, const void *data, uint64_t bytes, mn_error *err) {
     char tmp[64]; /* threads may write the same name */
     int folder;
     const char *leaf;
@@ -222,6 +222,27 @@ mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_
         unlinkat(folder, tmp, 0);
     close(folder);
     return status;
+}
+
+/* Nobody is told of a cache that is passed over but who asks: it costs time, not results. */
+static mn_status tell(mn_status status, const mn_error *why, mn_error *err) {
+    if (status == MN_OK || (status == MN_IO_ERROR && why->vendor_code == ENOENT && !err))
+        return status;
+    mn_log(MN_LOG_DEBUG, "%s", why->msg);
+    mn_fail(err, status, "%s", why->msg);
+    if (err)
+        err->vendor_code = why->vendor_code;
+    return status;
+}
+
+mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    return tell(read_entry(name, max, out, &why), &why, err);
+}
+
+mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    return tell(write_entry(name, data, bytes, &why), &why, err);
 }
 
 void mn_cache_remove(const char *name) {

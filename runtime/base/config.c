@@ -21,6 +21,8 @@ static const mn_config_key keys[] = {
      "tokens of a sequence at most; 0 = what the model allows"},
     {"batch", "MINERVA_BATCH", MN_CONFIG_INT, "0", 0, 1 << 20, NULL, false,
      "tokens of a step at most; 0 = chosen for the device"},
+    {"strict", "MINERVA_STRICT", MN_CONFIG_BOOL, "false", 0, 0, NULL, false,
+     "whether a device of a list that is passed over is an error, although a CPU is in the list"},
     {"precision", "MINERVA_PRECISION", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|exact|a16|a8", false,
      "rounding that is allowed"},
     {"log_level", "MINERVA_LOG", MN_CONFIG_CHOICE, "warn", 0, 0, "error|warn|info|debug", false,
@@ -598,4 +600,60 @@ bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char 
     *value = env ? env->value : s->value;
     *origin = env ? env->origin : s->origin;
     return true;
+}
+
+/* ---- variables that nobody knows ------------------------------------------------------------- */
+
+static bool is_known_variable(const char *name) {
+    char plain[280];
+    for (size_t i = 0; i < MN_COUNT(keys); i++) {
+        *plain = 0;
+        if (!strncmp(keys[i].name, "plugin.", 7))
+            plain_variable(keys[i].name, plain, sizeof plain);
+        if (!strcmp(keys[i].env, name) || !strcmp(plain, name))
+            return true;
+    }
+    return false;
+}
+
+const char *mn_config_variable(const mn_config *cfg, size_t i) {
+    for (size_t k = 0; k < cfg->n_env; k++)
+        if (!is_known_variable(cfg->env[k].name) && !i--)
+            return cfg->env[k].name;
+    return NULL;
+}
+
+/* Edits from a to b: characters added, dropped or replaced. Names beyond 63 bytes are far. */
+static size_t distance(const char *a, const char *b) {
+    enum { CAP = 64 };
+    size_t row[CAP], n = strlen(b);
+    if (n >= CAP)
+        return CAP;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; *a; i++, a++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t replaced = corner + (*a != b[j - 1]);
+            corner = row[j];
+            row[j] = MN_MIN(MN_MIN(row[j], row[j - 1]) + 1, replaced);
+        }
+    }
+    return row[n];
+}
+
+const char *mn_config_nearest(const char *name) {
+    const char *best = NULL;
+    const size_t prefix = strlen("MINERVA_"), n = strlen(name);
+    /* a third of it: beyond that it is another word */
+    size_t least = 1 + (n > prefix ? n - prefix : 0) / 3;
+    for (size_t i = 0; i < MN_COUNT(keys); i++) {
+        const size_t d = distance(name, keys[i].env);
+        if (d < least) {
+            least = d;
+            best = keys[i].env;
+        }
+    }
+    return best;
 }

@@ -1,8 +1,10 @@
 /* files.c -- which files make up the model that a path names, and their maps. */
 #include "model/model.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Files of a model folder that a loader or runtime/text may want to see; everything else stays
  * closed. */
@@ -88,7 +90,7 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
     struct dirent **list = NULL;
     int n = scandir(dir, &list, NULL, by_name);
     if (n < 0)
-        return mn_fail(err, MN_IO_ERROR, "%s: cannot list the folder", dir);
+        return mn_fail_errno(err, dir, "cannot list the folder");
     mn_status st = MN_OK;
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
@@ -106,11 +108,45 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
     return st;
 }
 
+/* "org/name" or "name:tag", as models are called on hubs, where no such folder is at hand. */
+static bool is_hub_name(const char *path) {
+    const char *slash = strchr(path, '/');
+    const size_t n = strspn(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "-_.:/");
+    if (path[n] || *path == '.' || *path == '/' || mn_str_ends(mn_str_of(path), ".gguf"))
+        return false;
+    if (!slash)
+        return strchr(path, ':') != NULL;
+    char *org = mn_strndup(path, (size_t)(slash - path));
+    const bool here = !org || mn_path_is_dir(org);
+    mn_free(org);
+    return !here && slash[1] && !strchr(slash + 1, '/');
+}
+
+/* Says what is expected where the path was meant as something else. */
+static mn_status fail_missing(const char *path, int code, mn_error *err) {
+    static const char expected[] = "models are not downloaded: expected the path of a GGUF file, a "
+                                   ".safetensors file or a folder in Hugging Face layout";
+    if (code != ENOENT && code != ENOTDIR)
+        return mn_fail(err, MN_IO_ERROR, "%s: %s", path,
+                       code == EACCES ? "permission denied: a folder on the way to it may not be "
+                                        "entered"
+                                      : strerror(code));
+    if (strstr(path, "://"))
+        return mn_fail(err, MN_IO_ERROR, "%s: this is a URL, and %s", path, expected);
+    if (is_hub_name(path))
+        return mn_fail(err, MN_IO_ERROR,
+                       "%s: no such file or folder; if this is a name on a model hub, %s", path,
+                       expected);
+    return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
+}
+
 mn_status mn_file_set_open(const char *path, uint32_t flags, mn_file_set *out, mn_error *err) {
     mn_file_set set = {.flags = flags};
     mn_status st;
-    if (!mn_path_exists(path))
-        return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
+    struct stat at;
+    if (stat(path, &at))
+        return fail_missing(path, errno, err);
     if (mn_path_is_dir(path)) {
         st = add_folder(&set, path, NULL, err);
         if (!st && !set.n)

@@ -336,8 +336,12 @@ static void list_refusals(chooser *c, mn_text *out) {
     }
 }
 
+static const char no_device[] = "no such device";
+
 static mn_status no_such_device(chooser *c, mn_str name, const char *why) {
     mn_text list = {0};
+    if (!strcmp(why, no_device))
+        why = "";
     list_devices(c->reg, &list);
     mn_status st =
         mn_fail(c->err, MN_NO_DEVICE, "there is no device \"%.*s\"%s%s%s; there are: %s",
@@ -384,14 +388,17 @@ static bool is_choice(mn_str name) {
     return mn_str_is(name, "auto") || mn_str_is(name, "cpu");
 }
 
-/* Whether what stands behind in the list is a CPU or leaves the choice: then a device that fails is
- * passed over. */
-static bool has_fallback(chooser *c, const char *rest) {
+/* Whether another entry of the list is a CPU or leaves the choice: then a device that fails is
+ * passed over with a warning, unless the user wants none to be. */
+static bool has_fallback(const chooser *c, mn_str except) {
     mn_str name;
-    while (rest) {
+    if (c->r->flags & MN_REQUEST_STRICT)
+        return false;
+    for (const char *rest = c->r->devices; rest;) {
         rest = next_entry(rest, &name);
         const mn_device_record *d = is_choice(name) ? NULL : mn_registry_device(c->reg, name);
-        if (is_choice(name) || (d && d->usable && d->info.kind == MN_DEVICE_CPU))
+        const bool cpu = d && d->usable && d->info.kind == MN_DEVICE_CPU;
+        if (is_choice(name) || (cpu && !mn_str_eq(name, except)))
             return true;
     }
     return false;
@@ -399,10 +406,15 @@ static bool has_fallback(chooser *c, const char *rest) {
 
 typedef struct {
     order w;
-    bool spare[MN_MAX_SPLIT]; /* may get nothing: a fallback stands behind it */
+    bool spare[MN_MAX_SPLIT]; /* may get nothing: there is a fallback */
     uint32_t n_named;
     mn_text passed_over;
 } listed;
+
+static void pass_over(listed *l, mn_str name, const char *why) {
+    mn_text_printf(&l->passed_over, "%s%.*s (%s)", l->passed_over.len ? "; " : "", MN_STR_ARG(name),
+                   why);
+}
 
 /* Why there is no device of that name: its plugin's file may be there and have failed. */
 static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
@@ -412,7 +424,7 @@ static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
     for (uint64_t i = 0; i < name.len && id.len == name.len; i++)
         if (name.ptr[i] == ':')
             id.len = i;
-    snprintf(out, cap, "no such device");
+    snprintf(out, cap, "%s", no_device);
     for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(r[i].path, '/'), *file = slash ? slash + 1 : r[i].path;
         bool same = r[i].id.len ? mn_str_eq(r[i].id, id)
@@ -430,7 +442,7 @@ static mn_status add_named(chooser *c, mn_str name, bool fallback, listed *l) {
     if (!d)
         why_missing(c, name, missing, sizeof missing);
     if (!d && !fallback)
-        return no_such_device(c, name, strcmp(missing, "no such device") ? missing : "");
+        return no_such_device(c, name, missing);
     mn_status st = d ? ask(c, d, &at) : MN_OK;
     if (st)
         return st;
@@ -440,20 +452,42 @@ static mn_status add_named(chooser *c, mn_str name, bool fallback, listed *l) {
         l->n_named = l->w.n;
         return MN_OK;
     }
-    const char *why = d ? offer(c, at)->reason : missing;
-    mn_text_printf(&l->passed_over, "%s%.*s (%s)", l->passed_over.len ? "; " : "", MN_STR_ARG(name),
-                   why);
+    pass_over(l, name, d ? offer(c, at)->reason : missing);
     return fallback ? MN_OK : nothing(c, NULL);
 }
 
-static mn_status plan_listed(chooser *c, const listed *l) {
+/* What stands behind a choice that was enough is not needed, but has to be there. */
+static mn_status look_at_rest(chooser *c, const char *rest, listed *l) {
+    mn_str name;
+    char missing[360];
+    while (rest) {
+        rest = next_entry(rest, &name);
+        const mn_device_record *d = is_choice(name) ? NULL : mn_registry_device(c->reg, name);
+        if (is_choice(name) || (d && d->usable))
+            continue;
+        if (!d)
+            why_missing(c, name, missing, sizeof missing);
+        if (!has_fallback(c, name) && d)
+            return mn_fail(c->err, MN_NO_DEVICE, "device %s cannot be used: %s", d->name,
+                           d->reason);
+        if (!has_fallback(c, name))
+            return no_such_device(c, name, missing);
+        pass_over(l, name, d ? d->reason : missing);
+    }
+    return MN_OK;
+}
+
+static mn_status plan_listed(chooser *c, listed *l) {
     mn_plan plan = {0};
     rate_all(c, l->w.n > l->n_named);
     mn_status st = make_plan(c, &l->w, &plan);
     if (!st && plan.status)
         st = nothing(c, &plan);
     for (uint32_t k = 0; k < l->n_named && !st; k++)
-        if (plan.starved[k] && !l->spare[k])
+        if (plan.starved[k] && l->spare[k])
+            pass_over(l, mn_str_of(offer(c, l->w.at[k])->record->name),
+                      "has no memory for any part of the model");
+        else if (plan.starved[k])
             st = mn_fail(
                 c->err, MN_OUT_OF_MEMORY, "device %s: has no memory for any part of the model: %s",
                 offer(c, l->w.at[k])->record->name,
@@ -473,10 +507,12 @@ static mn_status choose(chooser *c) {
         s = next_entry(s, &name);
         bool cpu = mn_str_is(name, "cpu");
         if (!is_choice(name))
-            st = add_named(c, name, has_fallback(c, s), &l);
-        else if (!l.w.n)
+            st = add_named(c, name, has_fallback(c, name), &l);
+        else if (!l.w.n) {
             st = choose_auto(c, cpu);
-        else {
+            if (!st && has_plan(c))
+                st = look_at_rest(c, s, &l);
+        } else {
             st = ask_all(c, cpu);
             rate_all(c, true);
             append_ranked(c, &l.w, cpu, true);
@@ -486,7 +522,8 @@ static mn_status choose(chooser *c) {
     if (!st && !has_plan(c))
         st = l.w.n ? plan_listed(c, &l) : nothing(c, NULL);
     if (!st && l.passed_over.len)
-        mn_log(MN_LOG_WARN, "device list %s: not used: %s", c->r->devices, l.passed_over.ptr);
+        mn_log(MN_LOG_WARN, "device list %s: not used: %s (--strict makes this an error)",
+               c->r->devices, l.passed_over.ptr);
     mn_text_free(&l.passed_over);
     return st;
 }
@@ -621,6 +658,18 @@ static mn_status rehearse(chooser *c) {
     return st;
 }
 
+static void tell(const chooser *c) {
+    for (uint32_t i = 0; i < c->p->n_offers; i++) {
+        const mn_offer *o = &c->p->offers[i];
+        mn_log(MN_LOG_DEBUG, "device %s: %s%s%s; %.4g us per token by %s rates", o->record->name,
+               o->outcome, *o->reason ? ": " : "", o->reason, o->score,
+               *o->rates.source ? o->rates.source : "no");
+    }
+    if (c->p->why)
+        mn_log(MN_LOG_DEBUG, "device list %s: %s: %s", c->r->devices,
+               c->p->offers[c->p->chosen].record->name, c->p->why);
+}
+
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *r,
                        mn_placement *out, mn_error *err) {
     mn_placement p = {0};
@@ -642,6 +691,7 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     }
     if (!st)
         st = settle(&c);
+    tell(&c);
     mn_plan_free(&c.plan);
     if (st && !explains(&c))
         mn_placement_free(&p);

@@ -17,7 +17,8 @@
 
 #define MN_REQUEST_MEASURE 2u /* rates that are remembered are measured again */
 
-#define MN_REQUEST_AHEAD 4u /* run_ahead is the caller's: for every device */
+#define MN_REQUEST_AHEAD 4u  /* run_ahead is the caller's: for every device */
+#define MN_REQUEST_STRICT 8u /* no device of the list is passed over, whatever else is there */
 
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {

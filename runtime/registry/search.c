@@ -2,9 +2,11 @@
  * registry. */
 #include "registry/internal.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define BUILT_PROBE "runtime/registry/minerva-probe"
 
@@ -163,6 +165,31 @@ static mn_status walk(search_state *s, const char *folder, const char *ending,
     return status;
 }
 
+/* What could not be searched is shown among the files, too, where plugins were expected there. */
+static mn_status report_entry(mn_registry *reg, const char *path, const char *why, mn_error *err) {
+    mn_plugin_record *rec = add_record(reg, path);
+    return rec && mn_plugin_reject(rec, "refused", "%s", why) ? MN_OK : mn_fail_memory(err, 0);
+}
+
+static const char too_many[] = "too many open files";
+
+/* Static words for the folder that opendir has just refused. */
+static const char *why_closed(const char *folder, int code) {
+    switch (code) {
+    case ENOENT:
+        return "does not exist";
+    case EACCES:
+        return "permission denied";
+    case ENOTDIR:
+        return "is no folder";
+    case EMFILE:
+    case ENFILE:
+        return too_many;
+    default:
+        return mn_path_exists(folder) ? "cannot be read" : "does not exist";
+    }
+}
+
 static mn_status search_folder(search_state *s, const char *folder, const char *origin,
                                mn_error *err) {
     mn_status status = add_folder(s->reg, folder, strlen(folder), origin, "", err);
@@ -171,8 +198,14 @@ static mn_status search_folder(search_state *s, const char *folder, const char *
     size_t at = s->reg->n_folders - 1;
     bool found;
     status = walk(s, folder, ".so", try_file, &found, err);
-    if (!found)
-        s->reg->folders[at].reason = mn_path_exists(folder) ? "cannot be read" : "does not exist";
+    if (found || status)
+        return status;
+    const int code = errno;
+    const char *why = why_closed(folder, code);
+    s->reg->folders[at].reason = why;
+    const bool named = !strncmp(origin, "plugin_path", strlen("plugin_path"));
+    if (named || code == EMFILE || code == ENFILE)
+        status = report_entry(s->reg, folder, why, err);
     return status;
 }
 
@@ -181,16 +214,27 @@ static mn_status search_built(search_state *s, const char *folder, mn_error *err
     return objects || !mn_path_is_dir(folder) ? MN_OK : search_folder(s, folder, "build tree", err);
 }
 
+static mn_status refuse_relative(search_state *s, const char *entry, const char *origin,
+                                 mn_error *err) {
+    static const char why[] = "refused: expected an absolute path";
+    mn_status status = add_folder(s->reg, entry, strlen(entry), origin, why, err);
+    return status ? status : report_entry(s->reg, entry, "expected an absolute path", err);
+}
+
 /* An entry of a path list: a folder, or one plugin's file. */
 static mn_status search_entry(search_state *s, const char *entry, size_t n, const char *origin,
                               mn_error *err) {
-    if (*entry != '/')
-        return add_folder(s->reg, entry, n, origin, "refused: expected an absolute path", err);
     char *path = mn_strndup(entry, n);
     if (!path)
         return mn_fail_memory(err, n);
-    bool is_file = mn_str_ends(mn_str_of(path), ".so") && !mn_path_is_dir(path);
-    mn_status status = is_file ? try_file(s, path, err) : search_folder(s, path, origin, err);
+    const bool is_file = mn_str_ends(mn_str_of(path), ".so") && !mn_path_is_dir(path);
+    mn_status status;
+    if (*path != '/')
+        status = refuse_relative(s, path, origin, err);
+    else if (is_file)
+        status = try_file(s, path, err);
+    else
+        status = search_folder(s, path, origin, err);
     mn_free(path);
     return status;
 }
@@ -267,6 +311,39 @@ static char *probe_program(const mn_trust *trust) {
                : mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
 }
 
+/* Few descriptors look like plugins that are missing: what follows from that would be said of them
+ * alone. */
+static void warn_of_descriptors(const mn_registry *reg) {
+    unsigned n = 0;
+    for (size_t i = 0; i < reg->n_records; i++) {
+        const mn_plugin_record *r = &reg->records[i];
+        if (!strcmp(r->status, "ok"))
+            continue;
+        n += strstr(r->reason, too_many) || strstr(r->reason, strerror(EMFILE)) ||
+             strstr(r->reason, strerror(ENFILE));
+    }
+    struct rlimit most = {0};
+    getrlimit(RLIMIT_NOFILE, &most);
+    if (n)
+        mn_log(
+            MN_LOG_WARN,
+            "%u plugin files or folders could not be opened or probed: too many open files (this "
+            "process may have %llu: see ulimit -n)",
+            n, (unsigned long long)most.rlim_cur);
+}
+
+static void tell(const mn_registry *reg) {
+    for (size_t i = 0; i < reg->n_folders; i++)
+        mn_log(MN_LOG_DEBUG, "plugin folder %s (%s): %s", reg->folders[i].path,
+               reg->folders[i].origin,
+               *reg->folders[i].reason ? reg->folders[i].reason : "searched");
+    for (size_t i = 0; i < reg->n_records; i++) {
+        const mn_plugin_record *r = &reg->records[i];
+        mn_log(MN_LOG_DEBUG, "plugin file %s: %s%s%s%s%s", r->path, r->status,
+               *r->reason ? ": " : "", r->reason, *r->probe.text ? "; probe: " : "", r->probe.text);
+    }
+}
+
 mn_status mn_search(mn_registry *reg, mn_error *err) {
     search_state s = {.reg = reg};
     mn_trust_init(&s.trust);
@@ -277,6 +354,10 @@ mn_status mn_search(mn_registry *reg, mn_error *err) {
                          : mn_fail_memory(err, PATH_MAX);
     if (status == MN_OK)
         status = load_candidates(&s, err);
+    if (status == MN_OK) {
+        tell(reg);
+        warn_of_descriptors(reg);
+    }
     for (size_t i = 0; i < s.n; i++)
         mn_text_free(&s.list[i].report);
     mn_free(s.list);

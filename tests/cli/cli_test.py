@@ -410,6 +410,54 @@ def test_run_small_address_space():
         assert "OpenBLAS" not in run("-p", prompt, "-n", "1", env=env).err  # bf16
 
 
+def test_run_model_names():
+    """What is no path gets a sentence on what is expected; a folder that may not be entered is said to be one."""
+    expected = "expected the path of a GGUF file, a .safetensors file or a folder"
+    for name in ("no-such-org/Model-1B-Instruct", "model:latest", "hub.example/org"):
+        is_error(minerva("run", "-m", name, "-p", "a", code=1), name, "not downloaded", expected)
+    is_error(minerva("run", "-m", "https://example.org/m.gguf", "-p", "a", code=1), "this is a URL", expected)
+    for name in ("/no/such/folder", "./none", "none.gguf", "folder/none.gguf"):
+        r = minerva("run", "-m", name, "-p", "a", code=1)
+        is_error(r, name, "no such file or folder")
+        assert "hub" not in r.err, r.err
+
+    def nobody():
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("closed", "blind"):
+            os.mkdir(folder + "/" + name)
+        put(folder + "/closed", "m.gguf", b"")
+        try:
+            if minerva("version", preexec_fn=nobody, code=None).code:
+                raise Skipped("others may not run this build")
+        except OSError:
+            raise Skipped("others may not run this build")
+        os.chmod(folder + "/closed", 0)
+        os.chmod(folder + "/blind", 0o111)
+        env = environment(XDG_CONFIG_HOME=folder, XDG_CACHE_HOME=folder, XDG_DATA_HOME=folder, HOME=folder)
+        is_error(minerva("run", "-m", folder + "/closed/m.gguf", "-p", "a", env=env, preexec_fn=nobody, code=1), "closed/m.gguf: permission denied")
+        is_error(minerva("run", "-m", folder + "/blind", "-p", "a", env=env, preexec_fn=nobody, code=1), "blind: cannot list the folder: Permission denied")
+
+
+def test_run_few_descriptors():
+    """Too few file descriptors are named, not only what follows from them."""
+    if os.environ.get("MINERVA_TEST_SANITIZE"):
+        raise Skipped("sanitizers need descriptors")
+    said = 0
+    for n in (4, 8, 12, 16):
+        with scratch() as folder:
+            r = run("-p", "a", "-n", "1", env=environment(XDG_CACHE_HOME=folder), code=None, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+            assert r.code in (0, 1, 3), (n, r.code, r.err)
+            said += "too many open files" in r.err.lower() and str(n) in r.err
+            assert r.code == 0 or "too many open files" in r.err.lower(), (n, r.err)
+    assert said, "no limit was too small"
+
+
 def test_run_missing_model():
     is_error(minerva("run", "-m", "/nonexistent/model.gguf", "-p", "a", code=1), "/nonexistent/model.gguf")
     with scratch() as folder:
@@ -959,6 +1007,41 @@ def test_lists_plugins():
     has(minerva("plugins").out, "reference", "cpu_simd", "gguf", "safetensors")
 
 
+def test_lists_plugin_path():
+    """What cannot be searched is in the list, with the reason."""
+    with scratch() as folder:
+        put(folder, "file", b"")
+        os.mkdir(folder + "/there")
+        found = {p["path"]: (p["status"], p["reason"]) for p in minerva("plugins", "--json", env=environment(
+            MINERVA_PLUGIN_PATH=":".join(["here", folder + "/none", folder + "/file", folder + "/there"]))).json()}
+        equal(found["here"], ("refused", "expected an absolute path"))
+        equal(found[folder + "/none"], ("refused", "does not exist"))
+        equal(found[folder + "/file"], ("refused", "is no folder"))
+        assert folder + "/there" not in found, found
+        has(minerva("plugins", env=environment(MINERVA_PLUGIN_PATH_ONLY=folder + "/none")).out, folder + "/none", "does not exist")
+
+
+def test_lists_variables():
+    """A variable that nobody reads is a warning, with the one that was meant; those of plugins are theirs."""
+    def said(**env):
+        return [line for line in minerva("config", env=environment(**env)).err.splitlines() if "nothing reads" in line]
+
+    equal(said(MINERVA_DEVCE="cpu"), ["minerva: warning: environment: nothing reads MINERVA_DEVCE; is MINERVA_DEVICE meant?"])
+    equal(said(MINERVA_QUARK="1"), ["minerva: warning: environment: nothing reads MINERVA_QUARK (`minerva config` lists what is read)"])
+    equal(len(said(MINERVA_PRECISON="exact", MINERVA_THREAD="1")), 2)
+    equal(said(MINERVA_DEVICE="cpu", MINERVA_CPU_SIMD_ISA="generic", MINERVA_REFERENCE_DEPTH="3", MINERVA_THREADS="1", MINERVA_QUARK=""), [])
+
+
+def test_lists_debug():
+    """Each decision is told: settings, folders, files, devices, the model, the choice."""
+    err = run("-p", "a", "-n", "1", "-t", "1", env=environment(MINERVA_LOG="debug", MINERVA_PLUGIN_PATH="/none")).err
+    for words in ("setting threads = 1 (command line)", "setting plugin_path = /none (environment MINERVA_PLUGIN_PATH)",
+                  "plugin folder /none (plugin_path): does not exist", "cpu_simd.so: ok", "storyteller: safetensors, architecture llama",
+                  "device cpu_simd: chosen", "device reference: oracle", "device list auto: cpu_simd: "):
+        has(err, words)
+    assert all(line.startswith("minerva: ") for line in err.splitlines()), err
+
+
 def test_lists_config():
     items = {c["key"]: c for c in minerva("config", "--json").json()}
     for c in items.values():
@@ -1006,6 +1089,32 @@ def test_devices_unknown():
         is_error(run("-p", "a", "-n", "1", "--device", name, code=3), "reference", "cpu_simd")
     is_error(run("-p", "a", "-n", "1", env=environment(MINERVA_DEVICE="cuda:0"), code=3), "cuda:0", "reference", "cpu_simd")
     is_error(minerva("bench", "-m", MODEL, "--device", "nope", code=3), "cpu_simd")
+
+
+def test_devices_passed_over():
+    """In a list with a CPU a device that cannot be used is a warning, and an error where the user says so; else an error."""
+    for names in ("nope,cpu", "cpu,nope", "nope,cpu_simd", "auto,nope", "cuda:77,reference"):
+        bad = next(n for n in names.split(",") if n in ("nope", "cuda:77"))
+        r = run("--prompt-ids", IDS, "-n", "1", "--device", names)
+        has(r.err, "minerva: warning: device list %s: not used: %s (" % (names, bad), "--strict")
+        is_error(run("--prompt-ids", IDS, "-n", "1", "--device", names, "--strict", code=3), bad)
+        is_error(run("--prompt-ids", IDS, "-n", "1", env=environment(MINERVA_DEVICE=names, MINERVA_STRICT="1"), code=3), bad)
+    is_error(run("--prompt-ids", IDS, "-n", "1", "--device", "nope,cuda:77", code=3), "nope")
+    assert "warning" not in run("--prompt-ids", IDS, "-n", "1", "--device", "cpu_simd,reference", "--strict").err
+
+
+def test_devices_unknown_memory():
+    """A device that does not tell its free memory has not 0 bytes of it."""
+    stub = os.path.join(BUILD, "tests", "unit", "stubs", "stub_gpu.so")
+    if not os.path.exists(stub):
+        raise Skipped(stub + " was not built")
+    with scratch() as folder:
+        os.chmod(folder, 0o755)
+        shutil.copy(stub, folder + "/gpu.so")
+        lines = minerva("devices", env=environment(MINERVA_PLUGIN_PATH=folder)).out.splitlines()
+        gpu = next(line for line in lines if line.startswith("gpu:0"))
+        has(gpu, "not asked")
+        assert "0 B" not in gpu, gpu
 
 
 def test_devices_named():
@@ -1301,6 +1410,17 @@ def test_talk_tool_template():
             equal(prompt_of(m, "-p", "Hi"), ids["plain"])
             equal(prompt_of(m, "-p", "Hi", "--tools", "[{}]"), ids["tools"])
             equal([template(data, None, {"tools": t}, 0, "-m", m).out for t in (None, [{}])], ["plain", "tools"])
+
+
+def test_talk_tools_unknown():
+    """A template that has no place for tools is a warning, once."""
+    with scratch() as folder:
+        plain = talker(folder, "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}[assistant]")
+        r = minerva("run", "-m", plain, "-p", "a", "--tools", json.dumps(TOOLS), "-n", "1")
+        equal(r.err.count("the chat template has no place for tools"), 1)
+        assert "no place for tools" not in minerva("run", "-m", plain, "-p", "a", "-n", "1").err
+    with scratch() as folder:
+        assert "no place for tools" not in minerva("run", "-m", talker(folder), "-p", "a", "--tools", json.dumps(TOOLS), "-n", "1").err
 
 
 def test_talk_errors():
