@@ -132,13 +132,11 @@ int app_open_model(app *a, const app_flags *flags) {
     return 0;
 }
 
-static int kv_type(const app_flags *flags, uint32_t *out) {
-    static const uint32_t type[] = {0, MN_F32, MN_F16};
-    *out = type[flags->kv_k ? flags->kv_k : flags->kv_v];
-    if (flags->kv_k && flags->kv_v && flags->kv_k != flags->kv_v)
-        return complain(EXIT_USAGE,
-                        "-ctk and -ctv: found two types, expected the same for keys and values");
-    return 0;
+/* The types of -ctk and -ctv; one that is not given is by the class. */
+static void set_kv_types(const app_flags *flags, mn_session_params *params) {
+    static const uint32_t types[] = {MN_DTYPE_NONE, MN_F32, MN_F16};
+    params->k_dtype = types[flags->kv_k];
+    params->v_dtype = types[flags->kv_v];
 }
 
 static void say_device(const app *a) {
@@ -161,9 +159,7 @@ int app_open_session(app *a, mn_session_params *params) {
         params->n_ctx = (uint32_t)f->ctx.v;
     if (f->rows)
         params->n_batch = (uint32_t)f->rows;
-    int code = kv_type(f, &params->kv_dtype);
-    if (code)
-        return code;
+    set_kv_types(f, params);
     progress *p = f->quiet ? NULL : progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
     progress_end(p);

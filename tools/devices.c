@@ -80,7 +80,7 @@ static void say_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
         out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
-                   bytes_of(step, "weights", a), bytes_of(step, "kv", b), text_of(step, "kv_type"),
+                   bytes_of(step, "weights", a), bytes_of(step, "kv", b), text_of(step, "k_type"),
                    bytes_of(step, "scratch", c), bytes_of(step, "need", d),
                    bytes_of(step, "free", e));
     out_printf(out, "; class %s", text_of(step, "class"));

@@ -294,9 +294,9 @@ typedef struct {
     const char *device; /* "auto", "cpu", "cuda:0,cpu", ...; NULL = the setting "device" */
     /* positions per sequence; 0 = what the model was trained for, at most 4096 */
     uint32_t n_ctx;
-    uint32_t n_seq;    /* sequences at once; 0 = 1 */
-    uint32_t n_batch;  /* rows per step at most; 0 = 512 */
-    uint32_t kv_dtype; /* MN_F32, MN_F16; 0 = by the precision class */
+    uint32_t n_seq;            /* sequences at once; 0 = 1 */
+    uint32_t n_batch;          /* rows per step at most; 0 = 512 */
+    uint32_t k_dtype, v_dtype; /* of cached keys and values: MN_F32, MN_F16; 0 = by the class */
     /* steps enqueued before the first is read; 0 = by the device (1 where execute is
      * synchronous) */
     uint32_t run_ahead;

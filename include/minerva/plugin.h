@@ -1,29 +1,36 @@
-/* plugin.h -- the Minerva plugin ABI, version 0.8. C11 and C++17; needs no other Minerva header.
+/* plugin.h -- the Minerva plugin ABI, version 0.9. C11 and C++17; needs no other Minerva header.
  *
  * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend
  * (devices that execute graphs), a loader (a parser of one model format), or both, as function
  * tables that the host asks for by name.
  *
  * Read in this order: the rules, host and plugin, then either "backend" (facts, graph, negotiation,
- * memory, weights, programs) or "loader" at the end. docs/ops.md has one contract per operation.
+ * memory, weights, programs) or "loader" at the end. docs/ops.md has one contract per operation,
+ * docs/plugin-howto.md a walk through the template, docs/abi-history.md what changed and why.
  *
  * R1  A table or struct that travels by its own pointer begins with `uint32_t size`: sizeof() as
  *     compiled by the side that owns its memory. Array elements carry no size and may grow at their
- *     end: arrays travel with a stride. Structs embedded in others (mn_str, mn_dtype) never grow.
+ *     end: arrays travel with a stride. The rows of SLOTS and PARAMS in device memory are such
+ *     arrays: their stride is 4 * dim[1] of the tensor. Structs embedded in others (mn_str,
+ *     mn_dtype) never grow.
  * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
  *     Meanings never change.
  * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own
  *     size) and sets size.
  * R5  Fixed-width integers and IEEE floats only: no enum, bool, long, size_t or bit-field crosses.
+ *     A kind, flag, role, class or type that this side does not know is MN_UNSUPPORTED, never
+ *     MN_INVALID: only then can one be added later.
  * R6  What one side allocates, that side frees. No exception, longjmp or signal handler crosses.
  *     Strings are UTF-8 with a length; a string inside a fixed char array ends with NUL.
  * R7  A plugin needs no symbol of the host: all that it may call is in mn_host.
- * R8  Default threading: plugin, device and program functions are called from any thread; a queue,
- *     a context and a weight set from one thread at a time. Children are freed before parents;
- *     events by whoever received them.
- * R9  Below 0.9, host and plugin must have the same minor. From 0.9 on, minors mix in both
- *     directions. They fit if the majors are equal, host.abi >= the plugin's MN_ABI_OLDEST, and
+ * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
+ *     and a weight set from one thread at a time; a buffer and an event from any one thread at a
+ *     time. Lifetimes: children are freed before parents, events by whoever received them. The host
+ *     frees or rebinds a buffer, context, weight set or program only when the events of the work
+ *     that uses it are complete, or after abort, or when the device is lost.
+ * R9  Below 1.0, host and plugin must have the same minor. From 1.0, the freeze, on minors mix in
+ *     both directions. They fit if the majors are equal, host.abi >= the plugin's MN_ABI_OLDEST, and
  *     host.abi_min <= the plugin's MN_ABI_VERSION.
  */
 #ifndef MINERVA_PLUGIN_H
@@ -34,15 +41,12 @@
 extern "C" {
 #endif
 
+/* A version is major << 16 | minor. These are literals, usable in #if and by other languages. */
+#define MN_ABI_VERSION 0x00000009
+/* The oldest other side that this version understands: itself below 1.0, then 1.0 (R9). */
+#define MN_ABI_OLDEST 0x00000009
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
-/* 0.8: the candidate for 0.9, the freeze. One line per version from there on. */
-#define MN_ABI_VERSION MN_ABI(0, 8)
-/* The oldest other side that this version understands: itself below 0.9, then all minors of its
- * major (R9). */
-#define MN_ABI_OLDEST                                                                              \
-    (MN_ABI_VERSION < MN_ABI(0, 9) ? MN_ABI_VERSION                                                \
-     : MN_ABI_VERSION >> 16        ? MN_ABI_VERSION & ~0xFFFFu                                     \
-                                   : MN_ABI(0, 9))
+/* Whether struct *p of type T, as its owner compiled it, has a non-zero field f. */
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
 
@@ -53,7 +57,7 @@ extern "C" {
 #define MN_EXPORT
 #endif
 
-/* Bytes with a length; not NUL-terminated. Valid as long as the function that gave it says. */
+/* Bytes with a length; not NUL-terminated. Valid as long as the function that returned it says. */
 typedef struct {
     const char *ptr;
     uint64_t len;
@@ -63,38 +67,40 @@ typedef struct {
  * 0 = ok. The class (high byte) tells the caller what to DO; the low bytes tell apart cases of one
  * class. */
 typedef int32_t mn_status;
-#define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code)))
+#define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code))) /* a plugin's own codes */
 #define MN_STATUS_CLASS(status) ((uint32_t)(status) >> 24)
-#define MN_CLASS_REFUSE 1u    /* place the work elsewhere */
-#define MN_CLASS_SMALLER 2u   /* retry with less: out of memory */
-#define MN_CLASS_TRANSIENT 3u /* retry as it is */
-/* the device is gone until the process ends: quarantine it; *_free and *_close still work */
-#define MN_CLASS_LOST 4u
-#define MN_CLASS_CALLER 5u /* a bug of the caller */
-#define MN_CLASS_CANCELLED 6u
-#define MN_CLASS_INPUT 7u /* the user's file, text or setting is at fault: say so */
+enum {
+    MN_CLASS_REFUSE = 1,    /* place the work elsewhere */
+    MN_CLASS_SMALLER = 2,   /* retry with less: out of memory */
+    MN_CLASS_TRANSIENT = 3, /* retry as it is */
+    /* the device is lost until device_open succeeds again: quarantine it; free and close functions
+     * still work. The host may try device_open later, with growing delays */
+    MN_CLASS_LOST = 4,
+    MN_CLASS_CALLER = 5, /* a bug of the caller */
+    MN_CLASS_CANCELLED = 6,
+    MN_CLASS_INPUT = 7 /* the user's file, text or setting is at fault: say so */
+};
+enum {
+    MN_OK = 0,
+    MN_UNSUPPORTED = 0x01000001, /* op, type, architecture or extension unknown to this side */
+    MN_END = 0x01000002,         /* past the last element of a list */
+    MN_NO_DEVICE = 0x01000003,   /* no usable device */
+    MN_OUT_OF_MEMORY = 0x02000001,
+    MN_TIMEOUT = 0x03000001,
+    MN_DEVICE_LOST = 0x04000001,
+    MN_INVALID = 0x05000001, /* an argument breaks the contract */
+    MN_CANCELLED = 0x06000001,
+    MN_BAD_FILE = 0x07000001,  /* truncated, corrupt or contradictory */
+    MN_BAD_INPUT = 0x07000002, /* text, ids or settings */
+    MN_IO_ERROR = 0x07000003
+};
 
-#define MN_OK MN_STATUS(0, 0)
-/* op, type, architecture or extension that this side does not know */
-#define MN_UNSUPPORTED MN_STATUS(1, 1)
-#define MN_END MN_STATUS(1, 2)       /* past the last element of a list */
-#define MN_NO_DEVICE MN_STATUS(1, 3) /* no usable device */
-#define MN_OUT_OF_MEMORY MN_STATUS(2, 1)
-#define MN_TIMEOUT MN_STATUS(3, 1)
-#define MN_DEVICE_LOST MN_STATUS(4, 1)
-#define MN_INVALID MN_STATUS(5, 1) /* an argument breaks the contract */
-#define MN_CANCELLED MN_STATUS(6, 1)
-#define MN_BAD_FILE MN_STATUS(7, 1)  /* truncated, corrupt or contradictory */
-#define MN_BAD_INPUT MN_STATUS(7, 2) /* text, ids or settings */
-#define MN_IO_ERROR MN_STATUS(7, 3)
-
-/* Filled when the status is not MN_OK. Every mn_error * parameter may be NULL. node: the graph node
- * at fault, else ~0u. */
+/* Filled when the status is not MN_OK. Every mn_error * parameter may be NULL. */
 typedef struct {
     uint32_t size;
     mn_status status;
     int64_t vendor_code;
-    uint32_t node, pad;
+    uint32_t node, pad; /* node: the graph node at fault, else ~0u */
     char msg[488];
 } mn_error;
 
@@ -107,26 +113,40 @@ typedef struct mn_program mn_program;
 typedef struct mn_context mn_context;
 typedef struct mn_parsed mn_parsed;
 
-/* ---- host and plugin ------------------------------------------------------------------------- */
+/* ---- host and plugin ----------------------------------------------------------------------------
+ */
 #define MN_LOG_ERROR 0
 #define MN_LOG_WARN 1
 #define MN_LOG_INFO 2
 #define MN_LOG_DEBUG 3
 
-/* What the host offers. Lives longer than the plugin. All functions: any thread; those up to query
- * are always there. */
+/* Work for mn_host.team: phases one after the other, each of independent chunks. Chunks are handed
+ * out by a counter to the threads that come; a phase ends when its chunks are done, not when all
+ * threads have arrived: a thread may join late or never. What chunks of a phase wrote is visible to
+ * all chunks of later phases. */
 typedef struct {
-    /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it takes */
+    uint32_t size, n_phases;
+    void *arg;
+    /* Chunks of a phase, 0 to 2^24 - 1; called once per phase, when the phase before is done. */
+    uint32_t (*chunks)(void *arg, uint32_t phase);
+    /* thread: index of the calling thread, below workers(), for scratch memory of its own */
+    void (*run)(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread);
+} mn_team;
+
+/* What the host offers. Lives longer than the plugin. All functions may be called from any thread;
+ * those up to query are always there. */
+typedef struct {
+    /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it accepts */
     uint32_t size, abi, abi_min, pad;
     void *self;
     void (*log)(void *self, int32_t level, mn_str msg);
-    /* NULL = out of memory; align: a power of 2 */
+    /* NULL = out of memory; align: a power of 2. The memory is not zeroed. */
     void *(*alloc)(void *self, uint64_t bytes, uint64_t align);
     void (*release)(void *self, void *ptr); /* NULL is fine */
-    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all of them at the same
+    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all n of them at the same
      * time: barriers among them are legal. The one CPU thread pool of the process; a plugin starts
      * no compute threads of its own, and a BLAS runs with one. One caller at a time (others wait);
-     * not from inside fn. */
+     * not from inside fn or a team. */
     mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                           void *arg);
     uint32_t (*workers)(void *self);
@@ -137,6 +157,9 @@ typedef struct {
     int32_t (*option)(void *self, const char *key, mn_str *value);
     /* later services; NULL = unknown */
     const void *(*query)(void *self, const char *interface_id);
+    /* The same pool, by chunks instead of tasks: for work that must not wait for a thread that the
+     * system has taken away. Returns when the last phase is done. Callers as in parallel. */
+    mn_status (*team)(void *self, const mn_team *team);
 } mn_host;
 
 #define MN_PLUGIN_UNLOADABLE 1u /* may be dlclosed after shutdown */
@@ -156,6 +179,8 @@ typedef struct {
 
 #define MN_BACKEND_ID "mn.backend/1"
 #define MN_LOADER_ID "mn.loader/1"
+#define MN_PROFILE_ID "mn.profile/1"
+#define MN_GROUP_ID "mn.group/1"
 
 /* THE one exported symbol, named minerva_plugin_entry. Touches no driver; returns within 50 ms.
  * NULL = error filled. */
@@ -164,65 +189,58 @@ typedef const mn_plugin *(*mn_entry_fn)(const mn_host *host, mn_error *err);
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err);
 
 /* What the host reads from the file before it opens it: an ELF note. A plugin says, once, at file
- * scope:
- *   MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma")
+ * scope: MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma");
  * isa: instruction sets that the whole file needs, by the compiler's names for
  * __builtin_cpu_supports (x86) or of hwcaps (Arm), separated by spaces; "" for one that runs on
  * every processor of its machine or chooses for itself. */
 #define MN_KIND_BACKEND 1u
 #define MN_KIND_LOADER 2u
-/* size: from itself on */
 typedef struct {
     uint32_t n_name, n_desc, type;
     char name[8];
-    uint32_t size, abi, abi_oldest, kinds;
+    uint32_t size, abi, abi_oldest, kinds; /* size: from itself on */
     char id[64], isa[64];
 } mn_note;
+/* clang-format off */
 #define MN_PLUGIN_NOTE(id, kinds, isa)                                                             \
-    static const mn_note minerva_note                                                              \
-        __attribute__((section(".note.minerva"), used, aligned(4))) = {8,                          \
-                                                                       sizeof(mn_note) - 20,       \
-                                                                       1,                          \
-                                                                       "Minerva",                  \
-                                                                       sizeof(mn_note) - 20,       \
-                                                                       MN_ABI_VERSION,             \
-                                                                       MN_ABI_OLDEST,              \
-                                                                       kinds,                      \
-                                                                       id,                         \
-                                                                       isa};
+    static const mn_note minerva_note __attribute__((section(".note.minerva"), used, aligned(4))) = \
+        {8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, MN_ABI_VERSION,              \
+         MN_ABI_OLDEST, kinds, id, isa}
 
 /* ---- data types ---------------------------------------------------------------------------------
- * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes,
- * planes). Ids are permanent. Blocks run along the last dimension, whose length is a multiple of
- * the block. Block layouts are those of the GGUF specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q;
- * Q4_0 = {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i], element 16+i the high one, x
- * = d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others
- * hold one value per block:
- *   MXFP4_SPLIT  DATA: element 2i is the low nibble of byte i, 2i+1 the high one; SCALE: U8, E8M0
- *                (gpt-oss, MLX)
- *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits [i*b,
- *                (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
+ * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes, planes).
+ * Ids are permanent. Blocks run along the last dimension, whose length is a multiple of the block.
+ * Block layouts are those of the GGUF specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q; Q4_0 =
+ * {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i], element 16+i the high one, x =
+ * d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others hold
+ * one value per block:
+ *   I4           element 2i is the low nibble of byte i, 2i+1 the high one; two's complement
+ *   MXFP4_SPLIT  DATA: E2M1 nibbles in the order of I4; SCALE: U8, E8M0 (gpt-oss, MLX)
+ *   NVFP4        DATA: E2M1 nibbles in the order of I4; SCALE: F8_E4M3; TENSOR_SCALE: F32, one value
+ *                for the part; x = tensor_scale * scale * e2m1
+ *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits
+ *                [i*b, (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
  *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =
  *                one for all; x = scale * f8
  *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows.
  *                Of experts [E, N, K] a part is whole experts, SCALE [E, ceil(N/128), K/128]: rows
  *                128i to 128i + 127 of an expert share row i
- * The planes of all parts have the types and, but for dims of 1, the strides of the first
- * part's. */
-/* clang-format off */
-#define MN_DTYPES(X)                                                                                                 \
-    X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                                     \
-    X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)                     \
-    X(F8_E4M3, 10, 1, 1, 1) X(F8_E5M2, 11, 1, 1, 1) X(F8_E4M3_128, 12, 128, 128, 2)                                  \
-    X(Q4_0, 20, 32, 18, 1) X(Q4_1, 21, 32, 20, 1) X(Q5_0, 22, 32, 22, 1) X(Q5_1, 23, 32, 24, 1)                      \
-    X(Q8_0, 24, 32, 34, 1) X(Q8_1, 25, 32, 36, 1)                                                                    \
-    X(Q2_K, 30, 256, 84, 1) X(Q3_K, 31, 256, 110, 1) X(Q4_K, 32, 256, 144, 1) X(Q5_K, 33, 256, 176, 1)               \
-    X(Q6_K, 34, 256, 210, 1) X(Q8_K, 35, 256, 292, 1)                                                                \
-    X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1) X(MXFP4, 42, 32, 17, 1) X(MXFP4_SPLIT, 43, 32, 16, 2)    \
-    X(MLX2_32, 50, 32, 8, 3) X(MLX2_64, 51, 64, 16, 3) X(MLX2_128, 52, 128, 32, 3)                                   \
-    X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                                  \
-    X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                                  \
-    X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                                  \
+ * The planes of all parts have the types and, but for dims of 1, the strides of the first part's. */
+#define MN_DTYPES(X)                                                                               \
+    X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                   \
+    X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)   \
+    X(F8_E4M3, 10, 1, 1, 1) X(F8_E5M2, 11, 1, 1, 1) X(F8_E4M3_128, 12, 128, 128, 2)                \
+    X(U16, 14, 1, 2, 1) X(I4, 15, 2, 1, 1)                                                         \
+    X(Q4_0, 20, 32, 18, 1) X(Q4_1, 21, 32, 20, 1) X(Q5_0, 22, 32, 22, 1) X(Q5_1, 23, 32, 24, 1)    \
+    X(Q8_0, 24, 32, 34, 1) X(Q8_1, 25, 32, 36, 1)                                                  \
+    X(Q2_K, 30, 256, 84, 1) X(Q3_K, 31, 256, 110, 1) X(Q4_K, 32, 256, 144, 1)                      \
+    X(Q5_K, 33, 256, 176, 1) X(Q6_K, 34, 256, 210, 1) X(Q8_K, 35, 256, 292, 1)                     \
+    X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1)                                            \
+    X(MXFP4, 42, 32, 17, 1) X(MXFP4_SPLIT, 43, 32, 16, 2) X(NVFP4, 44, 16, 8, 3)                   \
+    X(MLX2_32, 50, 32, 8, 3) X(MLX2_64, 51, 64, 16, 3) X(MLX2_128, 52, 128, 32, 3)                 \
+    X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                \
+    X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                \
+    X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                \
     X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)
 /* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
@@ -233,47 +251,55 @@ typedef struct {
 } mn_dtype;
 
 /* ==== backend ====================================================================================
- * ---- facts of a device: the plugin states, the host measures and scores ---------------------- */
+ * ---- facts of a device: the plugin states, the host measures and scores --------------------- */
 #define MN_DEVICE_CPU 1u
 #define MN_DEVICE_GPU 2u
 #define MN_DEVICE_NPU 3u
 #define MN_DEVICE_OTHER 4u
+#define MN_MAX_DEVICES 1024u /* of one plugin: the host asks for no more */
 
 #define MN_DEVICE_UNIFIED 1u /* map() works on device buffers: memory is the host's */
-/* execute returns before the work is done: the host runs ahead */
-#define MN_DEVICE_ASYNC 2u
-#define MN_DEVICE_WRAPS 4u /* wrap() takes host memory without a copy */
-#define MN_DEVICE_PEER 8u  /* copy() reaches other devices of this plugin */
+#define MN_DEVICE_ASYNC 2u   /* execute returns before the work is done: the host runs ahead */
+#define MN_DEVICE_WRAPS 4u   /* wrap() accepts host memory without a copy */
 /* right rather than fast: chosen only by name or when nothing else is there */
 #define MN_DEVICE_ORACLE 32u
+/* weights_put of one set may be called from several threads at once, each with its own queue */
+#define MN_DEVICE_PARALLEL_PUT 64u
 
 typedef struct {
     uint32_t size, kind;
     /* uid: PCI address or UUID; one mem_pool = memory counted once; the host's own is "host" */
     char name[64], uid[64], driver[64], mem_pool[64];
     /* bytes; mem_free 0 = only device_memory can tell; align: of binding offsets and wrapped
-     * memory */
+     * memory, a power of 2, at least 8 */
     uint64_t mem_total, mem_free, max_alloc, align, flags;
     double mem_gbps, fp16_tflops, int8_tops, launch_us, h2d_gbps; /* claims; 0 = unknown */
 } mn_device_info;
 
-/* ---- the graph: immutable, the host's, valid while any program, weight set or context made from
- * it lives ---- */
+/* ---- the graph: immutable, the host's, valid while a program, weight set or context of it lives -
+ */
 
-/* SHAPE symbols decide how much is computed (n_tokens, n_outputs): bucketed; padded rows have no
- * effect. BOUND symbols are a maximum only (KV length): the truth lies in device tensors and
- * changes without a new capture. A derived symbol is base * mul + add, base being a lower index.
- * Arrays of symbol values are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND
- * symbol always counts its maximum; a SHAPE value may be 0. Buffers are sized to the bucket; rows
- * behind a SHAPE value are not written. */
+/* SHAPE symbols decide how much is computed (n_tokens, n_outputs, n_seqs): the host rounds them up
+ * to buckets (mn_estimate.row_grain); padded rows have no effect. BOUND symbols are a maximum only
+ * (KV length): tensors are laid out by the maximum, the truth lies in device tensors and changes
+ * without a new capture. The value that execute gets for a BOUND symbol is a bound for this step:
+ * the longest sequence in it, rounded up; a plugin may lay out its work by it. FACT symbols size
+ * nothing. A derived symbol is base * mul + add, base being a lower index. Arrays of symbol values
+ * are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND symbol always counts its
+ * maximum; a SHAPE value may be 0. Buffers are sized to the bucket; rows behind a SHAPE value are
+ * not written.
+ *
+ * Combinations that the host sends (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the value
+ * of n_seqs, or that of n_tokens, each cut off at its maximum. The FACT seq_rows is 1 when each
+ * sequence of the step has one row (then n_seqs = n_tokens), else its maximum. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u
-/* base: symbol index, -1 = not derived */
+#define MN_SYMBOL_FACT 3u
 typedef struct {
     char name[24];
     int64_t min, max, typical;
     uint32_t kind;
-    int32_t base;
+    int32_t base; /* symbol index, -1 = not derived */
     int64_t mul, add;
 } mn_symbol;
 
@@ -286,33 +312,43 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements; -1
-     * = none */
+    /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements, not
+     * negative; -1 = no view */
     int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
 } mn_tensor;
 
-/* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. Attributes by
- * position: attrs[attr_off .. +n_attr), integers or doubles (bits) by the op's table; one that is
- * missing or 0 means what it meant before it existed. What a plugin does not know, an operand that
- * is there or an attribute that is not 0, it says no to. */
+/* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. A REPEATED group
+ * (LINEAR's weight and bias) comes n_out times; operands that are added to such an op later follow
+ * the groups. Attributes by position: attrs[attr_off .. +n_attr), integers or doubles (bits) by the
+ * op's table; one that is missing or 0 means what it meant before it existed. What a plugin does not
+ * know, an operand that is there or an attribute that is not 0, it says no to. */
 typedef struct {
     uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr;
     int32_t layer;
     uint32_t pad;
 } mn_node;
 typedef struct {
-    uint32_t size, n_nodes, n_tensors, n_symbols, node_stride, tensor_stride, symbol_stride,
-        n_operands;
-    const mn_node *nodes; /* in execution order */
+    uint32_t size, n_nodes, n_tensors, n_symbols;
+    uint32_t node_stride, tensor_stride, symbol_stride, n_operands;
+    const mn_node *nodes; /* in execution order; docs/ops.md states the order of a layer's nodes */
     const mn_tensor *tensors;
     const mn_symbol *symbols;
     const int32_t *operands;
     const uint64_t *attrs;
     uint64_t n_attrs;
     uint64_t digest[4]; /* of ops, shapes and attributes; not of weights */
+    /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. Bound to every context
+     * of the graph though no node reads it; a plugin may ignore it. Word MN_STEP_*; others are 0. */
+    int32_t step, pad;
 } mn_graph;
+#define MN_STEP_WORDS 16
+enum {
+    MN_STEP_ROWS = 0,    /* live rows: those before it may be other than padding */
+    MN_STEP_OUTPUTS = 1, /* live outputs */
+    MN_STEP_SEQS = 2     /* live entries of SEQS */
+};
 
 /* Op ids, permanent. Operands, attributes and formulas: docs/ops.md, made from the one table
  * runtime/graph/ops.def. */
@@ -361,7 +397,7 @@ enum { MN_ATTENTION_Q = 0, MN_ATTENTION_ROW_POS = 1, MN_ATTENTION_ROW_SLOT = 2,
 enum { MN_ATTENTION_OUT_Y = 0 };
 enum { MN_ATTENTION_ATTR_SCALE = 0, MN_ATTENTION_ATTR_WINDOW = 1, MN_ATTENTION_ATTR_SOFTCAP = 2,
     MN_ATTENTION_ATTR_KV_LAYER = 3, MN_ATTENTION_ATTR_GROUP = 4, MN_ATTENTION_ATTR_N_HEAD_KV = 5,
-    MN_ATTENTION_ATTR_DIM_V = 6 };
+    MN_ATTENTION_ATTR_DIM_V = 6, MN_ATTENTION_ATTR_BIDIRECTIONAL = 7 };
 enum { MN_ACT_X = 0 };
 enum { MN_ACT_OUT_Y = 0 };
 enum { MN_ACT_ATTR_KIND = 0 };
@@ -382,8 +418,10 @@ enum { MN_SOFTCAP_ATTR_CAP = 0 };
 enum { MN_GATHER_ROWS_X = 0, MN_GATHER_ROWS_ROWS = 1 };
 enum { MN_GATHER_ROWS_OUT_Y = 0 };
 enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3,
-    MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5 };
-enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2 };
+    MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5, MN_SAMPLE_MASK = 6, MN_SAMPLE_BIAS_IDS = 7,
+    MN_SAMPLE_BIAS_VALUES = 8, MN_SAMPLE_TARGET = 9 };
+enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2,
+    MN_SAMPLE_OUT_LOGPROB = 3 };
 enum { MN_MOE_ROUTE_LOGITS = 0, MN_MOE_ROUTE_BIAS = 1 };
 enum { MN_MOE_ROUTE_OUT_EXPERTS = 0, MN_MOE_ROUTE_OUT_WEIGHTS = 1 };
 enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2 };
@@ -409,16 +447,23 @@ enum { MN_MOE_COMBINE_OUT_Y = 0 };
 /* ---- the decode loop on the device: what lives per slot -----------------------------------------
  * A slot is one sequence of a session. Its state lives in device memory, so that a step which
  * continues it can be enqueued before the previous one has finished. Reset by a write from the
- * host, advanced by EMBED and SAMPLE. */
+ * host, advanced by EMBED and SAMPLE. Rows of SLOTS and PARAMS lie 4 * dim[1] bytes apart, a
+ * multiple of 8 in PARAMS; they may be longer than these structs (what follows is not touched) or,
+ * in PARAMS, shorter (what is missing reads as 0). A field that is added later and has an effect
+ * comes with an attribute or a contract version of SAMPLE. */
 #define MN_SLOT_RUNNING 0
 #define MN_SLOT_STOPPED 1 /* drew a stop id */
 #define MN_SLOT_LENGTH 2  /* drew max_new ids */
+#define MN_SLOT_FAILED 3  /* its logits had a NaN, or none was finite */
 typedef struct {
-    int32_t last_id; /* the id drawn last: what EMBED takes for src = ~slot */
+    int32_t last_id; /* the id drawn last: what EMBED reads for src = ~slot */
     int32_t pos;     /* tokens stored so far = the position of the next one */
     int32_t n_drawn;
     int32_t done; /* MN_SLOT_*; a done slot stores no KV and draws -1 */
 } mn_slot;
+
+#define MN_ID_NONE (-1) /* SAMPLE's id: no slot, a done slot, or no finite logit */
+#define MN_ID_NAN (-2)  /* SAMPLE's id: a logit was NaN */
 
 #define MN_MAX_STOP 32
 /* How SAMPLE draws for a slot; written by the host when a sequence begins. Zero means off for every
@@ -435,117 +480,131 @@ typedef struct {
     int32_t max_new;        /* ids to draw at most; 0 = no limit */
     int32_t n_stop;
     int32_t stop[MN_MAX_STOP];
-    int32_t pad[2];
+    int32_t min_new; /* stop ids are not drawn while n_drawn is below it */
+    int32_t pad;
 } mn_slot_params;
 
-/* ---- negotiation ----------------------------------------------------------------------------- */
+/* ---- negotiation ---------------------------------------------------------------------------- */
 #define MN_VERDICT_NATIVE 2
 #define MN_VERDICT_SLOW 1 /* runs, far below the device's rates; reason may say why */
 #define MN_VERDICT_NO 0
 #define MN_VERDICT_ASK (-1) /* only compile can tell */
-/* reason: for reason(); 0 = none */
 typedef struct {
     int32_t verdict;
-    uint32_t reason;
+    uint32_t reason; /* for reason(); 0 = none */
     float est_us;
     uint32_t pad;
 } mn_verdict;
 
-/* Classes; the finer one has the smaller number. */
+/* Classes of precision; the finer one has the smaller number. What is rounded: activations, and
+ * unpacked weights, never a stored weight: no weight is requantised across its blocks. Rounding to
+ * 16 bits means to the type of the weight if it has 16 bits, else to F16 or BF16; what exceeds F16
+ * becomes its largest value, NaN and infinity stay what they are. */
 #define MN_PRECISION_AUTO 0u
 #define MN_PRECISION_EXACT 1u /* f32 activations, f32 KV */
-#define MN_PRECISION_A16 2u   /* activations may be rounded to 16 bits for matrix units, KV f16 */
-#define MN_PRECISION_A8 3u    /* activations may be rounded to 8 bits for matrix units, KV f16 */
+#define MN_PRECISION_A16 2u   /* may round to 16 bits for matrix units; KV f16 */
+#define MN_PRECISION_A8 3u    /* may round activations to 8 bits, the rest as in A16; KV f16 */
 
 /* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and
- * weights_open, where weights and cache are not read.
- * A segment is a run of nodes [node_lo, node_hi). A tensor that crosses its ends (made inside and
- * read outside, or the reverse) is a boundary tensor: the host binds it like an input or output,
- * dense and row-major, FLOAT as f32 and others as declared, whatever its role. */
+ * weights_open, where weights and cache are not read. A segment is a run of nodes [node_lo,
+ * node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse) is a
+ * boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32 and
+ * others as declared, whatever its role. */
 typedef struct {
     uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
     uint32_t node_lo, node_hi;
     const int64_t *symbol_max; /* [n_symbols] */
-    /* the segment's set; programs of one segment may share it */
+    /* A set whose weights have the names, types and dims of those that the segment reads; programs
+     * of several graphs may share one. What does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
-    mn_str cache; /* what program_save gave earlier, or empty */
-    /* kv_dtype: MN_F32, MN_F16, ..., MN_DTYPE_NONE = f32 in class exact, else f16; flags:
-     * MN_COMPILE_* */
-    uint32_t kv_dtype, flags;
+    mn_str cache; /* what program_save wrote earlier, or empty */
+    /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
+    uint32_t k_dtype, v_dtype;
+    uint64_t flags; /* MN_COMPILE_* */
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
 /* in this class a row's results have the same bits, whatever else is in the step */
 #define MN_ESTIMATE_DETERMINISTIC 1u
 typedef struct {
-    /* the class that it would use: the one asked for or a finer one; for AUTO its fastest for these
-     * weights */
+    /* precision: the class that it would use: the one asked for or a finer one; for AUTO its fastest
+     * for these weights */
     uint32_t size, precision;
     /* bytes, upper bounds; weights used in place count 0; scratch: of one context; host_pinned: the
      * plugin's own; import_peak: held beyond weights while they are imported */
     uint64_t weights, scratch, host_pinned, import_peak;
     double decode_us, prefill_us; /* one token of one sequence; 512 tokens. 0 = unknown */
-    /* row_grain: SHAPE symbols are rounded up to powers of two below it, to its multiples from it
-     * on; 0 = powers of two throughout, 1 = not rounded. flags: MN_ESTIMATE_* */
-    uint32_t row_grain, flags;
+    /* SHAPE symbols are rounded up to powers of two below it, to its multiples from it on; 0 =
+     * powers of two throughout, 1 = not rounded */
+    uint32_t row_grain;
+    uint32_t flags; /* MN_ESTIMATE_* */
 } mn_estimate;
 
-/* A page holds the keys and values of page_tokens tokens for all layers of one KV group in the
- * segment. Contents are the plugin's own; the buffer of the group has n_pages * page_bytes
- * bytes. */
-/* flags, here and below where none are named: 0 */
+/* The memory of one KV group in the segment (attribute GROUP of its KV_STORE and ATTENTION nodes;
+ * each group has page tables of its own). A page holds the keys and values of page_tokens positions
+ * for all layers of the group that the segment stores. Contents are the plugin's own; the buffer of
+ * the group has n_pages * page_bytes bytes. Entries of PAGES that the host has taken back are -1:
+ * no row of the step sees their positions, and no plugin reads them. */
+#define MN_KV_ZEROED 1u /* the buffer must arrive zeroed; else its contents may be anything */
 typedef struct {
     uint32_t size, page_tokens;
-    uint64_t page_bytes, flags;
+    uint64_t page_bytes, flags; /* MN_KV_* */
+    uint64_t cookie;            /* the plugin's own; kv_copy gets it back */
 } mn_kv_layout;
-/* the first n_tokens of a page; no page is both source and destination of one call */
+/* The first n_tokens of a page; no page is both source and destination of one call. */
 typedef struct {
     uint32_t src_page, dst_page, n_tokens, pad;
 } mn_page_copy;
 
-/* ---- weights: a tensor is parts x planes, described as stored, never converted behind the user's
- * back ---- */
+/* ---- weights: a tensor is parts x planes, described as stored, never converted silently ------ */
 #define MN_PLANE_DATA 1u
 #define MN_PLANE_SCALE 2u
 #define MN_PLANE_BIAS 3u
+#define MN_PLANE_TENSOR_SCALE 4u /* F32, one value for the part: dims of 1, strides 0 */
 typedef struct {
     const void *ptr; /* inside the mapped file */
     uint64_t bytes;
     uint32_t kind, dtype; /* nibble order belongs to the dtype */
     /* dims count the plane's own values (a SCALE plane: blocks); bytes per step of each dim (of the
-     * last: per block): transposed and interleaved weights are strides */
+     * last: per block), not negative: transposed and interleaved weights are strides */
     int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];
 } mn_plane;
 typedef struct {
     uint32_t size, tensor; /* index in the graph */
-    /* parts stack along dim[0]: experts stored one by one, shards of rows */
+    /* parts stack along dim[0]: experts stored one by one, blocks of rows */
     uint32_t n_parts, n_planes, plane_stride, pad;
     const mn_plane *planes; /* [n_parts][n_planes] */
     mn_dtype dtype;
 } mn_weight_src;
-/* the mapped file is used in place: it stays mapped until weights_free */
-#define MN_KEPT_ALIASED 1u
+#define MN_KEPT_ALIASED                                                                            \
+    1u /* the mapped file is used in place: it stays mapped until weights_free */
 #define MN_KEPT_COPIED 2u
 #define MN_KEPT_REPACKED 4u
 
-/* ---- programs -------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 typedef struct {
     uint32_t tensor, flags;
     mn_buffer *buffer;
     uint64_t offset, bytes;
 } mn_binding;
+/* A context keeps this many sets of bindings side by side; what was captured for one stays valid
+ * when another is bound. */
+#define MN_BINDING_SETS 2u
 
 #define MN_MEM_DEVICE 1u
 #define MN_MEM_HOST_PINNED 2u
+#define MN_MEM_KIND 0xFFu      /* mask */
+#define MN_MEM_UNZEROED 0x100u /* flag: the contents may be anything */
 
 /* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a
  * line says otherwise. All functions must be there unless marked optional; what a device cannot do
- * returns MN_UNSUPPORTED. An mn_event ** may be NULL (not wanted) and may be set to NULL (already
- * over); an event may be waited for again, by any one thread. */
+ * returns MN_UNSUPPORTED. Events: an event that is NULL means "already complete", everywhere. An
+ * mn_event ** may be NULL (not wanted) and may be set to NULL; wait, queue_wait and event_free accept
+ * NULL. An event may be waited for again. */
 typedef struct {
     uint32_t size, flags;
-    /* discovery; called first in the probing process */
+    /* ---- discovery; called first in the probing process ---- */
     /* none: 0, or MN_NO_DEVICE and why */
     mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
     /* cheap: holds no memory of the device afterwards */
@@ -554,9 +613,8 @@ typedef struct {
     void (*device_close)(mn_device *);
     /* optional: now */
     mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *);
-    /* optional: a small kernel and a copy back */
-    mn_status (*self_test)(mn_device *, mn_error *);
-    /* negotiation: pure, no device work */
+    mn_status (*self_test)(mn_device *, mn_error *); /* optional: a small kernel and a copy back */
+    /* ---- negotiation: pure, no device work ---- */
     /* the plugin's table, for its lifetime */
     mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n);
     /* one verdict per node; symbol_at NULL = the maxima */
@@ -566,8 +624,8 @@ typedef struct {
     mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);
     /* before any weight is loaded */
     mn_status (*estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
-    /* memory, queues, events */
-    /* zeroed; 0 bytes is legal */
+    /* ---- memory, queues, events ---- */
+    /* kind: MN_MEM_*; zeroed unless MN_MEM_UNZEROED; 0 bytes is legal */
     mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *);
     /* optional: zero-copy, or MN_UNSUPPORTED; host memory outlives it */
     mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
@@ -581,62 +639,123 @@ typedef struct {
     mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);
     mn_status (*read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned,
                       uint64_t host_off, uint64_t n, mn_event **, mn_error *);
+    /* between buffers of the device, host-pinned ones among them; the source is read when the queue
+     * comes to it, not at the call */
     mn_status (*copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                       uint64_t src_off, uint64_t n, mn_event **, mn_error *);
     /* 0 polls; always bounded; MN_TIMEOUT = not yet */
     mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
-    /* optional; any thread; what runs may finish, what waits is dropped; later calls: MN_CANCELLED,
-     * events become over */
+    /* optional; any thread; what runs may finish, what waits is dropped; later calls:
+     * MN_CANCELLED, events become complete */
     mn_status (*abort)(mn_queue *);
-    /* weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
-     * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED
-     * until weights_free. */
+    /* ---- weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
+     * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until
+     * weights_free. ---- */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    /* a tensor that the segment does not read: MN_OK */
+    /* a tensor that the segment does not read: MN_OK. One thread at a time, unless the device has
+     * MN_DEVICE_PARALLEL_PUT; the host may put the next weight before the event of the last one */
     mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                              mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
     void (*weights_free)(mn_weights *);
-    /* KV: contents opaque; KV_STORE and its ATTENTION stay on one device. Not asked of a segment
-     * that has neither. */
+    /* ---- KV: contents opaque; KV_STORE and its ATTENTION stay on one device ---- */
+    /* asked for each group that a KV_STORE of the segment names */
     mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
                            mn_error *);
+    /* layout: what kv_layout returned for the group, verbatim */
     mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *,
-                         uint32_t n, uint32_t stride, mn_error *);
-    /* programs: compiled once for all symbol values within bounds. A context owns scratch and
-     * captured graphs. */
+                         uint32_t n, uint32_t stride, mn_event **, mn_error *);
+    /* ---- programs: compiled once for all symbol values within bounds. A context owns scratch and
+     * captured graphs. ---- */
     /* err.node: the refused node */
     mn_status (*compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);
     void (*program_free)(mn_program *);
     /* optional; *bytes: capacity in, size out; dst NULL: size query */
     mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    /* replaces all bindings, each tensor once; after an error none are bound */
-    mn_status (*context_bind)(mn_context *, const mn_binding *, uint32_t n, uint32_t stride,
-                              mn_error *);
+    /* replaces all bindings of the set (below MN_BINDING_SETS), each tensor once; after an error
+     * none are bound. Other sets stay as they are */
+    mn_status (*context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
+                              uint32_t stride, mn_error *);
     /* optional; bound: whatever a first execute with these values would have to make */
-    mn_status (*context_prepare)(mn_context *, const int64_t *symbol_values, mn_error *);
-    /* allocates nothing for prepared values; bad values: MN_INVALID */
-    mn_status (*execute)(mn_context *, const int64_t *symbol_values, mn_event **event_or_null,
-                         mn_error *);
+    mn_status (*context_prepare)(mn_context *, uint32_t set, const int64_t *symbol_values,
+                                 mn_error *);
+    /* allocates nothing for prepared values; bad values, or a set that is not bound: MN_INVALID */
+    mn_status (*execute)(mn_context *, uint32_t set, const int64_t *symbol_values,
+                         mn_event **event_or_null, mn_error *);
     void (*context_free)(mn_context *);
-    /* "mn.backend/1"; optional beside it: "mn.group/1" (several devices as one), "mn.profile/1",
- * "mn.kv-export/1" */
-} mn_backend;
+} mn_backend; /* "mn.backend/1" */
+
+/* ---- "mn.profile/1", optional beside a backend: where the time of a step goes ----------------- */
+/* One unit of a program: what the plugin executes at once, one or several fused nodes. */
+typedef struct {
+    uint32_t node, n_nodes; /* the node that names it; how many it fuses */
+    uint64_t time_ns;       /* from the end of the unit before to its own end */
+    uint64_t bytes, flop;   /* by arithmetic: read and written; 2 per multiply-add. 0 = unknown */
+    char name[40];          /* "NORM+LINEAR+GLU" */
+} mn_profile_unit;
+typedef struct {
+    uint32_t size, flags;
+    /* execute, with a time for every unit, in order; waits for its end. What it computes and which
+     * state it changes is what execute does. *n: capacity in, number of units out; those beyond the
+     * capacity are not written. units may be NULL with *n = 0: the number alone, nothing is run. */
+    mn_status (*execute)(mn_context *, uint32_t set, const int64_t *symbol_values,
+                         mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *);
+} mn_profile;
+
+/* ---- "mn.group/1", optional beside a backend: several devices as one --------------------------- */
+/* The group is an mn_device like others: the plugin shards weights and KV over its members and owns
+ * the collectives; the host sees one device, one queue order and one set of buffers. Symbols, graphs
+ * and results are those of one device (docs/ops.md's tolerances hold). device_close closes it;
+ * device_info of a member does not change; estimate counts the largest share of a member times the
+ * number of members. A lost member loses the group. */
+typedef struct {
+    uint32_t size, flags;
+    /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED: these
+     * cannot work together; the message says why */
+    mn_status (*open)(void *self, const uint32_t *members, uint32_t n, mn_device **, mn_error *);
+    /* now, of one member, by rank; a weight set, KV buffer or scratch takes from each member what
+     * member_estimate says */
+    mn_status (*memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
+                        mn_error *);
+    /* weights, scratch, host_pinned and import_peak of one member; times are the group's */
+    mn_status (*member_estimate)(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
+                                 mn_error *);
+} mn_group;
 
 /* ==== loader =====================================================================================
  * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing.
  * Everything that it hands out stays valid until close; files stay mapped until then. */
-/* base name; model files and side-cars of one folder */
+
+/* A file of the model, by base name: those of one folder that a pattern of the loader names, model
+ * files and companion files. They come in the order of their names, byte by byte. */
+#define MN_FILE_NAMED 1u /* the user named this file (of a folder: none has it) */
 typedef struct {
     mn_str name;
     const void *map;
     uint64_t bytes;
+    uint32_t flags, pad; /* MN_FILE_* */
 } mn_file;
-/* 0 (not mine) to 100; the highest wins; format: "gguf" */
+
+/* Which files belong to a format: the host collects them before it asks for a guess. text is a base
+ * name in which each '*' stands for any characters and each '#' for one or more digits; case
+ * counts. */
+#define MN_PATTERN_MODEL 1u /* "*.gguf": a file that is a model by itself */
+#define MN_PATTERN_SHARD                                                                           \
+    2u                       /* "*-#-of-#.gguf": one of several; all with the same text in place of
+                                 * '*' and the last '#' come together */
+#define MN_PATTERN_FOLDER 3u /* "config.json": a folder that has it is a model of this format */
+#define MN_PATTERN_COMPANION                                                                       \
+    4u /* "*.safetensors.index.json": mapped too where it is in the folder */
+typedef struct {
+    uint32_t size, kind;
+    mn_str text;
+} mn_file_pattern;
+
+/* confidence: 0 (not mine) to 100; the highest wins; format: "gguf" */
 typedef struct {
     uint32_t size, confidence;
     char format[32], why[88];
@@ -671,10 +790,10 @@ typedef struct {
 } mn_tensor_info;
 
 /* Convention keys that a loader sets beside GGUF's own where the format does not fix them:
- *   minerva.rope.pairing   STR "halves" | "adjacent"   how q and k rows are ordered
- *   minerva.norm.offset    FLOAT added to every norm weight (Gemma: 1 unless baked in)
- *   minerva.hidden_act     STR "silu", "gelu", ...     of the feed-forward part
- *   minerva.tie_word_embeddings  BOOL                  the output matrix is the embedding table */
+ *   minerva.rope.pairing         STR "halves" | "adjacent"   how q and k rows are ordered
+ *   minerva.norm.offset          FLOAT  added to every norm weight (Gemma: 1 unless baked in)
+ *   minerva.hidden_act           STR "silu", "gelu", ...     of the feed-forward part
+ *   minerva.tie_word_embeddings  BOOL   the output matrix is the embedding table */
 typedef struct {
     uint32_t size, flags;
     /* reads headers only; the array of files is valid during the call, here and in open */
@@ -683,9 +802,10 @@ typedef struct {
                       mn_error *);
     /* native: the file's own key; MN_END past the last */
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
-    /* MN_END past the last */
-    mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *);
+    mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */
     void (*close)(mn_parsed *);
+    /* pure; texts live as long as the plugin; MN_END past the last */
+    mn_status (*patterns)(void *self, uint32_t i, mn_file_pattern *);
 } mn_loader; /* "mn.loader/1" */
 
 #ifdef __cplusplus

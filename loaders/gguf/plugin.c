@@ -32,7 +32,7 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
 
 static const mn_loader_kind kind = {"gguf", guess, "no GGUF file", gguf_open};
 
-MN_PLUGIN_NOTE("gguf", MN_KIND_LOADER, "")
+MN_PLUGIN_NOTE("gguf", MN_KIND_LOADER, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return mn_loader_plugin(host, &kind, err);

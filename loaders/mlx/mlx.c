@@ -182,7 +182,7 @@ static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uin
 static const mn_loader_kind kind = {
     "mlx", guess, "no model*.safetensors beside a config.json with 'quantization'", open};
 
-MN_PLUGIN_NOTE("mlx", MN_KIND_LOADER, "")
+MN_PLUGIN_NOTE("mlx", MN_KIND_LOADER, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return mn_loader_plugin(host, &kind, err);

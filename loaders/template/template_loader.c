@@ -27,7 +27,7 @@
 #define MAGIC "MNT 1\n"
 #define MAX_HEADER (4u << 20)
 
-MN_PLUGIN_NOTE(T_ID, MN_KIND_LOADER, "")
+MN_PLUGIN_NOTE(T_ID, MN_KIND_LOADER, "");
 
 /* ---- what is handed out: made by open, read-only afterwards, so any thread may ask ----------- */
 typedef struct {

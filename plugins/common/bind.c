@@ -47,21 +47,17 @@ mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding 
     return st;
 }
 
-/* mn_slot and mn_slot_params have no dims of their own: their number is HISTORY's. */
-static mn_status check_slots(const mn_graph *g, uint32_t node, uint32_t in, uint32_t history,
-                             uint64_t size, const int64_t *symbol_max, const mn_binding *table,
-                             mn_error *err) {
-    const mn_node *n = mnp_node(g, node);
-    const int32_t s = mnp_in(g, n, in);
-    const mn_tensor *h = mnp_in_tensor(g, n, history);
-    if (s < 0 || !h || h->n_dim != 2)
-        return mnp_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
-    const uint64_t want = (uint64_t)mnp_dim(g, symbol_max, h->dim[0]) * size;
-    if (!table[s].buffer || table[s].bytes >= want)
+/* SLOTS or PARAMS: rows of at least `least` bytes, 4 * dim[1] apart. */
+static mn_status check_rows(const mn_graph *g, uint32_t node, uint32_t in, uint64_t least,
+                            const int64_t *symbol_max, mn_error *err) {
+    const mn_tensor *t = mnp_in_tensor(g, mnp_node(g, node), in);
+    if (!t || t->n_dim != 2)
+        return mnp_fail(err, MN_INVALID, node, "node %u: slots or parameters are absent", node);
+    const int64_t words = mnp_dim(g, symbol_max, t->dim[1]);
+    if (words >= 0 && (uint64_t)words * 4 >= least)
         return MN_OK;
-    return mnp_fail(err, MN_INVALID, node, "%.*s has %llu bytes, node %u needs %llu",
-                    MNP_NAME(mnp_tensor(g, (uint32_t)s)), (unsigned long long)table[s].bytes, node,
-                    (unsigned long long)want);
+    return mnp_fail(err, MN_INVALID, node, "%.*s has rows of %lld words, node %u needs %llu",
+                    MNP_NAME(t), (long long)words, node, (unsigned long long)least / 4);
 }
 
 mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation *a,
@@ -80,18 +76,12 @@ mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation
         return mnp_fail(err, MN_INVALID, node, "%s %.*s of node %u is not bound",
                         is_out ? "output" : "input", MNP_NAME(mnp_tensor(g, (uint32_t)t)), node);
     }
-    mn_status st = MN_OK;
     if (n->op == MN_OP_EMBED)
-        st = check_slots(g, node, MN_EMBED_SLOTS, MN_EMBED_HISTORY, sizeof(mn_slot), symbol_max,
-                         table, err);
+        return check_rows(g, node, MN_EMBED_SLOTS, MNP_UP_TO(mn_slot, done), symbol_max, err);
     if (n->op != MN_OP_SAMPLE)
-        return st;
-    st = check_slots(g, node, MN_SAMPLE_SLOTS, MN_SAMPLE_HISTORY, sizeof(mn_slot), symbol_max,
-                     table, err);
-    if (st)
-        return st;
-    return check_slots(g, node, MN_SAMPLE_PARAMS, MN_SAMPLE_HISTORY, sizeof(mn_slot_params),
-                       symbol_max, table, err);
+        return MN_OK;
+    mn_status st = check_rows(g, node, MN_SAMPLE_SLOTS, MNP_UP_TO(mn_slot, done), symbol_max, err);
+    return st ? st : check_rows(g, node, MN_SAMPLE_PARAMS, 8, symbol_max, err);
 }
 
 mn_status mnp_check_sizes(const mn_graph *g, const int64_t *symbol, const mn_binding *table,

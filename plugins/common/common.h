@@ -113,6 +113,10 @@ typedef struct {
 } mnp_cursor;
 int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node);
 
+/* The tensor of the graph that a weight set was opened for that is the same weight as `tensor` of g,
+ * by name, type and dims; -1 = there is none. */
+int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor);
+
 /* ---- symbols and sizes ----------------------------------------------------------------------- */
 /* Writes the values of all symbols, derived ones computed: [n_symbols]. max NULL: `given` are
  * maxima themselves. BOUND symbols fix the layout of tensors (a row of a page table), so they
@@ -176,25 +180,33 @@ typedef struct {
 /* A page of one KV group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
  * pad_v]. Padding is zero in a zeroed buffer and stays so. */
 typedef struct {
-    uint32_t dtype, page_tokens; /* MN_F32 or MN_F16 */
+    uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32 or MN_F16 */
     uint32_t n_layers;           /* of the group, in the segment */
     int64_t n_head_kv, dim_k, dim_v, pad_k, pad_v;
     uint64_t page_bytes, layer_bytes, v_offset;
     int64_t layer; /* rank of a node's layer among those of its group in the segment */
 } mnp_kv;
 
-/* The type of the cache: what is asked for, else f32 in class exact and f16 in the others. */
-uint32_t mnp_kv_dtype(const mn_compile *c, uint32_t precision);
+/* The types of cached keys and values. */
+typedef struct {
+    uint32_t k, v;
+} mnp_kv_types;
+/* What is asked for, else f32 in class exact and f16 in the others. */
+mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision);
+/* Bytes of an element of the cache. */
+static inline int64_t mnp_kv_size(uint32_t dtype) {
+    return dtype == MN_F16 ? 2 : 4;
+}
 /* Of a group in [lo, hi); layer is 0. MN_INVALID: no KV_STORE of the group there, layers of unequal
- * shape, sizes that overflow; MN_UNSUPPORTED: dtype, or a head that is too long. */
-mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
+ * shape, sizes that overflow; MN_UNSUPPORTED: a type, or a head that is too long. */
+mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, mnp_kv_types types,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
 /* Of a KV_STORE or ATTENTION: the group's, and the node's layer. MN_INVALID also where PAGES or KV
  * are absent, or no KV_STORE of the segment has the layer. */
-mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node, uint32_t dtype,
-                         const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
-/* The body of kv_layout, behind mnp_read_compile and the choice of dtype. */
-mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, uint32_t dtype,
+mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
+                         mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+/* The body of kv_layout, behind mnp_read_compile and the choice of types. flags: MN_KV_*. */
+mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types, uint64_t flags,
                         const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err);
 /* Copy i of kv_copy's array, checked against a buffer of kv_bytes. */
 mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
@@ -213,7 +225,7 @@ typedef mnp_extent (*mnp_extent_fn)(const mn_buffer *b);
 mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding *given, uint32_t n,
                    uint32_t stride, mnp_extent_fn extent, mn_binding *table, mn_error *err);
 /* The second half, per node that is to run: every operand is bound, or has a place, or may be
- * absent; SLOTS and PARAMS have a row per slot. */
+ * absent; rows of SLOTS and PARAMS hold the fields of the first release. */
 mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation *a,
                           const int64_t *symbol_max, const mn_binding *table, mn_error *err);
 /* At execute: what is bound holds these symbol values. A KV buffer is checked by its users. */

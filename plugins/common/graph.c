@@ -167,3 +167,19 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
         return false;
     return *bytes < (uint64_t)1 << 62;
 }
+
+static bool same_weight(const mn_tensor *a, const mn_tensor *b) {
+    return a->role == b->role && a->name.len == b->name.len && a->dtype.id == b->dtype.id &&
+           a->n_dim == b->n_dim && !memcmp(a->name.ptr, b->name.ptr, a->name.len) &&
+           !memcmp(a->dim, b->dim, a->n_dim * sizeof *a->dim);
+}
+
+int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor) {
+    if (set == g)
+        return (int32_t)tensor;
+    const mn_tensor *t = mnp_tensor(g, tensor);
+    for (uint32_t i = 0; i < set->n_tensors; i++)
+        if (same_weight(mnp_tensor(set, i), t))
+            return (int32_t)i;
+    return -1;
+}

@@ -7,10 +7,14 @@ static bool stores(const mn_graph *g, uint32_t i, uint32_t group) {
     return n->op == MN_OP_KV_STORE && (uint32_t)mnp_attr(g, n, MN_KV_STORE_ATTR_GROUP) == group;
 }
 
-uint32_t mnp_kv_dtype(const mn_compile *c, uint32_t precision) {
-    if (c->kv_dtype != MN_DTYPE_NONE)
-        return c->kv_dtype;
-    return precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision) {
+    const uint32_t usual = precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+    mnp_kv_types types = {c->k_dtype, c->v_dtype};
+    if (types.k == MN_DTYPE_NONE)
+        types.k = usual;
+    if (types.v == MN_DTYPE_NONE)
+        types.v = usual;
+    return types;
 }
 
 /* How many layers of the group in the segment come before this one; -1 = it is not there. */
@@ -59,8 +63,9 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
 /* Pads and sizes, from the shape; false = they overflow. */
 static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     const uint64_t align = rules->head_align ? rules->head_align : 1;
-    uint64_t per_head = (uint64_t)rules->page_tokens * (kv->dtype == MN_F32 ? 4 : 2);
-    uint64_t pad_k, pad_v, v_bytes;
+    const uint64_t k_size = (uint64_t)mnp_kv_size(kv->k_dtype);
+    const uint64_t v_size = (uint64_t)mnp_kv_size(kv->v_dtype);
+    uint64_t places, k_places, v_places, pad_k, pad_v, v_bytes;
     if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k) ||
         __builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
         return false;
@@ -68,21 +73,28 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     pad_v -= pad_v % align;
     kv->pad_k = (int64_t)pad_k;
     kv->pad_v = (int64_t)pad_v;
-    return !__builtin_mul_overflow((uint64_t)kv->n_head_kv, per_head, &per_head) &&
-           !__builtin_mul_overflow(per_head, pad_k, &kv->v_offset) &&
-           !__builtin_mul_overflow(per_head, pad_v, &v_bytes) &&
+    return !__builtin_mul_overflow((uint64_t)kv->n_head_kv, rules->page_tokens, &places) &&
+           !__builtin_mul_overflow(places, k_size, &k_places) &&
+           !__builtin_mul_overflow(places, v_size, &v_places) &&
+           !__builtin_mul_overflow(k_places, pad_k, &kv->v_offset) &&
+           !__builtin_mul_overflow(v_places, pad_v, &v_bytes) &&
            !__builtin_add_overflow(kv->v_offset, v_bytes, &kv->layer_bytes) &&
            !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
 }
 
-mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
+static bool is_kept(uint32_t dtype) {
+    return dtype == MN_F32 || dtype == MN_F16;
+}
+
+mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, mnp_kv_types types,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
     memset(kv, 0, sizeof *kv);
-    if (dtype != MN_F32 && dtype != MN_F16)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "KV type %u; this plugin keeps f32 or f16",
-                        dtype);
-    kv->dtype = dtype;
+    if (!is_kept(types.k) || !is_kept(types.v))
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                        "KV types %u and %u; this plugin keeps f32 or f16", types.k, types.v);
+    kv->k_dtype = types.k;
+    kv->v_dtype = types.v;
     kv->page_tokens = rules->page_tokens;
     for (uint32_t i = lo; i < hi && !st; i++)
         if (stores(g, i, group))
@@ -96,8 +108,8 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
     return MN_OK;
 }
 
-mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node, uint32_t dtype,
-                         const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
+mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
+                         mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     const mn_node *n = mnp_node(g, node);
     uint32_t in_pages = MN_ATTENTION_PAGES, in_kv = MN_ATTENTION_KV;
     uint32_t at_group = MN_ATTENTION_ATTR_GROUP, at_layer = MN_ATTENTION_ATTR_KV_LAYER;
@@ -112,7 +124,7 @@ mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t n
         return mnp_fail(err, MN_INVALID, node, "node %u: KV or PAGES is absent", node);
     const uint32_t group = (uint32_t)mnp_attr(g, n, at_group);
     const int64_t layer = mnp_attr(g, n, at_layer);
-    mn_status st = mnp_kv_of(g, lo, hi, group, dtype, rules, kv, err);
+    mn_status st = mnp_kv_of(g, lo, hi, group, types, rules, kv, err);
     if (st)
         return st;
     kv->layer = rank_of(g, lo, hi, group, layer);
@@ -123,13 +135,13 @@ mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t n
     return MN_OK;
 }
 
-mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, uint32_t dtype,
+mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types, uint64_t flags,
                         const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err) {
     mnp_kv kv;
-    mn_status st = mnp_kv_of(c->graph, c->node_lo, c->node_hi, group, dtype, rules, &kv, err);
+    mn_status st = mnp_kv_of(c->graph, c->node_lo, c->node_hi, group, types, rules, &kv, err);
     if (st)
         return st;
-    const mn_kv_layout l = {sizeof l, kv.page_tokens, kv.page_bytes, 0};
+    const mn_kv_layout l = {sizeof l, kv.page_tokens, kv.page_bytes, flags, 0};
     mnp_fill(out, &l, sizeof l);
     return MN_OK;
 }

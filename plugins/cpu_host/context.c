@@ -2,38 +2,58 @@
  * between nodes. */
 #include "mnc.h"
 
+static mn_status create_set(mn_context *c, mnc_set *set, mn_error *err) {
+    mn_device *d = c->prog->dev;
+    const mn_graph *g = c->prog->graph;
+    const uint64_t n_steps = c->prog->n_steps;
+    set->symbol = mnc_new(d, (uint64_t)g->n_symbols * sizeof *set->symbol);
+    set->bindings = mnc_new(d, (uint64_t)g->n_tensors * sizeof *set->bindings);
+    set->calls = mnc_new(d, n_steps * sizeof *set->calls);
+    set->active = mnc_new(d, n_steps * sizeof *set->active);
+    if (set->symbol && set->bindings && set->calls && set->active)
+        return MN_OK;
+    return mnp_fail_memory(err, n_steps * sizeof *set->calls, "the bindings of a context");
+}
+
+static void free_set(mn_device *d, mnc_set *set) {
+    mnc_delete(d, set->symbol);
+    mnc_delete(d, set->bindings);
+    mnc_delete(d, set->calls);
+    mnc_delete(d, set->active);
+}
+
 mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
     mn_device *d = p->dev;
-    uint64_t nt = p->graph->n_tensors;
     mn_context *c = mnc_new(d, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
-    c->prog = p, c->queue = q, c->team.n = p->n_workers;
+    c->prog = p;
+    c->queue = q;
+    c->team.n = p->n_workers;
     c->scratch_bytes = p->arena_bytes + p->shared_bytes + (uint64_t)p->n_workers * p->worker_bytes;
-    c->symbol = mnc_new(d, 2 * (uint64_t)p->graph->n_symbols * sizeof *c->symbol);
-    c->bindings = mnc_new(d, nt * sizeof *c->bindings);
-    c->needed = mnc_new(d, nt * sizeof *c->needed);
-    c->calls = mnc_new(d, p->n_steps * sizeof *c->calls);
-    c->active = mnc_new(d, p->n_steps * sizeof *c->active);
+    c->next = mnc_new(d, (uint64_t)p->graph->n_symbols * sizeof *c->next);
+    c->needed = mnc_new(d, (uint64_t)p->graph->n_tensors * sizeof *c->needed);
     c->scratch = mnc_new(d, c->scratch_bytes);
-    if (!c->symbol || !c->bindings || !c->needed || !c->calls || !c->active || !c->scratch) {
-        uint64_t bytes = c->scratch_bytes;
+    mn_status st = MN_OK;
+    if (!c->next || !c->needed || !c->scratch)
+        st = mnp_fail_memory(err, c->scratch_bytes, "the scratch of a context");
+    for (uint32_t i = 0; i < MN_BINDING_SETS && !st; i++)
+        st = create_set(c, &c->sets[i], err);
+    if (st)
         mnc_context_free(c);
-        return mnp_fail_memory(err, bytes, "the scratch of a context");
-    }
-    *out = c;
-    return MN_OK;
+    else
+        *out = c;
+    return st;
 }
 
 void mnc_context_free(mn_context *c) {
     if (!c)
         return;
     mn_device *d = c->prog->dev;
-    mnc_delete(d, c->symbol);
-    mnc_delete(d, c->bindings);
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+        free_set(d, &c->sets[i]);
+    mnc_delete(d, c->next);
     mnc_delete(d, c->needed);
-    mnc_delete(d, c->calls);
-    mnc_delete(d, c->active);
     mnc_delete(d, c->scratch);
     mnc_delete(d, c);
 }
@@ -47,7 +67,7 @@ static void choose_active(mn_context *c) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     memset(c->needed, 0, g->n_tensors * sizeof *c->needed);
-    c->n_active = 0;
+    c->at->n_active = 0;
     for (uint32_t i = p->n_steps; i-- > 0;) {
         const mn_node *n = mnp_node(g, p->steps[i].node);
         bool run = mnp_changes_state(n->op);
@@ -56,19 +76,19 @@ static void choose_active(mn_context *c) {
             if (t < 0)
                 continue;
             uint32_t root = mnp_root(g, (uint32_t)t);
-            run = c->needed[root] || c->bindings[root].buffer || c->bindings[t].buffer;
+            run = c->needed[root] || c->at->bindings[root].buffer || c->at->bindings[t].buffer;
         }
         if (!run)
             continue;
-        c->active[c->n_active++] = i;
+        c->at->active[c->at->n_active++] = i;
         for (uint32_t j = 0; j < n->n_in; j++)
             if (mnp_in(g, n, j) >= 0)
                 c->needed[mnp_root(g, (uint32_t)mnp_in(g, n, j))] = true;
     }
-    for (uint32_t i = 0; i < c->n_active / 2; i++) {
-        uint32_t other = c->active[c->n_active - 1 - i];
-        c->active[c->n_active - 1 - i] = c->active[i];
-        c->active[i] = other;
+    for (uint32_t i = 0; i < c->at->n_active / 2; i++) {
+        uint32_t other = c->at->active[c->at->n_active - 1 - i];
+        c->at->active[c->at->n_active - 1 - i] = c->at->active[i];
+        c->at->active[i] = other;
     }
 }
 
@@ -83,16 +103,16 @@ static void resolve(const mn_context *c, int32_t t, mnc_operand *o) {
     o->n_dim = x->n_dim;
     o->dtype = mnp_elem_dtype(x);
     if (x->role == MN_ROLE_WEIGHT) {
-        o->weight = &p->weights->kept[t].w;
+        o->weight = &p->kept[t]->w;
         return;
     }
     const uint32_t root = mnp_root(g, (uint32_t)t);
     const uint64_t place = p->allocations[root].place;
     const uint64_t offset = root == (uint32_t)t ? 0 : (uint64_t)x->offset * mnp_elem_bytes(x);
-    if (c->bindings[t].buffer)
-        o->ptr = bound_ptr(&c->bindings[t]);
-    else if (c->bindings[root].buffer)
-        o->ptr = bound_ptr(&c->bindings[root]) + offset;
+    if (c->at->bindings[t].buffer)
+        o->ptr = bound_ptr(&c->at->bindings[t]);
+    else if (c->at->bindings[root].buffer)
+        o->ptr = bound_ptr(&c->at->bindings[root]) + offset;
     else if (place != MNP_NOWHERE)
         o->ptr = c->scratch + place + offset;
 }
@@ -102,8 +122,8 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mn_graph *g = p->graph;
     const mnc_step *step = &p->steps[i];
     const mn_node *n = mnp_node(g, step->node);
-    mnc_call *call = &c->calls[i];
-    mn_status st = mnp_check_bound(g, step->node, p->allocations, p->symbol_max, c->bindings, err);
+    mnc_call *call = &c->at->calls[i];
+    mn_status st = mnp_check_bound(g, step->node, p->allocations, p->symbol_max, c->at->bindings, err);
     if (st)
         return st;
     call->node = n;
@@ -126,7 +146,7 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->kv.base = call->in[ik].ptr;
     call->kv.pages = call->in[ip].ptr;
     call->kv.max_pages = mnp_dim(g, p->symbol_max, mnp_in_tensor(g, n, ip)->dim[1]);
-    call->kv.n_pages = (int64_t)(c->bindings[mnp_in(g, n, ik)].bytes / step->kv.page_bytes);
+    call->kv.n_pages = (int64_t)(c->at->bindings[mnp_in(g, n, ik)].bytes / step->kv.page_bytes);
     return MN_OK;
 }
 
@@ -134,17 +154,21 @@ static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
 }
 
-mn_status mnc_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride,
-                           mn_error *err) {
+mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
+                           uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    c->bound = c->filled = false;
-    mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->bindings, err);
+    if (set >= MN_BINDING_SETS)
+        return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
+                        MN_BINDING_SETS);
+    c->at = &c->sets[set];
+    c->at->bound = c->at->filled = false;
+    mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->at->bindings, err);
     if (s)
         return s;
     choose_active(c);
-    for (uint32_t i = 0; i < c->n_active && !s; i++)
-        s = fill_call(c, c->active[i], err);
-    c->bound = !s;
+    for (uint32_t i = 0; i < c->at->n_active && !s; i++)
+        s = fill_call(c, c->at->active[i], err);
+    c->at->bound = !s;
     return s;
 }
 
@@ -155,7 +179,7 @@ static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
     const mn_tensor *x = mnp_tensor(g, (uint32_t)t);
     o->rows = o->cols = 1;
     for (uint32_t i = 0; i < x->n_dim; i++) {
-        o->dim[i] = mnp_dim(g, c->symbol, x->dim[i]);
+        o->dim[i] = mnp_dim(g, c->at->symbol, x->dim[i]);
         if (i)
             o->cols *= o->dim[i];
         else
@@ -165,17 +189,24 @@ static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
 
 static mn_status fill_dims(mn_context *c, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    mn_status st = mnp_check_sizes(g, c->symbol, c->bindings, err);
-    for (uint32_t i = 0; i < c->n_active && !st; i++) {
-        mnc_call *call = &c->calls[c->active[i]];
+    mn_status st = mnp_check_sizes(g, c->at->symbol, c->at->bindings, err);
+    for (uint32_t i = 0; i < c->at->n_active && !st; i++) {
+        mnc_call *call = &c->at->calls[c->at->active[i]];
         const mn_node *n = call->node;
         for (uint32_t j = 0; j < n->n_in; j++)
             fill_dims_of(c, mnp_in(g, n, j), &call->in[j]);
         for (uint32_t j = 0; j < n->n_out; j++)
             fill_dims_of(c, mnp_out(g, n, j), &call->out[j]);
     }
-    c->filled = !st;
+    c->at->filled = !st;
     return st;
+}
+
+/* For a profile: when call k - 1 ended; k = 0: the beginning. */
+static void note_end(mn_context *c, uint32_t k) {
+    const mn_host *h = c->prog->dev->plugin->host;
+    if (c->ends)
+        c->ends[k] = h->now_ns(h->self);
 }
 
 /* An abort is seen by worker 0 alone, before it comes to barrier k; all leave behind that
@@ -186,33 +217,39 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     mnc_worker w = {i, n,
                     c->scratch + p->arena_bytes + p->shared_bytes + (uint64_t)i * p->worker_bytes,
                     &c->team};
-    for (uint32_t k = 0; k < c->n_active; k++) {
-        p->steps[c->active[k]].op.fn(&c->calls[c->active[k]], &w);
-        if (k + 1 == c->n_active)
+    if (i == 0)
+        note_end(c, 0);
+    for (uint32_t k = 0; k < c->at->n_active; k++) {
+        p->steps[c->at->active[k]].op.fn(&c->at->calls[c->at->active[k]], &w);
+        if (k + 1 == c->at->n_active)
             break;
         if (i == 0 && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed) &&
             atomic_load(&c->stop_at) == ~0u)
             atomic_store(&c->stop_at, k);
         mnc_barrier(&w);
+        if (i == 0)
+            note_end(c, k + 1);
         if (atomic_load_explicit(&c->stop_at, memory_order_relaxed) <= k)
             break;
     }
 }
 
-mn_status mnc_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+/* Runs the steps on the host's pool. */
+static mn_status run_set(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
-    int64_t *next = c->symbol + p->graph->n_symbols;
-    if (!c->bound)
+    int64_t *next = c->next;
+    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
         return mnp_fail(err, MN_INVALID, ~0u, "execute before context_bind");
+    c->at = &c->sets[set];
     if (atomic_load(&c->queue->aborted))
         return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     mn_status s = mnp_symbols(p->graph, values, p->symbol_max, next, err);
     if (s)
         return s;
     uint64_t bytes = p->graph->n_symbols * sizeof *next;
-    if (!c->filled || memcmp(c->symbol, next, bytes)) {
-        memcpy(c->symbol, next, bytes);
+    if (!c->at->filled || memcmp(c->at->symbol, next, bytes)) {
+        memcpy(c->at->symbol, next, bytes);
         s = fill_dims(c, err);
         if (s)
             return s;
@@ -220,11 +257,115 @@ mn_status mnc_execute(mn_context *c, const int64_t *values, mn_event **event, mn
     atomic_store(&c->stop_at, ~0u);
     atomic_store(&c->team.arrived, 0);
     s = h->parallel(h->self, p->n_workers, run, c);
+    note_end(c, c->at->n_active);
     if (s)
         return mnp_fail(err, s, ~0u, "the host's thread pool refused %u workers", p->n_workers);
     if (atomic_load(&c->stop_at) != ~0u)
         return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
-    if (event)
-        *event = &p->dev->done;
     return MN_OK;
 }
+
+mn_status mnc_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
+                      mn_error *err) {
+    mn_status st = run_set(c, set, values, err);
+    if (!st && event)
+        *event = NULL;
+    return st;
+}
+
+/* ---- mn.profile/1 ---------------------------------------------------------------------------- */
+
+static const char *op_name(uint32_t op) {
+    static const char *const names[] = {
+        [MN_OP_EMBED] = "EMBED",
+        [MN_OP_RMS_NORM] = "RMS_NORM",
+        [MN_OP_LAYER_NORM] = "LAYER_NORM",
+        [MN_OP_LINEAR] = "LINEAR",
+        [MN_OP_ROPE] = "ROPE",
+        [MN_OP_KV_STORE] = "KV_STORE",
+        [MN_OP_ATTENTION] = "ATTENTION",
+        [MN_OP_ACT] = "ACT",
+        [MN_OP_GLU] = "GLU",
+        [MN_OP_ADD] = "ADD",
+        [MN_OP_MUL] = "MUL",
+        [MN_OP_SCALE] = "SCALE",
+        [MN_OP_SOFTCAP] = "SOFTCAP",
+        [MN_OP_GATHER_ROWS] = "GATHER_ROWS",
+        [MN_OP_SAMPLE] = "SAMPLE",
+        [MN_OP_MOE_ROUTE] = "MOE_ROUTE",
+        [MN_OP_MOE_LINEAR] = "MOE_LINEAR",
+        [MN_OP_MOE_COMBINE] = "MOE_COMBINE",
+    };
+    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
+}
+
+/* Rows that one execution multiplies with a weight: each row of X, or of MOE_LINEAR each expert of
+ * each row. */
+static uint64_t rows_of_weight(const mnc_call *c) {
+    const mnc_operand *x = &c->in[0];
+    if (c->node->op != MN_OP_MOE_LINEAR)
+        return (uint64_t)x->rows;
+    return (uint64_t)x->rows * (uint64_t)c->in[MN_MOE_LINEAR_EXPERTS].cols;
+}
+
+/* Bytes of a weight that are read: all of it; of a table or of experts what the rows ask for. */
+static uint64_t weight_traffic(const mnc_call *c, const mnc_weight *w) {
+    const uint64_t all = (uint64_t)w->rows * w->row_bytes;
+    uint64_t asked = all;
+    if (c->node->op == MN_OP_EMBED)
+        asked = (uint64_t)c->in[0].rows * w->row_bytes;
+    if (c->node->op == MN_OP_MOE_LINEAR && w->groups)
+        asked = rows_of_weight(c) * (uint64_t)w->group_rows * w->row_bytes;
+    return asked < all ? asked : all;
+}
+
+/* Bytes and operations of one call, by arithmetic. The cache's share of ATTENTION counts the pages
+ * that the step's symbol values allow at most. */
+static void count_work(const mnc_call *c, mn_profile_unit *u) {
+    const bool matrix = c->node->op == MN_OP_LINEAR || c->node->op == MN_OP_MOE_LINEAR;
+    for (uint32_t i = 0; i < c->node->n_in; i++) {
+        const mnc_operand *o = &c->in[i];
+        if (o->weight)
+            u->bytes += weight_traffic(c, o->weight);
+        else if (o->ptr && c->node->op != MN_OP_KV_STORE && c->node->op != MN_OP_ATTENTION)
+            u->bytes += (uint64_t)o->rows * (uint64_t)o->cols * 4;
+        if (matrix && o->weight && o->weight->rows > 1) {
+            const int64_t n = o->weight->groups && c->node->op == MN_OP_MOE_LINEAR
+                                  ? o->weight->group_rows
+                                  : o->weight->rows;
+            u->flop += 2 * rows_of_weight(c) * (uint64_t)n * (uint64_t)o->weight->cols;
+        }
+    }
+    for (uint32_t i = 0; i < c->node->n_out; i++)
+        if (c->out[i].ptr)
+            u->bytes += (uint64_t)c->out[i].rows * (uint64_t)c->out[i].cols * 4;
+}
+
+static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
+                         uint32_t stride, uint32_t *n, mn_error *err) {
+    mn_device *d = c->prog->dev;
+    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
+        return mnp_fail(err, MN_INVALID, ~0u, "profile before context_bind");
+    const mnc_set *s = &c->sets[set];
+    const uint32_t room = *n;
+    *n = s->n_active;
+    if (!units)
+        return MN_OK;
+    c->ends = mnc_new(d, ((uint64_t)s->n_active + 1) * sizeof *c->ends);
+    if (!c->ends)
+        return mnp_fail_memory(err, s->n_active * sizeof *c->ends, "a profile");
+    mn_status st = run_set(c, set, values, err);
+    for (uint32_t i = 0; i < s->n_active && i < room && !st; i++) {
+        const mnc_call *call = &s->calls[s->active[i]];
+        mn_profile_unit u = {.node = c->prog->steps[s->active[i]].node, .n_nodes = 1};
+        u.time_ns = c->ends[i + 1] - c->ends[i];
+        count_work(call, &u);
+        strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
+        memcpy((char *)units + (uint64_t)i * stride, &u, stride < sizeof u ? stride : sizeof u);
+    }
+    mnc_delete(d, c->ends);
+    c->ends = NULL;
+    return st;
+}
+
+const mn_profile mnc_profile = {.size = sizeof(mn_profile), .execute = profile};

@@ -100,6 +100,11 @@ static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) {
     return mnc_kv_k(kv, page) + kv->geo.v_offset;
 }
 
+/* Row `slot` of SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
+static inline void *mnc_row_of(const mnc_operand *rows, int32_t slot) {
+    return (int32_t *)rows->ptr + (int64_t)slot * rows->dim[1];
+}
+
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
 /* What prepare decides for a node, once per program. */
 typedef struct {
@@ -114,7 +119,7 @@ typedef struct {
     const mn_node *node;
     uint32_t index;        /* of the node */
     const int64_t *symbol; /* [n_symbols] values at hand (maximum or asked for) */
-    uint32_t precision, kv_dtype, n_workers;
+    uint32_t precision, n_workers;
 } mnc_query;
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i); /* NULL = absent */
 const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i);

@@ -66,6 +66,8 @@ mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
 
 static const void *query(void *self, const char *id) {
     (void)self;
+    if (!strcmp(id, MN_PROFILE_ID))
+        return &mnc_profile;
     return strcmp(id, MN_BACKEND_ID) ? NULL : &mnc_backend;
 }
 

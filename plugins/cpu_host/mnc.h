@@ -57,8 +57,9 @@ typedef struct {
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
-    const mn_weights *weights;
-    uint32_t lo, hi, precision, kv_dtype, n_workers, n_steps;
+    const mnc_kept **kept; /* [n_tensors] entries of the weight set; NULL where it has none */
+    uint32_t lo, hi, precision, n_workers, n_steps;
+    mnp_kv_types kv_types;
     uint64_t arena_bytes, shared_bytes, worker_bytes;
     int64_t *symbol_max;         /* [n_symbols] */
     mnc_step *steps;             /* [hi - lo] */
@@ -70,18 +71,26 @@ typedef struct mnc_team {
     uint32_t n;
 } mnc_team;
 
+/* One set of bindings, and what follows from it. */
+typedef struct {
+    int64_t *symbol; /* [n_symbols] values that the calls are filled for */
+    bool bound, filled;
+    mn_binding *bindings; /* [n_tensors]; buffer NULL = not bound */
+    mnc_call *calls;      /* [n_steps] */
+    uint32_t *active;     /* [n_steps] calls to run */
+    uint32_t n_active;
+} mnc_set;
+
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
     mnc_team team;
     atomic_uint stop_at; /* index into active after which all workers leave: queue aborted */
-    int64_t *symbol;     /* [n_symbols] values that the calls are filled for */
-    bool bound, filled;
-    mn_binding *bindings; /* [n_tensors]; buffer NULL = not bound */
-    mnc_call *calls;      /* [n_steps] */
-    bool *needed;         /* [n_tensors], while binding */
-    uint32_t *active;     /* [n_steps] calls to run */
-    uint32_t n_active;
+    mnc_set sets[MN_BINDING_SETS];
+    mnc_set *at;      /* the set that is being bound or run */
+    int64_t *next;    /* [n_symbols] scratch */
+    bool *needed;     /* [n_tensors], while binding */
+    uint64_t *ends;   /* [n_active + 1] of a profile: the beginning, then when each call ended */
     uint8_t *scratch; /* arena, shared, n_workers * worker */
     uint64_t scratch_bytes;
 };
@@ -126,13 +135,15 @@ mn_status mnc_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void mnc_weights_free(mn_weights *);
 mn_status mnc_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
 mn_status mnc_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                      uint32_t, mn_error *);
+                      uint32_t, mn_event **, mn_error *);
 mn_status mnc_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void mnc_program_free(mn_program *);
 mn_status mnc_program_save(const mn_program *, void *, uint64_t *);
 mn_status mnc_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
-mn_status mnc_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t, mn_error *);
-mn_status mnc_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
+mn_status mnc_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
+                           mn_error *);
+mn_status mnc_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+extern const mn_profile mnc_profile;
 void mnc_context_free(mn_context *);
 
 /* As mnp_new and mnp_delete, with the device's host. */

@@ -50,7 +50,6 @@ mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at
     asked a = {p,
                {.graph = g,
                 .precision = mnc_precision(d, &c),
-                .kv_dtype = MN_F32,
                 .n_workers = p->host->workers(p->host->self)}};
     return mnp_supports(p->host, g, symbol_at, verdict, &a, verdicts, stride, err);
 }
@@ -62,7 +61,6 @@ static mn_status prepare(mn_program *p, mn_error *err) {
     mnc_query q = {.graph = g,
                    .symbol = p->symbol_max,
                    .precision = p->precision,
-                   .kv_dtype = p->kv_dtype,
                    .n_workers = p->n_workers};
     for (uint32_t i = p->lo; i < p->hi; i++) {
         mnc_step *st = &p->steps[p->n_steps++];
@@ -86,7 +84,7 @@ static mn_status prepare(mn_program *p, mn_error *err) {
             p->shared_bytes = st->op.shared_bytes;
         if (q.node->op != MN_OP_KV_STORE && q.node->op != MN_OP_ATTENTION)
             continue;
-        s = mnp_kv_of_node(g, p->lo, p->hi, i, p->kv_dtype, &mnc_kv_rules, &st->kv, err);
+        s = mnp_kv_of_node(g, p->lo, p->hi, i, p->kv_types, &mnc_kv_rules, &st->kv, err);
         if (s)
             return s;
     }
@@ -121,18 +119,18 @@ static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_e
         return mnp_fail_memory(err, sizeof *p, "a program");
     *p = (mn_program){.dev = d,
                       .graph = g,
-                      .weights = c.weights,
                       .lo = c.node_lo,
                       .hi = c.node_hi,
                       .precision = mnc_precision(d, &c),
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers)
         p->n_workers = 1;
-    p->kv_dtype = mnp_kv_dtype(&c, p->precision);
+    p->kv_types = mnp_kv_types_of(&c, p->precision);
     p->symbol_max = mnc_new(d, (uint64_t)g->n_symbols * sizeof *p->symbol_max);
     p->steps = mnc_new(d, (uint64_t)(p->hi - p->lo) * sizeof *p->steps);
     p->allocations = mnc_new(d, (uint64_t)g->n_tensors * sizeof *p->allocations);
-    if (!p->symbol_max || !p->steps || !p->allocations) {
+    p->kept = mnc_new(d, (uint64_t)g->n_tensors * sizeof *p->kept);
+    if (!p->symbol_max || !p->steps || !p->allocations || !p->kept) {
         s = mnp_fail_memory(err, (p->hi - p->lo) * sizeof *p->steps, "a program");
         goto fail;
     }
@@ -203,22 +201,36 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     return MN_OK;
 }
 
-mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    mn_program *p;
-    mn_status s = plan(d, c, &p, err);
-    if (s)
-        return s;
+/* Finds what the program's nodes read in the weight set, which may have been opened for another
+ * graph. */
+static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err) {
+    const mn_graph *g = p->graph;
     mnp_cursor at = {p->lo, 0};
     uint32_t node;
-    for (int32_t t; !s && (t = mnp_next_weight(p->graph, p->hi, &at, &node)) >= 0;)
-        if (!p->weights || p->weights->graph != p->graph || !p->weights->kept[t].put)
-            s = mnp_fail(err, MN_INVALID, node, "node %u: weight %.*s is not in the weight set",
-                         node, MNP_NAME(mnp_tensor(p->graph, (uint32_t)t)));
-    if (s)
+    for (;;) {
+        const int32_t t = mnp_next_weight(g, p->hi, &at, &node);
+        if (t < 0)
+            return MN_OK;
+        const int32_t found = w ? mnp_find_weight(w->graph, g, (uint32_t)t) : -1;
+        if (found < 0 || !w->kept[found].put)
+            return mnp_fail(err, w && w->graph != g ? MN_UNSUPPORTED : MN_INVALID, node,
+                            "node %u: weight %.*s is not in the weight set", node,
+                            MNP_NAME(mnp_tensor(g, (uint32_t)t)));
+        p->kept[t] = &w->kept[found];
+    }
+}
+
+mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    mn_program *p;
+    mn_status st = plan(d, c, &p, err);
+    if (st)
+        return st;
+    st = find_weights(p, c->weights, err);
+    if (st)
         mnc_program_free(p);
     else
         *out = p;
-    return s;
+    return st;
 }
 
 void mnc_program_free(mn_program *p) {
@@ -227,6 +239,7 @@ void mnc_program_free(mn_program *p) {
     mnc_delete(p->dev, p->symbol_max);
     mnc_delete(p->dev, p->steps);
     mnc_delete(p->dev, p->allocations);
+    mnc_delete(p->dev, p->kept);
     mnc_delete(p->dev, p);
 }
 

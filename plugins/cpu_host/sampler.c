@@ -108,25 +108,61 @@ static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     }
 }
 
-static void adjust(const mnc_sample *s, float *l, int32_t *count) {
+/* l = the logits with bias, mask and min_new; false = one of them is NaN. */
+static bool add_biases(const mnc_sample *s, float *l) {
+    bool is_nan = false;
+    for (int64_t i = 0; i < s->n_vocab; i++)
+        l[i] = s->logits[i] > FLT_MAX ? FLT_MAX : s->logits[i];
+    for (int64_t i = 0; s->sparse && i < s->n_sparse; i++)
+        if (s->sparse[i] >= 0 && s->sparse[i] < s->n_vocab)
+            l[s->sparse[i]] += s->sparse_by[i];
+    for (int64_t i = 0; s->bias && i < s->n_vocab; i++)
+        l[i] += s->bias[i];
     for (int64_t i = 0; i < s->n_vocab; i++) {
-        float v = s->bias ? s->logits[i] + s->bias[i] : s->logits[i];
-        l[i] = isnan(v) ? -INFINITY : v > FLT_MAX ? FLT_MAX : v;
+        is_nan |= isnan(l[i]);
+        if (l[i] > FLT_MAX)
+            l[i] = FLT_MAX;
     }
-    if (has_penalties(s->params))
-        penalise(s, l, count);
-    for (int64_t i = 0; i < s->n_vocab && has_penalties(s->params); i++)
-        if (isnan(l[i]))
+    for (int64_t i = 0; s->mask && i < s->n_vocab; i++)
+        if (!(s->mask[i / 32] >> (i % 32) & 1))
             l[i] = -INFINITY;
+    return !is_nan;
 }
 
+static int32_t count_stops(const mn_slot_params *p) {
+    return p->n_stop < MN_MAX_STOP ? p->n_stop : MN_MAX_STOP;
+}
+
+/* false = NaN */
+static bool adjust(const mnc_sample *s, float *l, int32_t *count) {
+    const mn_slot_params *p = s->params;
+    if (!add_biases(s, l))
+        return false;
+    for (int32_t i = 0; s->n_drawn < p->min_new && i < count_stops(p); i++)
+        if (p->stop[i] >= 0 && p->stop[i] < s->n_vocab)
+            l[p->stop[i]] = -INFINITY;
+    if (!has_penalties(p))
+        return true;
+    penalise(s, l, count);
+    for (int64_t i = 0; i < s->n_vocab; i++)
+        if (isnan(l[i])) /* a masked id that is penalised: -inf * 0, -inf + inf */
+            l[i] = -INFINITY;
+    return true;
+}
+
+/* The lowest id of the largest logit; MN_ID_NONE: none above -inf; MN_ID_NAN: one is NaN. */
 static int32_t arg_max(const float *l, int64_t n) {
     float best = -INFINITY;
-    int32_t at = -1;
-    for (int64_t i = 0; i < n; i++)
-        if (l[i] > best)
-            best = l[i], at = (int32_t)i;
-    return at;
+    int32_t at = MN_ID_NONE;
+    bool is_nan = false;
+    for (int64_t i = 0; i < n; i++) {
+        is_nan |= isnan(l[i]);
+        if (l[i] > best) {
+            best = l[i];
+            at = (int32_t)i;
+        }
+    }
+    return is_nan ? MN_ID_NAN : at;
 }
 
 static double weigh(const heap *h, float max, double temp) { /* in any order: all candidates */
@@ -136,21 +172,45 @@ static double weigh(const heap *h, float max, double temp) { /* in any order: al
     return sum;
 }
 
-static void write_top(const mnc_sample *s, const float *l, int32_t *ids) {
-    int32_t first = arg_max(l, s->n_vocab);
+/* log of the sum of exp(l); -inf: none is finite; NaN: one is NaN */
+static double log_sum(const float *l, int64_t n) {
+    const int32_t first = arg_max(l, n);
     double sum = 0;
-    if (first >= 0)
-        for (int64_t i = 0; i < s->n_vocab; i++)
-            sum += exp((double)l[i] - (double)l[first]);
+    if (first < 0)
+        return first == MN_ID_NAN ? (double)NAN : (double)-INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)l[i] - (double)l[first]);
+    return (double)l[first] + log(sum);
+}
+
+static float log_prob(const float *l, int32_t id, double of_all) {
+    if (id < 0)
+        return -INFINITY;
+    return (float)((double)l[id] - of_all);
+}
+
+static bool wants_top(const mnc_sample *s) {
+    return s->n_top > 0 && (s->top_ids || s->top_logprobs);
+}
+
+/* ids: scratch, [n_vocab] */
+static void write_top(const mnc_sample *s, const float *l, double of_all, int32_t *ids) {
     heap h = collect(l, s->n_vocab, s->n_top, ids);
     for (int64_t i = 0; i < s->n_top; i++) {
         int32_t id = i < h.n ? best_at(&h, i) : -1;
         if (s->top_ids)
             s->top_ids[i] = id;
         if (s->top_logprobs)
-            s->top_logprobs[i] =
-                id < 0 ? -INFINITY : (float)((double)l[id] - (double)l[first] - log(sum));
+            s->top_logprobs[i] = log_prob(l, id, of_all);
     }
+}
+
+void mnc_sample_target(const mnc_sample *s, int32_t target, void *scratch) {
+    const double of_all = log_sum(s->logits, s->n_vocab);
+    if (wants_top(s))
+        write_top(s, s->logits, of_all, scratch);
+    if (s->logprob)
+        *s->logprob = log_prob(s->logits, target < s->n_vocab ? target : -1, of_all);
 }
 
 /* How many of the best survive top_p and min_p; *sum becomes their weight at the draw's
@@ -181,28 +241,19 @@ static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) 
     return keep;
 }
 
-int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
+/* Draws from the adjusted logits. ids: scratch, [n_vocab] */
+static int32_t draw(const mnc_sample *s, const float *l, int32_t *ids) {
     const mn_slot_params *p = s->params;
-    float *l = scratch;
-    int32_t *ids = (int32_t *)(l + s->n_vocab), *count = ids + s->n_vocab;
-    bool top = s->n_top > 0 && (s->top_ids || s->top_logprobs), greedy = !(p->temp > 0);
-    if (greedy && !top && !s->bias && !has_penalties(p)) {
-        int32_t id = arg_max(s->logits, s->n_vocab);
-        return id;
-    }
-    adjust(s, l, count);
-    if (top)
-        write_top(s, l, ids);
-    if (greedy)
-        return arg_max(l, s->n_vocab);
-    heap h = collect(l, s->n_vocab, p->top_k > 0 && p->top_k < s->n_vocab ? p->top_k : 0, ids);
+    const int64_t top_k = p->top_k > 0 && p->top_k < s->n_vocab ? p->top_k : 0;
+    heap h = collect(l, s->n_vocab, top_k, ids);
     if (!h.n)
-        return -1;
+        return MN_ID_NONE;
     float max = l[best_at(&h, 0)];
     double sum, run = 0;
     int64_t keep = filter(&h, p, max, &sum);
-    uint32_t key[2] = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)},
-             counter[4] = {(uint32_t)s->pos, 0, 0, 0}, x[4];
+    const uint32_t key[2] = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)};
+    const uint32_t counter[4] = {(uint32_t)s->pos, 0, 0, 0};
+    uint32_t x[4];
     mnc_philox(key, counter, x);
     double goal = (double)(x[0] >> 8) * 0x1p-24 * sum;
     for (int64_t i = 0; i < keep; i++) {
@@ -214,59 +265,121 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     return best_at(&h, keep - 1);
 }
 
-/* Writes a drawn id into the slot. -1 (nothing could be drawn) stops it. */
+/* Whether the logits are drawn from as they are. */
+static bool is_plain(const mnc_sample *s) {
+    const bool may_stop = s->n_drawn >= s->params->min_new || !s->params->n_stop;
+    return !s->bias && !s->mask && !s->sparse && may_stop && !has_penalties(s->params);
+}
+
+int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
+    float *l = scratch;
+    int32_t *ids = (int32_t *)(l + s->n_vocab), *count = ids + s->n_vocab;
+    const bool greedy = !(s->params->temp > 0);
+    const bool logprobs = wants_top(s) || s->logprob;
+    if (greedy && !logprobs && is_plain(s))
+        return arg_max(s->logits, s->n_vocab);
+    const bool ok = adjust(s, l, count);
+    const double of_all = logprobs && ok ? log_sum(l, s->n_vocab) : (double)NAN;
+    if (wants_top(s))
+        write_top(s, l, of_all, ids);
+    int32_t id = MN_ID_NAN;
+    if (ok)
+        id = greedy ? arg_max(l, s->n_vocab) : draw(s, l, ids);
+    if (s->logprob)
+        *s->logprob = log_prob(l, id, of_all);
+    return id;
+}
+
+/* Writes a drawn id into the slot; without one it has failed. */
 static void slot_advance(mn_slot *slot, const mn_slot_params *p, int32_t id) {
-    int32_t n_stop = p->n_stop < MN_MAX_STOP ? p->n_stop : MN_MAX_STOP;
     if (id < 0) {
-        slot->done = MN_SLOT_STOPPED;
+        slot->done = MN_SLOT_FAILED;
         return;
     }
     slot->last_id = id;
     slot->n_drawn++;
     if (p->max_new > 0 && slot->n_drawn >= p->max_new)
         slot->done = MN_SLOT_LENGTH;
-    for (int32_t i = 0; i < n_stop; i++)
+    for (int32_t i = 0; i < count_stops(p); i++)
         if (p->stop[i] == id)
             slot->done = MN_SLOT_STOPPED;
 }
 
-static void sample_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
-    const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS], *history = &c->in[MN_SAMPLE_HISTORY],
-                      *bias = &c->in[MN_SAMPLE_BIAS];
-    const mnc_operand *tops = &c->out[MN_SAMPLE_OUT_TOP_IDS],
-                      *probs = &c->out[MN_SAMPLE_OUT_TOP_LOGPROBS];
-    mn_slot *state = (mn_slot *)c->in[MN_SAMPLE_SLOTS].ptr + slot;
-    const mn_slot_params *params = (const mn_slot_params *)c->in[MN_SAMPLE_PARAMS].ptr + slot;
-    int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
-    int64_t n_top = tops->ptr ? tops->cols : probs->ptr ? probs->cols : 0;
-    mnc_sample s = {(const float *)logits->ptr + row * logits->cols,
-                    bias->ptr ? (const float *)bias->ptr + row * logits->cols : NULL,
-                    logits->cols,
-                    params,
-                    (const int32_t *)history->ptr + slot * history->cols,
-                    history->cols,
-                    state->pos,
-                    tops->ptr ? (int32_t *)tops->ptr + row * n_top : NULL,
-                    probs->ptr ? (float *)probs->ptr + row * n_top : NULL,
-                    n_top};
-    ids[row] = -1;
+/* A row of PARAMS; what it lacks is 0. */
+static mn_slot_params params_of(const mnc_call *c, int32_t slot) {
+    const mnc_operand *rows = &c->in[MN_SAMPLE_PARAMS];
+    mn_slot_params p = {0};
+    const uint64_t bytes = (uint64_t)rows->dim[1] * 4;
+    memcpy(&p, mnc_row_of(rows, slot), bytes < sizeof p ? bytes : sizeof p);
+    return p;
+}
+
+/* The operands that belong to an output row, whatever it does. */
+static mnc_sample sample_of(const mnc_call *c, int64_t row) {
+    const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS];
+    const mnc_operand *ids = &c->out[MN_SAMPLE_OUT_TOP_IDS];
+    const mnc_operand *probs = &c->out[MN_SAMPLE_OUT_TOP_LOGPROBS];
+    const mnc_operand *one = &c->out[MN_SAMPLE_OUT_LOGPROB];
+    mnc_sample s = {.logits = (const float *)logits->ptr + row * logits->cols,
+                    .n_vocab = logits->cols};
+    if (ids->ptr || probs->ptr)
+        s.n_top = ids->ptr ? ids->cols : probs->cols;
+    if (ids->ptr)
+        s.top_ids = (int32_t *)ids->ptr + row * s.n_top;
+    if (probs->ptr)
+        s.top_logprobs = (float *)probs->ptr + row * s.n_top;
+    if (one->ptr)
+        s.logprob = (float *)one->ptr + row;
+    return s;
+}
+
+static void add_bias_operands(const mnc_call *c, int64_t row, int32_t slot, mnc_sample *s) {
+    const mnc_operand *bias = &c->in[MN_SAMPLE_BIAS], *mask = &c->in[MN_SAMPLE_MASK];
+    const mnc_operand *sparse = &c->in[MN_SAMPLE_BIAS_IDS], *by = &c->in[MN_SAMPLE_BIAS_VALUES];
+    if (bias->ptr)
+        s->bias = (const float *)bias->ptr + row * bias->cols;
+    if (mask->ptr)
+        s->mask = (const uint32_t *)mask->ptr + row * mask->cols;
+    if (sparse->ptr && by->ptr) {
+        s->sparse = (const int32_t *)sparse->ptr + slot * sparse->cols;
+        s->sparse_by = (const float *)by->ptr + slot * by->cols;
+        s->n_sparse = sparse->cols;
+    }
+}
+
+static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
+    const mnc_operand *history = &c->in[MN_SAMPLE_HISTORY];
+    mn_slot *state = mnc_row_of(&c->in[MN_SAMPLE_SLOTS], slot);
+    const mn_slot_params params = params_of(c, slot);
     if (state->done)
-        return;
-    ids[row] = mnc_sample_draw(&s, w->scratch);
-    slot_advance(state, params, ids[row]);
+        return MN_ID_NONE;
+    mnc_sample s = sample_of(c, row);
+    add_bias_operands(c, row, slot, &s);
+    s.params = &params;
+    s.history = (const int32_t *)history->ptr + slot * history->cols;
+    s.n_ctx = history->cols;
+    s.pos = state->pos;
+    s.n_drawn = state->n_drawn;
+    const int32_t id = mnc_sample_draw(&s, w->scratch);
+    slot_advance(state, &params, id);
+    return id;
 }
 
 /* A slot's rows all go to one worker: a slot that draws twice in a step draws in order. */
 void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
     const int32_t *out_slot = c->in[MN_SAMPLE_OUT_SLOT].ptr;
+    const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr; /* NULL = no row has one */
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
-    int64_t n_slots = c->in[MN_SAMPLE_HISTORY].rows;
+    const int64_t n_slots = c->in[MN_SAMPLE_HISTORY].rows;
     for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row++) {
-        int32_t slot = out_slot[row];
-        if (slot < 0 || slot >= n_slots) {
-            if (w->i == 0)
-                ids[row] = -1;
-        } else if ((uint32_t)slot % w->n == w->i)
-            sample_row(c, w, row, slot);
+        const int32_t slot = out_slot[row], target = targets ? targets[row] : -1;
+        const bool draws = target < 0 && slot >= 0 && slot < n_slots;
+        if ((uint32_t)(draws ? slot : row) % w->n != w->i)
+            continue;
+        ids[row] = draws ? draw_row(c, w, row, slot) : MN_ID_NONE;
+        if (target < 0)
+            continue;
+        const mnc_sample s = sample_of(c, row);
+        mnc_sample_target(&s, target, w->scratch);
     }
 }

@@ -16,10 +16,10 @@ typedef struct {
     const mnk_vector *v;
     const int32_t *pos;                                      /* [T] */
     int64_t t, h, hkv, g, dk, dv, window, block, max_chunks; /* block: rows per task */
+    bool bidirectional;
     float scale, cap;
-    float *q, *k, *val, *s, *part,
-        /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
-        *total;
+    /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
+    float *q, *k, *val, *s, *part, *total;
 } attn;
 
 static int64_t per_task(int64_t g) {
@@ -78,10 +78,19 @@ static void finish(const attn *a, float *st, int64_t head, float *y) {
     a->v->scale(y, a->dv, 1.0f / st[1]);
 }
 
+/* n cached elements to f32. */
+static void load_cached(const attn *a, uint32_t dtype, const uint8_t *from, int64_t n, float *to) {
+    if (dtype == MN_F16)
+        a->v->unpack_f16(from, n, to);
+    else
+        memcpy(to, from, (size_t)n * sizeof *to);
+}
+
 /* Positions [lo, hi) of one tile, head h: K and V to f32 at their place in the tile. */
 static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_t lo, int64_t hi) {
     const mnc_kv *kv = &a->c->kv;
-    int64_t pt = kv->geo.page_tokens, es = kv->geo.dtype == MN_F16 ? 2 : 4;
+    const int64_t pt = kv->geo.page_tokens;
+    const int64_t ks_size = mnp_kv_size(kv->geo.k_dtype), vs_size = mnp_kv_size(kv->geo.v_dtype);
     for (int64_t p = lo; p < hi;) {
         int64_t off = p % pt, n = pt - off < hi - p ? pt - off : hi - p;
         int32_t page = kv->pages[slot * kv->max_pages + p / pt];
@@ -90,15 +99,10 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
             memset(k, 0, (size_t)(n * a->dk) * sizeof(float));
             memset(v, 0, (size_t)(n * a->dv) * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * es,
-                          *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * es;
-            if (es == 2) {
-                a->v->unpack_f16(ks, n * a->dk, k);
-                a->v->unpack_f16(vs, n * a->dv, v);
-            } else {
-                memcpy(k, ks, (size_t)(n * a->dk) * sizeof(float));
-                memcpy(v, vs, (size_t)(n * a->dv) * sizeof(float));
-            }
+            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * ks_size,
+                          *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * vs_size;
+            load_cached(a, kv->geo.k_dtype, ks, n * a->dk, k);
+            load_cached(a, kv->geo.v_dtype, vs, n * a->dv, v);
         }
         p += n;
     }
@@ -108,6 +112,20 @@ static int64_t first_of(const attn *a, int64_t pos) {
     return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
 }
 
+/* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence. */
+static int64_t end_of(const attn *a, int64_t r) {
+    if (!a->bidirectional)
+        return a->pos[r] + 1;
+    const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    int64_t last = r;
+    while (last + 1 < a->t && slot[last + 1] == slot[r] && a->pos[last + 1] >= 0)
+        last++;
+    const int64_t end = a->pos[last] + 1;
+    if (a->window > 0 && a->pos[r] + a->window < end)
+        return a->pos[r] + a->window;
+    return end;
+}
+
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
@@ -115,7 +133,7 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     load_tile(a, slot, h, t0, lo, hi);
     a->v->scores(a->q, nr * a->g, a->k + b0 * a->dk, hi - lo, a->dk, a->s + b0, MNK_TILE);
     for (int64_t r = 0; r < nr; r++) {
-        int64_t pos = a->pos[r0 + r], x = first_of(a, pos) - t0, y = pos + 1 - t0;
+        int64_t pos = a->pos[r0 + r], x = first_of(a, pos) - t0, y = end_of(a, r0 + r) - t0;
         x = x < b0 ? b0 : x, y = y > hi - t0 ? hi - t0 : y;
         if (pos < 0 || x >= y)
             continue;
@@ -159,8 +177,8 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
             continue;
         if (first_of(a, pos) < *lo)
             *lo = first_of(a, pos);
-        if (pos + 1 > *hi)
-            *hi = pos + 1;
+        if (end_of(a, r) > *hi)
+            *hi = end_of(a, r);
     }
     return *lo < *hi;
 }
@@ -248,6 +266,7 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
               .hkv = mnc_attr_int(c, MN_ATTENTION_ATTR_N_HEAD_KV),
               .dv = mnc_attr_int(c, MN_ATTENTION_ATTR_DIM_V),
               .window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW),
+              .bidirectional = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)

@@ -6,24 +6,25 @@
 static void resolve(const mnc_call *c, int32_t *ids) {
     const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
                   *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
-    mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
     int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
             vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
-        /* from: the slot that gives id and position */
-        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
+        const int32_t s = row_slot[t];
         ids[t] = row_pos[t] = -1;
-        if (s < 0 || s >= n_slots || from >= n_slots || (src[t] < 0 && slots[from].done))
+        if (s < 0 || s >= n_slots)
             continue;
-        int32_t id = src[t] < 0 ? slots[from].last_id : src[t],
-                p = pos[t] < 0 ? slots[from].pos : pos[t];
+        mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
+        if (src[t] < 0 && slot->done)
+            continue;
+        const int32_t id = src[t] < 0 ? slot->last_id : src[t];
+        const int32_t p = pos[t] < 0 ? slot->pos : pos[t];
         if (p < 0 || p >= n_ctx)
             continue;
         ids[t] = id < 0 || id >= vocab ? 0 : id;
         row_pos[t] = p;
         history[s * n_ctx + p] = ids[t];
-        slots[s].pos = p + 1;
+        slot->pos = p + 1;
     }
 }
 
@@ -100,11 +101,11 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-static void store(const mnk_vector *v, const mnc_kv *kv, const float *x, int64_t d, int64_t off,
-                  uint8_t *heads) {
+static void store(const mnk_vector *v, const mnc_kv *kv, uint32_t dtype, const float *x, int64_t d,
+                  int64_t off, uint8_t *heads) {
     for (int64_t h = 0; h < kv->geo.n_head_kv; h++, x += d) {
         int64_t at = (h * (int64_t)kv->geo.page_tokens + off) * d;
-        if (kv->geo.dtype == MN_F16)
+        if (dtype == MN_F16)
             v->pack_f16(x, d, heads + 2 * at);
         else
             memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
@@ -125,10 +126,10 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         int64_t off = pos[t] % (int32_t)kv->geo.page_tokens;
         if (page < 0)
             continue;
-        store(v, kv,
+        store(v, kv, kv->geo.k_dtype,
               (const float *)c->in[MN_KV_STORE_K].ptr + t * kv->geo.n_head_kv * kv->geo.dim_k,
               kv->geo.dim_k, off, mnc_kv_k(kv, page));
-        store(v, kv,
+        store(v, kv, kv->geo.v_dtype,
               (const float *)c->in[MN_KV_STORE_V].ptr + t * kv->geo.n_head_kv * kv->geo.dim_v,
               kv->geo.dim_v, off, mnc_kv_v(kv, page));
     }

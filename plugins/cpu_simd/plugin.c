@@ -180,7 +180,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(LINEAR, 1, NODE(mnk_linear_node), linear_verdict, mnk_linear_scratch)                        \
     X(ROPE, 1, NODE(mnk_rope_node), rope_verdict, rope_scratch)                                    \
     X(KV_STORE, 1, NODE(mnk_kv_store_node), NULL, NULL)                                            \
-    X(ATTENTION, 1, NODE(mnk_attention_node), attention_verdict, attention_scratch)                \
+    X(ATTENTION, 2, NODE(mnk_attention_node), attention_verdict, attention_scratch)                \
     X(ACT, 1, VECTOR(act), NULL, NULL)                                                             \
     X(GLU, 1, VECTOR(glu), NULL, NULL)                                                             \
     X(ADD, 1, VECTOR(add), NULL, NULL)                                                             \
@@ -188,7 +188,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SCALE, 1, VECTOR(scale_op), NULL, NULL)                                                      \
     X(SOFTCAP, 1, VECTOR(softcap), NULL, NULL)                                                     \
     X(GATHER_ROWS, 1, NODE(mnk_gather_node), NULL, NULL)                                           \
-    X(SAMPLE, 1, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
+    X(SAMPLE, 2, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
     X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), moe_route_verdict, moe_route_scratch)                \
     X(MOE_LINEAR, 1, NODE(mnk_moe_linear_node), moe_linear_verdict, mnk_moe_linear_scratch)        \
     X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), NULL, NULL)
@@ -281,7 +281,7 @@ static const mnc_ops ops = {
     .prepare = prepare,
 };
 
-MN_PLUGIN_NOTE("cpu_simd", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("cpu_simd", MN_KIND_BACKEND, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return mnc_plugin_entry(host, &ops, err);

@@ -33,7 +33,7 @@ void cu_weights_free(mn_weights *);
 /* kv.cu */
 mn_status cu_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
 mn_status cu_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                     uint32_t, mn_error *);
+                     uint32_t, mn_event **, mn_error *);
 /* verdict.cu */
 mn_status cu_contracts(void *, const uint32_t (**)[2], uint32_t *);
 mn_status cu_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
@@ -48,8 +48,9 @@ mn_status cu_compile(mn_device *, const mn_compile *, mn_program **, mn_error *)
 void cu_program_free(mn_program *);
 mn_status cu_program_save(const mn_program *, void *, uint64_t *);
 mn_status cu_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
-mn_status cu_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t, mn_error *);
-mn_status cu_context_prepare(mn_context *, const int64_t *, mn_error *);
-mn_status cu_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
+mn_status cu_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
+                          mn_error *);
+mn_status cu_context_prepare(mn_context *, uint32_t, const int64_t *, mn_error *);
+mn_status cu_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
 void cu_context_free(mn_context *);
 #endif

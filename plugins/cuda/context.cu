@@ -14,10 +14,12 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
                 value.len == 1 && value.ptr[0] == '0';
     c->symbol = (int64_t *)cu_new(d, n);
     c->keys = (int64_t *)cu_new(d, n * CU_MAX_CAPTURED);
-    c->bindings = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
-    mn_status st = c->symbol && c->keys && c->bindings
-                       ? MN_OK
-                       : cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
+    bool ok = c->symbol && c->keys;
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
+        c->sets[i] = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
+        ok = ok && c->sets[i];
+    }
+    mn_status st = ok ? MN_OK : cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a context");
     if (!st)
         st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
     if (!st)
@@ -36,12 +38,18 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     return st;
 }
 
-static void drop_graphs(mn_context *c) {
+/* Drops the graphs captured for a set of bindings. */
+static void drop_graphs(mn_context *c, uint32_t set) {
     if (c->n_graphs)
         cudaStreamSynchronize(c->queue->stream);
-    for (uint32_t i = 0; i < c->n_graphs; i++)
+    for (uint32_t i = c->n_graphs; i-- > 0;) {
+        if (c->graphs[i].set != set)
+            continue;
         cudaGraphExecDestroy(c->graphs[i].exec);
-    c->n_graphs = 0;
+        const cu_captured gone = c->graphs[i];
+        c->graphs[i] = c->graphs[--c->n_graphs];
+        c->graphs[c->n_graphs].symbol = gone.symbol; /* its key's memory is kept */
+    }
 }
 
 void cu_context_free(mn_context *c) {
@@ -62,14 +70,16 @@ void cu_context_free(mn_context *c) {
     if (MN_HAS(mn_host, d->plugin->host, log))
         d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
     cudaStreamSynchronize(c->queue->stream);
-    drop_graphs(c);
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+        drop_graphs(c, i);
     if (c->capture)
         cudaStreamDestroy(c->capture);
     if (c->scratch)
         cudaFree(c->scratch);
     cu_delete(d, c->symbol);
     cu_delete(d, c->keys);
-    cu_delete(d, c->bindings);
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+        cu_delete(d, c->sets[i]);
     cu_delete(d, c);
 }
 
@@ -93,17 +103,19 @@ static mn_status check_bound(mn_context *c, mn_error *err) {
     return MN_OK;
 }
 
-/* mn_slot and mn_slot_params have no dims of their own: their number is HISTORY's. */
-static mn_status check_state(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in,
-                             uint32_t history, uint64_t size, mn_error *err) {
+/* SLOTS and PARAMS: rows of at least `least` bytes, 4 * dim[1] apart. */
+static mn_status check_rows(const mn_context *c, const mn_node *n, uint32_t node, uint32_t in,
+                            uint64_t least, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    int32_t s = cu_in(g, n, in), h = cu_in(g, n, history);
-    if (s < 0 || h < 0 || cu_tensor(g, h)->n_dim != 2)
-        return cu_fail(err, MN_INVALID, node, "node %u: slots or history are absent", node);
-    const uint64_t want = (uint64_t)cu_dim(g, c->prog->symbol_max, cu_tensor(g, h)->dim[0]) * size;
-    if (c->bindings[s].buffer && c->bindings[s].bytes < want)
-        return cu_fail(err, MN_INVALID, node, "tensor %d has %llu bytes, node %u needs %llu", s,
-                       (unsigned long long)c->bindings[s].bytes, node, (unsigned long long)want);
+    const int32_t t = cu_in(g, n, in);
+    const mn_tensor *x = t >= 0 ? cu_tensor(g, t) : NULL;
+    if (!x || x->n_dim != 2)
+        return cu_fail(err, MN_INVALID, node, "node %u: slots or parameters are absent", node);
+    const int64_t words = cu_dim(g, c->prog->symbol_max, x->dim[1]);
+    if (words < 0 || (uint64_t)words * 4 < least)
+        return cu_fail(err, MN_INVALID, node,
+                       "tensor %d has rows of %lld words, node %u needs %llu", t, (long long)words,
+                       node, (unsigned long long)least / 4);
     return MN_OK;
 }
 
@@ -112,23 +124,27 @@ static mn_status check_states(const mn_context *c, mn_error *err) {
     for (uint32_t i = c->prog->lo; i < c->prog->hi && !st; i++) {
         const mn_node *n = cu_node(c->prog->graph, i);
         if (n->op == MN_OP_EMBED)
-            st = check_state(c, n, i, MN_EMBED_SLOTS, MN_EMBED_HISTORY, sizeof(mn_slot), err);
+            st = check_rows(c, n, i, MN_EMBED_SLOTS, CU_UP_TO(mn_slot, done), err);
         if (n->op != MN_OP_SAMPLE)
             continue;
-        st = check_state(c, n, i, MN_SAMPLE_SLOTS, MN_SAMPLE_HISTORY, sizeof(mn_slot), err);
+        st = check_rows(c, n, i, MN_SAMPLE_SLOTS, CU_UP_TO(mn_slot, done), err);
         if (!st)
-            st = check_state(c, n, i, MN_SAMPLE_PARAMS, MN_SAMPLE_HISTORY, sizeof(mn_slot_params),
-                             err);
+            st = check_rows(c, n, i, MN_SAMPLE_PARAMS, 8, err);
     }
     return st;
 }
 
-mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n, uint32_t stride,
-                          mn_error *err) {
+mn_status cu_context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
+                          uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
+    if (set >= MN_BINDING_SETS)
+        return cu_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
+                       MN_BINDING_SETS);
     CU_TRY(cudaSetDevice(c->prog->dev->index), err, "choosing the device");
-    drop_graphs(c); /* addresses are baked into them */
-    c->bound = false;
+    drop_graphs(c, set); /* addresses are baked into them */
+    c->bound[set] = false;
+    c->set = set;
+    c->bindings = c->sets[set];
     memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     if (n && stride < CU_UP_TO(mn_binding, bytes))
         return cu_fail(err, MN_INVALID, ~0u,
@@ -155,7 +171,7 @@ mn_status cu_context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
     mn_status st = check_bound(c, err);
     if (!st)
         st = check_states(c, err);
-    c->bound = !st;
+    c->bound[set] = !st;
     return st;
 }
 
@@ -204,7 +220,7 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
     const uint64_t bytes = c->prog->graph->n_symbols * sizeof(int64_t);
     uint32_t at = 0;
     for (uint32_t i = 0; i < c->n_graphs; i++) {
-        if (!memcmp(c->graphs[i].symbol, c->symbol, bytes)) {
+        if (c->graphs[i].set == c->set && !memcmp(c->graphs[i].symbol, c->symbol, bytes)) {
             c->graphs[i].used = ++c->clock;
             c->graphs[i].prepared |= prepare;
             *out = c->graphs[i].exec;
@@ -231,17 +247,20 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
     }
     memcpy(c->graphs[at].symbol, c->symbol, bytes);
     c->graphs[at].exec = *out = exec;
+    c->graphs[at].set = c->set;
     c->graphs[at].used = ++c->clock;
     c->graphs[at].prepared = prepare;
     return MN_OK;
 }
 
 /* Takes the values of a step; what they are too large for is an error here already. */
-static mn_status begin(mn_context *c, const int64_t *values, mn_error *err) {
+static mn_status begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     uint32_t bad = 0;
-    if (!c->bound)
-        return cu_fail(err, MN_INVALID, ~0u, "the context has no bindings yet");
+    if (set >= MN_BINDING_SETS || !c->bound[set])
+        return cu_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", set);
+    c->set = set;
+    c->bindings = c->sets[set];
     if (c->queue->aborted)
         return cu_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     if (!cu_symbols(p->graph, values, p->symbol_max, c->symbol, &bad))
@@ -253,9 +272,9 @@ static mn_status begin(mn_context *c, const int64_t *values, mn_error *err) {
 }
 
 /* Captures, instantiates and uploads; events for a few steps in flight are made, too. */
-mn_status cu_context_prepare(mn_context *c, const int64_t *values, mn_error *err) {
+mn_status cu_context_prepare(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     cudaGraphExec_t exec = NULL;
-    mn_status st = begin(c, values, err);
+    mn_status st = begin(c, set, values, err);
     if (!st)
         st = cu_events_reserve(c->prog->dev, 16, err);
     if (st || c->direct)
@@ -264,9 +283,10 @@ mn_status cu_context_prepare(mn_context *c, const int64_t *values, mn_error *err
     return st ? st : cu_check(cudaGraphUpload(exec, c->queue->stream), err, "a captured graph");
 }
 
-mn_status cu_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
+                     mn_error *err) {
     const mn_program *p = c->prog;
-    mn_status st = begin(c, values, err);
+    mn_status st = begin(c, set, values, err);
     if (st)
         return st;
     if (c->direct) {

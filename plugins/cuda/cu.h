@@ -72,7 +72,7 @@ struct mn_weights {
 };
 
 struct cu_kv {
-    uint32_t dtype;
+    uint32_t dtype; /* of keys and values */
     int64_t n_layers, n_head_kv, dim_k, dim_v, pad_k, pad_v, layer;
     uint64_t layer_bytes, page_bytes, v_offset;
 };
@@ -128,11 +128,12 @@ bool cu_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int
 mn_status cu_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 
 /* ---- kv.cu ----------------------------------------------------------------------------------- */
-mn_status cu_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
-                   cu_kv *kv, mn_error *err);
+mn_status cu_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t k_dtype,
+                   uint32_t v_dtype, cu_kv *kv, mn_error *err);
 int64_t cu_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer);
 uint32_t cu_precision(const mn_compile *c);
-uint32_t cu_kv_dtype(const mn_compile *c, uint32_t precision);
+/* the type of keys or values: what c says, else what the class says */
+uint32_t cu_kv_dtype(uint32_t asked, uint32_t precision);
 
 /* ---- memory.cu ------------------------------------------------------------------------------- */
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);

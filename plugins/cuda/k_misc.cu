@@ -59,27 +59,18 @@ void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
-/* A row that continues its slot takes the position after the row before it in the same slot, else
- * the slot's. */
+/* The id of a row and its position; -1 = the row has no effect. A row that continues its slot is the
+ * only one of the slot in the step. */
 __device__ int resolve(const cu_embed &e, int t, int *id) {
-    int s = __ldcg(&e.row_slot[t]), src = __ldcg(&e.src[t]), from = src < 0 ? ~src : s;
-    if (s < 0 || s >= e.S || from >= e.S)
+    const int s = __ldcg(&e.row_slot[t]), src = __ldcg(&e.src[t]);
+    if (s < 0 || s >= e.S)
         return -1;
-    const int4 slot = __ldcg((const int4 *)&e.slots[from]); /* last_id, pos, n_drawn, done */
-    if (src < 0 && slot.w)
+    const int32_t *slot = e.slots.at + (int64_t)s * e.slots.words;
+    const int last_id = __ldcg(&slot[0]), pos = __ldcg(&slot[1]), done = __ldcg(&slot[3]);
+    if (src < 0 && done)
         return -1;
-    int p = __ldcg(&e.pos[t]), steps = 0, u = t;
-    while (p < 0) {
-        if (u == 0 || from != s || __ldcg(&e.row_slot[u - 1]) != s)
-            p = slot.y + steps;
-        else {
-            u--, steps++;
-            int q = __ldcg(&e.pos[u]);
-            if (q >= 0)
-                p = q + steps;
-        }
-    }
-    *id = src < 0 ? slot.x : src;
+    const int given = __ldcg(&e.pos[t]), p = given < 0 ? pos : given;
+    *id = src < 0 ? last_id : src;
     if (*id < 0 || *id >= e.V)
         *id = 0;
     return p < e.C ? p : -1;
@@ -122,7 +113,7 @@ __global__ void __launch_bounds__(1024) embed_state(cu_embed e, int gather) {
         bool last =
             t + 1 == e.T || __ldcg(&e.row_slot[t + 1]) != s || __ldcg(&e.row_pos[t + 1]) < 0;
         if (last)
-            e.slots[s].pos = p + 1;
+            ((mn_slot *)(e.slots.at + (int64_t)s * e.slots.words))->pos = p + 1;
     }
     for (int t = 0; gather && t < e.T; t++)
         copy_row(e, t, ids[t]);

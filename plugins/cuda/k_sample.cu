@@ -5,6 +5,7 @@
  * go to the lower id. */
 #include "kernels.h"
 #include <float.h>
+#include <stddef.h>
 
 enum { THREADS = 1024, BINS = 2048 };
 typedef unsigned long long u64;
@@ -39,13 +40,16 @@ __device__ best block_best(best b, best *red) {
         b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
     return b;
 }
-__device__ best arg_max(const float *l, int V, best *red) {
+/* The largest logit; the same in all threads, as is *is_nan: one of them is NaN, or it was set. */
+__device__ best arg_max(const float *l, int V, best *red, int *is_nan) {
     best b = {-INFINITY, -1};
+    int bad = *is_nan;
     const int wide = (uintptr_t)l % 16 == 0 ? V / 4 : 0;
 #pragma unroll 8
-    /* NaN and -inf never; ids ascend within a thread */
+    /* -inf never; ids ascend within a thread */
     for (int i = threadIdx.x; i < wide; i += THREADS) {
         float4 v = __ldcg((const float4 *)l + i);
+        bad |= isnan(v.x) | isnan(v.y) | isnan(v.z) | isnan(v.w);
         if (v.x > b.v)
             b = best{v.x, 4 * i};
         if (v.y > b.v)
@@ -57,9 +61,11 @@ __device__ best arg_max(const float *l, int V, best *red) {
     }
     for (int i = 4 * wide + threadIdx.x; i < V; i += THREADS) {
         float v = __ldcg(&l[i]);
+        bad |= isnan(v);
         if (v > b.v)
             b = best{v, i};
     }
+    *is_nan = __syncthreads_or(bad);
     return block_best(b, red);
 }
 
@@ -163,6 +169,30 @@ __device__ int tie(const float *l, int V, uint32_t k, unsigned j, hist &h) {
     }
     __syncthreads();
     return found;
+}
+
+/* Word `at` of a slot's row of PARAMS; one that the row lacks is 0. */
+__device__ __forceinline__ int32_t param(const cu_rows &rows, int slot, int at) {
+    return at < rows.words ? __ldcg(&rows.at[(int64_t)slot * rows.words + at]) : 0;
+}
+#define PARAM_AT(field) ((int)(offsetof(mn_slot_params, field) / 4))
+#define PARAM_F32(field) __int_as_float(param(rows, slot, PARAM_AT(field)))
+
+/* All but the stop ids. */
+__device__ void read_params(const cu_rows &rows, int slot, mn_slot_params *p) {
+    const uint32_t low = (uint32_t)param(rows, slot, 0), high = (uint32_t)param(rows, slot, 1);
+    p->seed = (u64)high << 32 | low;
+    p->temp = PARAM_F32(temp);
+    p->top_k = param(rows, slot, PARAM_AT(top_k));
+    p->top_p = PARAM_F32(top_p);
+    p->min_p = PARAM_F32(min_p);
+    p->repeat_penalty = PARAM_F32(repeat_penalty);
+    p->frequency_penalty = PARAM_F32(frequency_penalty);
+    p->presence_penalty = PARAM_F32(presence_penalty);
+    p->penalty_last_n = param(rows, slot, PARAM_AT(penalty_last_n));
+    p->max_new = param(rows, slot, PARAM_AT(max_new));
+    p->n_stop = min(param(rows, slot, PARAM_AT(n_stop)), MN_MAX_STOP);
+    p->min_new = param(rows, slot, PARAM_AT(min_new));
 }
 
 __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, int32_t *count,
@@ -314,19 +344,13 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     for (int r = row; r < a.O; r++) {
         if (__ldcg(&a.out_slot[r]) != slot)
             continue;
-        const mn_slot_params *params = &a.params[slot];
         mn_slot_params p;
-        p.seed = __ldcg((const u64 *)&params->seed), p.temp = __ldcg(&params->temp),
-        p.top_k = __ldcg(&params->top_k), p.top_p = __ldcg(&params->top_p),
-        p.min_p = __ldcg(&params->min_p);
-        p.repeat_penalty = __ldcg(&params->repeat_penalty),
-        p.frequency_penalty = __ldcg(&params->frequency_penalty),
-        p.presence_penalty = __ldcg(&params->presence_penalty);
-        p.penalty_last_n = __ldcg(&params->penalty_last_n), p.max_new = __ldcg(&params->max_new),
-        p.n_stop = __ldcg(&params->n_stop);
-        const int4 state = __ldcg((const int4 *)&a.slots[slot]);
+        read_params(a.params, slot, &p);
+        const mn_slot *before = (const mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
+        const int pos = __ldcg(&before->pos), n_drawn = __ldcg(&before->n_drawn);
+        const int done = __ldcg(&before->done);
         __syncthreads();
-        if (state.w) {
+        if (done) {
             if (!threadIdx.x)
                 a.ids[r] = -1;
             continue;
@@ -336,43 +360,55 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         const bool penal =
             p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
                                       p.frequency_penalty != 0 || p.presence_penalty != 0);
-        const bool greedy = !(p.temp > 0);
+        const bool greedy = !(p.temp > 0), may_stop = n_drawn >= p.min_new || !p.n_stop;
         best top;
-        if (greedy && !b && !penal && !a.n_top)
-            top = arg_max(l, a.V, red);
+        int is_nan = 0;
+        if (greedy && !b && !penal && !a.n_top && may_stop)
+            top = arg_max(l, a.V, red, &is_nan);
         else {
             float *to = a.adjusted + (int64_t)r * a.V;
             for (int i = threadIdx.x; i < a.V; i += THREADS) {
-                float v = __ldcg(&l[i]) + (b ? __ldcg(&b[i]) : 0);
-                to[i] = isnan(v) ? -INFINITY : v > FLT_MAX ? FLT_MAX : v;
+                float v = __ldcg(&l[i]);
+                if (v > FLT_MAX)
+                    v = FLT_MAX;
+                if (b)
+                    v += __ldcg(&b[i]);
+                is_nan |= isnan(v);
+                to[i] = v > FLT_MAX ? FLT_MAX : v;
+            }
+            __syncthreads();
+            for (int i = threadIdx.x; !may_stop && i < p.n_stop; i += THREADS) {
+                const int id = param(a.params, slot, PARAM_AT(stop) + i);
+                if (id >= 0 && id < a.V)
+                    to[id] = -INFINITY;
             }
             __syncthreads();
             if (penal)
                 penalise(a, p, to, a.count + (int64_t)r * a.V, a.history + (int64_t)slot * a.C,
-                         state.y);
-            top = arg_max(to, a.V, red);
+                         pos);
+            top = arg_max(to, a.V, red, &is_nan);
             if (a.n_top)
                 write_top(a, to, r, top, h, red);
-            if (!greedy && top.i >= 0)
-                top.i = draw(to, a.V, p, state.y, top, h);
+            if (!greedy && top.i >= 0 && !is_nan)
+                top.i = draw(to, a.V, p, pos, top, h);
         }
+        if (is_nan)
+            top.i = MN_ID_NAN;
         if (!threadIdx.x) {
-            mn_slot *s = &a.slots[slot];
+            mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
             a.ids[r] = top.i;
-            if (top.i < 0)
-                s->done = MN_SLOT_STOPPED;
-            else {
-                int done = MN_SLOT_RUNNING;
+            int now = top.i < 0 ? MN_SLOT_FAILED : MN_SLOT_RUNNING;
+            if (top.i >= 0) {
                 s->last_id = top.i;
-                s->n_drawn = state.z + 1;
-                if (p.max_new > 0 && state.z + 1 >= p.max_new)
-                    done = MN_SLOT_LENGTH;
-                for (int i = 0; i < p.n_stop && i < MN_MAX_STOP; i++)
-                    if (__ldcg(&params->stop[i]) == top.i)
-                        done = MN_SLOT_STOPPED;
-                if (done)
-                    s->done = done;
+                s->n_drawn = n_drawn + 1;
+                if (p.max_new > 0 && n_drawn + 1 >= p.max_new)
+                    now = MN_SLOT_LENGTH;
+                for (int i = 0; i < p.n_stop; i++)
+                    if (param(a.params, slot, PARAM_AT(stop) + i) == top.i)
+                        now = MN_SLOT_STOPPED;
             }
+            if (now)
+                s->done = now;
         }
         __threadfence();
         __syncthreads();

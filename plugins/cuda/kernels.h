@@ -42,12 +42,18 @@ void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_ro
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int D, float eps);
 
+/* Rows of mn_slot or mn_slot_params, `words` apart. */
+struct cu_rows {
+    int32_t *at;
+    int words;
+};
+
 struct cu_embed {
     const int32_t *src, *pos, *row_slot;
     const void *table;
     const __half *scale;
     uint32_t wtype;
-    mn_slot *slots;
+    cu_rows slots;
     int32_t *history, *row_pos, *ids;
     float *x;
     int T, S, C, V, D, ld;
@@ -106,8 +112,7 @@ void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, in
 struct cu_sample {
     const float *logits, *bias;
     const int32_t *out_slot;
-    const mn_slot_params *params;
-    mn_slot *slots;
+    cu_rows params, slots;
     const int32_t *history;
     int32_t *ids;
     float *adjusted;

@@ -22,8 +22,10 @@ uint32_t cu_precision(const mn_compile *c) {
     return MN_PRECISION_EXACT;
 }
 
-uint32_t cu_kv_dtype(const mn_compile *c, uint32_t precision) {
-    return c->kv_dtype ? c->kv_dtype : precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+uint32_t cu_kv_dtype(uint32_t asked, uint32_t precision) {
+    if (asked != MN_DTYPE_NONE)
+        return asked;
+    return precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
 }
 
 int64_t cu_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer) {
@@ -39,11 +41,14 @@ int64_t cu_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, 
     return found ? rank : -1;
 }
 
-mn_status cu_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t dtype,
-                   cu_kv *kv, mn_error *err) {
+mn_status cu_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t k_dtype,
+                   uint32_t v_dtype, cu_kv *kv, mn_error *err) {
     *kv = cu_kv{};
-    if (dtype != MN_F32 && dtype != MN_F16)
-        return cu_fail(err, MN_UNSUPPORTED, ~0u, "KV type %u; cuda keeps f32 or f16", dtype);
+    const uint32_t dtype = k_dtype;
+    if ((dtype != MN_F32 && dtype != MN_F16) || v_dtype != k_dtype)
+        return cu_fail(err, MN_UNSUPPORTED, ~0u,
+                       "KV types %u and %u; cuda keeps f32 or f16, the same for both", k_dtype,
+                       v_dtype);
     kv->dtype = dtype;
     for (uint32_t i = lo; i < hi; i++) {
         if (!stores(g, i, group))
@@ -82,11 +87,12 @@ mn_status cu_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv
     (void)d;
     mn_status s = cu_read_compile(in, &c, err);
     if (!s)
-        s = cu_kv_of(c.graph, c.node_lo, c.node_hi, group, cu_kv_dtype(&c, cu_precision(&c)), &kv,
-                     err);
+        s = cu_kv_of(c.graph, c.node_lo, c.node_hi, group, cu_kv_dtype(c.k_dtype, cu_precision(&c)),
+                     cu_kv_dtype(c.v_dtype, cu_precision(&c)), &kv, err);
     if (s)
         return s;
-    mn_kv_layout l = {sizeof l, CU_PAGE_TOKENS, kv.page_bytes, 0};
+    /* the padding of heads stays zero, and masked positions are read */
+    mn_kv_layout l = {sizeof l, CU_PAGE_TOKENS, kv.page_bytes, MN_KV_ZEROED, 0};
     l.size = out->size < sizeof l ? out->size : (uint32_t)sizeof l;
     memcpy(out, &l, l.size);
     return MN_OK;
@@ -94,7 +100,7 @@ mn_status cu_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv
 
 /* The tokens past n_tokens are nobody's: a page is copied whole. */
 mn_status cu_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *copies,
-                     uint32_t n, uint32_t stride, mn_error *err) {
+                     uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
     const uint64_t n_pages = l->page_bytes ? kv->bytes / l->page_bytes : 0;
     for (uint32_t i = 0; i < n; i++) {
         const mn_page_copy *c = (const mn_page_copy *)((const char *)copies + (uint64_t)i * stride);
@@ -109,5 +115,5 @@ mn_status cu_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn
                                    cudaMemcpyDeviceToDevice, q->stream),
                    err, "kv_copy");
     }
-    return MN_OK;
+    return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
 }

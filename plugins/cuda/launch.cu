@@ -44,10 +44,15 @@ static int64_t elements(const run *r, int32_t t) {
     return n;
 }
 static const cu_weight *weight(const run *r, int32_t t) {
-    return t < 0 ? NULL : &r->p->weights->w[t];
+    return t < 0 ? NULL : r->p->w[t];
 }
 static const float *vector(const run *r, int32_t t) {
     return t < 0 ? NULL : (const float *)weight(r, t)->data;
+}
+
+/* SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
+static cu_rows rows_of(const run *r, int32_t t) {
+    return cu_rows{(int32_t *)ptr_of(r, t), (int)dim(r, t, 1)};
 }
 
 /* How rows of this tensor lie in this step. */
@@ -218,7 +223,7 @@ static void embed(const run *r, const mn_node *n) {
                   w->data,
                   w->scale,
                   w->dtype,
-                  (mn_slot *)ptr_of(r, cu_in(g, n, MN_EMBED_SLOTS)),
+                  rows_of(r, cu_in(g, n, MN_EMBED_SLOTS)),
                   (int32_t *)i32(r, history),
                   (int32_t *)i32(r, cu_out(g, n, MN_EMBED_OUT_ROW_POS)),
                   (int32_t *)(r->c->scratch + r->p->ids_at),
@@ -240,8 +245,8 @@ static void sample(const run *r, const mn_node *n) {
     cu_sample a = {f32(r, logits),
                    f32(r, cu_in(g, n, MN_SAMPLE_BIAS)),
                    i32(r, cu_in(g, n, MN_SAMPLE_OUT_SLOT)),
-                   (const mn_slot_params *)ptr_of(r, cu_in(g, n, MN_SAMPLE_PARAMS)),
-                   (mn_slot *)ptr_of(r, cu_in(g, n, MN_SAMPLE_SLOTS)),
+                   rows_of(r, cu_in(g, n, MN_SAMPLE_PARAMS)),
+                   rows_of(r, cu_in(g, n, MN_SAMPLE_SLOTS)),
                    i32(r, history),
                    (int32_t *)i32(r, cu_out(g, n, 0)),
                    (float *)(r->c->scratch + r->p->adjusted_at),

@@ -4,8 +4,12 @@
 #include <time.h>
 
 mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
+    const bool zeroed = !(kind & MN_MEM_UNZEROED);
+    if (kind & ~(MN_MEM_KIND | MN_MEM_UNZEROED))
+        return cu_fail(err, MN_UNSUPPORTED, ~0u, "memory kind 0x%x is unknown", kind);
+    kind &= MN_MEM_KIND;
     if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
-        return cu_fail(err, MN_INVALID, ~0u, "memory kind %u is unknown", kind);
+        return cu_fail(err, MN_UNSUPPORTED, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = bytes >> 46 ? NULL : (mn_buffer *)cu_new(d, sizeof *b);
     if (!b)
         return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer of %llu bytes",
@@ -17,11 +21,11 @@ mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
         st = kind == MN_MEM_HOST_PINNED
                  ? cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory")
                  : cu_check(cudaMalloc((void **)&b->ptr, n), err, "device memory");
-    if (!st && kind == MN_MEM_HOST_PINNED)
+    if (!st && zeroed && kind == MN_MEM_HOST_PINNED)
         memset(b->ptr, 0, n);
-    if (!st && kind != MN_MEM_HOST_PINNED)
+    if (!st && zeroed && kind != MN_MEM_HOST_PINNED)
         st = cu_check(cudaMemset(b->ptr, 0, n), err, "zeroing");
-    if (!st && kind != MN_MEM_HOST_PINNED)
+    if (!st && zeroed && kind != MN_MEM_HOST_PINNED)
         st = cu_check(cudaStreamSynchronize(0), err, "zeroing");
     if (st)
         cu_buffer_free(b);
@@ -200,6 +204,8 @@ mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host
 
 /* Polls hard at first, since a step is short, then gives the core away. */
 mn_status cu_wait_event(mn_event *e, uint64_t timeout_ns, mn_error *err) {
+    if (!e)
+        return MN_OK;
     const mn_host *h = e->dev->plugin->host;
     const uint64_t from = h->now_ns(h->self);
     for (uint32_t i = 0;; i++) {
@@ -218,7 +224,7 @@ mn_status cu_wait_event(mn_event *e, uint64_t timeout_ns, mn_error *err) {
 }
 
 mn_status cu_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    return cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait");
+    return e ? cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait") : MN_OK;
 }
 
 mn_status cu_abort(mn_queue *q) {

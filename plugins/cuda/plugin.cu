@@ -12,7 +12,7 @@ static mn_str str(const char *z) {
     return mn_str{z, strlen(z)};
 }
 
-MN_PLUGIN_NOTE("cuda", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("cuda", MN_KIND_BACKEND, "");
 
 extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {

@@ -280,7 +280,7 @@ static mn_status plan(mn_program *p, mn_error *err) {
         int64_t layer = cu_attr(g, node,
                                 store ? (uint32_t)MN_KV_STORE_ATTR_KV_LAYER
                                       : (uint32_t)MN_ATTENTION_ATTR_KV_LAYER);
-        if ((s = cu_kv_of(g, p->lo, p->hi, group, p->kv_dtype, &u->kv, err)))
+        if ((s = cu_kv_of(g, p->lo, p->hi, group, p->k_dtype, p->v_dtype, &u->kv, err)))
             return s;
         if ((u->kv.layer = cu_kv_rank(g, p->lo, p->hi, group, layer)) < 0)
             return cu_fail(err, MN_INVALID, u->node, "node %u: no KV_STORE for KV layer %lld",
@@ -319,13 +319,19 @@ static mn_status make(mn_device *d, const mn_compile *in, mn_program **out, mn_e
     mn_program *p = (mn_program *)cu_new(d, sizeof *p);
     if (!p)
         return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a program");
-    p->dev = d, p->graph = g, p->weights = c.weights, p->lo = c.node_lo, p->hi = c.node_hi,
-    p->flags = c.flags;
-    p->precision = cu_precision(&c), p->kv_dtype = cu_kv_dtype(&c, p->precision);
+    p->dev = d;
+    p->graph = g;
+    p->lo = c.node_lo;
+    p->hi = c.node_hi;
+    p->flags = (uint32_t)c.flags;
+    p->precision = cu_precision(&c);
+    p->k_dtype = cu_kv_dtype(c.k_dtype, p->precision);
+    p->v_dtype = cu_kv_dtype(c.v_dtype, p->precision);
     p->symbol_max = (int64_t *)cu_new(d, g->n_symbols * sizeof *p->symbol_max);
     p->units = (cu_unit *)cu_new(d, (p->hi - p->lo) * sizeof *p->units);
     p->homes = (cu_home *)cu_new(d, g->n_tensors * sizeof *p->homes);
-    if (!p->symbol_max || !p->units || !p->homes)
+    p->w = (const cu_weight **)cu_new(d, g->n_tensors * sizeof *p->w);
+    if (!p->symbol_max || !p->units || !p->homes || !p->w)
         s = cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a program");
     else if (!cu_symbols(g, c.symbol_max, NULL, p->symbol_max, &bad))
         s = cu_fail(err, MN_INVALID, ~0u, "symbol_max of %.24s is %lld", cu_symbol(g, bad)->name,
@@ -381,21 +387,45 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
     return MN_OK;
 }
 
+/* The entry of a weight set for a tensor of g: by index if it is the set's own graph, else by name,
+ * type and dims. NULL = the set has none, or it was not put. */
+static const cu_weight *find_weight(const mn_weights *w, const mn_graph *g, int32_t tensor) {
+    const mn_tensor *t = cu_tensor(g, tensor);
+    if (w->graph == g)
+        return w->w[tensor].put ? &w->w[tensor] : NULL;
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
+        const mn_tensor *x = cu_tensor(w->graph, i);
+        if (w->w[i].put && x->name.len == t->name.len && x->dtype.id == t->dtype.id &&
+            !memcmp(x->name.ptr, t->name.ptr, t->name.len))
+            return x->n_dim == t->n_dim && !memcmp(x->dim, t->dim, sizeof t->dim) ? &w->w[i] : NULL;
+    }
+    return NULL;
+}
+
+/* Finds what the program's nodes read in the weight set, which may have been opened for another
+ * graph. */
+static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err) {
+    for (uint32_t i = p->lo; i < p->hi; i++) {
+        const mn_node *n = cu_node(p->graph, i);
+        for (uint32_t j = 0; j < n->n_in; j++) {
+            const int32_t t = cu_in(p->graph, n, j);
+            if (t < 0 || cu_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+                continue;
+            p->w[t] = w ? find_weight(w, p->graph, t) : NULL;
+            if (!p->w[t])
+                return cu_fail(err, w && w->graph != p->graph ? MN_UNSUPPORTED : MN_INVALID, i,
+                               "node %u: a weight is not in the weight set", i);
+        }
+    }
+    return MN_OK;
+}
+
 mn_status cu_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_program *p;
     mn_status s = make(d, c, &p, err);
     if (s)
         return s;
-    for (uint32_t i = p->lo; i < p->hi && !s; i++) {
-        const mn_node *n = cu_node(p->graph, i);
-        for (uint32_t j = 0; j < n->n_in && !s; j++) {
-            int32_t t = cu_in(p->graph, n, j);
-            if (t < 0 || cu_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
-                continue;
-            if (!p->weights || p->weights->graph != p->graph || !p->weights->w[t].put)
-                s = cu_fail(err, MN_INVALID, i, "node %u: a weight is not in the weight set", i);
-        }
-    }
+    s = find_weights(p, c->weights, err);
     if (s)
         cu_program_free(p);
     else
@@ -409,6 +439,7 @@ void cu_program_free(mn_program *p) {
     cu_delete(p->dev, p->symbol_max);
     cu_delete(p->dev, p->units);
     cu_delete(p->dev, p->homes);
+    cu_delete(p->dev, p->w);
     cu_delete(p->dev, p);
 }
 

@@ -29,8 +29,8 @@ struct cu_home {
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
-    mn_weights *weights;
-    uint32_t lo, hi, precision, kv_dtype, flags, n_units;
+    const cu_weight **w; /* [n_tensors] entries of the weight set; NULL where it has none */
+    uint32_t lo, hi, precision, k_dtype, v_dtype, flags, n_units;
     int64_t *symbol_max;
     cu_unit *units;
     cu_home *homes; /* [n_tensors] */
@@ -43,6 +43,7 @@ static const uint64_t CU_NOWHERE = ~(uint64_t)0;
 
 struct cu_captured {
     int64_t *symbol;
+    uint32_t set;
     cudaGraphExec_t exec;
     uint64_t used;
     bool prepared;
@@ -52,13 +53,16 @@ struct mn_context {
     mn_program *prog;
     mn_queue *queue;
     char *scratch;
-    int64_t *symbol, *keys; /* [n_symbols], [CU_MAX_CAPTURED][n_symbols] */
-    mn_binding *bindings;   /* [n_tensors] */
+    int64_t *symbol, *keys;            /* [n_symbols], [CU_MAX_CAPTURED][n_symbols] */
+    mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each */
+    bool bound[MN_BINDING_SETS];
+    uint32_t set;         /* the one that is being bound or run */
+    mn_binding *bindings; /* sets[set] */
     cudaStream_t capture;
     cu_captured graphs[CU_MAX_CAPTURED];
     uint32_t n_graphs;
     uint64_t clock, launch_ns, n_launches, capture_ns; /* host time */
-    bool bound, direct; /* direct: launch without graphs, an option for finding faults */
+    bool direct; /* direct: launch without graphs, an option for finding faults */
 };
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
 #endif

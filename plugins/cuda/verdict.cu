@@ -18,7 +18,7 @@ static const uint32_t contracts[][2] = {
     {MN_OP_EMBED, 1},   {MN_OP_RMS_NORM, 1},    {MN_OP_LAYER_NORM, 1}, {MN_OP_LINEAR, 1},
     {MN_OP_ROPE, 1},    {MN_OP_KV_STORE, 1},    {MN_OP_ATTENTION, 1},  {MN_OP_ACT, 1},
     {MN_OP_GLU, 1},     {MN_OP_ADD, 1},         {MN_OP_MUL, 1},        {MN_OP_SCALE, 1},
-    {MN_OP_SOFTCAP, 1}, {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 1},
+    {MN_OP_SOFTCAP, 1}, {MN_OP_GATHER_ROWS, 1}, {MN_OP_SAMPLE, 2},
 };
 enum { N = sizeof contracts / sizeof contracts[0] };
 
@@ -93,6 +93,11 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
             return SHAPE;
         return x->dim[2] > 256 || y->dim[2] > 256 ? HEAD : OK;
     }
+    case MN_OP_SAMPLE:
+        for (uint32_t i = MN_SAMPLE_MASK; i <= MN_SAMPLE_TARGET; i++)
+            if (cu_in(g, n, i) >= 0)
+                return NONE;
+        return cu_out(g, n, MN_SAMPLE_OUT_LOGPROB) >= 0 ? NONE : OK;
     case MN_OP_EMBED:
         return cu_in(g, n, MN_EMBED_POS_WEIGHT) >= 0 ? NONE : OK;
     case MN_OP_GLU:

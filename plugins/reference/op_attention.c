@@ -12,10 +12,10 @@ typedef struct {
     bool has_sink;
 } view;
 
-static double element(const mnc_kv *kv, const uint8_t *p, int64_t i) {
+static double element(uint32_t dtype, const uint8_t *p, int64_t i) {
     float f;
     uint16_t h;
-    if (kv->geo.dtype == MN_F32)
+    if (dtype == MN_F32)
         return memcpy(&f, p + 4 * i, 4), (double)f;
     return memcpy(&h, p + 2 * i, 2), (double)mn_f16_to_f32(h);
 }
@@ -27,10 +27,10 @@ static const uint8_t *at(const view *a, int64_t pos, bool value) {
     int32_t page = kv->pages[a->slot * kv->max_pages + pos / kv->geo.page_tokens];
     if (page < 0 || page >= kv->n_pages)
         return NULL;
-    int64_t place = a->head_kv * kv->geo.page_tokens + pos % kv->geo.page_tokens,
-            elem = kv->geo.dtype == MN_F32 ? 4 : 2;
-    return value ? mnc_kv_v(kv, page) + place * kv->geo.dim_v * elem
-                 : mnc_kv_k(kv, page) + place * kv->geo.dim_k * elem;
+    int64_t place = a->head_kv * kv->geo.page_tokens + pos % kv->geo.page_tokens;
+    if (value)
+        return mnc_kv_v(kv, page) + place * kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype);
+    return mnc_kv_k(kv, page) + place * kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype);
 }
 
 static double logit(const view *a, int64_t pos) {
@@ -39,7 +39,7 @@ static double logit(const view *a, int64_t pos) {
     if (!k)
         return -INFINITY;
     for (int64_t i = 0; i < a->kv->geo.dim_k; i++)
-        sum += (double)a->q[i] * element(a->kv, k, i);
+        sum += (double)a->q[i] * element(a->kv->geo.k_dtype, k, i);
     sum *= a->scale;
     return a->cap != 0 ? a->cap * tanh(sum / a->cap) : sum;
 }
@@ -60,10 +60,26 @@ static void attend(const view *a, double *p, double *acc, float *y) {
         double e = v ? exp(p[i] - max) : 0;
         sum += e;
         for (int64_t d = 0; v && d < a->kv->geo.dim_v; d++)
-            acc[d] += e * element(a->kv, v, d);
+            acc[d] += e * element(a->kv->geo.v_dtype, v, d);
     }
     for (int64_t d = 0; d < a->kv->geo.dim_v; d++)
-        y[d] = sum > 0 ? (float)(acc[d] / sum) : 0;
+        y[d] = (float)(acc[d] / sum); /* NaN stays NaN */
+}
+
+/* The last position that row t sees: its own, or of BIDIRECTIONAL the last of its sequence. */
+static int64_t last_seen(const mnc_call *c, int64_t t) {
+    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
+    if (!mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL))
+        return row_pos[t];
+    int64_t last = t;
+    while (last + 1 < c->in[MN_ATTENTION_Q].rows && row_slot[last + 1] == row_slot[t] &&
+           row_pos[last + 1] >= 0)
+        last++;
+    if (window > 0 && row_pos[last] > row_pos[t] + window - 1)
+        return row_pos[t] + window - 1;
+    return row_pos[last];
 }
 
 /* Scratch: doubles, one per position of the longest sequence, then [Dv]. Work is shared out by row
@@ -91,7 +107,7 @@ static void attention(const mnc_call *c, mnc_worker *w) {
                   slot,
                   h / group,
                   window > 0 && pos >= window ? pos - window + 1 : 0,
-                  pos,
+                  last_seen(c, t),
                   mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
                   mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP),
                   0,

@@ -7,19 +7,19 @@
 static void resolve(const mnc_call *c, int32_t *ids) {
     const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
                   *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
-    mn_slot *slots = c->in[MN_EMBED_SLOTS].ptr;
     int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
             n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
-        int64_t s = row_slot[t], from = src[t] < 0 ? ~src[t] : s;
+        const int32_t s = row_slot[t];
         ids[t] = row_pos[t] = -1;
-        if (s < 0 || s >= n_slots || from >= n_slots)
+        if (s < 0 || s >= n_slots)
             continue;
-        if (src[t] < 0 && slots[from].done)
+        mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
+        if (src[t] < 0 && slot->done)
             continue;
-        int32_t id = src[t] < 0 ? slots[from].last_id : src[t],
-                p = pos[t] < 0 ? slots[from].pos : pos[t];
+        int32_t id = src[t] < 0 ? slot->last_id : src[t];
+        const int32_t p = pos[t] < 0 ? slot->pos : pos[t];
         if (p < 0 || p >= n_ctx)
             continue;
         if (id < 0 || id >= n_vocab)
@@ -27,7 +27,7 @@ static void resolve(const mnc_call *c, int32_t *ids) {
         ids[t] = id;
         row_pos[t] = p;
         history[s * n_ctx + p] = id;
-        slots[s].pos = p + 1;
+        slot->pos = p + 1;
     }
 }
 

@@ -2,8 +2,8 @@
 #include "reference.h"
 #include <string.h>
 
-static void put(const mnc_kv *kv, uint8_t *to, const float *from, int64_t n) {
-    if (kv->geo.dtype == MN_F32)
+static void put(uint32_t dtype, uint8_t *to, const float *from, int64_t n) {
+    if (dtype == MN_F32)
         memcpy(to, from, (size_t)n * 4);
     else
         for (int64_t i = 0; i < n; i++) {
@@ -17,7 +17,7 @@ static void kv_store(const mnc_call *c, mnc_worker *w) {
     const float *k = c->in[MN_KV_STORE_K].ptr, *v = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, D] */
     const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr,
                   *row_slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
-    int64_t lo, hi, elem = kv->geo.dtype == MN_F32 ? 4 : 2, n_slots = c->in[MN_KV_STORE_PAGES].rows;
+    int64_t lo, hi, n_slots = c->in[MN_KV_STORE_PAGES].rows;
     mnc_range(w, c->in[MN_KV_STORE_K].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         int64_t pos = row_pos[t], slot = row_slot[t], index = pos / kv->geo.page_tokens,
@@ -29,9 +29,9 @@ static void kv_store(const mnc_call *c, mnc_worker *w) {
             continue;
         for (int64_t h = 0; h < kv->geo.n_head_kv; h++) {
             int64_t place = h * kv->geo.page_tokens + at;
-            put(kv, mnc_kv_k(kv, page) + place * kv->geo.dim_k * elem,
+            put(kv->geo.k_dtype, mnc_kv_k(kv, page) + place * kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype),
                 k + (t * kv->geo.n_head_kv + h) * kv->geo.dim_k, kv->geo.dim_k);
-            put(kv, mnc_kv_v(kv, page) + place * kv->geo.dim_v * elem,
+            put(kv->geo.v_dtype, mnc_kv_v(kv, page) + place * kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype),
                 v + (t * kv->geo.n_head_kv + h) * kv->geo.dim_v, kv->geo.dim_v);
         }
     }

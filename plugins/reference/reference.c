@@ -122,7 +122,7 @@ static const mnc_ops ops = {
     .self_test = self_test,
 };
 
-MN_PLUGIN_NOTE("reference", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("reference", MN_KIND_BACKEND, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return mnc_plugin_entry(host, &ops, err);

@@ -37,7 +37,7 @@ typedef struct {
     X(LINEAR, linear, 1)                                                                           \
     X(ROPE, rope, 1)                                                                               \
     X(KV_STORE, kv_store, 1)                                                                       \
-    X(ATTENTION, attention, 1)                                                                     \
+    X(ATTENTION, attention, 2)                                                                     \
     X(ACT, act, 1)                                                                                 \
     X(GLU, glu, 1)                                                                                 \
     X(ADD, add, 1)                                                                                 \
@@ -45,7 +45,7 @@ typedef struct {
     X(SCALE, scale, 1)                                                                             \
     X(SOFTCAP, softcap, 1)                                                                         \
     X(GATHER_ROWS, gather_rows, 1)                                                                 \
-    X(SAMPLE, sample, 1)                                                                           \
+    X(SAMPLE, sample, 2)                                                                           \
     X(MOE_ROUTE, moe_route, 1)                                                                     \
     X(MOE_LINEAR, moe_linear, 1)                                                                   \
     X(MOE_COMBINE, moe_combine, 1)

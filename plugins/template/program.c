@@ -169,14 +169,15 @@ static void count_weights(mn_program *p, const mn_node *n) {
  * disagree. */
 static mn_status plan(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     const mn_graph *g = c->graph;
-    uint64_t bytes = sizeof(mn_program) + (uint64_t)g->n_symbols * 8 + (uint64_t)g->n_tensors * 8;
+    uint64_t bytes = sizeof(mn_program) + (uint64_t)g->n_symbols * 8 +
+                     (uint64_t)g->n_tensors * (8 + sizeof(t_weight *));
     mn_program *p = t_new(d->plugin, bytes);
     if (!p)
         return t_no_memory(err, bytes, "a program");
-    *p = (mn_program){
-        .dev = d, .graph = g, .weights = c->weights, .lo = c->node_lo, .hi = c->node_hi};
+    *p = (mn_program){.dev = d, .graph = g, .lo = c->node_lo, .hi = c->node_hi};
     p->symbol_max = (int64_t *)(p + 1);
     p->place = (uint64_t *)(p->symbol_max + g->n_symbols);
+    p->w = (const t_weight **)(p->place + g->n_tensors);
     memset(p->place, 0xff, g->n_tensors * sizeof *p->place); /* T_NO_PLACE */
     mn_status s = symbols(g, c->symbol_max, NULL, p->symbol_max, err);
     for (uint32_t i = p->lo; i < p->hi && !s; i++) {
@@ -210,13 +211,43 @@ mn_status t_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_er
         .precision = MN_PRECISION_EXACT,
         .weights = p->weight_bytes + sizeof(mn_weights) + c.graph->n_tensors * sizeof(t_weight),
         .scratch = p->scratch_bytes + sizeof(mn_context) + c.graph->n_symbols * 16 +
-                   c.graph->n_tensors * (sizeof(mn_binding) + 8) + sizeof *p + 4 * T_ALIGN,
+                   c.graph->n_tensors * (sizeof(mn_binding) * MN_BINDING_SETS + 8) + sizeof *p +
+                   4 * T_ALIGN,
         .import_peak = 0, /* nothing beyond the weights while they come in */
         .row_grain = 1,   /* we compute any number of rows: no rounding up */
         .flags = MN_ESTIMATE_DETERMINISTIC,
     };
     t_program_free(p);
     t_give(out, out->size, &e, sizeof e);
+    return MN_OK;
+}
+
+/* The entry of a weight set for a tensor of g. A set is legal for every graph whose weights have its
+ * names, types and dims; for the graph that it was opened for the index is enough. */
+static const t_weight *find_weight(const mn_weights *w, const mn_graph *g, int32_t tensor) {
+    const mn_tensor *t = t_tensor(g, tensor);
+    if (w->graph == g)
+        return w->w[tensor].data ? &w->w[tensor] : NULL;
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
+        const mn_tensor *x = t_tensor(w->graph, (int32_t)i);
+        if (w->w[i].data && x->name.len == t->name.len && x->dtype.id == t->dtype.id &&
+            x->n_dim == t->n_dim && !memcmp(x->name.ptr, t->name.ptr, t->name.len) &&
+            !memcmp(x->dim, t->dim, sizeof t->dim))
+            return &w->w[i];
+    }
+    return NULL;
+}
+
+static mn_status find_weights(mn_program *p, const mn_node *n, const mn_weights *w, mn_error *err) {
+    for (uint32_t j = 0; j < n->n_in; j++) {
+        int32_t t = t_in(p->graph, n, j);
+        if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+            continue;
+        p->w[t] = w ? find_weight(w, p->graph, t) : NULL;
+        if (!p->w[t])
+            return t_fail(err, w && w->graph != p->graph ? MN_UNSUPPORTED : MN_INVALID, ~0u,
+                          "weight %.*s is not in the set", T_NAME(t_tensor(p->graph, t)));
+    }
     return MN_OK;
 }
 
@@ -228,17 +259,8 @@ mn_status t_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_err
         s = plan(d, &c, &p, err);
     if (s)
         return s;
-    for (uint32_t i = p->lo; i < p->hi && !s; i++) {
-        const mn_node *n = t_node(p->graph, i);
-        for (uint32_t j = 0; j < n->n_in && !s; j++) {
-            int32_t t = t_in(p->graph, n, j);
-            if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
-                continue;
-            if (!p->weights || p->weights->graph != p->graph || !p->weights->w[t].data)
-                s = t_fail(err, MN_INVALID, i, "weight %.*s is not in the set",
-                           T_NAME(t_tensor(p->graph, t)));
-        }
-    }
+    for (uint32_t i = p->lo; i < p->hi && !s; i++)
+        s = find_weights(p, t_node(p->graph, i), c.weights, err);
     if (s)
         t_program_free(p);
     else
@@ -263,7 +285,7 @@ mn_status t_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
 mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
     const mn_graph *g = p->graph;
     uint64_t bytes = sizeof(mn_context) + (uint64_t)g->n_symbols * 8 +
-                     (uint64_t)g->n_tensors * sizeof(mn_binding);
+                     (uint64_t)g->n_tensors * sizeof(mn_binding) * MN_BINDING_SETS;
     mn_context *c = t_new(p->dev->plugin, bytes);
     uint8_t *scratch = c ? t_new(p->dev->plugin, p->scratch_bytes) : NULL;
     if (!scratch) {
@@ -272,7 +294,9 @@ mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_erro
     }
     *c = (mn_context){.prog = p, .queue = q, .scratch = scratch};
     c->values = (int64_t *)(c + 1);
-    c->bindings = (mn_binding *)(c->values + g->n_symbols);
+    c->sets[0] = (mn_binding *)(c->values + g->n_symbols);
+    for (uint32_t i = 1; i < MN_BINDING_SETS; i++)
+        c->sets[i] = c->sets[i - 1] + g->n_tensors;
     *out = c;
     return MN_OK;
 }
@@ -297,20 +321,25 @@ static mn_status check_binding(const mn_graph *g, const mn_binding *b, mn_error 
                   (unsigned long long)b->offset);
 }
 
-/* Replaces all bindings; after an error those of before are still there. */
-mn_status t_context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint32_t stride,
-                         mn_error *err) {
+/* Replaces all bindings of one set; the other sets stay as they are. After an error none of this
+ * set are bound. */
+mn_status t_context_bind(mn_context *c, uint32_t set, const mn_binding *list, uint32_t n,
+                         uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status s = MN_OK;
+    if (set >= MN_BINDING_SETS)
+        return t_fail(err, MN_INVALID, ~0u, "binding set %u; there are %u", set, MN_BINDING_SETS);
+    c->bound[set] = false;
+    memset(c->sets[set], 0, g->n_tensors * sizeof *c->sets[set]);
     for (uint32_t i = 0; i < n && !s; i++)
         s = check_binding(g, (const mn_binding *)((const char *)list + (uint64_t)i * stride), err);
     if (s)
         return s;
-    memset(c->bindings, 0, g->n_tensors * sizeof *c->bindings);
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
-        memcpy(&c->bindings[b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
+        memcpy(&c->sets[set][b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
     }
+    c->bound[set] = true;
     return MN_OK;
 }
 
@@ -324,7 +353,7 @@ static mn_status operand(const mn_context *c, int32_t t, t_operand *o, mn_error 
     const mn_tensor *x = t_tensor(p->graph, t);
     const mn_binding *b = &c->bindings[t];
     if (x->role == MN_ROLE_WEIGHT) {
-        o->w = &p->weights->w[t];
+        o->w = p->w[t];
         return MN_OK;
     }
     (void)t_size(p->graph, x, c->values, o); /* fits: it did at the maxima */
@@ -361,9 +390,13 @@ static void run(void *arg, uint32_t i, uint32_t n) {
 
 /* Allocates nothing, and is bounded. A GPU would have captured all of this for these values in
  * context_prepare, and here only launch it; event is then where the step ends. */
-mn_status t_execute(mn_context *c, const int64_t *values, mn_event **event, mn_error *err) {
+mn_status t_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
+                    mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
+    if (set >= MN_BINDING_SETS || !c->bound[set])
+        return t_fail(err, MN_INVALID, ~0u, "binding set %u is not bound", set);
+    c->bindings = c->sets[set];
     mn_status s = symbols(p->graph, values, p->symbol_max, c->values, err);
     uint32_t workers = h->workers(h->self);
     if (!workers)
@@ -379,6 +412,6 @@ mn_status t_execute(mn_context *c, const int64_t *values, mn_event **event, mn_e
             s = h->parallel(h->self, workers, run, &t); /* returns when all workers have */
     }
     if (!s && event)
-        *event = &p->dev->over;
+        *event = NULL; /* complete already */
     return s;
 }

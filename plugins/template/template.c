@@ -6,7 +6,7 @@
 
 /* What the host reads without opening the file. The third: instruction sets that the WHOLE file
  * needs, "" = none. */
-MN_PLUGIN_NOTE(T_ID, MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE(T_ID, MN_KIND_BACKEND, "");
 
 /* ---- errors, and outputs of the caller ------------------------------------------------------- */
 

@@ -75,8 +75,8 @@ struct mn_weights {
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
-    const mn_weights *weights;
-    uint32_t lo, hi; /* nodes of the segment */
+    const t_weight **w; /* [n_tensors] entries of the weight set */
+    uint32_t lo, hi;    /* nodes of the segment */
     uint64_t scratch_bytes, weight_bytes;
     int64_t *symbol_max; /* [n_symbols] */
     uint64_t *place;     /* [n_tensors] in scratch, of what the segment makes; else T_NO_PLACE */
@@ -84,8 +84,10 @@ struct mn_program {
 struct mn_context {
     const mn_program *prog;
     mn_queue *queue;
-    int64_t *values;      /* [n_symbols] of this step */
-    mn_binding *bindings; /* [n_tensors]; buffer NULL = not bound */
+    int64_t *values;                   /* [n_symbols] of this step */
+    mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each; buffer NULL = not bound */
+    bool bound[MN_BINDING_SETS];
+    const mn_binding *bindings; /* of this step: one of sets */
     uint8_t *scratch;
 };
 
@@ -198,7 +200,7 @@ mn_status t_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void t_weights_free(mn_weights *);
 mn_status t_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
 mn_status t_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                    uint32_t, mn_error *);
+                    uint32_t, mn_event **, mn_error *);
 /* program.c */
 mn_status t_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
                      mn_error *);
@@ -207,8 +209,10 @@ mn_status t_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void t_program_free(mn_program *);
 mn_status t_program_save(const mn_program *, void *, uint64_t *);
 mn_status t_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
-mn_status t_context_bind(mn_context *, const mn_binding *, uint32_t, uint32_t, mn_error *);
-mn_status t_execute(mn_context *, const int64_t *, mn_event **, mn_error *);
+mn_status t_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
+                         mn_error *);
+mn_status t_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+extern const mn_profile t_profile;
 void t_context_free(mn_context *);
 
 #pragma GCC visibility pop

@@ -58,7 +58,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
         return st;
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),
                       .precision = p.precision ? p.precision : configured_precision(cfg),
-                      .kv_dtype = p.kv_dtype,
+                      .k_dtype = p.k_dtype,
+                      .v_dtype = p.v_dtype,
                       .run_ahead = p.run_ahead ? MN_MIN(p.run_ahead, MAX_AHEAD) : AHEAD_ASYNC,
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache"))

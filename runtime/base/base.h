@@ -194,5 +194,8 @@ bool mn_pool_is_stranded(const mn_pool *p);
  * MN_INVALID: n is more than the workers, or the call comes from inside fn. */
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                       void *arg);
+/* See mn_host.team. MN_INVALID: from inside a task or a team, a struct too short, or a phase of more
+ * than 2^24 - 1 chunks, which ends it. */
+mn_status mn_pool_team(mn_pool *p, const mn_team *team);
 
 #endif

@@ -17,6 +17,9 @@
 
 #define MAX_THREADS 4096u
 #define TASKS_MASK 0xFFFFu
+#define TEAM_FLAG 0x8000u /* in turn: not tasks, but a team that threads may join */
+#define CHUNK_BITS 24
+#define CHUNK_MASK ((1u << CHUNK_BITS) - 1)
 #define SPIN_NS 50000u
 
 typedef struct {
@@ -24,6 +27,19 @@ typedef struct {
     uint32_t index;
     pthread_t thread;
 } pool_worker;
+
+/* A team. `word` is phase << 24 | next chunk; phases are counted over all teams and never repeat, so
+ * that a thread that comes late fails to claim a chunk instead of claiming one of another phase. A
+ * phase without chunks means that no team is at work. What a thread reads after it has claimed a
+ * chunk stays as it is until that chunk is done. */
+typedef struct {
+    _Alignas(64) _Atomic uint64_t word;
+    _Atomic uint32_t n_chunks[2]; /* by the lowest bit of the phase */
+    _Alignas(64) _Atomic uint32_t n_done;
+    mn_team team;
+    uint32_t next_phase; /* of team */
+    mn_status status;
+} team_state;
 
 struct mn_pool {
     uint32_t born;                      /* n_forks then */
@@ -34,6 +50,7 @@ struct mn_pool {
     _Alignas(64) _Atomic uint32_t pending;
     _Atomic uint32_t n_asleep; /* workers at `wake` */
     _Atomic bool caller_asleep;
+    team_state at_work;
     _Alignas(64) pthread_mutex_t run_lock; /* held by the caller of a run */
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake, done;
@@ -83,7 +100,7 @@ static void relax(void) {
 /* The turn that calls worker `index`, once it is another than the last one seen. */
 static bool called(mn_pool *p, uint32_t index, uint64_t seen, uint64_t *turn) {
     *turn = atomic_load(&p->turn);
-    return *turn != seen && index < (*turn & TASKS_MASK);
+    return *turn != seen && index < (*turn & TASKS_MASK & ~TEAM_FLAG);
 }
 
 static uint64_t await_turn(mn_pool *p, uint32_t index, uint64_t seen) {
@@ -105,6 +122,49 @@ static uint64_t await_turn(mn_pool *p, uint32_t index, uint64_t seen) {
     return turn;
 }
 
+/* Opens the next phase that has chunks, or one without: the end. Called by one thread at a time. */
+static void open_phase(team_state *s) {
+    const uint64_t phase = (atomic_load(&s->word) >> CHUNK_BITS) + 1;
+    uint32_t n = 0;
+    while (!n && !s->status && s->next_phase < s->team.n_phases)
+        n = s->team.chunks(s->team.arg, s->next_phase++);
+    if (n > CHUNK_MASK) {
+        s->status = MN_INVALID;
+        n = 0;
+    }
+    atomic_store(&s->n_done, 0);
+    atomic_store(&s->n_chunks[phase & 1], n);
+    atomic_store(&s->word, phase << CHUNK_BITS);
+}
+
+/* Runs chunks until no team is at work. */
+static void work_in_team(mn_pool *p, uint32_t thread) {
+    team_state *s = &p->at_work;
+    uint64_t until = mn_now_ns() + p->spin_ns;
+    for (;;) {
+        uint64_t word = atomic_load(&s->word);
+        const uint32_t n = atomic_load(&s->n_chunks[word >> CHUNK_BITS & 1]);
+        const uint32_t chunk = (uint32_t)word & CHUNK_MASK;
+        if (chunk >= n) {
+            if (atomic_load(&s->word) != word)
+                continue;
+            if (!n)
+                return;
+            if (mn_now_ns() < until)
+                relax();
+            else
+                sched_yield();
+            continue;
+        }
+        if (!atomic_compare_exchange_strong(&s->word, &word, word + 1))
+            continue;
+        s->team.run(s->team.arg, s->next_phase - 1, chunk, thread);
+        if (atomic_fetch_add(&s->n_done, 1) + 1 == n)
+            open_phase(s);
+        until = mn_now_ns() + p->spin_ns;
+    }
+}
+
 static void *worker_main(void *arg) {
     pool_worker *w = arg;
     mn_pool *p = w->pool;
@@ -115,6 +175,10 @@ static void *worker_main(void *arg) {
         uint32_t n = (uint32_t)(turn & TASKS_MASK);
         if (n == TASKS_MASK)
             return NULL;
+        if (n & TEAM_FLAG) {
+            work_in_team(p, w->index);
+            continue;
+        }
         p->fn(p->arg, w->index, n);
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_asleep)) {
             pthread_mutex_lock(&p->sleep_lock);
@@ -172,6 +236,26 @@ mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, 
     inside = outer;
     pthread_mutex_unlock(&p->run_lock);
     return MN_OK;
+}
+
+mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
+    if (team->size < MN_UP_TO(mn_team, run) || inside == p)
+        return MN_INVALID;
+    const mn_pool *outer = inside;
+    pthread_mutex_lock(&p->run_lock);
+    inside = p;
+    team_state *s = &p->at_work;
+    s->team = *team;
+    s->next_phase = 0;
+    s->status = MN_OK;
+    open_phase(s);
+    if (p->n_workers > 1)
+        start_turn(p, p->n_workers | TEAM_FLAG);
+    work_in_team(p, 0);
+    const mn_status st = s->status;
+    inside = outer;
+    pthread_mutex_unlock(&p->run_lock);
+    return st;
 }
 
 /* ---- how many threads ------------------------------------------------------------------------ */

@@ -52,12 +52,21 @@ uint64_t mn_gb_f64(double d) {
     return bits;
 }
 
+/* The lowest contract that describes a node: builders use what later ones add only where they must. */
+static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) {
+    if (op == MN_OP_ATTENTION)
+        return n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL && attr[MN_ATTENTION_ATTR_BIDIRECTIONAL]
+                   ? 2
+                   : 1;
+    return mn_op_find(op)->contract;
+}
+
 void mn_gb_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in,
                 const int32_t *out, uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     if (g->status)
         return;
     mn_node n = {.op = op,
-                 .contract = mn_op_find(op)->contract,
+                 .contract = contract_of(op, attr, n_attr),
                  .n_in = n_in,
                  .n_out = n_out,
                  .n_attr = n_attr,

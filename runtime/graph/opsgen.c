@@ -70,19 +70,42 @@ static void table(const char *op, enum kind k, const char *title) {
     }
 }
 
+/* The part of docs/ops.md that does not come from the table. */
+static const char introduction[] =
+    "# Operations\n\n"
+    "Made from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
+    "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. FLOAT\n"
+    "is f32 at segment boundaries; WEIGHT is any type for which the plugin says yes. Rows whose\n"
+    "`row_pos` is -1 are padding or belong to a done slot: their outputs are undefined and they\n"
+    "touch no state. NaN and infinity go through: no operation replaces them by a number. "
+    "REPEATED\n"
+    "operands come in groups, one group per output; operands that are added to such an operation\n"
+    "later follow the groups. A node states the lowest contract that describes it.\n\n"
+    "State tensors: SLOTS is I32 [S, W], a row of W words holds an `mn_slot`; PARAMS is I32 [S, "
+    "W'],\n"
+    "W' even, a row holds an `mn_slot_params`; HISTORY is I32 [S, C]; KV is U8 [1] and as large "
+    "as\n"
+    "its binding. Rows of SLOTS and PARAMS are 4 W and 4 W' bytes apart, whatever the structs'\n"
+    "size. HISTORY holds 0 where an id outside the vocabulary was given.\n\n"
+    "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 3e-2.\n\n"
+    "## Order of nodes\n\n"
+    "Builders emit this order, and test `graph order` holds them to it; a backend may rely on it\n"
+    "for speed, never for results. Brackets: where the architecture has it.\n\n"
+    "- begin: EMBED [norm] [SCALE]\n"
+    "- attention: norm, LINEAR q k v, [norm q] [norm k], [ROPE q, ROPE k], KV_STORE, ATTENTION,\n"
+    "  LINEAR out, [norm] [SCALE] ADD\n"
+    "- feed-forward: norm, LINEAR gate up, GLU (or LINEAR up, ACT), LINEAR down, [norm] [SCALE] "
+    "ADD\n"
+    "- experts: norm, LINEAR router, MOE_ROUTE, MOE_LINEAR gate up, GLU, MOE_LINEAR down,\n"
+    "  MOE_COMBINE, [norm] [SCALE] ADD\n"
+    "- end: GATHER_ROWS, norm, LINEAR logits, [SCALE] [SOFTCAP], SAMPLE\n\n"
+    "Layers do not overlap: `mn_node.layer` never falls, -1 before the first and after the last.\n"
+    "Where attention and feed-forward read the same input (parallel blocks), attention comes "
+    "first\n"
+    "and both ADDs come last. A LINEAR names all weights that share its input and its place.\n";
+
 static void docs(void) {
-    printf(
-        "# Operations\n\nMade from `runtime/graph/ops.def`; do not edit. Counting starts at 0.\n\n"
-        "Sizes: T n_tokens, O n_outputs, Q n_seqs, S n_slots, P n_pages, C n_ctx, V vocabulary. "
-        "FLOAT is f32 at "
-        "segment boundaries;\n"
-        "WEIGHT is any type for which the plugin says yes. Rows whose `row_pos` is -1 are padding "
-        "or belong to a "
-        "done slot: their outputs\n"
-        "are undefined and they touch no state. REPEATED operands come in groups, one more output "
-        "each.\n\n"
-        "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 "
-        "3e-2.\n");
+    fputs(introduction, stdout);
     for (int i = 0; i < N; i++) {
         if (rows[i].kind != OP)
             continue;

@@ -45,7 +45,8 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, m
     }
     set->names[set->n] = copy;
     set->has_weights[set->n] = false;
-    set->files[set->n] = (mn_file){mn_str_of(copy), set->maps[set->n].ptr, set->maps[set->n].bytes};
+    set->files[set->n] =
+        (mn_file){mn_str_of(copy), set->maps[set->n].ptr, set->maps[set->n].bytes, 0, 0};
     set->n++;
     return MN_OK;
 }

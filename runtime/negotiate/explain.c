@@ -178,11 +178,17 @@ static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
     end(j, "}");
 }
 
+/* none: what stands for MN_DTYPE_NONE */
+static void put_kv_types(json *j, uint32_t k_dtype, uint32_t v_dtype, const char *none) {
+    put_str(j, "k_type", k_dtype ? mn_dtype_name(k_dtype) : none);
+    put_str(j, "v_type", v_dtype ? mn_dtype_name(v_dtype) : none);
+}
+
 static void memory(json *j, const mn_offer *o, const mn_model_graph *g) {
     bool part = o->n_can && o->n_can < g->abi.n_nodes, ok = part || !o->status;
     step(j, "memory", ok, part ? "not asked for the whole graph" : ok ? "" : o->reason);
     put_str(j, "class", class_name(o->precision));
-    put_str(j, "kv_type", o->kv_dtype ? mn_dtype_name(o->kv_dtype) : "");
+    put_kv_types(j, o->k_dtype, o->v_dtype, "");
     if (!part) {
         put_u64(j, "weights", o->estimate.weights);
         put_u64(j, "kv", o->kv_bytes);
@@ -362,7 +368,7 @@ static void request(json *j, const mn_request *r) {
     begin(j, "request", "{");
     put_str(j, "device", r->devices);
     put_str(j, "class", class_name(r->precision));
-    put_str(j, "kv_type", r->kv_dtype ? mn_dtype_name(r->kv_dtype) : "auto");
+    put_kv_types(j, r->k_dtype, r->v_dtype, "auto");
     put_u64(j, "context", r->n_ctx);
     put_u64(j, "sequences", r->n_seq);
     put_u64(j, "batch", r->n_batch);

@@ -200,7 +200,8 @@ static bool make(bench *be, int64_t rows_max, made *m) {
                     .graph = g,
                     .node_hi = g->n_nodes,
                     .symbol_max = &rows_max,
-                    .kv_dtype = MN_F16};
+                    .k_dtype = MN_F16,
+                    .v_dtype = MN_F16};
     mn_status st = import(be, &c, m, &e);
     c.weights = m->weights;
     if (!st)
@@ -215,7 +216,7 @@ static bool make(bench *be, int64_t rows_max, made *m) {
         st = b->write(be->queue, m->x, 0, be->fill, in, &e);
     mn_binding bind[2] = {{0, 0, m->x, 0, in}, {last, 0, m->y, 0, out}};
     if (!st)
-        st = b->context_bind(m->context, bind, 2, sizeof *bind, &e);
+        st = b->context_bind(m->context, 0, bind, 2, sizeof *bind, &e);
     if (!st)
         return true;
     drop(be, m);
@@ -228,11 +229,11 @@ static bool time_rows(bench *be, const made *m, int64_t rows, double *us) {
     double spent = 0;
     *us = 0;
     if (MN_HAS(mn_backend, be->b, context_prepare))
-        be->b->context_prepare(m->context, &rows, NULL);
+        be->b->context_prepare(m->context, 0, &rows, NULL);
     for (int i = 0; i < 9 && (i < 2 || spent < BUDGET_US); i++) {
         mn_event *event = NULL;
         uint64_t begin = mn_now_ns();
-        mn_status st = be->b->execute(m->context, &rows, &event, &e);
+        mn_status st = be->b->execute(m->context, 0, &rows, &event, &e);
         if (!st)
             st = settle(be, event, &e);
         if (st)

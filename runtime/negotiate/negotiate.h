@@ -22,9 +22,9 @@
 
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {
-    const char *devices; /* "auto" or a list of names, best first */
-    uint32_t precision;  /* MN_PRECISION_* */
-    uint32_t kv_dtype;   /* MN_DTYPE_NONE = by the class */
+    const char *devices;       /* "auto" or a list of names, best first */
+    uint32_t precision;        /* MN_PRECISION_* */
+    uint32_t k_dtype, v_dtype; /* MN_DTYPE_NONE = by the class */
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
@@ -65,7 +65,7 @@ typedef struct {
     mn_device *device; /* the registry's; NULL if it could not be opened */
     mn_status status;  /* MN_OK: it can alone; else the class says why not */
     char reason[400];  /* of the refusal */
-    uint32_t precision, kv_dtype;
+    uint32_t precision, k_dtype, v_dtype;
     mn_estimate estimate;    /* of the whole graph, as the other three: if it can run all nodes */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */

@@ -41,7 +41,7 @@ mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_re
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */
 int64_t mn_segment_row(const mn_segment *s, const mn_request *r);
-/* Class and KV type by the estimate of the nodes [lo, hi). Fills o->precision and kv_dtype. */
+/* Class and KV type by the estimate of the nodes [lo, hi). Fills o->precision, k_dtype, v_dtype. */
 mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request *r, uint32_t lo,
                          uint32_t hi, mn_error *err);
 

@@ -53,14 +53,15 @@ int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
 }
 
 static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, uint32_t precision,
-                           uint32_t kv_dtype, const int64_t *symbols) {
+                           uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols) {
     return (mn_compile){.size = sizeof(mn_compile),
                         .precision = precision,
                         .graph = &g->abi,
                         .node_lo = lo,
                         .node_hi = hi,
                         .symbol_max = symbols,
-                        .kv_dtype = kv_dtype};
+                        .k_dtype = k_dtype,
+                        .v_dtype = v_dtype};
 }
 
 static mn_status ask_estimate(const mn_offer *o, const mn_compile *c, mn_estimate *e,
@@ -93,12 +94,14 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     int64_t symbols[MN_SYM_COUNT];
     mn_estimate e;
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = question(g, lo, hi, r->precision, r->kv_dtype, symbols);
+    mn_compile c = question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
     mn_status st = ask_estimate(o, &c, &e, err);
     if (st)
         return st;
     o->precision = e.precision;
-    o->kv_dtype = r->kv_dtype ? r->kv_dtype : o->precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+    const uint32_t usual = o->precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+    o->k_dtype = r->k_dtype ? r->k_dtype : usual;
+    o->v_dtype = r->v_dtype ? r->v_dtype : usual;
     return MN_OK;
 }
 
@@ -156,7 +159,7 @@ mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_re
                          mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = question(g, s->node_lo, s->node_hi, o->precision, o->kv_dtype, symbols);
+    mn_compile c = question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
     mn_status st = ask_kv(o, g, &c, r, s, err);
     if (st)
         return st;

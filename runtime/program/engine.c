@@ -51,7 +51,8 @@ static mn_status list_parts(mn_engine *e, const mn_placement *p, mn_error *err) 
                                                            .node_lo = s->node_lo,
                                                            .node_hi = s->node_hi,
                                                            .precision = o->precision,
-                                                           .kv_dtype = o->kv_dtype};
+                                                           .k_dtype = o->k_dtype,
+                                                           .v_dtype = o->v_dtype};
     }
     return MN_OK;
 }

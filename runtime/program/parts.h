@@ -25,7 +25,7 @@ typedef struct mn_engine_device {
 
 /* Nodes [node_lo, node_hi) on one device. */
 typedef struct mn_engine_segment {
-    uint32_t device, node_lo, node_hi, precision, kv_dtype, row_grain, kept_how;
+    uint32_t device, node_lo, node_hi, precision, k_dtype, v_dtype, row_grain, kept_how;
     mn_kv_layout kv[MN_MAX_KV_GROUP]; /* page_tokens 0 = nothing of the group here */
     uint64_t group_bytes[MN_MAX_KV_GROUP];
     mn_buffer *pages_kv[MN_MAX_KV_GROUP];

@@ -134,7 +134,7 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
         const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
                                   MN_MIN(per, c.n_tokens - i * per), 0};
         MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group], &own, 1,
-                                         sizeof own, err));
+                                         sizeof own, NULL, err));
     }
     return mn_engine_note(e, s->device, st);
 }

@@ -52,7 +52,8 @@ static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
                         .node_hi = s->node_hi,
                         .symbol_max = device_of(e, s)->symbol_max,
                         .weights = s->weights,
-                        .kv_dtype = s->kv_dtype};
+                        .k_dtype = s->k_dtype,
+                        .v_dtype = s->v_dtype};
 }
 
 static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
@@ -201,7 +202,7 @@ mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, mn_error *err) {
         return mn_fail_memory(err, s->n_tensors * sizeof *b);
     for (uint32_t i = 0; i < s->n_tensors; i++)
         n += binding(e, s, s->tensors[i], &b[n]);
-    mn_status st = device_of(e, s)->backend->context_bind(s->context, b, n, sizeof *b, err);
+    mn_status st = device_of(e, s)->backend->context_bind(s->context, 0, b, n, sizeof *b, err);
     mn_free(b);
     return mn_engine_note(e, s->device, st);
 }
@@ -220,7 +221,7 @@ mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
     if (MN_HAS(mn_backend, b, context_prepare))
-        MN_RETRY(st, b->context_prepare(s->context, own_symbols(e, s, symbols, own), err));
+        MN_RETRY(st, b->context_prepare(s->context, 0, own_symbols(e, s, symbols, own), err));
     return mn_engine_note(e, s->device, st);
 }
 
@@ -229,7 +230,7 @@ mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     const mn_backend *b = device_of(e, s)->backend;
     int64_t own[MN_SYM_COUNT];
     mn_status st;
-    MN_RETRY(st, b->execute(s->context, own_symbols(e, s, symbols, own), event, err));
+    MN_RETRY(st, b->execute(s->context, 0, own_symbols(e, s, symbols, own), event, err));
     return mn_engine_note(e, s->device, st);
 }
 

@@ -50,6 +50,11 @@ static int32_t host_option(void *self, const char *key, mn_str *value) {
     return found != NULL;
 }
 
+static mn_status host_team(void *self, const mn_team *team) {
+    const mn_plugin_host *host = self;
+    return mn_pool_team(host->services->pool, team);
+}
+
 static const void *host_query(void *self, const char *interface_id) {
     (void)self, (void)interface_id;
     return NULL;
@@ -78,6 +83,7 @@ void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
         .progress = host_progress,
         .now_ns = host_now_ns,
         .option = host_option,
+        .team = host_team,
         .query = host_query,
     };
     host->services = services;

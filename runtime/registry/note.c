@@ -107,11 +107,11 @@ mn_status mn_plugin_note_read(int fd, mn_plugin_note *out, mn_error *err) {
 /* ---- versions -------------------------------------------------------------------------------- */
 
 uint32_t mn_abi_oldest(uint32_t abi) {
-    return abi < MN_ABI(0, 9) ? abi : MN_MAX(abi & ~0xFFFFu, MN_ABI(0, 9));
+    return abi < MN_ABI(1, 0) ? abi : abi & ~0xFFFFu;
 }
 
 bool mn_abi_fits(uint32_t host, uint32_t host_oldest, uint32_t plugin, uint32_t plugin_oldest) {
-    if (host < MN_ABI(0, 9) || plugin < MN_ABI(0, 9))
+    if (host < MN_ABI(1, 0) || plugin < MN_ABI(1, 0))
         return host == plugin;
     return host >> 16 == plugin >> 16 && plugin >= host_oldest && host >= plugin_oldest;
 }

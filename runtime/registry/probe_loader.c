@@ -130,7 +130,7 @@ static bool show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
     uint32_t n = 0;
     mn_guess guess = {.size = sizeof guess};
     for (; n < MAX_FILES && s->files[n].name; n++) {
-        files[n] = (mn_file){mn_str_of(s->files[n].name), place(&s->files[n]), s->files[n].n};
+        files[n] = (mn_file){mn_str_of(s->files[n].name), place(&s->files[n]), s->files[n].n, 0, 0};
         if (!files[n].map)
             return mn_fail_memory(err, s->files[n].n), false;
     }

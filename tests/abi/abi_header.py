@@ -4,9 +4,10 @@ import re
 import subprocess
 import tempfile
 
-# Arrays of these lie in memory of devices, where no stride travels; embedded structs are found by themselves.
-WITHOUT_STRIDE = {"mn_slot", "mn_slot_params"}
-VERSION = re.compile(r"#define MN_ABI_VERSION MN_ABI\((\d+), (\d+)\)")
+# Structs that may not grow though they are not embedded in others: none (rows in device memory have a stride, too).
+WITHOUT_STRIDE = set()
+VERSION = re.compile(r"#define MN_ABI_VERSION 0x([0-9a-fA-F]{4})([0-9a-fA-F]{4})")
+OLDEST = re.compile(r"#define MN_ABI_OLDEST 0x[0-9a-fA-F]{8}")
 
 
 def squeeze(text):
@@ -51,7 +52,7 @@ def fields_of(body):
 class Header:
     def __init__(self, text, name, cc=("cc",)):
         self.text, self.name, self.cc = text, name, list(cc)
-        self.version = tuple(map(int, VERSION.search(text).groups()))
+        self.version = tuple(int(v, 16) for v in VERSION.search(text).groups())
         plain = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
         plain = re.sub(r"\\\n", " ", plain)
         self.structs = {m.group(2): fields_of(m.group(1)) for m in re.finditer(r"typedef struct\s*\{([^{}]*)\}\s*(\w+)\s*;", plain)}
@@ -131,7 +132,9 @@ def breaks(old, new):
 
 
 def with_version(text, major, minor):
-    return VERSION.sub("#define MN_ABI_VERSION MN_ABI(%d, %d)" % (major, minor), text)
+    oldest = (major, 0) if major else (major, minor)
+    text = OLDEST.sub("#define MN_ABI_OLDEST 0x%04x%04x" % oldest, text)
+    return VERSION.sub("#define MN_ABI_VERSION 0x%04x%04x" % (major, minor), text)
 
 
 FUNCTIONS = {"mn_host": "void *self, uint32_t", "mn_backend": "mn_device *, uint64_t, mn_error *", "mn_loader": "mn_parsed *, uint32_t", "mn_plugin": "void *self"}

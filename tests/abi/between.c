@@ -16,7 +16,7 @@
 #define GARBAGE 0xA5
 #define BLOCK(T, from) ((T *)block((from), (from)->size, sizeof(T)))
 
-MN_PLUGIN_NOTE(BETWEEN_ID, BETWEEN_KIND, "")
+MN_PLUGIN_NOTE(BETWEEN_ID, BETWEEN_KIND, "");
 
 /* Everything that must live until the end hangs here. */
 typedef struct kept {
@@ -179,10 +179,11 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
 }
 
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
-                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_error *err) {
+                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
+                         mn_error *err) {
     mn_kv_layout *layout = BLOCK(mn_kv_layout, l);
     mn_page_copy *own = array(copies, n, stride, sizeof *own);
-    mn_status st = backend->kv_copy(q, kv, layout, own, n, sizeof *own, err);
+    mn_status st = backend->kv_copy(q, kv, layout, own, n, sizeof *own, event, err);
     free(own);
     free(layout);
     return st;
@@ -214,10 +215,10 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return st;
 }
 
-static mn_status context_bind(mn_context *c, const mn_binding *bindings, uint32_t n,
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
                               uint32_t stride, mn_error *err) {
     mn_binding *own = array(bindings, n, stride, sizeof *own);
-    mn_status st = backend->context_bind(c, own, n, sizeof *own, err);
+    mn_status st = backend->context_bind(c, set, own, n, sizeof *own, err);
     free(own);
     return st;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Minors mix in both directions: mixing.py SOURCE WORK BUILD CC...
 
-Two builds under the address sanitizer, `now` with today's plugin.h (numbered 0.9 while it is the candidate: the freeze is that
-one number) and `next` with the minor after it, in which everything that can grow has grown. Each host runs the other's plugins,
+Two builds under the address sanitizer, `now` with today's plugin.h (numbered 1.0 while it is below: the freeze is that one
+number) and `next` with the minor after it, in which everything that can grow has grown. Each host runs the other's plugins,
 as they are and through between.c, and tells the golden story. With BUILD other than "-" only this: a plugin of each kept release
 in today's host, as that folder has built it."""
 import json
@@ -119,10 +119,10 @@ def tell(title, host, want, quantised):
 
 def kept(folder, host_version, want, quantised):
     """A plugin of each kept release in this host, with that build's own plugins behind it."""
-    for name in sorted(os.listdir(os.path.join(HERE, "headers"))):
+    for name in sorted(n for n in os.listdir(os.path.join(HERE, "headers")) if n.endswith(".h")):
         header = os.path.join(HERE, "headers", name)
         version, front = abi_header.read(header, CC).version, between("kept-" + name[7:-2], header, folder)
-        if version >= (0, 9) or version == host_version:
+        if version >= (1, 0) or version == host_version:
             tell("a plugin built with " + name, Host(folder, [front]), want, quantised)
             continue
         said = ["%s: %s" % (p["status"], p["reason"]) for p in listed(Host(folder, [front]))]
@@ -144,7 +144,7 @@ def main():
         vendor(os.path.abspath(BUILD), [])
         kept(os.path.abspath(BUILD), today.version, want, quantised)
         sys.exit(bool(FAILED))
-    major, minor = max(today.version, (0, 9))
+    major, minor = max(today.version, (1, 0))
     now = write(os.path.join(WORK, "now", "plugin.h"), abi_header.with_version(today.text, major, minor))
     after = write(os.path.join(WORK, "next", "plugin.h"), abi_header.next_minor(today, major, minor + 1))
     grown = abi_header.read(after, CC)

@@ -30,20 +30,20 @@ SLIPS = [
     (r"X\(Q8_0, 24, 32, 34, 1\)", "X(Q8_0, 24, 32, 36, 1)", "dtype-Q8_0"),
     (r'MN_LOADER_ID "mn.loader/1"', 'MN_LOADER_ID "mn.loader/2"', "MN_LOADER_ID"),
     (r"uint64_t len;\n\} mn_str;", "uint64_t len, hash;\n} mn_str;", "mn_str"),
-    (r"int32_t pad\[2\];\n\} mn_slot_params;", "int32_t pad[2], more[2];\n} mn_slot_params;", "mn_slot_params"),
+    (r"int32_t min_new;", "int32_t more, min_new;", "mn_slot_params.min_new"),
 ]
 
 
 def later(header):
     """Slips that only a later version can make."""
-    text = abi_header.with_version(header.text, 0, header.version[1] + 1)
+    text = abi_header.with_version(header.text, header.version[0], header.version[1] + 1)
     newer = abi_header.Header(text, "newer", header.cc)
     yield abi_header.breaks(header, newer), None
     yield abi_header.breaks(header, abi_header.Header(abi_header.next_minor(header, 0, header.version[1] + 2), "next", header.cc)), None
     yield abi_header.breaks(header, edited(newer, r"double decode_us, prefill_us;", "double decode_us;")), "mn_estimate.prefill_us"
     yield abi_header.breaks(header, edited(newer, r"char id\[64\], isa\[64\];\n\} mn_note;", "char id[64], isa[68];\n} mn_note;")), "mn_note.isa"
     yield abi_header.breaks(header, edited(newer, r"uint64_t len;\n\} mn_str;", "uint64_t len, hash;\n} mn_str;")), "mn_str"
-    yield abi_header.breaks(header, edited(newer, r"int32_t pad\[2\];\n\} mn_slot_params;", "int32_t pad[2], more[2];\n} mn_slot_params;")), "mn_slot_params"
+    yield abi_header.breaks(header, edited(newer, r"    int32_t pad;\n\} mn_slot_params;", "    int32_t pad, more[2];\n} mn_slot_params;")), None
     yield abi_header.breaks(newer, header), "comes after"
 
 

@@ -3,7 +3,7 @@
 #include "stub.h"
 #include <signal.h>
 
-MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
 #if defined(BAD_HOST_NO_MEMORY)
 static const mn_host *the_host;
@@ -34,9 +34,10 @@ static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn
     return s;
 }
 #elif defined(BAD_CALL_SYMBOLS)
-static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn_error *err) {
+static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
+                         mn_error *err) {
     const int64_t one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    return stub_inner->execute(c, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
+    return stub_inner->execute(c, set, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
 }
 #elif defined(BAD_CALL_TRANSFERS)
 static mn_status write_any(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
@@ -69,9 +70,10 @@ static void device_close(mn_device *d) {
 }
 #elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
 static const mn_host *the_host;
-static mn_status execute(mn_context *c, const int64_t *values, mn_event **ev, mn_error *err) {
+static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
+                         mn_error *err) {
     the_host->release(the_host->self, the_host->alloc(the_host->self, 1, 1));
-    return stub_inner->execute(c, values, ev, err);
+    return stub_inner->execute(c, set, values, ev, err);
 }
 #elif defined(BAD_HONESTY_ESTIMATE)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -86,13 +88,13 @@ static mn_status wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out,
     return stub_fail(err, MN_UNSUPPORTED, ~0u, "no wrap after all");
 }
 #elif defined(BAD_HONESTY_OUTPUTS)
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
-                              mn_error *err) {
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
     static uint32_t most;
     if (n < most)
         return stub_fail(err, MN_INVALID, ~0u, "an output is not bound");
     most = n;
-    return stub_inner->context_bind(c, b, n, stride, err);
+    return stub_inner->context_bind(c, set, b, n, stride, err);
 }
 #endif
 

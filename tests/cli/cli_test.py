@@ -142,7 +142,6 @@ def test_usage_values():
     is_error(run("--json=1", code=2), "--json")
     is_error(run("-p", "a", "--prompt-ids", "1", code=2), "--prompt-ids")
     is_error(run("-p", "a", "--parse-special", code=2), "--raw")
-    is_error(run("-p", "a", "-ctk", "f16", "-ctv", "f32", code=2), "-ctk")
     is_error(minerva("logits", "-m", MODEL, "-p", "a", code=2), "-o")
     is_error(minerva("logits", "-m", MODEL, "-o", "/dev/null", code=2), "-p")
     is_error(minerva("tokenize", "-m", MODEL, "-p", "a", "--file", "b", code=2), "--file")

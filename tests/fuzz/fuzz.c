@@ -85,7 +85,7 @@ static void add(fuzz_parts *out, mn_str name, const char *at, size_t n) {
     FUZZ_CHECK(copy);
     if (n)
         memcpy(copy, at, n);
-    out->file[out->n++] = (mn_file){name, copy, n};
+    out->file[out->n++] = (mn_file){name, copy, n, 0, 0};
 }
 
 void fuzz_split(const uint8_t *data, size_t n, const char *alone, fuzz_parts *out) {

@@ -34,7 +34,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         mn_text_printf(&json, "%s{\"id\":%zu,\"content\":\"%s\",\"special\":true}", i ? "," : "",
                        256 + i, special[i]);
     mn_text_puts(&json, "]}");
-    const mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len};
+    const mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len, 0, 0};
     FUZZ_CHECK(fuzz_ok(mn_tokenizer_create(NULL, &file, 1, &tok, &err), &err));
     mn_text_free(&json);
     return 0;

@@ -77,7 +77,7 @@ static void put_zeros(mn_file *f, uint64_t *zeros) {
     memcpy(whole + before, at + gguf, n);
     memset(whole + before + n, ' ', padded - n);
     free((void *)(uintptr_t)at);
-    *f = (mn_file){f->name, whole, before + padded + *zeros};
+    *f = (mn_file){f->name, whole, before + padded + *zeros, 0, 0};
 }
 
 /* ---- the loader by itself -------------------------------------------------------------------- */

@@ -104,6 +104,16 @@ static int32_t option(void *self, const char *key, mn_str *value) {
     *value = (mn_str){option_value, strlen(option_value)};
     return 1;
 }
+/* One thread does all: others may always come too late. */
+static mn_status team(void *self, const mn_team *t) {
+    (void)self;
+    for (uint32_t p = 0; p < t->n_phases; p++) {
+        const uint32_t n = t->chunks(t->arg, p);
+        for (uint32_t i = 0; i < n; i++)
+            t->run(t->arg, p, i, 0);
+    }
+    return MN_OK;
+}
 static const void *query(void *self, const char *id) {
     (void)self, (void)id;
     return NULL;
@@ -111,4 +121,4 @@ static const void *query(void *self, const char *id) {
 
 const mn_host h_host = {sizeof(mn_host), MN_ABI_VERSION, MN_ABI_VERSION, 0,        NULL,
                         log_line,        give,           take_back,      parallel, workers,
-                        progress,        now_ns,         option,         query};
+                        progress,        now_ns,         option,         query,    team};

@@ -63,6 +63,7 @@ static mn_compile ask(op_case *c) {
                         NULL,
                         {0},
                         MN_F32,
+                        MN_F32,
                         0};
 }
 
@@ -114,35 +115,36 @@ static void test_segments_and_symbols(void **state) {
         assert_int_equal(p.be->compile(p.dev, &a, &prog[i], &err), MN_OK);
         assert_int_equal(p.be->context_create(prog[i], p.queue, &ctx[i], &err), MN_OK);
         assert_int_equal(
-            p.be->context_bind(ctx[i], i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
+            p.be->context_bind(ctx[i], 0, i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
     }
     float *whole = c->result[y], *got;
     assert_int_equal(p.be->map(by, (void **)&got, &err), MN_OK);
     for (int64_t n = T_MAX; n >= 1; n -= 3) {
         memset(got, 0, c->bytes[x]);
         for (int i = 0; i < 2; i++)
-            assert_int_equal(p.be->execute(ctx[i], &n, NULL, &err), MN_OK);
+            assert_int_equal(p.be->execute(ctx[i], 0, &n, NULL, &err), MN_OK);
         assert_memory_equal(got, whole, (size_t)n * D * 4);
         if (n < T_MAX)
             assert_true(got[n * D] == 0);
     }
     for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1)
-        assert_int_equal(p.be->execute(ctx[0], &n, NULL, &err), MN_INVALID);
+        assert_int_equal(p.be->execute(ctx[0], 0, &n, NULL, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "n_tokens"));
     /* an input that nobody bound; a buffer too small; a binding past its buffer's end */
-    assert_int_equal(p.be->context_bind(ctx[1], second + 1, 1, sizeof(mn_binding), &err),
+    assert_int_equal(p.be->context_bind(ctx[1], 0, second + 1, 1, sizeof(mn_binding), &err),
                      MN_INVALID);
-    assert_int_equal(p.be->execute(ctx[1], t_max, NULL, &err), MN_INVALID);
+    assert_int_equal(p.be->execute(ctx[1], 0, t_max, NULL, &err), MN_INVALID);
     second[0].bytes = D * 4;
-    assert_int_equal(p.be->context_bind(ctx[1], second, 2, sizeof(mn_binding), &err), MN_OK);
-    assert_int_equal(p.be->execute(ctx[1], t_max, NULL, &err), MN_INVALID);
+    assert_int_equal(p.be->context_bind(ctx[1], 0, second, 2, sizeof(mn_binding), &err), MN_OK);
+    assert_int_equal(p.be->execute(ctx[1], 0, t_max, NULL, &err), MN_INVALID);
     second[0].offset = c->bytes[x];
-    assert_int_equal(p.be->context_bind(ctx[1], second, 2, sizeof(mn_binding), &err), MN_INVALID);
+    assert_int_equal(p.be->context_bind(ctx[1], 0, second, 2, sizeof(mn_binding), &err),
+                     MN_INVALID);
     /* nothing wanted, nothing run */
-    assert_int_equal(p.be->context_bind(ctx[0], first, 1, sizeof(mn_binding), &err), MN_OK);
-    assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_OK);
+    assert_int_equal(p.be->context_bind(ctx[0], 0, first, 1, sizeof(mn_binding), &err), MN_OK);
+    assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_OK);
     p.be->abort(p.queue);
-    assert_int_equal(p.be->execute(ctx[0], t_max, NULL, &err), MN_CANCELLED);
+    assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_CANCELLED);
     for (int i = 0; i < 2; i++)
         p.be->context_free(ctx[i]), p.be->program_free(prog[i]);
     p.be->queue_free(p.queue);
@@ -242,7 +244,8 @@ static void test_weight_layouts(void **state) {
     const uint32_t kept_as[5] = {MN_KEPT_COPIED, MN_KEPT_ALIASED, MN_KEPT_COPIED, MN_KEPT_COPIED,
                                  MN_KEPT_ALIASED};
     for (int i = 0; i < 5; i++) {
-        mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+        mn_compile a = {
+            sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32, 0};
         mn_weight_src s = {sizeof s,         1, i < 3 ? 1 : 2, 1,
                            sizeof(mn_plane), 0, cases[i],      c->t[1].dtype};
         uint32_t kept = 0;
@@ -261,8 +264,8 @@ static void test_weight_layouts(void **state) {
         p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err),
             p.be->wrap(p.dev, y, sizeof y, &by, &err);
         mn_binding b[2] = {{0, 0, bx, 0, c->bytes[0]}, {2, 0, by, 0, sizeof y}};
-        assert_int_equal(p.be->context_bind(ctx, b, 2, sizeof b[0], &err), MN_OK);
-        assert_int_equal(p.be->execute(ctx, c->value, NULL, &err), MN_OK);
+        assert_int_equal(p.be->context_bind(ctx, 0, b, 2, sizeof b[0], &err), MN_OK);
+        assert_int_equal(p.be->execute(ctx, 0, c->value, NULL, &err), MN_OK);
         assert_memory_equal(y, c->result[2], sizeof y);
         p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights),
             p.be->buffer_free(bx), p.be->buffer_free(by);
@@ -296,7 +299,8 @@ static void test_weight_scales(void **state) {
                 scales, (uint64_t)list[i].bytes, MN_PLANE_SCALE, k ? list[i].dtype : MN_F32,
                 {3},    {list[i].stride[k]}};
         }
-        mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+        mn_compile a = {
+            sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32, 0};
         mn_weight_src s = {sizeof s, 1, 2, 2, sizeof *planes, 0, planes, c->t[1].dtype};
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
         assert_int_equal(p.be->weights_put(a.weights, p.queue, &s, NULL, &err), list[i].want);
@@ -318,16 +322,17 @@ static void test_kv(void **state) {
     for (uint64_t l = 0; l < 4; l++)
         case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0,
                   (const uint64_t[]){l, l & 1}, 2);
-    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, 0};
+    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, MN_F32,
+                    0};
     mn_kv_layout l = {.size = sizeof l};
     ERR(err);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 0, &l, &err), MN_OK);
     assert_true(l.page_tokens == 64 && l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
-    a.node_lo = 2, a.kv_dtype = MN_F16;
+    a.node_lo = 2, a.k_dtype = a.v_dtype = MN_F16;
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
     assert_int_equal(l.page_bytes, 2 * 64 * 2 * 4 * 2);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
-    a.kv_dtype = MN_Q8_0;
+    a.k_dtype = MN_Q8_0;
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
     mn_buffer *b;
     uint8_t *bytes;
@@ -335,9 +340,10 @@ static void test_kv(void **state) {
     p.be->map(b, (void **)&bytes, &err);
     memset(bytes, 7, l.page_bytes);
     mn_page_copy copies[2] = {{0, 2, 10, 0}, {2, 3, 1, 0}};
-    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 1, sizeof copies[0], &err), MN_OK);
+    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 1, sizeof copies[0], NULL, &err), MN_OK);
     assert_true(bytes[2 * l.page_bytes] == 7 && bytes[l.page_bytes] == 0);
-    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], &err), MN_INVALID);
+    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], NULL, &err),
+                     MN_INVALID);
     p.be->buffer_free(b);
     case_free(c);
 }
@@ -356,7 +362,8 @@ static void test_verdicts(void **state) {
     assert_int_equal(v.verdict, MN_VERDICT_NO);
     assert_int_equal(p.be->reason(p.api->self, v.reason, why, sizeof why), MN_OK);
     assert_non_null(strstr(why, "weight type"));
-    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, 0};
+    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32,
+                    0};
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, &err), MN_UNSUPPORTED);
     assert_int_equal(err.node, 0);

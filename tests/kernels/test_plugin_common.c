@@ -86,31 +86,41 @@ static void test_kv(void **state) {
     const mnp_kv_rules dense = {64, 1, 0}, padded = {32, 8, 256}, narrow = {64, 1, 16};
     mnp_kv kv;
     ERR(err);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &dense, &kv, &err), MN_OK);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
+                     MN_OK);
     assert_true(kv.n_layers == 3 && kv.n_head_kv == 2 && kv.pad_k == 20 && kv.pad_v == 9);
     assert_int_equal(kv.v_offset, 2 * 64 * 20 * 4);
     assert_int_equal(kv.page_bytes, 3 * 2 * 64 * (20 + 9) * 4);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F16, &padded, &kv, &err), MN_OK);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F16, MN_F16}, &padded, &kv, &err),
+                     MN_OK);
     assert_true(kv.dim_k == 20 && kv.pad_k == 24 && kv.dim_v == 9 && kv.pad_v == 16);
     assert_int_equal(kv.layer_bytes, 2 * 32 * (24 + 16) * 2);
     /* the rank counts layers of the group in the segment alone */
     const int64_t ranks[4] = {1, 0, 2, 0};
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(mnp_kv_of_node(&c->g, 0, 4, i, MN_F32, &dense, &kv, &err), MN_OK);
+        assert_int_equal(
+            mnp_kv_of_node(&c->g, 0, 4, i, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
+            MN_OK);
         assert_int_equal(kv.layer, ranks[i]);
     }
-    assert_int_equal(mnp_kv_of_node(&c->g, 1, 3, 2, MN_F32, &dense, &kv, &err), MN_OK);
+    assert_int_equal(
+        mnp_kv_of_node(&c->g, 1, 3, 2, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err), MN_OK);
     assert_true(kv.layer == 0 && kv.n_layers == 1);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, MN_F32, &dense, &kv, &err), MN_INVALID);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &narrow, &kv, &err), MN_UNSUPPORTED);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
+                     MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &narrow, &kv, &err),
+                     MN_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "20"));
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_Q8_0, &dense, &kv, &err), MN_UNSUPPORTED);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_Q8_0, MN_Q8_0}, &dense, &kv, &err),
+                     MN_UNSUPPORTED);
     c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, MN_F32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
+                     MN_INVALID);
     assert_int_equal(err.node, 3);
     for (int i = 0; i < 4; i++)
         c->t[c->operands[c->n[i].in_off]].dim[2] = INT64_MAX / 2;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, MN_F32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
+                     MN_INVALID);
     case_free(c);
 }
 

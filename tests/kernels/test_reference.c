@@ -282,7 +282,8 @@ static void test_embed(void **state) {
 static int32_t draw(const float *logits, int64_t n, mn_slot_params p, int32_t pos,
                     const int32_t *history) {
     char scratch[12 * 64];
-    mnc_sample s = {logits, NULL, n, &p, history, 64, pos, NULL, NULL, 0};
+    mnc_sample s = {
+        .logits = logits, .n_vocab = n, .params = &p, .history = history, .n_ctx = 64, .pos = pos};
     return mnc_sample_draw(&s, scratch);
 }
 
@@ -303,11 +304,44 @@ static void test_philox(void **state) { /* the known answers of the Random123 di
 
 static void test_greedy(void **state) {
     (void)state;
-    const float tie[5] = {1, 3, 3, NAN, -INFINITY}, none[3] = {-INFINITY, NAN, -INFINITY};
-    assert_int_equal(draw(tie, 5, (mn_slot_params){0}, 1, NULL), 1);
-    assert_int_equal(draw(none, 3, (mn_slot_params){0}, 1, NULL), -1);
-    assert_int_equal(draw(none, 3, (mn_slot_params){.temp = 1}, 1, NULL), -1);
-    assert_int_equal(draw(tie, 5, (mn_slot_params){.temp = 1, .top_k = 1}, 1, NULL), 1);
+    const float tie[4] = {1, 3, 3, -INFINITY}, none[2] = {-INFINITY, -INFINITY};
+    const float bad[4] = {1, 3, NAN, -INFINITY};
+    const mn_slot_params greedy = {0}, warm = {.temp = 1}, first = {.temp = 1, .top_k = 1};
+    assert_int_equal(draw(tie, 4, greedy, 1, NULL), 1);
+    assert_int_equal(draw(none, 2, greedy, 1, NULL), MN_ID_NONE);
+    assert_int_equal(draw(none, 2, warm, 1, NULL), MN_ID_NONE);
+    assert_int_equal(draw(tie, 4, first, 1, NULL), 1);
+    assert_int_equal(draw(bad, 4, greedy, 1, NULL), MN_ID_NAN);
+    assert_int_equal(draw(bad, 4, warm, 1, NULL), MN_ID_NAN);
+}
+
+/* The biases, the mask and min_new, alone and in their order; LOGPROB; TARGET. */
+static void test_operands(void **state) {
+    (void)state;
+    const float logits[4] = {1, 4, 3, INFINITY}, bias[4] = {0, 0, 0, -INFINITY};
+    const uint32_t mask = 0x5; /* ids 0 and 2 */
+    const int32_t sparse[3] = {-1, 0, 9};
+    const float by[3] = {100, 2.5f, 100};
+    char scratch[12 * 4];
+    float logprob = 0;
+    mn_slot_params p = {.n_stop = 1, .stop = {1}, .min_new = 2};
+    mnc_sample s = {.logits = logits, .bias = bias, .n_vocab = 4, .params = &p};
+    s.logprob = &logprob;
+    s.n_drawn = 2;
+    assert_int_equal(mnc_sample_draw(&s, scratch), 1);
+    assert_true(fabs(logprob + log(exp(-3) + 1 + exp(-1))) < 1e-6);
+    s.n_drawn = 1; /* its stop id is not drawn yet */
+    assert_int_equal(mnc_sample_draw(&s, scratch), 2);
+    s.sparse = sparse, s.sparse_by = by, s.n_sparse = 3;
+    assert_int_equal(mnc_sample_draw(&s, scratch), 0);
+    s.sparse = NULL, s.n_drawn = 2, s.mask = &mask;
+    assert_int_equal(mnc_sample_draw(&s, scratch), 2);
+    const float plain[4] = {1, 4, 3, -INFINITY};
+    s.logits = plain;
+    mnc_sample_target(&s, 0, scratch); /* of the logits as they are: no mask */
+    assert_true(fabs(logprob + 3 + log(exp(-3) + 1 + exp(-1))) < 1e-6);
+    mnc_sample_target(&s, 3, scratch);
+    assert_true(isinf(logprob) && logprob < 0);
 }
 
 static void test_penalties(void **state) {
@@ -486,21 +520,14 @@ static void test_compare(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_kv_store_skips),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_philox),
-        cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_filters),
-        cmocka_unit_test(test_draw_by_sorting),
-        cmocka_unit_test(test_sample_op),
-        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_linear),         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),           cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_kv_store_skips), cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_gather),         cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_philox),         cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_operands),       cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_filters),        cmocka_unit_test(test_draw_by_sorting),
+        cmocka_unit_test(test_sample_op),      cmocka_unit_test(test_workers),
         cmocka_unit_test(test_compare),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

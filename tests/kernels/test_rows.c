@@ -367,7 +367,8 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
     use = (mnk_use){MN_PRECISION_EXACT, s->level, false};
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 7, .user = &use};
-    c.kv = (mnc_kv){.geo.dtype = s->kv,
+    c.kv = (mnc_kv){.geo.k_dtype = s->kv,
+                    .geo.v_dtype = s->kv,
                     .geo.page_tokens = PAGE,
                     .geo.n_layers = 1,
                     .geo.n_head_kv = s->hkv,

@@ -72,7 +72,7 @@ void test_add(test_files *f, const char *name, const void *data, size_t n) {
     if (n)
         memcpy(copy, data, n);
     char *own = strdup(name);
-    f->file[f->n++] = (mn_file){{own, strlen(own)}, copy, n};
+    f->file[f->n++] = (mn_file){{own, strlen(own)}, copy, n, 0, 0};
 }
 
 void test_add_text(test_files *f, const char *name, const char *text) {

@@ -551,7 +551,7 @@ static void end_of_map(void **state) {
         size_t n = strlen(texts[i]);
         memcpy(map + page - n, texts[i], n);
         test_files f = folder(NULL);
-        f.file[f.n++] = (mn_file){{"config.json", 11}, map + page - n, n};
+        f.file[f.n++] = (mn_file){{"config.json", 11}, map + page - n, n, 0, 0};
         test_refuse(st, &f, MN_BAD_FILE, "config.json", "JSON");
         f.n--;
         test_clear(&f);

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "");
 
 static void die(void) {
     printf("ok\n");

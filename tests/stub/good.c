@@ -2,7 +2,7 @@
  * sets that it names. */
 #include "stub.h"
 
-MN_PLUGIN_NOTE("good", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("good", MN_KIND_BACKEND, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     return stub_enter(host, err, "good");

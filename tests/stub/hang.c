@@ -3,7 +3,7 @@
 #include "stub.h"
 #include <unistd.h>
 
-MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "");
 
 static void hang(void) {
     for (;;)

@@ -2,5 +2,5 @@
  * with an entry of another name that is not exported, and without a note of their own. */
 #include <minerva/plugin.h>
 #undef MN_PLUGIN_NOTE
-#define MN_PLUGIN_NOTE(id, kinds, isa)
+#define MN_PLUGIN_NOTE(id, kinds, isa) struct inner_unused
 #define minerva_plugin_entry stub_reference_entry

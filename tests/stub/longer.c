@@ -1,5 +1,5 @@
 /* longer.c -- every struct and table is longer than the host's. With STUB_NEWER it also says that
- * it is of the next minor: from 0.9 on such a plugin works, below it is incompatible. */
+ * it is of the next minor: from 1.0 on such a plugin works, below it is incompatible. */
 #include "stub.h"
 
 #ifdef STUB_NEWER
@@ -10,7 +10,7 @@ enum { STUB_ABI = MN_ABI_VERSION + 1 };
 #else
 #define STUB_ID "longer"
 #endif
-MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE(STUB_ID, MN_KIND_BACKEND, "");
 
 static void never(void) {
     __builtin_trap();

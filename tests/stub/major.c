@@ -5,7 +5,7 @@
 #undef MN_ABI_VERSION
 #define MN_ABI_VERSION MN_ABI(7, 0)
 #endif
-MN_PLUGIN_NOTE("major", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("major", MN_KIND_BACKEND, "");
 
 static const void *query(void *self, const char *id) {
     (void)self, (void)id;

@@ -2,7 +2,7 @@
  * has none. */
 #include "stub.h"
 
-MN_PLUGIN_NOTE("needy", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("needy", MN_KIND_BACKEND, "");
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_boast_estimate(d, c, out, err);

@@ -2,7 +2,7 @@
 #include <minerva/plugin.h>
 #include <string.h>
 
-MN_PLUGIN_NOTE("null", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("null", MN_KIND_BACKEND, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     (void)host, (void)err;

@@ -1,7 +1,7 @@
 /* refuse.c -- claims every op and refuses to compile RMS_NORM. */
 #include "stub.h"
 
-MN_PLUGIN_NOTE("refuse", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("refuse", MN_KIND_BACKEND, "");
 
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     for (uint32_t i = c->node_lo; i < c->node_hi; i++) {

@@ -1,7 +1,7 @@
 /* self_test.c -- finds by itself that its device is broken. */
 #include "stub.h"
 
-MN_PLUGIN_NOTE("self_test", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("self_test", MN_KIND_BACKEND, "");
 
 static mn_status self_test(mn_device *d, mn_error *err) {
     (void)d;

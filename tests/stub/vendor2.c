@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-MN_PLUGIN_NOTE("vendor2", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("vendor2", MN_KIND_BACKEND, "");
 
 typedef struct {
     mn_plugin api;
@@ -57,7 +57,8 @@ struct mn_context {
     const mn_node *node;   /* the one that runs, and the step's */
     const int64_t *symbol; /* values, for the workers */
     float *scratch;        /* [n_workers, row] */
-    place at[];            /* [n_tensors] */
+    place *cur;            /* the set in use: at, or behind it */
+    place at[]; /* [MN_BINDING_SETS][n_tensors]; memory of its own belongs to the first */
 };
 
 /* ---- errors, memory, the graph's arrays ------------------------------------------------------ */
@@ -327,7 +328,9 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
 }
 
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
-                         const mn_page_copy *list, uint32_t n, uint32_t stride, mn_error *err) {
+                         const mn_page_copy *list, uint32_t n, uint32_t stride, mn_event **event,
+                         mn_error *err) {
+    (void)event;
     (void)q, (void)kv, (void)l, (void)list, (void)n, (void)stride;
     return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
 }
@@ -561,17 +564,18 @@ static void context_free(mn_context *c) {
 static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
     const mn_host *h = p->dev->host;
     const mn_graph *g = p->graph;
-    mn_context *c = make(h, sizeof *c + g->n_tensors * sizeof c->at[0]);
+    mn_context *c = make(h, sizeof *c + g->n_tensors * sizeof c->at[0] * MN_BINDING_SETS);
     (void)q;
     if (!c)
         return no_memory(err);
     c->prog = p;
+    c->cur = c->at;
     bool ok = (c->scratch = make(h, p->n_workers * p->row * sizeof(float)));
     for (uint32_t i = p->lo; i < p->hi && ok; i++)
         for (uint32_t j = 0; j < node_at(g, i)->n_out && ok; j++) {
             int32_t t = output(g, node_at(g, i), j);
-            ok = c->at[t].own ||
-                 (c->at[t].own =
+            ok = c->cur[t].own ||
+                 (c->cur[t].own =
                       make(h, count(g, p->symbol_max, tensor_at(g, t), 0) * sizeof(float)));
         }
     if (!ok) {
@@ -582,17 +586,22 @@ static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn
     return MN_OK;
 }
 
-static mn_status context_bind(mn_context *c, const mn_binding *list, uint32_t n, uint32_t stride,
-                              mn_error *err) {
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *list, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    if (set >= MN_BINDING_SETS)
+        return fail(err, MN_INVALID, ~0u, "binding set %u", set);
     const mn_program *p = c->prog;
+    c->cur = c->at + set * p->graph->n_tensors;
     for (uint32_t i = 0; i < p->graph->n_tensors; i++)
-        c->at[i].ptr = c->at[i].own, c->at[i].bytes = UINT64_MAX;
+        c->cur[i].own = c->at[i].own;
+    for (uint32_t i = 0; i < p->graph->n_tensors; i++)
+        c->cur[i].ptr = c->cur[i].own, c->cur[i].bytes = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
         if (b->tensor >= p->graph->n_tensors || !b->buffer ||
             !inside(b->buffer, b->offset, b->bytes))
             return fail(err, MN_INVALID, ~0u, "vendor2: binding %u leaves its buffer", i);
-        c->at[b->tensor].ptr = b->buffer->ptr + b->offset, c->at[b->tensor].bytes = b->bytes;
+        c->cur[b->tensor].ptr = b->buffer->ptr + b->offset, c->cur[b->tensor].bytes = b->bytes;
     }
     return MN_OK;
 }
@@ -652,8 +661,8 @@ static void rms_norm(void *arg, uint32_t worker, uint32_t n_workers) {
     float *w = c->scratch + worker * c->prog->row;
     read_row(c, weight, 0, n, w);
     for (uint64_t r = worker; r < rows; r += n_workers) {
-        const float *in = (const float *)c->at[x].ptr + r * n;
-        float *out = (float *)c->at[output(g, c->node, 0)].ptr + r * n;
+        const float *in = (const float *)c->cur[x].ptr + r * n;
+        float *out = (float *)c->cur[output(g, c->node, 0)].ptr + r * n;
         double sum = 0;
         for (uint64_t i = 0; i < n; i++)
             sum += (double)in[i] * (double)in[i];
@@ -668,13 +677,13 @@ static void linear(void *arg, uint32_t worker, uint32_t n_workers) {
     const mn_context *c = arg;
     const mn_graph *g = c->prog->graph;
     const mn_tensor *tx = tensor_at(g, input(g, c->node, MN_LINEAR_X));
-    const float *x = (const float *)c->at[input(g, c->node, MN_LINEAR_X)].ptr;
+    const float *x = (const float *)c->cur[input(g, c->node, MN_LINEAR_X)].ptr;
     uint64_t rows = (uint64_t)dim(g, c->symbol, tx, 0), k = count(g, c->symbol, tx, 1);
     float *w = c->scratch + worker * c->prog->row;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         int32_t weight = input(g, c->node, MN_LINEAR_WEIGHT + 2 * i),
                 bias = input(g, c->node, MN_LINEAR_BIAS + 2 * i);
-        float *y = (float *)c->at[output(g, c->node, i)].ptr, b = 0;
+        float *y = (float *)c->cur[output(g, c->node, i)].ptr, b = 0;
         uint64_t n = (uint64_t)tensor_at(g, weight)->dim[0];
         for (uint64_t col = worker; col < n; col += n_workers) {
             if (bias >= 0)
@@ -693,7 +702,7 @@ static void linear(void *arg, uint32_t worker, uint32_t n_workers) {
 /* The room behind a tensor: its own has its largest size. */
 static bool fits(const mn_context *c, const int64_t *value, int32_t t) {
     uint64_t n = count(c->prog->graph, value, tensor_at(c->prog->graph, t), 0);
-    return c->at[t].ptr == c->at[t].own || n <= c->at[t].bytes / sizeof(float);
+    return c->cur[t].ptr == c->cur[t].own || n <= c->cur[t].bytes / sizeof(float);
 }
 
 static mn_status check_step(const mn_context *c, const int64_t *value, mn_error *err) {
@@ -707,7 +716,7 @@ static mn_status check_step(const mn_context *c, const int64_t *value, mn_error 
     }
     for (uint32_t i = c->prog->lo; i < c->prog->hi; i++) {
         const mn_node *n = node_at(g, i);
-        bool ok = c->at[input(g, n, 0)].ptr && fits(c, value, input(g, n, 0));
+        bool ok = c->cur[input(g, n, 0)].ptr && fits(c, value, input(g, n, 0));
         for (uint32_t j = 0; j < n->n_out && ok; j++)
             ok = fits(c, value, output(g, n, j));
         if (!ok)
@@ -717,8 +726,11 @@ static mn_status check_step(const mn_context *c, const int64_t *value, mn_error 
     return MN_OK;
 }
 
-static mn_status execute(mn_context *c, const int64_t *symbol_values, mn_event **event,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbol_values,
+                         mn_event **event, mn_error *err) {
+    if (set >= MN_BINDING_SETS)
+        return fail(err, MN_INVALID, ~0u, "binding set %u", set);
+    c->cur = c->at + set * c->prog->graph->n_tensors;
     mn_device *d = c->prog->dev;
     mn_status s = check_step(c, symbol_values, err);
     c->symbol = symbol_values;

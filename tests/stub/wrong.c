@@ -3,7 +3,7 @@
 #include "stub.h"
 #include "reference/reference.h"
 
-MN_PLUGIN_NOTE("wrong", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("wrong", MN_KIND_BACKEND, "");
 
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 static mn_file file(const char *name, const char *text) {
-    return (mn_file){mn_str_of(name), text, strlen(text)};
+    return (mn_file){mn_str_of(name), text, strlen(text), 0, 0};
 }
 
 static void check_named(const mn_meta *meta, const mn_file *files, uint32_t n, const char *name,

@@ -101,7 +101,7 @@ static mn_tokenizer *with_pieces(const char *decoder, const char *pieces, int32_
         ids[(*n)++] = id;
     }
     mn_text_printf(&json, "}},\"decoder\":%s}", decoder);
-    const mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len};
+    const mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len, 0, 0};
     if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
         fail_msg("%s: %s", decoder, err.msg);
     mn_text_free(&json);

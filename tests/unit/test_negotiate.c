@@ -148,7 +148,7 @@ static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, 
     uint32_t layers = 0;
     for (uint32_t i = c->node_lo; i < c->node_hi; i++)
         layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
-    *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0};
+    *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0, 0};
     return MN_OK;
 }
 static mn_status f_queue(mn_device *d, mn_queue **q, mn_error *err) {

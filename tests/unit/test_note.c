@@ -125,9 +125,8 @@ static void versions(void **state) {
         uint32_t host, plugin;
         bool fits;
     } cases[] = {
-        {V(0, 8), V(0, 8), true},      {V(0, 8), V(0, 7), false},     {V(0, 7), V(0, 8), false},
-        {V(0, 8), V(0, 9), false},     {V(0, 9), V(0, 8), false},     {V(0, 9), V(0, 9), true},
-        {V(0, 9), V(0, 10), true},     {V(0, 12), V(0, 9), true},     {V(0, 9), V(1, 0), false},
+        {V(0, 9), V(0, 9), true},      {V(0, 9), V(0, 8), false},     {V(0, 8), V(0, 9), false},
+        {V(0, 9), V(0, 10), false},    {V(0, 12), V(0, 9), false},    {V(0, 9), V(1, 0), false},
         {V(1, 0), V(0, 9), false},     {V(1, 0), V(1, 5), true},      {V(1, 5), V(1, 0), true},
         {V(2, 0), V(1, 65535), false}, {V(1, 65535), V(2, 0), false}, {V(1, 0), V(0, 8), false},
         {V(0, 9), 0, false},           {V(0, 9), 0xFFFFFFFFu, false},
@@ -142,8 +141,8 @@ static void versions(void **state) {
     assert_false(mn_abi_fits(V(1, 2), V(1, 0), V(1, 5), V(1, 3))); /* it needs a newer host */
     assert_false(mn_abi_fits(V(1, 5), V(1, 3), V(1, 2), V(1, 0)));
     assert_true(mn_abi_fits(V(1, 5), V(1, 3), V(1, 4), V(1, 4)));
-    /* whatever it says: below 0.9 nothing mixes */
-    assert_false(mn_abi_fits(V(0, 8), 0, V(0, 10), 0));
+    /* whatever it says: below 1.0 nothing mixes */
+    assert_false(mn_abi_fits(V(0, 9), 0, V(0, 10), 0));
 }
 
 static void instruction_sets(void **state) {

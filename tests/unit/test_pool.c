@@ -127,9 +127,77 @@ static void limits(void **state) {
     mn_pool_free(t.pool);
 }
 
+/* ---- teams ----------------------------------------------------------------------------------- */
+enum { TEAM_PHASES = 60, TEAM_CHUNKS = 40 };
+typedef struct {
+    mn_pool *pool;
+    atomic_uint runs[TEAM_PHASES][TEAM_CHUNKS], done[TEAM_PHASES], wrong;
+    atomic_uint busy[64]; /* by thread: a chunk is running */
+} team_record;
+
+/* Every third phase has no chunk. */
+static uint32_t team_size(uint32_t phase) {
+    return phase % 3 == 2 ? 0 : 1 + phase * 7 % TEAM_CHUNKS;
+}
+static uint32_t team_chunks(void *arg, uint32_t phase) {
+    team_record *t = arg;
+    for (uint32_t p = 0; p < phase; p++)
+        t->wrong += atomic_load(&t->done[p]) != team_size(p);
+    return team_size(phase);
+}
+static void team_run(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
+    team_record *t = arg;
+    t->wrong += thread >= mn_pool_workers(t->pool) || chunk >= team_size(phase);
+    t->wrong += atomic_exchange(&t->busy[thread], 1) != 0;
+    if (phase)
+        t->wrong += atomic_load(&t->done[phase - 1]) != team_size(phase - 1);
+    t->runs[phase][chunk]++;
+    t->done[phase]++;
+    atomic_store(&t->busy[thread], 0);
+}
+
+static uint32_t too_many(void *arg, uint32_t phase) {
+    (void)arg;
+    return phase ? 1u << 24 : 1;
+}
+static void team_inside(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
+    team_record *t = arg;
+    mn_team team = {sizeof team, 1, t, team_chunks, team_run};
+    (void)phase, (void)chunk, (void)thread;
+    t->wrong += mn_pool_team(t->pool, &team) != MN_INVALID;
+}
+
+/* Every chunk runs once, no phase begins before the one before it is done, a thread does one chunk
+ * at a time; with more threads than processors, so that some come late or never. */
+static void in_phases(void **state) {
+    (void)state;
+    static const uint32_t threads[] = {1, 2, 5, 16};
+    for (size_t k = 0; k < MN_COUNT(threads); k++) {
+        mn_pool *pool = NULL;
+        assert_int_equal(mn_pool_create(threads[k], &pool, NULL), MN_OK);
+        for (int round = 0; round < 30; round++) {
+            team_record *t = calloc(1, sizeof *t);
+            assert_non_null(t);
+            t->pool = pool;
+            mn_team team = {sizeof team, TEAM_PHASES, t, team_chunks, team_run};
+            assert_int_equal(mn_pool_team(pool, &team), MN_OK);
+            for (uint32_t p = 0; p < TEAM_PHASES; p++)
+                for (uint32_t c = 0; c < TEAM_CHUNKS; c++)
+                    assert_int_equal(t->runs[p][c], c < team_size(p));
+            mn_team bad = {sizeof bad, 2, t, too_many, team_inside};
+            assert_int_equal(mn_pool_team(pool, &bad), MN_INVALID);
+            bad.size = 8;
+            assert_int_equal(mn_pool_team(pool, &bad), MN_INVALID);
+            assert_int_equal(t->wrong, 0);
+            free(t);
+        }
+        mn_pool_free(pool);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_task_once),
-                                       cmocka_unit_test(all_at_once),
-                                       cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_once), cmocka_unit_test(all_at_once),
+        cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits), cmocka_unit_test(in_phases)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

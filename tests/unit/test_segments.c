@@ -56,7 +56,7 @@ static void add_device(plan *pl, const char *name) {
     if (mn_registry_device_open(rt->registry, o->record, &o->device, &err))
         fail_msg("%s", err.msg);
     o->precision = MN_PRECISION_EXACT;
-    o->kv_dtype = MN_F32;
+    o->k_dtype = o->v_dtype = MN_F32;
 }
 
 static void begin(plan *pl, const char *a, const char *b) {

@@ -329,7 +329,7 @@ static void memory_may_run_out_anywhere(void **state) {
                                                            "scheme\":\"first\"}]},\"decoder\":{"
                                                            "\"type\":\"Metaspace\"}"
                                                            "}";
-    mn_file file = {str("tokenizer.json"), json, strlen(json)};
+    mn_file file = {str("tokenizer.json"), json, strlen(json), 0, 0};
     const mn_str tokens[] = {str("<unk>"),        str("a"),      str("b"),     str("ab"),
                              str("\xe2\x96\x81"), str("<0xC3>"), str("<0xA9>")};
     const double scores[7] = {0};

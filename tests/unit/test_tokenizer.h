@@ -33,7 +33,7 @@ static inline folder storyteller_files(void) {
         snprintf(path, sizeof path, "models/storyteller/%s", name[i]);
         char *data = data_read(path, &bytes);
         assert_non_null(data);
-        f.file[f.n++] = (mn_file){str(name[i]), data, bytes};
+        f.file[f.n++] = (mn_file){str(name[i]), data, bytes, 0, 0};
     }
     return f;
 }

@@ -50,7 +50,8 @@ static mn_file open_data(const char *name, const char *from, const char *to) {
         data = changed.ptr;
         bytes = changed.len;
     }
-    return (mn_file){mn_str_of(is_model(name) ? "tokenizer.model" : "tokenizer.json"), data, bytes};
+    return (mn_file){mn_str_of(is_model(name) ? "tokenizer.model" : "tokenizer.json"), data, bytes,
+                     0, 0};
 }
 
 static void expect_same(const char *name, const mn_tokenizer *a, const mn_tokenizer *b, mn_str text,

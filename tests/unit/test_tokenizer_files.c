@@ -20,7 +20,7 @@ static mn_tokenizer *open_file(const char *name) {
     if (!data)
         fail_msg("no %s", path);
     mn_file file = {mn_str_of(strstr(name, ".model") ? "tokenizer.model" : "tokenizer.json"), data,
-                    bytes};
+                    bytes, 0, 0};
     if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
         fail_msg("%s: %s", name, err.msg);
     mn_free(data);
@@ -97,7 +97,8 @@ static void damaged_files(void **state) {
         assert_non_null(data);
         char *copy = mn_strndup(data, bytes);
         for (int i = 0; i < 300; i++) {
-            mn_file file = {mn_str_of(model ? "tokenizer.model" : "tokenizer.json"), copy, bytes};
+            mn_file file = {mn_str_of(model ? "tokenizer.model" : "tokenizer.json"), copy, bytes, 0,
+                            0};
             memcpy(copy, data, bytes);
             if (i % 3 == 0)
                 file.bytes = (seed = seed * 6364136223846793005u + 1) >> 33, file.bytes %= bytes;
@@ -134,7 +135,7 @@ static void memory_may_run_out(void **state) {
         assert_non_null(data);
         mn_file file = {
             mn_str_of(strstr(names[k], ".model") ? "tokenizer.model" : "tokenizer.json"), data,
-            bytes};
+            bytes, 0, 0};
         mn_status st = MN_OUT_OF_MEMORY;
         for (int64_t i = 0; st == MN_OUT_OF_MEMORY && i < 20000; i += 1 + i / 40) {
             mn_tokenizer *tok = NULL;
@@ -158,7 +159,7 @@ static void memory_may_run_out(void **state) {
 static void half_a_model(void **state) {
     (void)state;
     static const char piece[] = {0x0a, 3, 0x0a, 1, 'a'};
-    mn_file file = {mn_str_of("tokenizer.model"), piece, sizeof piece};
+    mn_file file = {mn_str_of("tokenizer.model"), piece, sizeof piece, 0, 0};
     mn_tokenizer *tok = NULL;
     mn_error err = MN_ERROR_INIT;
     assert_int_equal(mn_tokenizer_create(NULL, &file, 1, &tok, &err), MN_BAD_FILE);
@@ -181,9 +182,9 @@ static void tokens_beside_a_model(void **state) {
         "\"9000\":{\"content\":\"<|end|>\",\"special\":true,\"rstrip\":true},"
         "\"9001\":{\"content\":\"<x>\",\"special\":false}}}";
     const char *more = "{\"<y>\":9002}";
-    mn_file file[] = {{mn_str_of("tokenizer.model"), data, bytes},
-                      {mn_str_of("tokenizer_config.json"), config, strlen(config)},
-                      {mn_str_of("added_tokens.json"), more, strlen(more)}};
+    mn_file file[] = {{mn_str_of("tokenizer.model"), data, bytes, 0, 0},
+                      {mn_str_of("tokenizer_config.json"), config, strlen(config), 0, 0},
+                      {mn_str_of("added_tokens.json"), more, strlen(more), 0, 0}};
     if (mn_tokenizer_create(NULL, file, 3, &tok, &err))
         fail_msg("%s", err.msg);
     int32_t *ids = NULL;
@@ -216,7 +217,7 @@ static mn_tokenizer *with_tokens(const char *added) {
                    "2,\"ary\":3,\"a\":4,"
                    "\"assistant\":5,\"\xc4\xa0to\":6},\"merges\":[]},\"added_tokens\":[%s]}",
                    added);
-    mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len};
+    mn_file file = {mn_str_of("tokenizer.json"), json.ptr, json.len, 0, 0};
     if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
         fail_msg("%s", err.msg);
     mn_text_free(&json);

@@ -2,7 +2,7 @@
 #include "test_tokenizer.h"
 
 static mn_status from_json(const char *json, mn_tokenizer **tok, mn_error *err) {
-    mn_file file = {str("tokenizer.json"), json, strlen(json)};
+    mn_file file = {str("tokenizer.json"), json, strlen(json), 0, 0};
     return mn_tokenizer_create(NULL, &file, 1, tok, err);
 }
 
@@ -251,7 +251,7 @@ static void damaged_json_does_not_crash(void **state) {
     char *copy = mn_strndup(f.file[0].map, f.file[0].bytes);
     uint64_t seed = 3;
     for (int i = 0; i < 150; i++) {
-        mn_file file = {str("tokenizer.json"), copy, f.file[0].bytes};
+        mn_file file = {str("tokenizer.json"), copy, f.file[0].bytes, 0, 0};
         memcpy(copy, f.file[0].map, f.file[0].bytes);
         if (i % 2)
             file.bytes = draw(&seed) % file.bytes;

@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "usage: tokenize_file FILE\n"), 2;
     mn_status st = mn_read_file(argv[1], 1u << 30, &data, &bytes, &err);
     const char *name = strstr(argv[1], ".model") ? "tokenizer.model" : "tokenizer.json";
-    mn_file file = {mn_str_of(name), data, bytes};
+    mn_file file = {mn_str_of(name), data, bytes, 0, 0};
     if (!st)
         st = mn_tokenizer_create(NULL, &file, 1, &tok, &err);
     mn_free(data);

@@ -7,9 +7,10 @@ op_case *case_new(void) {
     op_case *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    c->g = (mn_graph){sizeof c->g,       0, 0,    0,    sizeof(mn_node), sizeof(mn_tensor),
-                      sizeof(mn_symbol), 0, c->n, c->t, c->sym,          c->operands,
-                      c->attrs,          0, {0}};
+    c->g = (mn_graph){
+        sizeof c->g, 0,    0,    0,      sizeof(mn_node), sizeof(mn_tensor), sizeof(mn_symbol),
+        0,           c->n, c->t, c->sym, c->operands,     c->attrs,          0,
+        {0},         -1,   0};
     c->kv = -1;
     return c;
 }
@@ -90,8 +91,8 @@ int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t
 }
 
 int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name) {
-    return case_tensor(c, MN_ROLE_STATE, MN_U8, 2, (const int64_t[]){d0, (int64_t)bytes / d0}, data,
-                       name);
+    const int64_t words = (int64_t)bytes / 4 / d0;
+    return case_tensor(c, MN_ROLE_STATE, MN_I32, 2, (const int64_t[]){d0, words}, data, name);
 }
 
 int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages) {
@@ -105,6 +106,13 @@ uint64_t case_f64(double v) {
     return bits;
 }
 
+/* The lowest contract that describes the node. */
+static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) {
+    if (op == MN_OP_ATTENTION && n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL)
+        return attr[MN_ATTENTION_ATTR_BIDIRECTIONAL] ? 2 : 1;
+    return op == MN_OP_SAMPLE ? 2 : 1;
+}
+
 void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
                uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     mn_graph *g = &c->g;
@@ -112,9 +120,9 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         g->n_nodes == CASE_NODES || g->n_operands + n_in + n_out > 256 || g->n_attrs + n_attr > 128;
     if (c->failed)
         return;
-    c->n[g->n_nodes++] = (mn_node){
-        op, 1, g->n_operands, n_in, g->n_operands + n_in, n_out, (uint32_t)g->n_attrs, n_attr,
-        0,  0};
+    c->n[g->n_nodes++] =
+        (mn_node){op,    contract_of(op, attr, n_attr), g->n_operands, n_in, g->n_operands + n_in,
+                  n_out, (uint32_t)g->n_attrs,          n_attr,        0,    0};
     if (n_in)
         memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
     if (n_out)

@@ -256,8 +256,8 @@ static void attention_nodes(gen *g, const cache_plan *a) {
     case_node(c, MN_OP_ATTENTION, (const int32_t[]){q, qp, qs, sq, pg, kv, sinks}, 7, &y, 1,
               (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? WINDOW : 0,
                                  s->variant & 2 ? case_f64(1.5) : 0, 0, 0, (uint64_t)s->n_head_kv,
-                                 (uint64_t)s->dim_v},
-              7);
+                                 (uint64_t)s->dim_v, s->variant & 8 ? 1 : 0},
+              8);
 }
 
 static void attention(gen *g) {
@@ -333,8 +333,33 @@ static mn_slot_params draw_params(const gen *g, int64_t i) {
     return p;
 }
 
-/* One row per slot, slots in reverse; with holes a done slot and a row without any finite logit.
- * NaN counts as -inf. */
+/* MASK, sparse biases, TARGET and LOGPROB; a third of the rows has a target. */
+static void sample_more(gen *g, int32_t *in, int32_t *logprob) {
+    const op_shape *s = g->s;
+    op_case *c = g->c;
+    const int64_t words = (s->n + 31) / 32;
+    uint32_t *mask = zeroed(g, s->rows * words, sizeof *mask);
+    int32_t *ids = zeroed(g, s->rows * 3, sizeof *ids), *target = zeroed(g, s->rows, 4);
+    float *by = zeroed(g, s->rows * 3, sizeof *by);
+    for (int64_t i = 0; !c->failed && i < s->rows; i++) {
+        target[i] = i % 3 == 1 ? (int32_t)(i % s->n) : -1;
+        for (int64_t j = 0; j < words; j++)
+            mask[i * words + j] = 0xF7BD6F5Bu;
+        for (int j = 0; j < 3; j++) {
+            ids[i * 3 + j] = j == 1 ? -1 : (int32_t)((i + j) % s->n);
+            by[i * 3 + j] = j == 1 ? 100 : 3 * case_rand(g->seed);
+        }
+    }
+    in[MN_SAMPLE_MASK] = case_mat(c, MN_ROLE_INPUT, MN_I32, g->T, words, mask, "mask");
+    in[MN_SAMPLE_BIAS_IDS] = case_mat(c, MN_ROLE_STATE, MN_I32, s->rows, 3, ids, "bias_ids");
+    in[MN_SAMPLE_BIAS_VALUES] = case_mat(c, MN_ROLE_STATE, MN_F32, s->rows, 3, by, "bias_values");
+    in[MN_SAMPLE_TARGET] = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, target, "target");
+    *logprob = case_vec(c, MN_ROLE_OUTPUT, MN_F32, g->T, NULL, "logprob");
+    free(mask), free(ids), free(target), free(by);
+}
+
+/* One row per slot, slots in reverse; with holes a done slot, a row without any finite logit, and
+ * one with a NaN. */
 static void sample(gen *g) {
     const op_shape *s = g->s;
     op_case *c = g->c;
@@ -360,23 +385,32 @@ static void sample(gen *g) {
             fill_bad(l, s->n);
         for (int64_t j = 0; j < s->n; j++)
             if ((g->holes && i % 7 == 6) || (s->spoil && i % 2 && j % 3 == 1))
-                l[j] = j % 2 ? NAN : -INFINITY;
+                l[j] = j % 2 && i % 14 != 6 ? NAN : -INFINITY;
         /* their tops are undefined */
-        dead[i] |= slot[i] < 0 || (g->holes && (i % 7 == 6 || slot[i] % 6 == 5)) || s->dirty;
+        dead[i] |= slot[i] < 0 || (g->holes && (i % 7 == 6 || slot[i] % 6 == 5)) || s->dirty ||
+                   (s->spoil && i % 2);
     }
-    int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, logits, "logits"),
-                     case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, slot, "out_slot"),
-                     case_state(c, params, (uint64_t)s->rows * sizeof *params, s->rows, "params"),
-                     case_state(c, slots, (uint64_t)s->rows * sizeof *slots, s->rows, "slots"),
-                     case_mat(c, MN_ROLE_STATE, MN_I32, s->rows, 16, history, "history"),
-                     -1};
+    int32_t in[MN_SAMPLE_TARGET + 1] = {
+        case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, logits, "logits"),
+        case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, slot, "out_slot"),
+        case_state(c, params, (uint64_t)s->rows * sizeof *params, s->rows, "params"),
+        case_state(c, slots, (uint64_t)s->rows * sizeof *slots, s->rows, "slots"),
+        case_mat(c, MN_ROLE_STATE, MN_I32, s->rows, 16, history, "history"),
+        -1,
+        -1,
+        -1,
+        -1,
+        -1};
     if (s->variant & 1)
-        in[5] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, bias, "bias");
-    int32_t out[3] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, g->T, NULL, "ids"),
+        in[MN_SAMPLE_BIAS] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, bias, "bias");
+    int32_t out[4] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, g->T, NULL, "ids"),
                       case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, 5, NULL, "top_ids"),
-                      case_mat(c, MN_ROLE_OUTPUT, MN_F32, g->T, 5, NULL, "top_logprobs")};
+                      case_mat(c, MN_ROLE_OUTPUT, MN_F32, g->T, 5, NULL, "top_logprobs"), -1};
     c->every_row[out[0]] = true;
-    case_node(c, MN_OP_SAMPLE, in, s->variant & 1 ? 6 : 5, out, 3, NULL, 0);
+    if (s->variant & 4)
+        sample_more(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
+    const uint32_t n_in = s->variant & 4 ? MN_SAMPLE_TARGET + 1 : MN_SAMPLE_BIAS + (s->variant & 1);
+    case_node(c, MN_OP_SAMPLE, in, n_in, out, s->variant & 4 ? 4 : 3, NULL, 0);
     free(slots), free(params), free(slot), free(history), free(logits), free(bias);
 }
 

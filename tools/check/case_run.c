@@ -155,7 +155,7 @@ static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *e
     const mn_backend *be = p->on.be;
     mn_status s = be->context_create(p->program, q, &p->contexts[i], err);
     if (!s)
-        s = be->context_bind(p->contexts[i], p->binding, p->n_bindings, sizeof *p->binding, err);
+        s = be->context_bind(p->contexts[i], 0, p->binding, p->n_bindings, sizeof *p->binding, err);
     p->at = i;
     return s;
 }
@@ -177,8 +177,13 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
     p->on = *on, p->first = c, p->guard = on->align > 256 ? on->align : 256;
     for (uint32_t i = 0; i < c->g.n_symbols; i++)
         p->max[i] = c->sym[i].max;
-    p->ask = (mn_compile){sizeof p->ask, precision, &c->g, 0,           c->g.n_nodes,
-                          p->max,        NULL,      {0},   c->kv_dtype, 0};
+    p->ask = (mn_compile){.size = sizeof p->ask,
+                          .precision = precision,
+                          .graph = &c->g,
+                          .node_hi = c->g.n_nodes,
+                          .symbol_max = p->max,
+                          .k_dtype = c->kv_dtype,
+                          .v_dtype = c->kv_dtype};
     mn_estimate est = {.size = sizeof est};
     mn_status s = be->estimate(on->dev, &p->ask, &est, err);
     if (!s)
@@ -297,7 +302,7 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
         return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     mn_status s = write_all(p, c, err);
     if (!s)
-        s = p->on.be->execute(p->contexts[p->at], c->value, &ev, err);
+        s = p->on.be->execute(p->contexts[p->at], 0, c->value, &ev, err);
     if (!s && ev)
         s = p->on.be->wait(ev, WAIT_NS, err);
     if (ev)
@@ -308,9 +313,10 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
 mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err) {
     mn_kv_layout l = {.size = sizeof l};
     mn_status s = case_kv_layout(p, &l, err);
-    return s ? s
-             : p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv], &l, pairs, n, sizeof *pairs,
-                                 err);
+    if (s)
+        return s;
+    return p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv], &l, pairs, n, sizeof *pairs,
+                             NULL, err);
 }
 
 const char *case_breach(const case_plan *p) {

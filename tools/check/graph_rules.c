@@ -291,13 +291,18 @@ void check_graph_questions(check *c) {
     int64_t max[CASE_SYMBOLS];
     for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
         max[i] = s.o->sym[i].max;
-    const mn_compile good = {
-        sizeof good, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, 0};
+    const mn_compile good = {.size = sizeof good,
+                             .precision = MN_PRECISION_EXACT,
+                             .graph = &s.o->g,
+                             .node_hi = 1,
+                             .symbol_max = max,
+                             .k_dtype = MN_F32,
+                             .v_dtype = MN_F32};
     mn_compile class = good, cache = good, empty = good, kv = good;
     mn_estimate e = {.size = sizeof e};
     mn_kv_layout l = {.size = sizeof l};
     class.precision = 77, cache.cache = (mn_str){"garbage", 7}, empty.node_hi = 0,
-    kv.kv_dtype = 9999;
+    kv.k_dtype = 9999;
     check_doing(c, "estimate met precision class 77");
     CHECK(c, s.p.be->estimate(s.p.dev, &class, &e, NULL),
           "estimate met precision class 77: found MN_OK, expected MN_UNSUPPORTED");

@@ -138,8 +138,8 @@ void check_honesty_memory(check *c) {
         return;
     for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
         max[i] = s.o->sym[i].max;
-    const mn_compile ask = {sizeof ask, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32,
-                            0};
+    const mn_compile ask = {
+        sizeof ask, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, MN_F32, 0};
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
     if (!st)
         st = s.p.be->estimate(s.p.dev, &ask, &e, &s.p.err);
@@ -201,14 +201,14 @@ void check_honesty_execute_allocates(check *c) {
         s.o->value[0] = rows;
         check_doing(c, "context_prepare ran for %lld rows", (long long)rows);
         st = MN_HAS(mn_backend, be, context_prepare)
-                 ? be->context_prepare(plan->contexts[0], s.o->value, &s.p.err)
+                 ? be->context_prepare(plan->contexts[0], 0, s.o->value, &s.p.err)
                  : MN_OK;
         CHECK(c, !st, "context_prepare: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
         for (int i = 0; i < 3; i++) {
             long long calls = atomic_load(&s.host.calls);
             ev = NULL;
             check_doing(c, "execute ran for %lld rows", (long long)rows);
-            st = be->execute(plan->contexts[0], s.o->value, &ev, &s.p.err);
+            st = be->execute(plan->contexts[0], 0, s.o->value, &ev, &s.p.err);
             calls = atomic_load(&s.host.calls) - calls;
             if (!st && ev)
                 st = be->wait(ev, 20000000000u, &s.p.err);
@@ -272,7 +272,8 @@ void check_honesty_estimate(check *c) {
     for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
         max[i] = s.o->sym[i].max;
     for (uint32_t class = MN_PRECISION_AUTO; class <= MN_PRECISION_A8; class ++) {
-        const mn_compile ask = {sizeof ask, class, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, 0};
+        const mn_compile ask = {sizeof ask, class, &s.o->g, 0,      1, max,
+                                NULL,       {0},   MN_F32,  MN_F32, 0};
         memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
         a.size = b.size = sizeof a;
         long long live = atomic_load(&s.host.live);
@@ -313,9 +314,16 @@ void check_honesty_waits(check *c) {
     if (!st)
         st = case_step(plan, s.o, &s.p.err);
     if (!st)
-        st = be->execute(plan->contexts[0], s.o->value, &ev, &s.p.err);
-    CHECK(c, !st && ev, "execute: found status 0x%x (%s) and %s event", (unsigned)st, s.p.err.msg,
-          ev ? "an" : "no");
+        st = be->execute(plan->contexts[0], 0, s.o->value, &ev, &s.p.err);
+    CHECK(c, !st, "execute: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+    check_doing(c, "wait, queue_wait and event_free met an event that is NULL");
+    st = be->wait(NULL, 0, &s.p.err);
+    CHECK(c, !st, "wait for an event that is NULL: found status 0x%x, expected MN_OK",
+          (unsigned)st);
+    st = be->queue_wait(s.p.queue, NULL, &s.p.err);
+    CHECK(c, !st, "queue_wait for an event that is NULL: found status 0x%x, expected MN_OK",
+          (unsigned)st);
+    be->event_free(NULL);
     for (uint64_t ns = 0; ns <= 1000000; ns += 1000000) {
         check_doing(c, "wait ran with a limit of %llu ns", (unsigned long long)ns);
         uint64_t began = check_now_ns();
@@ -412,9 +420,9 @@ void check_honesty_flags(check *c) {
     if (check_over(c))
         return;
     check_close(c, &s.p);
-    check_found(c, "%s%s%s%s", a.flags & MN_DEVICE_UNIFIED ? "unified " : "",
+    check_found(c, "%s%s%s", a.flags & MN_DEVICE_UNIFIED ? "unified " : "",
                 a.flags & MN_DEVICE_ASYNC ? "async " : "",
-                a.flags & MN_DEVICE_WRAPS ? "wraps " : "", a.flags & MN_DEVICE_PEER ? "peer" : "");
+                a.flags & MN_DEVICE_WRAPS ? "wraps " : "");
 }
 
 /* ---- outputs that nobody binds --------------------------------------------------------------- */

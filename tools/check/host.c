@@ -154,6 +154,16 @@ static int32_t option(void *self, const char *key, mn_str *value) {
 static void log_line(void *self, int32_t level, mn_str msg) {
     (void)self, (void)level, (void)msg;
 }
+/* One thread does all: others may always come too late. */
+static mn_status team(void *self, const mn_team *t) {
+    (void)self;
+    for (uint32_t p = 0; p < t->n_phases; p++) {
+        const uint32_t n = t->chunks(t->arg, p);
+        for (uint32_t i = 0; i < n; i++)
+            t->run(t->arg, p, i, 0);
+    }
+    return MN_OK;
+}
 static const void *query(void *self, const char *id) {
     (void)self, (void)id;
     return NULL;
@@ -163,7 +173,7 @@ void check_host_init(check_host *h) {
     memset(h, 0, sizeof *h);
     h->api = (mn_host){sizeof(mn_host), MN_ABI_VERSION, MN_ABI_OLDEST, 0,        h,
                        log_line,        give,           take_back,     parallel, workers,
-                       progress,        now_ns,         option,        query};
+                       progress,        now_ns,         option,        query,    team};
     h->workers = 3;
     atomic_store(&h->fail_in, -1);
     atomic_store(&h->stop_in, -1);

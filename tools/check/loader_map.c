@@ -27,7 +27,7 @@ bool mapped_make(mapped_files *to, const model_files *from, int how) {
         uint8_t *at = how == MAP_END ? f->map + f->map_bytes - m->n : f->map;
         if (m->n)
             memcpy(at, m->bytes, m->n);
-        f->view = to->views[i] = (mn_file){{m->name, strlen(m->name)}, at, m->n};
+        f->view = to->views[i] = (mn_file){{m->name, strlen(m->name)}, at, m->n, 0, 0};
     }
     return true;
 }

@@ -110,8 +110,13 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     mn_kv_layout l = {.size = sizeof l};
     mn_status st = MN_OUT_OF_MEMORY;
     if (c && !c->failed) {
-        mn_compile ask = {sizeof ask, t->precision, &c->g, 0,           c->g.n_nodes,
-                          c->value,   NULL,         {0},   c->kv_dtype, 0};
+        mn_compile ask = {.size = sizeof ask,
+                          .precision = t->precision,
+                          .graph = &c->g,
+                          .node_hi = c->g.n_nodes,
+                          .symbol_max = c->value,
+                          .k_dtype = c->kv_dtype,
+                          .v_dtype = c->kv_dtype};
         st = on->be->kv_layout(on->dev, &ask, 0, &l, NULL);
     }
     case_free(c);
@@ -245,9 +250,13 @@ static bool begin(trial *t) {
         broken(t, "it is claimed, but estimate, weights or compile fail", s, &err);
     if (s)
         return false;
-    mn_compile ask = {
-        sizeof ask, t->precision, &t->first->g,       0, t->first->g.n_nodes, t->first->value,
-        NULL,       {0},          t->first->kv_dtype, 0};
+    mn_compile ask = {.size = sizeof ask,
+                      .precision = t->precision,
+                      .graph = &t->first->g,
+                      .node_hi = t->first->g.n_nodes,
+                      .symbol_max = t->first->value,
+                      .k_dtype = t->first->kv_dtype,
+                      .v_dtype = t->first->kv_dtype};
     if (!n->here.be->estimate(n->here.dev, &ask, &est, NULL))
         t->grain = est.row_grain;
     return true;

@@ -117,16 +117,9 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     const char *where = "";
     op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7), *b = NULL;
     mn_kv_layout l = {.size = sizeof l};
-    mn_compile ask = {sizeof ask,
-                      MN_PRECISION_EXACT,
-                      a ? &a->g : NULL,
-                      0,
-                      2,
-                      a ? a->value : NULL,
-                      NULL,
-                      {0},
-                      kv_dtype,
-                      0};
+    mn_compile ask = {
+        sizeof ask, MN_PRECISION_EXACT, a ? &a->g : NULL, 0, 2, a ? a->value : NULL, NULL,
+        {0},        kv_dtype,           kv_dtype,         0};
     if (!a || a->failed || !case_supported(&n->here, a, NULL) ||
         n->here.be->kv_layout(n->here.dev, &ask, 0, &l, NULL)) {
         case_free(a);

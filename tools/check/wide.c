@@ -144,16 +144,18 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     return s;
 }
 
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
-                              mn_error *err) {
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
     void *wide = spread(b, n, sizeof *b, stride);
-    mn_status s = wide ? real->context_bind(c, wide, n, sizeof *b + MORE, err) : MN_OUT_OF_MEMORY;
+    mn_status s = MN_OUT_OF_MEMORY;
+    if (wide)
+        s = real->context_bind(c, set, wide, n, sizeof *b + MORE, err);
     free(wide);
     return s;
 }
 
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p,
-                         uint32_t n, uint32_t stride, mn_error *err) {
+                         uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
     struct {
         mn_kv_layout l;
         uint8_t more[MORE];
@@ -162,8 +164,9 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, cons
     layout.l = *l;
     layout.l.size = sizeof layout;
     void *wide = spread(p, n, sizeof *p, stride);
-    mn_status s =
-        wide ? real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, err) : MN_OUT_OF_MEMORY;
+    mn_status s = MN_OUT_OF_MEMORY;
+    if (wide)
+        s = real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, ev, err);
     free(wide);
     return s;
 }

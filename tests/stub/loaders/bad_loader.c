@@ -18,7 +18,7 @@
 #define FORGETFUL 9   /* leaks */
 #define TRUSTING 10   /* takes the file's length for granted */
 
-MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "")
+MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
 enum { LARGE = 200000 };
 struct mn_parsed {
@@ -142,8 +142,8 @@ static void close_model(mn_parsed *p) {
     host->release(host->self, p);
 }
 
-static const mn_loader table = {sizeof table, 0,         guess,      open_model,
-                                meta_at,      tensor_at, close_model};
+static const mn_loader table = {sizeof table, 0,         guess,       open_model,
+                                meta_at,      tensor_at, close_model, NULL};
 static const void *query(void *self, const char *id) {
     (void)self;
     return strcmp(id, MN_LOADER_ID) ? NULL : &table;

@@ -12,10 +12,10 @@
  * A lost device says so from then on at every call but the *_free and *_close ones. One runtime of
  * a process at a time. */
 #include <minerva/plugin.h>
-MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "")
+MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "");
 #define minerva_plugin_entry kernels_entry
 #undef MN_PLUGIN_NOTE
-#define MN_PLUGIN_NOTE(id, kinds, isa)
+#define MN_PLUGIN_NOTE(id, kinds, isa) struct flaky_unused
 #include "../../../plugins/cpu_simd/plugin.c"
 #undef minerva_plugin_entry
 #include "../../../plugins/cpu_host/mnc.h"
@@ -130,9 +130,9 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     return st ? st : mnc_weights_put(w, q, src, ev, err);
 }
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *c,
-                         uint32_t n, uint32_t stride, mn_error *err) {
+                         uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
     mn_status st = check(q->dev, "kv_copy", err);
-    return st ? st : mnc_kv_copy(q, kv, l, c, n, stride, err);
+    return st ? st : mnc_kv_copy(q, kv, l, c, n, stride, ev, err);
 }
 static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program **out,
                                  mn_error *err) {
@@ -141,14 +141,14 @@ static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program *
     mn_status st = check(d, "compile", err);
     return st ? st : mnc_compile(d, c, out, err);
 }
-static mn_status context_bind(mn_context *c, const mn_binding *b, uint32_t n, uint32_t stride,
-                              mn_error *err) {
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
     mn_status st = check(c->queue->dev, "bind", err);
-    return st ? st : mnc_context_bind(c, b, n, stride, err);
+    return st ? st : mnc_context_bind(c, set, b, n, stride, err);
 }
 /* The execute after the last good one computes nothing, even where a later call is the one that
  * tells. */
-static mn_status context_execute(mn_context *c, const int64_t *symbols, mn_event **ev,
+static mn_status context_execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **ev,
                                  mn_error *err) {
     mn_device *d = c->queue->dev;
     const uint32_t u = unit(d);
@@ -158,7 +158,7 @@ static mn_status context_execute(mn_context *c, const int64_t *symbols, mn_event
     if (st)
         return st;
     if (units[u].left-- > 0)
-        return mnc_execute(c, symbols, ev, err);
+        return mnc_execute(c, set, symbols, ev, err);
     if (ev)
         *ev = &d->done;
     return MN_OK;

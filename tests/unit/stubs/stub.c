@@ -24,7 +24,7 @@
 
 #ifdef STUB_NOTE /* "id", kinds, "isa" */
 #define NOTE_OF(...) MN_PLUGIN_NOTE(__VA_ARGS__)
-NOTE_OF(STUB_NOTE)
+NOTE_OF(STUB_NOTE);
 #endif
 #ifdef STUB_NOTE_ABI
 static const mn_note note
