@@ -1,11 +1,11 @@
 /* text.c -- text of the API: tokenise, chat, streams of text. */
 #include "api/api.h"
-#include <stdatomic.h>
 #include "text/channels.h"
 #include "text/chat.h"
 #include "text/scan.h"
 #include "text/spelled.h"
 #include "text/stops.h"
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 

@@ -141,7 +141,11 @@ static void in_child(world *parents, const int32_t *expected) {
     }
     close_world(&own);
     CHECK(!memcmp(ids, expected, sizeof ids));
+#if defined(__SANITIZE_ADDRESS__)
+    _exit(0); /* what the parent made is a leak here */
+#else
     exit(0); /* with all that was registered for the end */
+#endif
 }
 
 static void expect_child(world *w, const int32_t *expected) {
@@ -186,6 +190,9 @@ static void *tell_on(void *arg) {
 /* Forked while another thread computes: whatever is locked then stays locked in the child. */
 static void busy(void **state) {
     (void)state;
+#if defined(__SANITIZE_ADDRESS__)
+    skip(); /* its allocator has locks of its own, which a fork does not look after */
+#endif
     pthread_t teller;
     int32_t expected[N_NEW] = {0};
     if (open_world(&busy_world) || story(&busy_world, expected))
