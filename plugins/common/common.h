@@ -30,6 +30,16 @@ mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *f
 /* MN_OUT_OF_MEMORY: "out of memory: 64 bytes for a program". */
 mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what);
 
+/* What minerva_plugin_entry checks before anything else: that the ABI of the host fits and that it
+ * has alloc and release. id: the plugin's. MN_UNSUPPORTED or MN_INVALID. */
+mn_status mnp_check_host(const mn_host *h, const char *id, mn_error *err);
+static inline mn_str mnp_str(const char *z) {
+    mn_str s;
+    s.ptr = z;
+    s.len = strlen(z);
+    return s;
+}
+
 /* Zeroed memory of the host, aligned to 64 bytes; NULL = out of memory; 0 bytes is legal. Freed
  * with mnp_delete. */
 void *mnp_new(const mn_host *h, uint64_t bytes);
@@ -117,6 +127,19 @@ int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t
  * by name, type and dims; -1 = there is none. */
 int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor);
 
+/* ---- sources of weights ---------------------------------------------------------------------- */
+/* Plane `plane` of part `part`; 0 is DATA. */
+const mn_plane *mnp_plane(const mn_weight_src *s, uint32_t part, uint32_t plane);
+/* Whether steps [n_dim] of the plane's strides, each at least 1, and values of `size` bytes stay
+ * within its bytes. *last: the bytes that they reach. */
+bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
+                       uint64_t *last);
+/* A source that weights_put was given, read by its size: a weight of the graph, of its type, whose
+ * parts have DATA planes of its dims and together its rows. Planes beside DATA are the caller's to
+ * check. MN_UNSUPPORTED: more than max_dim dimensions, or DATA does not come first. */
+mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t max_dim,
+                           mn_error *err);
+
 /* ---- symbols and sizes ----------------------------------------------------------------------- */
 /* Writes the values of all symbols, derived ones computed: [n_symbols]. max NULL: `given` are
  * maxima themselves. BOUND symbols fix the layout of tensors (a row of a page table), so they
@@ -176,12 +199,13 @@ typedef struct {
     uint32_t page_tokens;
     uint32_t head_align;   /* a head's row is padded to a multiple of so many elements; 1 = dense */
     uint32_t max_head_dim; /* longer heads are MN_UNSUPPORTED; 0 = any */
+    bool one_type;         /* K and V of different types are MN_UNSUPPORTED */
 } mnp_kv_rules;
 /* A page of one KV group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
  * pad_v]. Padding is zero in a zeroed buffer and stays so. */
 typedef struct {
     uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32 or MN_F16 */
-    uint32_t n_layers;           /* of the group, in the segment */
+    uint32_t n_layers;                      /* of the group, in the segment */
     int64_t n_head_kv, dim_k, dim_v, pad_k, pad_v;
     uint64_t page_bytes, layer_bytes, v_offset;
     int64_t layer; /* rank of a node's layer among those of its group in the segment */
@@ -211,6 +235,11 @@ mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types,
 /* Copy i of kv_copy's array, checked against a buffer of kv_bytes. */
 mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
                          uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err);
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+/* n bytes at off of a buffer; MN_INVALID names the call. */
+mn_status mnp_check_range(uint64_t off, uint64_t n, uint64_t bytes, const char *call,
+                          mn_error *err);
 
 /* ---- bindings -------------------------------------------------------------------------------- */
 /* Where a buffer lies, as far as its alignment goes, and its bytes. */

@@ -1,5 +1,5 @@
-/* error.c -- messages, the host's memory, and structs that the other side may have in another
- * size. No state; what mnp_new returns is the caller's. */
+/* error.c -- messages, the host and its memory, structs that the other side may have in another
+ * size, ranges of buffers. No state; what mnp_new returns is the caller's. */
 #include "common.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +27,17 @@ mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what) {
                     (unsigned long long)bytes, what);
 }
 
+mn_status mnp_check_host(const mn_host *h, const char *id, mn_error *err) {
+    if (h->size < MNP_UP_TO(mn_host, abi_min) + sizeof h->pad || h->abi < MN_ABI_OLDEST ||
+        h->abi_min > MN_ABI_VERSION)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
+                        h->abi >> 16, h->abi & 0xffff, id, MN_ABI_OLDEST >> 16,
+                        MN_ABI_OLDEST & 0xffff);
+    if (!MN_HAS(mn_host, h, alloc) || !MN_HAS(mn_host, h, release))
+        return mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc or release", id);
+    return MN_OK;
+}
+
 void *mnp_new(const mn_host *h, uint64_t bytes) {
     if (bytes >= (uint64_t)1 << 62)
         return NULL;
@@ -52,4 +63,12 @@ void mnp_fill(void *out, const void *from, uint32_t from_bytes) {
         n = from_bytes;
     memcpy(out, from, n);
     memcpy(out, &n, sizeof n);
+}
+
+mn_status mnp_check_range(uint64_t off, uint64_t n, uint64_t bytes, const char *call,
+                          mn_error *err) {
+    if (off <= bytes && n <= bytes - off)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "%s: %llu bytes at %llu of a buffer of %llu", call,
+                    (unsigned long long)n, (unsigned long long)off, (unsigned long long)bytes);
 }

@@ -90,9 +90,10 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
     memset(kv, 0, sizeof *kv);
-    if (!is_kept(types.k) || !is_kept(types.v))
+    if (!is_kept(types.k) || !is_kept(types.v) || (rules->one_type && types.k != types.v))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                        "KV types %u and %u; this plugin keeps f32 or f16", types.k, types.v);
+                        "KV types %u and %u; this plugin keeps f32 or f16%s", types.k, types.v,
+                        rules->one_type ? ", the same for both" : "");
     kv->k_dtype = types.k;
     kv->v_dtype = types.v;
     kv->page_tokens = rules->page_tokens;

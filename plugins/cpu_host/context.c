@@ -123,7 +123,8 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mnc_step *step = &p->steps[i];
     const mn_node *n = mnp_node(g, step->node);
     mnc_call *call = &c->at->calls[i];
-    mn_status st = mnp_check_bound(g, step->node, p->allocations, p->symbol_max, c->at->bindings, err);
+    mn_status st =
+        mnp_check_bound(g, step->node, p->allocations, p->symbol_max, c->at->bindings, err);
     if (st)
         return st;
     call->node = n;
@@ -162,7 +163,8 @@ mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindin
                         MN_BINDING_SETS);
     c->at = &c->sets[set];
     c->at->bound = c->at->filled = false;
-    mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->at->bindings, err);
+    mn_status s =
+        mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->at->bindings, err);
     if (s)
         return s;
     choose_active(c);

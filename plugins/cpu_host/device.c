@@ -79,37 +79,27 @@ static void shutdown(void *self) {
     h->release(h->self, p);
 }
 
-static mn_str str(const char *z) {
-    return (mn_str){z, strlen(z)};
-}
-
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
-    if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        mnp_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
-                 host->abi >> 16, host->abi & 0xffff, ops->id, MN_ABI_OLDEST >> 16,
-                 MN_ABI_OLDEST & 0xffff);
+    if (mnp_check_host(host, ops->id, err))
+        return NULL;
+    if (!MN_HAS(mn_host, host, parallel) || !MN_HAS(mn_host, host, workers)) {
+        mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks parallel or workers", ops->id);
         return NULL;
     }
-    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) ||
-        !MN_HAS(mn_host, host, parallel) || !MN_HAS(mn_host, host, workers)) {
-        mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks alloc, release, parallel or workers",
-                 ops->id);
-        return NULL;
-    }
-    mnc_plugin *p = host->alloc(host->self, sizeof *p, MNC_ALIGN);
+    mnc_plugin *p = mnp_new(host, sizeof *p);
     if (!p) {
         mnp_fail_memory(err, sizeof *p, "the plugin");
         return NULL;
     }
-    memset(p, 0, sizeof *p);
-    p->host = host, p->ops = ops;
+    p->host = host;
+    p->ops = ops;
     p->api = (mn_plugin){sizeof p->api,
                          MN_ABI_VERSION,
                          p,
-                         str(ops->id),
-                         str(ops->vendor),
-                         str(ops->version),
-                         str(ops->build_id),
+                         mnp_str(ops->id),
+                         mnp_str(ops->vendor),
+                         mnp_str(ops->version),
+                         mnp_str(ops->build_id),
                          MN_PLUGIN_UNLOADABLE,
                          query,
                          shutdown};

@@ -2,7 +2,7 @@
  * host's; common/kv.c has the geometry. */
 #include "mnc.h"
 
-const mnp_kv_rules mnc_kv_rules = {MNC_PAGE_TOKENS, 1, 0};
+const mnp_kv_rules mnc_kv_rules = {MNC_PAGE_TOKENS, 1, 0, false};
 
 mn_status mnc_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv_layout *out,
                         mn_error *err) {

@@ -57,19 +57,10 @@ void mnc_queue_free(mn_queue *q) {
         mnc_delete(q->dev, q);
 }
 
-static mn_status check(const mn_buffer *b, uint64_t off, uint64_t n, const char *what,
-                       mn_error *err) {
-    if (off <= b->bytes && n <= b->bytes - off)
-        return MN_OK;
-    return mnp_fail(err, MN_INVALID, ~0u, "%s of %llu bytes at %llu leaves the buffer of %llu",
-                    what, (unsigned long long)n, (unsigned long long)off,
-                    (unsigned long long)b->bytes);
-}
-
 mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                     mn_error *err) {
     (void)q;
-    mn_status s = check(b, off, n, "write", err);
+    mn_status s = mnp_check_range(off, n, b->bytes, "write", err);
     if (!s && n)
         memcpy(b->ptr + off, src, n);
     return s;
@@ -78,9 +69,9 @@ mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, ui
 mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                    uint64_t src_off, uint64_t n, mn_event **ev, mn_error *err) {
     (void)q;
-    mn_status s = check(src, src_off, n, "copy from", err);
+    mn_status s = mnp_check_range(src_off, n, src->bytes, "copy from", err);
     if (!s)
-        s = check(dst, dst_off, n, "copy to", err);
+        s = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
     if (s)
         return s;
     if (n)

@@ -58,10 +58,8 @@ mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at
 static mn_status prepare(mn_program *p, mn_error *err) {
     const mn_graph *g = p->graph;
     mnc_plugin *pl = p->dev->plugin;
-    mnc_query q = {.graph = g,
-                   .symbol = p->symbol_max,
-                   .precision = p->precision,
-                   .n_workers = p->n_workers};
+    mnc_query q = {
+        .graph = g, .symbol = p->symbol_max, .precision = p->precision, .n_workers = p->n_workers};
     for (uint32_t i = p->lo; i < p->hi; i++) {
         mnc_step *st = &p->steps[p->n_steps++];
         q.node = mnp_node(g, i), q.index = i;

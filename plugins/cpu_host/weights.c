@@ -21,54 +21,8 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     return MN_OK;
 }
 
-static const mn_plane *plane_of(const mn_weight_src *s, uint32_t part, uint32_t plane) {
-    return (const mn_plane *)((const char *)s->planes +
-                              ((uint64_t)part * s->n_planes + plane) * s->plane_stride);
-}
 static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
-    return plane_of(s, i, 0);
-}
-
-/* The bytes that n steps per dim reach, for values of `size` bytes; false = more than the plane
- * has. */
-static bool reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
-                    uint64_t *last) {
-    *last = 0;
-    for (uint32_t i = 0; i < n_dim; i++) {
-        uint64_t span;
-        if (p->stride[i] < 0 ||
-            __builtin_mul_overflow(steps[i] - 1, (uint64_t)p->stride[i], &span) ||
-            __builtin_add_overflow(*last, span, last))
-            return false;
-    }
-    return p->ptr && !__builtin_add_overflow(*last, size, last) && *last <= p->bytes;
-}
-
-/* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay
- * within its bytes. */
-static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
-    uint64_t last, steps[MN_MAX_DIM];
-    if (p->kind != MN_PLANE_DATA)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNP_NAME(t),
-                        p->kind);
-    if (p->dtype != t->dtype.id)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNP_NAME(t),
-                        p->dtype, t->dtype.id);
-    for (uint32_t i = 0; i < t->n_dim; i++) {
-        if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]))
-            return mnp_fail(err, MN_INVALID, ~0u,
-                            "%.*s: dim %u of part %u is %lld, the graph expects %lld", MNP_NAME(t),
-                            i, index, (long long)p->dim[i], (long long)t->dim[i]);
-        if (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems)
-            return mnp_fail(err, MN_INVALID, ~0u, "%.*s: rows of %lld elements in blocks of %u",
-                            MNP_NAME(t), (long long)p->dim[i], t->dtype.block_elems);
-        steps[i] = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]);
-    }
-    if (!reaches(p, steps, t->n_dim, t->dtype.block_bytes, &last))
-        return mnp_fail(err, MN_INVALID, ~0u,
-                        "%.*s: part %u has %llu bytes, its strides reach %llu", MNP_NAME(t), index,
-                        (unsigned long long)p->bytes, (unsigned long long)last);
-    return MN_OK;
+    return mnp_plane(s, i, 0);
 }
 
 /* Values per dim of a plane beside DATA: as its spec says, or one that a stride of 0 repeats. */
@@ -88,7 +42,7 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
     bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
-    if (!fits || !reaches(x, steps, n_dim, type.block_bytes, &last))
+    if (!fits || !mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
                         MNP_NAME(t));
     return MN_OK;
@@ -109,9 +63,9 @@ static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, con
 
 static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
                               mn_error *err) {
-    mn_status st = check_part(t, part(s, i), i, err);
+    mn_status st = MN_OK;
     for (uint32_t k = 1; k < s->n_planes && !st; k++) {
-        const mn_plane *x = plane_of(s, i, k);
+        const mn_plane *x = mnp_plane(s, i, k);
         mn_plane_spec spec = {0};
         mn_dtype_plane(t->dtype.id, k, &spec);
         if (x->kind != spec.kind)
@@ -119,7 +73,7 @@ static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32
                             MNP_NAME(t), k, x->kind, spec.kind);
         st = check_extra(t, part(s, i), x, &spec, err);
         if (!st)
-            st = check_like_first(t, plane_of(s, 0, k), x, &spec, i, err);
+            st = check_like_first(t, mnp_plane(s, 0, k), x, &spec, i, err);
     }
     return st;
 }
@@ -134,34 +88,18 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
 }
 
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
-    if (s->tensor >= w->n)
-        return mnp_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor, w->n);
+    mn_status st = mnp_check_source(w->graph, s, 3, err);
+    if (st)
+        return st;
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
-    if (t->role != MN_ROLE_WEIGHT)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", MNP_NAME(t));
     if (w->kept[s->tensor].put)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
-    if (s->dtype.id != t->dtype.id)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNP_NAME(t),
-                        s->dtype.id, t->dtype.id);
-    if (!s->n_parts || !s->planes || s->plane_stride < MNP_UP_TO(mn_plane, stride) || !t->n_dim ||
-        t->n_dim > 3 || !t->dtype.block_elems)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNP_NAME(t));
     if (!planes_fit(t, s))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < s->n_parts; i++) {
-        mn_status st = check_planes(t, s, i, err);
-        if (st)
-            return st;
-        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum))
-            sum = -1;
-    }
-    if (sum != t->dim[0])
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld",
-                        MNP_NAME(t), (long long)sum, (long long)t->dim[0]);
-    return MN_OK;
+    for (uint32_t i = 0; i < s->n_parts && !st; i++)
+        st = check_planes(t, s, i, err);
+    return st;
 }
 
 /* ---- used in place? -------------------------------------------------------------------------- */
@@ -240,9 +178,9 @@ static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
 static const uint8_t *group_at(const mn_tensor *t, const mn_weight_src *s, uint32_t plane,
                                int64_t g) {
     if (t->n_dim == 2)
-        return plane_of(s, (uint32_t)g, plane)->ptr;
+        return mnp_plane(s, (uint32_t)g, plane)->ptr;
     for (uint32_t i = 0; i < s->n_parts; i++) {
-        const mn_plane *p = plane_of(s, i, plane);
+        const mn_plane *p = mnp_plane(s, i, plane);
         const int64_t n = part(s, i)->dim[0];
         if (g < n)
             return (const uint8_t *)p->ptr + (uint64_t)g * (uint64_t)p->stride[0];
@@ -258,7 +196,7 @@ static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_pla
 }
 
 static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
-    const mn_plane *p = plane_of(s, 0, k);
+    const mn_plane *p = mnp_plane(s, 0, k);
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
     mn_plane_spec spec;
     mnc_extra *x = extra_of(t, k, w, &spec);

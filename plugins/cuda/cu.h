@@ -5,7 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <minerva/plugin.h>
+#include "units.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,19 +71,14 @@ struct mn_weights {
     uint32_t kept;
 };
 
-struct cu_kv {
-    uint32_t dtype; /* of keys and values */
-    int64_t n_layers, n_head_kv, dim_k, dim_v, pad_k, pad_v, layer;
-    uint64_t layer_bytes, page_bytes, v_offset;
-};
-
 /* ---- error.cu -------------------------------------------------------------------------------- */
-mn_status cu_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...);
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what);
-void *cu_new(mn_device *d, uint64_t bytes); /* zeroed */
-void cu_delete(mn_device *d, void *p);
-/* Bytes of a T up to and with field f: what the other side must at least own. */
-#define CU_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
+static inline void *cu_new(const mn_device *d, uint64_t bytes) { /* zeroed */
+    return mnp_new(d->plugin->host, bytes);
+}
+static inline void cu_delete(const mn_device *d, void *p) {
+    mnp_delete(d->plugin->host, p);
+}
 #define CU_TRY(call, err, what)                                                                    \
     do {                                                                                           \
         mn_status st_ = cu_check((call), (err), (what));                                           \
@@ -91,49 +86,10 @@ void cu_delete(mn_device *d, void *p);
             return st_;                                                                            \
     } while (0)
 
-/* ---- graph access ---------------------------------------------------------------------------- */
-static inline const mn_node *cu_node(const mn_graph *g, uint32_t i) {
-    return (const mn_node *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
-}
-static inline const mn_tensor *cu_tensor(const mn_graph *g, uint32_t i) {
-    return (const mn_tensor *)((const char *)g->tensors + (uint64_t)i * g->tensor_stride);
-}
-static inline const mn_symbol *cu_symbol(const mn_graph *g, uint32_t i) {
-    return (const mn_symbol *)((const char *)g->symbols + (uint64_t)i * g->symbol_stride);
-}
-static inline int32_t cu_in(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_in ? g->operands[n->in_off + i] : -1;
-}
-static inline int32_t cu_out(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_out ? g->operands[n->out_off + i] : -1;
-}
-static inline int64_t cu_attr(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_attr ? (int64_t)g->attrs[n->attr_off + i] : 0;
-}
-static inline double cu_attr_f64(const mn_graph *g, const mn_node *n, uint32_t i) {
-    double v = 0;
-    if (i < n->n_attr)
-        memcpy(&v, &g->attrs[n->attr_off + i], 8);
-    return v;
-}
-static inline int64_t cu_dim(const mn_graph *g, const int64_t *sym, int64_t d) {
-    return d >= 0 ? d : (uint64_t)~d < g->n_symbols ? sym[~d] : -1;
-}
-static inline int64_t cu_round(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-uint32_t cu_root(const mn_graph *g, uint32_t tensor);
-bool cu_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
-                uint32_t *bad);
-mn_status cu_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
-
 /* ---- kv.cu ----------------------------------------------------------------------------------- */
-mn_status cu_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, uint32_t k_dtype,
-                   uint32_t v_dtype, cu_kv *kv, mn_error *err);
-int64_t cu_kv_rank(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, int64_t layer);
+extern const mnp_kv_rules cu_kv_rules;
+/* The class that a program of c runs in. */
 uint32_t cu_precision(const mn_compile *c);
-/* the type of keys or values: what c says, else what the class says */
-uint32_t cu_kv_dtype(uint32_t asked, uint32_t precision);
 
 /* ---- memory.cu ------------------------------------------------------------------------------- */
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);

@@ -11,11 +11,11 @@ mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
         cudaGetLastError();
         int version = 0;
         cudaDriverGetVersion(&version);
-        return version ? cu_fail(err, MN_NO_DEVICE, ~0u,
-                                 "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
-                                 version / 1000, version % 1000 / 10)
-                       : cu_fail(err, MN_NO_DEVICE, ~0u,
-                                 "no NVIDIA driver is installed (libcuda.so.1)");
+        return version ? mnp_fail(err, MN_NO_DEVICE, ~0u,
+                                  "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
+                                  version / 1000, version % 1000 / 10)
+                       : mnp_fail(err, MN_NO_DEVICE, ~0u,
+                                  "no NVIDIA driver is installed (libcuda.so.1)");
     }
     CU_TRY(e, err, "counting devices");
     *n = (uint32_t)count;
@@ -52,8 +52,7 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
                        1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
     info.launch_us = 2, info.h2d_gbps = 50;
-    info.size = out->size < sizeof info ? out->size : (uint32_t)sizeof info;
-    memcpy(out, &info, info.size);
+    mnp_fill(out, &info, sizeof info);
     return MN_OK;
 }
 
@@ -61,11 +60,9 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
     cu_plugin *p = (cu_plugin *)self;
     CU_TRY(cudaSetDevice((int)i), err, "choosing the device");
     CU_TRY(cudaFree(0), err, "starting the device");
-    mn_device *d = (mn_device *)p->host->alloc(p->host->self, sizeof *d, 64);
+    mn_device *d = (mn_device *)mnp_new(p->host, sizeof *d);
     if (!d)
-        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %u bytes for a device",
-                       (unsigned)sizeof *d);
-    memset(d, 0, sizeof *d);
+        return mnp_fail_memory(err, sizeof *d, "a device");
     d->plugin = p, d->index = (int)i;
     d->sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
     d->smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
@@ -117,6 +114,6 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     CU_TRY(e, err, "self-test");
     for (int i = 0; i < 256; i++)
         if (host[i] != 4)
-            return cu_fail(err, MN_NO_DEVICE, ~0u, "self-test: 2 + 2 gave %g", (double)host[i]);
+            return mnp_fail(err, MN_NO_DEVICE, ~0u, "self-test: 2 + 2 gave %g", (double)host[i]);
     return MN_OK;
 }

@@ -269,7 +269,7 @@ void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a) {
 }
 
 bool cu_gemv_fits(const mn_device *d, int64_t K) {
-    return cu_round(K, CU_K_ALIGN) * 8 <= d->smem_max - 2048;
+    return mnp_round(K, CU_K_ALIGN) * 8 <= d->smem_max - 2048;
 }
 
 void cu_kernels_init(mn_device *d) {

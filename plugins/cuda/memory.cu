@@ -6,14 +6,13 @@
 mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
     const bool zeroed = !(kind & MN_MEM_UNZEROED);
     if (kind & ~(MN_MEM_KIND | MN_MEM_UNZEROED))
-        return cu_fail(err, MN_UNSUPPORTED, ~0u, "memory kind 0x%x is unknown", kind);
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "memory kind 0x%x is unknown", kind);
     kind &= MN_MEM_KIND;
     if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
-        return cu_fail(err, MN_UNSUPPORTED, ~0u, "memory kind %u is unknown", kind);
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "memory kind %u is unknown", kind);
     mn_buffer *b = bytes >> 46 ? NULL : (mn_buffer *)cu_new(d, sizeof *b);
     if (!b)
-        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a buffer of %llu bytes",
-                       (unsigned long long)bytes);
+        return mnp_fail_memory(err, bytes, "a buffer");
     const uint64_t n = bytes ? bytes : 4;
     b->dev = d, b->bytes = bytes, b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
@@ -36,7 +35,7 @@ mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
 
 mn_status cu_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
     (void)d, (void)host, (void)bytes, (void)out;
-    return cu_fail(err, MN_UNSUPPORTED, ~0u, "cuda takes no host memory as its own");
+    return mnp_fail(err, MN_UNSUPPORTED, ~0u, "cuda takes no host memory as its own");
 }
 
 void cu_buffer_free(mn_buffer *b) {
@@ -52,7 +51,7 @@ void cu_buffer_free(mn_buffer *b) {
 
 mn_status cu_map(mn_buffer *b, void **out, mn_error *err) {
     if (b->kind != MN_MEM_HOST_PINNED)
-        return cu_fail(err, MN_INVALID, ~0u, "map: device memory is not the host's");
+        return mnp_fail(err, MN_INVALID, ~0u, "map: device memory is not the host's");
     *out = b->ptr;
     return MN_OK;
 }
@@ -60,7 +59,7 @@ mn_status cu_map(mn_buffer *b, void **out, mn_error *err) {
 mn_status cu_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_queue *q = (mn_queue *)cu_new(d, sizeof *q);
     if (!q)
-        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a queue");
+        return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
     if (!st)
@@ -95,16 +94,9 @@ void cu_queue_free(mn_queue *q) {
     cu_delete(q->dev, q);
 }
 
-static mn_status in_range(const mn_buffer *b, uint64_t off, uint64_t n, mn_error *err) {
-    if (off <= b->bytes && n <= b->bytes - off)
-        return MN_OK;
-    return cu_fail(err, MN_INVALID, ~0u, "%llu bytes at %llu of a buffer of %llu",
-                   (unsigned long long)n, (unsigned long long)off, (unsigned long long)b->bytes);
-}
-
 mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                    mn_error *err) {
-    mn_status st = in_range(b, off, n, err);
+    mn_status st = mnp_check_range(off, n, b->bytes, "write", err);
     if (st)
         return st;
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
@@ -127,7 +119,7 @@ mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uin
 static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
     mn_event *e = (mn_event *)cu_new(d, sizeof *e);
     if (!e)
-        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: an event");
+        return mnp_fail_memory(err, sizeof *e, "an event");
     e->dev = d;
     mn_status st =
         cu_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), err, "an event");
@@ -180,9 +172,9 @@ void cu_event_free(mn_event *e) {
 
 mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                   uint64_t src_off, uint64_t n, mn_event **event, mn_error *err) {
-    mn_status st = in_range(dst, dst_off, n, err);
+    mn_status st = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
     if (!st)
-        st = in_range(src, src_off, n, err);
+        st = mnp_check_range(src_off, n, src->bytes, "copy from", err);
     if (st)
         return st;
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
@@ -194,7 +186,7 @@ mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer
 mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host, uint64_t host_off,
                   uint64_t n, mn_event **event, mn_error *err) {
     if (host->kind != MN_MEM_HOST_PINNED)
-        return cu_fail(err, MN_INVALID, ~0u, "read goes to pinned memory");
+        return mnp_fail(err, MN_INVALID, ~0u, "read goes to pinned memory");
     const mn_host *h = q->dev->plugin->host;
     const uint64_t from = h->now_ns(h->self);
     mn_status st = cu_copy(q, host, host_off, b, off, n, event, err);

@@ -8,39 +8,29 @@ static void shutdown(void *self) {
     cu_plugin *p = (cu_plugin *)self;
     p->host->release(p->host->self, p);
 }
-static mn_str str(const char *z) {
-    return mn_str{z, strlen(z)};
-}
-
 MN_PLUGIN_NOTE("cuda", MN_KIND_BACKEND, "");
 
 extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    if (host->size < 16 || host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        cu_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; cuda needs %u.%u",
-                host->abi >> 16, host->abi & 0xffff, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
+    if (mnp_check_host(host, "cuda", err))
+        return NULL;
+    if (!MN_HAS(mn_host, host, now_ns)) {
+        mnp_fail(err, MN_INVALID, ~0u, "cuda: the host lacks now_ns");
         return NULL;
     }
-    if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release) ||
-        !MN_HAS(mn_host, host, now_ns)) {
-        cu_fail(err, MN_INVALID, ~0u, "cuda: the host lacks alloc, release or now_ns");
-        return NULL;
-    }
-    cu_plugin *p = (cu_plugin *)host->alloc(host->self, sizeof *p, 64);
+    cu_plugin *p = (cu_plugin *)mnp_new(host, sizeof *p);
     if (!p) {
-        cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %u bytes for the plugin",
-                (unsigned)sizeof *p);
+        mnp_fail_memory(err, sizeof *p, "the plugin");
         return NULL;
     }
-    memset(p, 0, sizeof *p);
     p->host = host;
     /* Never closed: the driver's threads may outlive shutdown. */
     p->api = mn_plugin{sizeof p->api,
                        MN_ABI_VERSION,
                        p,
-                       str("cuda"),
-                       str("Minerva"),
-                       str(MN_PLUGIN_VERSION),
-                       str(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
+                       mnp_str("cuda"),
+                       mnp_str("Minerva"),
+                       mnp_str(MN_PLUGIN_VERSION),
+                       mnp_str(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
                        0,
                        query,
                        shutdown};

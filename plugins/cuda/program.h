@@ -5,41 +5,35 @@
 #include "kernels.h"
 
 enum { CU_UNIT_NODE, CU_UNIT_LINEAR, CU_UNIT_STORE };
-/* LINEAR: [gather] [norm] linear [glu | add]; STORE: [rope q, rope k] kv_store. Node indices; -1 =
- * absent. */
-/* joins (STORE): the next unit is its ATTENTION and takes it in when there is one row. */
+/* A unit of common/patterns.c, as the launches want it. Node indices; -1 = absent. */
 struct cu_unit {
     int kind;
     uint32_t node;
     int32_t gather, norm, epi, rope_q, rope_k;
-    bool joins;
-    cu_kv kv;
-};
-/* crosses: read outside the segment, too */
-struct cu_home {
-    uint64_t place, bytes;
-    int32_t first, last;
-    uint32_t uses;
-    bool produced, crosses;
-    uint8_t half;
+    /* STORE: the unit of its ATTENTION, which takes the store in when there is one row; ATTENTION:
+     * the unit of that store; -1 = none */
+    int32_t with;
+    mnp_kv kv;
 };
 
-/* half: CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several rows it is
- * stored so. */
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
     const cu_weight **w; /* [n_tensors] entries of the weight set; NULL where it has none */
-    uint32_t lo, hi, precision, k_dtype, v_dtype, flags, n_units;
+    uint32_t lo, hi, precision, flags, n_units;
+    mnp_kv_types kv_types;
     int64_t *symbol_max;
     cu_unit *units;
-    cu_home *homes; /* [n_tensors] */
+    mnp_allocation *allocations; /* [n_tensors] */
+    mnp_use *uses;               /* [n_tensors] */
+    /* [n_tensors] CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several
+     * rows it is stored so; else 0 */
+    uint8_t *half;
     /* places in the scratch */
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, scratch;
     int split, max_splits;
 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
-static const uint64_t CU_NOWHERE = ~(uint64_t)0;
 
 struct cu_captured {
     int64_t *symbol;

@@ -63,70 +63,82 @@ static uint32_t weight(const mn_device *d, const mn_node *n, const mn_tensor *t,
 }
 
 uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
-    const mn_node *n = cu_node(g, node);
-    const mn_tensor *x = cu_in(g, n, 0) >= 0 ? cu_tensor(g, cu_in(g, n, 0)) : NULL,
-                    *y = cu_out(g, n, 0) >= 0 ? cu_tensor(g, cu_out(g, n, 0)) : NULL;
-    bool known = false;
-    for (int i = 0; i < N; i++)
-        known |= contracts[i][0] == n->op && n->contract <= contracts[i][1];
-    if (!known)
+    const mn_node *n = mnp_node(g, node);
+    const mn_tensor *x = mnp_in(g, n, 0) >= 0 ? mnp_tensor(g, mnp_in(g, n, 0)) : NULL,
+                    *y = mnp_out(g, n, 0) >= 0 ? mnp_tensor(g, mnp_out(g, n, 0)) : NULL;
+    if (!mnp_knows(contracts, N, n))
         return NONE;
     if (!x || (!y && n->op != MN_OP_KV_STORE))
         return SHAPE;
     for (uint32_t i = 0; i < n->n_in; i++) {
-        int32_t t = cu_in(g, n, i);
-        uint32_t r = t >= 0 && cu_tensor(g, t)->role == MN_ROLE_WEIGHT
-                         ? weight(d, n, cu_tensor(g, t), i)
+        int32_t t = mnp_in(g, n, i);
+        uint32_t r = t >= 0 && mnp_tensor(g, t)->role == MN_ROLE_WEIGHT
+                         ? weight(d, n, mnp_tensor(g, t), i)
                          : OK;
         if (r)
             return r;
     }
     switch (n->op) {
     case MN_OP_LINEAR:
-        return n->n_in < 2 * n->n_out ? SHAPE : OK;
+        for (uint32_t i = 0; i < n->n_out; i++)
+            if (mnp_in(g, n, MN_LINEAR_WEIGHT + 2 * i) < 0 || mnp_out(g, n, i) < 0)
+                return SHAPE;
+        return OK;
+    case MN_OP_KV_STORE: /* a block per head */
+        return x->n_dim == 3 && x->dim[1] <= 65535 ? OK : SHAPE;
     case MN_OP_ROPE:
-        return x->n_dim == 3 && x->dim[2] > 0 && cu_attr(g, n, MN_ROPE_ATTR_N_ROT) % 2 == 0 ? OK
-                                                                                            : SHAPE;
+        return x->n_dim == 3 && x->dim[2] > 0 && mnp_attr(g, n, MN_ROPE_ATTR_N_ROT) % 2 == 0
+                   ? OK
+                   : SHAPE;
     case MN_OP_ATTENTION: {
-        int64_t kv = cu_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
+        int64_t kv = mnp_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
         if (x->n_dim != 3 || y->n_dim != 3 || kv <= 0 || x->dim[1] <= 0 || x->dim[1] % kv)
             return SHAPE;
         return x->dim[2] > 256 || y->dim[2] > 256 ? HEAD : OK;
     }
     case MN_OP_SAMPLE:
         for (uint32_t i = MN_SAMPLE_MASK; i <= MN_SAMPLE_TARGET; i++)
-            if (cu_in(g, n, i) >= 0)
+            if (mnp_in(g, n, i) >= 0)
                 return NONE;
-        return cu_out(g, n, MN_SAMPLE_OUT_LOGPROB) >= 0 ? NONE : OK;
+        return mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB) >= 0 ? NONE : OK;
     case MN_OP_EMBED:
-        return cu_in(g, n, MN_EMBED_POS_WEIGHT) >= 0 ? NONE : OK;
+        return mnp_in(g, n, MN_EMBED_POS_WEIGHT) >= 0 ? NONE : OK;
     case MN_OP_GLU:
         for (uint32_t i = MN_GLU_ATTR_ALPHA; i <= MN_GLU_ATTR_UP_OFFSET; i++)
-            if (cu_attr(g, n, i))
+            if (mnp_attr(g, n, i))
                 return NONE;
-        return cu_in(g, n, 1) >= 0 ? OK : SHAPE;
+        return mnp_in(g, n, 1) >= 0 ? OK : SHAPE;
     case MN_OP_ADD:
     case MN_OP_MUL:
-        return cu_in(g, n, 1) >= 0 ? OK : SHAPE;
+        return mnp_in(g, n, 1) >= 0 ? OK : SHAPE;
     default:
         return OK;
     }
 }
 
+typedef struct {
+    const mn_device *dev;
+    const mn_graph *graph;
+} asked;
+
+static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint32_t *reason) {
+    const asked *a = (const asked *)user;
+    (void)symbol;
+    *reason = cu_verdict(a->dev, a->graph, node);
+    return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
+}
+
 mn_status cu_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                       mn_verdict *verdicts, uint32_t stride, mn_error *err) {
-    int64_t none = 0;
+    const int64_t none = 0;
     mn_compile c, ask = {};
-    ask.size = sizeof ask, ask.graph = g, ask.node_hi = g->n_nodes,
-    ask.symbol_max = symbol_at ? symbol_at : &none;
-    mn_status s = cu_read_compile(&ask, &c, err);
-    if (s)
-        return s;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        mn_verdict v = {};
-        v.reason = cu_verdict(d, g, i);
-        v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
-        memcpy((char *)verdicts + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
-    }
-    return MN_OK;
+    ask.size = sizeof ask;
+    ask.graph = g;
+    ask.node_hi = g->n_nodes;
+    ask.symbol_max = &none;
+    mn_status st = mnp_read_compile(&ask, &c, err);
+    asked a = {d, g};
+    if (st)
+        return st;
+    return mnp_supports(d->plugin->host, g, symbol_at, verdict_of, &a, verdicts, stride, err);
 }

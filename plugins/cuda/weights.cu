@@ -5,7 +5,7 @@
 
 mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
-    mn_status s = cu_read_compile(in, &c, err);
+    mn_status s = mnp_read_compile(in, &c, err);
     if (s)
         return s;
     mn_weights *w = (mn_weights *)cu_new(d, sizeof *w);
@@ -15,84 +15,27 @@ mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, 
     if (!w || !w->w) {
         if (w)
             cu_delete(d, w);
-        return cu_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: a weight set");
+        return mnp_fail_memory(err, c.graph->n_tensors * sizeof *w->w, "a weight set");
     }
-    for (uint32_t i = c.node_lo; i < c.node_hi; i++) {
-        const mn_node *n = cu_node(c.graph, i);
-        for (uint32_t j = 0; j < n->n_in; j++) {
-            int32_t t = cu_in(c.graph, n, j);
-            if (t >= 0 && cu_tensor(c.graph, t)->role == MN_ROLE_WEIGHT)
-                w->w[t].wanted = true;
-        }
-    }
+    mnp_cursor at = {c.node_lo, 0};
+    uint32_t node;
+    for (int32_t t; (t = mnp_next_weight(c.graph, c.node_hi, &at, &node)) >= 0;)
+        w->w[t].wanted = true;
     *out = w;
     return MN_OK;
 }
 
-static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
-    return (const mn_plane *)((const char *)s->planes +
-                              (uint64_t)i * s->n_planes * s->plane_stride);
-}
-#define NAME(t) (int)((t)->name.len < 100 ? (t)->name.len : 100), (t)->name.ptr
-
-/* Dims of a part against the tensor's, and that its strides stay within its bytes. */
-static mn_status check_part(const mn_tensor *t, const mn_plane *p, mn_error *err) {
-    uint64_t last = 0;
-    if (p->kind != MN_PLANE_DATA || p->dtype != t->dtype.id)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: plane of kind %u, type %u", NAME(t), p->kind,
-                       p->dtype);
-    for (uint32_t i = 0; i < t->n_dim; i++) {
-        if (p->dim[i] <= 0 || (i > 0 && p->dim[i] != t->dim[i]) ||
-            (i + 1 == t->n_dim && p->dim[i] % t->dtype.block_elems))
-            return cu_fail(err, MN_INVALID, ~0u, "%.*s: dim %u is %lld, the graph expects %lld",
-                           NAME(t), i, (long long)p->dim[i], (long long)t->dim[i]);
-        uint64_t steps =
-                     (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]) -
-                     1,
-                 span;
-        if (p->stride[i] < 0 || __builtin_mul_overflow(steps, (uint64_t)p->stride[i], &span) ||
-            __builtin_add_overflow(last, span, &last))
-            return cu_fail(err, MN_INVALID, ~0u, "%.*s: stride %lld of dim %u", NAME(t),
-                           (long long)p->stride[i], i);
-    }
-    if (!p->ptr || __builtin_add_overflow(last, (uint64_t)t->dtype.block_bytes, &last) ||
-        last > p->bytes)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: %llu bytes, its strides reach %llu", NAME(t),
-                       (unsigned long long)p->bytes, (unsigned long long)last);
-    return MN_OK;
-}
-
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
-    if (s->tensor >= w->graph->n_tensors)
-        return cu_fail(err, MN_INVALID, ~0u, "weight for tensor %u of %u", s->tensor,
-                       w->graph->n_tensors);
-    const mn_tensor *t = cu_tensor(w->graph, s->tensor);
-    if (t->role != MN_ROLE_WEIGHT)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s is not a weight", NAME(t));
+    mn_status st = mnp_check_source(w->graph, s, 2, err);
+    if (st)
+        return st;
+    const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
     if (w->w[s->tensor].put)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s was put before", NAME(t));
-    if (s->dtype.id != t->dtype.id)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", NAME(t),
-                       s->dtype.id, t->dtype.id);
-    if (s->n_planes != 1 || t->n_dim > 2)
-        return cu_fail(err, MN_UNSUPPORTED, ~0u,
-                       "%.*s: %u planes, %u dimensions; one, and at most two", NAME(t), s->n_planes,
-                       t->n_dim);
-    if (!s->n_parts || !s->planes || s->plane_stride < CU_UP_TO(mn_plane, stride) || !t->n_dim ||
-        !t->dtype.block_elems)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: no parts or dimensions", NAME(t));
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < s->n_parts; i++) {
-        mn_status st = check_part(t, part(s, i), err);
-        if (st)
-            return st;
-        if (__builtin_add_overflow(sum, part(s, i)->dim[0], &sum))
-            sum = -1;
-    }
-    return sum == t->dim[0]
-               ? MN_OK
-               : cu_fail(err, MN_INVALID, ~0u, "%.*s: %lld rows, the graph expects %lld", NAME(t),
-                         (long long)sum, (long long)t->dim[0]);
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
+    if (s->n_planes != 1)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes; cuda takes one", MNP_NAME(t),
+                        s->n_planes);
+    return MN_OK;
 }
 
 /* ---- staging: rows gather in a segment of the ring and leave together ------------------------ */
@@ -186,32 +129,32 @@ static mn_status put_matrix(mn_queue *q, const cu_weight *w, const mn_tensor *t,
     stage st = {q, what ? (char *)w->scale : w->data, 0, 0, NULL, 0};
     mn_status s = begin(&st, err);
     for (uint32_t i = 0; i < src->n_parts && !s; i++)
-        for (int64_t r = 0; r < part(src, i)->dim[0] && !s; r++)
+        for (int64_t r = 0; r < mnp_plane(src, i, 0)->dim[0] && !s; r++)
             if (t->n_dim == 1) {
-                s = put_vector(&st, t, part(src, i), err);
+                s = put_vector(&st, t, mnp_plane(src, i, 0), err);
                 break;
             } else
-                s = put_row(&st, w, t, part(src, i), r, what, err);
+                s = put_row(&st, w, t, mnp_plane(src, i, 0), r, what, err);
     return s ? s : flush(&st, err);
 }
 
 mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
                          mn_error *err) {
-    mn_weight_src s = {};
-    memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s);
+    mn_weight_src s;
+    mnp_read(&s, sizeof s, in, in->size);
     if (event)
         *event = NULL;
     mn_status st = check(set, &s, err);
     if (st || !set->w[s.tensor].wanted)
         return st;
-    const mn_tensor *t = cu_tensor(set->graph, s.tensor);
+    const mn_tensor *t = mnp_tensor(set->graph, s.tensor);
     cu_weight *w = &set->w[s.tensor];
     w->dtype = t->dtype.id, w->vector = t->n_dim == 1;
     w->rows = w->vector ? 1 : t->dim[0], w->cols = w->vector ? t->dim[0] : t->dim[1];
-    w->ld = w->vector ? w->cols : cu_round(w->cols, CU_K_ALIGN);
+    w->ld = w->vector ? w->cols : mnp_round(w->cols, CU_K_ALIGN);
     uint64_t bytes;
     if (__builtin_mul_overflow((uint64_t)w->rows, (uint64_t)w->ld * 4, &bytes) || bytes >> 46)
-        return cu_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", NAME(t));
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     const uint64_t elem = w->vector || w->dtype == MN_F32 ? 4 : w->dtype == MN_Q8_0 ? 1 : 2;
     CU_TRY(cudaSetDevice(set->dev->index), err, "choosing the device");
     CU_TRY(cudaMalloc((void **)&w->data, (uint64_t)w->rows * w->ld * elem + 256), err, "weights");
@@ -231,8 +174,8 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
 mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     for (uint32_t i = 0; i < w->graph->n_tensors; i++)
         if (w->w[i].wanted && !w->w[i].put)
-            return cu_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
-                           NAME(cu_tensor(w->graph, i)));
+            return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
+                            MNP_NAME(mnp_tensor(w->graph, i)));
     CU_TRY(cudaStreamSynchronize(q->stream), err, "weights");
     if (kept_how)
         *kept_how = w->kept;

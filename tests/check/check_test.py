@@ -18,7 +18,7 @@ REFERENCE = os.path.join(BUILD, "plugins", "reference", "reference.so")
 SANITIZE = "MINERVA_TEST_SANITIZE" in os.environ
 GOOD = r"""
 #include <minerva/plugin.h>
-MN_PLUGIN_NOTE("tiny", MN_KIND_LOADER, "")
+MN_PLUGIN_NOTE("tiny", MN_KIND_LOADER, "");
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) { (void)host, (void)err; return 0; }
 """
 

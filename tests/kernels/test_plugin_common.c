@@ -83,44 +83,40 @@ static op_case *caches(void) {
 static void test_kv(void **state) {
     (void)state;
     op_case *c = caches();
-    const mnp_kv_rules dense = {64, 1, 0}, padded = {32, 8, 256}, narrow = {64, 1, 16};
+    const mnp_kv_rules dense = {64, 1, 0, false}, padded = {32, 8, 256, true},
+                       narrow = {64, 1, 16, false};
+    const mnp_kv_types f32 = {MN_F32, MN_F32}, f16 = {MN_F16, MN_F16}, q8 = {MN_F16, MN_Q8_0},
+                       mixed = {MN_F16, MN_F32};
     mnp_kv kv;
     ERR(err);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
-                     MN_OK);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &dense, &kv, &err), MN_OK);
     assert_true(kv.n_layers == 3 && kv.n_head_kv == 2 && kv.pad_k == 20 && kv.pad_v == 9);
     assert_int_equal(kv.v_offset, 2 * 64 * 20 * 4);
     assert_int_equal(kv.page_bytes, 3 * 2 * 64 * (20 + 9) * 4);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F16, MN_F16}, &padded, &kv, &err),
-                     MN_OK);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f16, &padded, &kv, &err), MN_OK);
     assert_true(kv.dim_k == 20 && kv.pad_k == 24 && kv.dim_v == 9 && kv.pad_v == 16);
     assert_int_equal(kv.layer_bytes, 2 * 32 * (24 + 16) * 2);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, mixed, &padded, &kv, &err), MN_UNSUPPORTED);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, mixed, &dense, &kv, &err), MN_OK);
+    assert_true(kv.v_offset == 2 * 64 * 20 * 2 && kv.layer_bytes == kv.v_offset + 2 * 64 * 9 * 4);
     /* the rank counts layers of the group in the segment alone */
     const int64_t ranks[4] = {1, 0, 2, 0};
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(
-            mnp_kv_of_node(&c->g, 0, 4, i, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
-            MN_OK);
+        assert_int_equal(mnp_kv_of_node(&c->g, 0, 4, i, f32, &dense, &kv, &err), MN_OK);
         assert_int_equal(kv.layer, ranks[i]);
     }
-    assert_int_equal(
-        mnp_kv_of_node(&c->g, 1, 3, 2, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err), MN_OK);
+    assert_int_equal(mnp_kv_of_node(&c->g, 1, 3, 2, f32, &dense, &kv, &err), MN_OK);
     assert_true(kv.layer == 0 && kv.n_layers == 1);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
-                     MN_INVALID);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &narrow, &kv, &err),
-                     MN_UNSUPPORTED);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, f32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &narrow, &kv, &err), MN_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "20"));
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_Q8_0, MN_Q8_0}, &dense, &kv, &err),
-                     MN_UNSUPPORTED);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, q8, &dense, &kv, &err), MN_UNSUPPORTED);
     c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
-                     MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &dense, &kv, &err), MN_INVALID);
     assert_int_equal(err.node, 3);
     for (int i = 0; i < 4; i++)
         c->t[c->operands[c->n[i].in_off]].dim[2] = INT64_MAX / 2;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, (mnp_kv_types){MN_F32, MN_F32}, &dense, &kv, &err),
-                     MN_INVALID);
+    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, f32, &dense, &kv, &err), MN_INVALID);
     case_free(c);
 }
 
@@ -204,6 +200,51 @@ static void test_bindings(void **state) {
     case_free(c);
 }
 
+static void test_sources(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    const int64_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 64, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_Q8_0, 4, 64, NULL, "w");
+    static char bytes[4 * 68];
+    mn_plane p[2] = {{bytes, 2 * 68, MN_PLANE_DATA, MN_Q8_0, {2, 64}, {68, 34}},
+                     {bytes + 2 * 68, 2 * 68, MN_PLANE_DATA, MN_Q8_0, {2, 64}, {68, 34}}};
+    mn_weight_src s = {sizeof s, (uint32_t)w, 2, 1, sizeof *p, 0, p, c->t[w].dtype};
+    ERR(err);
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_OK);
+    assert_int_equal(mnp_check_source(&c->g, &s, 1, &err), MN_UNSUPPORTED);
+    s.n_parts = 1; /* two rows of four */
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "2 rows, the graph expects 4"));
+    s.n_parts = 2;
+    p[1].bytes--;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    p[1].bytes++;
+    p[1].stride[0] = INT64_MAX;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    p[1].stride[0] = 68;
+    p[1].dim[1] = 32;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    p[1].dim[1] = 64;
+    p[1].kind = MN_PLANE_SCALE;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_UNSUPPORTED);
+    s.tensor = (uint32_t)x;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    s.tensor = 99;
+    assert_int_equal(mnp_check_source(&c->g, &s, 2, &err), MN_INVALID);
+    /* the same weight in another graph */
+    op_case *other = case_new();
+    case_mat(other, MN_ROLE_INPUT, MN_Q8_0, 4, 64, NULL, "w");
+    case_mat(other, MN_ROLE_WEIGHT, MN_Q8_0, 8, 64, NULL, "w");
+    assert_int_equal(mnp_find_weight(&other->g, &c->g, (uint32_t)w), -1);
+    case_mat(other, MN_ROLE_WEIGHT, MN_Q8_0, 4, 64, NULL, "w");
+    assert_int_equal(mnp_find_weight(&other->g, &c->g, (uint32_t)w), 2);
+    case_free(other);
+    case_free(c);
+    assert_int_equal(mnp_check_range(60, 4, 64, "write", &err), MN_OK);
+    assert_int_equal(mnp_check_range(61, 4, 64, "write", &err), MN_INVALID);
+    assert_int_equal(mnp_check_range(UINT64_MAX, 4, 64, "write", &err), MN_INVALID);
+}
+
 /* ---- lowering -------------------------------------------------------------------------------- */
 static char told[4096]; /* what the pass logs, a line each */
 static void hear(void *self, int32_t level, mn_str msg) {
@@ -278,6 +319,36 @@ static void test_lower_by_uses(void **state) {
     linear(c, n);
     UNITS(c, 0, 6, "0 1 3 2,4 5");
     assert_non_null(strstr(told, "linear of node 2: norm of node 0 is not fused"));
+    case_free(c);
+}
+
+static void *no_memory(void *self, uint64_t bytes, uint64_t align) {
+    (void)self, (void)bytes, (void)align;
+    return NULL;
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    op_case *c = case_new();
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, D, NULL, "x");
+    mnp_use uses[CASE_TENSORS];
+    mnp_unit units[CASE_NODES];
+    mnp_allocation a[CASE_TENSORS];
+    mn_verdict v;
+    mn_host host = h_host;
+    uint32_t n = 0;
+    uint64_t bytes;
+    ERR(err);
+    linear(c, x);
+    host.alloc = no_memory;
+    const mnp_lowering l = {&c->g, 0, 1, uses};
+    mnp_count_uses(&c->g, 0, 1, uses);
+    assert_int_equal(mnp_lower(&host, &l, NULL, 0, NULL, units, &n, &err), MN_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.msg, "out of memory"));
+    mnp_arena_begin(&c->g, a);
+    assert_int_equal(mnp_arena_place(&host, &c->g, NULL, 64, a, &bytes, &err), MN_OUT_OF_MEMORY);
+    assert_int_equal(mnp_supports(&host, &c->g, NULL, NULL, NULL, &v, sizeof v, &err),
+                     MN_OUT_OF_MEMORY);
     case_free(c);
 }
 
@@ -368,10 +439,16 @@ static void test_lower_store(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_symbols),
-        cmocka_unit_test(test_kv),          cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_bindings),    cmocka_unit_test(test_lower_by_uses),
-        cmocka_unit_test(test_lower_order), cmocka_unit_test(test_lower_store),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_bindings),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_lower_by_uses),
+        cmocka_unit_test(test_lower_order),
+        cmocka_unit_test(test_lower_store),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
