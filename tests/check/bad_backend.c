@@ -1,7 +1,15 @@
 /* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken:
- * BAD_GROUP_NAME says which. */
+ * BAD_GROUP_NAME says which; what comes behind the rule's name tells ways to break it apart. */
 #include "stub.h"
+#include "common.h"
+#include <fcntl.h>
+#include <fenv.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
@@ -96,6 +104,63 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
     most = n;
     return stub_inner->context_bind(c, set, b, n, stride, err);
 }
+#elif defined(BAD_NUMERIC_GROUPS_ONE)
+static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                           mn_error *err) {
+    (void)group; // all groups are one
+    return stub_inner->kv_layout(d, c, 0, out, err);
+}
+#elif defined(BAD_NUMERIC_GROUPS_LAYER)
+mn_status __real_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
+                                uint32_t dtype, const mnp_kv_rules *rules, mnp_kv *kv,
+                                mn_error *err);
+mn_status __wrap_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
+                                uint32_t dtype, const mnp_kv_rules *rules, mnp_kv *kv,
+                                mn_error *err) {
+    const mn_node *n = mnp_node(g, node);
+    mn_status s = __real_mnp_kv_of_node(g, lo, hi, node, dtype, rules, kv, err);
+    kv->layer = mnp_attr(
+        g, n, n->op == MN_OP_KV_STORE ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER);
+    return s; // as if every segment began at layer 0
+}
+#elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
+    defined(BAD_PROCESS_SILENT) || defined(BAD_PROCESS_CHILDREN)
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+#if defined(BAD_PROCESS_CALLS)
+    signal(SIGUSR2, SIG_IGN);
+#elif defined(BAD_PROCESS_CALLS_FOLDER)
+    if (chdir("/"))
+        return MN_INVALID;
+#elif defined(BAD_PROCESS_SILENT)
+    printf("compiling"); // stays in the buffer
+#else
+    if (fork() == 0) { // a compiler server, say
+        alarm(30);
+        pause();
+        _exit(0);
+    }
+#endif
+    return stub_inner->compile(d, c, out, err);
+}
+#elif defined(BAD_HANG)
+/* MINERVA_TEST_HANG names the call that does not return. */
+static void maybe(const char *call) {
+    const char *wanted = getenv("MINERVA_TEST_HANG");
+    while (wanted && !strcmp(wanted, call))
+        pause();
+}
+static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    maybe("device_open");
+    return stub_inner->device_open(self, i, out, err);
+}
+static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *how, mn_error *err) {
+    maybe("weights_seal");
+    return stub_inner->weights_seal(w, q, how, err);
+}
+static void context_free(mn_context *c) {
+    maybe("context_free");
+    stub_inner->context_free(c);
+}
 #endif
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
@@ -109,6 +174,15 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     static const mn_plugin *only;
     if (only)
         return only;
+#elif defined(BAD_PROCESS_LOAD)
+    if (open("/dev/null", O_RDONLY) < 0)
+        return NULL;
+#elif defined(BAD_PROCESS_LOAD_UMASK)
+    umask(0);
+#elif defined(BAD_PROCESS_LOAD_ROUNDING)
+    fesetround(FE_UPWARD);
+#elif defined(BAD_HANG)
+    maybe("minerva_plugin_entry");
 #endif
     const mn_plugin *p = stub_enter(host, err, "bad");
 #if defined(BAD_HOST_NO_MEMORY)
@@ -136,6 +210,14 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.context_bind = context_bind;
 #elif defined(BAD_HOST_TWO)
     only = p;
+#elif defined(BAD_NUMERIC_GROUPS_ONE)
+    stub_table.kv_layout = kv_layout;
+#elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
+    defined(BAD_PROCESS_SILENT) || defined(BAD_PROCESS_CHILDREN)
+    stub_table.compile = compile;
+#elif defined(BAD_HANG)
+    stub_table.device_open = device_open, stub_table.weights_seal = weights_seal;
+    stub_table.context_free = context_free;
 #endif
     return p;
 }

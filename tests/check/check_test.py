@@ -2,7 +2,7 @@
 """minerva plugins check: check_test.py MINERVA GROUP [FILE]. Standard library alone.
 
 Groups: command (the command line and the report), static (files that were linked wrong, damaged files), rules (plugins that break
-one rule each), passes (FILE is a plugin of ours: no rule is broken)."""
+one rule each), hangs (calls that do not return), passes (FILE is a plugin of ours: no rule is broken)."""
 import json
 import os
 import random
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BUILD = os.environ.get("MINERVA_BUILD_ROOT", "")
@@ -154,10 +155,10 @@ def damaged(d):
 
 # ---- one broken rule each ----
 def test_rules():
-    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so")) if BAD else []
+    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n != "hang.so") if BAD else []
     assert len(names) >= 10 or not os.path.exists(REFERENCE), names
     for name in names:
-        group, rule = name[:-3].split("_", 1)
+        group, rule = name[:-3].split("-")[0].split("_", 1)  # what follows "-" is one of several ways to break it
         breaks(os.path.join(BAD, name), group + "." + rule)
     with scratch() as d:
         crash = GOOD.replace("(void)host, (void)err; return 0;", "(void)host, (void)err; return *(const mn_plugin *volatile *)8;")
@@ -168,6 +169,27 @@ def test_rules():
         loud = GOOD.replace("return 0;", 'extern int puts(const char *); puts("{noise"); return 0;')
         r = failed(report(build(d, "loud.so", loud), code=1))  # standard output is the report's alone
         assert list(r) == ["open.entry"] and "no message" in r["open.entry"], r
+
+
+# ---- calls that do not return ----
+def test_hangs():
+    plugin = os.path.join(BAD, "hang.so")
+    if not os.path.exists(plugin):
+        return
+    for call, rules in (("minerva_plugin_entry", ["open.entry"]), ("device_open", ["device.list"]), ("weights_seal", []), ("context_free", [])):
+        os.environ["MINERVA_TEST_HANG"] = call
+        began = time.monotonic()
+        r = report(plugin, "--limit", "6", "--only", rules[0] if rules else "honesty", code=1)
+        took = time.monotonic() - began
+        bad = failed(r)
+        assert bad and all(call + " did not return within 2 s" in m for m in bad.values()), (call, bad)
+        assert not rules or list(bad) == rules, (call, bad)
+        if not rules:  # three calls of 2 s, then the check waits no more
+            waits = [rule["id"] for rule in r["rules"] if "waits no longer" in rule["message"]]
+            assert len(bad) == 3 and waits, (call, bad, waits)
+        assert took < 60, (call, took)
+    del os.environ["MINERVA_TEST_HANG"]
+    assert not failed(report(plugin, "--only", "honesty", code=0))
 
 
 # ---- plugins of ours ----

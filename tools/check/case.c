@@ -11,7 +11,8 @@ op_case *case_new(void) {
         sizeof c->g, 0,    0,    0,      sizeof(mn_node), sizeof(mn_tensor), sizeof(mn_symbol),
         0,           c->n, c->t, c->sym, c->operands,     c->attrs,          0,
         {0},         -1,   0};
-    c->kv = -1;
+    for (uint32_t i = 0; i < CASE_GROUPS; i++)
+        c->kv[i].tensor = -1;
     return c;
 }
 
@@ -95,9 +96,31 @@ int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, con
     return case_tensor(c, MN_ROLE_STATE, MN_I32, 2, (const int64_t[]){d0, words}, data, name);
 }
 
+int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group) {
+    c->kv_dtype = dtype;
+    c->kv[group].pages = n_pages;
+    c->kv[group].tensor = case_vec(c, MN_ROLE_STATE, MN_U8, 0, NULL, group ? "kv.1" : "kv");
+    return c->kv[group].tensor;
+}
 int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages) {
-    c->kv_dtype = dtype, c->kv_pages = n_pages;
-    return c->kv = case_vec(c, MN_ROLE_STATE, MN_U8, 0, NULL, "kv");
+    return case_kv_of(c, dtype, n_pages, 0);
+}
+
+int32_t case_kv_group(const op_case *c, uint32_t tensor) {
+    for (int32_t i = 0; i < CASE_GROUPS; i++)
+        if (c->kv[i].tensor == (int32_t)tensor)
+            return i;
+    return -1;
+}
+
+bool case_in_segment(const op_case *c, uint32_t tensor) {
+    if (!c->node_hi)
+        return true;
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++)
+        for (uint32_t k = 0; k < c->n[i].n_in + c->n[i].n_out; k++)
+            if (c->operands[c->n[i].in_off + k] == (int32_t)tensor)
+                return true;
+    return false;
 }
 
 uint64_t case_f64(double v) {

@@ -14,6 +14,7 @@
 #define CASE_NODES 12
 #define CASE_SYMBOLS 8
 #define CASE_PLANES 3
+#define CASE_GROUPS 2
 
 /* ---- numbers and types (case_type.c) --------------------------------------------------------- */
 mn_dtype case_dtype(uint32_t id); /* id 0 in the result: unknown */
@@ -48,8 +49,12 @@ typedef struct {
     bool every_row[CASE_TENSORS]; /* an output that means something in padded rows too */
     /* [value max] per row symbol: 1 = padding or spoiled, outputs undefined; NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
-    uint32_t kv_dtype, kv_pages, kv_group;
-    int32_t kv; /* the tensor that is the KV buffer, or -1 */
+    uint32_t kv_dtype;
+    struct {
+        int32_t tensor; /* the KV buffer of the group, or -1 */
+        uint32_t pages;
+    } kv[CASE_GROUPS];         /* by KV group */
+    uint32_t node_lo, node_hi; /* the segment that is compiled and run; hi 0: all nodes */
     bool failed;
 } op_case;
 
@@ -70,6 +75,12 @@ int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t
 int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name);
 /* sized by the plugin's layout when it runs */
 int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages);
+/* the same, of any KV group */
+int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group);
+/* the group whose KV buffer the tensor is, or -1 */
+int32_t case_kv_group(const op_case *c, uint32_t tensor);
+/* does a node of the segment read or write the tensor? */
+bool case_in_segment(const op_case *c, uint32_t tensor);
 void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
                uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
 uint64_t case_f64(double v); /* an attribute */
@@ -101,6 +112,9 @@ typedef struct {
 } op_shape;
 /* NULL = out of memory */
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed);
+/* Two KV groups with layers by turns: layer i is KV layer i / 2 of group i % 2, and has a KV_STORE
+ * and an ATTENTION. shape: [CASE_GROUPS], with the same rows, live, past and n_seqs. */
+op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed);
 /* NULL = no such op */
 const char *case_op_name(uint32_t op);
 
@@ -114,6 +128,9 @@ typedef struct {
 /* one case compiled on one device: weights, program, buffers, contexts */
 typedef struct case_plan case_plan;
 
+/* What is asked of the device for the case's segment, with the values of the step as maxima; valid
+ * as long as the case. */
+mn_compile case_question(const op_case *c, uint32_t precision);
 /* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of
  * mn_compile come from the case. The case's weights must outlive the plan. */
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
@@ -124,8 +141,8 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
 mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Steps through a second context of the same program from now on, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
-mn_status case_kv_layout(case_plan *p, mn_kv_layout *out, mn_error *err);
-/* Copies pages of the case's KV buffer. */
+mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err);
+/* Copies pages of the KV buffer of group 0. */
 mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err);
 const char *case_breach(const case_plan *p); /* what was written that must not be; "" = nothing */
 void case_close(case_plan *p);

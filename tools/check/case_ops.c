@@ -231,51 +231,110 @@ static void plan_rows(gen *g, cache_plan *a) {
     give_back(s, a);
 }
 
-static void attention_nodes(gen *g, const cache_plan *a) {
+/* What the layers of one KV group share: tensors, and the symbol of the rows that are stored. */
+typedef struct {
+    uint32_t group;
+    int64_t n_stored;
+    int32_t kpos, kslot, pages, kv, row_pos, row_slot, seqs;
+} cache_tensors;
+
+static cache_tensors cache_of(gen *g, const cache_plan *a, uint32_t group) {
     const op_shape *s = g->s;
     op_case *c = g->c;
-    int64_t dv = s->dim_v ? s->dim_v : s->dim,
-            U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE),
-            Q = case_symbol(c, "n_seqs", a->nq, MN_SYMBOL_SHAPE),
-            P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
-    int64_t drawn = a->nq * a->len;
+    const int64_t U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE);
+    const int64_t Q = case_symbol(c, "n_seqs", a->nq, MN_SYMBOL_SHAPE);
+    const int64_t P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
+    const uint32_t n_pages = (uint32_t)(a->nq * a->pages + 1);
+    cache_tensors t = {.group = group, .n_stored = U};
+    t.kpos = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kpos, "kpos");
+    t.kslot = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kslot, "kslot");
+    t.pages = case_mat(c, MN_ROLE_INPUT, MN_I32, a->nq, P, a->table, "pages");
+    t.kv = case_kv_of(c, s->kv_dtype ? s->kv_dtype : MN_F32, n_pages, group);
+    t.row_pos = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, a->qpos, "row_pos");
+    t.row_slot = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, a->qslot, "row_slot");
+    t.seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");
+    return t;
+}
+
+static void attention_nodes(gen *g, const cache_plan *a, const cache_tensors *t, uint64_t layer) {
+    const op_shape *s = g->s;
+    op_case *c = g->c;
+    const int64_t U = t->n_stored, dv = s->dim_v ? s->dim_v : s->dim, drawn = a->nq * a->len;
     int32_t k = float_rows(g, U, a->rows, drawn, a->kdead, s->n_head_kv, s->dim, 1, "k"),
             v = float_rows(g, U, a->rows, drawn, a->kdead, s->n_head_kv, dv, 1, "v");
-    int32_t kp = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kpos, "kpos"),
-            ks = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kslot, "kslot");
-    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, a->nq, P, a->table, "pages"),
-            kv = case_kv(c, s->kv_dtype ? s->kv_dtype : MN_F32, (uint32_t)(a->nq * a->pages + 1));
     int32_t q = float_input(g, s->n_head, s->dim, "q"),
             y = case_cube(c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_head, dv, NULL, "y");
-    int32_t qp = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, a->qpos, "row_pos"),
-            qs = case_vec(c, MN_ROLE_INPUT, MN_I32, g->T, a->qslot, "row_slot");
-    int32_t sq = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs"),
-            sinks = s->variant & 4 ? vector(g, MN_F32, s->n_head, "sinks") : -1;
-    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, kp, ks, pg, kv}, 6, NULL, 0,
-              (const uint64_t[]){0, 0}, 2);
-    case_node(c, MN_OP_ATTENTION, (const int32_t[]){q, qp, qs, sq, pg, kv, sinks}, 7, &y, 1,
-              (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? WINDOW : 0,
-                                 s->variant & 2 ? case_f64(1.5) : 0, 0, 0, (uint64_t)s->n_head_kv,
-                                 (uint64_t)s->dim_v, s->variant & 8 ? 1 : 0},
-              8);
+    int32_t sinks = s->variant & 4 ? vector(g, MN_F32, s->n_head, "sinks") : -1;
+    case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, v, t->kpos, t->kslot, t->pages, t->kv}, 6,
+              NULL, 0, (const uint64_t[]){layer, t->group}, 2);
+    case_node(
+        c, MN_OP_ATTENTION,
+        (const int32_t[]){q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks}, 7, &y, 1,
+        (const uint64_t[]){case_f64(1 / sqrt((double)s->dim)), s->variant & 1 ? WINDOW : 0,
+                           s->variant & 2 ? case_f64(1.5) : 0, layer, t->group,
+                           (uint64_t)s->n_head_kv, (uint64_t)s->dim_v, s->variant & 8 ? 1 : 0},
+        8);
+}
+
+/* The arrays of a plan, filled for the generator's shape; false = out of memory. Freed by
+ * plan_free. */
+static bool plan_make(gen *g, cache_plan *a) {
+    const op_shape *s = g->s;
+    *a = (cache_plan){.nq = s->n_seqs ? s->n_seqs : 1, .pt = s->page_tokens ? s->page_tokens : 64};
+    a->per = (s->rows + a->nq - 1) / a->nq;
+    a->len = s->past + a->per;
+    a->pages = (a->len + a->pt - 1) / a->pt;
+    a->rows = a->nq * a->pages * a->pt;
+    a->kpos = zeroed(g, 2 * a->rows + 2 * s->rows + 4 * a->nq + a->nq * a->pages, 4);
+    a->kdead = zeroed(g, a->rows, 1);
+    if (!a->kpos || !a->kdead || !g->c->dead[0])
+        return false;
+    a->kslot = a->kpos + a->rows;
+    a->qpos = a->kslot + a->rows;
+    a->qslot = a->qpos + s->rows;
+    a->seqs = a->qslot + s->rows;
+    a->table = a->seqs + 4 * a->nq;
+    plan_rows(g, a);
+    return true;
+}
+
+static void plan_free(cache_plan *a) {
+    free(a->kpos);
+    free(a->kdead);
 }
 
 static void attention(gen *g) {
-    const op_shape *s = g->s;
-    cache_plan a = {.nq = s->n_seqs ? s->n_seqs : 1, .pt = s->page_tokens ? s->page_tokens : 64};
-    a.per = (s->rows + a.nq - 1) / a.nq, a.len = s->past + a.per,
-    a.pages = (a.len + a.pt - 1) / a.pt;
-    a.rows = a.nq * a.pages * a.pt;
+    cache_plan a;
     mark_dead(g);
-    a.kpos = zeroed(g, 2 * a.rows + 2 * s->rows + 4 * a.nq + a.nq * a.pages, 4);
-    a.kdead = zeroed(g, a.rows, 1);
-    a.kslot = a.kpos + a.rows, a.qpos = a.kslot + a.rows, a.qslot = a.qpos + s->rows,
-    a.seqs = a.qslot + s->rows, a.table = a.seqs + 4 * a.nq;
-    if (a.kpos && a.kdead && g->c->dead[0]) {
-        plan_rows(g, &a);
-        attention_nodes(g, &a);
+    if (plan_make(g, &a)) {
+        const cache_tensors t = cache_of(g, &a, 0);
+        attention_nodes(g, &a, &t, 0);
     }
-    free(a.kpos), free(a.kdead);
+    plan_free(&a);
+}
+
+op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed) {
+    op_case *c = case_new();
+    cache_plan a[CASE_GROUPS] = {{0}};
+    cache_tensors t[CASE_GROUPS];
+    if (!c)
+        return NULL;
+    gen g = {c, shape, &seed, 0, shape->live ? shape->live : shape->rows, shape->live != 0};
+    g.T = case_symbol(c, "n_tokens", shape->rows, MN_SYMBOL_SHAPE);
+    mark_dead(&g);
+    for (uint32_t i = 0; i < CASE_GROUPS; i++) {
+        g.s = &shape[i];
+        c->failed |= !plan_make(&g, &a[i]);
+        if (!c->failed)
+            t[i] = cache_of(&g, &a[i], i);
+    }
+    for (uint32_t i = 0; i < n_layers && !c->failed; i++) {
+        g.s = &shape[i % CASE_GROUPS];
+        attention_nodes(&g, &a[i % CASE_GROUPS], &t[i % CASE_GROUPS], i / CASE_GROUPS);
+    }
+    for (uint32_t i = 0; i < CASE_GROUPS; i++)
+        plan_free(&a[i]);
+    return c;
 }
 
 static void elementwise(gen *g, uint32_t op) {

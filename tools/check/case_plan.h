@@ -14,7 +14,7 @@ struct case_plan {
     mn_queue *queues[2]; /* ours; the first context runs on the caller's */
     mn_context *contexts[2];
     uint32_t at; /* the context in use */
-    uint64_t guard, host_bytes, kv_bytes;
+    uint64_t guard, host_bytes, kv_bytes[CASE_GROUPS];
     mn_buffer *buffer[CASE_TENSORS], *host;
     void *host_map;
     mn_binding binding[CASE_TENSORS];

@@ -92,7 +92,7 @@ static mn_status put_weights(case_plan *p, mn_error *err) {
 /* ---- buffers: guard | payload | guard; of the cache only the one behind, since kv_copy takes a
  * buffer of pages ---- */
 static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
-    return (int32_t)i == c->kv ? 0 : p->guard;
+    return case_kv_group(c, i) >= 0 ? 0 : p->guard;
 }
 static uint64_t whole(const case_plan *p, const op_case *c, uint32_t i) {
     return lead(p, c, i) + c->bytes[i] + p->guard;
@@ -100,16 +100,21 @@ static uint64_t whole(const case_plan *p, const op_case *c, uint32_t i) {
 
 static bool is_bound(const op_case *c, uint32_t i) {
     uint32_t role = c->t[i].role;
-    return role != MN_ROLE_WEIGHT && role != MN_ROLE_INTERIOR && !c->unbound[i];
+    return role != MN_ROLE_WEIGHT && role != MN_ROLE_INTERIOR && !c->unbound[i] &&
+           case_in_segment(c, i);
 }
 
 static mn_status fit_kv(const case_plan *p, op_case *c) {
-    if (c->kv < 0 || c->bytes[c->kv] == p->kv_bytes)
-        return MN_OK;
-    void *r = realloc(c->result[c->kv], p->kv_bytes + 1);
-    if (!r)
-        return MN_OUT_OF_MEMORY;
-    c->result[c->kv] = r, c->bytes[c->kv] = p->kv_bytes;
+    for (uint32_t i = 0; i < CASE_GROUPS; i++) {
+        const int32_t t = c->kv[i].tensor;
+        if (t < 0 || c->bytes[t] == p->kv_bytes[i])
+            continue;
+        void *r = realloc(c->result[t], p->kv_bytes[i] + 1);
+        if (!r)
+            return MN_OUT_OF_MEMORY;
+        c->result[t] = r;
+        c->bytes[t] = p->kv_bytes[i];
+    }
     return MN_OK;
 }
 
@@ -117,14 +122,18 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
     op_case *c = p->first;
     const mn_backend *be = p->on.be;
     mn_status s = MN_OK;
-    if (c->kv >= 0) {
+    for (uint32_t i = 0; i < CASE_GROUPS; i++) {
         mn_kv_layout l = {.size = sizeof l};
-        if ((s = case_kv_layout(p, &l, err)))
+        if (c->kv[i].tensor < 0 || !case_in_segment(c, (uint32_t)c->kv[i].tensor))
+            continue;
+        s = case_kv_layout(p, i, &l, err);
+        if (s)
             return s;
-        p->kv_bytes = l.page_bytes * c->kv_pages;
-        if ((s = fit_kv(p, c)))
-            return fail(err, s, "out of memory");
+        p->kv_bytes[i] = l.page_bytes * c->kv[i].pages;
     }
+    s = fit_kv(p, c);
+    if (s)
+        return fail(err, s, "out of memory");
     for (uint32_t i = 0; i < c->g.n_tensors && !s; i++) {
         uint64_t n = whole(p, c, i);
         if (!is_bound(c, i))
@@ -141,14 +150,17 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
     s = be->alloc(p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
     if (!s)
         s = be->map(p->host, &p->host_map, err);
-    if (s || c->kv < 0)
-        return s;
     memset(p->scratch, GUARD_BYTE, p->guard); /* the cache keeps what it holds from step to step */
-    return be->write(p->on.queue, p->buffer[c->kv], p->kv_bytes, p->scratch, p->guard, err);
+    for (uint32_t i = 0; i < CASE_GROUPS && !s; i++) {
+        const int32_t t = c->kv[i].tensor;
+        if (t >= 0 && p->buffer[t])
+            s = be->write(p->on.queue, p->buffer[t], p->kv_bytes[i], p->scratch, p->guard, err);
+    }
+    return s;
 }
 
-mn_status case_kv_layout(case_plan *p, mn_kv_layout *out, mn_error *err) {
-    return p->on.be->kv_layout(p->on.dev, &p->ask, p->first->kv_group, out, err);
+mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err) {
+    return p->on.be->kv_layout(p->on.dev, &p->ask, group, out, err);
 }
 
 static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *err) {
@@ -168,6 +180,21 @@ mn_status case_second_context(case_plan *p, mn_error *err) {
     return make_context(p, 1, p->queues[1], err);
 }
 
+mn_compile case_question(const op_case *c, uint32_t precision) {
+    mn_compile ask = {.size = sizeof ask,
+                      .precision = precision,
+                      .graph = &c->g,
+                      .node_hi = c->g.n_nodes,
+                      .symbol_max = c->value,
+                      .k_dtype = c->kv_dtype,
+                      .v_dtype = c->kv_dtype};
+    if (c->node_hi) {
+        ask.node_lo = c->node_lo;
+        ask.node_hi = c->node_hi;
+    }
+    return ask;
+}
+
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
                     mn_error *err) {
     const mn_backend *be = on->be;
@@ -177,13 +204,8 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
     p->on = *on, p->first = c, p->guard = on->align > 256 ? on->align : 256;
     for (uint32_t i = 0; i < c->g.n_symbols; i++)
         p->max[i] = c->sym[i].max;
-    p->ask = (mn_compile){.size = sizeof p->ask,
-                          .precision = precision,
-                          .graph = &c->g,
-                          .node_hi = c->g.n_nodes,
-                          .symbol_max = p->max,
-                          .k_dtype = c->kv_dtype,
-                          .v_dtype = c->kv_dtype};
+    p->ask = case_question(c, precision);
+    p->ask.symbol_max = p->max;
     mn_estimate est = {.size = sizeof est};
     mn_status s = be->estimate(on->dev, &p->ask, &est, err);
     if (!s)
@@ -229,7 +251,7 @@ void case_close(case_plan *p) {
 /* ---- a step ---------------------------------------------------------------------------------- */
 static mn_status write_all(case_plan *p, const op_case *c, mn_error *err) {
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
-        if (!p->buffer[i] || (int32_t)i == c->kv)
+        if (!p->buffer[i] || case_kv_group(c, i) >= 0)
             continue;
         uint64_t n = c->bytes[i];
         memset(p->scratch, GUARD_BYTE, n + 2 * p->guard);
@@ -312,11 +334,11 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
 
 mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err) {
     mn_kv_layout l = {.size = sizeof l};
-    mn_status s = case_kv_layout(p, &l, err);
+    mn_status s = case_kv_layout(p, 0, &l, err);
     if (s)
         return s;
-    return p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv], &l, pairs, n, sizeof *pairs,
-                             NULL, err);
+    return p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv[0].tensor], &l, pairs, n,
+                             sizeof *pairs, NULL, err);
 }
 
 const char *case_breach(const case_plan *p) {
@@ -356,8 +378,8 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
     double worst = 0;
     for (uint32_t i = 0; i < got->g.n_tensors; i++) {
         uint32_t role = got->t[i].role;
-        if ((role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE) || (int32_t)i == got->kv ||
-            got->unbound[i])
+        if ((role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE) || case_kv_group(got, i) >= 0 ||
+            got->unbound[i] || !case_in_segment(got, i))
             continue;
         uint8_t *a = malloc(2 * got->bytes[i] + 16),
                 *b = a ? a + (got->bytes[i] + 7) / 8 * 8 : NULL;

@@ -10,6 +10,7 @@
 #define MINERVA_CHECK_H
 #include "host.h"
 #include <minerva/plugin.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,7 +37,7 @@ extern const uint32_t check_n_rules;
 typedef struct {
     const char *name;
     uint32_t kinds;   /* MN_KIND_* bits: which plugins it concerns */
-    uint32_t seconds; /* that one rule of it may take */
+    uint32_t seconds; /* that one rule of it may take; one call: see check_run */
     /* 1: all later groups stand on it, and are skipped when a rule of it is broken */
     uint32_t first;
 } check_group;
@@ -50,6 +51,11 @@ extern const uint32_t check_n_groups;
 #define CHECK_SKIPPED 4u
 typedef struct {
     uint32_t status;
+    /* for the parent: the function of the plugin that was called last, calls that have not
+     * returned, and a number that moves whenever a call begins or ends (watch.h) */
+    _Atomic(const char *) call;
+    atomic_uint in_call;
+    atomic_ullong n_calls;
     char doing[200];    /* "it opened the device": for "crashed with SIGSEGV while ..." */
     char message[1200]; /* what was found, or why it was skipped */
 } check_result;
@@ -71,6 +77,7 @@ struct check {
     /* path of the plugin that numbers are held against; NULL = none is installed */
     const char *reference;
     const char *model; /* --model: a file or folder of the loader's format; NULL = none */
+    uint32_t patience; /* --limit: seconds that the check waits for calls that hang, in all */
 };
 
 /* ---- in a rule's function -------------------------------------------------------------------- */
@@ -96,8 +103,8 @@ int check_over(const check *c); /* 1 after check_fail or check_skip */
 /* ---- open.c: the plugin in this process ------------------------------------------------------ */
 typedef struct {
     const mn_plugin *api;
-    const mn_backend *be; /* NULL: not a backend */
-    const mn_loader *ld;  /* NULL: not a loader */
+    const mn_backend *be; /* NULL: not a backend; watched (watch.h) */
+    const mn_loader *ld;  /* NULL: not a loader; likewise */
     mn_device *dev;       /* device 0, and a queue on it: after check_open_device */
     mn_queue *queue;
     check_host *host;
@@ -117,10 +124,12 @@ void check_close(check *c, check_plugin *p);
 /* ---- run.c ----------------------------------------------------------------------------------- */
 typedef struct {
     check_facts facts;
+    uint64_t hung_ns;      /* what calls that hang have cost */
     check_result result[]; /* [check_n_rules]; CHECK_WAITING = does not concern this plugin */
 } check_report;
 /* Tries all rules whose id begins with `only` (NULL or "" = all) on c's plugin: path, bytes,
- * reference and model are set. NULL: out of memory or processes; freed by check_report_free. */
+ * reference, model and patience are set. A call that does not return within a third of patience
+ * fails its rule; when patience is used up, the rules that are left are skipped. NULL: out of memory or processes; freed by check_report_free. */
 check_report *check_run(const check *plugin, const char *only);
 void check_report_free(check_report *r);
 

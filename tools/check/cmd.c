@@ -13,6 +13,7 @@
 typedef struct {
     const char *file, *only, *model;
     int json;
+    int64_t limit;
 } check_flags;
 static const arg_row rows[] = {
     {"FILE", "a plugin file", ARG_FILE, offsetof(check_flags, file), 0, 0, NULL, "the plugin"},
@@ -22,6 +23,8 @@ static const arg_row rows[] = {
      "report the rules whose id begins so: static, host.options"},
     {"--model", "PATH", ARG_FILE, offsetof(check_flags, model), 0, 0, NULL,
      "a file or folder of a loader's format, to try it on\n(not needed for gguf and safetensors)"},
+    {"--limit", "SECONDS", ARG_INT, offsetof(check_flags, limit), 3, 3600, NULL,
+     "what calls that hang may take in all (60); one call a\nthird of it"},
 };
 
 static const char *status_text(uint32_t status) {
@@ -137,8 +140,12 @@ static char *find_reference(void) {
 static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
     char *path = realpath(f->file, NULL); // dlopen looks elsewhere for a bare name
     char *reference = find_reference();
-    check plugin = {
-        .path = path, .bytes = bytes, .n_bytes = n, .reference = reference, .model = f->model};
+    check plugin = {.path = path,
+                    .bytes = bytes,
+                    .n_bytes = n,
+                    .reference = reference,
+                    .model = f->model,
+                    .patience = (uint32_t)f->limit};
     check_report *r = path ? check_run(&plugin, f->only) : NULL;
     out_file out = out_stdout();
     free(path), free(reference);
@@ -178,7 +185,7 @@ static int map_and_check(const check_flags *f) {
 }
 
 int cmd_plugins_check(int argc, char **argv) {
-    check_flags f = {0};
+    check_flags f = {.limit = 60};
     const arg_group groups[] = {{"Check", rows, COUNT(rows), &f}};
     const arg_page page = {
         "plugins check", "FILE.so [--json]",

@@ -1,5 +1,6 @@
 /* life.c -- see life.h. */
 #include "life.h"
+#include "watch.h"
 #include <string.h>
 
 op_shape life_shape(void) {
@@ -101,10 +102,12 @@ mn_status life_run(check *c, check_host *host, int *ran, mn_error *err) {
     if (!entry)
         return MN_INVALID;
     check_doing(c, "%s ran", MN_ENTRY_NAME);
+    watch_begin(c, MN_ENTRY_NAME);
     p.api = entry(&host->api, err);
+    watch_end(MN_ENTRY_NAME);
     if (!p.api)
         return err && err->status ? err->status : MN_INVALID;
-    p.be = p.api->query(p.api->self, MN_BACKEND_ID);
+    p.be = watch_backend(c, p.api->query(p.api->self, MN_BACKEND_ID));
     if (p.be && c->facts->n_devices)
         s = live(c, &p, ran, err);
     check_close(c, &p);

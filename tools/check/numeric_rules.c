@@ -132,7 +132,7 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     a = case_random(MN_OP_ATTENTION, 0, &s, 7), b = case_random(MN_OP_ATTENTION, 0, &s, 7);
     if (!a || !b || pages > 64)
         goto out;
-    a->kv_pages = 2 * pages + 1;
+    a->kv[0].pages = 2 * pages + 1;
     check_doing(c, "kv_copy of %u pages ran, KV %s", pages, mn_dtype_name(kv_dtype));
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
     if (!st)

@@ -1,5 +1,5 @@
 /* open.c -- the plugin in the process of a rule. */
-#include "check.h"
+#include "watch.h"
 #include <dlfcn.h>
 #include <string.h>
 
@@ -12,7 +12,12 @@ mn_entry_fn check_entry(check *c) {
     mn_entry_fn entry = NULL;
     if (!so)
         check_doing(c, "the file was being opened (its constructors)");
-    if (!so && !(so = dlopen(c->path, RTLD_NOW | RTLD_LOCAL))) {
+    if (!so) {
+        watch_begin(c, "dlopen");
+        so = dlopen(c->path, RTLD_NOW | RTLD_LOCAL);
+        watch_end("dlopen");
+    }
+    if (!so) {
         check_fail(c, "dlopen: %s", dlerror());
         return NULL;
     }
@@ -29,15 +34,19 @@ int check_open(check *c, check_plugin *p, check_host *host) {
     if (!entry)
         return 0;
     check_doing(c, "%s ran", MN_ENTRY_NAME);
+    watch_begin(c, MN_ENTRY_NAME);
     p->api = entry(&host->api, &p->err);
+    watch_end(MN_ENTRY_NAME);
     if (!p->api) {
         check_fail(c, "%s: found NULL (%s), expected a plugin", MN_ENTRY_NAME,
                    p->err.msg[0] ? p->err.msg : "no message");
         return 0;
     }
     check_doing(c, "query ran");
-    p->be = p->api->query(p->api->self, MN_BACKEND_ID);
-    p->ld = p->api->query(p->api->self, MN_LOADER_ID);
+    watch_begin(c, "query");
+    p->be = watch_backend(c, p->api->query(p->api->self, MN_BACKEND_ID));
+    p->ld = watch_loader(c, p->api->query(p->api->self, MN_LOADER_ID));
+    watch_end("query");
     return 1;
 }
 
@@ -67,7 +76,9 @@ void check_close(check *c, check_plugin *p) {
         p->be->queue_free(p->queue);
     if (p->dev)
         p->be->device_close(p->dev);
+    watch_begin(c, "shutdown");
     p->api->shutdown(p->api->self);
+    watch_end("shutdown");
     memset(&p->api, 0, offsetof(check_plugin, host));
     long long live = atomic_load(&p->host->live);
     const char *fault = check_host_fault(p->host);

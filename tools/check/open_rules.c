@@ -98,10 +98,13 @@ void check_open_query(check *c) {
               "query(\"%s\"): found a table, expected NULL", strangers[i]);
     }
     CHECK(c, p.be || p.ld, "found neither " MN_BACKEND_ID " nor " MN_LOADER_ID);
+    const void *be = p.api->query(p.api->self, MN_BACKEND_ID);
+    const void *ld = p.api->query(p.api->self, MN_LOADER_ID);
+    CHECK(c, !p.be == !be && !p.ld == !ld, "found another answer at the second query");
     CHECK(c,
-          p.api->query(p.api->self, MN_BACKEND_ID) == p.be &&
-              p.api->query(p.api->self, MN_LOADER_ID) == p.ld,
-          "found another table at the second query, expected the same");
+          p.api->query(p.api->self, MN_BACKEND_ID) == be &&
+              p.api->query(p.api->self, MN_LOADER_ID) == ld,
+          "found another table at the next query, expected the same");
     CHECK(c, !noted || noted == c->facts->kinds, "the note says kinds 0x%x, query 0x%x", noted,
           c->facts->kinds);
     check_close(c, &p);

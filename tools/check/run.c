@@ -88,33 +88,68 @@ static void nap(void) {
     nanosleep(&(struct timespec){0, 2000000}, NULL);
 }
 
-/* 1 = it ended, with its wait status; 0 = it was killed for taking longer than `seconds` with one
- * rule. */
-static int watch(pid_t pid, volatile check_result *r, uint32_t lo, uint32_t hi, uint32_t seconds,
-                 int *how) {
-    uint64_t began = check_now_ns();
-    for (uint32_t at = lo;;) {
-        if (waitpid(pid, how, WNOHANG) == pid)
-            return 1;
-        while (at < hi && r[at].status > CHECK_RUNNING)
-            at++, began = check_now_ns();
-        if (check_now_ns() - began > (uint64_t)seconds * 1000000000u)
-            break;
-        nap();
+#define SECOND UINT64_C(1000000000)
+
+/* How a child that was watched came to its end. */
+typedef enum {
+    ENDED, /* by itself */
+    SLOW,  /* one rule took longer than its group allows */
+    HUNG   /* one call did not return */
+} end_of_child;
+
+/* A call that runs for longer than call_ns, with none beginning or ending meanwhile, hangs. */
+typedef struct {
+    unsigned long long n_calls; /* when it was looked at last */
+    uint64_t since;
+} call_clock;
+
+static int hangs(check_result *r, call_clock *k, uint64_t call_ns) {
+    const unsigned long long n = atomic_load(&r->n_calls);
+    if (n != k->n_calls || !atomic_load(&r->in_call)) {
+        k->n_calls = n;
+        k->since = check_now_ns();
     }
+    return check_now_ns() - k->since > call_ns;
+}
+
+static void end(pid_t pid, int *how) {
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
     for (int i = 0; i < 1000 && waitpid(pid, how, WNOHANG) != pid; i++)
         nap(); // then it is abandoned
-    return 0;
 }
 
-static void died(check_result *r, int ended, int how, uint32_t seconds) {
+/* Waits for the child, or ends it. *how: its wait status, if it ended by itself. */
+static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi, uint32_t seconds,
+                          uint64_t call_ns, int *how) {
+    uint64_t began = check_now_ns();
+    call_clock clock = {0, began};
+    for (uint32_t at = lo;;) {
+        if (waitpid(pid, how, WNOHANG) == pid)
+            return ENDED;
+        while (at<hi &&*(volatile uint32_t *)&r[at].status> CHECK_RUNNING) {
+            at++;
+            began = check_now_ns();
+        }
+        const int hung = at < hi && hangs(&r[at], &clock, call_ns);
+        if (hung || check_now_ns() - began > seconds * SECOND) {
+            end(pid, how);
+            return hung ? HUNG : SLOW;
+        }
+        nap();
+    }
+}
+
+static void died(check_result *r, end_of_child ended, int how, uint32_t seconds, uint64_t call_ns) {
     const char *doing = r->doing[0] ? r->doing : "the rule was tried";
+    const char *call = atomic_load(&r->call);
     char *msg = r->message;
     size_t n = sizeof r->message;
     r->doing[sizeof r->doing - 1] = 0;
-    if (!ended)
+    if (ended == HUNG)
+        snprintf(msg, n, "%s did not return within %.3g s while %s", call ? call : "a call",
+                 (double)call_ns / 1e9, doing);
+    else if (ended == SLOW)
         snprintf(msg, n, "did not return within %u s while %s", seconds, doing);
     else if (WIFSIGNALED(how))
         snprintf(msg, n, "crashed with SIG%s while %s",
@@ -131,23 +166,42 @@ static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const ch
     }
 }
 
+static void no_patience(check_result *results, uint32_t lo, uint32_t hi, uint32_t seconds) {
+    for (; lo < hi; lo++) {
+        results[lo].status = CHECK_SKIPPED;
+        snprintf(results[lo].message, sizeof results[lo].message,
+                 "calls that hang have taken %u s, and the check waits no longer (--limit)",
+                 seconds);
+    }
+}
+
 /* Rules [lo, hi) of one group. What hangs or dies in a group that others stand on ends it: the next
  * rule would too, as slowly. 0 = no process could be made. */
-static int run_rules(const check *c, check_result *results, uint32_t lo, uint32_t hi,
+static int run_rules(const check *c, check_report *report, uint32_t lo, uint32_t hi,
                      const check_group *group) {
+    check_result *results = report->result;
+    const uint64_t patience = c->patience * SECOND;
     while (lo < hi) {
+        if (report->hung_ns >= patience) {
+            no_patience(results, lo, hi, c->patience);
+            break;
+        }
         pid_t self = getpid(), pid = fork();
         int how = 0;
         if (pid < 0)
             return 0;
         if (pid == 0)
             child(*c, results, lo, hi, self);
-        int ended = watch(pid, results, lo, hi, group->seconds, &how);
+        const uint64_t began = check_now_ns();
+        const end_of_child ended = watch(pid, results, lo, hi, group->seconds, patience / 3, &how);
+        kill(-pid, SIGKILL); // what it has left behind
+        if (ended != ENDED)
+            report->hung_ns += ended == HUNG ? patience / 3 : check_now_ns() - began;
         uint32_t at = lo;
         while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED))
             at++;
         if (at < hi && results[at].status != CHECK_FAILED)
-            died(&results[at], ended, how, group->seconds);
+            died(&results[at], ended, how, group->seconds, patience / 3);
         lo = at + 1;
         if (at < hi && group->first) {
             skip_rules(results, lo, hi, check_rules[at].id);
@@ -181,7 +235,7 @@ static int run_groups(check *c, check_report *r, const char *only) {
                    wanted(check_rules[end].id, only) == wanted(check_rules[i].id, only))
                 end++;
             if ((group->first || wanted(check_rules[i].id, only)) &&
-                !run_rules(c, r->result, i, end, group))
+                !run_rules(c, r, i, end, group))
                 return 0;
         }
         for (uint32_t i = lo; i < hi && !broken; i++)

@@ -1,0 +1,218 @@
+/* process.c -- group process: a plugin is a guest in the host's process. What it may not leave
+ * behind there: open descriptors, signal handlers, another working folder, umask or floating-point
+ * mode, text on standard output, child processes. Looked at after each call (watch.h), in the thread
+ * that made it; a rule runs in a process of its own. */
+#include "life.h"
+#include "loader.h"
+#include "watch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <fenv.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define N_DESCRIPTORS 1024
+
+typedef struct {
+    struct sigaction action[NSIG];
+    sigset_t blocked;
+    char folder[4096];
+    mode_t mask;
+    int rounding;
+    uint32_t fp_mode;
+    uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
+} process_state;
+
+/* What the control registers say beyond rounding: exceptions that trap, subnormals that count as
+ * zero. 0 where it is not known. */
+static uint32_t fp_mode(void) {
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr() & 0xffc0u; /* without the flags that arithmetic raises */
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return (uint32_t)fpcr;
+#else
+    return 0;
+#endif
+}
+
+static mode_t umask_now(void) {
+    const mode_t m = umask(077);
+    umask(m);
+    return m;
+}
+
+static void look(process_state *s) {
+    memset(s, 0, sizeof *s);
+    for (int i = 1; i < NSIG; i++)
+        sigaction(i, NULL, &s->action[i]);
+    pthread_sigmask(SIG_BLOCK, NULL, &s->blocked);
+    if (!getcwd(s->folder, sizeof s->folder))
+        s->folder[0] = 0;
+    s->mask = umask_now();
+    s->rounding = fegetround();
+    s->fp_mode = fp_mode();
+    for (int i = 0; i < N_DESCRIPTORS; i++)
+        s->descriptor[i] = fcntl(i, F_GETFD) >= 0;
+}
+
+static void name_descriptor(int fd, char *text, size_t n) {
+    char link[64], to[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t got = readlink(link, to, sizeof to - 1);
+    to[got > 0 ? got : 0] = 0;
+    snprintf(text, n, "descriptor %d (%.120s) is open, which was not", fd, to);
+}
+
+/* Fills text with the first difference, as a clause; 0 = there is none. Descriptors are compared
+ * only where asked: an open device may hold some. */
+static int differs(const process_state *was, const process_state *is, int descriptors, char *text,
+                   size_t n) {
+    text[0] = 0;
+    for (int i = 1; i < NSIG && !text[0]; i++) {
+        if (was->action[i].sa_handler != is->action[i].sa_handler)
+            snprintf(text, n, "SIG%s has another handler", sigabbrev_np(i) ? sigabbrev_np(i) : "?");
+        else if (sigismember(&was->blocked, i) != sigismember(&is->blocked, i))
+            snprintf(text, n, "SIG%s is blocked or not as it was before",
+                     sigabbrev_np(i) ? sigabbrev_np(i) : "?");
+    }
+    if (!text[0] && strcmp(was->folder, is->folder))
+        snprintf(text, n, "the working folder is %.200s, and was %.200s", is->folder, was->folder);
+    if (!text[0] && was->mask != is->mask)
+        snprintf(text, n, "the umask is %03o, and was %03o", is->mask, was->mask);
+    if (!text[0] && was->rounding != is->rounding)
+        snprintf(text, n, "floating-point numbers are rounded another way");
+    if (!text[0] && was->fp_mode != is->fp_mode)
+        snprintf(text, n,
+                 "the floating-point control register is %#x, and was %#x (subnormals count as "
+                 "zero? -ffast-math does that to a whole process)",
+                 is->fp_mode, was->fp_mode);
+    for (int i = 0; i < N_DESCRIPTORS && descriptors && !text[0]; i++) {
+        if (is->descriptor[i] && !was->descriptor[i])
+            name_descriptor(i, text, n);
+        else if (!is->descriptor[i] && was->descriptor[i])
+            snprintf(text, n, "descriptor %d is closed, which was open", i);
+    }
+    return text[0] != 0;
+}
+
+/* ---- what is looked at after each call -------------------------------------------------------- */
+typedef struct {
+    check *c;
+    process_state was;
+    int descriptors; /* compare them too */
+    int out;         /* where standard output goes */
+} witness;
+
+static void after_state(void *arg, const char *name) {
+    witness *w = arg;
+    process_state is;
+    char text[700];
+    look(&is);
+    if (differs(&w->was, &is, w->descriptors, text, sizeof text))
+        check_fail(w->c, "after %s %s, expected all as it was before", name, text);
+}
+
+static void after_output(void *arg, const char *name) {
+    witness *w = arg;
+    char text[64] = "";
+    fflush(stdout);
+    const ssize_t n = pread(w->out, text, sizeof text - 1, 0);
+    for (char *p = text; *p; p++)
+        if (*p < ' ' || *p > '~')
+            *p = ' ';
+    if (n > 0)
+        check_fail(w->c,
+                   "%s wrote to standard output: \"%s\", expected nothing: it is the "
+                   "program's; use host->log",
+                   name, text);
+}
+
+static void after_children(void *arg, const char *name) {
+    witness *w = arg;
+    siginfo_t info = {0};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        check_fail(w->c,
+                   "after %s a process that it started is %s, expected none: the program may fork, "
+                   "wait for any child, or end at any time",
+                   name, info.si_pid ? "not waited for" : "still running");
+}
+
+/* ---- the calls -------------------------------------------------------------------------------- */
+static void loader_life(check *c) {
+    loader l;
+    mapped_files m;
+    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
+        loader_guess(&l, &m);
+        loader_parse(&l, &m, "a model", NULL);
+        mapped_free(&m);
+    }
+    loader_close(&l);
+}
+
+/* A whole life of the plugin, watched: opened, used, shut down. Statuses are other rules' matter. */
+static void live(check *c, void (*fn)(void *, const char *), witness *w) {
+    watch_after(fn, w);
+    if (c->facts->kinds & MN_KIND_BACKEND) {
+        check_host h;
+        mn_error err = check_error();
+        check_host_init(&h);
+        life_run(c, &h, NULL, &err);
+    }
+    if (c->facts->kinds & MN_KIND_LOADER && !check_over(c))
+        loader_life(c);
+    watch_after(NULL, NULL);
+}
+
+/* The first rule of its group: the file is not open yet in this process. */
+void check_process_load(check *c) {
+    witness w = {.c = c, .descriptors = 1};
+    check_host h;
+    check_plugin p;
+    check_host_init(&h);
+    look(&w.was);
+    watch_after(after_state, &w);
+    const int opened = check_open(c, &p, &h);
+    watch_after(NULL, NULL);
+    if (opened)
+        check_close(c, &p);
+}
+
+void check_process_calls(check *c) {
+    witness w = {.c = c};
+    look(&w.was);
+    live(c, after_state, &w);
+}
+
+void check_process_silent(check *c) {
+    witness w = {.c = c, .out = memfd_create("stdout", MFD_CLOEXEC)};
+    const int usual = dup(1);
+    if (w.out < 0 || usual < 0 || dup2(w.out, 1) < 0) {
+        check_skip(c, "standard output cannot be caught: %s", strerror(errno));
+        return;
+    }
+    live(c, after_output, &w);
+    fflush(stdout);
+    dup2(usual, 1);
+    close(usual);
+    close(w.out);
+}
+
+void check_process_children(check *c) {
+    witness w = {.c = c};
+    siginfo_t info = {0};
+    /* children of children become this process's when their parent ends */
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) ||
+        waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+        check_skip(c, "processes of the plugin cannot be told from others here");
+        return;
+    }
+    live(c, after_children, &w);
+}
