@@ -104,6 +104,17 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
     most = n;
     return stub_inner->context_bind(c, set, b, n, stride, err);
 }
+#elif defined(BAD_GRAPH_SLOT_ROWS)
+/* EMBED and SAMPLE with rows of sizeof: dim[1] of their tensors is not looked at. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    mn_graph *g = (mn_graph *)(uintptr_t)c->graph;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        mn_tensor *t = (mn_tensor *)(uintptr_t)((const char *)g->tensors + i * g->tensor_stride);
+        if (t->name.len == 5 && !memcmp(t->name.ptr, "slots", 5))
+            t->dim[1] = sizeof(mn_slot) / 4;
+    }
+    return stub_inner->compile(d, c, out, err);
+}
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
 static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                            mn_error *err) {
@@ -210,6 +221,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.context_bind = context_bind;
 #elif defined(BAD_HOST_TWO)
     only = p;
+#elif defined(BAD_GRAPH_SLOT_ROWS)
+    stub_table.compile = compile;
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
     stub_table.kv_layout = kv_layout;
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
