@@ -105,6 +105,7 @@ typedef struct {
     const mn_plugin *api;
     const mn_backend *be; /* NULL: not a backend; watched (watch.h) */
     const mn_loader *ld;  /* NULL: not a loader; likewise */
+    const void *be_table; /* what query gave for be */
     mn_device *dev;       /* device 0, and a queue on it: after check_open_device */
     mn_queue *queue;
     check_host *host;

@@ -276,7 +276,7 @@ void check_host_two(check *c) {
     mn_status s = life_run(c, &third, &ran, &err);
     CHECK(c, !s, "a third host beside a second: found status 0x%x (%s)", (unsigned)s, err.msg);
     check_doing(c, "query ran after another self was shut down");
-    CHECK(c, q.api->query(q.api->self, MN_BACKEND_ID) == q.be,
+    CHECK(c, q.api->query(q.api->self, MN_BACKEND_ID) == q.be_table,
           "found another table after another self was shut down");
     check_close(c, &q);
 }

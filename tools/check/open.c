@@ -44,7 +44,8 @@ int check_open(check *c, check_plugin *p, check_host *host) {
     }
     check_doing(c, "query ran");
     watch_begin(c, "query");
-    p->be = watch_backend(c, p->api->query(p->api->self, MN_BACKEND_ID));
+    p->be_table = p->api->query(p->api->self, MN_BACKEND_ID);
+    p->be = watch_backend(c, p->be_table);
     p->ld = watch_loader(c, p->api->query(p->api->self, MN_LOADER_ID));
     watch_end("query");
     return 1;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static check *judge;
-static const mn_backend *real_backend;
-static const mn_loader *real_loader;
+static mn_backend real_backend; /* copies: a table may go with its self */
+static mn_loader real_loader;
 static void (*after)(void *arg, const char *name);
 static void *after_arg;
 
@@ -33,14 +33,14 @@ void watch_after(void (*fn)(void *arg, const char *name), void *arg) {
 #define PASS_STATUS(real, prefix, name, params, args)                                              \
     static mn_status prefix##name params {                                                         \
         watch_begin(judge, #name);                                                                 \
-        const mn_status status = real->name args;                                                  \
+        const mn_status status = real.name args;                                                   \
         watch_end(#name);                                                                          \
         return status;                                                                             \
     }
 #define PASS_VOID(real, prefix, name, params, args)                                                \
     static void prefix##name params {                                                              \
         watch_begin(judge, #name);                                                                 \
-        real->name args;                                                                           \
+        real.name args;                                                                            \
         watch_end(#name);                                                                          \
     }
 #define BACKEND_STATUS(...) PASS_STATUS(real_backend, backend_, __VA_ARGS__)
@@ -105,7 +105,8 @@ const mn_backend *watch_backend(check *c, const mn_backend *be) {
     if (!be)
         return NULL;
     judge = c;
-    real_backend = be;
+    memset(&real_backend, 0, sizeof real_backend);
+    memcpy(&real_backend, be, be->size < sizeof real_backend ? be->size : sizeof real_backend);
     table = (mn_backend){.size = be->size < sizeof table ? be->size : (uint32_t)sizeof table};
     if (be->size >= offsetof(mn_backend, flags) + sizeof be->flags)
         table.flags = be->flags;
@@ -154,7 +155,8 @@ const mn_loader *watch_loader(check *c, const mn_loader *ld) {
     if (!ld)
         return NULL;
     judge = c;
-    real_loader = ld;
+    memset(&real_loader, 0, sizeof real_loader);
+    memcpy(&real_loader, ld, ld->size < sizeof real_loader ? ld->size : sizeof real_loader);
     table = (mn_loader){.size = ld->size < sizeof table ? ld->size : (uint32_t)sizeof table};
     if (ld->size >= offsetof(mn_loader, flags) + sizeof ld->flags)
         table.flags = ld->flags;

@@ -11,7 +11,8 @@ void watch_begin(check *c, const char *name);
 void watch_end(const char *name);
 
 /* Tables that pass everything on to the plugin's own. A function that the plugin lacks is NULL
- * here, too. They last as long as the process; one plugin per process. */
+ * here, too. They last as long as the process; one plugin per process, whose selves share its
+ * functions. */
 const mn_backend *watch_backend(check *c, const mn_backend *be);
 const mn_loader *watch_loader(check *c, const mn_loader *ld);
 
