@@ -10,7 +10,12 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
-    *b = (mn_buffer){d, mnc_new(d, bytes), bytes, true};
+    const mn_host *h = d->plugin->host;
+    *b = (mn_buffer){.dev = d, .bytes = bytes, .owned = true};
+    if (kind & MN_MEM_UNZEROED)
+        b->ptr = h->alloc(h->self, bytes ? bytes : 1, MNC_ALIGN);
+    else
+        b->ptr = mnc_new(d, bytes);
     if (!b->ptr) {
         mnc_delete(d, b);
         return mnp_fail_memory(err, bytes, "a buffer");

@@ -111,7 +111,8 @@ static void set_symbols(mn_model_graph *g) {
                             [MN_SYM_SEQS] = {"n_seqs", MN_SYMBOL_SHAPE, 1, 1},
                             [MN_SYM_SLOTS] = {"n_slots", MN_SYMBOL_BOUND, 1, 1},
                             [MN_SYM_PAGES] = {"n_pages", MN_SYMBOL_BOUND, 1, 32},
-                            [MN_SYM_CTX] = {"n_ctx", MN_SYMBOL_BOUND, 1, 2048}};
+                            [MN_SYM_CTX] = {"n_ctx", MN_SYMBOL_BOUND, 1, 2048},
+                            [MN_SYM_SEQ_ROWS] = {"seq_rows", MN_SYMBOL_FACT, 1, 1}};
     mn_symbol *s = mn_arena_alloc(&g->arena, MN_SYM_COUNT, sizeof *s);
     if (!s) {
         mn_gb_no_memory(g);
@@ -138,6 +139,7 @@ static void add_io(mn_model_graph *g) {
     const int64_t slot = (int64_t)(sizeof(mn_slot) / 4),
                   params = (int64_t)(sizeof(mn_slot_params) / 4);
     mn_graph_io *io = &g->io;
+    io->step = mn_gb_tensor(g, "step", MN_ROLE_INPUT, MN_I32, 1, (int64_t[]){MN_STEP_WORDS});
     io->src = mn_gb_tensor(g, "src", MN_ROLE_INPUT, MN_I32, 1, &T);
     io->pos = mn_gb_tensor(g, "pos", MN_ROLE_INPUT, MN_I32, 1, &T);
     io->row_slot = mn_gb_tensor(g, "row_slot", MN_ROLE_INPUT, MN_I32, 1, &T);
@@ -176,6 +178,7 @@ static mn_status finish(mn_model_graph *g) {
     a->node_stride = sizeof(mn_node);
     a->tensor_stride = sizeof(mn_tensor);
     a->symbol_stride = sizeof(mn_symbol);
+    a->step = g->io.step;
     if (g->status)
         return g->status;
     for (uint64_t i = 0; i < 4; i++)

@@ -10,20 +10,21 @@
 
 /* Symbols, in the order of symbol values everywhere. */
 enum {
-    MN_SYM_TOKENS,  /* SHAPE: rows of the step */
-    MN_SYM_OUTPUTS, /* SHAPE: rows that give logits */
-    MN_SYM_SEQS,    /* SHAPE: sequences in the step */
-    MN_SYM_SLOTS,   /* BOUND: slots of the session */
-    MN_SYM_PAGES,   /* BOUND: pages per slot */
-    MN_SYM_CTX,     /* BOUND: positions per slot */
+    MN_SYM_TOKENS,   /* SHAPE: rows of the step */
+    MN_SYM_OUTPUTS,  /* SHAPE: rows that give logits */
+    MN_SYM_SEQS,     /* SHAPE: sequences in the step */
+    MN_SYM_SLOTS,    /* BOUND: slots of the session */
+    MN_SYM_PAGES,    /* BOUND: pages per slot */
+    MN_SYM_CTX,      /* BOUND: positions per slot */
+    MN_SYM_SEQ_ROWS, /* FACT: 1 = each sequence of the step has one row, else the maximum */
     MN_SYM_COUNT
 };
 #define MN_DIM(symbol) (~(int64_t)(symbol)) /* a symbolic dim in mn_tensor.dim */
 
 /* The tensors that the host binds; indices in the graph. */
 typedef struct {
-    int32_t src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
-    int32_t slots, history, params;                      /* state */
+    int32_t step, src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
+    int32_t slots, history, params;                            /* state */
     /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
     int32_t logits, ids; /* outputs */

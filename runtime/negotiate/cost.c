@@ -113,7 +113,8 @@ static double copy_time(const mn_rates *r, double bytes) {
 
 static void add_copy(const mn_offer *offers, const mn_model_graph *g, int32_t t, uint32_t from,
                      uint32_t to, mn_copies *copies) {
-    const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1}, many[MN_SYM_COUNT] = {512, 1, 1, 1, 1, 1};
+    const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1, 1};
+    const int64_t many[MN_SYM_COUNT] = {512, 1, 1, 1, 1, 1, 512};
     const uint32_t ends[2] = {from, to};
     copies->n_copies++;
     for (int i = 0; i < 2; i++) {

@@ -11,6 +11,7 @@ void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max) {
     max[MN_SYM_SLOTS] = r->n_seq;
     max[MN_SYM_CTX] = r->n_ctx;
     max[MN_SYM_PAGES] = n_pages;
+    max[MN_SYM_SEQ_ROWS] = r->n_batch;
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
@@ -159,7 +160,8 @@ mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_re
                          mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
+    mn_compile c =
+        question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
     mn_status st = ask_kv(o, g, &c, r, s, err);
     if (st)
         return st;

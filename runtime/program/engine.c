@@ -20,7 +20,7 @@ mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
     if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
         return mn_engine_note(e, device, st);
     mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)bytes,
-               kind == MN_MEM_DEVICE ? "device" : "pinned");
+               (kind & MN_MEM_KIND) == MN_MEM_DEVICE ? "device" : "pinned");
     return st;
 }
 
@@ -144,25 +144,23 @@ static bool has_own_pages(const mn_engine *e, const mn_engine_device *d) {
 }
 
 /* ---- creation: memory ------------------------------------------------------------------------ */
-static bool touches(const mn_engine *e, uint32_t device, int32_t tensor) {
-    for (uint32_t k = 0; k < e->n_segments; k++) {
-        const mn_engine_segment *s = &e->segments[k];
-        for (uint32_t i = 0; i < s->n_tensors && s->device == device; i++)
-            if ((int32_t)s->tensors[i] == tensor)
-                return true;
+/* Blocks of inputs that the device copies itself; without such memory they are written. */
+static void allocate_pinned(mn_engine *e, uint32_t i) {
+    mn_engine_device *d = &e->devices[i];
+    const uint64_t bytes = d->in.total * 4ull * e->ring;
+    if (d->unified || d->backend->alloc(d->device, bytes, MN_MEM_HOST_PINNED, &d->pinned, NULL)) {
+        d->pinned = NULL;
+        return;
     }
-    return false;
+    if (!d->backend->map(d->pinned, (void **)&d->pinned_map, NULL))
+        return;
+    d->backend->buffer_free(d->pinned);
+    d->pinned = NULL;
 }
 
 static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     mn_engine_device *d = &e->devices[i];
-    const mn_graph_io *io = &e->graph->io;
-    const int32_t inputs[] = {io->src, io->pos, io->row_slot, io->seqs, io->out_row, io->out_slot};
     const bool own = has_own_pages(e, d);
-    for (size_t k = 0; k < MN_COUNT(inputs); k++)
-        d->takes_inputs = d->takes_inputs || touches(e, i, inputs[k]);
-    for (uint32_t k = 0; k < e->graph->hp.n_kv; k++)
-        d->takes_inputs = d->takes_inputs || touches(e, i, io->pages[k]);
     d->at = mn_calloc(e->graph->abi.n_tensors, sizeof *d->at);
     if (own)
         d->packed = mn_alloc(d->in.total, sizeof *d->packed);
@@ -170,9 +168,9 @@ static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
         memset(d->packed, 0xff, d->in.total * sizeof *d->packed);
     if (!d->at || (own && !d->packed))
         return mn_fail_memory(err, d->in.total * 4ull);
-    const uint64_t inputs_bytes = d->takes_inputs ? d->in.total * 4ull : 0;
-    return inputs_bytes ? mn_device_alloc(e, i, inputs_bytes, MN_MEM_DEVICE, &d->inputs, err)
-                        : MN_OK;
+    allocate_pinned(e, i);
+    return mn_device_alloc(e, i, d->in.total * 4ull, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs,
+                           err);
 }
 
 static mn_status allocate_home(mn_engine *e, mn_error *err) {
@@ -228,11 +226,14 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
     const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS],
                    outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS],
                    seqs = (uint32_t)e->symbol_max[MN_SYM_SEQS];
-    const uint32_t sizes[][3] = {{1, 1, 1}, {seqs, MN_MIN(seqs, outs), seqs}, {rows, 0, 1}};
+    const uint32_t longest = (uint32_t)e->symbol_max[MN_SYM_CTX];
+    const mn_step_size sizes[] = {{1, 1, 1, 1, longest},
+                                  {seqs, MN_MIN(seqs, outs), seqs, 1, longest},
+                                  {rows, 0, 1, rows, longest}};
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(sizes); i++) {
         int64_t symbols[MN_SYM_COUNT];
-        mn_engine_symbols(e, sizes[i][0], sizes[i][1], sizes[i][2], symbols);
+        mn_engine_symbols(e, &sizes[i], symbols);
         for (uint32_t k = 0; k < e->n_segments && !st; k++)
             st = mn_part_prepare(e, &e->segments[k], symbols, err);
     }
@@ -252,7 +253,7 @@ static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
     if (!st)
         st = mn_boundary_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        st = mn_part_bind(e, &e->segments[i], err);
+        st = mn_part_bind(e, &e->segments[i], MN_SET_PLAIN, err);
     return st ? st : prepare(e, err);
 }
 
@@ -281,7 +282,7 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
 }
 
 static void free_device(const mn_engine *e, mn_engine_device *d) {
-    mn_buffer *all[] = {d->inputs, d->slots, d->history, d->params, d->staging};
+    mn_buffer *all[] = {d->inputs, d->pinned, d->slots, d->history, d->params, d->staging};
     for (size_t i = 0; i < MN_COUNT(all); i++)
         if (all[i])
             d->backend->buffer_free(all[i]);

@@ -13,7 +13,7 @@
 /* Where each input lies in the packed block that one write carries (offsets in int32). pages: a
  * table per KV group, one behind the other. */
 typedef struct {
-    uint32_t src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, total;
+    uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, total;
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
@@ -50,7 +50,7 @@ typedef struct {
     int32_t *ids_map;
     float *logits_map;
     uint32_t logits_device;
-    bool logits_wanted, logits_crosses; /* crosses: bound even if nobody wants it */
+    bool logits_wanted, logits_made, logits_crosses; /* crosses: bound even if nobody wants it */
 } mn_engine;
 
 /* The row of a sequence in a group's page table: [row_pages] of the packed inputs. */
@@ -66,10 +66,17 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
 /* waits for what is enqueued; a lost device's objects are freed as well */
 void mn_engine_free(mn_engine *e);
 
-/* Symbol values of a step with these sizes: rounded up as the devices want it, never above the
- * maxima. */
-void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs,
-                       int64_t *symbols);
+/* What a step holds. */
+typedef struct {
+    uint32_t n_rows, n_out, n_seqs;
+    uint32_t max_rows; /* the most rows of one sequence */
+    uint32_t longest;  /* positions of the longest sequence, this step's rows among them */
+} mn_step_size;
+/* Symbol values of a step: SHAPE values rounded up as the devices want it, in the combinations that
+ * plugin.h promises; BOUND values for the longest sequence; never above the maxima. */
+void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *symbols);
+/* Writes the step facts (MN_STEP_*) into a packed block of inputs. */
+void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed);
 /* Enqueues: the packed inputs (NULL = unchanged since the last step), one step, and the read of
  * n_outputs ids into place `at` of the ring. *event is the caller's: mn_engine_wait or
  * mn_engine_drop. */
@@ -88,8 +95,8 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
-/* Binds or unbinds the logits. While bound, mn_engine_logits copies those of the last step (after
- * its wait). */
+/* Steps with or without logits: two sets of bindings, made when first wanted and kept. With them,
+ * mn_engine_logits copies those of the last step (after its wait). */
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

@@ -12,6 +12,7 @@ static uint32_t place(mn_input_layout *l, int64_t n) {
 
 void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     *l = (mn_input_layout){0};
+    l->step = place(l, MN_STEP_WORDS);
     l->src = place(l, s[MN_SYM_TOKENS]);
     l->pos = place(l, s[MN_SYM_TOKENS]);
     l->row_slot = place(l, s[MN_SYM_TOKENS]);

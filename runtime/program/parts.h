@@ -10,13 +10,16 @@ typedef struct mn_engine_device {
     const mn_backend *backend;
     mn_device *device;
     mn_queue *queue;
-    bool unified, takes_inputs;            /* unified: its buffers can be mapped */
+    bool unified;                          /* its buffers can be mapped */
     uint32_t page_tokens[MN_MAX_KV_GROUP]; /* 0 = nothing of the group here */
     uint32_t row_pages;                    /* as in mn_engine, by its own pages */
     int64_t symbol_max[MN_SYM_COUNT];      /* with its own pages */
     mn_input_layout in;
     int32_t *packed; /* the inputs with its own page table; NULL: the caller's block serves */
     mn_buffer *inputs, *slots, *history, *params;
+    /* blocks of inputs in pinned memory, one per step in flight; NULL: inputs are written */
+    mn_buffer *pinned;
+    int32_t *pinned_map;
     /* [graph's n_tensors]: ids, logits if wanted, and what crosses segments; by root */
     mn_buffer **at;
     mn_buffer *staging; /* host-pinned, for what leaves a device that cannot be mapped */
@@ -83,7 +86,9 @@ uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a
 /* KV layout; pages of its device */
 mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err);
 mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
-mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, mn_error *err);
+/* The sets of bindings: without the logits, and with them. */
+enum { MN_SET_PLAIN, MN_SET_LOGITS };
+mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err);
 mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                           mn_error *err);
 mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,

@@ -13,32 +13,61 @@ static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
     return MN_MIN(p, max);
 }
 
-void mn_engine_symbols(const mn_engine *e, uint32_t n_rows, uint32_t n_out, uint32_t n_seqs,
-                       int64_t *symbols) {
-    const struct {
-        uint32_t symbol, n;
-    } shape[] = {{MN_SYM_TOKENS, n_rows}, {MN_SYM_OUTPUTS, n_out}, {MN_SYM_SEQS, n_seqs}};
-    memcpy(symbols, e->symbol_max, sizeof e->symbol_max);
-    for (size_t i = 0; i < MN_COUNT(shape); i++) {
-        int64_t most = shape[i].n;
-        for (uint32_t k = 0; k < e->n_segments && shape[i].n; k++)
-            most = MN_MAX(most, round_up(shape[i].n, e->segments[k].row_grain,
-                                         e->symbol_max[shape[i].symbol]));
-        symbols[shape[i].symbol] = most;
-    }
+/* n rows of a SHAPE symbol as the most demanding device wants them; 0 stays 0. */
+static int64_t bucket(const mn_engine *e, uint32_t n, uint32_t symbol) {
+    int64_t most = n;
+    for (uint32_t k = 0; k < e->n_segments && n; k++)
+        most = MN_MAX(most, round_up(n, e->segments[k].row_grain, e->symbol_max[symbol]));
+    return most;
 }
 
-static mn_status write_inputs(mn_engine *e, const int32_t *inputs, mn_error *err) {
+void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *symbols) {
+    enum { MIN_BOUND = 256 };
+    const int64_t *max = e->symbol_max;
+    const bool single = size->max_rows <= 1;
+    memcpy(symbols, max, sizeof e->symbol_max);
+    const int64_t rows = bucket(e, size->n_rows, MN_SYM_TOKENS);
+    const int64_t seqs = bucket(e, size->n_seqs, MN_SYM_SEQS);
+    symbols[MN_SYM_TOKENS] = rows;
+    symbols[MN_SYM_SEQS] = single ? MN_MIN(rows, max[MN_SYM_SEQS]) : seqs;
+    symbols[MN_SYM_OUTPUTS] = size->n_out <= symbols[MN_SYM_SEQS] ? symbols[MN_SYM_SEQS] : rows;
+    if (!size->n_out)
+        symbols[MN_SYM_OUTPUTS] = 0;
+    symbols[MN_SYM_OUTPUTS] = MN_MIN(symbols[MN_SYM_OUTPUTS], max[MN_SYM_OUTPUTS]);
+    if (single)
+        symbols[MN_SYM_SEQ_ROWS] = 1;
+    symbols[MN_SYM_CTX] = round_up(MN_MAX((int64_t)size->longest, MIN_BOUND), 0, max[MN_SYM_CTX]);
+}
+
+void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed) {
+    int32_t *facts = packed + e->in.step;
+    memset(facts, 0, MN_STEP_WORDS * sizeof *facts);
+    facts[MN_STEP_ROWS] = (int32_t)size->n_rows;
+    facts[MN_STEP_OUTPUTS] = (int32_t)size->n_out;
+    facts[MN_STEP_SEQS] = (int32_t)size->n_seqs;
+}
+
+/* Place `at` of the pinned blocks is free again: the step that used it is complete. */
+static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_t at,
+                             mn_error *err) {
+    const uint64_t bytes = d->in.total * 4ull;
+    mn_status st;
+    if (d->pinned) {
+        memcpy(d->pinned_map + (uint64_t)at * d->in.total, inputs, bytes);
+        MN_RETRY(st,
+                 d->backend->copy(d->queue, d->inputs, 0, d->pinned, at * bytes, bytes, NULL, err));
+    } else
+        MN_RETRY(st, d->backend->write(d->queue, d->inputs, 0, inputs, bytes, err));
+    return st;
+}
+
+static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
-        if (!d->takes_inputs)
-            continue;
         if (d->packed)
             mn_inputs_expand(e, d, inputs);
-        MN_RETRY(st, d->backend->write(d->queue, d->inputs, 0, d->packed ? d->packed : inputs,
-                                       d->in.total * 4ull, err));
-        mn_engine_note(e, i, st);
+        st = mn_engine_note(e, i, write_block(d, d->packed ? d->packed : inputs, at, err));
     }
     return st;
 }
@@ -65,7 +94,7 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
                    row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_home(e);
     mn_event *done = NULL;
-    mn_status st = inputs ? write_inputs(e, inputs, err) : MN_OK;
+    mn_status st = inputs ? write_inputs(e, inputs, at, err) : MN_OK;
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
     if (!st)
@@ -152,49 +181,38 @@ static mn_status bind_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         if (e->segments[i].device == e->logits_device)
-            st = mn_part_bind(e, &e->segments[i], err);
+            st = mn_part_bind(e, &e->segments[i], MN_SET_LOGITS, err);
     return st;
 }
 
-static mn_status take_logits(mn_engine *e, mn_error *err) {
+/* Memory for the logits, here and on the device, and the bindings with it; once per engine. */
+static mn_status make_logits(mn_engine *e, mn_error *err) {
     const uint32_t at = e->logits_device;
     mn_engine_device *d = &e->devices[at];
     const uint64_t bytes =
         (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * (uint64_t)e->graph->hp.n_vocab * 4;
-    mn_status st = mn_device_alloc(e, at, bytes, MN_MEM_HOST_PINNED, &e->logits_host, err);
-    if (!st)
-        st = mn_engine_note(e, at, d->backend->map(e->logits_host, (void **)&e->logits_map, err));
+    mn_buffer **here = &e->logits_host, **there = &d->at[e->graph->io.logits];
+    mn_status st = MN_OK;
+    if (!*here)
+        st = mn_device_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
+    if (!st && !e->logits_map)
+        st = mn_engine_note(e, at, d->backend->map(*here, (void **)&e->logits_map, err));
     if (st || e->logits_crosses)
         return st;
-    st = mn_device_alloc(e, at, bytes, MN_MEM_DEVICE, &d->at[e->graph->io.logits], err);
+    if (!*there)
+        st = mn_device_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, there, err);
     return st ? st : bind_logits(e, err);
 }
 
-/* First unbound, then freed. */
-static mn_status leave_logits(mn_engine *e, mn_error *err) {
-    mn_engine_device *d = &e->devices[e->logits_device];
-    mn_buffer **bound = &d->at[e->graph->io.logits],
-              *old[2] = {e->logits_host, e->logits_crosses ? NULL : *bound};
-    mn_status st = MN_OK;
-    e->logits_host = NULL;
-    if (old[1]) {
-        *bound = NULL;
-        st = bind_logits(e, err);
-    }
-    for (int i = 0; i < 2; i++)
-        if (old[i])
-            d->backend->buffer_free(old[i]);
-    return st;
-}
-
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {
-    if (want == e->logits_wanted)
-        return MN_OK;
-    mn_status st = want ? take_logits(e, err) : leave_logits(e, err);
-    if (want && st)
-        leave_logits(e, NULL);
-    e->logits_wanted = want && !st;
-    return st;
+    if (want && !e->logits_made) {
+        mn_status st = make_logits(e, err);
+        if (st)
+            return st;
+        e->logits_made = true;
+    }
+    e->logits_wanted = want;
+    return MN_OK;
 }
 
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err) {

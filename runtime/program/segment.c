@@ -133,7 +133,10 @@ static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t gro
     if (!mn_mul_u64(n, s->kv[group].page_bytes, bytes) ||
         !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
         return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
-    return mn_device_alloc(e, s->device, *bytes, MN_MEM_DEVICE, &s->pages_kv[group], err);
+    uint32_t kind = MN_MEM_DEVICE;
+    if (!(s->kv[group].flags & MN_KV_ZEROED))
+        kind |= MN_MEM_UNZEROED;
+    return mn_device_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
 mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
@@ -157,7 +160,8 @@ mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
 }
 
 /* What the host binds for a tensor; false = nothing, the tensor is the plugin's own. */
-static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, mn_binding *b) {
+static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set, uint32_t t,
+                    mn_binding *b) {
     const mn_engine_device *d = device_of(e, s);
     const mn_graph_io *io = &e->graph->io;
     const mn_input_layout *l = &d->in;
@@ -165,8 +169,9 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, 
     const struct {
         int32_t tensor;
         uint32_t at;
-    } inputs[] = {{io->src, l->src},   {io->pos, l->pos},         {io->row_slot, l->row_slot},
-                  {io->seqs, l->seqs}, {io->out_row, l->out_row}, {io->out_slot, l->out_slot}};
+    } inputs[] = {{io->step, l->step},         {io->src, l->src},   {io->pos, l->pos},
+                  {io->row_slot, l->row_slot}, {io->seqs, l->seqs}, {io->out_row, l->out_row},
+                  {io->out_slot, l->out_slot}};
     *b = (mn_binding){.tensor = t};
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
         if (id == io->pages[i])
@@ -177,6 +182,8 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, 
         b->bytes = s->group_bytes[i];
         return true;
     }
+    if (id == io->logits && set != MN_SET_LOGITS && !e->logits_crosses)
+        return false;
     if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &b->bytes))
         return false;
     for (size_t i = 0; i < MN_COUNT(inputs); i++)
@@ -195,23 +202,30 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t t, 
     return b->buffer != NULL;
 }
 
-mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
     uint32_t n = 0;
-    mn_binding *b = mn_alloc(s->n_tensors, sizeof *b);
+    mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
     if (!b)
         return mn_fail_memory(err, s->n_tensors * sizeof *b);
     for (uint32_t i = 0; i < s->n_tensors; i++)
-        n += binding(e, s, s->tensors[i], &b[n]);
-    mn_status st = device_of(e, s)->backend->context_bind(s->context, 0, b, n, sizeof *b, err);
+        n += binding(e, s, set, s->tensors[i], &b[n]);
+    n += binding(e, s, set, (uint32_t)e->graph->io.step, &b[n]); /* no node reads it */
+    mn_status st = device_of(e, s)->backend->context_bind(s->context, set, b, n, sizeof *b, err);
     mn_free(b);
     return mn_engine_note(e, s->device, st);
 }
 
-/* The caller's symbol values with the device's page table. */
+/* The caller's symbol values with the device's own pages: those of the longest sequence. */
 static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s,
                                   const int64_t *symbols, int64_t *own) {
+    const mn_engine_device *d = device_of(e, s);
+    int64_t pages = 1;
     memcpy(own, symbols, MN_SYM_COUNT * sizeof *own);
-    own[MN_SYM_PAGES] = device_of(e, s)->symbol_max[MN_SYM_PAGES];
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
+        const int64_t per = MN_MAX(d->page_tokens[i], 1u);
+        pages = MN_MAX(pages, (symbols[MN_SYM_CTX] + per - 1) / per);
+    }
+    own[MN_SYM_PAGES] = MN_MIN(pages, d->symbol_max[MN_SYM_PAGES]);
     return own;
 }
 
@@ -221,16 +235,20 @@ mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
     if (MN_HAS(mn_backend, b, context_prepare))
-        MN_RETRY(st, b->context_prepare(s->context, 0, own_symbols(e, s, symbols, own), err));
+        MN_RETRY(
+            st, b->context_prepare(s->context, MN_SET_PLAIN, own_symbols(e, s, symbols, own), err));
     return mn_engine_note(e, s->device, st);
 }
 
 mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                           mn_event **event, mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
+    const bool with_logits =
+        e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
+    const uint32_t set = with_logits ? MN_SET_LOGITS : MN_SET_PLAIN;
     int64_t own[MN_SYM_COUNT];
     mn_status st;
-    MN_RETRY(st, b->execute(s->context, 0, own_symbols(e, s, symbols, own), event, err));
+    MN_RETRY(st, b->execute(s->context, set, own_symbols(e, s, symbols, own), event, err));
     return mn_engine_note(e, s->device, st);
 }
 

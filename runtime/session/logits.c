@@ -23,7 +23,9 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     }
     q->n_enqueued += n;
     s->sent_valid = false;
-    mn_engine_symbols(s->engine, n, n, 1, symbols);
+    const mn_step_size size = {n, n, 1, n, q->n_enqueued};
+    mn_engine_describe(s->engine, &size, s->packed);
+    mn_engine_symbols(s->engine, &size, symbols);
     mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
     while (!st && done) {
         st = mn_engine_wait(s->engine, &done, 1000000000, err);

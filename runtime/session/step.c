@@ -6,30 +6,32 @@
 typedef struct {
     mn_session *s;
     mn_step *step;
-    uint32_t n_rows, n_seqs, n_out;
+    mn_step_size size;
 } builder;
 
 static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
     mn_session *s = b->s;
     const mn_sequence *q = &s->seqs[seq];
     const mn_input_layout *l = &s->engine->in;
-    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)b->n_seqs++;
-    seqs[0] = (int32_t)b->n_rows;
+    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)b->size.n_seqs++;
+    seqs[0] = (int32_t)b->size.n_rows;
     seqs[1] = (int32_t)n;
     seqs[2] = (int32_t)seq;
-    for (uint32_t i = 0; i < n; i++, b->n_rows++) {
-        s->packed[l->src + b->n_rows] = literal ? q->tokens[q->n_enqueued + i] : ~(int32_t)seq;
-        s->packed[l->pos + b->n_rows] = literal ? (int32_t)(q->n_enqueued + i) : -1;
-        s->packed[l->row_slot + b->n_rows] = (int32_t)seq;
+    b->size.max_rows = MN_MAX(b->size.max_rows, n);
+    b->size.longest = MN_MAX(b->size.longest, q->n_enqueued + n);
+    for (uint32_t i = 0; i < n; i++, b->size.n_rows++) {
+        s->packed[l->src + b->size.n_rows] = literal ? q->tokens[q->n_enqueued + i] : ~(int32_t)seq;
+        s->packed[l->pos + b->size.n_rows] = literal ? (int32_t)(q->n_enqueued + i) : -1;
+        s->packed[l->row_slot + b->size.n_rows] = (int32_t)seq;
     }
 }
 
 /* The last row added draws the sequence's next id. */
 static void add_output(builder *b, uint32_t seq) {
     mn_session *s = b->s;
-    s->packed[s->engine->in.out_row + b->n_out] = (int32_t)b->n_rows - 1;
-    s->packed[s->engine->in.out_slot + b->n_out] = (int32_t)seq;
-    b->step->outs[b->n_out++] = (mn_step_out){(int32_t)seq, s->seqs[seq].epoch};
+    s->packed[s->engine->in.out_row + b->size.n_out] = (int32_t)b->size.n_rows - 1;
+    s->packed[s->engine->in.out_slot + b->size.n_out] = (int32_t)seq;
+    b->step->outs[b->size.n_out++] = (mn_step_out){(int32_t)seq, s->seqs[seq].epoch};
     s->seqs[seq].n_draw_enqueued++;
 }
 
@@ -45,7 +47,7 @@ static void continue_sequence(builder *b, uint32_t seq) {
 static void feed_prompt(builder *b, uint32_t seq) {
     mn_session *s = b->s;
     mn_sequence *q = &s->seqs[seq];
-    uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->n_rows);
+    uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->size.n_rows);
     if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n))
         return;
     const uint32_t again =
@@ -70,11 +72,12 @@ static mn_status submit(builder *b, mn_error *err) {
     mn_session *s = b->s;
     int64_t symbols[MN_SYM_COUNT];
     const size_t bytes = s->engine->in.total * sizeof *s->packed;
+    mn_engine_describe(s->engine, &b->size, s->packed);
     /* a steady decode writes nothing */
     bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes);
-    mn_engine_symbols(s->engine, b->n_rows, b->n_out, b->n_seqs, symbols);
+    mn_engine_symbols(s->engine, &b->size, symbols);
     b->step->number = s->enqueued;
-    b->step->n_out = b->n_out;
+    b->step->n_out = b->size.n_out;
     b->step->start_ns = mn_now_ns();
     mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols,
                                     (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
@@ -103,10 +106,10 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     for (uint32_t i = 0; i < s->n_seq; i++)
         if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal)
             continue_sequence(&b, i);
-    for (uint32_t i = 0; i < s->n_seq && b.n_rows < s->n_batch; i++)
+    for (uint32_t i = 0; i < s->n_seq && b.size.n_rows < s->n_batch; i++)
         if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal)
             feed_prompt(&b, i);
-    if (!b.n_rows)
+    if (!b.size.n_rows)
         return MN_OK;
     mn_status st = submit(&b, err);
     if (st)

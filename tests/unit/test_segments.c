@@ -71,6 +71,7 @@ static void begin(plan *pl, const char *a, const char *b) {
     s[MN_SYM_SEQS] = s[MN_SYM_SLOTS] = 2;
     s[MN_SYM_PAGES] = 1;
     s[MN_SYM_CTX] = N_CTX;
+    s[MN_SYM_SEQ_ROWS] = MAX_PROMPT;
 }
 
 static void add(plan *pl, uint32_t hi, uint32_t offer) {
@@ -115,7 +116,9 @@ static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool e
     }
     const uint32_t n_out = every ? n : 1;
     packed[l->out_slot + n_out - 1] = 1;
-    mn_engine_symbols(e, n, n_out, 1, symbols);
+    const mn_step_size size = {n, n_out, 1, n, N_CTX};
+    mn_engine_describe(e, &size, packed);
+    mn_engine_symbols(e, &size, symbols);
     mn_status st = mn_engine_submit(e, packed, symbols, 0, &done, &err);
     if (!st)
         st = mn_engine_wait(e, &done, 1000000000, &err);
