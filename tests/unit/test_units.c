@@ -22,26 +22,20 @@ static const mn_host host = {.size = sizeof host, .alloc = host_alloc, .release 
 static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store};
 static mn_runtime *rt;
 
-/* The unit's nodes in their order, the anchor in capitals: "norm+LINEAR+add"; what stays apart in
- * brackets. */
+/* The anchor, and in brackets what it absorbed, in the order of the pattern: where these nodes stand
+ * does not matter. "attention apart": a step of one row may run both at once. */
 static void print_unit(mn_text *out, const mn_graph *g, const mnp_unit *u) {
-    const char *apart = NULL;
-    for (uint32_t i = 0, n = 0; i < g->n_nodes; i++) {
-        const char *name = i == u->node ? mn_op_find(mnp_node(g, i)->op)->name : NULL;
-        for (uint32_t k = 0; u->pattern && k < u->pattern->n_parts; k++) {
-            const mnp_part *part = &u->pattern->parts[k];
-            if (u->part[k] != (int32_t)i || (part->flags & MNP_LOCATE))
-                continue;
-            if (part->flags & MNP_APART)
-                apart = part->name;
-            else
-                name = part->name;
-        }
-        if (name)
-            mn_text_printf(out, "%s%s", n++ ? "+" : "", name);
+    const char *gap = "[";
+    mn_text_printf(out, "%s", mn_op_find(mnp_node(g, u->node)->op)->name);
+    for (uint32_t k = 0; u->pattern && k < u->pattern->n_parts; k++) {
+        const mnp_part *part = &u->pattern->parts[k];
+        if (u->part[k] < 0 || (part->flags & MNP_LOCATE))
+            continue;
+        mn_text_printf(out, "%s%s%s", gap, part->name, part->flags & MNP_APART ? " apart" : "");
+        gap = ", ";
     }
-    if (apart)
-        mn_text_printf(out, "(%s)", apart);
+    if (*gap == ',')
+        mn_text_printf(out, "]");
 }
 
 /* A line per run of layers with the same units. */
