@@ -118,13 +118,21 @@ void config_put_bool(config_reader *c, const char *key, const char *native, bool
 
 /* ---- which model is this --------------------------------------------------------------------- */
 
-static void unknown_model(config_reader *c, const char *key, const char *found) {
+static void unknown_type(config_reader *c, const char *found) {
     const mn_str known = family_list(c->parsed);
     if (c->status)
         return;
+    c->status = mn_fail(
+        c->err, MN_UNSUPPORTED, "%.*s: key 'model_type': unknown architecture '%.60s'; known: %.*s",
+        MN_STR_ARG(c->file->name), found, (int)known.len, known.ptr ? known.ptr : "");
+}
+
+static void unknown_class(config_reader *c, const char *found) {
     c->status =
-        mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s': unknown architecture '%.60s'; known: %.*s",
-                MN_STR_ARG(c->file->name), key, found, (int)known.len, known.ptr ? known.ptr : "");
+        mn_fail(c->err, MN_UNSUPPORTED,
+                "%.*s: key 'architectures': unknown architecture '%.60s'; expected '%s', "
+                "the class of model_type '%s'",
+                MN_STR_ARG(c->file->name), found, c->family->class_name, c->family->model_type);
 }
 
 static void fill_defaults(config_reader *c) {
@@ -185,7 +193,7 @@ static void read_architecture(config_reader *c) {
         return;
     c->family = family_by_type(type);
     if (!c->family) {
-        unknown_model(c, "model_type", type);
+        unknown_type(c, type);
         return;
     }
     if (classes &&
@@ -194,7 +202,7 @@ static void read_architecture(config_reader *c) {
         return;
     }
     if (classes && classes->child && strcmp(classes->child->valuestring, c->family->class_name)) {
-        unknown_model(c, "architectures", classes->child->valuestring);
+        unknown_class(c, classes->child->valuestring);
         return;
     }
     c->arch = c->family->arch;
@@ -240,161 +248,6 @@ static void read_vocab(config_reader *c) {
             mn_fail(c->err, MN_BAD_FILE,
                     "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
                     MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
-}
-
-/* ---- sizes that may differ from layer to layer ----------------------------------------------- */
-
-/* The layer that a member of per_layer_config names, "07" or "7"; -1 = none. */
-static int64_t named_layer(const config_reader *c, const cJSON *member) {
-    int64_t layer = 0;
-    const char *s = member->string;
-    if (!*s)
-        return -1;
-    for (; *s; s++) {
-        if (*s < '0' || *s > '9' || layer > c->n_layer)
-            return -1;
-        layer = layer * 10 + (*s - '0');
-    }
-    return layer < c->n_layer ? layer : -1;
-}
-
-/* per_layer_config: {"1": {"intermediate_size": 96}, ...}: what differs from the model's keys. */
-static void find_layers(config_reader *c) {
-    static const char *const known[] = {"num_attention_heads", "num_key_value_heads",
-                                        "intermediate_size"};
-    const cJSON *all = json_get(c->root, "per_layer_config");
-    if (c->status || !all)
-        return;
-    if (!cJSON_IsObject(all)) {
-        config_fail(c, "", "per_layer_config", all, "an object with a member per layer");
-        return;
-    }
-    c->layers = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *c->layers);
-    if (!c->layers)
-        c->status = mn_fail_memory(c->err);
-    for (const cJSON *l = all->child; l && !c->status; l = l->next) {
-        const int64_t at = named_layer(c, l);
-        if (at < 0 || !cJSON_IsObject(l)) {
-            config_fail(c, "per_layer_config.", l->string, l, "the number of a layer, an object");
-            return;
-        }
-        c->layers[at] = l;
-        for (const cJSON *k = l->child; k && !c->status; k = k->next) {
-            bool found = false;
-            for (size_t i = 0; i < MN_COUNT(known); i++)
-                found = found || !strcmp(k->string, known[i]);
-            if (!found)
-                c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                                    "%.*s: key 'per_layer_config.%s.%.60s' is unsupported; known: "
-                                    "num_attention_heads, num_key_value_heads, intermediate_size",
-                                    MN_STR_ARG(c->file->name), l->string, k->string);
-        }
-    }
-}
-
-/* One integer per layer: what per_layer_config says of it, else the model's, else fallback (NULL: a
- * failure). NULL after a failure. */
-static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
-                           const int64_t *fallback) {
-    int64_t *each =
-        c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
-    if (!each && !c->status)
-        c->status = mn_fail_memory(c->err);
-    for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
-        const cJSON *own = c->layers ? c->layers[i] : NULL;
-        each[i] = own && json_get(own, native)
-                      ? config_int(c, own, "per_layer_config.", native, 1, hi, NULL)
-                      : config_int(c, c->root, "", native, 1, hi, fallback);
-    }
-    return c->status ? NULL : each;
-}
-
-/* As one integer where all layers are equal. */
-static void put_each(config_reader *c, const char *key, const char *native, const int64_t *each) {
-    bool equal = true;
-    for (int64_t i = 1; i < c->n_layer; i++)
-        equal = equal && each[i] == each[0];
-    mn_value *v = config_put(c, key, "", native);
-    if (v && equal)
-        v->type = MN_VALUE_INT, v->i = each[0];
-    else if (v)
-        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = each, v->n = (uint64_t)c->n_layer;
-}
-
-static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
-    int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
-    if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld "
-                            "(there is no 'head_dim')",
-                            MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads,
-                            (long long)c->n_head);
-        return;
-    }
-    if (!share)
-        share = c->n_embd / c->n_head;
-    c->head_dim = config_int(c, c->root, "", "head_dim", 1, 65536, &share);
-    config_put_int(c, "attention.key_length", "", "head_dim", c->head_dim);
-    config_put_int(c, "attention.value_length", "", "head_dim", c->head_dim);
-}
-
-static void read_heads(config_reader *c, const size_keys *k) {
-    const char *embd = key_of(k->n_embd, "hidden_size"),
-               *heads = key_of(k->n_head, "num_attention_heads");
-    const int64_t *q = each_layer(c, heads, 65536, NULL);
-    if (!q)
-        return;
-    put_each(c, "attention.head_count", heads, q);
-    c->n_head = q[0];
-    read_head_dim(c, embd, heads);
-    if (c->status)
-        return;
-    const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
-    const int64_t *kv = each_layer(c, "num_key_value_heads", 65536, &said);
-    for (int64_t i = 0; kv && i < c->n_layer; i++) {
-        if (q[i] % kv[i] == 0)
-            continue;
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', "
-                            "which is %lld (layer %lld)",
-                            MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i],
-                            (long long)i);
-        return;
-    }
-    if (kv)
-        put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
-}
-
-static void read_sizes(config_reader *c) {
-    static const size_keys usual = {0};
-    const size_keys *k = c->family->keys ? c->family->keys : &usual;
-    const char *ff = key_of(k->n_ff, "intermediate_size"), *eps = key_of(k->eps, "rms_norm_eps");
-    c->n_ctx =
-        put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
-    c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
-    c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
-    const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
-    find_layers(c);
-    const int64_t *width = each_layer(c, ff, 1 << 26, k->n_ff ? &four : NULL);
-    if (width)
-        put_each(c, "feed_forward_length", ff, width);
-    read_vocab(c);
-    read_heads(c, k);
-    config_put_float(c,
-                     c->family->layer_norm ? "attention.layer_norm_epsilon"
-                                           : "attention.layer_norm_rms_epsilon",
-                     "", eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
-}
-
-static void read_act(config_reader *c) {
-    const char *own = c->family->keys ? c->family->keys->act : NULL;
-    /* has had both keys, and said gelu where it meant the other one */
-    const bool first = !strcmp(c->arch, "gemma");
-    const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
-    const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
-    if (first && !strcmp(act, "gelu"))
-        act = c->family->act;
-    config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
 /* ---- layers without rotation, sliding window ------------------------------------------------- */
@@ -462,18 +315,16 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     return n_sliding;
 }
 
-/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 all but every
- * sixth, of Qwen2 and Qwen3 those from max_window_layers on, of SmolLM3 those that do not rotate,
+/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 and 4 all but
+ * every sixth, of Qwen2 and Qwen3 those from max_window_layers on, of SmolLM3 those that do not rotate,
  * of the others all. */
 static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     const char *arch = c->arch;
     const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"),
                by_rope = !strcmp(arch, "smollm3");
-    int64_t period = !strcmp(arch, "gemma3")                               ? 6
-                     : !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss") ? 2
-                                                                           : 0,
-            n = 0;
-    int64_t first = 0;
+    const bool sixth = !strcmp(arch, "gemma3") || !strcmp(arch, "gemma4"),
+               second = !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss");
+    int64_t period = sixth ? 6 : second * 2, n = 0, first = 0;
     if (!strcmp(arch, "gemma3"))
         period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
     if (counts)
@@ -518,6 +369,222 @@ static void read_window(config_reader *c) {
         return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", n > 0 ? size : 0);
     put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
+}
+
+/* ---- sizes that may differ from layer to layer ----------------------------------------------- */
+
+/* The layer that a member of per_layer_config names, "07" or "7"; -1 = none. */
+static int64_t named_layer(const config_reader *c, const cJSON *member) {
+    int64_t layer = 0;
+    const char *s = member->string;
+    if (!*s)
+        return -1;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '9' || layer > c->n_layer)
+            return -1;
+        layer = layer * 10 + (*s - '0');
+    }
+    return layer < c->n_layer ? layer : -1;
+}
+
+/* per_layer_config: {"1": {"intermediate_size": 96}, ...}: what differs from the model's keys. */
+static void find_layers(config_reader *c) {
+    /* the last of the families that have wide_full */
+    static const char *const known[] = {"num_attention_heads", "num_key_value_heads",
+                                        "intermediate_size", "head_dim"};
+    const size_t n_known = MN_COUNT(known) - !c->family->wide_full;
+    const cJSON *all = json_get(c->root, "per_layer_config");
+    if (c->status || !all)
+        return;
+    if (!cJSON_IsObject(all)) {
+        config_fail(c, "", "per_layer_config", all, "an object with a member per layer");
+        return;
+    }
+    c->layers = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *c->layers);
+    if (!c->layers)
+        c->status = mn_fail_memory(c->err);
+    for (const cJSON *l = all->child; l && !c->status; l = l->next) {
+        const int64_t at = named_layer(c, l);
+        if (at < 0 || !cJSON_IsObject(l)) {
+            config_fail(c, "per_layer_config.", l->string, l, "the number of a layer, an object");
+            return;
+        }
+        c->layers[at] = l;
+        for (const cJSON *k = l->child; k && !c->status; k = k->next) {
+            bool found = false;
+            for (size_t i = 0; i < n_known; i++)
+                found = found || !strcmp(k->string, known[i]);
+            if (!found)
+                c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                                    "%.*s: key 'per_layer_config.%s.%.60s' is unsupported; known: "
+                                    "num_attention_heads, num_key_value_heads, intermediate_size",
+                                    MN_STR_ARG(c->file->name), l->string, k->string);
+        }
+    }
+}
+
+/* One integer per layer: what per_layer_config says of it, else the model's, else fallback (NULL: a
+ * failure). NULL after a failure. */
+static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
+                           const int64_t *fallback) {
+    int64_t *each =
+        c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
+    if (!each && !c->status)
+        c->status = mn_fail_memory(c->err);
+    for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
+        const cJSON *own = c->layers ? c->layers[i] : NULL;
+        each[i] = own && json_get(own, native)
+                      ? config_int(c, own, "per_layer_config.", native, 1, hi, NULL)
+                      : config_int(c, c->root, "", native, 1, hi, fallback);
+    }
+    return c->status ? NULL : each;
+}
+
+/* As one integer where all layers are equal. */
+static void put_each(config_reader *c, const char *key, const char *native, const int64_t *each) {
+    bool equal = true;
+    for (int64_t i = 1; i < c->n_layer; i++)
+        equal = equal && each[i] == each[0];
+    mn_value *v = config_put(c, key, "", native);
+    if (v && equal)
+        v->type = MN_VALUE_INT, v->i = each[0];
+    else if (v)
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = each, v->n = (uint64_t)c->n_layer;
+}
+
+static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
+    int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
+    if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld "
+                            "(there is no 'head_dim')",
+                            MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads,
+                            (long long)c->n_head);
+        return;
+    }
+    if (!share)
+        share = c->n_embd / c->n_head;
+    c->head_dim = config_int(c, c->root, "", "head_dim", 1, 65536, &share);
+    config_put_int(c, "attention.key_length", "", "head_dim", c->head_dim);
+    config_put_int(c, "attention.value_length", "", "head_dim", c->head_dim);
+}
+
+/* The value of the layers that slide, or of those that do not: they must agree. 0 = there are
+ * none. */
+static int64_t of_kind(config_reader *c, const char *key, const int64_t *each, bool sliding) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < c->n_layer && !c->status; i++) {
+        if ((c->slides[i] != 0) != sliding)
+            continue;
+        if (first && each[i] != first)
+            c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                                "%.*s: key '%s' is %lld in layer %lld and %lld in another one of "
+                                "its kind, expected the same",
+                                MN_STR_ARG(c->file->name), key, (long long)each[i], (long long)i,
+                                (long long)first);
+        first = each[i];
+    }
+    return first;
+}
+
+/* Gemma 4: heads of full layers are wider, and where keys are values, too, fewer. */
+static void read_wide_heads(config_reader *c) {
+    int64_t *slides = new_layers(c);
+    if (slides)
+        if (sliding_by_types(c, slides) < 0 && !c->status)
+            sliding_by_rule(c, slides);
+    c->slides = slides;
+    const int64_t n_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, NULL),
+                  wide = config_int(c, c->root, "", "global_head_dim", 1, 65536, NULL);
+    const bool few = config_bool(c, "attention_k_eq_v", false);
+    const int64_t n_wide =
+        config_int(c, c->root, "", "num_global_key_value_heads", 1, 65536, &n_kv);
+    const int64_t *q = each_layer(c, "num_attention_heads", 65536, NULL);
+    int64_t *kv = each_layer(c, "num_key_value_heads", 65536, NULL),
+            *dim = each_layer(c, "head_dim", 65536, NULL);
+    for (int64_t i = 0; !c->status && i < c->n_layer; i++) {
+        if (slides[i] || c->layers)
+            continue; /* per_layer_config has said it */
+        dim[i] = wide;
+        kv[i] = few ? n_wide : n_kv;
+    }
+    if (c->status)
+        return;
+    c->n_head = q[0];
+    c->head_dim = of_kind(c, "head_dim", dim, false);
+    c->head_dim_swa = of_kind(c, "head_dim", dim, true);
+    if (!c->head_dim)
+        c->head_dim = c->head_dim_swa;
+    put_each(c, "attention.head_count", "num_attention_heads", q);
+    put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
+    config_put_int(c, "attention.key_length", "", "global_head_dim", c->head_dim);
+    config_put_int(c, "attention.value_length", "", "global_head_dim", c->head_dim);
+    if (!c->head_dim_swa)
+        return;
+    config_put_int(c, "attention.key_length_swa", "", "head_dim", c->head_dim_swa);
+    config_put_int(c, "attention.value_length_swa", "", "head_dim", c->head_dim_swa);
+}
+
+static void read_heads(config_reader *c, const size_keys *k) {
+    const char *embd = key_of(k->n_embd, "hidden_size"),
+               *heads = key_of(k->n_head, "num_attention_heads");
+    const int64_t *q = each_layer(c, heads, 65536, NULL);
+    if (!q)
+        return;
+    put_each(c, "attention.head_count", heads, q);
+    c->n_head = q[0];
+    read_head_dim(c, embd, heads);
+    if (c->status)
+        return;
+    const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
+    const int64_t *kv = each_layer(c, "num_key_value_heads", 65536, &said);
+    for (int64_t i = 0; kv && i < c->n_layer; i++) {
+        if (q[i] % kv[i] == 0)
+            continue;
+        c->status = mn_fail(c->err, MN_BAD_FILE,
+                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', "
+                            "which is %lld (layer %lld)",
+                            MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i],
+                            (long long)i);
+        return;
+    }
+    if (kv)
+        put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
+}
+
+static void read_sizes(config_reader *c) {
+    static const size_keys usual = {0};
+    const size_keys *k = c->family->keys ? c->family->keys : &usual;
+    const char *ff = key_of(k->n_ff, "intermediate_size"), *eps = key_of(k->eps, "rms_norm_eps");
+    c->n_ctx =
+        put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
+    c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
+    c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
+    const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
+    find_layers(c);
+    const int64_t *width = each_layer(c, ff, 1 << 26, k->n_ff ? &four : NULL);
+    if (width)
+        put_each(c, "feed_forward_length", ff, width);
+    read_vocab(c);
+    if (c->family->wide_full)
+        read_wide_heads(c);
+    else
+        read_heads(c, k);
+    config_put_float(c,
+                     c->family->layer_norm ? "attention.layer_norm_epsilon"
+                                           : "attention.layer_norm_rms_epsilon",
+                     "", eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
+}
+
+static void read_act(config_reader *c) {
+    const char *own = c->family->keys ? c->family->keys->act : NULL;
+    /* has had both keys, and said gelu where it meant the other one */
+    const bool first = !strcmp(c->arch, "gemma");
+    const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
+    const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
+    if (first && !strcmp(act, "gelu"))
+        act = c->family->act;
+    config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
 static void read_all(config_reader *c) {

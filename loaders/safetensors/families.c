@@ -21,6 +21,8 @@ static void refuse_true(config_reader *c, const char *key) {
                             MN_STR_ARG(c->file->name), key);
 }
 
+static void expect_number(config_reader *c, const char *key, double value);
+
 static void gemma(config_reader *c) {
     refuse_true(c, "use_bidirectional_attention");
     if (!strcmp(c->arch, "gemma"))
@@ -33,14 +35,26 @@ static void gemma(config_reader *c) {
     config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
 }
 
+/* Of Gemma 4 the dense models: per-layer inputs, shared caches and experts are other graphs. */
+static void gemma4(config_reader *c) {
+    static const char *const none[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
+    for (size_t i = 0; i < MN_COUNT(none); i++)
+        expect_number(c, none[i], 0);
+    refuse_true(c, "enable_moe_block");
+    const cJSON *both = json_get(c->root, "use_bidirectional_attention"); /* "vision": of images */
+    if (both && !(cJSON_IsString(both) && !strcmp(both->valuestring, "vision")) && !c->status)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key 'use_bidirectional_attention' is %s, expected null",
+                            MN_STR_ARG(c->file->name), json_describe(both).s);
+    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+}
+
 static void granite(config_reader *c) {
     put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
     put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
     put_if(c, "attention.scale", "attention_multiplier", FLT_MIN, 1e9);
     put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
 }
-
-static void expect_number(config_reader *c, const char *key, double value);
 
 /* Granite 4: of this class the models without experts and without state-space layers are
  * Granite. */
@@ -151,6 +165,13 @@ static const name_pair gemma_names[] = {
     {"post_feedforward_layernorm", "post_ffw_norm"},
     {0},
 };
+static const name_pair gemma4_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"layer_scalar", "layer_output_scale"},
+    {0},
+};
 static const name_pair olmo2_names[] = {
     {"post_attention_layernorm", "post_attention_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"},
@@ -216,6 +237,15 @@ static const key_default gemma3_defaults[] = {
     {"num_attention_heads", 8}, {"max_position_embeddings", 131072},
     {"rms_norm_eps", 1e-6},     {"query_pre_attn_scalar", 256},
     {"sliding_window", 4096},   {0}};
+static const key_default gemma4_defaults[] = {{"num_attention_heads", 8},
+                                              {"num_key_value_heads", 4},
+                                              {"head_dim", 256},
+                                              {"global_head_dim", 512},
+                                              {"max_position_embeddings", 131072},
+                                              {"rms_norm_eps", 1e-6},
+                                              {"hidden_size_per_layer_input", 256},
+                                              {"sliding_window", 512},
+                                              {0}};
 static const key_default gpt_oss_defaults[] = {{"sliding_window", 128},
                                                {"max_position_embeddings", 131072},
                                                {"rms_norm_eps", 1e-5},
@@ -326,6 +356,21 @@ static const struct model_family families[] = {
      .tied = true,
      .norm_offset = 1,
      .extra = gemma},
+    {.model_type = "gemma4_text",
+     .class_name = "Gemma4ForCausalLM",
+     .arch = "gemma4",
+     .window = WINDOW_SOME,
+     .wide_full = true,
+     .defaults = gemma4_defaults,
+     .act = "gelu_pytorch_tanh",
+     .rope_theta = 1e6,
+     .rope = "{\"full_attention\":{\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25,"
+             "\"rope_theta\":1000000},"
+             "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000}}",
+     .own = gemma4_names,
+     .keys = &gemma_keys,
+     .tied = true,
+     .extra = gemma4},
     {.model_type = "gpt_oss",
      .class_name = "GptOssForCausalLM",
      .arch = "gpt-oss",
@@ -397,8 +442,8 @@ mn_str family_list(mn_parsed *p) {
     mn_str list = {"", 0};
     for (size_t i = 0; i < MN_COUNT(families) && list.ptr; i++) {
         const struct model_family *f = &families[i];
-        list = mn_parsed_printf(p, "%.*s%s%s (%s)", (int)list.len, list.ptr, i ? ", " : "",
-                                f->model_type, f->class_name);
+        list =
+            mn_parsed_printf(p, "%.*s%s%s", (int)list.len, list.ptr, i ? ", " : "", f->model_type);
     }
     return list;
 }

@@ -50,6 +50,7 @@ struct model_family {
     bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
     bool layer_norm;  /* eps is a layer norm's */
     bool tied;        /* when config.json does not say */
+    bool wide_full;   /* heads of full layers have sizes and numbers of their own */
     bool conv1d;      /* matrices of layers are stored [in, out] */
     fused_experts fused;
     double norm_offset;
@@ -57,7 +58,7 @@ struct model_family {
 };
 
 const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
-/* "llama (LlamaForCausalLM), ..." in p's memory */
+/* "llama, mistral, ..." in p's memory */
 mn_str family_list(mn_parsed *p);
 
 #endif

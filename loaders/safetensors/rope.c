@@ -206,6 +206,24 @@ static void read_longrope(config_reader *c, section s, int64_t n_rot) {
     put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
 }
 
+static bool is_proportional(section s) {
+    const cJSON *type = s.object ? json_get(s.object, "rope_type") : NULL;
+    return cJSON_IsString(type) && !strcmp(type->valuestring, "proportional");
+}
+
+/* Angles as if the whole head turned; behind the first pairs they are 0. Scaled by nothing. */
+static void read_proportional(config_reader *c, section s, double part) {
+    const int64_t pairs = (int64_t)(part * (double)c->head_dim / 2);
+    const double one = 1, factor = config_float(c, s.object, s.in, "factor", 1, 1e6, &one);
+    if (!c->status && factor > 1)
+        c->status = mn_fail(c->err, MN_UNSUPPORTED,
+                            "%.*s: key '%sfactor' is %g with rope_type \"proportional\", expected "
+                            "1",
+                            MN_STR_ARG(c->file->name), s.in, factor);
+    config_put_int(c, "rope.turning_count", s.in, "partial_rotary_factor", pairs);
+    config_put_int(c, "rope.dimension_count", s.in, "partial_rotary_factor", c->head_dim);
+}
+
 static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     const char *key = json_get(s.object, "rope_type") ? "rope_type" : "type";
     const char *type = s.object ? config_str(c, s.object, s.in, key, "default") : "default";
@@ -247,6 +265,12 @@ void config_read_rope(config_reader *c) {
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);
+    if (c->head_dim_swa)
+        config_put_int(c, "rope.dimension_count_swa", "", "head_dim", c->head_dim_swa);
+    if (!c->status && is_proportional(s)) {
+        read_proportional(c, s, part);
+        return;
+    }
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))
         c->status =

@@ -52,7 +52,7 @@ static bool is_dropped(const mn_convert_plan *p, mn_str key) {
     /* see put_magnitude */
     if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor"))
         return true;
-    return mn_str_is(rest, "rope.scaling.long_factor") ||
+    return mn_str_is(rest, "rope.turning_count") || mn_str_is(rest, "rope.scaling.long_factor") ||
            mn_str_is(rest, "rope.scaling.short_factor");
 }
 

@@ -229,7 +229,7 @@ static mn_status put_values(mn_convert_plan *p, const char *name, const float *v
 }
 
 /* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
- * and longrope's scaling. */
+ * and longrope's scaling, and of heads that turn in part. */
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
     for (uint32_t i = 0; i < p->hp.n_rope; i++)
         if (p->hp.rope[i].scaled)
@@ -237,23 +237,26 @@ const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
     return NULL;
 }
 
-static mn_status put_llama3(mn_convert_plan *p, mn_error *err) {
+/* What does not turn has a factor that no angle survives, as in the field's files. */
+static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     const mn_rope_table *table = mn_convert_scaled_table(p);
     const int64_t n = table ? table->n_rot / 2 : 0;
+    const bool llama3 = p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3;
     mn_hparams unscaled = p->hp;
     double mscale;
-    if (!table || p->hp.rope_scaling != MN_ROPE_SCALING_LLAMA3 ||
+    if (!table || (!llama3 && table->n_turn == n) ||
         mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f),
           *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
     if (!f || !g)
         return no_memory(err);
-    unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
+    if (llama3)
+        unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
     mn_rope_freqs(&unscaled, table, NULL, f, &mscale);
     mn_rope_freqs(&p->hp, table, NULL, g, &mscale);
     for (int64_t i = 0; i < n; i++)
-        f[i] /= g[i];
+        f[i] = i < table->n_turn ? f[i] / g[i] : 1e30f;
     return put_values(p, "rope_freqs.weight", f, n, err);
 }
 
@@ -303,7 +306,7 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
             p->n_left_out++;
     }
     if (!st)
-        st = put_llama3(p, err);
+        st = put_factors(p, err);
     if (!st)
         st = put_longrope(p, "long", err);
     return st ? st : put_longrope(p, "short", err);

@@ -8,6 +8,7 @@
 
 mn_status mn_arch_llama(mn_model_graph *g);
 mn_status mn_arch_gemma(mn_model_graph *g);
+mn_status mn_arch_gemma4(mn_model_graph *g);
 mn_status mn_arch_phi2(mn_model_graph *g);
 mn_status mn_arch_phi3(mn_model_graph *g);
 mn_status mn_arch_gpt_oss(mn_model_graph *g);

@@ -90,6 +90,10 @@ int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, int layer, bool op
                          mn_row_part part, int64_t cols);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n);
+/* n times 1: the weight of a norm that has none */
+int32_t mn_g_ones(mn_model_graph *g, int64_t n);
+/* The model's key {arch}.key is there and not 0: what its graph would be nobody has built. */
+void mn_g_refuse(mn_model_graph *g, const char *key, const char *what);
 bool mn_g_has(const mn_model_graph *g, const char *name, int layer);
 
 /* graph_ops.c: one per op. positions: learned ones, or -1. */
@@ -118,6 +122,8 @@ typedef struct {
 int32_t mn_g_glu(mn_model_graph *g, int layer, int32_t gate, int32_t up, mn_glu_form form);
 int32_t mn_g_add(mn_model_graph *g, int layer, int32_t a, int32_t b);
 int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor);
+/* by the tensor of one value; x itself where the model has none */
+int32_t mn_g_scale_by(mn_model_graph *g, int layer, int32_t x, const char *name);
 void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
                     int32_t *weights);
 /* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */

@@ -277,3 +277,40 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, int layer, bool opt
     const float *wide = mn_gb_widen(g, full, optional, n);
     return wide ? mn_gb_weight(g, full, MN_F32, 1, &n, (mn_graph_weight){-1, NULL, wide}) : -1;
 }
+
+int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
+    char name[32];
+    snprintf(name, sizeof name, "ones.%lld", (long long)n);
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const int32_t t = g->weights[i].tensor;
+        if (g->weights[i].constant && mn_str_is(g->abi.tensors[t].name, name))
+            return t;
+    }
+    float *ones = g->status ? NULL : mn_arena_alloc(&g->arena, (size_t)n, sizeof *ones);
+    if (!ones)
+        return g->status ? -1 : (mn_gb_no_memory(g), -1);
+    for (int64_t i = 0; i < n; i++)
+        ones[i] = 1;
+    return mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){-1, NULL, ones});
+}
+
+int32_t mn_g_scale_by(mn_model_graph *g, int layer, int32_t x, const char *name) {
+    char full[NAME];
+    full_name(name, layer, full);
+    const float *factor = mn_gb_widen(g, full, true, 1);
+    return factor ? mn_g_scale(g, layer, x, (double)*factor) : x;
+}
+
+void mn_g_refuse(mn_model_graph *g, const char *key, const char *what) {
+    char full[NAME];
+    int64_t n = 0;
+    snprintf(full, sizeof full, "%s.%s", g->hp.arch, key);
+    mn_status st =
+        g->status ? MN_END : mn_meta_i64(&g->model->meta, full, 0, INT32_MAX, &n, g->err);
+    if (st && st != MN_END)
+        mn_gb_fail(g, mn_fail_in(g->err, st, "%s", g->model->path));
+    if (n)
+        mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
+                              "%s: key %s is %lld: %s are not supported; expected 0",
+                              g->model->path, full, (long long)n, what));
+}

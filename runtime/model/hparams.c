@@ -11,6 +11,7 @@ typedef struct {
     int64_t window_period;  /* of p layers the last sees everything */
     int64_t no_rope_period; /* every p-th layer has no rotation */
     double rope_theta_swa;  /* base of window layers */
+    double attn_scale;      /* of q k^T */
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
     bool adjacent; /* GGUF's q and k are turned: pairs of neighbours rotate */
@@ -36,6 +37,13 @@ static const arch_facts facts[] = {
      .head_norms = true,
      .post_norms = true,
      .broad_layers = 62},
+    {.arch = "gemma4",
+     .act = MN_ACT_GELU_TANH,
+     .window_period = 6,
+     .rope_theta_swa = 10000,
+     .head_norms = true,
+     .post_norms = true,
+     .attn_scale = 1},
     {.arch = "granite", .adjacent = true},
     {.arch = "gpt-oss",
      .window_period = 2,
@@ -238,7 +246,7 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
 static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
                                  mn_layer_shape *layers) {
     const bool broad = f->broad_layers && h->n_layer == f->broad_layers;
-    double said = 0;
+    double said = f->attn_scale;
     mn_status st = mn_hp_real(r, "attention.scale", 0, 1e9, &said);
     for (int64_t i = 0; i < h->n_layer; i++) {
         const int64_t width = broad ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;

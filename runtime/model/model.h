@@ -71,7 +71,8 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 
 /* The angles of some layers: {arch}.rope.* keys with the base and the width of these layers. */
 typedef struct {
-    int64_t n_rot; /* dims of a head that rotate */
+    int64_t n_rot;  /* dims of a head that rotate */
+    int64_t n_turn; /* of their pairs, those that turn; the angles of the rest are 0 */
     double theta;
     bool scaled; /* the model's scaling and factors apply; Gemma 3's window layers have none */
 } mn_rope_table;

@@ -53,6 +53,7 @@ static bool has_longrope(const mn_canonical *m) {
 typedef struct {
     double theta[2];
     int64_t n_rot[2];
+    int64_t n_turn; /* of full layers */
 } bases;
 
 static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
@@ -63,7 +64,9 @@ static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
     if (!st)
         st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &b->n_rot[0]);
     b->n_rot[1] = b->n_rot[0];
-    return st ? st : mn_hp_int(r, "rope.dimension_count_swa", 2, 65536, &b->n_rot[1]);
+    if (!st)
+        st = mn_hp_int(r, "rope.dimension_count_swa", 2, 65536, &b->n_rot[1]);
+    return st ? st : mn_hp_int(r, "rope.turning_count", 1, 32768, &b->n_turn);
 }
 
 /* The table of these values, made if there is none. */
@@ -72,7 +75,8 @@ static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table wa
         const mn_rope_table *t = &h->rope[i];
         const bool same_theta = !(t->theta < want.theta) && !(t->theta > want.theta);
         *at = (int32_t)i;
-        if (same_theta && t->n_rot == want.n_rot && t->scaled == want.scaled)
+        if (same_theta && t->n_rot == want.n_rot && t->n_turn == want.n_turn &&
+            t->scaled == want.scaled)
             return MN_OK;
     }
     if (h->n_rope == MN_MAX_ROPE)
@@ -101,7 +105,9 @@ static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shap
                            "most the head size %lld (layer %lld)",
                            r->m->path, r->arch, own ? "_swa" : "", (long long)n_rot,
                            (long long)l->head_dim_k, (long long)i);
-        st = table_of(r, h, (mn_rope_table){n_rot, b->theta[own], !own}, &l->rope);
+        const int64_t most = n_rot / 2, n_turn = own || !b->n_turn ? most : b->n_turn;
+        const mn_rope_table want = {n_rot, MN_MIN(n_turn, most), b->theta[own], !own};
+        st = table_of(r, h, want, &l->rope);
     }
     return st;
 }
@@ -209,7 +215,7 @@ void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *fac
             f = llama3_scale(h, f);
         if (scaling == MN_ROPE_SCALING_YARN)
             f = yarn_scale(h, t, i, f);
-        freqs[i] = (float)f;
+        freqs[i] = i < t->n_turn ? (float)f : 0;
     }
     *mscale = t->scaled ? mscale_of(h) : 1;
 }

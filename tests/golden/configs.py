@@ -163,6 +163,21 @@ def class_defaults(m):
         c.pop("max_position_embeddings")
 
 
+def released_gemma4(m):
+    """Full layers by keys of their own; what the class has is left out."""
+    m.config.pop("per_layer_config")
+    m.config.update(global_head_dim=32, num_global_key_value_heads=1)
+    for key in ("rope_parameters", "tie_word_embeddings", "rms_norm_eps", "enable_moe_block", "num_kv_shared_layers", "num_experts"):
+        m.config.pop(key)
+
+
+def nested_gemma4(m):
+    text = dict(m.config)
+    text.pop("architectures")
+    m.config = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text, "tie_word_embeddings": True}
+    m.tensors = {name.replace("model.", "model.language_model.", 1): t for name, t in m.tensors.items()}
+
+
 def odd_place(_):
     """The header of any length: main() writes it so."""
 
@@ -173,6 +188,8 @@ EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd",
 VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys", new_keys) for name in EVERY] + [
     (name, "class defaults", class_defaults) for name in EVERY] + [
     (name, "data at an odd place", odd_place) for name in ("gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt2", "llama", "mixtral", "phi3", "stablelm-parallel")] + [
+    ("gemma4", "as released", released_gemma4),
+    ("gemma4", "as released, the text part", lambda m: (released_gemma4(m), nested_gemma4(m))),
     ("gemma", "hidden_act gelu", put(hidden_act="gelu", hidden_activation=None)),
     ("gemma", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_act", "vocab_size")),
     ("gemma2", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_activation", "layer_types", "vocab_size")),

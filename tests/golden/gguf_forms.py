@@ -18,14 +18,14 @@ IN_LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_nor
             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "self_attn.sinks": "attn_sinks", "mlp.gate_proj": "ffn_gate",
             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
             "mlp.router": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "ln_1": "attn_norm", "ln_2": "ffn_norm",
-            "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+            "layer_scalar": "layer_output_scale", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.final_layernorm": "output_norm", "lm_head": "output", "transformer.wte": "token_embd",
        "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm"}
-ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "phi": "phi2", "gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
+ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "phi": "phi2", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gpt_oss": "gpt-oss"}
 TYPES = {"F32": TENSOR_F32, "F16": TENSOR_F16, "BF16": TENSOR_BF16}
 ADJACENT = ("llama", "granite", "smollm3")
-LONG = ("gemma2", "gemma3", "gpt-oss", "olmo2")  # norms before and after a block, or after it alone
+LONG = ("gemma2", "gemma3", "gemma4", "gpt-oss", "olmo2")  # norms before and after a block, or after it alone
 
 
 class Form:
@@ -52,7 +52,16 @@ class Form:
         self.key("rope.freq_base", F32, rope["rope_theta"])
         self.key("rope.dimension_count", U32, n_rot)
         kind = rope["rope_type"]
-        if kind == "linear":
+        if kind == "proportional":
+            wide = c["per_layer_config"][str(c["layer_types"].index("full_attention"))]["head_dim"]
+            for key, full, local in (("rope.dimension_count", wide, c["head_dim"]), ("attention.key_length", wide, c["head_dim"]),
+                                     ("attention.value_length", wide, c["head_dim"])):
+                self.key(key, U32, full)
+                self.key(key + "_swa", U32, local)
+            self.key("rope.freq_base_swa", F32, c["rope_parameters"]["sliding_attention"]["rope_theta"])
+            turning = int(rope["partial_rotary_factor"] * wide / 2)
+            self.extra["rope_freqs.weight"] = ([wide // 2], [1.0 if i < turning else 1e30 for i in range(wide // 2)])
+        elif kind == "linear":
             self.key("rope.scaling.type", STR, "linear")
             self.key("rope.scaling.factor", F32, rope["factor"])
         elif kind == "yarn":
@@ -120,7 +129,7 @@ class Form:
         if not c.get("sliding_window") or c.get("use_sliding_window") is False:
             return
         self.key("attention.sliding_window", U32, c["sliding_window"])
-        if self.arch == "qwen2":
+        if self.arch in ("qwen2", "gemma4"):
             self.keys["attention.sliding_window_pattern"] = (BOOL, [t == "sliding_attention" for t in c["layer_types"]])
 
     def scales(self):
@@ -149,7 +158,7 @@ class Form:
         shape = list(shape)
         if len(shape) == 1:
             values = self.m.floats(native)
-            if self.arch.startswith("gemma") and "norm" in name:
+            if self.arch in ("gemma", "gemma2", "gemma3") and "norm" in name:
                 values = [v + 1 for v in values]
             if name.endswith("sinks.weight") or name.endswith("bias") or "norm" in name:
                 raw, kind = struct.pack("<%df" % len(values), *values), "F32"
@@ -349,7 +358,7 @@ def gating(f, tensors):
     return tensors
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+EVERY = ["gemma", "gemma2", "gemma3", "gemma4", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),

@@ -53,16 +53,24 @@ MODELS = {
     "llama-layers": (tf.LlamaConfig, dict(SMALL, num_hidden_layers=5, head_dim=16, intermediate_size=96,
                                           per_layer_config={0: dict(num_attention_heads=2), 1: dict(num_key_value_heads=1, intermediate_size=40),
                                                             2: dict(num_attention_heads=6, num_key_value_heads=3), 4: dict(intermediate_size=152)})),
+    "gemma4": (tf.Gemma4TextConfig, dict(SMALL, num_hidden_layers=5, head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True,
+                                         sliding_window=12, hidden_size_per_layer_input=0, final_logit_softcapping=3.0,
+                                         layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
 }
+LONG_PROMPT = {"gemma4": 170}  # several pages of every group
 
 
 def randomise(model, seed):
     """Weights large enough that caps, windows, sinks and offsets matter."""
-    gen = torch.Generator().manual_seed(seed)
+    gen, kind = torch.Generator().manual_seed(seed), model.config.model_type
     for name, p in model.named_parameters():
         std = 0.5 if p.dim() == 1 else 1.6 / (p.shape[-1] ** 0.5)
-        mean = 1.0 if "norm" in name and name.endswith("weight") and "gemma" not in model.config.model_type else 0.0
-        p.data = (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean).bfloat16().float()
+        mean = 1.0 if "norm" in name and name.endswith("weight") and ("gemma" not in kind or "gemma4" in kind) else 0.0
+        size = 0.25 if "gemma4" in kind and "q_norm" in name else 1.0  # its scale of q k is 1
+        p.data = (size * (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean)).bfloat16().float()
+    for name, b in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            b.copy_((0.5 + torch.rand(b.shape, generator=gen)).bfloat16())
     return model
 
 
@@ -86,7 +94,7 @@ def make(out, name, seed):
     torch.manual_seed(seed)
     model = randomise(build(kind, values), seed).eval()
     gen = torch.Generator().manual_seed(seed + 1)
-    prompt = torch.randint(3, 160, (48,), generator=gen)
+    prompt = torch.randint(3, 160, (LONG_PROMPT.get(name, 48),), generator=gen)
     with torch.no_grad():
         logits = model(prompt[None], use_cache=False).logits[0].float()
         ids, greedy = prompt.tolist(), []

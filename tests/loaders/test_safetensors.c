@@ -389,7 +389,7 @@ static void config_bad(void **state) {
     refuse_config("{\"model_type\":7}", MN_BAD_FILE, "model_type", "7");
     refuse_config("{\"model_type\":\"gpt9\"}", MN_UNSUPPORTED, "gpt9", "known: llama");
     refuse_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForVision\"]}",
-                  MN_UNSUPPORTED, "LlamaForVision", "known: llama");
+                  MN_UNSUPPORTED, "LlamaForVision", "expected 'LlamaForCausalLM'");
     refuse_config("{\"model_type\":\"llama\",\"architectures\":\"x\"}", MN_BAD_FILE,
                   "architectures", NULL);
     refuse_with("\"num_attention_heads\":4,\"quantization\":{\"bits\":4,\"group_size\":64}",

@@ -189,7 +189,8 @@ static story judge(void) {
     return play((how){"cpu_simd", N_BATCH, 1, true, &stop_id});
 }
 
-static const char *const models[] = {"gemma2", "gpt-oss-odd", "mistral-window", "llama-layers"};
+static const char *const models[] = {"gemma2", "gemma4", "gpt-oss-odd", "mistral-window",
+                                     "llama-layers"};
 
 static void test_given_back(void **state) {
     (void)state;
