@@ -21,7 +21,7 @@ from cli_test import DATA, MODEL, Skipped, equal, has, is_error, minerva, run, s
 STUBS = os.environ["MINERVA_STUBS"]
 TIMEOUT = 2  # seconds that a probe gets here
 with open(os.path.join(ROOT, "include", "minerva", "plugin.h"), encoding="utf-8") as _f:
-    ABI = tuple(map(int, re.search(r"define MN_ABI_VERSION MN_ABI\((\d+), (\d+)\)", _f.read()).groups()))
+    ABI = tuple(int(v, 16) for v in re.search(r"define MN_ABI_VERSION 0x(\w{4})(\w{4})", _f.read()).groups())
 
 
 class Stub:

@@ -106,12 +106,18 @@ static mn_status queue_write(mn_queue *q, mn_buffer *b, uint64_t off, const void
         st = hiccup(err);
     return st ? st : mnc_write(q, b, off, src, n, err);
 }
+/* The kernels' events are NULL, complete already; here somebody waits, so that wait can tell. */
+static mn_status give_event(mn_device *d, mn_status st, mn_event **ev) {
+    if (!st && ev)
+        *ev = &d->done;
+    return st;
+}
 static mn_status queue_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to,
                             uint64_t to_off, uint64_t n, mn_event **ev, mn_error *err) {
     mn_status st = check(q->dev, "read", err);
     if (!st)
         st = hiccup(err);
-    return st ? st : mnc_read(q, b, off, to, to_off, n, ev, err);
+    return st ? st : give_event(q->dev, mnc_read(q, b, off, to, to_off, n, ev, err), ev);
 }
 static mn_status event_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
     mn_device *d = (mn_device *)(void *)((char *)e - offsetof(mn_device, done));
@@ -158,10 +164,8 @@ static mn_status context_execute(mn_context *c, uint32_t set, const int64_t *sym
     if (st)
         return st;
     if (units[u].left-- > 0)
-        return mnc_execute(c, set, symbols, ev, err);
-    if (ev)
-        *ev = &d->done;
-    return MN_OK;
+        st = mnc_execute(c, set, symbols, ev, err);
+    return give_event(d, st, ev);
 }
 
 static const void *query(void *self, const char *id) {
