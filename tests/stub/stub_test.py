@@ -64,7 +64,7 @@ ALL = {
     "null_text": Stub("failed", "the dongle is not plugged in", rule="open.entry"),
     "major": Stub("incompatible", "7.0", rule="static.note"),
     "major_entry": Stub("incompatible", "7.0", rule="open.identity"),
-    "newer": Stub("ok", device="newer", outcome="oracle") if ABI >= (0, 9)  # minors mix from 0.9 on
+    "newer": Stub("ok", device="newer", outcome="oracle") if ABI >= (1, 0)  # minors mix from 1.0 on
     else Stub("incompatible", "%d.%d" % (ABI[0], ABI[1] + 1), "%d.%d" % ABI, rule="static.note"),
     "longer": Stub("ok", device="longer", outcome="oracle"),
     "shorter": Stub("failed", "mn.backend/1", "context_bind", rule="open.table"),
