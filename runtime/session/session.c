@@ -118,6 +118,17 @@ void mn_session_cancel(mn_session *s) {
         atomic_store(&s->cancelled, 1);
 }
 
+/* With nothing in flight a step always finds its pages (mn_kv_pages): else this says so, not
+ * silence. */
+static mn_status check_idle(const mn_session *s, mn_error *err) {
+    for (uint32_t i = 0; i < s->n_seq; i++)
+        if (s->seqs[i].running)
+            return mn_fail(err, MN_OUT_OF_MEMORY,
+                           "the KV cache has no free page for sequence %u (of %u at once)", i,
+                           s->n_seq);
+    return MN_OK;
+}
+
 /* Enqueues what can be, and takes in the oldest step. *idle: no sequence is running. */
 static mn_status advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err) {
     bool more = true;
@@ -128,7 +139,7 @@ static mn_status advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, 
         return st;
     *idle = s->completed == s->enqueued;
     if (*idle)
-        return MN_OK;
+        return check_idle(s, err);
     st = mn_step_complete(s, out, n, err);
     if (st == MN_CANCELLED)
         atomic_store(&s->cancelled, 0);

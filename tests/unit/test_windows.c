@@ -225,6 +225,53 @@ static void test_other_ways(void **state) {
     close_world();
 }
 
+/* More sequences than there are pages for whole rows, all at work at once: every step finds its
+ * pages, and each sequence says what it says alone. */
+static void test_many(void **state) {
+    enum { MANY = 12, NEW = 20 };
+    int32_t ids[LONG], drawn[2][MANY][NEW];
+    uint32_t n_drawn[2][MANY] = {0};
+    (void)state;
+    open_world("gemma2", NULL);
+    for (int together = 0; together < 2; together++) {
+        const mn_session_params p = {.size = sizeof p,
+                                     .device = "cpu_simd",
+                                     .precision = MN_PRECISION_EXACT,
+                                     .n_seq = together ? MANY : 1,
+                                     .n_ctx = N_CTX,
+                                     .n_batch = 16,
+                                     .run_ahead = together ? 8 : 1};
+        mn_error err = MN_ERROR;
+        mn_session *s = NULL;
+        check(mn_session_create(model, &p, &s, &err), &err);
+        for (uint32_t i = 0; i < MANY; i++) {
+            int32_t seq;
+            mn_sample_params how_drawn = draws(NEW);
+            how_drawn.seed = i;
+            check(mn_seq_create(s, ids, text(i, 30 + i * 23, ids), &how_drawn, &seq, &err), &err);
+            mn_token t[MANY];
+            for (uint32_t n = 1; n && (!together || i == MANY - 1);) {
+                check(mn_session_step(s, t, MANY, &n, &err), &err);
+                for (uint32_t k = 0; k < n; k++) {
+                    const int32_t at = together ? t[k].seq : (int32_t)i;
+                    drawn[together][at][n_drawn[together][at]++] = t[k].id;
+                }
+            }
+            if (!together)
+                mn_seq_free(s, seq);
+        }
+        for (uint32_t g = 0; together && g < s->graph->hp.n_kv; g++)
+            if (s->graph->hp.kv[g].window)
+                assert_true(s->engine->group[g].n_total < MANY * s->engine->group[g].n_pages / 2);
+        mn_session_free(s);
+    }
+    for (uint32_t i = 0; i < MANY; i++)
+        assert_int_equal(n_drawn[0][i], NEW);
+    assert_memory_equal(n_drawn[0], n_drawn[1], sizeof n_drawn[0]);
+    assert_memory_equal(drawn[0], drawn[1], sizeof drawn[0]);
+    close_world();
+}
+
 /* Lost in the middle: what was given back is computed again. */
 static void test_lost(void **state) {
     static const char *const after[] = {"3", "30", "90"};
@@ -280,9 +327,9 @@ static void test_logits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_given_back),
-                                       cmocka_unit_test(test_other_ways),
-                                       cmocka_unit_test(test_lost), cmocka_unit_test(test_logits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_given_back), cmocka_unit_test(test_other_ways),
+        cmocka_unit_test(test_many), cmocka_unit_test(test_lost), cmocka_unit_test(test_logits)};
     if (!flaky_setup()) {
         printf("SKIP: the stub was not built\n");
         return 77;
