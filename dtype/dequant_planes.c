@@ -1,6 +1,6 @@
 /* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as
- * released, F8 with scales. x = scale * code + bias, rounded once, from double; a plane that is not
- * there counts as 1, or as 0 for a bias. */
+ * released, NVFP4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once, from double;
+ * a plane that is not there counts as 1, or as 0 for a bias. */
 #include "dequant.h"
 
 /* The value of one plane for block b; `none` if there is no such plane. */
@@ -12,6 +12,7 @@ static double value_of(const mn_stored_row *row, uint32_t kind, int64_t b, doubl
 /* Element i of the block at p, before it is scaled. */
 static double code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
     switch (dtype) {
+    case MN_NVFP4:
     case MN_MXFP4_SPLIT: /* element 2i is the low nibble of byte i */
         return (double)mn_e2m1_to_f32(p[i / 2] >> 4 * (i % 2) & 15u);
     case MN_F8_E4M3:
@@ -25,11 +26,12 @@ static double code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
 void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
     const int64_t elems = row->dtype.block_elems;
     const bool one_scale = !row->plane[MN_PLANE_SCALE - 1].step;
-    double scale = value_of(row, MN_PLANE_SCALE, 0, 1);
+    const double tensor_scale = value_of(row, MN_PLANE_TENSOR_SCALE, 0, 1);
+    double scale = tensor_scale * value_of(row, MN_PLANE_SCALE, 0, 1);
     for (int64_t b = 0; b < n / elems; b++, out += elems) {
         const uint8_t *p = mn_block(row, b);
         if (!one_scale)
-            scale = value_of(row, MN_PLANE_SCALE, b, 1);
+            scale = tensor_scale * value_of(row, MN_PLANE_SCALE, b, 1);
         const double bias = value_of(row, MN_PLANE_BIAS, b, 0);
         for (int64_t i = 0; i < elems; i++)
             out[i] = (float)(scale * code_of(row->dtype.id, p, i) + bias);

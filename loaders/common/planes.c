@@ -93,6 +93,8 @@ static mn_plane lifted(const mn_plane *p, uint32_t n_dim) {
         out.dim[i + 1] = p->dim[i], out.stride[i + 1] = p->stride[i];
     out.dim[0] = 1;
     out.stride[0] = p->bytes > INT64_MAX ? 0 : (int64_t)p->bytes;
+    if (p->kind == MN_PLANE_TENSOR_SCALE)
+        out.stride[0] = 0;
     return out;
 }
 

@@ -300,6 +300,21 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
     return MN_OK; /* plain numbers */
 }
 
+/* Packed nibbles are bytes with scales of F8. *read: t was one of them. */
+static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, bool *read,
+                            mn_error *err) {
+    mn_parsed_tensor *scale = find(p, x, t->native, "_scale");
+    *read = scale && scale->n_dim && scale->dtype.id == MN_F8_E4M3;
+    if (!*read)
+        return MN_OK;
+    mn_parsed_tensor *whole = find(p, x, t->native, "_scale_2");
+    const mn_status st = nvfp4_read(p, t, scale, whole, err);
+    drop(scale);
+    if (whole)
+        drop(whole);
+    return st;
+}
+
 static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts,
                           mn_error *err) {
     static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
@@ -310,6 +325,12 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     if (t->dtype.id == MN_F8_E4M3 || t->dtype.id == MN_F8_E5M2) {
         bool read;
         mn_status status = read_f8(p, x, i, facts, &read, err);
+        if (status || read)
+            return status;
+    }
+    if (t->dtype.id == MN_U8) {
+        bool read;
+        mn_status status = read_nvfp4(p, x, t, &read, err);
         if (status || read)
             return status;
     }
@@ -351,12 +372,13 @@ static bool says(const cJSON *object, const char *key, const char *word) {
     return cJSON_IsString(item) && !strcmp(item->valuestring, word);
 }
 
-/* Four writers of the same two forms. */
-static bool is_f8_method(const cJSON *q) {
+/* Four writers of the same two forms of F8. ModelOpt writes NVFP4 too. */
+static bool is_read_method(const cJSON *q) {
     return says(q, "quant_method", "fp8") || says(q, "quant_method", "fbgemm_fp8") ||
            (says(q, "quant_method", "compressed-tensors") &&
             says(q, "format", "float-quantized")) ||
-           (says(q, "quant_method", "modelopt") && says(q, "quant_algo", "FP8"));
+           (says(q, "quant_method", "modelopt") &&
+            (says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4")));
 }
 
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
@@ -374,11 +396,12 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
                        json_describe(json_get(mlx, "group_size")).s);
     if (!other || says(other, "quant_method", "mxfp4"))
         return MN_OK;
-    if (!is_f8_method(other))
+    if (!is_read_method(other))
         return mn_fail(err, MN_UNSUPPORTED,
                        "config.json: key 'quantization_config': quantised weights (quant_method "
                        "%s), which this loader "
-                       "does not read; expected plain weights, mxfp4, or fp8 by any of its writers",
+                       "does not read; expected plain weights, mxfp4, fp8 by any of its writers, "
+                       "or ModelOpt's NVFP4",
                        json_describe(method).s);
     if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 ||
                   block->child->valueint != 128 || block->child->next->valueint != 128))

@@ -1,5 +1,6 @@
 /* model.c -- which files of a folder make the model, and do they agree with each other. */
 #include "safetensors.h"
+#include <stdio.h>
 #include <string.h>
 
 #define INDEX_NAME "model.safetensors.index.json"
@@ -232,6 +233,21 @@ static void drop_tensors(mn_parsed *p, bool tied) {
     p->n_tensors = kept;
 }
 
+/* Scales for activations in 8 bits or fewer belong to kernels that use them; none here does. */
+static void tell_unused(const mn_parsed *p) {
+    static const char ending[] = ".input_scale";
+    const mn_host *h = p->host;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < p->n_tensors; i++)
+        n += mn_str_ends(p->tensors[i].native, ending);
+    char text[128];
+    snprintf(text, sizeof text,
+             "%llu tensors *%s are not used: activations are not quantised by them",
+             (unsigned long long)n, ending);
+    if (n)
+        h->log(h->self, MN_LOG_DEBUG, mn_str_of(text));
+}
+
 /* All tensors under their own names, as stored. */
 static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
@@ -242,6 +258,7 @@ static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
 /* From the checkpoint's tensors to the canonical ones. */
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
+    tell_unused(p);
     drop_tensors(p, false);
     mn_status status = join ? join(p, facts, err) : MN_OK;
     if (!status)

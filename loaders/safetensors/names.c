@@ -147,7 +147,7 @@ static const struct {
     {"U32", MN_I32},
     /* masks and counters, which no graph reads */
     {"BOOL", MN_U8},
-    {"U16", MN_I16},
+    {"U16", MN_U16},
     {"U64", MN_I64},
     {"F8_E4M3", MN_F8_E4M3},
     {"F8_E5M2", MN_F8_E5M2},

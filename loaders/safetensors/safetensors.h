@@ -1,7 +1,7 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
  * rope.c (config.json), families.c (what differs from family to family), names.c (tensor names),
- * layout.c and f8.c (tensors that are stored otherwise than a graph wants them), json.c (checked
+ * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), json.c (checked
  * access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
@@ -59,6 +59,10 @@ extern const char safetensors_known_types[]; /* for messages */
  * appended. s stays where it is. */
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
                   mn_error *err);
+/* nvfp4.c: U8 tensor t with its scales and that of the whole tensor (NULL: an error) described as
+ * one. Both stay where they are. */
+mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *scale,
+                     const mn_parsed_tensor *whole, mn_error *err);
 
 /* ---- config.c -------------------------------------------------------------------------------- */
 /* Reading config.json. After a failure status is set and the functions below do nothing: check once

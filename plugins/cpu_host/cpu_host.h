@@ -9,7 +9,7 @@
 #define MNC_MAX_IN 32
 #define MNC_MAX_OUT 16
 
-/* A SCALE or BIAS plane: the value of block b of row r is at mnc_extra_row(...) + b * step. data
+/* A plane beside DATA: the value of block b of row r is at mnc_extra_row(...) + b * step. data
  * NULL = there is none. 2^row_shift rows (counted from the beginning of a group) share a row of
  * values. */
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
          * block */
     const uint8_t *const *groups;
     int64_t group_rows;
-    mnc_extra scale, bias;
+    mnc_extra scale, bias, tensor_scale;
     /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
     void *repacked;
 } mnc_weight;

@@ -40,6 +40,8 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
     if (t->n_dim > 1 && spec->rows != 1)
         steps[t->n_dim - 2] = spec->rows ? (steps[t->n_dim - 2] + spec->rows - 1) / spec->rows : 1;
     bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
+    if (fits && spec->by_block && steps[n_dim - 1] > 1) /* kernels read several at once */
+        fits = x->stride[n_dim - 1] == (int64_t)type.block_bytes;
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
     if (!fits || !mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
@@ -192,7 +194,14 @@ static const uint8_t *group_at(const mn_tensor *t, const mn_weight_src *s, uint3
 /* Where a weight keeps plane k > 0; its kind is known. */
 static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_plane_spec *spec) {
     mn_dtype_plane(t->dtype.id, k, spec);
-    return spec->kind == MN_PLANE_SCALE ? &w->scale : &w->bias;
+    switch (spec->kind) {
+    case MN_PLANE_SCALE:
+        return &w->scale;
+    case MN_PLANE_BIAS:
+        return &w->bias;
+    default:
+        return &w->tensor_scale;
+    }
 }
 
 static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
@@ -229,15 +238,21 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
     return true;
 }
 
+static void take_group(mnc_extra *x, int64_t g) {
+    if (!x->groups)
+        return;
+    x->data = x->groups[g];
+    x->groups = NULL;
+}
+
 mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     mnc_weight x = *w;
     x.rows = w->group_rows;
     x.data = w->groups[e];
     x.groups = NULL;
-    if (w->scale.groups)
-        x.scale.data = w->scale.groups[e], x.scale.groups = NULL;
-    if (w->bias.groups)
-        x.bias.data = w->bias.groups[e], x.bias.groups = NULL;
+    take_group(&x.scale, e);
+    take_group(&x.bias, e);
+    take_group(&x.tensor_scale, e);
     return x;
 }
 

@@ -76,7 +76,8 @@ static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor
         w ? mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1) : NULL;
     if (!kernel)
         return no(why, REASON_DTYPE);
-    if (w->n_dim != n_dim || mnc_query_dim(q, w, n_dim - 1) % (int64_t)w->dtype.block_elems)
+    if (w->n_dim != n_dim || mnc_query_dim(q, w, n_dim - 1) % (int64_t)w->dtype.block_elems ||
+        mnc_query_dim(q, w, n_dim - 1) % kernel->grain)
         return no(why, REASON_SHAPE);
     return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
 }

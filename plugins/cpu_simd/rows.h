@@ -45,6 +45,7 @@ typedef struct {
     int64_t panel_rows;     /* weight rows that unpack and gemm take at most */
     int64_t few_panel_rows; /* better for some tens of x rows; 0 = the same */
     int64_t kc;             /* columns per panel; 0 = all of K */
+    int64_t grain;          /* K must be a multiple of it, and of the type's block */
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
     void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
@@ -186,14 +187,21 @@ static inline float mnk_load1(const uint8_t *p, uint32_t dtype, int64_t i) { /* 
 /* Where a row's planes begin. */
 typedef struct {
     const uint8_t *data, *scale, *bias; /* scale, bias: only of types that have them */
+    float tensor_scale;                 /* of types that have one, else 1 */
 } mnk_at;
 static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
-    mnk_at at = {mnc_row(w, row), NULL, NULL};
+    mnk_at at = {mnc_row(w, row), NULL, NULL, 1};
     if (w->scale.data || w->scale.groups)
         at.scale = mnc_extra_row(w, &w->scale, row);
     if (w->bias.data || w->bias.groups)
         at.bias = mnc_extra_row(w, &w->bias, row);
+    if (w->tensor_scale.data || w->tensor_scale.groups)
+        memcpy(&at.tensor_scale, mnc_extra_row(w, &w->tensor_scale, row), sizeof(float));
     return at;
+}
+static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
+    const float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
+    return b & 128 ? -f : f;
 }
 static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
     const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;

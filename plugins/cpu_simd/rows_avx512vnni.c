@@ -169,6 +169,7 @@ LAYOUT(16, 1)
                                                    ROWS,                                           \
                                                    SIDE,                                           \
                                                    0,                                              \
+                                                   e,                                              \
                                                    panel_bytes_##group##_##min,                    \
                                                    dot_a8_##type,                                  \
                                                    unpack_##type,                                  \

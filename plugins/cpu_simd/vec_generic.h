@@ -85,12 +85,8 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
     for (int i = 0; i < 8; i++)
         d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
 }
-static inline float f8_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
-    float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
-    return b & 128 ? -f : f;
-}
 static inline VF v_e4m3(const uint8_t *p) {
-    return (VF){f8_e4m3(p[0]), f8_e4m3(p[1]), f8_e4m3(p[2]), f8_e4m3(p[3])};
+    return (VF){mnk_e4m3(p[0]), mnk_e4m3(p[1]), mnk_e4m3(p[2]), mnk_e4m3(p[3])};
 }
 static inline float f8_e5m2(uint8_t b) {
     return mnk_f16((uint16_t)(b << 8));

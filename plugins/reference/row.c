@@ -21,6 +21,7 @@ void ref_row(const mnc_weight *w, int64_t row, float *out) {
             [MN_PLANE_DATA - 1] = {mnc_row(w, row), w->dtype.block_bytes, w->dtype.id},
             [MN_PLANE_SCALE - 1] = plane_row(w, &w->scale, row),
             [MN_PLANE_BIAS - 1] = plane_row(w, &w->bias, row),
+            [MN_PLANE_TENSOR_SCALE - 1] = plane_row(w, &w->tensor_scale, row),
         }};
     mn_dequant_row(&stored, w->cols, out);
 }

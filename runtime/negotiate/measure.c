@@ -141,8 +141,8 @@ static bool planes_of(bench *be, const mn_tensor *t, mn_plane *p, uint32_t *n) {
         p[i] = (mn_plane){.ptr = be->fill + at, .kind = spec.kind, .dtype = e.id};
         p[i].dim[0] = rows;
         p[i].dim[last] = i ? blocks : t->dim[last];
-        p[i].stride[0] = row;
-        p[i].stride[last] = e.block_bytes;
+        p[i].stride[0] = spec.rows ? row : 0;
+        p[i].stride[last] = spec.by_block ? e.block_bytes : 0;
         p[i].bytes = (uint64_t)(row * rows);
         at += p[i].bytes;
     }

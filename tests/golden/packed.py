@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""packed.py MINERVA mlx|f8: quantised SafeTensors against the same weights written out in F32.
+"""packed.py MINERVA mlx|f8|nvfp4: quantised SafeTensors against the same weights written out in F32.
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
 for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
@@ -213,6 +213,36 @@ def f8(kind, ending, grid):
     return pack
 
 
+def nvfp4(stem, shape, rng):
+    """As ModelOpt writes it: nibbles, a scale of F8 for each 16, one F32 for all."""
+    if "embed" in stem or "lm_head" in stem or stem.endswith("mlp.gate"):
+        return None
+    n, k = shape
+    whole, whole_raw = half(rng.uniform(0.5, 1.5) / 400 / k ** 0.5, "F32")
+    raw, scales, values = bytearray(), bytearray(), []
+    for _ in range(n * k // 16):
+        s = rng.randrange(0x20, 0x7f)  # 2^-3 to 448
+        q = [rng.getrandbits(4) for _ in range(16)]
+        scales.append(s)
+        values += [(-1 if x & 8 else 1) * FP4[x & 7] * E4M3[s] * whole for x in q]
+        raw += bytes(q[i] | q[i + 1] << 4 for i in range(0, 16, 2))
+    return {".weight": ("U8", [n, k // 2], bytes(raw)), ".weight_scale": ("F8_E4M3", [n, k // 16], bytes(scales)),
+            ".weight_scale_2": ("F32", rng.choice(([], [1])), whole_raw), ".input_scale": ("F32", [], half(0.5, "F32")[1])}, values
+
+
+def nvfp4_all():
+    how = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"], "config_groups": {}}}
+    compare("nvfp4", config("llama"), how, nvfp4)
+    compare("nvfp4, not announced", config("llama"), {}, nvfp4)
+    compare("nvfp4, q k v in one matrix", config("phi3"), how, nvfp4)
+    compare("nvfp4, scales behind their weights", config("llama"), how, nvfp4, order=dict)
+    compare("nvfp4, the data at an odd place", config("llama"), how, nvfp4, pad=1)
+    mixed = by_name([("mlp.down", None), ("self_attn.v", f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))], nvfp4)
+    compare("nvfp4 beside f8 and f32", config("llama"), how, mixed)
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    compare("nvfp4 experts one by one", experts, how, nvfp4, of=experts_of(experts, False))
+
+
 def blocks(shape):
     return 128, 128, [-(-shape[0] // 128), -(-shape[1] // 128)]
 
@@ -289,7 +319,7 @@ def f8_all():
 def main():
     global MINERVA
     MINERVA = sys.argv[1]
-    {"mlx": mlx, "f8": f8_all}[sys.argv[2]]()
+    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all}[sys.argv[2]]()
     models.finish()
 
 

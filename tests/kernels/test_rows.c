@@ -132,31 +132,36 @@ static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
     return to + (uint64_t)n * step;
 }
 
+static mnc_extra *extra_of(mnc_weight *w, uint32_t kind) {
+    return kind == MN_PLANE_SCALE ? &w->scale : kind == MN_PLANE_BIAS ? &w->bias : &w->tensor_scale;
+}
+
 /* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address
  * where the type allows it. */
 static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
     const mn_dtype t = case_dtype(type);
     const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
     mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
+    mn_plane_spec spec;
+    const bool floats = t.n_planes == 3 && mn_dtype_plane(type, 1, &spec) && spec.is_float;
     uint8_t *p = *memory =
         malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) +
-               (t.n_planes == 3 ? 8 * blocks * (uint64_t)n : 0) + 2);
+               (floats ? 8 * blocks * (uint64_t)n : 0) + 2);
     uint64_t s = next_u32();
     p += type == MN_F32 ? 0 : 2;
     case_random_weight(type, n, k, &s, p);
     w.data = p, p += bytes;
-    if (type == MN_MXFP4_SPLIT)
-        w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
-    if (type == MN_F8_E4M3_128)
-        w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
-    if (t.n_planes == 3) {
-        w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
-        w.bias = w.scale, w.bias.data = p + 2 * blocks * (uint64_t)n;
-        p += 4 * blocks * (uint64_t)n;
-        for (int i = 0; i < 2 && n % 3; i++)
-            p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n,
-                         p);
+    for (uint32_t i = 1; i < t.n_planes && mn_dtype_plane(type, i, &spec); i++) {
+        const uint64_t step = case_dtype(spec.dtype).block_bytes;
+        const uint64_t row = spec.by_block ? blocks * step : step;
+        *extra_of(&w, spec.kind) = (mnc_extra){.data = p,
+                                               .row_bytes = spec.rows == 1 ? row : 0,
+                                               .step = spec.by_block ? step : 0,
+                                               .dtype = spec.dtype};
+        p += (uint64_t)n * row;
     }
+    for (int i = 0; floats && i < 2 && n % 3; i++)
+        p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n, p);
     if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
         w.scale = (mnc_extra){.data = p, .row_bytes = 4, .step = 0, .dtype = MN_F32};
         for (int64_t i = 0; i < n; i++) {
@@ -228,7 +233,10 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
 static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
     static const int64_t blocks[] = {1, 3, 9, 33, 65}, floats[] = {1, 7, 33, 64, 1030, 2083},
                          ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
-    const int64_t e = case_dtype(type).block_elems, most = e > 128 ? 3 : e > 32 ? 4 : 5;
+    const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
+    int64_t e = case_dtype(type).block_elems;
+    e = e > grain ? e : grain;
+    const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
     for (int64_t i = quick; i < (e > 1 ? most : 6); i++)
         for (int j = 0; j < 5; j += 1 + quick)
             for (int l = quick; l < 5; l += 1 + quick)

@@ -144,6 +144,22 @@ def keys():
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E5M2", 1)(c, t), t.update(scale("F32", [1]))), [up, "f8_e5m2", "f8_e4m3"])
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("I32", [1]))), [up + "_scale", "i32", "f32"])
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("F32", [3]))), [up + "_scale", "is 3", "128 x 128", "128 and 64"])
+    nvfp4 = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+
+    def packed(rows=128, groups=4, one=(), scale_2="F32"):
+        def change(c, t):
+            n, k = t[up][1]
+            c.update(nvfp4)
+            t[up] = ("U8", [n, k // 2], bytes(n * k // 2))
+            t[up + "_scale"] = ("F8_E4M3", [rows, groups], bytes(rows * groups))
+            if scale_2:
+                t[up + "_scale_2"] = (scale_2, list(one), bytes(4 * gguf_forms.product(one)))
+        return change
+    folder("llama", packed(rows=127), [up + "_scale", "f8_e4m3", "NVFP4"])
+    folder("llama", packed(groups=5), [up + "_scale", "each 16 elements"])
+    folder("llama", packed(one=[2]), [up + "_scale_2", "one f32"])
+    folder("llama", packed(scale_2="I32"), [up + "_scale_2", "i32", "one f32"])
+    folder("llama", packed(scale_2=None), [up + "_scale", "_scale_2"])
     folder("mixtral", lambda c, t: (c.update(fp8), mixed_scales(t)), ["experts.1.w1", "experts.0.w1", "type and shape"])
 
 

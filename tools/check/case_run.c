@@ -24,13 +24,18 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
     mn_plane p = {.ptr = at, .kind = spec->kind, .dtype = spec->dtype};
     const uint32_t last = t->n_dim - 1;
     int64_t step = case_dtype(spec->dtype).block_bytes;
+    p.bytes = (uint64_t)step;
+    for (uint32_t d = 0; d < t->n_dim && !spec->rows; d++)
+        p.dim[d] = 1; /* one value for all: strides of 0 */
+    if (!spec->rows)
+        return p;
     for (uint32_t d = t->n_dim; d-- > 0;) {
         const int64_t whole = d == 0 ? d0 : t->dim[d];
         int64_t n = whole;
         if (d == last)
             n = spec->by_block ? whole / t->dtype.block_elems : 1;
         else if (d + 1 == last)
-            n = spec->rows ? (whole + spec->rows - 1) / spec->rows : 1;
+            n = (whole + spec->rows - 1) / spec->rows;
         p.dim[d] = d == last && spec->kind == MN_PLANE_DATA ? whole : n;
         p.stride[d] = step;
         step *= n;

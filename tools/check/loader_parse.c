@@ -158,7 +158,7 @@ static const char *tensor_fault(const mapped_files *m, const mn_tensor_info *t) 
     int64_t rows = 0;
     if (!t->name.len || !t->name.ptr || !t->native.len || !t->native.ptr)
         return "has no name";
-    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || t->n_planes > 3 ||
+    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || t->n_planes > MN_PLANE_KINDS ||
         !t->planes || t->plane_stride < sizeof(mn_plane))
         return "is described incompletely";
     if (!known.id || memcmp(&known, &t->dtype, sizeof known))
@@ -170,7 +170,7 @@ static const char *tensor_fault(const mapped_files *m, const mn_tensor_info *t) 
         const mn_plane *p = plane_at(t, i);
         uint64_t extent;
         bool data = p->kind == MN_PLANE_DATA;
-        if (p->kind < MN_PLANE_DATA || p->kind > MN_PLANE_BIAS)
+        if (p->kind < MN_PLANE_DATA || p->kind > MN_PLANE_KINDS)
             return "has a plane of an unknown kind";
         if (!extent_of(p, t->n_dim, &extent))
             return "has a plane whose dimensions or strides make no sense";
