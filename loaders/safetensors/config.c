@@ -315,23 +315,19 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     return n_sliding;
 }
 
-/* Without layer_types: of Gemma 2 and GPT-OSS every second layer slides, of Gemma 3 and 4 all but
- * every sixth, of Qwen2 and Qwen3 those from max_window_layers on, of SmolLM3 those that do not rotate,
- * of the others all. */
+/* Without layer_types: by the family's rule. */
 static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
-    const char *arch = c->arch;
-    const bool counts = !strcmp(arch, "qwen2") || !strcmp(arch, "qwen3"),
-               by_rope = !strcmp(arch, "smollm3");
-    const bool sixth = !strcmp(arch, "gemma3") || !strcmp(arch, "gemma4"),
-               second = !strcmp(arch, "gemma2") || !strcmp(arch, "gpt-oss");
-    int64_t period = sixth ? 6 : second * 2, n = 0, first = 0;
-    if (!strcmp(arch, "gemma3"))
+    const struct model_family *f = c->family;
+    int64_t period = f->window_period, n = 0, first = 0;
+    if (f->period_key)
         period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
-    if (counts)
+    if (f->window_from)
         first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
-    for (int64_t i = 0; i < c->n_layer; i++)
-        n += slides[i] =
-            by_rope ? c->no_rope[i] : i >= first && (!period || i % period < period - 1);
+    for (int64_t i = 0; i < c->n_layer; i++) {
+        const bool in_period = i >= first && (!period || i % period < period - 1);
+        slides[i] = f->no_rope ? c->no_rope[i] : in_period;
+        n += slides[i];
+    }
     return n;
 }
 
@@ -578,8 +574,7 @@ static void read_sizes(config_reader *c) {
 
 static void read_act(config_reader *c) {
     const char *own = c->family->keys ? c->family->keys->act : NULL;
-    /* has had both keys, and said gelu where it meant the other one */
-    const bool first = !strcmp(c->arch, "gemma");
+    const bool first = c->family->both_acts;
     const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
     const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
     if (first && !strcmp(act, "gelu"))
@@ -593,7 +588,7 @@ static void read_all(config_reader *c) {
         read_sizes(c);
     if (c->status)
         return;
-    if (!strcmp(c->arch, "smollm3"))
+    if (c->family->no_rope)
         read_no_rope(c);
     read_window(c);
     config_read_rope(c);

@@ -25,8 +25,10 @@ static void expect_number(config_reader *c, const char *key, double value);
 
 static void gemma(config_reader *c) {
     refuse_true(c, "use_bidirectional_attention");
-    if (!strcmp(c->arch, "gemma"))
-        return; /* the first has none of these */
+}
+
+static void gemma2(config_reader *c) {
+    gemma(c);
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
     if (!json_get(c->root, "query_pre_attn_scalar"))
@@ -292,12 +294,14 @@ static const struct model_family families[] = {
      .arch = "qwen2",
      .window = WINDOW_SOME,
      .asks_window = true,
+     .window_from = true,
      .defaults = qwen_defaults},
     {.model_type = "qwen3",
      .class_name = "Qwen3ForCausalLM",
      .arch = "qwen3",
      .window = WINDOW_SOME,
      .asks_window = true,
+     .window_from = true,
      .defaults = qwen_defaults},
     {.model_type = "qwen3_moe",
      .class_name = "Qwen3MoeForCausalLM",
@@ -330,6 +334,7 @@ static const struct model_family families[] = {
      .defaults = gemma_defaults,
      .act = "gelu_pytorch_tanh",
      .keys = &gemma_keys,
+     .both_acts = true,
      .tied = true,
      .norm_offset = 1,
      .extra = gemma},
@@ -337,17 +342,21 @@ static const struct model_family families[] = {
      .class_name = "Gemma2ForCausalLM",
      .arch = "gemma2",
      .window = WINDOW_SOME,
+     .window_period = 2,
      .defaults = gemma2_defaults,
      .act = "gelu_pytorch_tanh",
      .own = gemma_names,
      .keys = &gemma_keys,
      .tied = true,
      .norm_offset = 1,
-     .extra = gemma},
+     .extra = gemma2},
     {.model_type = "gemma3_text",
      .class_name = "Gemma3ForCausalLM",
      .arch = "gemma3",
      .window = WINDOW_SOME,
+     .window_period = 6,
+     .period_key = true,
+     .local_base = true,
      .defaults = gemma3_defaults,
      .act = "gelu_pytorch_tanh",
      .rope_theta = 1e6,
@@ -355,11 +364,12 @@ static const struct model_family families[] = {
      .keys = &gemma_keys,
      .tied = true,
      .norm_offset = 1,
-     .extra = gemma},
+     .extra = gemma2},
     {.model_type = "gemma4_text",
      .class_name = "Gemma4ForCausalLM",
      .arch = "gemma4",
      .window = WINDOW_SOME,
+     .window_period = 6,
      .wide_full = true,
      .defaults = gemma4_defaults,
      .act = "gelu_pytorch_tanh",
@@ -375,6 +385,7 @@ static const struct model_family families[] = {
      .class_name = "GptOssForCausalLM",
      .arch = "gpt-oss",
      .window = WINDOW_SOME,
+     .window_period = 2,
      .defaults = gpt_oss_defaults,
      .rope_theta = 150000,
      .rope = "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,\"truncate\":"
@@ -406,6 +417,7 @@ static const struct model_family families[] = {
      .arch = "smollm3",
      .window = WINDOW_SOME,
      .asks_window = true,
+     .no_rope = true,
      .defaults = smollm3_defaults,
      .tied = true,
      .rope_theta = 2e6},

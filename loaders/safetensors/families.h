@@ -47,9 +47,16 @@ struct model_family {
     /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
     const char *rope;
     window_use window;
+    /* where layer_types does not say which layers slide: of p layers all but the last; those from
+     * max_window_layers on; those that do not rotate (no_rope_layers); 0, false: all */
+    int window_period;
+    bool period_key; /* sliding_window_pattern may say another p */
+    bool window_from, no_rope;
     bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
     bool layer_norm;  /* eps is a layer norm's */
     bool tied;        /* when config.json does not say */
+    bool both_acts;   /* hidden_activation or hidden_act, and "gelu" means act */
+    bool local_base;  /* rope_local_base_freq: of window layers, in the first configs */
     bool wide_full;   /* heads of full layers have sizes and numbers of their own */
     bool conv1d;      /* matrices of layers are stored [in, out] */
     fused_experts fused;

@@ -261,7 +261,7 @@ void config_read_rope(config_reader *c) {
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
     /* its first configs */
-    if (!strcmp(c->arch, "gemma3") && json_get(c->root, "rope_local_base_freq"))
+    if (c->family->local_base && json_get(c->root, "rope_local_base_freq"))
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
     double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);

@@ -317,7 +317,25 @@ static void candidates(json *j, const mn_placement *p, const mn_registry *reg,
 }
 
 /* ---- the placement --------------------------------------------------------------------------- */
-static void segment(json *j, const mn_placement *p, const mn_graph *g, const mn_segment *s) {
+static void put_groups(json *j, const mn_model_graph *g, const mn_segment *s) {
+    begin(j, "kv_groups", "[");
+    for (uint32_t i = 0; i < g->hp.n_kv; i++) {
+        const mn_kv_layout *l = &s->kv[i];
+        if (!l->page_tokens)
+            continue;
+        begin(j, NULL, "{");
+        put_u64(j, "window", (uint64_t)g->hp.kv[i].window);
+        put_u64(j, "page_tokens", l->page_tokens);
+        put_u64(j, "pages", s->n_pages[i]);
+        put_u64(j, "bytes", s->n_pages[i] * l->page_bytes);
+        end(j, "}");
+    }
+    end(j, "]");
+}
+
+static void segment(json *j, const mn_placement *p, const mn_model_graph *model,
+                    const mn_segment *s) {
+    const mn_graph *g = &model->abi;
     int32_t lo = INT32_MAX, hi = -1;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         int32_t layer = g->nodes[i].layer;
@@ -335,6 +353,7 @@ static void segment(json *j, const mn_placement *p, const mn_graph *g, const mn_
         mn_text_printf(j->t, "[%d,%d]", lo, hi);
     put_u64(j, "weights", s->estimate.weights);
     put_u64(j, "kv", s->kv_bytes);
+    put_groups(j, model, s);
     put_u64(j, "scratch", s->estimate.scratch);
     put_u64(j, "boundary", s->boundary_bytes);
     put_u64(j, "need", s->need);
@@ -343,7 +362,7 @@ static void segment(json *j, const mn_placement *p, const mn_graph *g, const mn_
     end(j, "}");
 }
 
-static void placement(json *j, const mn_placement *p, const mn_graph *g) {
+static void placement(json *j, const mn_placement *p, const mn_model_graph *g) {
     if (!p->n_segments) {
         key(j, "placement");
         mn_text_puts(j->t, "null");
@@ -381,7 +400,7 @@ void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const m
     json j = {out, false};
     request(&j, r);
     candidates(&j, p, reg, g);
-    placement(&j, p, &g->abi);
+    placement(&j, p, g);
     if (error && error->status) {
         begin(&j, "error", "{");
         put_str(&j, "status",

@@ -1160,6 +1160,10 @@ def test_devices_explain():
     has(text, "cpu_simd: chosen", "placement: cpu_simd: ", "class exact", "x 64", "LINEAR bf16: 25 native")
     for name, outcome in outcomes.items():
         has(text, "%s: %s" % (name, outcome))
+    part = minerva("devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gemma2"), "-c", "8192", "--precision", "exact").json()["placement"]["segments"][0]
+    equal(sorted(g["window"] for g in part["kv_groups"]), [0, 12])
+    equal(sum(g["bytes"] for g in part["kv_groups"]), part["kv"])
+    assert min(g["pages"] for g in part["kv_groups"]) < 16 < max(g["pages"] for g in part["kv_groups"]) == 128, part["kv_groups"]
     none = minerva("devices", "--explain", "--device", "nope", "--json").json()
     equal((none["placement"], none["error"]["status"]), (None, "no device"))
     has(minerva("devices", "--explain", "--device", "nope").out, "placement: none", "nope")
