@@ -17,6 +17,7 @@ static void as_json(const app *a, out_file *out) {
         json_key(&j, "mem_free"), json_uint(&j, d.mem_free);
         json_key(&j, "usable"), json_bool(&j, d.usable);
         json_key(&j, "reason"), json_z(&j, d.reason);
+        json_key(&j, "retry_s"), json_uint(&j, (uint64_t)d.retry_s);
         json_close(&j);
     }
     json_close(&j);
@@ -42,7 +43,10 @@ static void as_table(const app *a, out_file *out) {
         table_cell(&t, "%s", d.mem_total ? human_bytes(d.mem_total, total) : "-");
         table_cell(&t, "%s", free_text(&d, unused));
         table_cell(&t, "%s", d.description);
-        table_cell(&t, "%s%s%s", d.usable ? "yes" : "no", d.reason[0] ? ": " : "", d.reason);
+        if (d.retry_s)
+            table_cell(&t, "no: %s; tried again in %d s", d.reason, d.retry_s);
+        else
+            table_cell(&t, "%s%s%s", d.usable ? "yes" : "no", d.reason[0] ? ": " : "", d.reason);
     }
     table_print(&t, TABLE_PLAIN, out);
     table_free(&t);

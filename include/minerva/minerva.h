@@ -88,7 +88,9 @@ typedef struct {
     const char *name, *plugin, *description, *uid, *reason;
     /* bytes; free: asked now; 0 = unknown (some tell only once a session uses them) */
     uint64_t mem_total, mem_free;
-    int32_t usable, pad;
+    /* retry_s: a device that was lost in this process is tried again by the first session that asks
+     * for it after so many seconds; 0 = now, or not lost */
+    int32_t usable, retry_s;
 } mn_device_item;
 /* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out);

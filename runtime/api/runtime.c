@@ -160,10 +160,13 @@ static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
     if (b->device_info(d->plugin->plugin->self, d->index, &now, NULL) == MN_OK && now.mem_free)
         return now.mem_free;
     mn_device *device = mn_registry_device_opened(reg, d);
-    if (device && MN_HAS(mn_backend, b, device_memory) &&
-        b->device_memory(device, &free_bytes, &total, NULL) == MN_OK)
-        return free_bytes;
-    return 0;
+    if (!device)
+        return 0;
+    if (!MN_HAS(mn_backend, b, device_memory) ||
+        b->device_memory(device, &free_bytes, &total, NULL) != MN_OK)
+        free_bytes = 0;
+    mn_registry_device_release(reg, d, device);
+    return free_bytes;
 }
 
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
@@ -181,7 +184,8 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
                             .reason = d->reason,
                             .mem_total = d->info.mem_total,
                             .mem_free = free_memory(rt->registry, d),
-                            .usable = d->usable};
+                            .usable = d->usable,
+                            .retry_s = mn_registry_retry_s(rt->registry, d)};
     return MN_OK;
 }
 

@@ -467,12 +467,13 @@ static mn_status look_at_rest(chooser *c, const char *rest, listed *l) {
             continue;
         if (!d)
             why_missing(c, name, missing, sizeof missing);
+        if (d)
+            mn_registry_say_lost(c->reg, d, missing, sizeof missing);
         if (!has_fallback(c, name) && d)
-            return mn_fail(c->err, MN_NO_DEVICE, "device %s cannot be used: %s", d->name,
-                           d->reason);
+            return mn_fail(c->err, MN_NO_DEVICE, "device %s cannot be used: %s", d->name, missing);
         if (!has_fallback(c, name))
             return no_such_device(c, name, missing);
-        pass_over(l, name, d ? d->reason : missing);
+        pass_over(l, name, missing);
     }
     return MN_OK;
 }
@@ -670,6 +671,21 @@ static void tell(const chooser *c) {
                c->p->offers[c->p->chosen].record->name, c->p->why);
 }
 
+/* Whether the list names the device, or leaves a choice that it is part of: only then is it worth
+ * the time of trying it again. */
+static bool may_choose(const chooser *c, const mn_device_record *d) {
+    bool may = explains(c);
+    mn_str name;
+    for (const char *rest = c->r->devices; rest && !may;) {
+        rest = next_entry(rest, &name);
+        if (is_choice(name))
+            may = !mn_str_is(name, "cpu") || d->info.kind == MN_DEVICE_CPU;
+        else
+            may = mn_registry_device(c->reg, name) == d;
+    }
+    return may && !is_passed_over(c, d);
+}
+
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *r,
                        mn_placement *out, mn_error *err) {
     mn_placement p = {0};
@@ -677,6 +693,9 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     size_t n;
     *out = (mn_placement){0};
     const mn_device_record *all = mn_registry_devices(reg, &n);
+    for (size_t i = 0; all && i < n; i++)
+        if (!all[i].usable && may_choose(&c, &all[i]))
+            mn_registry_retry(reg, &all[i]);
     p.offers = all ? mn_calloc(n ? n : 1, sizeof *p.offers) : NULL;
     if (!p.offers)
         return mn_fail_memory(err, n * sizeof *p.offers);

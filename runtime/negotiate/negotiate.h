@@ -61,8 +61,9 @@ typedef struct {
 } mn_trial;
 
 typedef struct {
+    mn_registry *registry;
     const mn_device_record *record;
-    mn_device *device; /* the registry's; NULL if it could not be opened */
+    mn_device *device; /* the registry's, in use until mn_offer_free; NULL: could not be opened */
     mn_status status;  /* MN_OK: it can alone; else the class says why not */
     char reason[400];  /* of the refusal */
     uint32_t precision, k_dtype, v_dtype;

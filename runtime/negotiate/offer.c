@@ -17,15 +17,15 @@ static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
     return o->status = st;
 }
 
-/* What a plugin returned, with a class that exists. A device that is lost leaves the choice for
- * good. */
+/* What a plugin returned, with a class that exists. A device that is lost leaves the choice until it
+ * has been opened again. */
 static mn_status refuse_by(mn_registry *reg, mn_offer *o, mn_status st, mn_error *why) {
     uint32_t klass = MN_STATUS_CLASS(st);
     why->msg[sizeof why->msg - 1] = 0;
     if (klass < MN_CLASS_REFUSE || klass > MN_CLASS_INPUT)
         st = MN_UNSUPPORTED;
     refuse(o, st, "%.390s", why->msg[0] ? why->msg : "refused without a reason");
-    if (klass == MN_CLASS_LOST)
+    if (klass == MN_CLASS_LOST && o->device) /* one that did not open is in quarantine already */
         mn_registry_quarantine(reg, o->record, o->reason);
     return st;
 }
@@ -297,10 +297,16 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
                        const mn_request *r, mn_offer *o, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_error why = MN_ERROR_INIT;
-    *o = (mn_offer){
-        .record = rec, .stage = rec->plugin->backend ? "device" : "plugin", .rates.source = ""};
-    if (!rec->usable)
-        return refuse(o, MN_NO_DEVICE, "%s", rec->reason), MN_OK;
+    char lost[sizeof o->reason];
+    *o = (mn_offer){.registry = reg,
+                    .record = rec,
+                    .stage = rec->plugin->backend ? "device" : "plugin",
+                    .rates.source = ""};
+    if (!rec->usable) {
+        mn_registry_say_lost(reg, rec, lost, sizeof lost);
+        refuse(o, MN_NO_DEVICE, "%s", lost);
+        return MN_OK;
+    }
     o->stage = "open";
     mn_status st = mn_registry_device_open(reg, rec, &o->device, &why);
     if (st)
@@ -327,4 +333,6 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
 void mn_offer_free(mn_offer *o) {
     mn_free(o->verdicts);
     mn_free(o->can);
+    if (o->device)
+        mn_registry_device_release(o->registry, o->record, o->device);
 }

@@ -1,4 +1,5 @@
-/* devices.c -- the list of all plugins' devices; each is opened once. */
+/* devices.c -- the list of all plugins' devices; each is opened once, and its users are counted, so
+ * that one that is lost (lost.c) can be closed. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -78,8 +79,8 @@ static bool list_devices(mn_registry *reg) {
             return reg->n_devices = 0, false;
     for (size_t i = 0; i < reg->n_devices; i++) /* the array may have moved while it grew */
         reg->devices[i].reason = reg->devices[i].usable ? "" : reg->devices[i].text;
-    reg->open = mn_calloc(reg->n_devices, sizeof *reg->open);
-    if (!reg->open)
+    reg->state = mn_calloc(reg->n_devices, sizeof *reg->state);
+    if (!reg->state)
         return reg->n_devices = 0, false;
     return true;
 }
@@ -108,41 +109,41 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
 
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
                                   mn_error *err) {
-    if (!rec->usable)
-        return mn_fail(err, MN_NO_DEVICE, "device %s cannot be used: %s", rec->name, rec->reason);
-    pthread_mutex_lock(&reg->lock);
-    mn_device **open = &reg->open[rec - reg->devices];
+    const mn_plugin_record *plugin = rec->plugin;
+    mn_device_state *s = &reg->state[rec - reg->devices];
     mn_error why = MN_ERROR_INIT;
-    mn_status status = *open ? MN_OK
-                             : rec->plugin->backend->device_open(rec->plugin->plugin->self,
-                                                                 rec->index, open, &why);
-    if (status != MN_OK)
-        *open = NULL;
-    *out = *open;
+    mn_status st = MN_OK;
+    pthread_mutex_lock(&reg->lock);
+    const bool usable = rec->usable;
+    if (usable && !s->open)
+        st = plugin->backend->device_open(plugin->plugin->self, rec->index, &s->open, &why);
+    if (st)
+        s->open = NULL;
+    *out = usable ? s->open : NULL;
+    s->users += *out != NULL;
     pthread_mutex_unlock(&reg->lock);
-    if (status == MN_OK)
-        return MN_OK;
     why.msg[sizeof why.msg - 1] = 0;
-    return mn_fail(err, status, "device %s cannot be opened: %s", rec->name,
-                   why.msg[0] ? why.msg : "the plugin gave no reason");
+    if (!usable)
+        return mn_fail(err, MN_NO_DEVICE, "device %s cannot be used: %s", rec->name, rec->reason);
+    if (!st)
+        return MN_OK;
+    const char *said = why.msg[0] ? why.msg : "the plugin gave no reason";
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        mn_registry_quarantine(reg, rec, said);
+    return mn_fail(err, st, "device %s cannot be opened: %s", rec->name, said);
 }
 
 mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec) {
+    mn_device_state *s = &reg->state[rec - reg->devices];
     pthread_mutex_lock(&reg->lock);
-    mn_device *device = reg->open[rec - reg->devices];
+    mn_device *device = s->lost ? NULL : s->open;
+    s->users += device != NULL;
     pthread_mutex_unlock(&reg->lock);
     return device;
 }
 
-void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
-    pthread_mutex_lock(&reg->lock);
-    mn_device_record *d = &reg->devices[rec - reg->devices];
-    if (d->usable) { /* so nobody reads text yet */
-        int n = snprintf(d->text, sizeof d->text, "lost: %s", why);
-        if (n >= (int)sizeof d->text)
-            d->text[mn_utf8_complete(d->text, sizeof d->text - 1)] = 0;
-        d->reason = d->text;
-        d->usable = false;
-    }
-    pthread_mutex_unlock(&reg->lock);
+uint32_t mn_device_workers(const mn_device_record *rec) {
+    const mn_plugin_host *host = rec->plugin->host;
+    const uint32_t n = host ? host->table.workers(host->table.self) : 1;
+    return n ? n : 1;
 }

@@ -5,7 +5,8 @@
  *   probe.c        asks all files at once in other processes (probe_main.c, the program
  *                  minerva-probe), probe_cache.c remembers
  *   load.c         opens it and checks what it offers           host.c    what plugins may call
- *   devices.c      the list of their devices                    registry.c  life and lists */
+ *   devices.c      the list of their devices                    lost.c    devices that are lost
+ *   registry.c     life and lists */
 #ifndef MN_REGISTRY_INTERNAL_H
 #define MN_REGISTRY_INTERNAL_H
 #include "registry/registry.h"
@@ -35,6 +36,19 @@ void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
+/* What becomes of a device: open or not, lost or not. */
+typedef struct {
+    mn_device *open;
+    uint32_t users; /* of open */
+    bool lost;
+    bool busy;           /* a thread closes it, or tries to open it again, without the lock */
+    uint64_t delay_ns;   /* before the next attempt; 0 = not lost of late */
+    uint64_t next_ns;    /* when that is, by mn_now_ns */
+    uint64_t revived_ns; /* when it came back the last time */
+    struct mn_loss *losses;
+    uint32_t n_losses;
+} mn_device_state;
+
 struct mn_registry {
     mn_services services;
     mn_plugin_record *records;
@@ -44,9 +58,13 @@ struct mn_registry {
     pthread_mutex_t lock; /* of what follows */
     bool listed;
     mn_device_record *devices;
-    mn_device **open; /* [n_devices] */
+    mn_device_state *state; /* [n_devices] */
     size_t n_devices, cap_devices;
+    uint64_t first_delay_ns, most_delay_ns;
 };
+
+/* lost.c: closes what is open and forgets why devices were lost. */
+void mn_registry_close_devices(mn_registry *reg);
 
 /* ---- before it is opened: plugin_file.c, note.c, isa.c --------------------------------------- */
 

@@ -10,6 +10,7 @@ mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **
     reg->services.cfg = cfg;
     reg->services.pool = pool;
     pthread_mutex_init(&reg->lock, NULL);
+    mn_registry_set_delays(reg, 1000000000ull, 300 * 1000000000ull);
     mn_status status = mn_search(reg, err);
     if (status != MN_OK)
         return mn_registry_free(reg), status;
@@ -20,15 +21,13 @@ mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **
 void mn_registry_free(mn_registry *reg) {
     if (!reg)
         return;
-    for (size_t i = reg->n_devices; i-- > 0;)
-        if (reg->open[i])
-            reg->devices[i].plugin->backend->device_close(reg->open[i]);
+    mn_registry_close_devices(reg);
     for (size_t i = reg->n_records; i-- > 0;)
         mn_plugin_record_clear(&reg->records[i]);
     for (size_t i = 0; i < reg->n_folders; i++)
         mn_free(reg->folders[i].path);
     pthread_mutex_destroy(&reg->lock);
-    mn_free(reg->open);
+    mn_free(reg->state);
     mn_free(reg->devices);
     mn_free(reg->folders);
     mn_free(reg->records);

@@ -60,10 +60,13 @@ typedef struct {
     char name[96]; /* "cuda:0"; "cpu_simd" for the one device of a CPU plugin */
     const mn_plugin_record *plugin;
     uint32_t index;
-    mn_device_info info;        /* zero if the plugin could not tell */
-    _Atomic bool usable;        /* may become false at any time (quarantine), never true again */
-    const char *_Atomic reason; /* why it is not usable, set before usable falls; "" when usable */
-    char text[400];             /* what reason points to; not for readers */
+    mn_device_info info; /* zero if the plugin could not tell */
+    /* may become false at any time (quarantine), and true again (mn_registry_retry) */
+    _Atomic bool usable;
+    /* why it is not usable, set before usable falls; "" when usable. What it points to stays as it
+     * is as long as the registry lives */
+    const char *_Atomic reason;
+    char text[400]; /* what reason points to from the start; not for readers */
 } mn_device_record;
 
 /* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory,
@@ -86,18 +89,37 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
 /* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that
  * name. */
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
-/* Opened at the first call, kept, closed by mn_registry_free: the caller does not close it. The
- * error names the device. */
+/* Opened at the first call and kept: the caller does not close it, but gives it back by
+ * mn_registry_device_release when what it made of it is freed. The error names the device. */
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
                                   mn_error *err);
 
-/* The device if somebody opened it, else NULL. */
+/* The device if somebody opened it, else NULL. To be released as well. */
 mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec);
+/* A device stays open until mn_registry_free, a lost one until its last user has released it. NULL
+ * is fine. */
+void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, mn_device *device);
 
-/* Takes a lost device out of every later choice of this process: unusable from now on, with the
- * reason; the first reason stays. What still runs on it is not touched; the caller frees it. Any
- * thread, also while others read the record. */
+/* ---- lost devices ----------------------------------------------------------------------------
+ * A device that said MN_CLASS_LOST is quarantined: it is in no choice, until mn_registry_retry has
+ * opened it again. Between two attempts lies a delay, 1 s at first, which doubles with every attempt
+ * that fails and with every loss, up to 5 min; a device that was well for that long begins anew. */
+
+/* Unusable from now on, with the reason; the first reason of a loss stays. What still runs on it is
+ * not touched: its users free that and release it. Any thread, also while others read the record. */
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
+/* If the device is lost, has no users and its delay is over: device_open and its self-test. Then
+ * it is usable again, or the next delay begins. One thread tries; others return at once. */
+void mn_registry_retry(mn_registry *reg, const mn_device_record *rec);
+/* Why the device cannot be used; of a lost one also when it is tried again. */
+void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *out, size_t cap);
+/* Seconds until then, rounded up; 0 = now, or it is not lost. */
+int32_t mn_registry_retry_s(mn_registry *reg, const mn_device_record *rec);
+/* For tests: the first and the longest delay. */
+void mn_registry_set_delays(mn_registry *reg, uint64_t first_ns, uint64_t most_ns);
+
+/* Threads of the pool that the device's plugin runs on; at least 1. */
+uint32_t mn_device_workers(const mn_device_record *rec);
 
 /* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens.
  * fn is called from any thread; set it while no plugin works. */

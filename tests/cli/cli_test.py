@@ -984,7 +984,7 @@ def test_logits_failure_leaves_nothing():
 def test_lists_devices():
     devices = minerva("devices", "--json").json()
     for d in devices:
-        equal(list(d), ["name", "plugin", "description", "uid", "mem_total", "mem_free", "usable", "reason"])
+        equal(list(d), ["name", "plugin", "description", "uid", "mem_total", "mem_free", "usable", "reason", "retry_s"])
         assert isinstance(d["usable"], bool) and isinstance(d["mem_total"], int) and isinstance(d["mem_free"], int)
     names = {d["name"]: d for d in devices}
     for name in ("reference", "cpu_simd"):

@@ -48,6 +48,8 @@ static mn_plugin_record records[MAX_FAKES + 2];
 static uint32_t n_extra;
 static mn_device_record devices[MAX_FAKES];
 static const mn_model_graph *graph;
+static int n_in_use; /* devices that were opened and not released */
+static int n_retries[MAX_FAKES];
 
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
     return (void)reg, *n = n_fakes, devices;
@@ -66,7 +68,21 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
                                   mn_error *err) {
     (void)reg, (void)err;
     *out = &opened[rec - devices];
+    n_in_use++;
     return MN_OK;
+}
+void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, mn_device *device) {
+    (void)reg;
+    assert_ptr_equal(device, &opened[rec - devices]);
+    n_in_use--;
+}
+void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
+    (void)reg;
+    n_retries[rec - devices]++;
+}
+void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *out, size_t cap) {
+    (void)reg;
+    snprintf(out, cap, "%s", rec->reason);
 }
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
     (void)reg, (void)why;
@@ -465,10 +481,17 @@ static void test_quarantine(void **state) {
     only_on(&p, "cpu");
     assert_string_equal(offer_of(&p, "gpu")->outcome, "quarantined");
     mn_placement_free(&p);
+    assert_int_equal(n_retries[0], 1);
     refused("gpu", MN_NO_DEVICE, "lost: it said so");
     p = negotiate("gpu,cpu");
     only_on(&p, "cpu");
     mn_placement_free(&p);
+    assert_int_equal(n_retries[0], 3);
+    p = negotiate("cpu"); /* not for those who do not ask for it */
+    mn_placement_free(&p);
+    assert_int_equal(n_retries[0], 3);
+    assert_int_equal(n_retries[1], 0);
+    assert_int_equal(n_in_use, 0);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -5,12 +5,17 @@
  *   lost_after  per device, "7,0": executes that succeed before it is lost; "-" or missing: never
  *   lost_at     which call tells: execute (the default), wait, read, write, weights or compile
  *               (these two at once)
+ *   back_after  the n-th device_open after a loss succeeds, the ones before say that the device is
+ *               lost; "-" or missing: it never comes back
+ *   relapse     executes that succeed once it is back; missing: it stays
+ *   bad_test    self-tests that fail once it is back
  *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT,
  *               before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
- * A lost device says so from then on at every call but the *_free and *_close ones. One runtime of
- * a process at a time. */
+ * A lost device says so from then on at every call but the *_free and *_close ones, until it is
+ * opened again; a device that is opened while it is open, or closed while it has a queue, ends the
+ * process. One runtime of a process at a time. */
 #include <minerva/plugin.h>
 MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "");
 #define minerva_plugin_entry kernels_entry
@@ -27,11 +32,13 @@ MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "");
 #endif
 enum { MAX_DEVICES = 4, NEVER = 1 << 30 };
 static struct {
-    mn_device *dev;
-    int32_t left; /* executes until it is lost */
-    bool lost;
+    mn_device *_Atomic dev;
+    _Atomic int32_t left; /* executes until it is lost */
+    _Atomic bool lost;
+    _Atomic uint32_t n_opens, n_queues; /* since it was lost; now */
 } units[MAX_DEVICES];
-static uint32_t n_units, transient, n_calls;
+static uint32_t n_units, transient, back_after, relapse;
+static _Atomic uint32_t n_calls, bad_tests;
 static bool async, unified;
 static char lost_at[16];
 static mn_backend table;
@@ -84,10 +91,33 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     if (i >= n_units)
         return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
+    if (units[i].dev)
+        abort();
+    if (units[i].lost && ++units[i].n_opens < back_after)
+        return mnp_fail(err, MN_DEVICE_LOST, ~0u, "opened %u times", (unsigned)units[i].n_opens);
     mn_status st = mnc_device_open(self, 0, out, err);
-    if (!st)
-        units[i].dev = *out;
-    return st;
+    if (st)
+        return st;
+    units[i].dev = *out;
+    if (units[i].lost)
+        units[i].left = (int32_t)relapse;
+    units[i].lost = false;
+    units[i].n_opens = 0;
+    return MN_OK;
+}
+static void device_close(mn_device *d) {
+    const uint32_t u = unit(d);
+    if (units[u].dev != d || units[u].n_queues)
+        abort();
+    units[u].dev = NULL;
+    mnc_device_close(d);
+}
+static mn_status self_test(mn_device *d, mn_error *err) {
+    if (!bad_tests)
+        return mnc_self_test(d, err);
+    bad_tests--;
+    units[unit(d)].lost = true;
+    return mnp_fail(err, MN_DEVICE_LOST, ~0u, "adds wrongly");
 }
 
 static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
@@ -97,7 +127,14 @@ static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_bu
 }
 static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_status st = check(d, "queue", err);
-    return st ? st : mnc_queue_create(d, out, err);
+    if (!st)
+        st = mnc_queue_create(d, out, err);
+    units[unit(d)].n_queues += !st;
+    return st;
+}
+static void queue_free(mn_queue *q) {
+    units[unit(q->dev)].n_queues -= q != NULL;
+    mnc_queue_free(q);
 }
 static mn_status queue_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                              mn_error *err) {
@@ -192,6 +229,7 @@ static void read_options(const mn_host *h) {
     for (uint32_t i = 0; i < MAX_DEVICES; i++) {
         units[i].dev = NULL;
         units[i].lost = false;
+        units[i].n_opens = units[i].n_queues = 0;
         units[i].left = *at && *at != '-' ? atoi(at) : NEVER;
         at += strcspn(at, ",");
         at += *at == ',';
@@ -201,6 +239,9 @@ static void read_options(const mn_host *h) {
     transient = number(h, "transient", 0);
     async = number(h, "async", 0);
     unified = number(h, "unified", 1);
+    back_after = number(h, "back_after", NEVER);
+    relapse = number(h, "relapse", NEVER);
+    bad_tests = number(h, "bad_test", 0);
     n_calls = 0;
 }
 
@@ -213,8 +254,11 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     table.device_count = device_count;
     table.device_info = device_info;
     table.device_open = device_open;
+    table.device_close = device_close;
+    table.self_test = self_test;
     table.alloc = buffer_alloc;
     table.queue_create = queue_create;
+    table.queue_free = queue_free;
     table.write = queue_write;
     table.read = queue_read;
     table.wait = event_wait;
