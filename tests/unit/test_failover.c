@@ -481,7 +481,7 @@ static void test_delay(void **state) {
     mn_device_item item;
     const uint64_t hour = 3600 * 1000000000ull;
     (void)state;
-    open_world(OPTIONS("lost_after", "3", "back_after", "1"));
+    open_world(OPTIONS("lost_after", "1", "back_after", "1"));
     mn_registry_set_delays(rt->registry, hour, hour);
     mn_session_free(lose_one());
     for (int i = 0; i < 3; i++)
@@ -491,7 +491,7 @@ static void test_delay(void **state) {
         assert_in_range(item.retry_s, strcmp(item.name, "flaky") ? 0 : 3500,
                         strcmp(item.name, "flaky") ? 0 : 3600);
     close_world();
-    open_world(OPTIONS("lost_after", "3", "back_after", "1"));
+    open_world(OPTIONS("lost_after", "1", "back_after", "1"));
     mn_registry_set_delays(rt->registry, 0, 0);
     mn_session_free(lose_one());
     is_used("cpu_simd", "cpu_simd");
@@ -504,7 +504,7 @@ static void test_delay(void **state) {
 /* Attempts become rare: 1 ns, 2 ns, ... 300 s. */
 static void test_stays_lost(void **state) {
     (void)state;
-    open_world(OPTIONS("lost_after", "3"));
+    open_world(OPTIONS("lost_after", "1"));
     mn_registry_set_delays(rt->registry, 1, 300 * 1000000000ull);
     mn_session_free(lose_one());
     n_attempts = 0;
@@ -522,7 +522,7 @@ static void test_stays_lost(void **state) {
 
 static void test_self_test(void **state) {
     (void)state;
-    open_world(OPTIONS("lost_after", "3", "back_after", "1", "bad_test", "2"));
+    open_world(OPTIONS("lost_after", "1", "back_after", "1", "bad_test", "2"));
     mn_registry_set_delays(rt->registry, 0, 0);
     mn_session_free(lose_one());
     is_refused("the plug was pulled");
@@ -534,7 +534,7 @@ static void test_self_test(void **state) {
 /* The device is closed when its last user lets go, and not tried before. */
 static void test_in_use(void **state) {
     (void)state;
-    open_world(OPTIONS("lost_after", "3", "back_after", "1"));
+    open_world(OPTIONS("lost_after", "1", "back_after", "1"));
     mn_registry_set_delays(rt->registry, 0, 0);
     mn_session *idle = session("flaky", 1, 1);
     mn_session_free(lose_one());

@@ -183,6 +183,7 @@ static const mn_backend backend = {.size = sizeof backend,
 static void install(fake *f, uint32_t n) {
     static char paths[MAX_FAKES][64];
     fakes = f, n_fakes = n, n_extra = 0;
+    memset(n_retries, 0, sizeof n_retries);
     for (uint32_t i = 0; i < n; i++) {
         f[i].n_supports = 0;
         opened[i].f = &f[i];

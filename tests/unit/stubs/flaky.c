@@ -34,7 +34,7 @@ enum { MAX_DEVICES = 4, NEVER = 1 << 30 };
 static struct {
     mn_device *_Atomic dev;
     _Atomic int32_t left; /* executes until it is lost */
-    _Atomic bool lost;
+    _Atomic bool lost, back;
     _Atomic uint32_t n_opens, n_queues; /* since it was lost; now */
 } units[MAX_DEVICES];
 static uint32_t n_units, transient, back_after, relapse;
@@ -101,6 +101,7 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
     units[i].dev = *out;
     if (units[i].lost)
         units[i].left = (int32_t)relapse;
+    units[i].back = units[i].lost;
     units[i].lost = false;
     units[i].n_opens = 0;
     return MN_OK;
@@ -113,7 +114,7 @@ static void device_close(mn_device *d) {
     mnc_device_close(d);
 }
 static mn_status self_test(mn_device *d, mn_error *err) {
-    if (!bad_tests)
+    if (!units[unit(d)].back || !bad_tests)
         return mnc_self_test(d, err);
     bad_tests--;
     units[unit(d)].lost = true;
@@ -228,7 +229,7 @@ static void read_options(const mn_host *h) {
     option(h, "lost_after", text, sizeof text);
     for (uint32_t i = 0; i < MAX_DEVICES; i++) {
         units[i].dev = NULL;
-        units[i].lost = false;
+        units[i].lost = units[i].back = false;
         units[i].n_opens = units[i].n_queues = 0;
         units[i].left = *at && *at != '-' ? atoi(at) : NEVER;
         at += strcspn(at, ",");
