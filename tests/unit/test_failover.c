@@ -496,7 +496,7 @@ static void test_delay(void **state) {
     mn_session_free(lose_one());
     is_used("cpu_simd", "cpu_simd");
     assert_false(flaky_record()->usable);
-    is_used("auto", "cpu_simd"); /* a choice that it is part of; the fastest is another */
+    mn_session_free(session("auto", 1, 1)); /* a choice that it is part of */
     assert_true(flaky_record()->usable);
     close_world();
 }
