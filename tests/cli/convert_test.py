@@ -73,7 +73,7 @@ def test_q8_all_fixtures():
 
 
 def test_packed_checkpoints():
-    """MLX and F8, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
+    """MLX, F8 and NVFP4, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
     import packed
     wrong, n_exact = [], 0
 
@@ -94,6 +94,7 @@ def test_packed_checkpoints():
     packed.compare = compare
     packed.mlx()
     packed.f8_all()
+    packed.nvfp4_all()
     assert n_exact >= 3 and not wrong, "; ".join(wrong)
 
 

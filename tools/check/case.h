@@ -105,6 +105,7 @@ typedef struct {
          * scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
+    uint32_t kv_group;              /* of KV_STORE and ATTENTION */
     /* one live row (ATTENTION: one sequence too) holds NaN and Inf: the others must not notice */
     bool spoil;
     /* everything is NaN and Inf: what a step before may have left in scratch and pages */
@@ -142,8 +143,9 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Steps through a second context of the same program from now on, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
 mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err);
-/* Copies pages of the KV buffer of group 0. */
-mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err);
+/* Copies pages of the KV buffer of a group. */
+mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
+                       mn_error *err);
 const char *case_breach(const case_plan *p); /* what was written that must not be; "" = nothing */
 void case_close(case_plan *p);
 /* The three in one. */

@@ -307,7 +307,7 @@ static void attention(gen *g) {
     cache_plan a;
     mark_dead(g);
     if (plan_make(g, &a)) {
-        const cache_tensors t = cache_of(g, &a, 0);
+        const cache_tensors t = cache_of(g, &a, g->s->kv_group);
         attention_nodes(g, &a, &t, 0);
     }
     plan_free(&a);

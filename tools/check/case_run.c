@@ -337,12 +337,13 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     return s ? s : read_all(p, c, err);
 }
 
-mn_status case_kv_copy(case_plan *p, const mn_page_copy *pairs, uint32_t n, mn_error *err) {
+mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
+                       mn_error *err) {
     mn_kv_layout l = {.size = sizeof l};
-    mn_status s = case_kv_layout(p, 0, &l, err);
+    mn_status s = case_kv_layout(p, group, &l, err);
     if (s)
         return s;
-    return p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv[0].tensor], &l, pairs, n,
+    return p->on.be->kv_copy(p->on.queue, p->buffer[p->first->kv[group].tensor], &l, pairs, n,
                              sizeof *pairs, NULL, err);
 }
 

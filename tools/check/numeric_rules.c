@@ -98,47 +98,59 @@ static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
     return NULL;
 }
 
-static int copy_pages(case_plan *plan, uint32_t n_pages, uint32_t last, uint32_t page_tokens,
-                      mn_error *err) {
+static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, uint32_t last,
+                            uint32_t page_tokens, mn_error *err) {
     mn_page_copy pairs[64];
-    for (uint32_t i = 0; i < n_pages;
-         i++) /* page 1 + (pages - 1 - i) is the slot's i-th: the half-filled one is page 1 */
+    /* page 1 + (pages - 1 - i) is the slot's i-th: the half-filled one is page 1 */
+    for (uint32_t i = 0; i < n_pages; i++)
         pairs[i] = (mn_page_copy){1 + i, n_pages + 1 + i, i ? page_tokens : last, 0};
-    return case_kv_copy(plan, pairs, n_pages, err);
+    return case_kv_copy(plan, group, pairs, n_pages, err);
+}
+
+/* The tokens of a page on the plugin's device; 0 = it has no such cache. */
+static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
+    op_case *c = case_random(MN_OP_ATTENTION, 0, s, 7);
+    mn_kv_layout l = {.size = sizeof l};
+    if (c && !c->failed && case_supported(&n->here, c, NULL)) {
+        const mn_compile ask = case_question(c, MN_PRECISION_EXACT);
+        if (n->here.be->kv_layout(n->here.dev, &ask, s->kv_group, &l, NULL))
+            l.page_tokens = 0;
+    }
+    case_free(c);
+    return l.page_tokens;
 }
 
 /* A sequence, its pages copied, and the same queries over the copies: nothing is stored in
  * between. */
-static void copied(check *c, numeric *n, uint32_t kv_dtype) {
-    op_shape s = {
-        .rows = 5, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 150, .kv_dtype = kv_dtype};
+static void copied(check *c, numeric *n, uint32_t kv_dtype, uint32_t group) {
+    op_shape s = {.rows = 5,
+                  .n_head = 4,
+                  .n_head_kv = 2,
+                  .dim = 32,
+                  .past = 150,
+                  .kv_dtype = kv_dtype,
+                  .kv_group = group};
+    const char *where = "", *type = mn_dtype_name(kv_dtype);
     mn_error err = check_error();
     case_plan *plan = NULL;
-    const char *where = "";
-    op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7), *b = NULL;
-    mn_kv_layout l = {.size = sizeof l};
-    mn_compile ask = {
-        sizeof ask, MN_PRECISION_EXACT, a ? &a->g : NULL, 0, 2, a ? a->value : NULL, NULL,
-        {0},        kv_dtype,           kv_dtype,         0};
-    if (!a || a->failed || !case_supported(&n->here, a, NULL) ||
-        n->here.be->kv_layout(n->here.dev, &ask, 0, &l, NULL)) {
-        case_free(a);
+    s.page_tokens = tokens_of_page(n, &s);
+    if (!s.page_tokens)
         return;
-    }
-    case_free(a);
-    s.page_tokens = l.page_tokens;
-    uint32_t len = (uint32_t)(s.past + s.rows), pages = (len + l.page_tokens - 1) / l.page_tokens;
+    const uint32_t len = (uint32_t)(s.past + s.rows);
+    const uint32_t pages = (len + s.page_tokens - 1) / s.page_tokens;
+    const uint32_t last = len - (pages - 1) * s.page_tokens;
     uint64_t n_table = 0, n_pos = 0;
-    a = case_random(MN_OP_ATTENTION, 0, &s, 7), b = case_random(MN_OP_ATTENTION, 0, &s, 7);
+    op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7),
+            *b = case_random(MN_OP_ATTENTION, 0, &s, 7);
     if (!a || !b || pages > 64)
         goto out;
-    a->kv[0].pages = 2 * pages + 1;
-    check_doing(c, "kv_copy of %u pages ran, KV %s", pages, mn_dtype_name(kv_dtype));
+    a->kv[group].pages = 2 * pages + 1;
+    check_doing(c, "kv_copy of %u pages of group %u ran, KV %s", pages, group, type);
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
     if (!st)
         st = case_step(plan, a, &err);
     if (!st)
-        st = copy_pages(plan, pages, len - (pages - 1) * l.page_tokens, l.page_tokens, &err);
+        st = copy_pages(plan, group, pages, last, s.page_tokens, &err);
     int32_t *table = data_of(b, "pages", &n_table), *pos = data_of(b, "kpos", &n_pos);
     for (uint64_t i = 0; i < n_table; i++)
         table[i] += (int32_t)pages;
@@ -147,14 +159,13 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype) {
     if (!st)
         st = case_step(plan, b, &err);
     if (st)
-        check_fail(c, "KV %s: found status 0x%x (%s), expected MN_OK", mn_dtype_name(kv_dtype),
+        check_fail(c, "KV %s, group %u: found status 0x%x (%s), expected MN_OK", type, group,
                    (unsigned)st, err.msg);
     else if (case_differ(b, a, &where) != 0)
         check_fail(c,
-                   "KV %s: attention over copied pages gives another '%s' than over the pages "
-                   "themselves, expected the "
-                   "same bits",
-                   mn_dtype_name(kv_dtype), where);
+                   "KV %s, group %u: attention over copied pages gives another '%s' than over the "
+                   "pages themselves, expected the same bits",
+                   type, group, where);
     n->n_cases++;
 out:
     case_close(plan);
@@ -164,8 +175,9 @@ out:
 void check_numeric_kv_copy(check *c) {
     numeric n;
     if (numeric_open(c, &n)) {
-        for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types && !check_over(c); i++)
-            copied(c, &n, kv_types[i]);
+        for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++)
+            for (uint32_t group = 0; group < CASE_GROUPS && !check_over(c); group++)
+                copied(c, &n, kv_types[i], group);
         if (!n.n_cases)
             check_skip(c, "the plugin says no to KV_STORE or ATTENTION");
     }
