@@ -179,6 +179,15 @@ static uint64_t count_wanted(const gen *g, size_t n) {
     return total;
 }
 
+/* The model gave no number to draw by. In a batch it is this one's error, and the others go on. */
+static int fail_one(app *a, gen *g, mn_status status) {
+    g->finish = MN_FINISH_FAILED;
+    if (!g->begun)
+        return app_fail(a, status);
+    g->error = strdup(a->err.msg);
+    return g->error ? 0 : no_memory();
+}
+
 /* One step of the session; its ids go to those of the n that drew them. *got: how many there were,
  * 0 = nothing runs. */
 static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
@@ -187,11 +196,13 @@ static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32
     mn_status status = mn_session_step(a->session, tokens, cap, got, &a->err);
     if (status == MN_CANCELLED)
         return interrupted(a, g, n, live);
-    if (status != MN_OK)
+    if (status != MN_OK && *got == 0)
         return app_fail(a, status);
     for (uint32_t i = 0; i < *got && code == 0; i++) {
         gen *one = find(g, n, tokens[i].seq);
-        if (one)
+        if (one && tokens[i].finish == MN_FINISH_FAILED)
+            code = fail_one(a, one, status);
+        else if (one)
             code = take(a, one, &tokens[i], live);
     }
     return code;
@@ -308,7 +319,7 @@ static void call_json(const gen *g, json_out *j) {
 }
 
 void gen_json(const app *a, const gen *g, json_out *j) {
-    static const char *const reason[] = {NULL, "stop", "length", "interrupted", "stop"};
+    static const char *const reason[] = {NULL, "stop", "length", "error", "interrupted", "stop"};
     json_open(j, '{');
     if (g->line) {
         json_key(j, "line");

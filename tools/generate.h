@@ -4,8 +4,8 @@
 #include "app.h"
 
 /* beside MN_FINISH_* */
-#define GEN_INTERRUPTED 3
-#define GEN_STOPPED 4 /* by a string of stop; the sequence is freed */
+#define GEN_INTERRUPTED 4
+#define GEN_STOPPED 5 /* by a string of stop; the sequence is freed */
 
 typedef struct {
     int32_t *prompt; /* malloc'ed by whoever fills it */

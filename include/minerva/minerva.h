@@ -371,12 +371,19 @@ MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and d
 #define MN_FINISH_NONE 0
 #define MN_FINISH_STOP 1   /* id is a stop token */
 #define MN_FINISH_LENGTH 2 /* max_new reached, or the context is full */
+#define MN_FINISH_FAILED 3 /* the model gave no number to draw by; id is -1 */
 typedef struct {
     int32_t seq, id, finish, pad;
 } mn_token;
 /* Runs until at least one id is drawn and gives out all that were, at most cap (>= n_seq). *n = 0:
  * no sequence is running. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
  * into one step.
+ *
+ * MN_BAD_FILE: the model computed NaN for a logit of a sequence, or no finite one; err names file,
+ * sequence and position. NaN and infinity of a damaged weight go through all operations to here and
+ * are never text. Only those sequences have ended: out and *n are filled as in a step without an
+ * error, theirs have finish MN_FINISH_FAILED; called again, it goes on with the others.
+ *
  * NULL: s, out, n: MN_INVALID. */
 MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n,
                                  mn_error *err);
@@ -387,7 +394,7 @@ MN_API void mn_session_cancel(mn_session *s);
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
  * f32, first = position of the block's first row; a status other than MN_OK ends it. Leaves no
- * sequence behind. */
+ * sequence behind. The logits are as the model gives them, NaN and infinity, too. */
 typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                                   const float *rows);
 /* NULL: arg: as it is; s, ids, rows: MN_INVALID. */

@@ -55,11 +55,14 @@ static void reset(float *st, int64_t dv) {
     st[0] = -INFINITY;
     memset(st + 1, 0, (size_t)(dv + 1) * sizeof(float));
 }
+/* What a state with maximum m counts for under the common maximum; NaN and +inf give NaN. */
+static float share_of(const attn *a, float m, float top) {
+    return m == -INFINITY ? 0 : a->v->exp1(m - top);
+}
+/* A part whose logits are all -inf counts 0 times, but is added: a NaN among its values stays. */
 static void merge(const attn *a, float *into, const float *part) {
-    if (part[0] == -INFINITY && part[1] == 0)
-        return;
     float m = into[0] > part[0] ? into[0] : part[0];
-    float x = into[0] == -INFINITY ? 0 : a->v->exp1(into[0] - m), y = a->v->exp1(part[0] - m);
+    float x = share_of(a, into[0], m), y = share_of(a, part[0], m);
     a->v->scale(into + 2, a->dv, x);
     a->v->add_scaled(into + 2, part + 2, a->dv, y);
     into[0] = m;
@@ -140,12 +143,8 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
         for (int64_t g = 0; g < a->g; g++) {
             float *s = a->s + (r * a->g + g) * MNK_TILE, *st = a->part + (r * a->g + g) * (dv + 2),
                   sum;
-            for (int64_t i = 0; i < x; i++)
-                s[i] = -INFINITY;
-            for (int64_t i = y; i < MNK_TILE; i++)
-                s[i] = -INFINITY;
-            float m = a->v->softmax(s, a->scale, a->cap, st[0], &sum),
-                  by = st[0] == -INFINITY ? 0 : a->v->exp1(st[0] - m);
+            float m = a->v->softmax(s, x, y, a->scale, a->cap, st[0], &sum),
+                  by = share_of(a, st[0], m);
             a->v->scale(st + 2, dv, by);
             st[0] = m;
             st[1] = st[1] * by + sum;

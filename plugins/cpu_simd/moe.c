@@ -22,11 +22,18 @@ static void choose(const double *score, double *pick, int64_t n, int64_t j, int3
         for (int64_t e = 0; e < n; e++)
             if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
                 best = e;
-        if (best < 0)
-            best = 0;
         experts[i] = (int32_t)best;
         chosen[i] = score[best];
         pick[best] = NAN;
+    }
+}
+
+/* The outcome of a token whose router gives NaN: j experts, since there must be some, and weights
+ * of NaN. */
+static void route_nowhere(int64_t j, int32_t *experts, float *weights) {
+    for (int64_t i = 0; i < j; i++) {
+        experts[i] = (int32_t)i;
+        weights[i] = NAN;
     }
 }
 
@@ -44,15 +51,23 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
         const float *logit = (const float *)x->ptr + t * n;
         float *weights = (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k;
         double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE), sum = 0;
+        int32_t *experts = (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k;
+        bool is_nan = false;
         for (int64_t e = 0; e < n; e++) {
-            const double l = isnan(logit[e]) ? -INFINITY : (double)logit[e];
+            const double l = (double)logit[e];
             score[e] = kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-l)) : l;
         }
         if (kind == MN_ROUTE_SOFTMAX)
             softmax(score, n);
-        for (int64_t e = 0; e < n; e++)
+        for (int64_t e = 0; e < n; e++) {
             pick[e] = score[e] + (bias ? (double)mnk_load1(bias->data, MN_F32, e) : 0);
-        choose(score, pick, n, k, (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k, chosen);
+            is_nan |= isnan(pick[e]);
+        }
+        if (is_nan) {
+            route_nowhere(k, experts, weights);
+            continue;
+        }
+        choose(score, pick, n, k, experts, chosen);
         if (kind == MN_ROUTE_TOPK_SOFTMAX)
             softmax(chosen, k);
         for (int64_t j = 0; j < k; j++)

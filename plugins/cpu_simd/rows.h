@@ -88,9 +88,10 @@ typedef struct {
      * + 8 rows of d rounded up to 16. */
     void (*scores)(const float *q, int64_t r, const float *k, int64_t n, int64_t d, float *s,
                    int64_t lds);
-    /* s[MNK_TILE]: masked entries hold -inf. s = exp(logit - max(m, logits)); returns the new
-     * maximum, *sum of the exps. */
-    float (*softmax)(float *s, float scale, float cap, float m, float *sum);
+    /* s[MNK_TILE]: entries outside of [lo, hi) are masked. s = exp(logit - max(m, logits)); returns
+     * the new maximum, *sum of the exps. A NaN may be missing in the maximum, never in the sum;
+     * where all are -inf, the exps are 0. */
+    float (*softmax)(float *s, int64_t lo, int64_t hi, float scale, float cap, float m, float *sum);
     void (*weigh)(const float *p, int64_t ldp, int64_t g, const float *v, int64_t lo, int64_t hi,
                   int64_t dv, float *acc, int64_t lda); /* acc[g, dv] += p[g, lo..hi) v */
     void (*scale)(float *x, int64_t n, float by);

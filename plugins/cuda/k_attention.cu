@@ -122,8 +122,9 @@ __device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int
     m = fmaxf(fmaxf(sh.red[0], sh.red[1]), fmaxf(sh.red[2], sh.red[3]));
     __syncthreads();
     float sum = 0;
+    const float base = m == -INFINITY ? 0 : m; /* fmaxf passes over NaN: it comes through here */
     for (int p = lo + threadIdx.x; p < hi; p += 128) {
-        float e = m == -INFINITY ? 0 : expf(sh.p[p - first] - m);
+        float e = expf(sh.p[p - first] - base);
         sh.p[p - first] = e;
         sum += e;
     }
@@ -188,9 +189,7 @@ struct merge {
     float m, sum, v[2];
 };
 __device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v0, float v1) {
-    float top = fmaxf(r.m, m);
-    if (top == -INFINITY)
-        return;
+    float top = fmaxf(r.m, m); /* a sum may be NaN where its maximum is not */
     float old = r.m == -INFINITY ? 0 : expf(r.m - top), now = m == -INFINITY ? 0 : expf(m - top);
     r.m = top;
     r.sum = r.sum * old + sum * now;
@@ -338,7 +337,7 @@ template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) att
     }
     if (a.sinks)
         merge_in(r, a.sinks[h], 1, 0, 0);
-    float inv = r.sum > 0 ? 1 / r.sum : 0;
+    float inv = 1 / r.sum; /* NaN stays NaN; a row sees itself at least */
     if (tid < c.dv)
         put(a.y, out + tid, r.v[0] * inv, a.y_kind);
     if (tid + 128 < c.dv)

@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, fl
                             [&](int i, float4 v) { *place(i) = v; });
         if (!a.norm)
             continue;
-        float rstd = 1.0f / sqrtf(block_sum256(ss, red) / (float)a.K + a.eps);
+        float rstd = cu_rstd(block_sum256(ss, red), a.K, a.eps);
         const float4 *nw = (const float4 *)(xs + R * a.ld); /* put there by this thread */
         for (int i = 4 * threadIdx.x; i < a.ld; i += 1024) {
             float4 v = *place(i), w = nw[i / 4];

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(256)
     if (row >= x_rows)
         row = -1;
     float ss = scan_row(row >= 0 ? x + row * D : NULL, D, D, [](int, float4) {});
-    float rstd = 1.0f / sqrtf(block_sum256(ss, red) / (float)D + eps);
+    float rstd = cu_rstd(block_sum256(ss, red), D, eps);
     for (int i = threadIdx.x; i < D; i += 256) {
         float v = row >= 0 ? __ldcg(&x[row * D + i]) : 0;
         put(y, (int64_t)blockIdx.x * D + i, v * rstd * (w[i] + offset), kind);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256)
         float v = __ldcg(&r[i]) - mean;
         var = fmaf(v, v, var);
     }
-    float rstd = 1.0f / sqrtf(block_sum256(var, red) / (float)D + eps);
+    float rstd = cu_rstd(block_sum256(var, red), D, eps);
     for (int i = threadIdx.x; i < D; i += 256)
         y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[i] + (b ? b[i] : 0);
 }

@@ -151,11 +151,18 @@ __device__ __forceinline__ float cu_act(int kind, float x) {
     case MN_ACT_GELU_TANH:
         return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     default:
-        return x > 0 ? x : 0;
+        return x < 0 ? 0 : x; /* NaN stays NaN */
     }
 }
+/* What exceeds f16 becomes its largest value; NaN and infinity stay what they are (fmaxf would make
+ * a number of a NaN). */
 __device__ __forceinline__ __half to_half(float v) {
-    return __float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f));
+    return __float2half_rn(isfinite(v) ? fminf(fmaxf(v, -65504.0f), 65504.0f) : v);
+}
+/* 1 / root mean square of n elements. A sum beyond f32 gives NaN: 1 / infinity would make zeros of
+ * the row. */
+__device__ __forceinline__ float cu_rstd(float sum, int n, float eps) {
+    return isinf(sum) ? NAN : 1.0f / sqrtf(sum / (float)n + eps);
 }
 __device__ __forceinline__ void put(void *y, int64_t i, float v, int kind) {
     if (kind == CU_F32)

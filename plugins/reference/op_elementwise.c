@@ -11,7 +11,7 @@ static double act(int64_t kind, double x) {
     case MN_ACT_GELU_TANH:
         return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
     default:
-        return x > 0 ? x : 0;
+        return x < 0 ? 0 : x; /* NaN stays NaN */
     }
 }
 

@@ -17,6 +17,15 @@ static void softmax(double *v, int64_t n) {
         v[i] /= sum;
 }
 
+/* The outcome of a token whose router gives NaN: k experts, since there must be some, and weights
+ * of NaN. */
+static void route_nowhere(int64_t k, int32_t *experts, float *weights) {
+    for (int64_t j = 0; j < k; j++) {
+        experts[j] = (int32_t)j;
+        weights[j] = NAN;
+    }
+}
+
 /* One token. p: scores [E]; pick: what the choice goes by [E], then the chosen scores [J]. */
 static void route(const mnc_call *c, const float *logits, const float *bias, double *p,
                   double *pick, int32_t *experts, float *weights) {
@@ -25,19 +34,24 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
     double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE), sum = 0;
     for (int64_t e = 0; e < n; e++)
-        p[e] = score(kind, isnan(logits[e]) ? -INFINITY : (double)logits[e]);
+        p[e] = score(kind, (double)logits[e]);
     if (kind == MN_ROUTE_SOFTMAX)
         softmax(p, n);
-    for (int64_t e = 0; e < n; e++)
+    bool is_nan = false;
+    for (int64_t e = 0; e < n; e++) {
         pick[e] = p[e] + (bias ? (double)bias[e] : 0);
+        is_nan |= isnan(pick[e]);
+    }
+    if (is_nan) {
+        route_nowhere(k, experts, weights);
+        return;
+    }
     double *chosen = pick + n;
     for (int64_t j = 0; j < k; j++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++)
             if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
                 best = e;
-        if (best < 0)
-            best = 0;
         experts[j] = (int32_t)best;
         chosen[j] = p[best];
         pick[best] = NAN; /* taken */

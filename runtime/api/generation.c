@@ -198,15 +198,17 @@ static mn_status read_ends(mn_model *m, const cJSON *generation, int64_t n_vocab
         cJSON_Delete(config);
     }
     int64_t eos = -1;
-    if (st || !adds || !mn_meta_find(&m->canonical->meta, key))
+    if (st || !mn_meta_find(&m->canonical->meta, key))
         return st;
     st = mn_meta_i64(&m->canonical->meta, key, -1, UINT32_MAX, &eos, err);
     if (st)
         return mn_fail_in(err, st, "%s", m->canonical->path);
-    if (eos < 0 || eos > INT32_MAX)
+    if (eos < 0 || eos == UINT32_MAX)
         return MN_OK; /* -1 and UINT32_MAX are written for "none" */
     warn_of_id(m, "key tokenizer.ggml.eos_token_id", eos, n_vocab);
-    return add(m, (int32_t)eos, err);
+    /* an id of the model that the tokeniser has no token for is an end, too */
+    const bool unknown = m->tokenizer && eos >= mn_tokenizer_n_vocab(m->tokenizer);
+    return (adds || unknown) && eos <= INT32_MAX ? add(m, (int32_t)eos, err) : MN_OK;
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {

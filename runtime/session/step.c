@@ -130,11 +130,15 @@ static bool is_stop(const mn_sequence *q, int32_t id) {
     return false;
 }
 
-/* Takes in one drawn id; true if it belongs to a sequence that still runs. */
-static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
+/* Whether a step's output is that of a sequence that still runs. */
+static bool is_awaited(const mn_session *s, mn_step_out o) {
+    const mn_sequence *q = &s->seqs[o.seq];
+    return q->used && q->running && q->epoch == o.epoch;
+}
+
+/* Takes in one drawn id. */
+static void take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
     mn_sequence *q = &s->seqs[o.seq];
-    if (!q->used || !q->running || q->epoch != o.epoch || id < 0)
-        return false;
     q->tokens[q->n_tokens++] = id;
     q->n_drawn++;
     *out = (mn_token){o.seq, id, MN_FINISH_NONE, 0};
@@ -148,7 +152,47 @@ static bool take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
         q->n_enqueued = q->n_tokens - 1;
     }
     s->stats.n_drawn++;
-    return true;
+}
+
+/* SAMPLE gave no id, and the slot is done: the sequence ends. What it has stored is that of its
+ * tokens; steps that are ahead store nothing. */
+static mn_status end_failed(mn_session *s, mn_step_out o, int32_t id, mn_token *out,
+                            mn_error *err) {
+    mn_sequence *q = &s->seqs[o.seq];
+    const char *path = s->model->canonical->path;
+    q->running = false;
+    q->n_enqueued = q->n_tokens;
+    *out = (mn_token){o.seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
+    if (id == MN_ID_NAN)
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: sequence %d ends: a logit at position %u is NaN, expected numbers: the "
+                       "weights are damaged, or too large for the device's types (--precision "
+                       "exact)",
+                       path, o.seq, q->n_tokens);
+    return mn_fail(err, MN_BAD_FILE,
+                   "%s: sequence %d ends: no logit at position %u is finite, expected one at least",
+                   path, o.seq, q->n_tokens);
+}
+
+/* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
+static mn_status take_all(mn_session *s, const mn_step *step, const int32_t *ids, mn_token *out,
+                          uint32_t *n, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < step->n_out; i++) {
+        const mn_step_out o = step->outs[i];
+        mn_token token;
+        if (!is_awaited(s, o))
+            continue;
+        if (ids[i] >= 0)
+            take(s, o, ids[i], &token);
+        else if (!st)
+            st = end_failed(s, o, ids[i], &token, err);
+        else
+            end_failed(s, o, ids[i], &token, NULL);
+        if (out)
+            out[(*n)++] = token;
+    }
+    return st;
 }
 
 static void account(mn_session *s, const mn_step *step) {
@@ -190,18 +234,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st)
         return mn_step_forget(s, step), st;
     account(s, step);
-    const int32_t *ids = mn_engine_ids(s->engine, at);
-    for (uint32_t i = 0; i < step->n_out; i++) {
-        const mn_step_out o = step->outs[i];
-        const mn_sequence *q = &s->seqs[o.seq];
-        if (ids[i] < 0 && q->used && q->running && q->epoch == o.epoch)
-            return mn_fail(err, MN_BAD_FILE, "%s: the model gives no finite logit (position %u)",
-                           s->model->canonical->path, q->n_tokens);
-        mn_token token;
-        if (take(s, o, ids[i], &token) && out)
-            out[(*n)++] = token;
-    }
-    return MN_OK;
+    return take_all(s, step, mn_engine_ids(s->engine, at), out, n, err);
 }
 
 mn_status mn_step_drain(mn_session *s, mn_error *err) {

@@ -105,10 +105,19 @@ static mn_status read_id(mn_tokenizer *tok, const mn_meta *meta, const char *key
     return MN_OK;
 }
 
+/* An end that is no token ends nothing: -1, as if it was not given. mn_generation_read warns of it,
+ * for all formats. */
+static mn_status read_eos(mn_tokenizer *tok, const mn_meta *meta, int32_t *id, mn_error *err) {
+    static const char key[] = KEY("eos_token_id");
+    int64_t value = -1;
+    const mn_status st = mn_meta_i64(meta, key, -1, INT64_MAX, &value, err);
+    return !st && value >= tok->vocab.n ? MN_OK : read_id(tok, meta, key, id, err);
+}
+
 static mn_status read_named_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     mn_status st = read_id(tok, meta, KEY("bos_token_id"), &tok->bos, err);
     if (!st)
-        st = read_id(tok, meta, KEY("eos_token_id"), &tok->eos, err);
+        st = read_eos(tok, meta, &tok->eos, err);
     if (!st)
         st = read_id(tok, meta, KEY("unknown_token_id"), &tok->unk, err);
     return st ? st : read_id(tok, meta, KEY("padding_token_id"), &tok->pad, err);
@@ -378,7 +387,10 @@ static mn_status read_spaces(const mn_meta *meta, mn_sentencepiece *how, mn_text
 /* Files give some of the ids, others leave them to their spellings, which never differ. */
 static mn_status spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char *key,
                             const char *spelling, int32_t *id, mn_error *err) {
-    mn_status st = *id < 0 ? read_id(tok, meta, key, id, err) : MN_OK;
+    const bool is_eos = id == &tok->eos;
+    mn_status st = MN_OK;
+    if (*id < 0)
+        st = is_eos ? read_eos(tok, meta, id, err) : read_id(tok, meta, key, id, err);
     if (!st && *id < 0 && !mn_meta_find(meta, key))
         *id = mn_tokenizer_find(tok, mn_str_of(spelling));
     if (!st && *id >= 0)
@@ -534,7 +546,7 @@ static mn_status read_added_ends(mn_tokenizer *tok, const mn_meta *meta, bool ad
                        KEY("add_bos_token") ": true, but " KEY("bos_token_id") " is not set");
     if (add_eos && tok->eos < 0)
         return mn_fail(err, MN_BAD_FILE,
-                       KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is not set");
+                       KEY("add_eos_token") ": true, but " KEY("eos_token_id") " is no token");
     bool ok = (!add_bos || mn_ids_put(&tok->prefix, tok->bos)) &&
               (!add_eos || mn_ids_put(&tok->suffix, tok->eos));
     return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
@@ -571,12 +583,12 @@ static bool ends_messages(const mn_tokenizer *tok, int32_t id) {
 }
 
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
-    static const char *const key[] = {KEY("eos_token_id"), KEY("eot_token_id"),
-                                      KEY("eom_token_id")};
+    static const char *const key[] = {NULL, KEY("eot_token_id"), KEY("eom_token_id")};
     bool ok = true;
     for (size_t i = 0; ok && i < MN_COUNT(key); i++) {
         int32_t id = -1;
-        mn_status st = read_id(tok, meta, key[i], &id, err);
+        mn_status st =
+            key[i] ? read_id(tok, meta, key[i], &id, err) : read_eos(tok, meta, &id, err);
         if (st)
             return st;
         if (id >= 0 && !ends_messages(tok, id))

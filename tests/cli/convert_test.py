@@ -315,6 +315,25 @@ def test_keys_sampling_of_no_use():
             warned(out, "key general.sampling.%s is %s" % (name, shown if value != 1e38 else "1e+38"))
 
 
+def test_keys_ends_outside():
+    """An id that the vocabulary lacks: a warning where it would end an answer, an error where texts begin with it."""
+    def with_id(key, value):
+        with open(gguf, "rb") as f:
+            data = f.read()
+        at = data.index(key) + len(key) + 4 # behind the type
+        out = os.path.join(folder, "x.gguf")
+        with open(out, "wb") as f:
+            f.write(data[:at] + struct.pack("<I", value) + data[at + 4:])
+        return out
+
+    with scratch() as folder:
+        gguf = os.path.join(folder, "a.gguf")
+        convert(MODEL, gguf)
+        r = warned(with_id(b"tokenizer.ggml.eos_token_id", 5000), "key tokenizer.ggml.eos_token_id is 5000, expected 0 to 2047", "ends no answer")
+        equal(r.err.count("eos_token_id"), 1)
+        is_error(minerva("run", "-m", with_id(b"tokenizer.ggml.bos_token_id", 5000), "-p", "a", code=1), "bos_token_id", "5000")
+
+
 def rewritten_config(path, change):
     with open(os.path.join(path, "config.json")) as f:
         config = f.read()

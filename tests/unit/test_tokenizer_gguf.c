@@ -89,6 +89,10 @@ static void keys_beside_a_json(void **state) {
     tok = from_keys(e, MN_COUNT(e));
     expect_ids(tok, str("ab"), NULL, MN_TOKENIZE_ADD_SPECIAL, IDS(3));
     mn_tokenizer_free(tok);
+    e[3].value.i = 99; /* an end that is no token ends nothing; mn_model_open warns of it */
+    tok = from_keys(e, MN_COUNT(e));
+    assert_int_equal(mn_tokenizer_eos(tok), -1);
+    mn_tokenizer_free(tok);
     e[2].value.i = 99;
     expect_meta(e, MN_COUNT(e), MN_BAD_FILE, "bos_token_id");
 }
