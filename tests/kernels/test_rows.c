@@ -281,6 +281,28 @@ static void exps(const mnk_vector *v) {
     check(worst < 2.4e-7, "exp", v->name, 0, 0, 0, worst);
     check(v->exp1(0) == 1 && v->exp1(-INFINITY) == 0 && isnan(v->exp1(NAN)), "exp at 0, -inf, NaN",
           v->name, 0, 0, 0, v->exp1(-INFINITY));
+    check(v->exp1(INFINITY) == INFINITY, "exp at infinity", v->name, 0, 0, 0, v->exp1(INFINITY));
+}
+/* NaN is never passed over, and -inf is a logit like another one. */
+static void softmaxes(const mnk_vector *v) {
+    float s[MNK_TILE], sum, top;
+    for (int at = 3; at < 20; at++) {
+        for (int i = 0; i < MNK_TILE; i++)
+            s[i] = i == at ? NAN : uniform();
+        v->softmax(s, 3, 20, 0.5f, 0, -INFINITY, &sum);
+        check(isnan(sum), "softmax of NaN", v->name, at, 0, 0, sum);
+    }
+    for (int i = 0; i < MNK_TILE; i++)
+        s[i] = i == 5 || i == 40 ? NAN : -INFINITY; /* masked */
+    top = v->softmax(s, 6, 20, 0.5f, 0, -INFINITY, &sum);
+    check(top == -INFINITY && sum == 0, "softmax of -inf", v->name, 0, 0, 0, sum);
+    for (int i = 0; i < MNK_TILE; i++)
+        s[i] = -INFINITY;
+    top = v->softmax(s, 0, 2, 1, 30, -INFINITY, &sum);
+    check(top == -30 && sum == 2, "softmax of -inf under a soft cap", v->name, 0, 0, 0, sum);
+    s[0] = INFINITY, s[1] = 1;
+    v->softmax(s, 0, 2, 1, 0, -INFINITY, &sum);
+    check(isnan(sum), "softmax of +inf", v->name, 0, 0, 0, sum);
 }
 static double act_of(double x, int64_t kind) {
     switch (kind) {
@@ -291,13 +313,52 @@ static double act_of(double x, int64_t kind) {
     case MN_ACT_GELU_TANH:
         return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     default:
-        return x > 0 ? x : 0;
+        return x < 0 ? 0 : x;
     }
 }
 static uint64_t bits(double d) {
     uint64_t u;
     memcpy(&u, &d, 8);
     return u;
+}
+
+/* NaN and infinities come out of an activation as its formula says; squares beyond f32 do not make
+ * zeros of a norm. */
+static void bad_values(const mnk_vector *v) {
+    enum { D = 35 };
+    float x[D], y[D], g[D];
+    uint64_t attr[2] = {0};
+    const mn_node node = {.n_in = 3, .n_out = 1};
+    const mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = (void *)g, .rows = 1, .cols = D};
+    mnc_call c = {.node = &node, .attr = attr, .n_attr = 1};
+    for (int i = 0; i < D; i++) {
+        x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+        g[i] = 1;
+    }
+    c.in[0] = (mnc_operand){.ptr = x, .dim = {1, D}, .n_dim = 2, .rows = 1, .cols = D};
+    c.out[0] = c.in[0], c.out[0].ptr = y;
+    for (attr[0] = 0; attr[0] < 4; attr[0]++) {
+        run(v->act, &c, 1);
+        for (int i = 0; i < D; i++) {
+            const double want = act_of((double)x[i], (int64_t)attr[0]);
+            check(isnan(want) ? isnan(y[i]) : y[i] == want, "act of NaN and infinity", v->name, i,
+                  (int64_t)attr[0], 0, y[i]);
+        }
+    }
+    for (int i = 0; i < D; i++)
+        x[i] = i % 2 ? 1e30f : -1e30f;
+    attr[0] = bits(1e-5);
+    c.in[1] = (mnc_operand){.weight = &wg};
+    run(v->rms_norm, &c, 1);
+    check(fabs(y[3] - 1.0) < 1e-5 && fabs(y[4] + 1.0) < 1e-5, "rms_norm of 1e30", v->name, 0, 0, 0,
+          y[3]);
+    run(v->layer_norm, &c, 1);
+    check(fabs(y[3] - y[4] - 2.0) < 1e-2, "layer_norm of 1e30", v->name, 0, 0, 0, y[3]);
+    x[7] = NAN;
+    run(v->rms_norm, &c, 1);
+    check(isnan(y[0]) && isnan(y[34]), "rms_norm of NaN", v->name, 0, 0, 0, y[0]);
+    run(v->layer_norm, &c, 1);
+    check(isnan(y[0]) && isnan(y[34]), "layer_norm of NaN", v->name, 0, 0, 0, y[0]);
 }
 
 static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
@@ -569,6 +630,8 @@ int main(int argc, char **argv) {
             continue;
         halves(v);
         exps(v);
+        softmaxes(v);
+        bad_values(v);
         small_ops(v, 3, 64);
         small_ops(v, 2, 1111);
         small_ops(v, 5, 7);
