@@ -11,7 +11,7 @@ enum { OUT_MD, OUT_JSON, OUT_CSV };
 typedef struct {
     arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
-    int csv, output;
+    int csv, output, profile;
 } bench_flags;
 
 #define F(field) offsetof(bench_flags, field)
@@ -37,6 +37,8 @@ static const arg_row rows[] = {
 static const arg_row output_rows[] = {
     {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
      "tables, one object per line, or a table for spreadsheets"},
+    {"--profile", NULL, ARG_FLAG, F(profile), 0, 0, NULL,
+     "where the time of a step goes, by kind of unit, instead of rates; with --json\nevery unit"},
     {"--csv", NULL, ARG_FLAG, F(csv), 0, 0, NULL, "the same as -o csv"},
     /* --json, the same as -o json, is a row of app_json_rows */
 };
@@ -46,7 +48,7 @@ static uint64_t peak_rss(void) {
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-static const char *model_name(const app *a) {
+const char *bench_model(const app *a) {
     return a->info.name && a->info.name[0] ? a->info.name
                                            : base_name(a->info.path ? a->info.path : "?");
 }
@@ -56,7 +58,7 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     char test[64];
     bench_name(t, test, sizeof test);
     json_open(&j, '{');
-    json_key(&j, "model"), json_z(&j, model_name(a));
+    json_key(&j, "model"), json_z(&j, bench_model(a));
     json_key(&j, "params"), json_uint(&j, a->info.n_params);
     json_key(&j, "bytes"), json_uint(&j, a->info.n_bytes);
     json_key(&j, "device"), json_z(&j, a->session_info.device);
@@ -88,7 +90,7 @@ static void table_row(table *table_out, const app *a, const bench_test *t, const
     bench_name(t, test, sizeof test);
     if (t->batch > 1)
         snprintf(batch, sizeof batch, ", %u sequences", t->batch);
-    table_cell(table_out, "%s", model_name(a));
+    table_cell(table_out, "%s", bench_model(a));
     table_cell(table_out, "%s", human_bytes(a->info.n_bytes, size));
     table_cell(table_out, "%s", human_count(a->info.n_params, params));
     table_cell(table_out, "%s", a->session_info.device);
@@ -117,7 +119,7 @@ static void csv_row(table *t_out, const app *a, const bench_test *t, const bench
     for (size_t i = 0; i < r->n && n + 32 < sizeof samples; i++)
         n += (size_t)snprintf(samples + n, sizeof samples - n, "%s%.9g", i ? " " : "",
                               r->samples[i]);
-    table_cell(t_out, "%s", model_name(a));
+    table_cell(t_out, "%s", bench_model(a));
     table_cell(t_out, "%llu", (unsigned long long)a->info.n_params);
     table_cell(t_out, "%llu", (unsigned long long)a->info.n_bytes);
     table_cell(t_out, "%s", a->session_info.device);
@@ -230,7 +232,7 @@ static void begin_report(report *r, const test_list *tests) {
     if (r->n_loaded++)
         return;
     busy_begin(&r->mark);
-    if (r->form == OUT_JSON)
+    if (r->form == OUT_JSON || r->f->profile)
         return;
     if (r->form == OUT_MD)
         set_widths(r, tests);
@@ -292,7 +294,9 @@ static int bench_with(report *r, const app_flags *flags, const test_list *tests)
     if (code == 0)
         begin_report(r, tests);
     for (size_t i = 0; i < tests->n && code == 0; i++)
-        code = run_test(r, &tests->v[i]);
+        code = r->f->profile ? bench_print_profile(r->a, &tests->v[i], (size_t)r->f->reps,
+                                                   r->form == OUT_JSON, &r->out)
+                             : run_test(r, &tests->v[i]);
     return code;
 }
 
@@ -301,6 +305,8 @@ static int check(const app_flags *flags, const bench_flags *f, int *form) {
     int64_t most = 0;
     if (json && csv)
         return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
+    if (f->profile && csv)
+        return complain(EXIT_USAGE, "found --profile and --csv, expected tables or --json");
     *form = json ? OUT_JSON : csv ? OUT_CSV : OUT_MD;
     for (size_t i = 0; i < f->prompt.n; i++)
         most = f->prompt.v[i] > most ? f->prompt.v[i] : most;

@@ -24,8 +24,16 @@ typedef struct {
  * way. */
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out);
 void bench_result_free(bench_result *r);
+/* One warm-up, then n_reps repetitions whose steps are told to fn. 0 or the exit code. */
+int bench_profile(app *a, const bench_test *t, size_t n_reps, mn_profile_fn fn, void *arg);
+const char *bench_model(const app *a); /* its name; bench.c */
 /* "pp512", "tg128 @ d4096", "pp512+tg128" */
 void bench_name(const bench_test *t, char *dst, size_t n);
+
+/* ---- bench_profile.c: where the time of a test goes, instead of its rate --------------------- */
+/* Runs the test so and prints it: a table by kind of unit, or (json) an object with every unit; of
+ * the prompt and of what is generated apart. 0 or the exit code. */
+int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, out_file *out);
 
 /* ---- busy.c ---------------------------------------------------------------------------------- */
 typedef struct {

@@ -14,6 +14,8 @@ typedef struct {
     double *gaps, *ttft; /* between tokens of all repetitions; per repetition */
     size_t n_gaps, cap_gaps;
     double begin, first, last; /* of the repetition; last: when tokens came before */
+    mn_profile_fn profile;     /* NULL: what is measured is not to be disturbed */
+    void *profile_arg;
 } bench;
 
 void bench_name(const bench_test *t, char *dst, size_t n) {
@@ -77,6 +79,15 @@ static int fill(bench *b, const bench_test *t) {
     return code ? code : finish_all(b, TIME_NOTHING);
 }
 
+/* What follows is told to b->profile, or not any more. */
+static int profile(bench *b, int on) {
+    if (!b->profile)
+        return 0;
+    mn_status status =
+        mn_session_profile(b->a->session, on ? b->profile : NULL, b->profile_arg, &b->a->err);
+    return status == MN_OK ? 0 : app_fail(b->a, status);
+}
+
 /* tokens per second of one repetition. A generated token costs one step, the first too: its prompt
  * is one id; behind a prompt, whose step draws one for nothing, one more is drawn. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
@@ -89,12 +100,16 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     if (t->depth)
         code = fill(b, t);
     double filled = seconds() - b->begin;
+    if (code == 0)
+        code = profile(b, 1);
     b->first = NAN;
     b->begin = b->last = seconds();
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
         code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
     if (code == 0)
         code = finish_all(b, timed);
+    if (code == 0)
+        code = profile(b, 0);
     *rate = (double)(t->n_gen + t->n_prompt) * t->batch / (b->last - b->begin);
     *ttft = b->first - b->begin + (t->depth ? filled : 0);
     for (uint32_t i = 0; i < b->n_seq; i++)
@@ -157,31 +172,65 @@ static void summarise(bench *b, bench_result *r) {
     r->p99_s = quantile(b->gaps, b->n_gaps, 0.99);
 }
 
+static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
+    *b = (bench){.a = a,
+                 .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
+                 .cap = t->batch * 8 + 64,
+                 .cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1};
+    if (b->cap_gaps > 1u << 20)
+        b->cap_gaps = 1u << 20; // enough for a percentile
+    b->ids = malloc(b->n_ids * sizeof *b->ids);
+    b->seq = malloc(t->batch * sizeof *b->seq);
+    b->tokens = malloc(b->cap * sizeof *b->tokens);
+    b->gaps = malloc(b->cap_gaps * sizeof *b->gaps);
+    b->ttft = malloc(n_reps * sizeof *b->ttft);
+    if (!b->ids || !b->seq || !b->tokens || !b->gaps || !b->ttft)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    random_ids(b->ids, b->n_ids, a->info.n_vocab);
+    return 0;
+}
+
+static void bench_end(bench *b) {
+    free(b->ids);
+    free(b->seq);
+    free(b->tokens);
+    free(b->gaps);
+    free(b->ttft);
+}
+
+int bench_profile(app *a, const bench_test *t, size_t n_reps, mn_profile_fn fn, void *arg) {
+    char name[64];
+    bench b;
+    double rate, ttft;
+    bench_name(t, name, sizeof name);
+    progress *bar = a->flags->quiet ? NULL : progress_begin(name);
+    int code = bench_begin(&b, a, t, 1);
+    if (code == 0)
+        code = repeat(&b, t, &rate, &ttft);
+    b.profile = fn;
+    b.profile_arg = arg;
+    for (size_t i = 0; i < n_reps && code == 0; i++) {
+        code = repeat(&b, t, &rate, &ttft);
+        progress_at(bar, i + 1, n_reps);
+    }
+    progress_end(bar);
+    bench_end(&b);
+    return code;
+}
+
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out) {
     char name[64];
-    bench b = {.a = a,
-               .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
-               .cap = t->batch * 8 + 64};
+    bench b;
     double warm_rate, warm_ttft;
     memset(out, 0, sizeof *out);
-    b.cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1;
-    if (b.cap_gaps > 1u << 20)
-        b.cap_gaps = 1u << 20; // enough for a percentile
-    b.ids = malloc(b.n_ids * sizeof *b.ids);
-    b.seq = malloc(t->batch * sizeof *b.seq);
-    b.tokens = malloc(b.cap * sizeof *b.tokens);
-    b.gaps = malloc(b.cap_gaps * sizeof *b.gaps);
-    b.ttft = malloc(n_reps * sizeof *b.ttft);
     out->samples = malloc(n_reps * sizeof *out->samples);
     bench_name(t, name, sizeof name);
     progress *bar = a->flags->quiet ? NULL : progress_begin(name);
     busy_mark mark;
     busy_begin(&mark);
-    int code = 0;
-    if (!b.ids || !b.seq || !b.tokens || !b.gaps || !b.ttft || !out->samples)
+    int code = bench_begin(&b, a, t, n_reps);
+    if (code == 0 && !out->samples)
         code = complain(EXIT_NO_MEMORY, "out of memory");
-    if (code == 0)
-        random_ids(b.ids, b.n_ids, a->info.n_vocab);
     double tokenize_s = code ? 0
                              : tokenize_seconds(a, b.ids,
                                                 t->n_prompt ? t->n_prompt + t->depth < b.n_ids
@@ -199,7 +248,7 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
         summarise(&b, out);
     out->others = busy_others(&mark);
     out->busy = busy_matters(&mark, out->others);
-    free(b.ids), free(b.seq), free(b.tokens), free(b.gaps), free(b.ttft);
+    bench_end(&b);
     return code;
 }
 

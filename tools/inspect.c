@@ -1,16 +1,22 @@
 /* inspect.c -- minerva inspect: what a model file says about itself. */
-#include "app.h"
-#include <cjson/cJSON.h>
+#include "inspect.h"
 #include <inttypes.h>
 #include <string.h>
 
 typedef struct {
     const char *model;
+    int graph, dot;
 } inspect_flags;
 
 static const arg_row rows[] = {
     {"MODEL", "a model", ARG_FILE, offsetof(inspect_flags, model), 0, 0, NULL,
      "the same as -m MODEL"},
+};
+static const arg_row graph_rows[] = {
+    {"--graph", NULL, ARG_FLAG, offsetof(inspect_flags, graph), 0, 0, NULL,
+     "instead: the model's graph of operations, its symbols and KV groups"},
+    {"--dot", NULL, ARG_FLAG, offsetof(inspect_flags, dot), 0, 0, NULL,
+     "with --graph: for Graphviz (minerva inspect --graph --dot | dot -Tsvg)"},
 };
 
 /* Element i of an array as a value of its own. */
@@ -275,27 +281,67 @@ static void as_text(app *a, out_file *out) {
     type_table(a, out);
 }
 
+/* ---- the graph ------------------------------------------------------------------------------- */
+static int print_graph(app *a, const inspect_flags *f, out_file *out) {
+    char *text = NULL;
+    mn_status st = mn_model_graph_json(a->model, &text, &a->err);
+    if (st != MN_OK)
+        return app_fail(a, st);
+    if (a->flags->json) {
+        out_puts(out, text);
+        out_puts(out, "\n");
+        mn_json_free(text);
+        return 0;
+    }
+    cJSON *graph = cJSON_Parse(text);
+    mn_json_free(text);
+    if (!graph)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    const int code = f->dot ? graph_as_dot(graph, out) : graph_as_text(graph, out);
+    cJSON_Delete(graph);
+    return code;
+}
+
+static int check_forms(const app_flags *flags, const inspect_flags *f) {
+    if (f->dot && !f->graph)
+        return complain(EXIT_USAGE, "found --dot without --graph, expected both");
+    if (f->dot && flags->json)
+        return complain(EXIT_USAGE, "found --dot and --json, expected one of them");
+    return 0;
+}
+
+static int inspect(app *a, const app_flags *flags, const inspect_flags *f, out_file *out) {
+    int code = check_forms(flags, f);
+    if (code == 0)
+        code = app_open_model(a, flags);
+    if (code == 0 && f->graph)
+        code = print_graph(a, f, out);
+    else if (code == 0)
+        (flags->json ? as_json : as_text)(a, out);
+    return code ? code : out_finish(out, 0);
+}
+
 int cmd_inspect(int argc, char **argv) {
     app_flags flags = {0};
     inspect_flags f = {0};
     const arg_group groups[] = {
         {"Model", rows, COUNT(rows), &f},
         {"", app_model_rows, APP_MODEL_ROWS, &flags},
+        {"Graph", graph_rows, COUNT(graph_rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {"inspect", "[MODEL] [--json]",
-                           "Prints a model's metadata and tensors. Weights are not read.", groups,
-                           COUNT(groups)};
+    const arg_page page = {"inspect", "[MODEL] [--graph [--dot]] [--json]",
+                           "Prints a model's metadata and tensors, or its graph. Weights are not "
+                           "read.",
+                           groups, COUNT(groups)};
     app a = {0};
     out_file out = out_stdout();
     int code = args_parse(&page, argc, argv);
     if (f.model)
         flags.model = f.model;
-    if (code == ARGS_OK && (code = app_open_model(&a, &flags)) == 0) {
-        (flags.json ? as_json : as_text)(&a, &out);
-        code = out_finish(&out, 0);
-    }
+    if (code == ARGS_OK)
+        code = inspect(&a, &flags, &f, &out);
     app_close(&a);
     return code;
 }

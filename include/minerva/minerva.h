@@ -317,6 +317,11 @@ MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params,
  * NULL: params: the defaults; m, json: MN_INVALID. */
 MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json,
                                   mn_error *err);
+/* The model's graph of operations as one JSON object: symbols, KV groups, tensors with types and
+ * shapes, nodes in order with their operands and attributes by name. docs/command.md names the
+ * fields. *json is freed by mn_json_free.
+ * NULL: m, json: MN_INVALID. */
+MN_API mn_status mn_model_graph_json(mn_model *m, char **json, mn_error *err);
 /* NULL: json: nothing. */
 MN_API void mn_json_free(char *json);
 /* NULL: s: nothing. */
@@ -417,6 +422,37 @@ typedef struct {
 } mn_session_stats;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);
+
+/* Where the time of a step goes: the units that its devices execute, in order, by mn.profile/1 of
+ * their plugins (plugin.h). The library fills and owns all of it: valid during the call. */
+typedef struct {
+    const char *device; /* as --device takes it */
+    const char *op;     /* of the node that names the unit: "LINEAR" */
+    char name[40];      /* the plugin's word for it: "NORM+LINEAR+GLU" */
+    /* of the graph (mn_model_graph_json); n_nodes: how many it fuses; layer -1: before or behind
+     * them */
+    uint32_t node, n_nodes;
+    int32_t layer;
+    uint32_t pad;
+    uint64_t time_ns;     /* from the end of the unit before to its own end */
+    uint64_t bytes, flop; /* by arithmetic: read and written; 2 per multiply-add. 0 = unknown */
+} mn_step_unit;
+typedef struct {
+    uint32_t size, unit_stride; /* unit i lies i * unit_stride bytes behind units */
+    uint32_t n_units, n_rows;
+    uint32_t n_prompt, n_outputs; /* of the rows those of prompts, and those that give logits */
+    /* the whole step as the host sees it: units, what lies between them, and transfers */
+    uint64_t time_ns;
+    const mn_step_unit *units;
+} mn_step_profile;
+/* On the thread that steps; calls nothing of the session. */
+typedef void (*mn_profile_fn)(void *arg, const mn_step_profile *step);
+/* From now on each step that is begun runs unit by unit and is told to fn when it is done; its
+ * results are those of any other step. Nothing runs ahead, and a device may keep units apart that it
+ * overlaps otherwise: rates are measured without. MN_UNSUPPORTED names the device whose plugin has no
+ * mn.profile/1; so does a step after a device was lost and such a one took its place.
+ * NULL: fn: no more profiles; arg: as it is; s: MN_INVALID. */
+MN_API mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_error *err);
 
 /* One answer, in one call: the prompt as a user turn if the model has a chat template, else as
  * plain text. print gets pieces of the answer's text; non-zero stops. params NULL: the model's own

@@ -371,9 +371,14 @@ enum {
 #define MN_OP_MOE_LINEAR 17u
 #define MN_OP_MOE_COMBINE 18u
 
-/* Positions of operands (MN_op_NAME), outputs (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME).
- * LINEAR repeats WEIGHT and BIAS: weight i is operand 1 + 2*i, its output is i. OPS-BEGIN */
+/* MN_OPS: X(name, id) for each op. Then positions of operands (MN_op_NAME), outputs
+ * (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and BIAS: weight i is
+ * operand 1 + 2*i, its output is i. OPS-BEGIN */
 /* clang-format off */
+#define MN_OPS(X)                                                                                  \
+    X(EMBED, 1) X(RMS_NORM, 2) X(LAYER_NORM, 3) X(LINEAR, 4) X(ROPE, 5) X(KV_STORE, 6)             \
+    X(ATTENTION, 7) X(ACT, 8) X(GLU, 9) X(ADD, 10) X(MUL, 11) X(SCALE, 12) X(SOFTCAP, 13)          \
+    X(GATHER_ROWS, 14) X(SAMPLE, 15) X(MOE_ROUTE, 16) X(MOE_LINEAR, 17) X(MOE_COMBINE, 18)
 enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3,
     MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
 enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
@@ -692,7 +697,8 @@ typedef struct {
 /* ---- "mn.profile/1", optional beside a backend: where the time of a step goes ----------------- */
 /* One unit of a program: what the plugin executes at once, one or several fused nodes. */
 typedef struct {
-    uint32_t node, n_nodes; /* the node that names it; how many it fuses */
+    uint32_t node, n_nodes; /* the node that names it; how many it fuses; 0: one more part of a node
+                             * that an earlier unit has counted */
     uint64_t time_ns;       /* from the end of the unit before to its own end */
     uint64_t bytes, flop;   /* by arithmetic: read and written; 2 per multiply-add. 0 = unknown */
     char name[40];          /* "NORM+LINEAR+GLU" */

@@ -204,13 +204,6 @@ static mn_status fill_dims(mn_context *c, mn_error *err) {
     return st;
 }
 
-/* For a profile: when call k - 1 ended; k = 0: the beginning. */
-static void note_end(mn_context *c, uint32_t k) {
-    const mn_host *h = c->prog->dev->plugin->host;
-    if (c->ends)
-        c->ends[k] = h->now_ns(h->self);
-}
-
 /* An abort is seen by worker 0 alone, before it comes to barrier k; all leave behind that
  * barrier. */
 static void run(void *arg, uint32_t i, uint32_t n) {
@@ -219,9 +212,9 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     mnc_worker w = {i, n,
                     c->scratch + p->arena_bytes + p->shared_bytes + (uint64_t)i * p->worker_bytes,
                     &c->team};
-    if (i == 0)
-        note_end(c, 0);
     for (uint32_t k = 0; k < c->at->n_active; k++) {
+        if (i == 0 && c->notes)
+            mnc_note_begin(c, k);
         p->steps[c->at->active[k]].op.fn(&c->at->calls[c->at->active[k]], &w);
         if (k + 1 == c->at->n_active)
             break;
@@ -229,15 +222,14 @@ static void run(void *arg, uint32_t i, uint32_t n) {
             atomic_load(&c->stop_at) == ~0u)
             atomic_store(&c->stop_at, k);
         mnc_barrier(&w);
-        if (i == 0)
-            note_end(c, k + 1);
+        if (i == 0 && c->notes)
+            mnc_note_end(c, k + 1);
         if (atomic_load_explicit(&c->stop_at, memory_order_relaxed) <= k)
             break;
     }
 }
 
-/* Runs the steps on the host's pool. */
-static mn_status run_set(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
+mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
     int64_t *next = c->next;
@@ -259,7 +251,8 @@ static mn_status run_set(mn_context *c, uint32_t set, const int64_t *values, mn_
     atomic_store(&c->stop_at, ~0u);
     atomic_store(&c->team.arrived, 0);
     s = h->parallel(h->self, p->n_workers, run, c);
-    note_end(c, c->at->n_active);
+    if (c->notes)
+        mnc_note_end(c, c->at->n_active);
     if (s)
         return mnp_fail(err, s, ~0u, "the host's thread pool refused %u workers", p->n_workers);
     if (atomic_load(&c->stop_at) != ~0u)
@@ -269,105 +262,8 @@ static mn_status run_set(mn_context *c, uint32_t set, const int64_t *values, mn_
 
 mn_status mnc_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
                       mn_error *err) {
-    mn_status st = run_set(c, set, values, err);
+    mn_status st = mnc_run(c, set, values, err);
     if (!st && event)
         *event = NULL;
     return st;
 }
-
-/* ---- mn.profile/1 ---------------------------------------------------------------------------- */
-
-static const char *op_name(uint32_t op) {
-    static const char *const names[] = {
-        [MN_OP_EMBED] = "EMBED",
-        [MN_OP_RMS_NORM] = "RMS_NORM",
-        [MN_OP_LAYER_NORM] = "LAYER_NORM",
-        [MN_OP_LINEAR] = "LINEAR",
-        [MN_OP_ROPE] = "ROPE",
-        [MN_OP_KV_STORE] = "KV_STORE",
-        [MN_OP_ATTENTION] = "ATTENTION",
-        [MN_OP_ACT] = "ACT",
-        [MN_OP_GLU] = "GLU",
-        [MN_OP_ADD] = "ADD",
-        [MN_OP_MUL] = "MUL",
-        [MN_OP_SCALE] = "SCALE",
-        [MN_OP_SOFTCAP] = "SOFTCAP",
-        [MN_OP_GATHER_ROWS] = "GATHER_ROWS",
-        [MN_OP_SAMPLE] = "SAMPLE",
-        [MN_OP_MOE_ROUTE] = "MOE_ROUTE",
-        [MN_OP_MOE_LINEAR] = "MOE_LINEAR",
-        [MN_OP_MOE_COMBINE] = "MOE_COMBINE",
-    };
-    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
-}
-
-/* Rows that one execution multiplies with a weight: each row of X, or of MOE_LINEAR each expert of
- * each row. */
-static uint64_t rows_of_weight(const mnc_call *c) {
-    const mnc_operand *x = &c->in[0];
-    if (c->node->op != MN_OP_MOE_LINEAR)
-        return (uint64_t)x->rows;
-    return (uint64_t)x->rows * (uint64_t)c->in[MN_MOE_LINEAR_EXPERTS].cols;
-}
-
-/* Bytes of a weight that are read: all of it; of a table or of experts what the rows ask for. */
-static uint64_t weight_traffic(const mnc_call *c, const mnc_weight *w) {
-    const uint64_t all = (uint64_t)w->rows * w->row_bytes;
-    uint64_t asked = all;
-    if (c->node->op == MN_OP_EMBED)
-        asked = (uint64_t)c->in[0].rows * w->row_bytes;
-    if (c->node->op == MN_OP_MOE_LINEAR && w->groups)
-        asked = rows_of_weight(c) * (uint64_t)w->group_rows * w->row_bytes;
-    return asked < all ? asked : all;
-}
-
-/* Bytes and operations of one call, by arithmetic. The cache's share of ATTENTION counts the pages
- * that the step's symbol values allow at most. */
-static void count_work(const mnc_call *c, mn_profile_unit *u) {
-    const bool matrix = c->node->op == MN_OP_LINEAR || c->node->op == MN_OP_MOE_LINEAR;
-    for (uint32_t i = 0; i < c->node->n_in; i++) {
-        const mnc_operand *o = &c->in[i];
-        if (o->weight)
-            u->bytes += weight_traffic(c, o->weight);
-        else if (o->ptr && c->node->op != MN_OP_KV_STORE && c->node->op != MN_OP_ATTENTION)
-            u->bytes += (uint64_t)o->rows * (uint64_t)o->cols * 4;
-        if (matrix && o->weight && o->weight->rows > 1) {
-            const int64_t n = o->weight->groups && c->node->op == MN_OP_MOE_LINEAR
-                                  ? o->weight->group_rows
-                                  : o->weight->rows;
-            u->flop += 2 * rows_of_weight(c) * (uint64_t)n * (uint64_t)o->weight->cols;
-        }
-    }
-    for (uint32_t i = 0; i < c->node->n_out; i++)
-        if (c->out[i].ptr)
-            u->bytes += (uint64_t)c->out[i].rows * (uint64_t)c->out[i].cols * 4;
-}
-
-static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
-                         uint32_t stride, uint32_t *n, mn_error *err) {
-    mn_device *d = c->prog->dev;
-    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
-        return mnp_fail(err, MN_INVALID, ~0u, "profile before context_bind");
-    const mnc_set *s = &c->sets[set];
-    const uint32_t room = *n;
-    *n = s->n_active;
-    if (!units)
-        return MN_OK;
-    c->ends = mnc_new(d, ((uint64_t)s->n_active + 1) * sizeof *c->ends);
-    if (!c->ends)
-        return mnp_fail_memory(err, s->n_active * sizeof *c->ends, "a profile");
-    mn_status st = run_set(c, set, values, err);
-    for (uint32_t i = 0; i < s->n_active && i < room && !st; i++) {
-        const mnc_call *call = &s->calls[s->active[i]];
-        mn_profile_unit u = {.node = c->prog->steps[s->active[i]].node, .n_nodes = 1};
-        u.time_ns = c->ends[i + 1] - c->ends[i];
-        count_work(call, &u);
-        strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
-        memcpy((char *)units + (uint64_t)i * stride, &u, stride < sizeof u ? stride : sizeof u);
-    }
-    mnc_delete(d, c->ends);
-    c->ends = NULL;
-    return st;
-}
-
-const mn_profile mnc_profile = {.size = sizeof(mn_profile), .execute = profile};

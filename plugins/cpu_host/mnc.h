@@ -81,6 +81,13 @@ typedef struct {
     uint32_t n_active;
 } mnc_set;
 
+/* What a profile notes of a call (profile.c). */
+typedef struct {
+    uint64_t end_ns;
+    uint64_t positions; /* of the cache that it reads or writes */
+    uint64_t pairs;     /* ATTENTION: of a row and a position that it sees */
+} mnc_note;
+
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
@@ -90,7 +97,7 @@ struct mn_context {
     mnc_set *at;      /* the set that is being bound or run */
     int64_t *next;    /* [n_symbols] scratch */
     bool *needed;     /* [n_tensors], while binding */
-    uint64_t *ends;   /* [n_active + 1] of a profile: the beginning, then when each call ended */
+    mnc_note *notes;  /* [n_active + 1] of a profile: the beginning, then each call; else NULL */
     uint8_t *scratch; /* arena, shared, n_workers * worker */
     uint64_t scratch_bytes;
 };
@@ -143,7 +150,13 @@ mn_status mnc_context_create(mn_program *, mn_queue *, mn_context **, mn_error *
 mn_status mnc_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                            mn_error *);
 mn_status mnc_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+/* Runs the steps of a bound set on the host's pool, and returns when they are done. */
+mn_status mnc_run(mn_context *, uint32_t set, const int64_t *values, mn_error *);
 extern const mn_profile mnc_profile;
+/* By worker 0 alone, while c->notes is there: before call k runs; when call k - 1 is done (0: the
+ * beginning). */
+void mnc_note_begin(mn_context *, uint32_t k);
+void mnc_note_end(mn_context *, uint32_t k);
 void mnc_context_free(mn_context *);
 
 /* As mnp_new and mnp_delete, with the device's host. */

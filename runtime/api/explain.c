@@ -1,5 +1,5 @@
-/* explain.c -- mn_model_explain: the way from plugin files to a decision, whether or not there is
- * one. */
+/* explain.c -- what a model becomes, as JSON: mn_model_explain, the way from plugin files to a
+ * decision, whether or not there is one; mn_model_graph_json, its graph. */
 #include "api/api.h"
 #include <string.h>
 
@@ -38,6 +38,27 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     mn_placement_explain(&p, m->rt->registry, g, &r, &why, &text);
     mn_text_puts(&text, "}");
     mn_placement_free(&p);
+    if (text.failed) {
+        mn_text_free(&text);
+        return mn_fail_memory(err, 0);
+    }
+    *out = text.ptr;
+    return MN_OK;
+}
+
+mn_status mn_model_graph_json(mn_model *m, char **out, mn_error *err) {
+    const mn_model_graph *g;
+    mn_text text = {0};
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"json", out}, {0}});
+    if (!st)
+        st = mn_args_own(err, __func__, m->rt);
+    if (st)
+        return st;
+    *out = NULL;
+    st = mn_model_graph_of(m, &g, err);
+    if (st)
+        return st;
+    mn_graph_json(g, &text);
     if (text.failed) {
         mn_text_free(&text);
         return mn_fail_memory(err, 0);

@@ -140,6 +140,12 @@ typedef struct {
     uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_out_required, n_attr;
 } mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
+/* Names of operand and attribute i of a node as ops.def has them; "?" = not in the table. */
+const char *mn_op_input_name(const mn_node *n, uint32_t i);
+const char *mn_op_output_name(const mn_node *n, uint32_t i);
+const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64);
+/* graph_json.c: the graph as one JSON object (mn_model_graph_json). */
+void mn_graph_json(const mn_model_graph *g, mn_text *out);
 /* Operand counts, indices, roles, definition before use, shapes that an op's contract ties
  * together. */
 mn_status mn_graph_check(const mn_graph *g, mn_error *err);

@@ -9,12 +9,13 @@ typedef struct {
     uint32_t id, contract;
     int need;
     const char *name;
+    const char *type; /* of an attribute: "INT" or "F64" */
 } row;
 static const row rows[] = {
-#define MN_OP(n, i, c, s) {OP, i, c, 0, #n},
-#define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o},
-#define MN_OUT(n, o, t, s, need, d) {OUT, MN_OP_##n, 0, need, #o},
-#define MN_ATTR(n, a, t, d) {ATTR, MN_OP_##n, 0, 0, #a},
+#define MN_OP(n, i, c, s) {OP, i, c, 0, #n, NULL},
+#define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o, NULL},
+#define MN_OUT(n, o, t, s, need, d) {OUT, MN_OP_##n, 0, need, #o, NULL},
+#define MN_ATTR(n, a, t, d) {ATTR, MN_OP_##n, 0, 0, #a, #t},
 #define MN_TEXT(n, t)
 #include "graph/ops.def"
 };
@@ -61,6 +62,40 @@ static mn_op_info op_shape(uint32_t id) {
     return op;
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+/* The i-th row of a kind; NULL = there is none. */
+static const row *nth(uint32_t id, int kind, uint32_t i) {
+    for (size_t k = 0; k < MN_COUNT(rows); k++)
+        if (rows[k].id == id && rows[k].kind == kind && i-- == 0)
+            return &rows[k];
+    return NULL;
+}
+
+const char *mn_op_input_name(const mn_node *n, uint32_t i) {
+    uint32_t lead = 0, per_group = op_shape(n->op).n_in_repeated;
+    const row *r = nth(n->op, IN, 0);
+    while (r && r->need != REPEATED)
+        r = nth(n->op, IN, ++lead);
+    if (per_group && i >= lead + per_group * n->n_out)
+        i -= per_group * (n->n_out - 1);
+    else if (per_group && i >= lead)
+        i = lead + (i - lead) % per_group;
+    r = nth(n->op, IN, i);
+    return r ? r->name : "?";
+}
+
+const char *mn_op_output_name(const mn_node *n, uint32_t i) {
+    const row *r = nth(n->op, OUT, op_shape(n->op).n_in_repeated ? 0 : i);
+    return r ? r->name : "?";
+}
+
+const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
+    const row *r = nth(n->op, ATTR, i);
+    *is_f64 = r && !strcmp(r->type, "F64");
+    return r ? r->name : "?";
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
 static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     if (!mn_op_find(n->op))

@@ -42,7 +42,28 @@ static void list(const char *op, enum kind k, const char *middle) {
         printf(" };\n");
 }
 
+/* Names and ids, for whoever wants a table of them. */
+static void ids(void) {
+    int column = 0;
+    printf("#define MN_OPS(X)%*s\\\n", 82, "");
+    for (int i = 0; i < N; i++) {
+        char item[64];
+        if (rows[i].kind != OP)
+            continue;
+        int length = snprintf(item, sizeof item, " X(%s, %d)", rows[i].op, rows[i].id);
+        if (column + length > 96) {
+            printf("%*s\\\n", 99 - column, "");
+            column = 0;
+        }
+        if (!column)
+            column = printf("   ");
+        column += printf("%s", item);
+    }
+    printf("\n");
+}
+
 static void header(void) {
+    ids();
     for (int i = 0; i < N; i++)
         if (rows[i].kind == OP) {
             list(rows[i].op, IN, "");

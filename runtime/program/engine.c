@@ -306,6 +306,7 @@ void mn_engine_free(mn_engine *e) {
         e->devices[e->logits_device].backend->buffer_free(e->logits_host);
     for (uint32_t i = 0; i < e->n_devices; i++)
         free_device(e, &e->devices[i]);
+    mn_free(e->units);
     mn_free(e->transfers);
     mn_free(e->segments);
     mn_free(e->devices);

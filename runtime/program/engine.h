@@ -8,6 +8,7 @@
  * there is nothing to run ahead of, and ring is 1. */
 #ifndef MN_ENGINE_H
 #define MN_ENGINE_H
+#include <minerva/minerva.h>
 #include "negotiate/negotiate.h"
 
 /* Where each input lies in the packed block that one write carries (offsets in int32). pages: a
@@ -41,6 +42,11 @@ typedef struct {
     /* the device of the first call that said MN_CLASS_LOST; NULL = none */
     const mn_device_record *fault;
     const mn_device_record *failed; /* the device of the last call that failed in any way */
+    /* set by the caller: steps run through mn.profile/1, and are over when mn_engine_submit returns;
+     * units: of the last one */
+    bool profile;
+    mn_step_unit *units;
+    size_t n_units, cap_units;
     /* the rest is program/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
@@ -82,6 +88,8 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
  * mn_engine_drop. */
 mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
                            uint32_t at, mn_event **event, mn_error *err);
+/* MN_UNSUPPORTED names a device whose plugin has no mn.profile/1. */
+mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err);
 /* Waits at most timeout_ns; MN_TIMEOUT = not yet (event kept). Otherwise the event is freed. */
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err);
 void mn_engine_drop(mn_engine *e, mn_event **event);           /* frees it without waiting */

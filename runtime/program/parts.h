@@ -95,6 +95,12 @@ mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *sym
                           mn_event **event, mn_error *err);
 void mn_part_free(mn_engine *e, mn_engine_segment *s);
 
+/* ---- profile.c ------------------------------------------------------------------------------- */
+/* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
+ * set: of bindings; symbols: with the device's own pages. */
+mn_status mn_part_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                          const int64_t *symbols, mn_error *err);
+
 /* ---- boundary.c ------------------------------------------------------------------------------ */
 /* finds what crosses; allocates both sides */
 mn_status mn_boundary_create(mn_engine *e, mn_error *err);

@@ -94,6 +94,7 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
                    row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_home(e);
     mn_event *done = NULL;
+    e->n_units = 0;
     mn_status st = inputs ? write_inputs(e, inputs, at, err) : MN_OK;
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);

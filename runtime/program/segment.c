@@ -248,6 +248,10 @@ mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     const uint32_t set = with_logits ? MN_SET_LOGITS : MN_SET_PLAIN;
     int64_t own[MN_SYM_COUNT];
     mn_status st;
+    if (e->profile) {
+        st = mn_part_profile(e, s, set, own_symbols(e, s, symbols, own), err);
+        return mn_engine_note(e, s->device, st);
+    }
     MN_RETRY(st, b->execute(s->context, set, own_symbols(e, s, symbols, own), event, err));
     return mn_engine_note(e, s->device, st);
 }

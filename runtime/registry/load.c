@@ -60,6 +60,7 @@ void mn_plugin_unload(mn_plugin_record *rec) {
     rec->plugin = NULL;
     rec->backend = NULL;
     rec->loader = NULL;
+    rec->profile = NULL;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -98,6 +99,8 @@ static const table_slot loader_slots[] = {
     SLOT(mn_loader, tensor_at), SLOT(mn_loader, close),
 };
 
+static const table_slot profile_slots[] = {SLOT(mn_profile, execute)};
+
 /* The first required function that the table (uint32_t size first) lacks; NULL = none. */
 static const char *missing_slot(const void *table, const table_slot *slots, size_t n) {
     uint32_t size;
@@ -117,6 +120,7 @@ static bool find_tables(mn_plugin_record *rec) {
     const mn_plugin *p = rec->plugin;
     const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
     const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
+    const mn_profile *profile = backend ? p->query(p->self, MN_PROFILE_ID) : NULL;
     const char *missing = NULL;
     rec->kind = kind_name((backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0));
     if (!backend && !loader)
@@ -128,6 +132,10 @@ static bool find_tables(mn_plugin_record *rec) {
     if (loader && (missing = missing_slot(loader, loader_slots, MN_COUNT(loader_slots))))
         return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_LOADER_ID,
                                 missing);
+    if (profile && (missing = missing_slot(profile, profile_slots, MN_COUNT(profile_slots))))
+        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_PROFILE_ID,
+                                missing);
+    rec->profile = profile;
     rec->backend = backend;
     rec->loader = loader;
     return true;

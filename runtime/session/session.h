@@ -80,6 +80,8 @@ struct mn_session {
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
+    mn_profile_fn profile; /* NULL: nobody asked */
+    void *profile_arg;
     mn_arena names; /* what mn_session_get_info has handed out stays valid */
     const char *device, *description, *why;
 };
@@ -125,6 +127,10 @@ void mn_pages_trim(mn_session *s, uint32_t seq);
 void mn_pages_settle(mn_session *s); /* limbo -> free, after a completion */
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err);
+
+/* profile.c: before and after a step is submitted. */
+void mn_session_watch(mn_session *s);
+void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns);
 
 /* step.c */
 /* false = nothing to do now */

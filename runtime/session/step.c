@@ -79,6 +79,7 @@ static mn_status submit(builder *b, mn_error *err) {
     b->step->number = s->enqueued;
     b->step->n_out = b->size.n_out;
     b->step->start_ns = mn_now_ns();
+    mn_session_watch(s);
     mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols,
                                     (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
     if (st)
@@ -87,6 +88,11 @@ static mn_status submit(builder *b, mn_error *err) {
         memcpy(s->sent, s->packed, bytes);
     s->sent_valid = true;
     s->enqueued++;
+    mn_session_tell(s,
+                    (mn_step_profile){.n_rows = b->n_rows,
+                                      .n_prompt = b->step->n_prompt_rows + b->step->n_restored_rows,
+                                      .n_outputs = b->n_out},
+                    b->step->start_ns);
     return MN_OK;
 }
 

@@ -54,6 +54,10 @@ static int api_print(void *arg, const char *text, uint64_t n) {
     return 1; /* the first word is enough */
 }
 
+static void api_profile(void *arg, const mn_step_profile *step) {
+    (void)arg, (void)step;
+}
+
 static const char *api_output(void) {
     static char path[64];
     snprintf(path, sizeof path, "/tmp/minerva-api-%ld.gguf", (long)getpid());

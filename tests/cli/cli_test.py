@@ -1082,6 +1082,41 @@ def test_lists_inspect():
     is_error(minerva("inspect", "/nonexistent/m", code=1), "/nonexistent/m")
 
 
+def test_lists_graph():
+    """The graph as JSON, for people and for Graphviz: the same nodes, tensors and shapes."""
+    g = minerva("inspect", MODEL, "--graph", "--json").json()
+    equal(list(g), ["arch", "layers", "kv_groups", "symbols", "tensors", "nodes"])
+    equal((g["arch"], g["layers"]), ("llama", 6))
+    equal(g["kv_groups"], [{"window": 0, "n_head_kv": 2, "head_dim_k": 64, "head_dim_v": 64, "layers": list(range(6))}])
+    equal([(s["name"], s["kind"]) for s in g["symbols"]][:3], [("n_tokens", "shape"), ("n_outputs", "shape"), ("n_seqs", "shape")])
+    assert {"bound"} <= {s["kind"] for s in g["symbols"]}, g["symbols"]
+    nodes, tensors = g["nodes"], g["tensors"]
+    equal([n["op"] for n in nodes[:7]], ["EMBED", "RMS_NORM", "LINEAR", "ROPE", "ROPE", "KV_STORE", "ATTENTION"])
+    equal(nodes[-1]["op"], "SAMPLE")
+    equal(sorted({n["layer"] for n in nodes}), list(range(-1, 6)))
+    linear = nodes[2]
+    equal([o["operand"] for o in linear["in"]], ["X", "WEIGHT", "WEIGHT", "WEIGHT"])
+    q = tensors[linear["in"][1]["tensor"]]
+    equal(q, {"name": "blk.0.attn_q.weight", "role": "weight", "type": "bf16", "shape": [256, 256]})
+    equal([tensors[o["tensor"]]["shape"] for o in linear["out"]], [["n_tokens", 4, 64], ["n_tokens", 2, 64], ["n_tokens", 2, 64]])
+    equal([o["operand"] for o in nodes[6]["in"]], ["Q", "ROW_POS", "ROW_SLOT", "SEQS", "PAGES", "KV"])
+    equal((nodes[1]["attributes"]["EPS"], nodes[6]["attributes"]["N_HEAD_KV"]), (1e-5, 2))
+    text = minerva("inspect", MODEL, "--graph").out
+    has(text, "%d nodes, %d tensors" % (len(nodes), len(tensors)), "no window, layers 0-5", "n_tokens   shape", "blk.5.ffn_down.weight", "[n_outputs, 2048]")
+    equal(sum(bool(re.match(r" +\d+  [A-Z_]+", line)) for line in text.splitlines()), len(nodes))
+    dot = minerva("inspect", MODEL, "--graph", "--dot").out
+    assert dot.startswith("digraph ") and dot.count("{") == dot.count("}"), dot[:200]
+    equal(len(re.findall(r"^ +n\d+ \[label=", dot, re.M)), len(nodes))
+    equal(dot.count("subgraph"), 6)
+    made = {o["tensor"]: i for i, n in enumerate(nodes) for o in n["out"]}
+    edges = [(made[o["tensor"]], i) for i, n in enumerate(nodes) for o in n["in"] if o["tensor"] in made]
+    equal(sorted(map(tuple, re.findall(r"n(\d+) -> n(\d+)", dot))), sorted((str(a), str(b)) for a, b in edges))
+    is_error(minerva("inspect", MODEL, "--dot", code=2), "--graph")
+    is_error(minerva("inspect", MODEL, "--graph", "--dot", "--json", code=2), "--json")
+    if shutil.which("dot"):
+        subprocess.run(["dot", "-Tsvg"], input=dot.encode(), stdout=subprocess.DEVNULL, check=True)
+
+
 # ---- devices --------------------------------------------------------------------------------------------------------
 def test_devices_unknown():
     for name in ("nope", "cuda:0", "cpu_simd:7", "nope,cuda:0"):
@@ -1272,6 +1307,32 @@ def test_bench_tables():
     rows = bench("-p", "16", "-n", "4", "-r", "2", "--csv").out.splitlines()
     equal(rows[0].split(","), FIELDS)
     equal(len(rows), 3)
+
+
+def test_bench_profile():
+    """Where the time goes: units that cover each step, of the prompt and of what is generated apart, on every backend that tells."""
+    graph = minerva("inspect", MODEL, "--graph", "--json").json()
+    for device in ("cpu_simd", "reference"):
+        parts = bench("--profile", "-p", "8", "-n", "3", "-r", "2", "--json", "--device", device, "-q").lines()
+        equal([(p["test"], p["phase"], p["steps"], p["rows_per_step"]) for p in parts], [("pp8", "prompt", 2, 8), ("tg3", "generated", 6, 1)])
+        for p in parts:
+            equal(p["device"], device)
+            units = p["units"]
+            equal(sum(u["n_nodes"] for u in units), len(graph["nodes"]))
+            equal(sorted(u["node"] for u in units), [u["node"] for u in units])
+            for u in units:
+                equal((u["op"], u["layer"], u["device"]), (graph["nodes"][u["node"]]["op"], graph["nodes"][u["node"]]["layer"], device))
+            assert 0 < p["us_in_units"] <= p["us_per_step"] * 1.001, p
+            assert abs(sum(u["us"] for u in units) - p["us_in_units"]) < 0.01 * p["us_in_units"] + 1
+            linear = [u for u in units if u["op"] == "LINEAR"]
+            assert all(u["bytes"] > 0 and u["flop"] > 0 for u in linear), linear
+        # the rows see 1 to 8 positions; 4 heads of 64 + 64
+        equal([u["flop"] for u in parts[0]["units"] if u["op"] == "ATTENTION"][0], 2 * sum(range(1, 9)) * 4 * 128)
+    pair = bench("--profile", "-pg", "8,3", "-d", "4", "-r", "1", "--json", "-q").lines()
+    equal([(p["test"], p["phase"], p["steps"]) for p in pair], [("pp8+tg3 @ d4", "prompt", 1), ("pp8+tg3 @ d4", "generated", 3)])
+    r = bench("--profile", "-p", "8", "-n", "2", "-r", "1")
+    has(r.out, "pp8, prompt: 1 steps of 8 rows", "tg2, generated: 2 steps of 1 rows", "| unit", "LINEAR", "all units", "GFLOP/s")
+    is_error(bench("--profile", "--csv", code=2), "--csv")
 
 
 def test_bench_lists():

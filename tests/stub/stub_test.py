@@ -332,6 +332,13 @@ def test_vendor2_story():
         equal([s["nodes"][0] for s in segments[1:]], [s["nodes"][1] for s in segments[:-1]])
 
 
+def test_vendor2_profile():
+    """A backend without mn.profile/1 is named; the others of the split do not hide it."""
+    with Folder(STUBS + "/vendor2.so") as f:
+        is_error(minerva("bench", "-m", MODEL, "--profile", "-p", "4", "-n", "0", "-r", "1", "--device", "vendor2,cpu", env=f.env, code=1), "vendor2:0",
+                 "mn.profile/1")
+
+
 def test_vendor2_auto():
     """It is not chosen, and the record says why: two operations, and what the split would cost."""
     with Folder(STUBS + "/vendor2.so") as f:

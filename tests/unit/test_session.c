@@ -328,6 +328,70 @@ static void test_logits(void **state) {
     mn_session_free(s);
 }
 
+typedef struct {
+    uint32_t steps, prompt, rows, outputs, n_units;
+    uint64_t ns, unit_ns, bytes, flop;
+} tally;
+
+static void add_step(void *arg, const mn_step_profile *step) {
+    tally *s = arg;
+    uint32_t at = 0;
+    assert_true(step->size == sizeof *step && step->unit_stride >= sizeof(mn_step_unit));
+    s->steps++;
+    s->rows += step->n_rows;
+    s->prompt += step->n_prompt;
+    s->outputs += step->n_outputs;
+    s->ns += step->time_ns;
+    for (uint32_t i = 0; i < step->n_units; i++) {
+        const mn_step_unit *u =
+            (const void *)((const char *)step->units + (size_t)i * step->unit_stride);
+        assert_true(u->node >= at && u->n_nodes > 0 && u->name[0] && u->op[0]);
+        assert_string_equal(u->device, device);
+        at = u->node;
+        s->unit_ns += u->time_ns;
+        s->bytes += u->bytes;
+        s->flop += u->flop;
+    }
+    s->n_units += step->n_units;
+}
+
+/* A profile changes nothing but what is told: ids are those of steps that run ahead. */
+static void test_profile(void **state) {
+    (void)state;
+    const answer want = alone(5, &plenty, 0, 4);
+    int32_t ids[128], seq;
+    answer got = {0}, *by_seq[MAX_SEQ] = {0};
+    tally all = {0}, rest = {0};
+    mn_error err = MN_ERROR;
+    mn_session *s = session(1, 256, 0, 4);
+    const uint32_t n = prompt(5, ids);
+    const mn_status st = mn_session_profile(s, add_step, &all, &err);
+    if (st == MN_UNSUPPORTED) {
+        assert_non_null(strstr(err.msg, device));
+        mn_session_free(s);
+        return;
+    }
+    assert_int_equal(st, MN_OK);
+    OK(mn_seq_create(s, ids, n, &plenty, &seq, NULL));
+    by_seq[seq] = &got;
+    run(s, 1, by_seq);
+    same(&got, &want);
+    assert_int_equal(all.prompt, n);
+    assert_true(all.steps >= got.n && all.rows >= n + got.n - 1);
+    assert_true(all.outputs >= got.n && all.n_units >= 10 * all.steps);
+    assert_true(all.unit_ns && all.unit_ns <= all.ns && all.bytes && all.flop);
+    mn_seq_free(s, seq);
+    OK(mn_session_profile(s, add_step, &rest, NULL));
+    OK(mn_session_profile(s, NULL, NULL, NULL));
+    OK(mn_seq_create(s, ids, n, &plenty, &seq, NULL));
+    got = (answer){0};
+    by_seq[seq] = &got;
+    run(s, 1, by_seq);
+    same(&got, &want);
+    assert_int_equal(rest.steps, 0);
+    mn_session_free(s);
+}
+
 static int count(void *arg, const char *text, uint64_t n) {
     (void)text;
     *(uint64_t *)arg += n;
@@ -357,6 +421,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(test_errors),
                                        cmocka_unit_test(test_cancel),
                                        cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_profile),
                                        cmocka_unit_test(test_generate)};
     mn_error err = MN_ERROR;
     int bad = 0;

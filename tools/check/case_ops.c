@@ -562,8 +562,9 @@ op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t se
 
 const char *case_op_name(uint32_t op) {
     static const char *const names[] = {
-        NULL,          "EMBED",  "RMS_NORM",  "LAYER_NORM", "LINEAR",     "ROPE",  "KV_STORE",
-        "ATTENTION",   "ACT",    "GLU",       "ADD",        "MUL",        "SCALE", "SOFTCAP",
-        "GATHER_ROWS", "SAMPLE", "MOE_ROUTE", "MOE_LINEAR", "MOE_COMBINE"};
+#define ROW(name, id) [id] = #name,
+        MN_OPS(ROW)
+#undef ROW
+    };
     return op < sizeof names / sizeof *names ? names[op] : NULL;
 }

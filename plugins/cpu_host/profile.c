@@ -1,0 +1,181 @@
+/* profile.c -- mn.profile/1 of the CPU plugins: a step as execute runs it, with the time of every
+ * call. Worker 0 of context.c's run notes when each call ended, and before a call that works on the
+ * cache how many positions that will be: row positions lie in the arena and may be gone when the
+ * step is over. Bytes and operations are arithmetic over the operands' sizes in this step.
+ *
+ * The notes belong to the context while mn_profile.execute runs; c->notes is NULL at other times. */
+#include "mnc.h"
+
+static const char *op_name(uint32_t op) {
+    static const char *const names[] = {
+#define ROW(name, id) [id] = #name,
+        MN_OPS(ROW)
+#undef ROW
+    };
+    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
+}
+
+/* Which positions the rows of one sequence of SEQS see. pos: [rows] of these rows, ascending. */
+static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, mnc_note *to) {
+    const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
+    const bool both_ways = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL);
+    int64_t lowest = INT64_MAX, end = 0;
+    for (int32_t r = 0; r < rows; r++)
+        end = pos[r] + 1 > end ? pos[r] + 1 : end;
+    for (int32_t r = 0; r < rows; r++) {
+        const int64_t lo = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;
+        int64_t hi = both_ways ? end : pos[r] + 1;
+        if (pos[r] < 0)
+            continue;
+        if (both_ways && window > 0 && pos[r] + window < hi)
+            hi = pos[r] + window;
+        lowest = lo < lowest ? lo : lowest;
+        to->pairs += (uint64_t)(hi - lo);
+    }
+    if (lowest < end)
+        to->positions += (uint64_t)(end - lowest);
+}
+
+static void note_attention(const mnc_call *c, mnc_note *to) {
+    const int32_t *pos = c->in[MN_ATTENTION_ROW_POS].ptr, *seq = c->in[MN_ATTENTION_SEQS].ptr;
+    const int64_t rows = c->in[MN_ATTENTION_ROW_POS].rows;
+    for (int64_t i = 0; i < c->in[MN_ATTENTION_SEQS].rows; i++, seq += 4)
+        if (seq[0] >= 0 && seq[1] > 0 && seq[0] < rows && seq[1] <= rows - seq[0])
+            note_sequence(c, pos + seq[0], seq[1], to);
+}
+
+static void note_store(const mnc_call *c, mnc_note *to) {
+    const int32_t *pos = c->in[MN_KV_STORE_ROW_POS].ptr;
+    for (int64_t r = 0; r < c->in[MN_KV_STORE_ROW_POS].rows; r++)
+        to->positions += pos[r] >= 0;
+}
+
+void mnc_note_begin(mn_context *c, uint32_t k) {
+    const mnc_call *call = &c->at->calls[c->at->active[k]];
+    mnc_note *to = &c->notes[k + 1];
+    to->positions = to->pairs = 0;
+    if (!k)
+        mnc_note_end(c, 0);
+    if (call->node->op == MN_OP_ATTENTION)
+        note_attention(call, to);
+    if (call->node->op == MN_OP_KV_STORE)
+        note_store(call, to);
+}
+
+void mnc_note_end(mn_context *c, uint32_t k) {
+    const mn_host *h = c->prog->dev->plugin->host;
+    c->notes[k].end_ns = h->now_ns(h->self);
+}
+
+/* ---- bytes and operations -------------------------------------------------------------------- */
+/* Rows that one execution multiplies with a weight: each row of X, or of MOE_LINEAR each expert of
+ * each row. */
+static uint64_t rows_of_weight(const mnc_call *c) {
+    const mnc_operand *x = &c->in[0];
+    if (c->node->op != MN_OP_MOE_LINEAR)
+        return (uint64_t)x->rows;
+    return (uint64_t)x->rows * (uint64_t)c->in[MN_MOE_LINEAR_EXPERTS].cols;
+}
+
+/* Bytes of a weight that are read: all of it; of a table or of experts what the rows ask for. */
+static uint64_t weight_bytes(const mnc_call *c, const mnc_weight *w) {
+    const uint64_t all = (uint64_t)w->rows * w->row_bytes;
+    uint64_t asked = all;
+    if (c->node->op == MN_OP_EMBED)
+        asked = (uint64_t)c->in[0].rows * w->row_bytes;
+    if (c->node->op == MN_OP_MOE_LINEAR && w->groups)
+        asked = rows_of_weight(c) * (uint64_t)w->group_rows * w->row_bytes;
+    return asked < all ? asked : all;
+}
+
+static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
+    const bool experts = c->node->op == MN_OP_MOE_LINEAR;
+    if ((!experts && c->node->op != MN_OP_LINEAR) || w->rows <= 1)
+        return 0;
+    const int64_t n = experts && w->groups ? w->group_rows : w->rows;
+    return 2 * rows_of_weight(c) * (uint64_t)n * (uint64_t)w->cols;
+}
+
+/* Activations and ids have 4 bytes. */
+static uint64_t operand_bytes(const mnc_operand *o) {
+    return o->ptr ? (uint64_t)o->rows * (uint64_t)o->cols * 4 : 0;
+}
+
+/* Of an input that is no weight. Of the slots' state, the cache and the page tables few rows are
+ * read: they do not count here. */
+static uint64_t input_bytes(const mn_graph *g, const mnc_call *c, uint32_t i) {
+    const mn_tensor *t = mnp_in_tensor(g, c->node, i);
+    if (!t || t->role == MN_ROLE_STATE)
+        return 0;
+    if (c->node->op == MN_OP_ATTENTION && i == MN_ATTENTION_PAGES)
+        return 0;
+    if (c->node->op == MN_OP_KV_STORE && i == MN_KV_STORE_PAGES)
+        return 0;
+    if (c->node->op == MN_OP_GATHER_ROWS && i == MN_GATHER_ROWS_X)
+        return operand_bytes(&c->out[MN_GATHER_ROWS_OUT_Y]);
+    return operand_bytes(&c->in[i]);
+}
+
+/* The cache's part of ATTENTION and KV_STORE: a sequence's positions are read once for all of its
+ * rows. */
+static void count_cache(const mnc_call *c, const mnc_note *seen, mn_profile_unit *u) {
+    const mnp_kv *kv = &c->kv.geo;
+    const int64_t of_head =
+        kv->dim_k * mnp_kv_size(kv->k_dtype) + kv->dim_v * mnp_kv_size(kv->v_dtype);
+    u->bytes += seen->positions * (uint64_t)(kv->n_head_kv * of_head);
+    if (c->node->op == MN_OP_ATTENTION)
+        u->flop +=
+            2 * seen->pairs * (uint64_t)(c->in[MN_ATTENTION_Q].dim[1] * (kv->dim_k + kv->dim_v));
+}
+
+static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *seen,
+                       mn_profile_unit *u) {
+    const uint32_t op = c->node->op;
+    for (uint32_t i = 0; i < c->node->n_in; i++) {
+        const mnc_weight *w = c->in[i].weight;
+        u->bytes += w ? weight_bytes(c, w) : input_bytes(g, c, i);
+        u->flop += w ? weight_flop(c, w) : 0;
+    }
+    for (uint32_t i = 0; i < c->node->n_out; i++)
+        u->bytes += operand_bytes(&c->out[i]);
+    if (op == MN_OP_ATTENTION || op == MN_OP_KV_STORE)
+        count_cache(c, seen, u);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+/* The i-th call that ran, as a unit. */
+static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i) {
+    const mn_program *p = c->prog;
+    const mnc_call *call = &s->calls[s->active[i]];
+    mn_profile_unit u = {.node = p->steps[s->active[i]].node, .n_nodes = 1};
+    u.time_ns = c->notes[i + 1].end_ns - c->notes[i].end_ns;
+    count_work(p->graph, call, &c->notes[i + 1], &u);
+    strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
+    return u;
+}
+
+static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
+                         uint32_t stride, uint32_t *n, mn_error *err) {
+    mn_device *d = c->prog->dev;
+    const uint32_t room = *n;
+    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
+        return mnp_fail(err, MN_INVALID, ~0u, "profile before context_bind");
+    const mnc_set *s = &c->sets[set];
+    *n = s->n_active;
+    if (!units)
+        return MN_OK;
+    const uint64_t bytes = ((uint64_t)s->n_active + 1) * sizeof *c->notes;
+    c->notes = mnc_new(d, bytes);
+    if (!c->notes)
+        return mnp_fail_memory(err, bytes, "a profile");
+    mn_status st = mnc_run(c, set, values, err);
+    for (uint32_t i = 0; i < s->n_active && i < room && !st; i++) {
+        const mn_profile_unit u = unit_of(c, s, i);
+        memcpy((char *)units + (uint64_t)i * stride, &u, stride < sizeof u ? stride : sizeof u);
+    }
+    mnc_delete(d, c->notes);
+    c->notes = NULL;
+    return st;
+}
+
+const mn_profile mnc_profile = {.size = sizeof(mn_profile), .execute = profile};

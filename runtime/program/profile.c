@@ -1,0 +1,62 @@
+/* profile.c -- steps through mn.profile/1: where the time of each segment goes. Beside execute, which
+ * it takes the place of while the engine's caller wants a profile; the units of a step are the
+ * engine's until the next one. What a plugin returns is copied and bounded here: a node that the
+ * graph does not have is "?" of no layer. */
+#include "program/parts.h"
+#include <string.h>
+
+mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err) {
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        if (!e->devices[i].record->plugin->profile)
+            return mn_fail(err, MN_UNSUPPORTED,
+                           "%s: its plugin has no %s, so it cannot be profiled",
+                           e->devices[i].record->name, MN_PROFILE_ID);
+    return MN_OK;
+}
+
+static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_unit *from) {
+    const mn_graph *g = &e->graph->abi;
+    const bool known = from->node < g->n_nodes;
+    const mn_op_info *op = known ? mn_op_find(g->nodes[from->node].op) : NULL;
+    mn_step_unit *to = &e->units[e->n_units++];
+    *to = (mn_step_unit){.device = d->record->name,
+                         .op = op ? op->name : "?",
+                         .node = from->node,
+                         .n_nodes = from->n_nodes,
+                         .layer = known ? g->nodes[from->node].layer : -1,
+                         .time_ns = from->time_ns,
+                         .bytes = from->bytes,
+                         .flop = from->flop};
+    for (size_t i = 0; i + 1 < sizeof to->name && from->name[i]; i++)
+        to->name[i] = from->name[i] > 32 && from->name[i] < 127 ? from->name[i] : '?';
+}
+
+static mn_status run(const mn_profile *p, const mn_engine_segment *s, uint32_t set,
+                     const int64_t *symbols, mn_profile_unit *units, uint32_t room, uint32_t *n,
+                     mn_error *err) {
+    *n = room;
+    return p->execute(s->context, set, symbols, units, sizeof *units, n, err);
+}
+
+mn_status mn_part_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                          const int64_t *symbols, mn_error *err) {
+    const mn_engine_device *d = &e->devices[s->device];
+    const mn_profile *p = d->record->plugin->profile;
+    uint32_t room = 0, n = 0;
+    mn_status st = mn_engine_can_profile(e, err);
+    if (!st)
+        st = p->execute(s->context, set, symbols, NULL, sizeof(mn_profile_unit), &room, err);
+    if (st)
+        return st;
+    mn_profile_unit *units = mn_calloc(room ? room : 1, sizeof *units);
+    if (!units ||
+        !mn_grow((void **)&e->units, &e->cap_units, e->n_units + room, sizeof *e->units)) {
+        mn_free(units);
+        return mn_fail_memory(err, room * (sizeof *units + sizeof *e->units));
+    }
+    MN_RETRY(st, run(p, s, set, symbols, units, room, &n, err));
+    for (uint32_t i = 0; i < n && i < room && !st; i++)
+        add_unit(e, d, &units[i]);
+    mn_free(units);
+    return st;
+}

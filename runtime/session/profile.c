@@ -1,0 +1,37 @@
+/* profile.c -- mn_session_profile: a session's steps, told unit by unit while somebody asks. The
+ * engine runs and measures them (program/profile.c) and keeps the units until its next step; the
+ * wish is the session's, and goes with it to another device. */
+#include "session/session.h"
+
+mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    if (!err)
+        err = &why;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {0}});
+    if (!st)
+        st = mn_args_own(err, __func__, s->model->rt);
+    if (!st && fn)
+        st = mn_failover_ready(s, err);
+    if (!st && fn)
+        st = mn_engine_can_profile(s->engine, err);
+    if (st)
+        return st;
+    s->profile = fn;
+    s->profile_arg = arg;
+    return MN_OK;
+}
+
+void mn_session_watch(mn_session *s) {
+    s->engine->profile = s->profile != NULL;
+}
+
+void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns) {
+    if (!s->profile)
+        return;
+    step.size = sizeof step;
+    step.unit_stride = sizeof *step.units;
+    step.n_units = (uint32_t)s->engine->n_units;
+    step.units = s->engine->units;
+    step.time_ns = mn_now_ns() - begin_ns;
+    s->profile(s->profile_arg, &step);
+}

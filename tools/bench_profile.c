@@ -1,0 +1,235 @@
+/* bench_profile.c -- minerva bench --profile: the units of all steps of a test, added up unit by
+ * unit, of the prompt and of what is generated apart; then by kind for people, or each for programs.
+ * The sums belong to one call of bench_print_profile; mn_session_profile fills them on its thread,
+ * which is ours. */
+#include "bench.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One unit of the program, or one kind, over all steps. */
+typedef struct {
+    char device[96], name[40], op[24];
+    uint32_t node, n_nodes;
+    int32_t layer;
+    double count, ns, bytes, flop;
+} unit_sum;
+
+typedef struct {
+    unit_sum *v;
+    size_t n, cap;
+} unit_list;
+
+/* Steps of one kind. */
+typedef struct {
+    unit_list units;
+    double steps, rows, ns, unit_ns;
+} phase;
+
+typedef struct {
+    const bench_test *test;
+    phase prompt, generated;
+    int failed; /* out of memory */
+} profile;
+
+/* A new one, zeroed; NULL = out of memory. */
+static unit_sum *append(unit_list *list) {
+    if (list->n == list->cap) {
+        const size_t cap = list->cap ? list->cap * 2 : 256;
+        unit_sum *grown = realloc(list->v, cap * sizeof *grown);
+        if (!grown)
+            return NULL;
+        list->v = grown;
+        list->cap = cap;
+    }
+    memset(&list->v[list->n], 0, sizeof *list->v);
+    return &list->v[list->n++];
+}
+
+static int is_unit(const unit_sum *s, const mn_step_unit *u) {
+    return s->node == u->node && !strcmp(s->name, u->name) && !strcmp(s->device, u->device);
+}
+
+/* Unit i of a step: in most steps it is the i-th of the list. */
+static unit_sum *find_unit(unit_list *list, size_t i, const mn_step_unit *u) {
+    if (i < list->n && is_unit(&list->v[i], u))
+        return &list->v[i];
+    for (size_t k = 0; k < list->n; k++)
+        if (is_unit(&list->v[k], u))
+            return &list->v[k];
+    unit_sum *s = append(list);
+    if (!s)
+        return NULL;
+    snprintf(s->device, sizeof s->device, "%s", u->device);
+    snprintf(s->name, sizeof s->name, "%s", u->name);
+    snprintf(s->op, sizeof s->op, "%s", u->op);
+    s->node = u->node;
+    s->n_nodes = u->n_nodes;
+    s->layer = u->layer;
+    return s;
+}
+
+static void on_step(void *arg, const mn_step_profile *step) {
+    profile *p = arg;
+    phase *to = p->test->n_prompt && step->n_prompt ? &p->prompt : &p->generated;
+    to->steps++;
+    to->rows += step->n_rows;
+    to->ns += (double)step->time_ns;
+    for (size_t i = 0; i < step->n_units; i++) {
+        const mn_step_unit *u =
+            (const void *)((const char *)step->units + i * (size_t)step->unit_stride);
+        unit_sum *s = find_unit(&to->units, i, u);
+        if (!s) {
+            p->failed = 1;
+            return;
+        }
+        s->count++;
+        s->ns += (double)u->time_ns;
+        s->bytes += (double)u->bytes;
+        s->flop += (double)u->flop;
+        to->unit_ns += (double)u->time_ns;
+    }
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+static void json_unit(json_out *j, const unit_sum *u) {
+    json_open(j, '{');
+    json_key(j, "device"), json_z(j, u->device);
+    json_key(j, "unit"), json_z(j, u->name);
+    json_key(j, "op"), json_z(j, u->op);
+    json_key(j, "node"), json_uint(j, u->node);
+    json_key(j, "n_nodes"), json_uint(j, u->n_nodes);
+    json_key(j, "layer"), json_int(j, u->layer);
+    json_key(j, "us"), json_num(j, u->ns / u->count / 1e3);
+    json_key(j, "bytes"), json_num(j, u->bytes / u->count);
+    json_key(j, "flop"), json_num(j, u->flop / u->count);
+    json_close(j);
+}
+
+static void print_json(const app *a, const bench_test *t, const char *what, const phase *p,
+                       out_file *out) {
+    json_out j = {out, 0, 0, {0}};
+    char test[64];
+    bench_name(t, test, sizeof test);
+    json_open(&j, '{');
+    json_key(&j, "model"), json_z(&j, bench_model(a));
+    json_key(&j, "device"), json_z(&j, a->session_info.device);
+    json_key(&j, "threads"), json_uint(&j, a->session_info.threads);
+    json_key(&j, "precision"), json_z(&j, precision_name(a->session_info.precision));
+    json_key(&j, "test"), json_z(&j, test);
+    json_key(&j, "batch"), json_uint(&j, t->batch);
+    json_key(&j, "phase"), json_z(&j, what);
+    json_key(&j, "steps"), json_num(&j, p->steps);
+    json_key(&j, "rows_per_step"), json_num(&j, p->rows / p->steps);
+    json_key(&j, "us_per_step"), json_num(&j, p->ns / p->steps / 1e3);
+    json_key(&j, "us_in_units"), json_num(&j, p->unit_ns / p->steps / 1e3);
+    json_key(&j, "units"), json_open(&j, '[');
+    for (size_t i = 0; i < p->units.n; i++)
+        json_unit(&j, &p->units.v[i]);
+    json_close(&j);
+    json_close(&j);
+    json_line(&j);
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+static int slowest_first(const void *x, const void *y) {
+    const unit_sum *a = x, *b = y;
+    return (a->ns < b->ns) - (a->ns > b->ns);
+}
+
+/* Units of one name on one device become one. 0 = out of memory. */
+static int add_kinds(const unit_list *units, unit_list *kinds) {
+    for (size_t i = 0; i < units->n; i++) {
+        const unit_sum *u = &units->v[i];
+        unit_sum *k = NULL;
+        for (size_t s = 0; s < kinds->n && !k; s++)
+            if (!strcmp(kinds->v[s].name, u->name) && !strcmp(kinds->v[s].device, u->device))
+                k = &kinds->v[s];
+        if (!k)
+            k = append(kinds);
+        if (!k)
+            return 0;
+        memcpy(k->name, u->name, sizeof k->name);
+        memcpy(k->device, u->device, sizeof k->device);
+        k->count += u->count;
+        k->ns += u->ns;
+        k->bytes += u->bytes;
+        k->flop += u->flop;
+    }
+    if (kinds->n)
+        qsort(kinds->v, kinds->n, sizeof *kinds->v, slowest_first);
+    return 1;
+}
+
+/* A rate per ns is one in units of 1e9 per second; nothing where the plugin does not know. */
+static void rate_cell(table *t, double amount, double ns) {
+    if (amount > 0 && ns > 0)
+        table_cell(t, "%.2f", amount / ns);
+    else
+        table_cell(t, "%s", "");
+}
+
+static void kind_row(table *t, const phase *p, const char *name, const unit_sum *k) {
+    table_cell(t, "%s", name);
+    table_cell(t, "%s", k->device);
+    table_cell(t, "%.10g", k->count / p->steps);
+    table_cell(t, "%.1f", k->ns / p->steps / 1e3);
+    table_cell(t, "%.1f %%", p->ns > 0 ? 100 * k->ns / p->ns : 0);
+    rate_cell(t, k->bytes, k->ns);
+    rate_cell(t, k->flop, k->ns);
+}
+
+static int print_table(const bench_test *t, const char *what, const phase *p, out_file *out) {
+    static const char *const columns[] = {"unit",  "device", "per step", "us per step",
+                                          "share", "GB/s",   "GFLOP/s",  NULL};
+    unit_list kinds = {0};
+    unit_sum all = {.device = ""};
+    char test[64];
+    table rows;
+    if (!add_kinds(&p->units, &kinds)) {
+        free(kinds.v);
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    }
+    bench_name(t, test, sizeof test);
+    out_printf(out, "%s, %s: %.0f steps of %.10g rows, %.1f us each, %.1f %% of it in units\n\n",
+               test, what, p->steps, p->rows / p->steps, p->ns / p->steps / 1e3,
+               p->ns > 0 ? 100 * p->unit_ns / p->ns : 0);
+    table_begin(&rows, columns, 0x7c);
+    for (size_t i = 0; i < kinds.n; i++) {
+        const unit_sum *k = &kinds.v[i];
+        kind_row(&rows, p, k->name, k);
+        all.count += k->count;
+        all.ns += k->ns;
+        all.bytes += k->bytes;
+        all.flop += k->flop;
+    }
+    kind_row(&rows, p, "all units", &all);
+    table_print(&rows, TABLE_MARKDOWN, out);
+    out_puts(out, "\n");
+    table_free(&rows);
+    free(kinds.v);
+    return 0;
+}
+
+int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, out_file *out) {
+    profile p = {.test = t};
+    const struct {
+        const char *name;
+        const phase *phase;
+    } parts[] = {{"prompt", &p.prompt}, {"generated", &p.generated}};
+    int code = bench_profile(a, t, n_reps, on_step, &p);
+    if (code == 0 && p.failed)
+        code = complain(EXIT_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < COUNT(parts) && code == 0; i++) {
+        if (parts[i].phase->steps == 0)
+            continue;
+        if (json)
+            print_json(a, t, parts[i].name, parts[i].phase, out);
+        else
+            code = print_table(t, parts[i].name, parts[i].phase, out);
+    }
+    out_flush(out);
+    free(p.prompt.units.v);
+    free(p.generated.units.v);
+    return code ? code : out->error ? EXIT_FAILED : 0;
+}

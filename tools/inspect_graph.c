@@ -1,0 +1,283 @@
+/* inspect_graph.c -- minerva inspect --graph: the graph of operations that mn_model_graph_json
+ * describes, for people and for Graphviz. Works on the parsed JSON, which the caller owns; what is
+ * not as docs/command.md says is printed as "?". */
+#include "inspect.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cJSON *get(const cJSON *object, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static const char *text_of(const cJSON *object, const char *key) {
+    const char *z = cJSON_GetStringValue(get(object, key));
+    return z ? z : "?";
+}
+
+static int64_t number_of(const cJSON *object, const char *key, int64_t missing) {
+    const cJSON *v = get(object, key);
+    return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : missing;
+}
+
+/* ---- tensors: looked up by index over and over ----------------------------------------------- */
+typedef struct {
+    const cJSON **v;
+    size_t n;
+} tensor_list;
+
+static int list_tensors(const cJSON *graph, tensor_list *list) {
+    const cJSON *all = get(graph, "tensors"), *item;
+    list->n = 0;
+    list->v = malloc(((size_t)cJSON_GetArraySize(all) + 1) * sizeof *list->v);
+    if (!list->v)
+        return complain(EXIT_NO_MEMORY, "out of memory");
+    cJSON_ArrayForEach(item, all) list->v[list->n++] = item;
+    return 0;
+}
+
+/* Of an operand; *index: its number. NULL: not there. */
+static const cJSON *tensor_of(const tensor_list *list, const cJSON *operand, int64_t *index) {
+    *index = number_of(operand, "tensor", -1);
+    return *index >= 0 && (size_t)*index < list->n ? list->v[*index] : NULL;
+}
+
+/* "[n_tokens, 8, 32]" */
+static void put_shape(out_file *out, const cJSON *tensor) {
+    const cJSON *d;
+    const char *comma = "";
+    out_puts(out, "[");
+    cJSON_ArrayForEach(d, get(tensor, "shape")) {
+        if (cJSON_IsString(d))
+            out_printf(out, "%s%s", comma, d->valuestring);
+        else
+            out_printf(out, "%s%.0f", comma, d->valuedouble);
+        comma = ", ";
+    }
+    out_puts(out, "]");
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+/* "0-5, 7" */
+static void put_layers(out_file *out, const cJSON *layers) {
+    const int n = cJSON_GetArraySize(layers);
+    for (int i = 0; i < n; i++) {
+        const int first = cJSON_GetArrayItem(layers, i)->valueint;
+        int last = first;
+        while (i + 1 < n && cJSON_GetArrayItem(layers, i + 1)->valueint == last + 1) {
+            last++;
+            i++;
+        }
+        out_printf(out, "%s%d", first == cJSON_GetArrayItem(layers, 0)->valueint ? "" : ", ",
+                   first);
+        if (last > first)
+            out_printf(out, "-%d", last);
+    }
+}
+
+static void put_symbols(out_file *out, const cJSON *graph) {
+    const cJSON *s;
+    out_puts(out, "\nsymbols\n");
+    cJSON_ArrayForEach(s, get(graph, "symbols")) {
+        out_printf(out, "  %-10s %-5s from %" PRId64, text_of(s, "name"), text_of(s, "kind"),
+                   number_of(s, "min", 0));
+        if (number_of(s, "max", INT32_MAX) < INT32_MAX)
+            out_printf(out, " to %" PRId64, number_of(s, "max", 0));
+        if (get(s, "base"))
+            out_printf(out, ", %" PRId64 " * %s + %" PRId64, number_of(s, "mul", 0),
+                       text_of(s, "base"), number_of(s, "add", 0));
+        out_puts(out, "\n");
+    }
+}
+
+static void put_groups(out_file *out, const cJSON *graph) {
+    const cJSON *g;
+    int i = 0;
+    out_puts(out, "\nKV groups\n");
+    cJSON_ArrayForEach(g, get(graph, "kv_groups")) {
+        out_printf(out, "  %d  %" PRId64 " heads, keys of %" PRId64 ", values of %" PRId64 ", ",
+                   i++, number_of(g, "n_head_kv", 0), number_of(g, "head_dim_k", 0),
+                   number_of(g, "head_dim_v", 0));
+        if (number_of(g, "window", 0))
+            out_printf(out, "window %" PRId64, number_of(g, "window", 0));
+        else
+            out_puts(out, "no window");
+        out_puts(out, ", layers ");
+        put_layers(out, get(g, "layers"));
+        out_puts(out, "\n");
+    }
+}
+
+static void put_attributes(out_file *out, const cJSON *node) {
+    const cJSON *a;
+    cJSON_ArrayForEach(a, get(node, "attributes")) {
+        if (cJSON_IsNumber(a) && a->valuedouble != 0)
+            out_printf(out, "  %s %.10g", a->string, a->valuedouble);
+        if (!cJSON_IsNumber(a))
+            out_printf(out, "  %s ?", a->string);
+    }
+}
+
+static void put_operands(out_file *out, const tensor_list *tensors, const cJSON *operands,
+                         const char *mark) {
+    const cJSON *o;
+    int64_t index;
+    cJSON_ArrayForEach(o, operands) {
+        const cJSON *t = tensor_of(tensors, o, &index);
+        out_printf(out, "        %s %-10s %s #%" PRId64 "  %s ", mark, text_of(o, "operand"),
+                   text_of(t, "name"), index, text_of(t, "type"));
+        put_shape(out, t);
+        if (get(t, "view_of"))
+            out_printf(out, " view of #%" PRId64, number_of(t, "view_of", -1));
+        if (strcmp(text_of(t, "role"), "interior"))
+            out_printf(out, "  %s", text_of(t, "role"));
+        out_puts(out, "\n");
+    }
+}
+
+int graph_as_text(const cJSON *graph, out_file *out) {
+    tensor_list tensors;
+    const cJSON *n;
+    int i = 0, code = list_tensors(graph, &tensors);
+    if (code)
+        return code;
+    out_printf(out, "%s: %" PRId64 " layers, %d nodes, %zu tensors\n", text_of(graph, "arch"),
+               number_of(graph, "layers", 0), cJSON_GetArraySize(get(graph, "nodes")), tensors.n);
+    put_symbols(out, graph);
+    put_groups(out, graph);
+    out_puts(out, "\nnodes (attributes that are 0 are left out)\n");
+    cJSON_ArrayForEach(n, get(graph, "nodes")) {
+        const int64_t layer = number_of(n, "layer", -1);
+        out_printf(out, "  %4d  %s", i++, text_of(n, "op"));
+        if (layer >= 0)
+            out_printf(out, ", layer %" PRId64, layer);
+        put_attributes(out, n);
+        out_puts(out, "\n");
+        put_operands(out, &tensors, get(n, "in"), "<");
+        put_operands(out, &tensors, get(n, "out"), ">");
+    }
+    free(tensors.v);
+    return 0;
+}
+
+/* ---- for Graphviz ---------------------------------------------------------------------------- */
+/* Inside of a quoted string. */
+static void put_dot(out_file *out, const char *z) {
+    for (; *z; z++) {
+        if (*z == '"' || *z == '\\')
+            out_puts(out, "\\");
+        out_printf(out, "%c", (unsigned char)*z < 32 ? ' ' : *z);
+    }
+}
+
+static int has_role(const cJSON *tensor, const char *role) {
+    return !strcmp(text_of(tensor, "role"), role);
+}
+
+/* A box with the op and its weights. */
+static void dot_node(out_file *out, const tensor_list *tensors, const cJSON *node, int i) {
+    const cJSON *o;
+    int64_t index;
+    out_printf(out, "    n%d [label=\"%s", i, text_of(node, "op"));
+    cJSON_ArrayForEach(o, get(node, "in")) {
+        const cJSON *t = tensor_of(tensors, o, &index);
+        if (!has_role(t, "weight"))
+            continue;
+        out_puts(out, "\\n");
+        put_dot(out, text_of(t, "name"));
+        out_printf(out, " %s ", text_of(t, "type"));
+        put_shape(out, t);
+    }
+    out_puts(out, "\"];\n");
+}
+
+/* What a view is a view of. */
+static int64_t root_of(const tensor_list *tensors, int64_t index) {
+    const int64_t root = number_of(tensors->v[index], "view_of", index);
+    return root >= 0 && (size_t)root < tensors->n ? root : index;
+}
+
+/* From where a tensor is written, or from its own ellipse, to where it is read. */
+static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *node, int i,
+                      int *maker) {
+    const cJSON *o;
+    int64_t index;
+    cJSON_ArrayForEach(o, get(node, "in")) {
+        const cJSON *t = tensor_of(tensors, o, &index);
+        if (!t || has_role(t, "weight"))
+            continue;
+        const int from = maker[root_of(tensors, index)];
+        if (from >= 0)
+            out_printf(out, "  n%d -> n%d [label=\"", from, i);
+        else
+            out_printf(out, "  t%" PRId64 " -> n%d [color=gray, constraint=false, label=\"", index,
+                       i);
+        if (from >= 0)
+            put_shape(out, t);
+        out_puts(out, "\"];\n");
+    }
+    cJSON_ArrayForEach(o, get(node, "out")) {
+        const cJSON *t = tensor_of(tensors, o, &index);
+        if (!t)
+            continue;
+        maker[root_of(tensors, index)] = i;
+        if (has_role(t, "output"))
+            out_printf(out, "  n%d -> t%" PRId64 ";\n", i, index);
+    }
+}
+
+static void dot_ellipses(out_file *out, const tensor_list *tensors) {
+    for (size_t i = 0; i < tensors->n; i++) {
+        const cJSON *t = tensors->v[i];
+        if (has_role(t, "weight") || has_role(t, "interior"))
+            continue;
+        out_printf(out, "  t%zu [shape=ellipse, label=\"", i);
+        put_dot(out, text_of(t, "name"));
+        out_printf(out, "\\n%s ", text_of(t, "type"));
+        put_shape(out, t);
+        out_puts(out, "\"];\n");
+    }
+}
+
+/* The nodes, in one box per layer. */
+static void dot_nodes(out_file *out, const tensor_list *tensors, const cJSON *nodes) {
+    const cJSON *n;
+    int64_t open = -1;
+    int i = 0;
+    cJSON_ArrayForEach(n, nodes) {
+        const int64_t layer = number_of(n, "layer", -1);
+        if (layer != open && open >= 0)
+            out_puts(out, "  }\n");
+        if (layer != open && layer >= 0)
+            out_printf(out, "  subgraph \"cluster_%d\" {\n    label=\"layer %" PRId64 "\";\n", i,
+                       layer);
+        open = layer;
+        dot_node(out, tensors, n, i++);
+    }
+    if (open >= 0)
+        out_puts(out, "  }\n");
+}
+
+int graph_as_dot(const cJSON *graph, out_file *out) {
+    tensor_list tensors;
+    const cJSON *n, *nodes = get(graph, "nodes");
+    int i = 0, code = list_tensors(graph, &tensors);
+    int *maker = code ? NULL : malloc((tensors.n + 1) * sizeof *maker);
+    if (!maker) {
+        if (!code)
+            free(tensors.v);
+        return code ? code : complain(EXIT_NO_MEMORY, "out of memory");
+    }
+    for (size_t t = 0; t < tensors.n; t++)
+        maker[t] = -1;
+    out_puts(out, "digraph model {\n  label=\"");
+    put_dot(out, text_of(graph, "arch"));
+    out_puts(out, "\";\n  node [shape=box];\n");
+    dot_ellipses(out, &tensors);
+    dot_nodes(out, &tensors, nodes);
+    cJSON_ArrayForEach(n, nodes) dot_edges(out, &tensors, n, i++, maker);
+    out_puts(out, "}\n");
+    free(maker);
+    free(tensors.v);
+    return 0;
+}
