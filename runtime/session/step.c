@@ -89,9 +89,9 @@ static mn_status submit(builder *b, mn_error *err) {
     s->sent_valid = true;
     s->enqueued++;
     mn_session_tell(s,
-                    (mn_step_profile){.n_rows = b->n_rows,
+                    (mn_step_profile){.n_rows = b->size.n_rows,
                                       .n_prompt = b->step->n_prompt_rows + b->step->n_restored_rows,
-                                      .n_outputs = b->n_out},
+                                      .n_outputs = b->size.n_out},
                     b->step->start_ns);
     return MN_OK;
 }

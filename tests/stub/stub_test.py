@@ -235,6 +235,12 @@ def test_run_refused():
         is_error(minerva("run", "-m", MODEL, "-p", "A fox.", "-n", "1", "--device", "refuse", env=f.env, code=1), "refuse:0: no RMS_NORM after all")
 
 
+def test_run_profile():
+    """A backend without mn.profile/1 is named."""
+    with Folder(STUBS + "/good.so") as f:
+        is_error(minerva("bench", "-m", MODEL, "--profile", "-p", "4", "-n", "0", "-r", "1", "--device", "good", env=f.env, code=1), "good", "mn.profile/1")
+
+
 def test_run_needy():
     with only("needy") as f:
         r = story(8, env=f.env)
@@ -330,13 +336,6 @@ def test_vendor2_story():
         segments = explain("--device", "vendor2,cpu", env=f.env)["placement"]["segments"]
         equal({s["device"] for s in segments}, {"vendor2:0", "cpu_simd"})
         equal([s["nodes"][0] for s in segments[1:]], [s["nodes"][1] for s in segments[:-1]])
-
-
-def test_vendor2_profile():
-    """A backend without mn.profile/1 is named; the others of the split do not hide it."""
-    with Folder(STUBS + "/vendor2.so") as f:
-        is_error(minerva("bench", "-m", MODEL, "--profile", "-p", "4", "-n", "0", "-r", "1", "--device", "vendor2,cpu", env=f.env, code=1), "vendor2:0",
-                 "mn.profile/1")
 
 
 def test_vendor2_auto():
