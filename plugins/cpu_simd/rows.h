@@ -102,7 +102,7 @@ typedef struct {
 } mnk_vector;
 
 /* The kernels of one ISA for one class: a row of the table for each weight type. */
-#define MNK_N_TYPES 65 /* above every MN_* data type id */
+#define MNK_N_TYPES 128 /* above every MN_* data type id: table.c checks that */
 typedef struct {
     int32_t isa;
     uint32_t precision;       /* 0 = any */

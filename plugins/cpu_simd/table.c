@@ -16,6 +16,9 @@
         }                                                                                          \
     }
 
+#define FITS(name, id, elems, bytes, planes) &&(id) < MNK_N_TYPES
+_Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
+
 static const mnk_set sets[] = {
 #if defined(__x86_64__)
     A8(avx512vnni, MNK_AVX512VNNI), A8(avx2, MNK_AVX2),
