@@ -256,9 +256,10 @@ static void zsh_row(out_file *out, const arg_page *page, const arg_group *group,
 }
 
 static void zsh_page(out_file *out, const arg_page *page) {
-    if (strchr(page->name, ' '))
-        return; /* plugins check takes files, which plugins offers */
-    out_printf(out, "    (%s)\n        _arguments", page->name);
+    const char *space = strchr(page->name, ' ');
+    const int n = space ? (int)(space - page->name) : (int)strlen(page->name);
+    out_printf(out, "    (%.*s%s%s)\n        _arguments", n, page->name, space ? "\\ " : "",
+               space ? space + 1 : "");
     each_row(out, page, zsh_row);
     if (!strcmp(page->name, "plugins"))
         out_puts(out, " \\\n            '1:command:(check)' '*:file:_files'");
@@ -273,6 +274,12 @@ static const char zsh_head[] = "    )\n"
                                "    local command=$words[2]\n"
                                "    shift words\n"
                                "    ((CURRENT--))\n"
+                               "    if [[ $words[1] == plugins && $words[2] == check ]] &&\n"
+                               "        ((CURRENT > 2)); then\n"
+                               "        command='plugins check'\n"
+                               "        shift words\n"
+                               "        ((CURRENT--))\n"
+                               "    fi\n"
                                "    case $command in\n"
                                "    (help) _describe command commands ;;\n"
                                "    (completion) _arguments '1:shell:(bash zsh fish)' ;;\n";

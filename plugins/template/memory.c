@@ -9,9 +9,10 @@
 
 /* zeroed */
 mn_status t_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
-        return t_fail(err, MN_INVALID, ~0u, "memory kind: found %u, expected device or host-pinned",
-                      kind);
+    const uint32_t where = kind & ~MN_MEM_UNZEROED; /* we zero it all the same */
+    if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
+        return t_fail(err, MN_UNSUPPORTED, ~0u,
+                      "memory kind: found 0x%x, expected device or host-pinned", kind);
     /* the host may promise more than it has */
     if (bytes > t_total_bytes())
         return t_no_memory(err, bytes, "a buffer");

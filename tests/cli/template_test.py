@@ -13,7 +13,7 @@ from cli_test import MODEL, ROOT, Skipped, environment, equal, has, installed, m
 
 STRICT = ["-Wall", "-Wextra", "-Werror"]
 # Every type and constant of the header, seen by a compiler that knows nothing else; in C++ a plugin's own spelling of the note.
-HEADER = "#include <minerva/plugin.h>\n%sMN_PLUGIN_NOTE(\"x\", MN_KIND_BACKEND, \"\")\nextern mn_backend table; mn_loader *other(mn_graph *g);\n"
+HEADER = "#include <minerva/plugin.h>\n%sMN_PLUGIN_NOTE(\"x\", MN_KIND_BACKEND, \"\");\nextern mn_backend table; mn_loader *other(mn_graph *g);\n"
 
 
 def tool(name, variable=None):

@@ -6,6 +6,8 @@
 enum { STUB_ABI = MN_ABI_VERSION + 1 };
 #undef MN_ABI_VERSION
 #define MN_ABI_VERSION ((uint32_t)STUB_ABI)
+#undef MN_ABI_OLDEST
+#define MN_ABI_OLDEST MN_ABI_VERSION /* below 1.0; the host does not take it either way */
 #define STUB_ID "newer"
 #else
 #define STUB_ID "longer"

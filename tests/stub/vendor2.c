@@ -339,8 +339,9 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
 
 static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
                               mn_error *err) {
-    if (kind != MN_MEM_DEVICE && kind != MN_MEM_HOST_PINNED)
-        return fail(err, MN_INVALID, ~0u, "vendor2: memory kind %u", kind);
+    const uint32_t where = kind & ~MN_MEM_UNZEROED;
+    if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
+        return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: memory kind 0x%x", kind);
     mn_buffer *b = make(d->host, sizeof *b);
     if (!b)
         return no_memory(err);

@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "units.h"
 #include <dirent.h>
+#include <regex.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,61 @@ static void print_all(mn_text *out) {
     }
 }
 
+/* ---- the order of nodes that docs/ops.md states ------------------------------------------------ */
+static char letter(uint32_t op) {
+    static const char letters[] = "?ENNLRKACGDUSZHYTMB"; /* by op id */
+    return op < sizeof letters - 1 ? letters[op] : '?';
+}
+
+/* One letter per node. */
+static void spell(const mn_graph *g, char *out, size_t cap) {
+    int32_t layer = -1;
+    bool end = false; /* behind the last layer */
+    assert_true(g->n_nodes < cap);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_node *n = &g->nodes[i];
+        out[i] = letter(n->op);
+        end = end || (n->layer < 0 && layer >= 0);
+        if (n->layer >= 0 && (end || n->layer < layer))
+            fail_msg("node %u is of layer %d, behind layer %d", i, n->layer, layer);
+        if (n->layer >= 0)
+            layer = n->layer;
+    }
+    out[g->n_nodes] = 0;
+}
+
+#define ATTENTION "N?LN{0,3}(RR)?KALN?S?"
+#define FORWARD "N?(LGL|LCL|LTMGMB)N?S?"
+static void test_order(void **state) {
+    (void)state;
+    static const char pattern[] =
+        "^EN?S?(" ATTENTION "D" FORWARD "DS?|" ATTENTION FORWARD "DD)+HNLS?Z?Y$";
+    char dir[4096], path[4400], word[4096];
+    regex_t order;
+    assert_int_equal(regcomp(&order, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    assert_int_not_equal(regexec(&order, "EHNLY", 0, NULL, 0), 0);
+    assert_int_not_equal(regexec(&order, "ENLRRKANLDNLGLDHNLY", 0, NULL, 0), 0);
+    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        mn_error err = MN_ERROR_INIT;
+        mn_model *m;
+        const mn_model_graph *g;
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (mn_model_open(rt, path, &m, &err) || mn_model_graph_of(m, &g, &err))
+            fail_msg("%s", err.msg);
+        spell(&g->abi, word, sizeof word);
+        if (regexec(&order, word, 0, NULL, 0))
+            fail_msg("%s: the nodes %s are not in the order of docs/ops.md", e->d_name, word);
+        mn_model_free(m);
+    }
+    closedir(d);
+    regfree(&order);
+}
+
 static int setup(void **state) {
     (void)state;
     mn_error err = MN_ERROR_INIT;
@@ -139,7 +195,8 @@ static void test_every_architecture(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_architecture)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_architecture),
+                                       cmocka_unit_test(test_order)};
     if (argc < 2 || strcmp(argv[1], "--print"))
         return cmocka_run_group_tests(tests, setup, teardown);
     mn_text text = {0};
