@@ -43,8 +43,9 @@ typedef struct {
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
-    uint32_t precision, kept_how;
-    uint32_t n;      /* graph->n_tensors */
+    uint32_t precision;
+    _Atomic uint32_t kept_how; /* MN_KEPT_*; puts of several threads add to it */
+    uint32_t n;                /* graph->n_tensors */
     mnc_kept kept[]; /* by tensor */
 };
 

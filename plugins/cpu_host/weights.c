@@ -1,5 +1,5 @@
 /* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else
- * copied once. */
+ * copied once. Several threads may put different tensors at once: all that they share is kept_how. */
 #include "mnc.h"
 #include "dtype.h"
 
@@ -277,7 +277,7 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
     if (is_alias(t, s, o, &stride, &grouped)) {
         o->data = part(s, 0)->ptr;
         o->row_bytes = stride;
-        w->kept_how |= MN_KEPT_ALIASED;
+        atomic_fetch_or(&w->kept_how, MN_KEPT_ALIASED);
     } else {
         if (s->n_planes > 1)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
@@ -289,7 +289,7 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
             to = copy_part(t, part(s, i), to);
         o->data = k->copy;
         grouped = t->n_dim == 3;
-        w->kept_how |= MN_KEPT_COPIED;
+        atomic_fetch_or(&w->kept_how, MN_KEPT_COPIED);
     }
     for (uint32_t p = 1; p < s->n_planes; p++)
         set_extra(t, s, p, o);
@@ -320,7 +320,7 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
         return st;
     }
     if (k->w.repacked)
-        w->kept_how |= MN_KEPT_REPACKED;
+        atomic_fetch_or(&w->kept_how, MN_KEPT_REPACKED);
     k->put = true;
     return MN_OK;
 }

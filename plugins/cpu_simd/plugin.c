@@ -269,6 +269,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
 
 static const mnc_ops ops = {
     .id = "cpu_simd",
+    .device_flags = MN_DEVICE_PARALLEL_PUT,
     .vendor = "Minerva",
     .version = MNK_VERSION,
     .build_id = MNK_VERSION " " __DATE__ " " __TIME__,

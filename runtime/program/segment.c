@@ -145,8 +145,14 @@ mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     if (st)
         return st;
     mn_compile c = question(e, s);
-    st = mn_weights_import(d->backend, d->device, d->queue, &c, e->graph, &s->weights, &s->kept_how,
-                           err);
+    const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
+    const mn_import import = {.backend = d->backend,
+                              .device = d->device,
+                              .queue = d->queue,
+                              .n_threads = parallel ? mn_device_workers(d->record) : 1,
+                              .compile = &c,
+                              .graph = e->graph};
+    st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
     c.weights = s->weights;
     if (!st)
         st = d->backend->compile(d->device, &c, &s->program, err);

@@ -1,9 +1,36 @@
-/* weights.c -- streams a segment's weights into a device's set. */
+/* weights.c -- streams a segment's weights into a device's set.
+ *
+ * The next weight is put before the events of those before it: up to IN_FLIGHT of them are waited
+ * for, oldest first. A device whose put may be called from several threads gets some, each with a
+ * queue and a share of IN_FLIGHT of its own; they take weights from one counter, in the order of
+ * the graph, so that a file is still read from front to back. These threads are not the pool's:
+ * they wait for devices and disks, and a plugin may use the pool inside of put. */
 #include "program/weights.h"
 #include "program/parts.h"
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
-enum { IN_FLIGHT = 16 };
+enum { IN_FLIGHT = 16, MAX_THREADS = 8, BYTES_PER_THREAD = 32 << 20 };
+
+typedef struct {
+    const mn_import *in;
+    mn_weights *set;
+    const bool *wanted; /* by tensor */
+    _Atomic uint32_t next;
+    _Atomic bool stop; /* somebody failed */
+} importer;
+
+/* One thread of an import. */
+typedef struct {
+    importer *all;
+    mn_queue *queue;
+    uint32_t in_flight; /* events of its own at most */
+    uint32_t failed_at; /* the weight that its status is about; n_weights: a wait at the end */
+    mn_status status;
+    mn_error err;
+    pthread_t thread;
+} putter;
 
 /* A constant of the host: one dense F32 plane. */
 static void describe_constant(const mn_tensor *t, const void *data, mn_plane *plane) {
@@ -51,39 +78,119 @@ static bool *wanted_by(const mn_graph *g, const mn_compile *c) {
     return wanted;
 }
 
-static mn_status put_all(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g,
-                         const bool *wanted, mn_error *err) {
-    mn_event *events[IN_FLIGHT] = {0};
-    uint32_t n = 0;
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; i < g->n_weights && !st; i++) {
-        if (!wanted[g->weights[i].tensor])
-            continue;
-        mn_event **event = &events[n++ % IN_FLIGHT];
-        st = mn_event_settle(b, event, err);
-        if (!st)
-            MN_RETRY(st, put(b, set, q, g, &g->weights[i], event, err));
+static void settle_all(putter *p, mn_event **events) {
+    const importer *all = p->all;
+    for (uint32_t i = 0; i < p->in_flight; i++) {
+        mn_status st = mn_event_settle(all->in->backend, &events[i], p->status ? NULL : &p->err);
+        if (st && !p->status) {
+            p->status = st;
+            p->failed_at = all->in->graph->n_weights;
+        }
     }
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        mn_status s = mn_event_settle(b, &events[i], st ? NULL : err);
-        if (!st)
-            st = s;
-    }
-    return st;
 }
 
-mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, const mn_compile *c,
-                            const mn_model_graph *g, mn_weights **out, uint32_t *kept_how,
+/* Puts weights until none is left or somebody has failed; every event is over afterwards. */
+static void *put_some(void *arg) {
+    putter *p = arg;
+    importer *all = p->all;
+    const mn_import *in = all->in;
+    mn_event *events[IN_FLIGHT] = {0};
+    for (uint32_t n = 0; !p->status && !all->stop;) {
+        const uint32_t i = all->next++;
+        if (i >= in->graph->n_weights)
+            break;
+        const mn_graph_weight *w = &in->graph->weights[i];
+        if (!all->wanted[w->tensor])
+            continue;
+        mn_event **event = &events[n++ % p->in_flight];
+        p->failed_at = i;
+        p->status = mn_event_settle(in->backend, event, &p->err);
+        if (!p->status)
+            MN_RETRY(p->status, put(in->backend, all->set, p->queue, in->graph, w, event, &p->err));
+    }
+    if (p->status)
+        all->stop = true;
+    settle_all(p, events);
+    if (p->status)
+        all->stop = true;
+    return NULL;
+}
+
+/* Bytes of the weights that the segment reads, as stored. */
+static uint64_t bytes_to_put(const mn_import *in, const bool *wanted) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < in->graph->n_weights; i++) {
+        const mn_graph_weight *w = &in->graph->weights[i];
+        if (wanted[w->tensor] && w->source)
+            sum += MN_MIN(w->source->bytes, UINT64_MAX - sum);
+    }
+    return sum;
+}
+
+/* The thread that a failure is reported of: a lost device above all, then the earliest weight. */
+static const putter *worst_of(const putter *p, uint32_t n) {
+    const putter *worst = &p[0];
+    for (uint32_t i = 1; i < n; i++) {
+        const bool lost = MN_STATUS_CLASS(p[i].status) == MN_CLASS_LOST;
+        const bool known = MN_STATUS_CLASS(worst->status) == MN_CLASS_LOST;
+        const bool earlier = !worst->status || p[i].failed_at < worst->failed_at;
+        if (p[i].status && (lost != known ? lost : earlier))
+            worst = &p[i];
+    }
+    return worst;
+}
+
+/* Threads and queues that cannot be had are done without, unless the device is lost. */
+static mn_status put_all(importer *all, mn_error *err) {
+    const mn_import *in = all->in;
+    const mn_backend *b = in->backend;
+    const uint64_t useful = 1 + bytes_to_put(in, all->wanted) / BYTES_PER_THREAD;
+    const uint64_t most = MN_MIN(in->n_threads, (uint32_t)MAX_THREADS);
+    const uint32_t n_wanted = (uint32_t)MN_MAX(MN_MIN(useful, most), (uint64_t)1);
+    putter p[MAX_THREADS];
+    uint32_t n = 0;
+    mn_status st = MN_OK;
+    for (; n < n_wanted && !st; n += !st) {
+        p[n] = (putter){.all = all, .queue = in->queue, .err = MN_ERROR_INIT};
+        p[n].in_flight = IN_FLIGHT / n_wanted;
+        if (n)
+            st = b->queue_create(in->device, &p[n].queue, &p[n].err);
+        if (!st && n && pthread_create(&p[n].thread, NULL, put_some, &p[n])) {
+            b->queue_free(p[n].queue);
+            break;
+        }
+    }
+    const bool lost = MN_STATUS_CLASS(st) == MN_CLASS_LOST;
+    if (lost) {
+        mn_fail(err, st, "%s", p[n].err.msg);
+        all->stop = true;
+    }
+    put_some(&p[0]);
+    for (uint32_t i = 1; i < n; i++) {
+        pthread_join(p[i].thread, NULL);
+        b->queue_free(p[i].queue);
+    }
+    if (lost)
+        return st;
+    const putter *worst = worst_of(p, n);
+    if (worst->status)
+        mn_fail_node(err, worst->status, worst->err.node, "%s", worst->err.msg);
+    return worst->status;
+}
+
+mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kept_how,
                             mn_error *err) {
+    const mn_backend *b = in->backend;
     mn_weights *set = NULL;
-    bool *wanted = wanted_by(&g->abi, c);
+    bool *wanted = wanted_by(&in->graph->abi, in->compile);
     if (!wanted)
-        return mn_fail_memory(err, g->abi.n_tensors * sizeof *wanted);
-    mn_status st = b->weights_open(d, c, &set, err);
+        return mn_fail_memory(err, in->graph->abi.n_tensors * sizeof *wanted);
+    mn_status st = b->weights_open(in->device, in->compile, &set, err);
+    importer all = {.in = in, .set = set, .wanted = wanted};
     if (!st)
-        st = put_all(b, set, q, g, wanted, err);
+        st = put_all(&all, err);
     if (!st)
-        st = b->weights_seal(set, q, kept_how, err);
+        st = b->weights_seal(set, in->queue, kept_how, err);
     if (st && set)
         b->weights_free(set);
     else

@@ -4,9 +4,18 @@
 #define MN_WEIGHTS_H
 #include "graph/graph.h"
 
-/* Opens for the segment of c, streams, waits and seals. *out is the caller's (weights_free);
- * kept_how: MN_KEPT_* bits. */
-mn_status mn_weights_import(const mn_backend *b, mn_device *d, mn_queue *q, const mn_compile *c,
-                            const mn_model_graph *g, mn_weights **out, uint32_t *kept_how,
+typedef struct {
+    const mn_backend *backend;
+    mn_device *device;
+    mn_queue *queue;    /* the caller's; with several threads each other one has its own */
+    uint32_t n_threads; /* at most; above 1 only for a device with MN_DEVICE_PARALLEL_PUT */
+    const mn_compile *compile;
+    const mn_model_graph *graph;
+} mn_import;
+
+/* Opens for the segment, streams, waits and seals. *out is the caller's (weights_free); kept_how:
+ * MN_KEPT_* bits. After an error everything is over and freed, on all threads: the device's first
+ * word of being lost, else the error of the first weight by its place in the graph. */
+mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kept_how,
                             mn_error *err);
 #endif
