@@ -67,8 +67,7 @@ struct cu_weight {
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
-    cu_weight *w; /* [n_tensors] */
-    uint32_t kept;
+    cu_weight *w; /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
 };
 
 /* ---- error.cu -------------------------------------------------------------------------------- */

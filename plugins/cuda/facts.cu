@@ -47,7 +47,7 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     /* what is free takes a context: cu_device_memory */
     info.mem_total = info.max_alloc = p.totalGlobalMem;
-    info.flags = MN_DEVICE_ASYNC;
+    info.flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
     info.mem_gbps = bandwidth((int)i);
     info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
                        1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);

@@ -164,21 +164,30 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
                       "weights");
         if (!st)
             st = put_matrix(q, w, t, &s, 1, err);
-        set->kept |= MN_KEPT_REPACKED;
     }
-    set->kept |= MN_KEPT_COPIED;
+    /* the file's bytes were read; what they became is on its way to the device */
+    if (!st && event)
+        st = cu_event_new(set->dev, q->stream, event, err);
+    else if (!st)
+        st = cu_check(cudaStreamSynchronize(q->stream), err, "weights");
     w->put = !st;
-    return st; /* the file's bytes were read: no event */
+    return st;
 }
 
 mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
-    for (uint32_t i = 0; i < w->graph->n_tensors; i++)
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
         if (w->w[i].wanted && !w->w[i].put)
             return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
                             MNP_NAME(mnp_tensor(w->graph, i)));
+        if (w->w[i].put)
+            kept |= MN_KEPT_COPIED;
+        if (w->w[i].scale)
+            kept |= MN_KEPT_REPACKED;
+    }
     CU_TRY(cudaStreamSynchronize(q->stream), err, "weights");
     if (kept_how)
-        *kept_how = w->kept;
+        *kept_how = kept;
     return MN_OK;
 }
 

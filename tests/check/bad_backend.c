@@ -58,6 +58,21 @@ static mn_status abort_queue(mn_queue *q) {
     (void)q;
     return raise(SIGSEGV) ? MN_INVALID : MN_OK;
 }
+#elif defined(BAD_CALL_PARALLEL_PUT)
+/* One description for all threads: who comes second puts the other's weight. */
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    static mn_weight_src shared;
+    shared = *src;
+    usleep(2000); // as a copy would take
+    const mn_weight_src mine = shared;
+    return stub_inner->weights_put(w, q, &mine, ev, err);
+}
+static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+    mn_status s = stub_inner->device_info(self, i, out, err);
+    out->flags |= MN_DEVICE_PARALLEL_PUT;
+    return s;
+}
 #elif defined(BAD_HONESTY_MEMORY)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_inner->estimate(d, c, out, err);
@@ -208,6 +223,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.write = write_any;
 #elif defined(BAD_CALL_ABORT)
     stub_table.abort = abort_queue;
+#elif defined(BAD_CALL_PARALLEL_PUT)
+    stub_table.weights_put = weights_put, stub_table.device_info = device_info;
 #elif defined(BAD_HONESTY_MEMORY)
     the_host = host, stub_table.estimate = estimate, stub_table.compile = compile,
     stub_table.device_close = device_close;

@@ -1,5 +1,5 @@
-/* call_threads.c -- group call: device functions from many threads, and two queues at the same
- * time. */
+/* call_threads.c -- group call: device functions from many threads, two queues at the same time,
+ * and one set of weights from several threads. */
 #include "life.h"
 #include <pthread.h>
 #include <string.h>
@@ -130,5 +130,85 @@ void check_call_two_queues(check *c) {
               r[i].worst);
     }
     case_free(o);
+    check_close(c, &p);
+}
+
+/* ---- one set of weights from several threads -------------------------------------------------- */
+enum { PUT_ROUNDS = 8 };
+
+/* Runs the case with weights from so many threads into *o's results. */
+static mn_status run_puts(const case_on *on, op_case *o, uint32_t n_threads, mn_error *err) {
+    case_plan *plan = NULL;
+    mn_status st = case_open_puts(on, o, MN_PRECISION_EXACT, n_threads, &plan, err);
+    if (!st)
+        st = case_step(plan, o, err);
+    case_close(plan);
+    return st;
+}
+
+/* A LINEAR with many weights; NULL = the device does not run it. */
+static op_case *many_weights(const case_on *on, uint32_t dtype) {
+    op_shape shape = life_shape();
+    shape.k = shape.n = 256;
+    shape.variant = 7; /* eight matrices, and vectors */
+    op_case *o = case_random(MN_OP_LINEAR, dtype, &shape, 11);
+    if (o && !o->failed && case_supported(on, o, NULL))
+        return o;
+    case_free(o);
+    return NULL;
+}
+
+static void puts_of_type(check *c, const case_on *on, const char *type, op_case *want,
+                         op_case *got) {
+    mn_error err = check_error();
+    mn_status st = run_puts(on, want, 1, &err);
+    CHECK(c, !st, "%s weights put by one thread: found status 0x%x (%s)", type, (unsigned)st,
+          err.msg);
+    if (!st)
+        st = run_puts(on, got, 1, &err);
+    /* a device that repeats itself does so whoever puts the weights */
+    const double most = case_differ(got, want, NULL) > 0 ? 1e-5 : 0;
+    for (uint32_t i = 0; i < PUT_ROUNDS && !st && !check_over(c); i++) {
+        const uint32_t n = 2 + i % (CASE_PUT_THREADS - 1);
+        st = run_puts(on, got, n, &err);
+        CHECK(c, !st,
+              "%s weights put by %u threads at once: found status 0x%x (%s), expected MN_OK", type,
+              n, (unsigned)st, err.msg);
+        const double worst = st ? 0 : case_differ(got, want, NULL);
+        CHECK(c, worst <= most,
+              "%s weights put by %u threads at once: results differ by %g from those of one thread",
+              type, n, worst);
+    }
+}
+
+void check_call_parallel_put(check *c) {
+    static const struct {
+        uint32_t dtype;
+        const char *name;
+    } types[] = {{MN_F32, "F32"}, {MN_BF16, "BF16"}, {MN_Q8_0, "Q8_0"}, {MN_Q4_K, "Q4_K"}};
+    check_host h;
+    check_plugin p;
+    mn_device_info info = {.size = sizeof info};
+    uint32_t n_tried = 0;
+    check_host_init(&h);
+    if (!check_open_device(c, &p, &h))
+        return;
+    const case_on on = life_on(&p);
+    mn_status st = p.be->device_info(p.api->self, 0, &info, &p.err);
+    CHECK(c, !st, "device_info: found status 0x%x (%s)", (unsigned)st, p.err.msg);
+    const bool claimed = info.flags & MN_DEVICE_PARALLEL_PUT;
+    check_doing(c, "several threads put weights of one set");
+    for (size_t i = 0; i < sizeof types / sizeof types[0] && claimed && !check_over(c); i++) {
+        op_case *want = many_weights(&on, types[i].dtype), *got = many_weights(&on, types[i].dtype);
+        if (want && got)
+            puts_of_type(c, &on, types[i].name, want, got);
+        n_tried += want && got;
+        case_free(want);
+        case_free(got);
+    }
+    if (!claimed)
+        check_skip(c, "the device does not have MN_DEVICE_PARALLEL_PUT");
+    else if (!n_tried && !check_over(c))
+        check_skip(c, "the device says yes to no LINEAR that the check can make a graph of");
     check_close(c, &p);
 }

@@ -136,6 +136,10 @@ mn_compile case_question(const op_case *c, uint32_t precision);
  * mn_compile come from the case. The case's weights must outlive the plan. */
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
                     mn_error *err);
+/* The same; the weights are put by so many threads at once, each with a queue of its own. */
+#define CASE_PUT_THREADS 8
+mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
+                         case_plan **out, mn_error *err);
 /* Writes the inputs and states of c (of the same layout as the one that was opened), poisons the
  * outputs, executes with c->value, and reads everything back into c->result. MN_OK with a non-empty
  * case_breach: the plugin broke a rule. */

@@ -2,6 +2,7 @@
  * comparison of two runs. */
 #include "case_plan.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,26 +73,95 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
     return n_parts;
 }
 
-static mn_status put_weights(case_plan *p, mn_error *err) {
-    op_case *c = p->first;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->g.n_tensors; i++) {
-        mn_plane planes[64];
-        if (c->t[i].role != MN_ROLE_WEIGHT)
-            continue;
-        uint32_t parts = planes_of(c, i, planes, 64);
-        mn_weight_src src = {sizeof src,     i, parts,  c->t[i].dtype.n_planes,
-                             sizeof *planes, 0, planes, c->t[i].dtype};
-        mn_event *ev = NULL;
-        mn_status s = p->on.be->weights_put(p->weights, p->on.queue, &src, &ev, err);
-        if (!s && ev)
-            s = p->on.be->wait(ev, WAIT_NS, err);
-        if (ev)
-            p->on.be->event_free(ev);
-        if (s)
-            return s;
+static mn_status put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
+    const op_case *c = p->first;
+    const mn_backend *be = p->on.be;
+    mn_plane planes[64];
+    const uint32_t parts = planes_of(c, i, planes, 64);
+    const mn_weight_src src = {.size = sizeof src,
+                               .tensor = i,
+                               .n_parts = parts,
+                               .n_planes = c->t[i].dtype.n_planes,
+                               .plane_stride = sizeof *planes,
+                               .planes = planes,
+                               .dtype = c->t[i].dtype};
+    mn_event *ev = NULL;
+    mn_status s = be->weights_put(p->weights, q, &src, &ev, err);
+    if (!s && ev)
+        s = be->wait(ev, WAIT_NS, err);
+    if (ev)
+        be->event_free(ev);
+    return s;
+}
+
+/* One of the threads that put weights at the same time: each takes every n-th. */
+typedef struct {
+    case_plan *plan;
+    mn_queue *queue;
+    uint32_t first, n;
+    pthread_barrier_t *begin;
+    mn_status status;
+    mn_error err;
+    pthread_t thread;
+} putter;
+
+static void *put_every_nth(void *arg) {
+    putter *a = arg;
+    const op_case *c = a->plan->first;
+    uint32_t at = 0;
+    if (a->begin)
+        pthread_barrier_wait(a->begin);
+    for (uint32_t i = 0; i < c->g.n_tensors && !a->status; i++)
+        if (c->t[i].role == MN_ROLE_WEIGHT && at++ % a->n == a->first)
+            a->status = put_weight(a->plan, a->queue, i, &a->err);
+    return NULL;
+}
+
+/* The queues are there before the first thread is, so that all can begin at the same time. */
+static mn_status put_by_threads(case_plan *p, uint32_t n, mn_error *err) {
+    const mn_backend *be = p->on.be;
+    putter a[CASE_PUT_THREADS];
+    pthread_barrier_t begin;
+    mn_status s = MN_OK;
+    uint32_t n_queues = 0, n_threads = 0;
+    for (; n_queues < n && !s; n_queues += !s) {
+        a[n_queues] = (putter){.plan = p, .first = n_queues, .n = n};
+        a[n_queues].err.size = sizeof(mn_error);
+        s = be->queue_create(p->on.dev, &a[n_queues].queue, err);
     }
-    return p->on.be->weights_seal(p->weights, p->on.queue, &kept, err);
+    if (!s && pthread_barrier_init(&begin, NULL, n))
+        s = fail(err, MN_OUT_OF_MEMORY, "no memory for a barrier");
+    for (; n_threads < n && !s; n_threads++) {
+        a[n_threads].begin = &begin;
+        if (pthread_create(&a[n_threads].thread, NULL, put_every_nth, &a[n_threads]))
+            abort(); /* the others wait at the barrier; the rule's process ends here */
+    }
+    for (uint32_t i = 0; i < n_threads; i++) {
+        pthread_join(a[i].thread, NULL);
+        if (a[i].status && !s) {
+            s = a[i].status;
+            if (err)
+                *err = a[i].err;
+        }
+    }
+    for (uint32_t i = 0; i < n_queues; i++)
+        be->queue_free(a[i].queue);
+    return s;
+}
+
+static mn_status put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
+    uint32_t kept = 0;
+    putter alone = {.plan = p, .queue = p->on.queue, .n = 1, .err = {.size = sizeof(mn_error)}};
+    mn_status s = MN_OK;
+    if (n_threads > 1)
+        s = put_by_threads(p, n_threads, err);
+    else {
+        put_every_nth(&alone);
+        s = alone.status;
+        if (s && err)
+            *err = alone.err;
+    }
+    return s ? s : p->on.be->weights_seal(p->weights, p->on.queue, &kept, err);
 }
 
 /* ---- buffers: guard | payload | guard; of the cache only the one behind, since kv_copy takes a
@@ -202,6 +272,11 @@ mn_compile case_question(const op_case *c, uint32_t precision) {
 
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
                     mn_error *err) {
+    return case_open_puts(on, c, precision, 1, out, err);
+}
+
+mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
+                         case_plan **out, mn_error *err) {
     const mn_backend *be = on->be;
     case_plan *p = c && !c->failed ? calloc(1, sizeof *p) : NULL;
     if (!p)
@@ -216,7 +291,7 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
     if (!s)
         s = be->weights_open(on->dev, &p->ask, &p->weights, err);
     if (!s)
-        s = put_weights(p, err);
+        s = put_weights(p, n_threads, err);
     p->ask.weights = p->weights;
     if (!s)
         s = be->compile(on->dev, &p->ask, &p->program, err);
