@@ -736,29 +736,44 @@ typedef struct {
  * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing.
  * Everything that it hands out stays valid until close; files stay mapped until then. */
 
-/* A file of the model, by base name: those of one folder that a pattern of the loader names, model
- * files and companion files. They come in the order of their names, byte by byte. */
+/* A file of the model, by base name. Files come in the order of their names, byte by byte. Every
+ * loader gets the same: what the patterns of all loaders name, and the host's own companion files
+ * (tokenizer.json, chat_template.jinja, ...). */
 #define MN_FILE_NAMED 1u /* the user named this file (of a folder: none has it) */
 typedef struct {
     mn_str name;
     const void *map;
     uint64_t bytes;
-    uint32_t flags, pad; /* MN_FILE_* */
+    uint32_t flags, pad; /* MN_FILE_*; others may be added: ignore them */
 } mn_file;
 
-/* Which files belong to a format: the host collects them before it asks for a guess. text is a base
- * name in which each '*' stands for any characters and each '#' for one or more digits; case
- * counts. */
+/* Which files belong to a format: the host collects them before it asks for a guess. text is a
+ * base name of at most 255 bytes in which each '*' stands for any characters, as few as fit, and
+ * each '#' for a number, all of its digits; case counts. At most 2 of each; a '#' is not followed by
+ * a digit or another '#'; something other than '*', '#' and '.' must be there.
+ *
+ * Where the user names a file, the host looks at SHARD, then MODEL, then the others:
+ *   a SHARD    comes with its siblings and companions; one that is missing is an error
+ *   a MODEL    comes with companions, and without the other models of its folder
+ *   FOLDER, COMPANION  the file stands for its folder
+ *   no pattern names it: as a MODEL, with the companions of all formats
+ * Of a folder, all files come that a pattern names; one at least must be a SHARD, MODEL or FOLDER.
+ * Companions are the FOLDER and COMPANION files of the formats that name the file, and the host's
+ * own unless it is WHOLE. Of a folder, names that begin with '.' are passed over. */
 #define MN_PATTERN_MODEL 1u /* "*.gguf": a file that is a model by itself */
-#define MN_PATTERN_SHARD                                                                           \
-    2u                       /* "*-#-of-#.gguf": one of several; all with the same text in place of
-                                 * '*' and the last '#' come together */
-#define MN_PATTERN_FOLDER 3u /* "config.json": a folder that has it is a model of this format */
-#define MN_PATTERN_COMPANION                                                                       \
-    4u /* "*.safetensors.index.json": mapped too where it is in the folder */
+/* "*-#-of-#.gguf": one of several, with exactly two '#': the shard's number, from 1 (or from 0,
+ * where there is a shard 0), and how many there are. All with the same text in place of '*' and the
+ * last '#' come together. */
+#define MN_PATTERN_SHARD 2u
+#define MN_PATTERN_FOLDER 3u    /* "config.json": a folder that has it is a model of this format */
+#define MN_PATTERN_COMPANION 4u /* "*.index": mapped too where it is in the folder */
+/* flag of MODEL and SHARD: tokeniser, chat template and defaults are inside, so that none of the
+ * host's companion files belongs to the named file */
+#define MN_PATTERN_WHOLE 1u
 typedef struct {
     uint32_t size, kind;
     mn_str text;
+    uint32_t flags, pad; /* MN_PATTERN_WHOLE */
 } mn_file_pattern;
 
 /* confidence: 0 (not mine) to 100; the highest wins; format: "gguf" */
@@ -810,7 +825,8 @@ typedef struct {
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
     mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */
     void (*close)(mn_parsed *);
-    /* pure; texts live as long as the plugin; MN_END past the last */
+    /* pure; texts live as long as the plugin; MN_END past the last. At least one MODEL, SHARD or
+     * FOLDER, at most 64 in all */
     mn_status (*patterns)(void *self, uint32_t i, mn_file_pattern *);
 } mn_loader; /* "mn.loader/1" */
 

@@ -41,6 +41,8 @@ void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void
 bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count);
 /* File i of the host's array. */
 const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
+/* The one that the user named; NULL: a folder was. */
+const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride);
 /* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and
  * sets dst's. */
 mn_status mn_out(void *dst, const void *src);
@@ -110,7 +112,10 @@ mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *nativ
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);
 
 /* ---- plugin.c: the plugin object and its table ----------------------------------------------- */
-/* What one loader has of its own. Both functions get arguments that were checked. */
+/* One row of a loader's patterns: MN_FILE_PATTERN(MODEL, "*.gguf", MN_PATTERN_WHOLE). */
+#define MN_FILE_PATTERN(what, text, flags)                                                         \
+    { sizeof(mn_file_pattern), MN_PATTERN_##what, {text, sizeof text - 1}, flags, 0 }
+/* What one loader has of its own. The functions get arguments that were checked. */
 typedef struct {
     const char *id; /* of the plugin and of the format */
     /* g: this format, confidence 0, why it is not ours; set otherwise if it is. */
@@ -119,6 +124,8 @@ typedef struct {
     const char *why_not;
     mn_status (*open)(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                       mn_parsed **out, mn_error *err);
+    const mn_file_pattern *patterns; /* static; as long as the plugin */
+    uint32_t n_patterns;
 } mn_loader_kind;
 /* The body of minerva_plugin_entry. */
 const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err);

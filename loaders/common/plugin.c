@@ -11,7 +11,7 @@ typedef struct {
 } loader_self;
 
 static bool files_are_given(const mn_file *files, uint32_t n, uint32_t stride) {
-    return (files || !n) && stride >= MN_UP_TO(mn_file, bytes);
+    return (files || !n) && stride >= MN_UP_TO(mn_file, flags);
 }
 
 static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
@@ -36,12 +36,18 @@ static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32
     return s->kind->open(s->host, files, n, stride, out, err);
 }
 
+static mn_status table_patterns(void *self, uint32_t i, mn_file_pattern *out) {
+    const mn_loader_kind *kind = ((const loader_self *)self)->kind;
+    return i < kind->n_patterns ? mn_out(out, &kind->patterns[i]) : MN_END;
+}
+
 static const mn_loader table = {.size = sizeof table,
                                 .guess = table_guess,
                                 .open = table_open,
                                 .meta_at = mn_parsed_meta_at,
                                 .tensor_at = mn_parsed_tensor_at,
-                                .close = mn_parsed_free};
+                                .close = mn_parsed_free,
+                                .patterns = table_patterns};
 
 static const void *self_query(void *self, const char *interface_id) {
     (void)self;

@@ -155,6 +155,13 @@ const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride) {
     return (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
 }
 
+const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride) {
+    for (uint32_t i = 0; i < n; i++)
+        if (mn_file_at(files, i, stride)->flags & MN_FILE_NAMED)
+            return mn_file_at(files, i, stride);
+    return NULL;
+}
+
 mn_status mn_out(void *dst, const void *src) {
     uint32_t cap, own;
     memcpy(&cap, dst, sizeof cap);

@@ -6,6 +6,9 @@
  * of another model, is named by itself where it is meant. */
 static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride) {
     bool config = false, weights = false;
+    const mn_file *named = mn_file_named(files, n, stride);
+    if (named && gguf_is_ours(named))
+        return false;
     for (uint32_t i = 0; i < n; i++) {
         const mn_str name = mn_file_at(files, i, stride)->name;
         config |= mn_str_eq(name, mn_str_of("config.json"));
@@ -30,7 +33,14 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
     return MN_OK;
 }
 
-static const mn_loader_kind kind = {"gguf", guess, "no GGUF file", gguf_open};
+/* A file has its tokeniser, chat template and defaults as keys. */
+static const mn_file_pattern patterns[] = {
+    MN_FILE_PATTERN(MODEL, "*.gguf", MN_PATTERN_WHOLE),
+    MN_FILE_PATTERN(SHARD, "*-#-of-#.gguf", MN_PATTERN_WHOLE),
+};
+
+static const mn_loader_kind kind = {"gguf",    guess,    "no GGUF file",
+                                    gguf_open, patterns, MN_COUNT(patterns)};
 
 MN_PLUGIN_NOTE("gguf", MN_KIND_LOADER, "");
 

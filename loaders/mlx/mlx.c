@@ -180,7 +180,8 @@ static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uin
 }
 
 static const mn_loader_kind kind = {
-    "mlx", guess, "no model*.safetensors beside a config.json with 'quantization'", open};
+    "mlx", guess,          "no model*.safetensors beside a config.json with 'quantization'",
+    open,  model_patterns, MODEL_PATTERNS};
 
 MN_PLUGIN_NOTE("mlx", MN_KIND_LOADER, "");
 

@@ -5,6 +5,15 @@
 
 #define INDEX_NAME "model.safetensors.index.json"
 
+/* An index may name any file as a shard. */
+const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
+    MN_FILE_PATTERN(MODEL, "model.safetensors", 0),
+    MN_FILE_PATTERN(SHARD, "model*-#-of-#.safetensors", 0),
+    MN_FILE_PATTERN(FOLDER, "config.json", 0),
+    MN_FILE_PATTERN(FOLDER, INDEX_NAME, 0),
+    MN_FILE_PATTERN(COMPANION, "*.safetensors", 0),
+};
+
 static bool is_weights(const mn_file *f) {
     return mn_str_begins(f->name, "model") && mn_str_ends(f->name, ".safetensors");
 }
@@ -21,6 +30,9 @@ const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, con
 }
 
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
+    const mn_file *named = mn_file_named(files, n, stride);
+    if (named && !mn_str_ends(named->name, ".safetensors") && !mn_str_ends(named->name, ".json"))
+        return false;
     for (uint32_t i = 0; i < n; i++)
         if (is_weights(mn_file_at(files, i, stride)))
             return true;
@@ -193,6 +205,10 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *first = NULL;
     uint32_t n_weights = 0, no, count = 1;
     mn_str prefix = {0};
+    const mn_file *named = mn_file_named(dir.files, dir.n, dir.stride);
+    if (named && is_weights(named) &&
+        !mn_shard_name(named->name, ".safetensors", &prefix, &no, &count))
+        return header_read(p, named, err);
     for (uint32_t i = 0; i < dir.n; i++) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
         if (is_weights(f) && !n_weights++)
@@ -248,10 +264,27 @@ static void tell_unused(const mn_parsed *p) {
         h->log(h->self, MN_LOG_DEBUG, mn_str_of(text));
 }
 
+/* A file of weights that the user named is one of those that were read: another model in its place
+ * would be passed off as it. */
+static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
+    const mn_file *named = mn_file_named(dir.files, dir.n, dir.stride);
+    if (!named || !mn_str_ends(named->name, ".safetensors"))
+        return MN_OK;
+    for (uint64_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].file == named)
+            return MN_OK;
+    return mn_fail(err, MN_BAD_FILE,
+                   "%.*s: holds no tensor of the model in its folder, expected the folder, "
+                   "model.safetensors, one of its numbered shards or of those in " INDEX_NAME,
+                   MN_STR_ARG(named->name));
+}
+
 /* All tensors under their own names, as stored. */
 static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
     mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
+    if (!status)
+        status = check_named(p, dir, err);
     return status ? status : mn_parsed_check_tensors(p, err);
 }
 

@@ -15,7 +15,8 @@ static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uin
     return model_open(host, files, n, stride, layout_accept, out, err);
 }
 
-static const mn_loader_kind kind = {"safetensors", guess, "no model*.safetensors", open};
+static const mn_loader_kind kind = {"safetensors", guess,          "no model*.safetensors",
+                                    open,          model_patterns, MODEL_PATTERNS};
 
 MN_PLUGIN_NOTE("safetensors", MN_KIND_LOADER, "");
 

@@ -115,6 +115,10 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
 void config_read_rope(config_reader *c);
 
 /* ---- model.c --------------------------------------------------------------------------------- */
+/* The files of a folder in Hugging Face layout; mlx has the same. */
+#define MODEL_PATTERNS 5
+extern const mn_file_pattern model_patterns[MODEL_PATTERNS];
+/* Weights or their index are there, and the file that the user named, if any, is of such a folder. */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride);
 /* NULL = absent */
 const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name);

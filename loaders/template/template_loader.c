@@ -436,12 +436,23 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
     return give(out, &info);
 }
 
+/* Files that may reach guess and open: the host looks for them by these names. A format in shards
+ * would add {.kind = MN_PATTERN_SHARD, .text = "*-#-of-#.mnt"}, one in folders the name of a file
+ * that only such folders have. Tokeniser and template are not inside: no MN_PATTERN_WHOLE. */
+static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
+    (void)self;
+    const mn_file_pattern p = {
+        .size = sizeof p, .kind = MN_PATTERN_MODEL, .text = {"*.mnt", strlen("*.mnt")}};
+    return i ? MN_END : give(out, &p);
+}
+
 static const mn_loader loader = {.size = sizeof loader,
                                  .guess = guess,
                                  .open = open_files,
                                  .meta_at = meta_at,
                                  .tensor_at = tensor_at,
-                                 .close = close_parsed};
+                                 .close = close_parsed,
+                                 .patterns = patterns};
 
 /* ---- the entry ------------------------------------------------------------------------------- */
 static const void *query(void *self, const char *id) {

@@ -118,6 +118,9 @@ mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error, and so is a
  * pipe. A device may be read (/dev/null: an empty file). */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
+/* The companion files that the runtime itself reads, of whatever format the model is: the one list of
+ * them. They are mapped beside what the patterns of loaders name. */
+bool mn_is_companion(const char *name);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
 /* What a tokeniser's file may have at most: the limit that SafeTensors sets for its JSON. */
@@ -127,7 +130,8 @@ const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name)
 /* Every text of a model comes through here: checks its size and takes a byte order mark off its
  * front. MN_BAD_FILE names it and both sizes. */
 mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_error *err);
-/* The same of the mapped file with this base name; out->ptr NULL = there is none. */
+/* The same of the mapped file with this base name, which mn_is_companion knows (else MN_INVALID);
+ * out->ptr NULL = there is none. */
 mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint32_t max,
                        mn_str *out, mn_error *err);
 bool mn_path_is_dir(const char *path);
@@ -156,6 +160,29 @@ void mn_map_fork(bool before);
  * modification that is not what it was. Once changed, always changed. A file that another one took
  * the place of is still there as it was. Any thread. */
 mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err);
+
+/* ---- pattern.c: the file names of a loader's format ------------------------------------------ */
+#define MN_MAX_PATTERN 64
+typedef struct {
+    uint32_t kind, flags; /* MN_PATTERN_*; unknown kinds are kept, and match nothing here */
+    char *text;
+} mn_name_pattern;
+typedef struct {
+    mn_name_pattern *at;
+    uint32_t n;
+} mn_patterns;
+/* What a name has in place of '*' and '#'. */
+typedef struct {
+    mn_str star[2], number[2];
+} mn_name_hit;
+/* Copies what the loader states. MN_BAD_INPUT: one is not valid, none names a model, or there is no
+ * end to them; the message, without the plugin's name, says which and why. */
+mn_status mn_patterns_read(const mn_loader *loader, void *self, mn_patterns *out, mn_error *err);
+void mn_patterns_free(mn_patterns *p);
+/* hit (may be NULL): set where the name matches, parts of name. */
+bool mn_name_match(const mn_name_pattern *p, const char *name, mn_name_hit *hit);
+/* Bits 1 << MN_PATTERN_* of the patterns that match. */
+uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
 
 /* ---- cache.c: small files of the user's own, below $XDG_CACHE_HOME/minerva or ~/.cache/minerva */
 /* name: "rates-01ab", "probe/01ab". Appends all of the file, at most max bytes. MN_END: there is no

@@ -59,6 +59,17 @@ static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text,
     }
 }
 
+bool mn_is_companion(const char *name) {
+    static const char *const names[] = {"tokenizer.json",         "tokenizer_config.json",
+                                        "tokenizer.model",        "special_tokens_map.json",
+                                        "added_tokens.json",      "chat_template.jinja",
+                                        "generation_config.json", "config.json"};
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name) {
     for (uint32_t i = 0; i < n; i++)
         if (mn_str_is(files[i].name, name))
@@ -80,6 +91,8 @@ mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_err
 
 mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint32_t max,
                        mn_str *out, mn_error *err) {
+    if (!mn_is_companion(name)) /* it is never mapped */
+        return mn_fail(err, MN_INVALID, "%s: not in the list of companion files", name);
     const mn_file *file = mn_file_named(files, n, name);
     *out = file ? (mn_str){file->map, file->bytes} : (mn_str){NULL, 0};
     return mn_companion_text(out, max, name, err);

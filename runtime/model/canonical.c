@@ -39,9 +39,6 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
     }
     if (st)
         *n_claims = 0;
-    else if (!n)
-        st = mn_fail(err, MN_UNSUPPORTED,
-                     "%s: no loader plugin is installed (see `minerva plugins`)", m->path);
     else if (!*n_claims)
         st = mn_fail(err, MN_BAD_FILE, "%s: not a model of a known format (%s)", m->path,
                      said.ptr ? said.ptr : "");
@@ -267,7 +264,7 @@ mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_re
     mn_status st =
         (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
     if (!st)
-        st = mn_file_set_open(path, flags, &m->files, err);
+        st = mn_file_set_open(path, flags, loaders, n_loaders, &m->files, err);
     if (!st && !(claims = mn_calloc(n_loaders + 1u, sizeof *claims)))
         st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
     if (!st)

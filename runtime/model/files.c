@@ -1,4 +1,9 @@
-/* files.c -- which files make up the model that a path names, and their maps. */
+/* files.c -- which files make up the model that a path names, and their maps.
+ *
+ * No format is known here: the patterns of the loaders say which names are models, shards of one,
+ * marks of a folder, and companions (plugin.h says how they are read), and mn_is_companion which
+ * files the runtime reads itself. All loaders get the same set, in the order of names. The set owns
+ * the maps and is part of the canonical model. */
 #include "model/model.h"
 #include <dirent.h>
 #include <errno.h>
@@ -6,21 +11,122 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Files of a model folder that a loader or runtime/text may want to see; everything else stays
- * closed. */
-static bool wanted(const char *name) {
-    static const char *const endings[] = {".safetensors", ".gguf",  ".json",
-                                          ".jinja",       ".model", ".txt"};
-    mn_str s = mn_str_of(name);
-    if (name[0] == '.')
-        return false;
-    for (size_t i = 0; i < MN_COUNT(endings); i++)
-        if (mn_str_ends(s, endings[i]))
+#define KIND(name) (1u << MN_PATTERN_##name)
+#define KIND_MODEL_FILE (KIND(MODEL) | KIND(SHARD))
+
+/* What the path names, and by that which of the folder's files belong to it. */
+typedef struct {
+    const mn_loader_ref *loaders;
+    uint32_t n_loaders;
+    const char *named; /* base name of the file; NULL = the path is a folder */
+    bool folder;       /* the whole folder is the model: it, or one of its companions, was named */
+    bool unknown;      /* no pattern names the file */
+    bool whole;        /* and what does says that the runtime's companion files are not its own */
+} choice;
+
+/* Bits of KIND of a name, by all loaders. */
+static uint32_t kinds_of(const choice *c, const char *name) {
+    uint32_t kinds = 0;
+    for (uint32_t i = 0; i < c->n_loaders; i++)
+        kinds |= mn_patterns_kinds(c->loaders[i].patterns, name);
+    return kinds;
+}
+
+/* The next pattern of kind that names the file itself, from *at on, which counts through all loaders;
+ * NULL = no more. */
+static const mn_name_pattern *pattern_of_named(const choice *c, uint32_t kind, uint32_t *at,
+                                               mn_name_hit *hit) {
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < c->n_loaders; i++) {
+        const mn_patterns *list = c->loaders[i].patterns;
+        for (uint32_t j = 0; j < list->n; j++, k++)
+            if (k >= *at && list->at[j].kind == kind &&
+                mn_name_match(&list->at[j], c->named, hit)) {
+                *at = k + 1;
+                return &list->at[j];
+            }
+    }
+    return NULL;
+}
+
+static bool is_whole(const choice *c) {
+    const mn_name_pattern *p;
+    uint32_t at = 0;
+    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, NULL)))
+        if (p->flags & MN_PATTERN_WHOLE)
+            return true;
+    at = 0;
+    while ((p = pattern_of_named(c, MN_PATTERN_MODEL, &at, NULL)))
+        if (p->flags & MN_PATTERN_WHOLE)
             return true;
     return false;
 }
 
-static mn_status add_file(mn_file_set *set, const char *dir, const char *name, mn_error *err) {
+static void choose(choice *c, const char *named) {
+    c->named = named;
+    const uint32_t kinds = named ? kinds_of(c, named) : 0;
+    c->folder = !named || (!(kinds & KIND_MODEL_FILE) && (kinds || mn_is_companion(named)));
+    c->unknown = !c->folder && !kinds;
+    c->whole = !c->folder && is_whole(c);
+}
+
+/* Two names of shards of one model. */
+static bool same_model(const mn_name_hit *a, const mn_name_hit *b) {
+    return mn_str_eq(a->star[0], b->star[0]) && mn_str_eq(a->star[1], b->star[1]) &&
+           mn_str_eq(a->number[1], b->number[1]);
+}
+
+static bool is_sibling(const choice *c, const char *name) {
+    mn_name_hit own, other;
+    const mn_name_pattern *p;
+    uint32_t at = 0;
+    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &own)))
+        if (mn_name_match(p, name, &other) && same_model(&own, &other))
+            return true;
+    return false;
+}
+
+/* By a format that names the file the user named; if none does, by any. */
+static bool is_format_companion(const choice *c, const char *name) {
+    for (uint32_t i = 0; i < c->n_loaders; i++) {
+        const mn_patterns *list = c->loaders[i].patterns;
+        if ((c->unknown || (mn_patterns_kinds(list, c->named) & KIND_MODEL_FILE)) &&
+            (mn_patterns_kinds(list, name) & (KIND(FOLDER) | KIND(COMPANION))))
+            return true;
+    }
+    return false;
+}
+
+static bool belongs(const choice *c, const char *name) {
+    if (c->named && !strcmp(name, c->named))
+        return true;
+    if (name[0] == '.')
+        return false;
+    const uint32_t kinds = kinds_of(c, name);
+    if (c->folder)
+        return kinds || mn_is_companion(name);
+    if (kinds & KIND_MODEL_FILE)
+        return is_sibling(c, name);
+    return (!c->whole && mn_is_companion(name)) || is_format_companion(c, name);
+}
+
+/* Whether the named file comes without any other, so that its folder need not be listed. */
+static bool is_alone(const choice *c) {
+    if (c->folder || !c->whole || (kinds_of(c, c->named) & KIND(SHARD)))
+        return false;
+    for (uint32_t i = 0; i < c->n_loaders; i++) {
+        const mn_patterns *list = c->loaders[i].patterns;
+        if (!(mn_patterns_kinds(list, c->named) & KIND_MODEL_FILE))
+            continue;
+        for (uint32_t j = 0; j < list->n; j++)
+            if (list->at[j].kind == MN_PATTERN_FOLDER || list->at[j].kind == MN_PATTERN_COMPANION)
+                return false;
+    }
+    return true;
+}
+
+static mn_status add_file(mn_file_set *set, const char *dir, const char *name, bool named,
+                          mn_error *err) {
     size_t n = set->n + 1u;
     mn_file *files = mn_realloc(set->files, n, sizeof *files);
     if (files)
@@ -45,49 +151,19 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, m
     }
     set->names[set->n] = copy;
     set->has_weights[set->n] = false;
-    set->files[set->n] =
-        (mn_file){mn_str_of(copy), set->maps[set->n].ptr, set->maps[set->n].bytes, 0, 0};
+    set->files[set->n] = (mn_file){.name = mn_str_of(copy),
+                                   .map = set->maps[set->n].ptr,
+                                   .bytes = set->maps[set->n].bytes,
+                                   .flags = named ? MN_FILE_NAMED : 0};
     set->n++;
     return MN_OK;
-}
-
-/* "name-00002-of-00005.gguf": length of the part before "-00002", or 0 if the name has no such
- * number. */
-static size_t shard_stem(const char *name) {
-    size_t n = strlen(name);
-    const char *dot = strrchr(name, '.');
-    size_t end = dot ? (size_t)(dot - name) : n;
-    if (end < 15)
-        return 0;
-    const char *tail = name + end - 15; /* -00002-of-00005 */
-    if (tail[0] != '-' || memcmp(tail + 6, "-of-", 4))
-        return 0;
-    for (int i = 1; i < 15; i++)
-        if ((i < 6 || i > 9) && (tail[i] < '0' || tail[i] > '9'))
-            return 0;
-    return end - 15;
-}
-
-/* With a single GGUF given, other models in its folder are not its business: only its own shards
- * are. */
-static bool belongs(const char *given, const char *name) {
-    if (!given)
-        return true;
-    if (!strcmp(given, name))
-        return true;
-    bool gguf = mn_str_ends(mn_str_of(given), ".gguf");
-    if (mn_str_ends(mn_str_of(name), ".gguf")) {
-        size_t stem = shard_stem(given);
-        return gguf && stem && shard_stem(name) == stem && !memcmp(given, name, stem);
-    }
-    return !gguf;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static mn_status add_folder(mn_file_set *set, const char *dir, const char *given, mn_error *err) {
+static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, mn_error *err) {
     struct dirent **list = NULL;
     int n = scandir(dir, &list, NULL, by_name);
     if (n < 0)
@@ -95,12 +171,12 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
     mn_status st = MN_OK;
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
-        if (!st && (wanted(name) || (given && !strcmp(name, given))) && belongs(given, name)) {
+        if (!st && belongs(c, name)) {
             char *path = mn_path_join(dir, name);
             if (!path)
                 st = mn_fail_memory(err, strlen(name));
             else if (!mn_path_is_dir(path))
-                st = add_file(set, dir, name, err);
+                st = add_file(set, dir, name, c->named && !strcmp(name, c->named), err);
             mn_free(path);
         }
         free(list[i]); /* scandir's own */
@@ -109,12 +185,131 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const char *given
     return st;
 }
 
+/* ---- are all shards there? ------------------------------------------------------------------- */
+static uint64_t value_of(mn_str digits) {
+    int64_t v = 0;
+    return mn_parse_i64(digits, &v) ? (uint64_t)v : UINT64_MAX;
+}
+
+/* Whether shard no of the model that hit is a shard of is in the set; *width: digits of the shortest
+ * number there. */
+static bool has_shard(const mn_file_set *set, const mn_name_pattern *p, const mn_name_hit *hit,
+                      uint64_t no, int *width) {
+    bool found = false;
+    for (uint32_t i = 0; i < set->n; i++) {
+        mn_name_hit own;
+        if (!mn_name_match(p, set->names[i], &own) || !same_model(hit, &own))
+            continue;
+        found |= value_of(own.number[0]) == no;
+        *width = MN_MIN(*width, (int)own.number[0].len);
+    }
+    return found;
+}
+
+static void put_part(mn_text *name, mn_str part) {
+    mn_text_put(name, part.ptr, (size_t)part.len);
+}
+
+static mn_status fail_shard(const char *dir, const mn_name_pattern *p, const mn_name_hit *hit,
+                            uint64_t no, int width, mn_error *err) {
+    mn_text name = {0};
+    uint32_t stars = 0, numbers = 0;
+    for (const char *c = p->text; *c; c++) {
+        if (*c == '*')
+            put_part(&name, hit->star[stars++]);
+        else if (*c == '#' && !numbers++)
+            mn_text_printf(&name, "%0*llu", width, (unsigned long long)no);
+        else if (*c == '#')
+            put_part(&name, hit->number[1]);
+        else
+            mn_text_put(&name, c, 1);
+    }
+    mn_status st = mn_fail(err, MN_BAD_FILE,
+                           "%s/%s is missing: shard %llu of the %.*s that make "
+                           "this model",
+                           dir, name.ptr ? name.ptr : p->text, (unsigned long long)no,
+                           MN_STR_ARG(hit->number[1]));
+    mn_text_free(&name);
+    return st;
+}
+
+/* Numbers run from 1, or from 0 where there is a shard 0. Of n files one of the first n + 1 numbers
+ * is missing, if one is: time does not depend on the count in the name. */
+static mn_status check_shards(const mn_file_set *set, const char *dir, const choice *c,
+                              mn_error *err) {
+    mn_name_hit hit;
+    const mn_name_pattern *p;
+    uint32_t at = 0;
+    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &hit))) {
+        const uint64_t count = value_of(hit.number[1]);
+        int width = (int)hit.number[0].len;
+        const uint64_t first = has_shard(set, p, &hit, 0, &width) ? 0 : 1;
+        for (uint64_t no = first; no < first + MN_MIN(count, set->n + (uint64_t)1); no++)
+            if (!has_shard(set, p, &hit, no, &width))
+                return fail_shard(dir, p, &hit, no, width, err);
+    }
+    return MN_OK;
+}
+
+/* ---- what was expected ----------------------------------------------------------------------- */
+/* Whether an earlier pattern has the same kind and text: several loaders read one layout. */
+static bool was_said(const choice *c, uint32_t loader, uint32_t pattern) {
+    const mn_name_pattern *p = &c->loaders[loader].patterns->at[pattern];
+    for (uint32_t i = 0; i <= loader; i++) {
+        const mn_patterns *list = c->loaders[i].patterns;
+        for (uint32_t j = 0; j < (i == loader ? pattern : list->n); j++)
+            if (list->at[j].kind == p->kind && !strcmp(list->at[j].text, p->text))
+                return true;
+    }
+    return false;
+}
+
+static void put_patterns(const choice *c, uint32_t kinds, mn_text *out) {
+    const char *comma = "";
+    for (uint32_t i = 0; i < c->n_loaders; i++) {
+        const mn_patterns *list = c->loaders[i].patterns;
+        for (uint32_t j = 0; j < list->n; j++) {
+            if (list->at[j].kind > MN_PATTERN_COMPANION || !(kinds & (1u << list->at[j].kind)) ||
+                was_said(c, i, j))
+                continue;
+            mn_text_printf(out, "%s%s", comma, list->at[j].text);
+            comma = ", ";
+        }
+    }
+}
+
+/* "a file of *.gguf, ..., or a folder with one of these or of config.json, ...": every pattern known. */
+static void put_expected(const choice *c, mn_text *out) {
+    mn_text folders = {0};
+    mn_text_puts(out, "a file of ");
+    put_patterns(c, KIND_MODEL_FILE, out);
+    put_patterns(c, KIND(FOLDER), &folders);
+    mn_text_puts(out, ", or a folder with one of these");
+    if (folders.len)
+        mn_text_printf(out, " or of %s", folders.ptr);
+    mn_text_free(&folders);
+}
+
+static mn_status fail_empty(const char *path, const choice *c, mn_error *err) {
+    mn_text expected = {0};
+    put_expected(c, &expected);
+    mn_status st = mn_fail(err, MN_BAD_FILE, "%s: the folder holds no model; expected %s", path,
+                           expected.ptr ? expected.ptr : "one");
+    mn_text_free(&expected);
+    return st;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* "org/name" or "name:tag", as models are called on hubs, where no such folder is at hand. */
-static bool is_hub_name(const char *path) {
+static bool is_hub_name(const char *path, const choice *c) {
     const char *slash = strchr(path, '/');
     const size_t n = strspn(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "-_.:/");
-    if (path[n] || *path == '.' || *path == '/' || mn_str_ends(mn_str_of(path), ".gguf"))
+    if (path[n] || *path == '.' || *path == '/' || (kinds_of(c, base_name(path)) & KIND_MODEL_FILE))
         return false;
     if (!slash)
         return strchr(path, ':') != NULL;
@@ -125,46 +320,64 @@ static bool is_hub_name(const char *path) {
 }
 
 /* Says what is expected where the path was meant as something else. */
-static mn_status fail_missing(const char *path, int code, mn_error *err) {
-    static const char expected[] = "models are not downloaded: expected the path of a GGUF file, a "
-                                   ".safetensors file or a folder in Hugging Face layout";
+static mn_status fail_missing(const char *path, int code, const choice *c, mn_error *err) {
+    const bool url = strstr(path, "://") != NULL;
+    mn_text expected = {0};
+    mn_status st;
+    put_expected(c, &expected);
+    const char *text = expected.ptr ? expected.ptr : "";
     if (code != ENOENT && code != ENOTDIR)
-        return mn_fail(err, MN_IO_ERROR, "%s: %s", path,
-                       code == EACCES ? "permission denied: a folder on the way to it may not be "
-                                        "entered"
-                                      : strerror(code));
-    if (strstr(path, "://"))
-        return mn_fail(err, MN_IO_ERROR, "%s: this is a URL, and %s", path, expected);
-    if (is_hub_name(path))
-        return mn_fail(err, MN_IO_ERROR,
-                       "%s: no such file or folder; if this is a name on a model hub, %s", path,
-                       expected);
-    return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
+        st = mn_fail(err, MN_IO_ERROR, "%s: %s", path,
+                     code == EACCES ? "permission denied: a folder on the way to it may not be "
+                                      "entered"
+                                    : strerror(code));
+    else if (url || is_hub_name(path, c))
+        st = mn_fail(err, MN_IO_ERROR, "%s: %s models are not downloaded: expected the path of %s",
+                     path,
+                     url ? "this is a URL, and"
+                         : "no such file or folder; if this is a name on a model hub,",
+                     text);
+    else
+        st = mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
+    mn_text_free(&expected);
+    return st;
 }
 
-mn_status mn_file_set_open(const char *path, uint32_t flags, mn_file_set *out, mn_error *err) {
+/* ---- the set --------------------------------------------------------------------------------- */
+/* Whether one of the files tells a model by its name. */
+static bool has_model(const mn_file_set *set, const choice *c) {
+    for (uint32_t i = 0; i < set->n; i++)
+        if (kinds_of(c, set->names[i]) & (KIND_MODEL_FILE | KIND(FOLDER)))
+            return true;
+    return false;
+}
+
+static mn_status collect(mn_file_set *set, const char *dir, const choice *c, mn_error *err) {
+    mn_status st =
+        is_alone(c) ? add_file(set, dir, c->named, true, err) : add_folder(set, dir, c, err);
+    if (!st && c->folder && !has_model(set, c))
+        return fail_empty(dir, c, err);
+    return st || c->folder || c->unknown ? st : check_shards(set, dir, c, err);
+}
+
+mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
+                           uint32_t n_loaders, mn_file_set *out, mn_error *err) {
     mn_file_set set = {.flags = flags};
-    mn_status st;
+    choice c = {.loaders = loaders, .n_loaders = n_loaders};
     struct stat at;
     if (stat(path, &at))
-        return fail_missing(path, errno, err);
-    if (mn_path_is_dir(path)) {
-        st = add_folder(&set, path, NULL, err);
-        if (!st && !set.n)
-            st = mn_fail(err, MN_BAD_FILE,
-                         "%s: the folder holds no model files (.gguf, .safetensors, .json)", path);
-    } else {
-        const char *slash = strrchr(path, '/');
-        char *dir = slash ? mn_strndup(path, slash == path ? 1 : (size_t)(slash - path))
-                          : mn_strndup(".", 1);
-        const char *name = slash ? slash + 1 : path;
-        bool alone = mn_str_ends(mn_str_of(name), ".gguf") && !shard_stem(name);
-        if (!dir)
-            st = mn_fail_memory(err, strlen(path));
-        else
-            st = alone ? add_file(&set, dir, name, err) : add_folder(&set, dir, name, err);
-        mn_free(dir);
-    }
+        return fail_missing(path, errno, &c, err);
+    if (!n_loaders)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s: no loader plugin is installed (see `minerva plugins`)", path);
+    const char *name = S_ISDIR(at.st_mode) ? NULL : base_name(path);
+    const size_t n = name ? (size_t)(name - path) : strlen(path);
+    char *dir = n ? mn_strndup(path, name && n > 1 ? n - 1 : n) : mn_strndup(".", 1);
+    if (!dir)
+        return mn_fail_memory(err, strlen(path));
+    choose(&c, name);
+    mn_status st = collect(&set, dir, &c, err);
+    mn_free(dir);
     if (st)
         mn_file_set_close(&set);
     else

@@ -8,8 +8,16 @@
 #include "base/base.h"
 #include "model/meta.h"
 
-/* The files of one model: what the path names and, for a folder or a shard, its siblings and
- * side-cars. */
+/* A loader that may be asked, as the registry holds it. */
+typedef struct {
+    const mn_loader *loader;
+    void *self;
+    mn_str id;
+    const mn_patterns *patterns;
+} mn_loader_ref;
+
+/* The files of one model, in the order of their names: what the path names, its shards, and companion
+ * files. */
 typedef struct {
     mn_file *files;
     mn_map *maps;
@@ -17,8 +25,10 @@ typedef struct {
     bool *has_weights; /* whether a tensor lies in it */
     uint32_t n, flags;
 } mn_file_set;
-/* flags: MN_MAP_*. error: names the path */
-mn_status mn_file_set_open(const char *path, uint32_t flags, mn_file_set *out, mn_error *err);
+/* flags: MN_MAP_*. The patterns of the loaders say which files. Errors name the path, or the shard that
+ * is missing; where no model is, the message lists the patterns. */
+mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
+                           uint32_t n_loaders, mn_file_set *out, mn_error *err);
 void mn_file_set_close(mn_file_set *set);
 
 typedef struct {
@@ -39,11 +49,6 @@ typedef struct mn_canonical {
     uint64_t n_params, n_bytes;
 } mn_canonical;
 
-typedef struct {
-    const mn_loader *loader;
-    void *self;
-    mn_str id;
-} mn_loader_ref;
 /* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident, checks every
  * plane against its file. A loader that claims the files and cannot read them gives way to the
  * next. Errors name the path; if no loader claims it, or if none of several can read it, the

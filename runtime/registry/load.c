@@ -61,6 +61,7 @@ void mn_plugin_unload(mn_plugin_record *rec) {
     rec->backend = NULL;
     rec->loader = NULL;
     rec->profile = NULL;
+    mn_patterns_free(&rec->patterns);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -96,7 +97,7 @@ static const table_slot backend_slots[] = {
 };
 static const table_slot loader_slots[] = {
     SLOT(mn_loader, guess),     SLOT(mn_loader, open),  SLOT(mn_loader, meta_at),
-    SLOT(mn_loader, tensor_at), SLOT(mn_loader, close),
+    SLOT(mn_loader, tensor_at), SLOT(mn_loader, close), SLOT(mn_loader, patterns),
 };
 
 static const table_slot profile_slots[] = {SLOT(mn_profile, execute)};
@@ -114,6 +115,15 @@ static const char *missing_slot(const void *table, const table_slot *slots, size
             return slots[i].name;
     }
     return NULL;
+}
+
+/* false = out of memory. */
+static bool take_patterns(mn_plugin_record *rec, const mn_loader *loader) {
+    mn_error why = MN_ERROR_INIT;
+    mn_status st = mn_patterns_read(loader, rec->plugin->self, &rec->patterns, &why);
+    if (st == MN_OUT_OF_MEMORY)
+        return false;
+    return !st || mn_plugin_reject(rec, "failed", "%s", why.msg);
 }
 
 static bool find_tables(mn_plugin_record *rec) {
@@ -136,6 +146,8 @@ static bool find_tables(mn_plugin_record *rec) {
         return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_PROFILE_ID,
                                 missing);
     rec->profile = profile;
+    if (loader && !take_patterns(rec, loader))
+        return false;
     rec->backend = backend;
     rec->loader = loader;
     return true;

@@ -125,6 +125,10 @@ static bool open_model(const mn_plugin_record *rec, const mn_file *files, uint32
     return done;
 }
 
+/* Kinds of patterns by which a host comes to show a file as a model. */
+static const uint32_t names_model =
+    1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD | 1u << MN_PATTERN_FOLDER;
+
 static bool show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
     mn_file files[MAX_FILES] = {0};
     uint32_t n = 0;
@@ -134,12 +138,20 @@ static bool show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
         if (!files[n].map)
             return mn_fail_memory(err, s->files[n].n), false;
     }
+    bool named = false;
+    for (uint32_t i = 0; i < n; i++)
+        named |= (mn_patterns_kinds(&rec->patterns, s->files[i].name) & names_model) != 0;
     probe_tell("phase", "showing %s to its loader", s->what);
     if (rec->loader->guess(rec->plugin->self, files, n, sizeof *files, &guess) != MN_OK ||
         !guess.confidence)
         return true;
     if (!s->model)
         return mn_fail(err, MN_BAD_FILE, "its loader claims %s", s->what), false;
+    if (!named)
+        return mn_fail(err, MN_BAD_FILE,
+                       "its loader claims %s (%s), which none of its file patterns names", s->what,
+                       s->files[n - 1].name),
+               false;
     return open_model(rec, files, n, s->what, err);
 }
 

@@ -41,10 +41,11 @@ typedef struct {
         uint32_t ms, entry_ms; /* the whole probe; its entry alone */
         char text[160];        /* "ok in 12 ms", "remembered: ok in 12 ms"; "" = not done */
     } probe;
-    const mn_plugin *plugin;   /* these five: NULL unless ok */
+    const mn_plugin *plugin;   /* these, handle included: NULL unless ok */
     const mn_backend *backend; /* NULL also = has none */
     const mn_loader *loader;
     const mn_profile *profile; /* beside the backend; NULL also = has none */
+    mn_patterns patterns;      /* the loader's */
     void *handle;
     struct mn_plugin_host *host; /* the registry's */
     uint64_t file_dev, file_ino;

@@ -279,6 +279,14 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
     return st;
 }
 
+static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
+    mn_file_pattern *own = fresh(sizeof *own);
+    own->size = sizeof *own;
+    mn_status st = loader->patterns(self, i, own);
+    give(out, own, sizeof *own, !st);
+    return st;
+}
+
 static const mn_loader *loader_of(const mn_loader *from) {
     if (self_loader)
         return self_loader;
@@ -287,6 +295,7 @@ static const mn_loader *loader_of(const mn_loader *from) {
     memcpy(o, from, from->size < sizeof *o ? from->size : sizeof *o);
     o->size = sizeof *o;
     o->guess = guess, o->open = open_model, o->meta_at = meta_at, o->tensor_at = tensor_at;
+    o->patterns = patterns;
     return o;
 }
 

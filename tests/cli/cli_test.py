@@ -411,7 +411,7 @@ def test_run_small_address_space():
 
 def test_run_model_names():
     """What is no path gets a sentence on what is expected; a folder that may not be entered is said to be one."""
-    expected = "expected the path of a GGUF file, a .safetensors file or a folder"
+    expected = "models are not downloaded: expected the path of a file of *.gguf, *-#-of-#.gguf, "
     for name in ("no-such-org/Model-1B-Instruct", "model:latest", "hub.example/org"):
         is_error(minerva("run", "-m", name, "-p", "a", code=1), name, "not downloaded", expected)
     is_error(minerva("run", "-m", "https://example.org/m.gguf", "-p", "a", code=1), "this is a URL", expected)

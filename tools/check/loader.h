@@ -6,11 +6,27 @@
 
 #define LOADER_FILES 64
 
+/* ---- the names that a loader states (loader_patterns.c) -------------------------------------- */
+#define LOADER_PATTERNS 64
+typedef struct {
+    mn_file_pattern at[LOADER_PATTERNS];
+    uint32_t n;
+} loader_patterns;
+/* false: the rule has failed. */
+bool patterns_read(check *c, const check_plugin *plugin, loader_patterns *out);
+/* Bits 1 << MN_PATTERN_* of those that match. */
+uint32_t patterns_kinds(const loader_patterns *p, const char *name);
+#define PATTERNS_FILE (1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD)
+/* Whether a file of the folder belongs to the model that the user named by a file (NULL: by the
+ * folder). */
+bool patterns_take(const loader_patterns *p, const char *named, const char *name);
+
 /* ---- models (loader_models.c) ---------------------------------------------------------------- */
 typedef struct {
     char name[256]; /* base name */
     uint8_t *bytes; /* owned */
     uint64_t n;
+    bool named; /* MN_FILE_NAMED */
 } model_file;
 typedef struct {
     const char *format; /* "gguf"; what the report calls it */
@@ -22,8 +38,11 @@ typedef struct {
      * own */
 #define LOADER_MODELS 3
 void model_make(model_files *m, uint32_t which);
-/* A file, or the files of a folder (of at most 64 MiB together). NULL, or what is wrong with it. */
-const char *model_read(model_files *m, const char *path);
+/* A file with its shards and companions, or the files of a folder (of at most 64 MiB together), by the
+ * patterns. NULL, or what is wrong with it. */
+const char *model_read(model_files *m, const char *path, const loader_patterns *patterns);
+/* In the order of names, as a host does. */
+void model_sort(model_files *m);
 #define LOADER_GARBAGE 5 /* no file, an empty one, zeros, noise, prose: nobody's model */
 void model_make_garbage(model_files *m, uint32_t which);
 void model_free(model_files *m);
@@ -54,6 +73,7 @@ typedef struct {
     check *c;
     check_host host;
     check_plugin plugin;
+    loader_patterns patterns;
     model_files model; /* of its format */
 } loader;
 /* Opens the plugin and finds a model of its format: --model, or the one of ours that it claims and
@@ -72,6 +92,8 @@ mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint6
 #define LOADER_MOST_BYTES (UINT64_C(256) << 20)
 /* The digest alone, from any thread; 0 = it does not open. */
 uint64_t loader_digest(loader *l, const mapped_files *m);
+/* The same of the files of m as another array has them. */
+uint64_t loader_digest_of(loader *l, const mapped_files *m, const void *files, uint32_t stride);
 /* Calls fn for every plane of the model, with the file that it lies in. */
 typedef void (*loader_plane_fn)(void *arg, uint32_t file, const mn_plane *p);
 void loader_each_plane(loader *l, const mapped_files *m, loader_plane_fn fn, void *arg);

@@ -27,7 +27,8 @@ bool mapped_make(mapped_files *to, const model_files *from, int how) {
         uint8_t *at = how == MAP_END ? f->map + f->map_bytes - m->n : f->map;
         if (m->n)
             memcpy(at, m->bytes, m->n);
-        f->view = to->views[i] = (mn_file){{m->name, strlen(m->name)}, at, m->n, 0, 0};
+        f->view = to->views[i] =
+            (mn_file){{m->name, strlen(m->name)}, at, m->n, m->named ? MN_FILE_NAMED : 0, 0};
     }
     return true;
 }

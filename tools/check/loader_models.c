@@ -71,6 +71,7 @@ static void g_tensor(model_files *m, model_file *f, const char *name, uint64_t c
 static void make_gguf(model_files *m) {
     model_file *f = add(m, "model.gguf");
     m->format = "gguf";
+    f->named = true;
     put_text(m, f, "GGUF");
     put_int(m, f, 3, 4);
     put_int(m, f, 3, 8);
@@ -196,25 +197,52 @@ static const char *read_file(model_files *m, const char *path, const char *name,
     return wrong;
 }
 
-const char *model_read(model_files *m, const char *path) {
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const model_file *)a)->name, ((const model_file *)b)->name);
+}
+void model_sort(model_files *m) {
+    qsort(m->file, m->n, sizeof *m->file, by_name);
+}
+
+/* named: base name of the file in it; NULL: the folder is meant. */
+static const char *read_folder(model_files *m, const char *path, const char *named,
+                               const loader_patterns *patterns) {
     uint64_t left = UINT64_C(64) << 20;
-    const char *slash = strrchr(path, '/'), *wrong = NULL;
-    struct stat st;
-    memset(m, 0, sizeof *m);
-    m->format = "--model";
-    if (stat(path, &st))
-        return "no such file or folder";
-    if (!S_ISDIR(st.st_mode))
-        return read_file(m, path, slash ? slash + 1 : path, &left);
+    const char *wrong = NULL;
     DIR *d = opendir(path);
     if (!d)
         return "cannot be read";
     for (struct dirent *e = readdir(d); e && !wrong; e = readdir(d)) {
         char full[4096];
+        struct stat st;
+        const bool is_named = named && !strcmp(named, e->d_name);
         snprintf(full, sizeof full, "%s/%s", path, e->d_name);
-        if (e->d_name[0] != '.' && !stat(full, &st) && S_ISREG(st.st_mode))
+        if (!is_named && (e->d_name[0] == '.' || !patterns_take(patterns, named, e->d_name)))
+            continue;
+        if (!stat(full, &st) && S_ISREG(st.st_mode))
             wrong = read_file(m, full, e->d_name, &left);
+        if (!wrong && m->n)
+            m->file[m->n - 1].named |= is_named;
     }
     closedir(d);
-    return wrong ? wrong : m->n ? NULL : "a folder without files";
+    return wrong ? wrong : m->n ? NULL : "a folder without a file that a pattern names";
+}
+
+const char *model_read(model_files *m, const char *path, const loader_patterns *patterns) {
+    char dir[4096];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct stat st;
+    memset(m, 0, sizeof *m);
+    m->format = "--model";
+    if (stat(path, &st))
+        return "no such file or folder";
+    if (S_ISDIR(st.st_mode)) {
+        const char *wrong = read_folder(m, path, NULL, patterns);
+        model_sort(m);
+        return wrong;
+    }
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    const char *wrong = read_folder(m, *dir ? dir : "/", name, patterns);
+    model_sort(m);
+    return wrong;
 }

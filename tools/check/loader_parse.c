@@ -42,8 +42,10 @@ int loader_open(check *c, loader *l) {
         check_fail(c, "query(\"" MN_LOADER_ID "\"): found NULL, expected a table");
         return 0;
     }
+    if (!patterns_read(c, &l->plugin, &l->patterns))
+        return 0;
     if (c->model) {
-        const char *wrong = model_read(&l->model, c->model);
+        const char *wrong = model_read(&l->model, c->model, &l->patterns);
         if (wrong)
             check_skip(c, "--model %s: %s", c->model, wrong);
         return !wrong;
@@ -197,8 +199,9 @@ static void mix_tensor(uint64_t *h, const mapped_files *m, const mn_tensor_info 
     for (uint64_t i = 0; i < (uint64_t)t->n_parts * t->n_planes; i++) {
         const mn_plane *p = plane_at(t, i);
         const mn_file *f = file_of(m, p->ptr, p->bytes);
-        uint64_t words[5] = {(uint64_t)((const char *)p->ptr - (const char *)f->map),
-                             (uint64_t)(f - m->views), p->bytes, p->kind, p->dtype};
+        uint64_t words[4] = {(uint64_t)((const char *)p->ptr - (const char *)f->map), p->bytes,
+                             p->kind, p->dtype};
+        mix_str(h, f->name);
         mix(h, words, sizeof words);
         mix(h, p->dim, t->n_dim * sizeof *p->dim), mix(h, p->stride, t->n_dim * sizeof *p->stride);
     }
@@ -332,9 +335,13 @@ mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint6
 }
 
 uint64_t loader_digest(loader *l, const mapped_files *m) {
+    return loader_digest_of(l, m, m->views, sizeof(mn_file));
+}
+
+uint64_t loader_digest_of(loader *l, const mapped_files *m, const void *files, uint32_t stride) {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     mn_parsed *p = NULL;
-    if (l->plugin.ld->open(l->plugin.api->self, m->views, m->n, sizeof(mn_file), &p, NULL) || !p)
+    if (l->plugin.ld->open(l->plugin.api->self, files, m->n, stride, &p, NULL) || !p)
         return 0;
     bool good = read_meta(l, p, l->model.format, &h) && read_tensors(l, m, p, l->model.format, &h);
     l->plugin.ld->close(p);

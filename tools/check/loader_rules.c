@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -139,6 +140,86 @@ void check_loader_same(check *c) {
     mapped_files m;
     if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
         same_answers(&l, &m);
+        mapped_free(&m);
+    }
+    loader_close(&l);
+}
+
+/* ---- who named what -------------------------------------------------------------------------- */
+typedef struct {
+    mn_file file;
+    uint64_t later[3]; /* fields that the loader does not know */
+} longer_file;
+
+/* The same answers as want, for the model's files with these flags, in elements longer than known. */
+static void try_flags(loader *l, const mapped_files *m, uint64_t want, const uint32_t *flags,
+                      const char *what) {
+    static longer_file files[LOADER_FILES];
+    mn_guess g = {.size = sizeof g};
+    if (check_over(l->c))
+        return;
+    memset(files, 0xA5, sizeof files);
+    for (uint32_t i = 0; i < m->n; i++) {
+        files[i].file = m->views[i];
+        files[i].file.flags = flags[i];
+    }
+    check_doing(l->c, "guess and open ran with %s", what);
+    l->plugin.ld->guess(l->plugin.api->self, &files[0].file, m->n, sizeof *files, &g);
+    if (!g.confidence)
+        check_fail(l->c, "guess with %s: found confidence 0, expected a claim as without", what);
+    else if (loader_digest_of(l, m, files, sizeof *files) != want)
+        check_fail(l->c, "open with %s: found other answers, expected the same", what);
+}
+
+/* No file, each that a user may name, and all with a flag of a later version. */
+static void try_names(loader *l, const mapped_files *m, uint64_t want) {
+    uint32_t flags[LOADER_FILES] = {0}, models = 0;
+    char what[400];
+    for (uint32_t i = 0; i < m->n; i++)
+        models += patterns_kinds(&l->patterns, m->views[i].name.ptr) == 1u << MN_PATTERN_MODEL;
+    try_flags(l, m, want, flags, "no file named, as of a folder");
+    for (uint32_t i = 0; i < m->n && !check_over(l->c); i++) {
+        const uint32_t kinds = patterns_kinds(&l->patterns, m->views[i].name.ptr);
+        if (!(kinds & PATTERNS_FILE) || (models > 1 && !(kinds & 1u << MN_PATTERN_SHARD)))
+            continue;
+        flags[i] = MN_FILE_NAMED;
+        snprintf(what, sizeof what, "%s named", m->views[i].name.ptr);
+        try_flags(l, m, want, flags, what);
+        flags[i] = 0;
+    }
+    for (uint32_t i = 0; i < m->n; i++)
+        flags[i] = m->views[i].flags | 1u << 30;
+    try_flags(l, m, want, flags, "flag 1 << 30 on every file");
+}
+
+/* Files that other loaders' patterns name come too. */
+static void try_others(loader *l, uint64_t want) {
+    static const uint8_t prose[] = "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n";
+    static model_files more;
+    static const char *const names[] = {".aaa", "~~~.thing"};
+    mapped_files m;
+    more = l->model;
+    for (uint32_t i = 0; i < 2 && more.n < LOADER_FILES; i++) {
+        model_file f = {.bytes = (uint8_t *)(uintptr_t)prose, .n = sizeof prose - 1};
+        snprintf(f.name, sizeof f.name, "%s", names[i]);
+        more.file[more.n++] = f;
+    }
+    model_sort(&more);
+    check_doing(l->c, "open ran with files of other formats beside");
+    if (mapped_make(&m, &more, MAP_END) && loader_digest(l, &m) != want)
+        check_fail(l->c, "with files of other formats beside: found other answers, expected the "
+                         "same");
+    mapped_free(&m);
+}
+
+void check_loader_named(check *c) {
+    loader l;
+    mapped_files m;
+    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
+        const uint64_t want = loader_digest(&l, &m);
+        try_names(&l, &m, want);
+        if (!check_over(c))
+            try_others(&l, want);
         mapped_free(&m);
     }
     loader_close(&l);

@@ -127,9 +127,9 @@ static const function backend_functions[] = {
     F(mn_backend, weights_free), F(mn_backend, kv_layout),    F(mn_backend, kv_copy),
     F(mn_backend, compile),      F(mn_backend, program_free), F(mn_backend, context_create),
     F(mn_backend, context_bind), F(mn_backend, execute),      F(mn_backend, context_free)};
-static const function loader_functions[] = {F(mn_loader, guess), F(mn_loader, open),
+static const function loader_functions[] = {F(mn_loader, guess),   F(mn_loader, open),
                                             F(mn_loader, meta_at), F(mn_loader, tensor_at),
-                                            F(mn_loader, close)};
+                                            F(mn_loader, close),   F(mn_loader, patterns)};
 
 static void judge_table(check *c, const char *what, const void *table, const function *f,
                         size_t n) {

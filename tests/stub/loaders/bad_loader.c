@@ -7,16 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CRASH 1       /* dies in open */
-#define HANG 2        /* never returns from open */
-#define GREEDY 3      /* claims every file */
-#define OUTSIDE 4     /* describes a plane behind the end of the file */
-#define SLY_GREEDY 5  /* claims every model, the large ones in vain */
-#define SLY_OUTSIDE 6 /* describes large models as OUTSIDE does */
-#define OPENS_FILES 7 /* looks for itself instead of taking what it gets */
-#define READS_DATA 8  /* adds up a tensor in open */
-#define FORGETFUL 9   /* leaks */
-#define TRUSTING 10   /* takes the file's length for granted */
+#define CRASH 1          /* dies in open */
+#define HANG 2           /* never returns from open */
+#define GREEDY 3         /* claims every file */
+#define OUTSIDE 4        /* describes a plane behind the end of the file */
+#define SLY_GREEDY 5     /* claims every model, the large ones in vain */
+#define SLY_OUTSIDE 6    /* describes large models as OUTSIDE does */
+#define OPENS_FILES 7    /* looks for itself instead of taking what it gets */
+#define READS_DATA 8     /* adds up a tensor in open */
+#define FORGETFUL 9      /* leaks */
+#define TRUSTING 10      /* takes the file's length for granted */
+#define NO_PATTERNS 11   /* states no names of files */
+#define BAD_PATTERN 12   /* states one that means every file */
+#define ENDLESS 13       /* its list has no end */
+#define FICKLE 14        /* states other ones each time */
+#define OTHER_PATTERN 15 /* claims files that none of its patterns names */
+#define SNOB 16          /* passes over files with a flag that it does not know */
 
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
@@ -26,6 +32,7 @@ struct mn_parsed {
     int64_t count;
 };
 static const mn_host *host;
+static uint32_t asked;
 
 static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride,
                               uint64_t *largest) {
@@ -34,6 +41,8 @@ static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride,
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f =
             (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
+        if (WHAT == SNOB && (f->flags & ~MN_FILE_NAMED))
+            continue;
         if (f->bytes >= 128 && !memcmp(f->map, "GGUF", 4))
             found = f;
         if (f->bytes > *largest)
@@ -142,8 +151,21 @@ static void close_model(mn_parsed *p) {
     host->release(host->self, p);
 }
 
+static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
+    static const char *const texts[] = {"*.gguf", "config.json"};
+    (void)self;
+    if (WHAT == NO_PATTERNS || (i > 1 && WHAT != ENDLESS))
+        return MN_END;
+    mn_file_pattern p = {.size = sizeof p, .kind = i ? MN_PATTERN_FOLDER : MN_PATTERN_MODEL};
+    p.text.ptr = WHAT == BAD_PATTERN ? "*" : WHAT == OTHER_PATTERN ? "*.stub" : texts[i % 2];
+    p.text.len = strlen(p.text.ptr);
+    p.flags = WHAT == FICKLE ? asked++ % 2 : 0;
+    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+    return MN_OK;
+}
+
 static const mn_loader table = {sizeof table, 0,         guess,       open_model,
-                                meta_at,      tensor_at, close_model, NULL};
+                                meta_at,      tensor_at, close_model, patterns};
 static const void *query(void *self, const char *id) {
     (void)self;
     return strcmp(id, MN_LOADER_ID) ? NULL : &table;

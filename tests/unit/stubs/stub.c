@@ -177,6 +177,23 @@ static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t st
     return MN_OK;
 }
 
+#ifndef STUB_PATTERN
+#define STUB_PATTERN MN_PATTERN_MODEL, "*.stub"
+#endif
+static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
+    static const struct {
+        uint32_t kind;
+        const char *text;
+    } stated = {STUB_PATTERN};
+    (void)self;
+    if (i || !stated.text)
+        return MN_END;
+    out->kind = stated.kind;
+    out->text.ptr = stated.text;
+    out->text.len = strlen(stated.text);
+    return MN_OK;
+}
+
 static const void *query(void *self, const char *id) {
     (void)self;
 #ifndef STUB_EMPTY
@@ -233,6 +250,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     loader.size = sizeof loader;
     fill(&loader, offsetof(mn_loader, guess), sizeof loader);
     loader.guess = guess;
+    loader.patterns = patterns;
     plugin.size = sizeof plugin;
     plugin.abi = STUB_ABI;
     plugin.id.ptr = STUB_ID;
