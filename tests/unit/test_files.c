@@ -57,9 +57,9 @@ static int teardown(void **state) {
 /* A folder with these files, names separated by blanks. */
 static const char *folder_of(const char *root, const char *names) {
     static uint32_t turn;
+    static char dir[1024]; /* unit_path's buffers are used in turn */
     char name[300];
-    snprintf(name, sizeof name, "%u", turn++);
-    const char *dir = unit_path(root, name);
+    snprintf(dir, sizeof dir, "%s/%u", root, turn++);
     assert_int_equal(mkdir(dir, 0755), 0);
     for (int n; sscanf(names, " %299s%n", name, &n) == 1; names += n)
         unit_write(unit_path(dir, name), "x", 1);

@@ -136,8 +136,9 @@ def test_files_folder():
         cli_test.put(model, "unused.toyf", b"not listed")
         for path in (model, model + "/TOY.list", model + "/a.toyf"):
             inspects(f, path, '"toy_folders"', "llama")
-        r, rules = check(f.plugins + "/toy_folders.so", "--model", model)
-        equal({i: x["message"] for i, x in rules.items() if x["status"] == "failed"}, {})
+        for group in ("model", "loader"):
+            r, rules = check(f.plugins + "/toy_folders.so", "--only", group, "--model", model)
+            equal({i: x["message"] for i, x in rules.items() if x["status"] == "failed"}, {})
         os.remove(model + "/TOY.list")
         inspects(f, model, "holds no model", "*.gguf", "TOY.list", code=1)
 
@@ -145,7 +146,7 @@ def test_files_folder():
 def test_files_refused():
     """A loader whose patterns are missing or say nothing is not asked, and the list of plugins has why."""
     with Folder("no_patterns", "bad_pattern", "endless", "other_pattern") as f:
-        rows = {p["id"]: p for p in minerva("plugins", "--json", env=f.env).json()["plugins"]}
+        rows = {p["id"]: p for p in minerva("plugins", "--json", env=f.env, code=None).json()}
         for name, words in (("no_patterns", "no file pattern"), ("bad_pattern", "every file"), ("endless", "do not end"),
                             ("other_pattern", "none of its file patterns names")):
             equal(rows[name]["status"], "failed")
