@@ -176,7 +176,7 @@ def test_hangs():
     plugin = os.path.join(BAD, "hang.so")
     if not os.path.exists(plugin):
         return
-    for call, rules in (("minerva_plugin_entry", ["open.entry"]), ("device_open", ["device.list"]), ("weights_seal", []), ("context_free", [])):
+    for call, rules in (("minerva_plugin_entry", ["open.entry"]), ("device_open", ["device.list"]), ("weights_seal", ["honesty.native"]), ("context_free", [])):
         os.environ["MINERVA_TEST_HANG"] = call
         began = time.monotonic()
         r = report(plugin, "--limit", "6", "--only", rules[0] if rules else "honesty", code=1)
