@@ -47,7 +47,8 @@ typedef struct {
     uint64_t bytes[CASE_TENSORS];
     bool unbound[CASE_TENSORS];   /* outputs that the run shall not bind */
     bool every_row[CASE_TENSORS]; /* an output that means something in padded rows too */
-    /* [value max] per row symbol: 1 = padding or spoiled, outputs undefined; NULL = none */
+    /* [value max] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, NaN must come out;
+     * NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
     uint32_t kv_dtype;
     struct {
@@ -159,6 +160,9 @@ mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *
  * integers differ. *where (may be NULL): the tensor at fault. Padded and spoiled rows do not
  * count. */
 double case_differ(const op_case *got, const op_case *want, const char **where);
+/* The first output with a number in a spoiled row where `want` has NaN; NULL = there is none. loose:
+ * an infinity will do, for classes that round. */
+const char *case_hides_nan(const op_case *got, const op_case *want, bool loose);
 /* Does the device say yes (native, slow or ask) to every node? *reason (may be NULL): the first
  * no. */
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason);

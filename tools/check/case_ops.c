@@ -25,14 +25,24 @@ static bool is_hole(const gen *g, int64_t t) {
     return t >= g->live || (g->holes && t % 5 == 3 && t + 1 < g->live);
 }
 static int64_t spoiled_row(const gen *g) {
-    return g->s->spoil && g->live > 1 ? g->live / 2 : -1;
+    const int64_t middle = g->live / 2;
+    if (!g->s->spoil || g->live < 2)
+        return -1;
+    return is_hole(g, middle) ? middle + 1 : middle; /* a hole is padding */
+}
+
+/* What stands in op_case.dead of a row; outputs of a dirty case are nobody's. */
+static uint8_t row_mark(const gen *g, bool padding, bool spoiled) {
+    if (padding || g->s->dirty)
+        return 1;
+    return spoiled ? 2 : 0;
 }
 
 /* dead[symbol 0] from holes and the spoiled row: what most ops need. */
 static void mark_dead(gen *g) {
     uint8_t *dead = g->c->dead[0] = zeroed(g, g->s->rows, 1);
     for (int64_t t = 0; dead && t < g->s->rows; t++)
-        dead[t] = is_hole(g, t) || t == spoiled_row(g) || g->s->dirty;
+        dead[t] = row_mark(g, is_hole(g, t), t == spoiled_row(g));
 }
 
 static void fill_bad(float *x, int64_t n) {
@@ -216,7 +226,7 @@ static void plan_rows(gen *g, cache_plan *a) {
             int64_t t = q * a->per + i;
             a->qpos[t] = done ? -1 : (int32_t)(s->past + i), a->qslot[t] = slot;
             if (g->c->dead[0])
-                g->c->dead[0][t] = done || spoilt || s->dirty || t == spoiled_row(g);
+                g->c->dead[0][t] = row_mark(g, done, spoilt || t == spoiled_row(g));
         }
         a->seqs[4 * q] = (int32_t)(q * a->per), a->seqs[4 * q + 1] = (int32_t)used,
                     a->seqs[4 * q + 2] = slot;
@@ -365,7 +375,7 @@ static void gather(gen *g) {
     for (int64_t i = 0; i < n; i++) {
         bool hole = i >= g->live || (g->holes && i % 5 == 3);
         rows[i] = hole ? -1 : (int32_t)((g->live < n ? g->live : n) - 1 - i);
-        dead[i] = hole || g->c->dead[0][rows[i]];
+        dead[i] = hole ? 1 : g->c->dead[0][rows[i]];
     }
     int32_t x = float_input(g, s->k, 0, "x"),
             r = case_vec(g->c, MN_ROLE_INPUT, MN_I32, O, rows, "rows"),

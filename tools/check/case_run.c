@@ -480,6 +480,28 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
     return worst;
 }
 
+/* Whether a spoiled row of tensor i holds a number where `want` has NaN. */
+static bool hides_nan(const op_case *got, const op_case *want, uint32_t i, bool loose) {
+    const mn_tensor *t = &got->t[i];
+    const int64_t sym = t->n_dim && t->dim[0] < 0 ? ~t->dim[0] : -1;
+    if (t->role != MN_ROLE_OUTPUT || t->dtype.id != MN_F32 || got->unbound[i] || sym < 0 ||
+        !got->dead[sym])
+        return false;
+    const uint64_t row = got->bytes[i] / (uint64_t)got->sym[sym].max / sizeof(float);
+    const float *a = got->result[i], *b = want->result[i];
+    for (uint64_t k = 0; k < (uint64_t)got->value[sym] * row; k++)
+        if (got->dead[sym][k / row] == 2 && isnan(b[k]) && !(loose ? !isfinite(a[k]) : isnan(a[k])))
+            return true;
+    return false;
+}
+
+const char *case_hides_nan(const op_case *got, const op_case *want, bool loose) {
+    for (uint32_t i = 0; i < got->g.n_tensors; i++)
+        if (hides_nan(got, want, i, loose))
+            return got->t[i].name.ptr;
+    return NULL;
+}
+
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason) {
     mn_verdict v[CASE_NODES];
     memset(v, 0, sizeof v);

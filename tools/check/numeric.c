@@ -170,6 +170,14 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
                          "equal, no NaN)"
                        : "%s: '%s' differs from reference's: relative L2 %g, expected at most %g",
                    shape_text(t, shape, sizeof shape), where, e, most);
+    const char *hides =
+        s || !spoil ? NULL : case_hides_nan(a, b, t->precision != MN_PRECISION_EXACT);
+    if (hides)
+        check_fail(n->c,
+                   "%s: '%s' of the row that holds NaN is a number where reference's is NaN, "
+                   "expected NaN%s: NaN goes through",
+                   shape_text(t, shape, sizeof shape), hides,
+                   t->precision == MN_PRECISION_EXACT ? "" : " or an infinity");
     n->n_cases++;
     if (keep && !s)
         *keep = a;
