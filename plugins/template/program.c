@@ -410,6 +410,8 @@ mn_status t_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event
         s = fill_call(c, t_node(p->graph, i), &t.call, err);
         if (!s)
             s = h->parallel(h->self, workers, run, &t); /* returns when all workers have */
+        if (!s && c->profiling)
+            t_profile_node(c->profiling, h, i, t_node(p->graph, i)->op, &t.call);
     }
     if (!s && event)
         *event = NULL; /* complete already */

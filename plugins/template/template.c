@@ -201,6 +201,8 @@ static const mn_backend backend = {
 
 static const void *query(void *self, const char *id) {
     (void)self;
+    if (!strcmp(id, MN_PROFILE_ID)) /* optional */
+        return &t_profile;
     return strcmp(id, MN_BACKEND_ID) ? NULL : &backend;
 }
 

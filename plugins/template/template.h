@@ -9,6 +9,7 @@
  *   kernels.c    one function per operation, and which nodes it can take (then your kernels)
  *   program.c    verdicts, estimates, compiling a segment, running a step (then your command lists)
  *   memory.c     buffers, queue, events, weights (then your memory)
+ *   profile.c    where the time of a step goes (then your timestamps; optional)
  *
  * Rename "template" in T_ID, the Makefile and meson.build. Prefix t_ = this plugin's own. */
 #ifndef TEMPLATE_H
@@ -81,6 +82,13 @@ struct mn_program {
     int64_t *symbol_max; /* [n_symbols] */
     uint64_t *place;     /* [n_tensors] in scratch, of what the segment makes; else T_NO_PLACE */
 };
+/* A step that is being profiled (profile.c). */
+typedef struct {
+    mn_profile_unit *units; /* the caller's: room of them, stride bytes apart */
+    uint32_t stride, room;
+    uint32_t n;       /* units so far */
+    uint64_t last_ns; /* when the one before ended */
+} t_profiling;
 struct mn_context {
     const mn_program *prog;
     mn_queue *queue;
@@ -89,6 +97,7 @@ struct mn_context {
     bool bound[MN_BINDING_SETS];
     const mn_binding *bindings; /* of this step: one of sets */
     uint8_t *scratch;
+    t_profiling *profiling; /* NULL: nobody asks where the time goes */
 };
 
 /* ---- one node in one step: what kernels see -------------------------------------------------- */
@@ -212,8 +221,10 @@ mn_status t_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
 mn_status t_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                          mn_error *);
 mn_status t_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
-extern const mn_profile t_profile;
 void t_context_free(mn_context *);
+/* profile.c */
+extern const mn_profile t_profile;
+void t_profile_node(t_profiling *p, const mn_host *h, uint32_t node, uint32_t op, const t_call *c);
 
 #pragma GCC visibility pop
 #endif

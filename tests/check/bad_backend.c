@@ -193,6 +193,33 @@ static void context_free(mn_context *c) {
     maybe("context_free");
     stub_inner->context_free(c);
 }
+#elif defined(BAD_PROFILE_UNITS) || defined(BAD_PROFILE_SAME) || defined(BAD_PROFILE_ROOM)
+static const mn_profile *inner_profile;
+static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
+                         uint32_t stride, uint32_t *n, mn_error *err) {
+#if defined(BAD_PROFILE_UNITS)
+    const uint32_t had = *n;
+    mn_status s = inner_profile->execute(c, set, values, units, stride, n, err);
+    if (!s && units && had)
+        units[0].n_nodes = 0; // a node that nobody counts
+    return s;
+#elif defined(BAD_PROFILE_SAME)
+    const int64_t least[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    return inner_profile->execute(c, set, units ? least : values, units, stride, n, err);
+#else
+    mn_profile_unit all[64];
+    uint32_t room = *n, most = 64;
+    if (!units)
+        return inner_profile->execute(c, set, values, NULL, 0, n, err);
+    mn_status s = inner_profile->execute(c, set, values, all, sizeof *all, &most, err);
+    for (uint32_t i = 0; !s && i < most && room; i++) // whatever the room
+        memcpy((char *)units + (size_t)i * stride, &all[i],
+               stride < sizeof *all ? stride : sizeof *all);
+    *n = most;
+    return s;
+#endif
+}
+static const mn_profile bad_profile = {.size = sizeof bad_profile, .execute = profile};
 #endif
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
@@ -242,6 +269,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.wrap = wrap;
 #elif defined(BAD_HONESTY_OUTPUTS)
     stub_table.context_bind = context_bind;
+#elif defined(BAD_PROFILE_UNITS) || defined(BAD_PROFILE_SAME) || defined(BAD_PROFILE_ROOM)
+    inner_profile = stub_inner_profile;
+    stub_profile = &bad_profile;
 #elif defined(BAD_HOST_TWO)
     only = p;
 #elif defined(BAD_GRAPH_SLOT_ROWS)

@@ -177,6 +177,19 @@ def test_run_loader():
         tells(kit, golden()[0], "-m", folder + "/story/story.mnt", env=env)
 
 
+def test_run_profile():
+    """Units of both devices of a split, each by its own plugin."""
+    with scratch() as folder:
+        kit = Kit(folder)
+        kit.plain(kit.backend)
+        parts = minerva("bench", "-m", MODEL, "--profile", "-p", "8", "-n", "0", "-r", "1", "--json", "--device", "template,cpu", exe=kit.exe,
+                        env=kit.env(MINERVA_PLUGIN_PATH=kit.backend)).lines()
+        units = parts[0]["units"]
+        equal({u["device"] for u in units}, {"template:0", "cpu_simd"})
+        equal(sorted(u["node"] for u in units), list(range(len(units))))
+        assert all(u["flop"] > 0 for u in units if u["op"] == "LINEAR"), units
+
+
 # ---- howto ----------------------------------------------------------------------------------------------------------
 def howto():
     with open(os.path.join(ROOT, "docs", "plugin-howto.md"), encoding="utf-8") as f:

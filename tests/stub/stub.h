@@ -10,9 +10,13 @@ const mn_plugin *stub_reference_entry(const mn_host *host, mn_error *err);
 
 static mn_backend stub_table;        /* what the host gets */
 static const mn_backend *stub_inner; /* what works */
+static const mn_profile *stub_inner_profile;
+static const mn_profile *stub_profile; /* NULL: the stub has no mn.profile/1 */
 
 static const void *stub_query(void *self, const char *id) {
     (void)self;
+    if (!strcmp(id, MN_PROFILE_ID))
+        return stub_profile;
     return strcmp(id, MN_BACKEND_ID) ? NULL : &stub_table;
 }
 
@@ -58,6 +62,7 @@ static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const cha
     if (!p)
         return NULL;
     stub_inner = p->query(p->self, MN_BACKEND_ID);
+    stub_inner_profile = p->query(p->self, MN_PROFILE_ID);
     stub_table = *stub_inner;
     p->id = (mn_str){id, strlen(id)};
     p->query = stub_query;
