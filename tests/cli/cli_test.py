@@ -539,6 +539,29 @@ def test_prompts_seed():
     equal(run("--prompt-ids", IDS, "-s", "5", "--temp", "1", "-n", "30", "--precision", "exact", "--json").json()["ids"], batch[1]["ids"])
 
 
+def test_prompts_of_nan():
+    """A token whose embedding is NaN: an error of the lines that have it, the others run beside them. Alone it ends the run."""
+    with scratch() as folder:
+        shutil.copy(os.path.join(FIXTURE, "config.json"), folder)
+        with open(os.path.join(FIXTURE, "model.safetensors"), "rb") as f:
+            data = bytearray(f.read())
+        n, = struct.unpack("<Q", data[:8])
+        at = 8 + n + json.loads(data[8:8 + n])["model.embed_tokens.weight"]["data_offsets"][0] + 8 * 64 * 4
+        data[at:at + 4] = struct.pack("<f", math.nan)
+        with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+            f.write(data)
+        path = put(folder, "p.jsonl", '{"prompt_ids":[5,8]}\n{"prompt_ids":[5,9]}\n{"prompt_ids":[8]}\n')
+        flags = ("-m", folder, "-n", "3", "--temp", "0", "--ignore-eos")
+        r = minerva("run", *flags, "--prompts", path, code=1)
+        got = by_line(r)
+        for line in (1, 3):
+            equal(list(got[line]), ["line", "error"])
+            has(got[line]["error"], folder, "NaN")
+        alone = minerva("run", "-m", FIXTURE, *flags[2:], "--prompt-ids", "5,9", "--json").json()
+        equal(got[2]["ids"], alone["ids"])
+        is_error(minerva("run", *flags, "--prompt-ids", "5,8", code=1), folder, "position 2 is NaN")
+
+
 def test_prompts_bad_lines():
     """A line that cannot be used is one error in the output, the others run, and the exit code says it."""
     bad = ['{"prompt":', "[]", "3", '{"prompt":1}', "{}", '{"prompt":"a","prompt_ids":[1]}', '{"prompt":"a","n":0}', '{"prompt":"a","n":1.5}',

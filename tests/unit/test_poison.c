@@ -305,6 +305,58 @@ static void poison(const char *folder, const char *model, int fd, const weight *
     exchange(fd, at, value, size);
 }
 
+/* Two sequences, of which only the first meets the poisoned row of the embedding: it ends, with one
+ * error that names it, and the other draws what it draws alone. */
+static void batch(const char *folder, const char *device, const outcome *alone) {
+    enum { OTHER = 8 };
+    const mn_sample_params params = {.size = sizeof params, .max_new = N_NEW, .ignore_stop = 1};
+    const mn_session_params p = {.size = sizeof p,
+                                 .device = device,
+                                 .precision = MN_PRECISION_EXACT,
+                                 .n_seq = 2,
+                                 .n_ctx = 64,
+                                 .run_ahead = 3};
+    const int32_t bad[2] = {5, OTHER};
+    mn_model *m = NULL;
+    mn_session *s = NULL;
+    mn_error err = MN_ERROR;
+    int32_t a = -1, b = -1;
+    outcome o = {0};
+    uint32_t n = 1, errors = 0, n_failed = 0;
+    if (mn_model_open(rt, folder, &m, &err) || mn_session_create(m, &p, &s, &err) ||
+        mn_seq_create(s, bad, 2, &params, &a, &err) ||
+        mn_seq_create(s, prompt, N_PROMPT, &params, &b, &err))
+        give_up(device, err.msg);
+    while (n && errors < 3) {
+        mn_token t[2];
+        errors += mn_session_step(s, t, 2, &n, &err) != MN_OK;
+        for (uint32_t i = 0; i < n; i++) {
+            n_failed += t[i].seq == a && t[i].finish == MN_FINISH_FAILED;
+            if (t[i].seq == b && t[i].id >= 0 && o.n_ids < N_NEW)
+                o.ids[o.n_ids++] = t[i].id;
+        }
+    }
+    if (errors != 1 || n_failed != 1 || !strstr(err.msg, "sequence 0"))
+        complain("a batch of which one fails", device, alone, &o);
+    if (o.n_ids != N_NEW || memcmp(o.ids, alone->ids, sizeof o.ids) != 0)
+        complain("the other sequence of the batch", device, alone, &o);
+    mn_session_free(s);
+    mn_model_free(m);
+}
+
+static void test_batch(const char *folder, int fd, const weight *embedding) {
+    weight w = *embedding;
+    uint8_t value[4];
+    outcome alone = run(folder, "reference", MN_PRECISION_EXACT);
+    const size_t size = bad_value(&w, true, value);
+    const int64_t at = w.at + 8 * w.row * (int64_t)size;
+    exchange(fd, at, value, size);
+    batch(folder, "reference", &alone);
+    batch(folder, "cpu_simd", &alone);
+    exchange(fd, at, value, size);
+    free(alone.logits);
+}
+
 static void test_model(const char *source, const char *model, bool all) {
     char folder[] = "/tmp/minerva-poison-XXXXXX", path[600];
     size_t n;
@@ -322,6 +374,8 @@ static void test_model(const char *source, const char *model, bool all) {
     compare(folder, model, RUNS);
     for (size_t i = 0; i < n; i++) {
         const long layer = layer_of(w[i].name, &expert);
+        if (!strcmp(model, "llama") && strstr(w[i].name, "embed_tokens"))
+            test_batch(folder, fd, &w[i]);
         if ((layer > 0 && layer < last) || (expert >= 0 && expert != 1 && !all))
             continue;
         if (all || layer <= 0)
