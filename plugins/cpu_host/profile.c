@@ -3,7 +3,7 @@
  * cache how many positions that will be: row positions lie in the arena and may be gone when the
  * step is over. Bytes and operations are arithmetic over the operands' sizes in this step.
  *
- * The notes belong to the context while mn_profile.execute runs; c->notes is NULL at other times. */
+ * The notes belong to the context while mn_profile.execute runs; c->notes is NULL otherwise. */
 #include "mnc.h"
 
 static const char *op_name(uint32_t op) {

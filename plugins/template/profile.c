@@ -1,7 +1,8 @@
-/* profile.c -- mn.profile/1, optional: where the time of a step goes, for `minerva bench --profile`.
- * A step runs as execute runs it; behind each unit the clock is read. Here a unit is one node, and
- * everything is synchronous. A GPU would put a timestamp event behind each kernel or fused group, on
- * the same queue, and read them when the step is over; a captured graph is launched unit by unit. */
+/* profile.c -- mn.profile/1, optional: where the time of a step goes (minerva bench --profile). A
+ * step runs as execute runs it; behind each unit the clock is read. Here a unit is one node, and
+ * everything is synchronous. A GPU would put a timestamp event behind each kernel or fused group,
+ * on the same queue, and read them when the step is over; a captured graph is launched unit by
+ * unit. */
 #include "template.h"
 
 /* The plugin's word for a unit, shown to users: of a fused one "NORM+LINEAR+GLU". */

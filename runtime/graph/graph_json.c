@@ -1,5 +1,5 @@
-/* graph_json.c -- a graph as one JSON object, for people and tools: symbols, KV groups, tensors with
- * types and shapes, nodes in order with operands and attributes by their names in ops.def.
+/* graph_json.c -- a graph as one JSON object, for people and tools: symbols, KV groups, tensors
+ * with types and shapes, nodes in order with operands and attributes by their names in ops.def.
  * docs/command.md names the fields. Written from the graph alone, into the caller's text, whose
  * `failed` says that memory ran out. */
 #include "graph/graph.h"
