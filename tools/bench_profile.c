@@ -1,5 +1,6 @@
 /* bench_profile.c -- minerva bench --profile: the units of all steps of a test, added up unit by
- * unit, of the prompt and of what is generated apart; by kind for people, or each for programs. The sums belong to one call of bench_print_profile; mn_session_profile fills them on its thread,
+ * unit, of the prompt and of what is generated apart; by kind for people, each for programs. The
+ * sums belong to one call of bench_print_profile; mn_session_profile fills them on its thread,
  * which is ours. */
 #include "bench.h"
 #include <inttypes.h>
