@@ -169,20 +169,46 @@ static void check_again(check *c, const check_plugin *plugin, const loader_patte
         check_fail(c, "patterns(%u): expected MN_END", UINT32_MAX);
 }
 
-void check_model_patterns(check *c) {
-    loader l;
+/* Some file of a model of its format would lead a host to it. */
+static void check_names(loader *l) {
     uint32_t kinds = 0;
-    if (loader_open(c, &l)) {
+    for (uint32_t i = 0; i < l->model.n; i++)
+        kinds |= patterns_kinds(&l->patterns, l->model.file[i].name);
+    if (!(kinds & (PATTERNS_FILE | 1u << MN_PATTERN_FOLDER)))
+        check_fail(l->c,
+                   "the model %s (%s) is claimed, and none of its names is matched by a pattern of "
+                   "kind MODEL, SHARD or FOLDER: no host would find it",
+                   l->model.format, l->model.n ? l->model.file[0].name : "no file");
+    model_free(&l->model);
+}
+
+/* By guess alone: whether they open is the next rule's. */
+static void check_models(loader *l) {
+    for (uint32_t i = 0; i < LOADER_MODELS && !check_over(l->c); i++) {
+        mapped_files m;
+        model_make(&l->model, i);
+        const bool claimed = mapped_make(&m, &l->model, MAP_BEGIN) && loader_guess(l, &m) > 0;
+        mapped_free(&m);
+        if (claimed)
+            check_names(l);
+        model_free(&l->model);
+    }
+}
+
+void check_model_patterns(check *c) {
+    static loader l;
+    memset(&l, 0, sizeof l);
+    l.c = c;
+    check_host_init(&l.host);
+    if (check_open(c, &l.plugin, &l.host) && l.plugin.ld &&
+        patterns_read(c, &l.plugin, &l.patterns)) {
         check_again(c, &l.plugin, &l.patterns);
         if (!check_over(c))
             check_size(c, &l.plugin);
-        for (uint32_t i = 0; i < l.model.n; i++)
-            kinds |= patterns_kinds(&l.patterns, l.model.file[i].name);
-        if (!(kinds & (PATTERNS_FILE | 1u << MN_PATTERN_FOLDER)))
-            check_fail(c,
-                       "the model %s (%s) is claimed, and none of its names is matched by a "
-                       "pattern of kind MODEL, SHARD or FOLDER: no host would find it",
-                       l.model.format, l.model.n ? l.model.file[0].name : "no file");
+        if (c->model && !check_over(c) && !model_read(&l.model, c->model, &l.patterns))
+            check_names(&l);
+        else if (!c->model)
+            check_models(&l);
         check_found(c, "%u patterns", l.patterns.n);
     }
     loader_close(&l);

@@ -159,8 +159,9 @@ static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
     mn_file_pattern p = {.size = sizeof p, .kind = i ? MN_PATTERN_FOLDER : MN_PATTERN_MODEL};
     p.text.ptr = WHAT == BAD_PATTERN ? "*" : WHAT == OTHER_PATTERN ? "*.stub" : texts[i % 2];
     p.text.len = strlen(p.text.ptr);
-    p.flags = WHAT == FICKLE ? asked++ % 2 : 0;
-    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+    p.flags = WHAT == FICKLE ? asked++ / 2 % 2 : 0;
+    p.size = out->size < sizeof p ? out->size : (uint32_t)sizeof p;
+    memcpy(out, &p, p.size);
     return MN_OK;
 }
 
