@@ -192,8 +192,9 @@ typedef struct {
 } mnk_at;
 static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     mnk_at at = {mnc_row(w, row), NULL, NULL, 1};
-    if (w->scale.data || w->scale.groups)
-        at.scale = mnc_extra_row(w, &w->scale, row);
+    if (!w->scale.data && !w->scale.groups)
+        return at; /* a type with further planes has scales, too */
+    at.scale = mnc_extra_row(w, &w->scale, row);
     if (w->bias.data || w->bias.groups)
         at.bias = mnc_extra_row(w, &w->bias, row);
     if (w->tensor_scale.data || w->tensor_scale.groups)
