@@ -13,7 +13,8 @@
  *     end: arrays travel with a stride. The rows of SLOTS and PARAMS in device memory are such
  *     arrays: their stride is 4 * dim[1] of the tensor. Structs embedded in others (mn_str,
  *     mn_dtype) never grow.
- * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test.
+ * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test. Pads,
+ *     and `flags` for which this header has no constants, are 0.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
  *     Meanings never change.
  * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own
@@ -313,7 +314,7 @@ typedef struct {
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
     /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements, not
-     * negative; -1 = no view */
+     * negative; -1 = no view. What is bound, or put as a weight, is the tensor viewed */
     int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
@@ -519,9 +520,11 @@ typedef struct {
     uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
     uint32_t node_lo, node_hi;
-    const int64_t *symbol_max; /* [n_symbols] */
-    /* A set whose weights have the names, types and dims of those that the segment reads; programs
-     * of several graphs may share one. What does not match is MN_UNSUPPORTED. */
+    /* [n_symbols], each at most mn_symbol.max: the bounds of this program, and what dims of BOUND
+     * symbols count */
+    const int64_t *symbol_max;
+    /* A sealed set whose weights have the names, types and dims of those that the segment reads;
+     * programs of several graphs may share one. What does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
     mn_str cache; /* what program_save wrote earlier, or empty */
     /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
@@ -570,9 +573,12 @@ typedef struct {
 typedef struct {
     const void *ptr; /* inside the mapped file */
     uint64_t bytes;
-    uint32_t kind, dtype; /* nibble order belongs to the dtype */
-    /* dims count the plane's own values (a SCALE plane: blocks); bytes per step of each dim (of the
-     * last: per block), not negative: transposed and interleaved weights are strides */
+    /* dtype: of a DATA plane the tensor's own (MN_Q8_0), else that of its values; nibble order
+     * belongs to the dtype */
+    uint32_t kind, dtype;
+    /* dims count the plane's own values (a DATA plane: elements, in the dims of the tensor; a SCALE
+     * plane: blocks); bytes per step of each dim (of the last: per block), not negative: transposed
+     * and interleaved weights are strides */
     int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];
 } mn_plane;
 typedef struct {
@@ -612,7 +618,7 @@ typedef struct {
     /* ---- discovery; called first in the probing process ---- */
     /* none: 0, or MN_NO_DEVICE and why */
     mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
-    /* cheap: holds no memory of the device afterwards */
+    /* cheap: holds no memory of the device afterwards; i past the last: MN_NO_DEVICE */
     mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
@@ -659,8 +665,9 @@ typedef struct {
      * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until
      * weights_free. ---- */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    /* a tensor that the segment does not read: MN_OK. One thread at a time, unless the device has
-     * MN_DEVICE_PARALLEL_PUT; the host may put the next weight before the event of the last one */
+    /* each tensor once (else MN_INVALID); one that the segment does not read: MN_OK. One thread at a
+     * time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next weight before
+     * the event of the last one */
     mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                              mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
@@ -681,8 +688,8 @@ typedef struct {
     /* optional; *bytes: capacity in, size out; dst NULL: size query */
     mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    /* replaces all bindings of the set (below MN_BINDING_SETS), each tensor once; after an error
-     * none are bound. Other sets stay as they are */
+    /* replaces all bindings of the set (below MN_BINDING_SETS), each tensor once and none a weight,
+     * else MN_INVALID; after an error none are bound. Other sets stay as they are */
     mn_status (*context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
                               uint32_t stride, mn_error *);
     /* optional; bound: whatever a first execute with these values would have to make */
@@ -821,7 +828,7 @@ typedef struct {
     mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
     mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
                       mn_error *);
-    /* native: the file's own key; MN_END past the last */
+    /* native: the file's own key, or the same; MN_END past the last. The host asks for all three */
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
     mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */
     void (*close)(mn_parsed *);

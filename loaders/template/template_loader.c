@@ -3,14 +3,17 @@
  *
  * The format, "mnt": a text header, then the tensors' bytes.
  *
- *   MNT 1
- *   general.architecture = "llama" keys are GGUF's, in ascending order (as bytes)
- *   llama.attention.layer_norm_rms_epsilon = 1e-05 a point or an exponent makes it a float, at most
- *   15 digits llama.block_count = 1 else it is an integer; true and false are booleans tensor
- *   blk.0.attn_k.weight = F32 [16, 16] @ 1024 names ascend, offsets ascend and are multiples of 64
- *   from the file's
- *   END                                                start; dims outermost first; types are those
- *                                                      of plugin.h with one plane
+ *     MNT 1
+ *     general.architecture = "llama"
+ *     llama.attention.layer_norm_rms_epsilon = 1e-05
+ *     llama.block_count = 1
+ *     tensor blk.0.attn_k.weight = F32 [16, 16] @ 1024
+ *     END
+ *
+ * Keys are GGUF's, in ascending order (as bytes). A point or an exponent makes a number a float, of
+ * at most 15 digits; else it is an integer; true and false are booleans. Tensors' names ascend;
+ * dims come outermost first; types are those of plugin.h with one plane; offsets ascend, and are
+ * multiples of 64 from the file's start.
  *
  * What every loader has to do, and what this one shows: the host maps the files and hands over
  * views; a loader opens nothing, computes nothing, believes no number of a file before it is

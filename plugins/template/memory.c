@@ -7,9 +7,9 @@
  * MN_MEM_DEVICE: where kernels read and write. MN_MEM_HOST_PINNED: host memory that the device can
  * reach, for read(). */
 
-/* zeroed */
+/* zeroed, also where MN_MEM_UNZEROED says that nobody asks for it */
 mn_status t_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    const uint32_t where = kind & ~MN_MEM_UNZEROED; /* we zero it all the same */
+    const uint32_t where = kind & ~MN_MEM_UNZEROED;
     if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
         return t_fail(err, MN_UNSUPPORTED, ~0u,
                       "memory kind: found 0x%x, expected device or host-pinned", kind);
