@@ -39,7 +39,7 @@ static void linear(const mnc_call *c, mnc_worker *w) {
 }
 
 static void size(const mnc_query *q, mnc_op *op) {
-    for (uint32_t i = MN_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
+    for (uint32_t i = MN_LINEAR_WEIGHT; i < MN_LINEAR_WEIGHT + 2 * q->node->n_out; i += 2) {
         const uint64_t bytes = (ref_first_dim(q, i) + ref_last_dim(q, i)) * sizeof(float);
         if (bytes > op->worker_bytes)
             op->worker_bytes = bytes;

@@ -142,7 +142,7 @@ static void size_route(const mnc_query *q, mnc_op *op) {
 }
 
 static void size_linear(const mnc_query *q, mnc_op *op) {
-    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < q->node->n_in; i += 2) {
+    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < MN_MOE_LINEAR_WEIGHT + 2 * q->node->n_out; i += 2) {
         const mn_tensor *t = mnc_query_in(q, i);
         const uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0;
         const uint64_t bytes = (n + ref_last_dim(q, i)) * sizeof(float);

@@ -45,6 +45,9 @@ mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
     /* a newer host's class: we do not know whether ours is finer */
     if (out->precision > MN_PRECISION_A8)
         return t_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
+    if (out->flags & ~(uint64_t)MN_COMPILE_DETERMINISTIC)
+        return t_fail(err, MN_UNSUPPORTED, ~0u, "flags 0x%llx: one is unknown",
+                      (unsigned long long)out->flags);
     for (uint32_t i = out->node_lo; i < out->node_hi && !s; i++)
         s = check_node(g, i, err);
     return s;

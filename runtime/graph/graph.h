@@ -137,7 +137,8 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);
 /* ---- ops.c: the table of ops.def ------------------------------------------------------------- */
 typedef struct {
     const char *name;
-    uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_out, n_out_required, n_attr;
+    uint32_t id, contract, n_in, n_in_required, n_in_repeated, n_in_after, n_out, n_out_required,
+        n_attr;
 } mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
 /* Names of operand and attribute i of a node as ops.def has them; "?" = not in the table. */

@@ -29,6 +29,8 @@ static void count(mn_op_info *op, const row *r) {
     }
     if (r->kind == IN && r->need == REPEATED)
         op->n_in_repeated++;
+    else if (r->kind == IN && op->n_in_repeated)
+        op->n_in_after++;
     if (r->kind == IN)
         op->n_in++;
     if (r->kind == IN && r->need == REQUIRED)
@@ -103,8 +105,9 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     mn_op_info op = op_shape(n->op);
     bool ok = n->contract >= 1 && n->contract <= op.contract && n->n_attr <= op.n_attr;
     if (op.n_in_repeated) {
-        uint32_t fixed = op.n_in - op.n_in_repeated, groups = n->n_out;
-        ok = ok && groups >= 1 && n->n_in == fixed + groups * op.n_in_repeated;
+        const uint32_t groups = n->n_out, fixed = op.n_in - op.n_in_repeated - op.n_in_after;
+        const uint64_t least = fixed + (uint64_t)groups * op.n_in_repeated;
+        ok = ok && groups >= 1 && n->n_in >= least && n->n_in <= least + op.n_in_after;
     } else
         ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
     if (!ok)
@@ -114,11 +117,14 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
-/* Of a repeated group (a weight and its bias) the first is required. */
-static bool in_required(const mn_op_info *op, uint32_t j) {
-    const uint32_t fixed = op->n_in - op->n_in_repeated;
-    return op->n_in_repeated && j >= fixed ? (j - fixed) % op->n_in_repeated == 0
-                                           : j < op->n_in_required;
+/* Of a repeated group (a weight and its bias) the first is required; what follows the groups is
+ * not. */
+static bool in_required(const mn_op_info *op, uint32_t n_out, uint32_t j) {
+    const uint32_t fixed = op->n_in - op->n_in_repeated - op->n_in_after;
+    const uint32_t groups = op->n_in_repeated * n_out;
+    if (!op->n_in_repeated || j < fixed)
+        return j < op->n_in_required;
+    return j < fixed + groups && (j - fixed) % op->n_in_repeated == 0;
 }
 
 /* Required operands present, indices in range, interior tensors written before they are read. */
@@ -127,8 +133,8 @@ static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written,
     mn_op_info op = op_shape(n->op);
     for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
         int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-        bool is_in = j < n->n_in,
-             required = is_in ? in_required(&op, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
+        bool is_in = j < n->n_in, required = is_in ? in_required(&op, n->n_out, j)
+                                                   : j - n->n_in < MN_MAX(op.n_out_required, 1u);
         if (t >= (int32_t)g->n_tensors || (t < 0 && required))
             return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i,
                                 op.name, j, t);

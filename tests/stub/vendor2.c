@@ -42,7 +42,7 @@ struct mn_weights {
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
-    const mn_weights *weights;
+    const void **data; /* [n_tensors] of the weight set, behind symbol_max */
     uint32_t lo, hi, n_workers;
     uint64_t row;         /* elements of one worker's scratch: the longest weight row */
     int64_t symbol_max[]; /* [n_symbols] */
@@ -253,6 +253,8 @@ static mn_status read_question(const mn_compile *in, mn_compile *c, mn_error *er
         return fail(err, MN_INVALID, ~0u, "vendor2: no graph, or an older one");
     if (c->precision > MN_PRECISION_A8)
         return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: precision class %u", c->precision);
+    if (c->flags & ~(uint64_t)MN_COMPILE_DETERMINISTIC)
+        return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: unknown flag");
     if (c->node_lo > c->node_hi || c->node_hi > g->n_nodes)
         return fail(err, MN_INVALID, ~0u, "vendor2: nodes [%u, %u) of %u", c->node_lo, c->node_hi,
                     g->n_nodes);
@@ -515,30 +517,51 @@ static void weights_free(mn_weights *w) {
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
+/* The set's copy of a weight of g: by name, type and dims where the set is of another graph. */
+static const void *find_weight(const mn_weights *w, const mn_graph *g, int32_t tensor) {
+    const mn_tensor *t = tensor_at(g, tensor);
+    if (w->graph == g)
+        return w->data[tensor];
+    for (int32_t i = 0; (uint32_t)i < w->graph->n_tensors; i++) {
+        const mn_tensor *x = tensor_at(w->graph, i);
+        if (x->name.len == t->name.len && !memcmp(x->name.ptr, t->name.ptr, t->name.len) &&
+            x->dtype.id == t->dtype.id && x->n_dim == t->n_dim &&
+            !memcmp(x->dim, t->dim, sizeof t->dim))
+            return w->data[i];
+    }
+    return NULL;
+}
+
 static mn_status compile(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
     mn_compile c;
     uint64_t weights, made, row;
     mn_status s = read_question(in, &c, err);
     if (!s)
         s = measure(&c, &weights, &made, &row, err);
-    if (!s && (!c.weights || c.weights->graph != c.graph))
-        s = fail(err, MN_INVALID, ~0u, "vendor2: weights of another graph");
-    for (uint32_t i = c.node_lo; i < c.node_hi && !s; i++)
-        for (uint32_t j = 1; j < node_at(c.graph, i)->n_in && !s; j++) {
-            int32_t t = input(c.graph, node_at(c.graph, i), j);
-            if (t >= 0 && !c.weights->data[t])
-                s = fail(err, MN_INVALID, i, "vendor2: node %u: a weight is missing", i);
-        }
     if (s)
         return s;
-    mn_program *p = make(d->host, sizeof *p + c.graph->n_symbols * sizeof(int64_t));
+    const mn_graph *g = c.graph;
+    mn_program *p =
+        make(d->host, sizeof *p + g->n_symbols * sizeof(int64_t) + g->n_tensors * sizeof(void *));
     if (!p)
         return no_memory(err);
-    p->dev = d, p->graph = c.graph, p->weights = c.weights, p->lo = c.node_lo, p->hi = c.node_hi,
-    p->row = row;
+    p->dev = d, p->graph = g, p->lo = c.node_lo, p->hi = c.node_hi, p->row = row;
+    p->data = (const void **)(p->symbol_max + g->n_symbols);
     p->n_workers = d->host->workers(d->host->self);
-    for (uint32_t i = 0; i < c.graph->n_symbols; i++)
+    for (uint32_t i = 0; i < g->n_symbols; i++)
         p->symbol_max[i] = c.symbol_max[i];
+    for (uint32_t i = c.node_lo; i < c.node_hi; i++)
+        for (uint32_t j = 1; j < node_at(g, i)->n_in; j++) {
+            const int32_t t = input(g, node_at(g, i), j);
+            if (t < 0)
+                continue;
+            p->data[t] = c.weights ? find_weight(c.weights, g, t) : NULL;
+            if (p->data[t])
+                continue;
+            drop(d->host, p);
+            return fail(err, c.weights && c.weights->graph != g ? MN_UNSUPPORTED : MN_INVALID, i,
+                        "vendor2: node %u: a weight is missing", i);
+        }
     *out = p;
     return MN_OK;
 }
@@ -621,7 +644,7 @@ static float from_f16(uint16_t h) {
     return from_bits(sign | (exp == 31 ? 255 : exp + 112) << 23 | man << 13);
 }
 static void read_row(const mn_context *c, int32_t tensor, uint64_t row, uint64_t n, float *out) {
-    const void *data = c->prog->weights->data[tensor];
+    const void *data = c->prog->data[tensor];
     uint32_t dtype = tensor_at(c->prog->graph, tensor)->dtype.id;
     for (uint64_t i = 0, k = row * n; i < n; i++, k++)
         out[i] = dtype == MN_F32    ? ((const float *)data)[k]

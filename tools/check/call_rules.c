@@ -348,6 +348,40 @@ void check_call_weights(check *c) {
     stage_close(c, &s);
 }
 
+/* A set is legal for a graph that it was not opened for if the weights match. */
+void check_call_shared_weights(check *c) {
+    stage s;
+    uint32_t t = 0;
+    mn_program *program = NULL;
+    if (!stage_open(c, &s))
+        return;
+    while (t < s.o->g.n_tensors && s.o->t[t].role != MN_ROLE_WEIGHT)
+        t++;
+    op_case *twin = t < s.o->g.n_tensors ? life_case(c, &s.p) : NULL;
+    if (!twin) {
+        stage_close(c, &s);
+        if (!check_over(c))
+            check_skip(c, "no op of this device has a weight");
+        return;
+    }
+    mn_compile ask = s.plan->ask;
+    ask.graph = &twin->g;
+    check_doing(c, "compile met the weight set of another graph with the same weights");
+    mn_status st = s.p.be->compile(s.p.dev, &ask, &program, &s.p.err);
+    CHECK(c, !st, "compile with the weight set of another graph: found status 0x%x (%s)",
+          (unsigned)st, s.p.err.msg);
+    s.p.be->program_free(program);
+    twin->t[t].name = (mn_str){"not there", 9};
+    check_doing(c, "compile met a weight set without one of its weights");
+    st = s.p.be->compile(s.p.dev, &ask, &program, &s.p.err);
+    CHECK(c, st == MN_UNSUPPORTED,
+          "compile with a set of another graph that lacks a weight: found status 0x%x, expected "
+          "MN_UNSUPPORTED",
+          (unsigned)st);
+    case_free(twin);
+    stage_close(c, &s);
+}
+
 /* ---- aborting, and many at once -------------------------------------------------------------- */
 void check_call_abort(check *c) {
     stage s;

@@ -306,6 +306,13 @@ void check_graph_questions(check *c) {
     check_doing(c, "estimate met precision class 77");
     CHECK(c, s.p.be->estimate(s.p.dev, &class, &e, NULL),
           "estimate met precision class 77: found MN_OK, expected MN_UNSUPPORTED");
+    mn_compile flag = good;
+    flag.flags = (uint64_t)1 << 40;
+    check_doing(c, "estimate met a flag that is not known");
+    const mn_status st = s.p.be->estimate(s.p.dev, &flag, &e, NULL);
+    CHECK(c, st == MN_UNSUPPORTED,
+          "estimate met a flag that is not known: found status 0x%x, expected MN_UNSUPPORTED",
+          (unsigned)st);
     check_doing(c, "estimate met a cache of another plugin");
     CHECK(c, !s.p.be->estimate(s.p.dev, &cache, &e, NULL),
           "estimate met a cache that is garbage: found an error, expected MN_OK: it is not read "

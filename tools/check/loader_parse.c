@@ -160,8 +160,8 @@ static const char *tensor_fault(const mapped_files *m, const mn_tensor_info *t) 
     int64_t rows = 0;
     if (!t->name.len || !t->name.ptr || !t->native.len || !t->native.ptr)
         return "has no name";
-    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || t->n_planes > MN_PLANE_KINDS ||
-        !t->planes || t->plane_stride < sizeof(mn_plane))
+    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes ||
+        t->n_planes > MN_PLANE_KINDS || !t->planes || t->plane_stride < sizeof(mn_plane))
         return "is described incompletely";
     if (!known.id || memcmp(&known, &t->dtype, sizeof known))
         return "has a type that plugin.h does not have";
