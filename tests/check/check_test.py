@@ -72,11 +72,15 @@ def build(folder, name, source, *flags):
 # ---- the command ----
 def test_command():
     for args, words in (([], "found no file"), (["/nonexistent.so"], "No such file"), ([ROOT], "found a folder"),
-                        (["/dev/null"], "special file"), (["a.so", "b.so"], "b.so"), (["--wrong"], "unknown flag")):
+                        (["/dev/null"], "special file"), (["a.so", "b.so"], "b.so"), (["--wrong"], "unknown flag"),
+                        ([REFERENCE, "--only", "foo"], "no rule"), ([REFERENCE, "--only", "static.name.more"], "no rule"),
+                        ([REFERENCE, "--model", "/nonexistent"], "--model /nonexistent: No such file")):
         _, out, err = check(*args, code=2)
         assert words in err and err.startswith("minerva: error: ") and not out, (args, out, err)
     _, out, _ = check("--help", code=0)
-    assert "FILE.so" in out
+    usage = out.splitlines()[0]
+    for flag in ("FILE.so", "[--json]", "[--only ID]", "[--model PATH]", "[--limit SECONDS]"):
+        assert flag in usage, (flag, usage)
     with scratch() as d:
         text = os.path.join(d, "text.so")
         with open(text, "w") as f:

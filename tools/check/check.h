@@ -132,6 +132,8 @@ typedef struct {
  * reference, model and patience are set. A call that does not return within a third of patience
  * fails its rule; when patience is used up, the rules that are left are skipped. NULL: out of memory or processes; freed by check_report_free. */
 check_report *check_run(const check *plugin, const char *only);
+/* 1: there is a rule whose id begins so. */
+int check_selects(const char *only);
 void check_report_free(check_report *r);
 
 /* "docs/plugin-howto.md#rule-static-exports" */

@@ -184,13 +184,30 @@ static int map_and_check(const check_flags *f) {
     return code;
 }
 
+/* What the flags name must be there: rules that are skipped for it, or none that is tried, would look
+ * like a plugin that keeps them all. */
+static int judge_flags(const check_flags *f) {
+    if (f->model && access(f->model, R_OK))
+        return complain(EXIT_USAGE,
+                        "--model %s: %s; expected a file or folder of the loader's format",
+                        f->model, strerror(errno));
+    if (f->only && !check_selects(f->only))
+        return complain(EXIT_USAGE,
+                        "--only %s: found no rule whose id begins so, expected a group or an id of "
+                        "docs/plugin-howto.md, as in --only static or --only host.options",
+                        f->only);
+    return ARGS_OK;
+}
+
 int cmd_plugins_check(int argc, char **argv) {
     check_flags f = {.limit = 60};
     const arg_group groups[] = {{"Check", rows, COUNT(rows), &f}};
     const arg_page page = {
-        "plugins check", "FILE.so [--json]",
+        "plugins check", "FILE.so [--json] [--only ID] [--model PATH] [--limit SECONDS]",
         "Tries every rule of docs/plugin-howto.md on a plugin. Exit code 0 only if none is broken.",
         groups, COUNT(groups)};
     int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK)
+        code = judge_flags(&f);
     return code == ARGS_OK ? map_and_check(&f) : code;
 }

@@ -215,6 +215,13 @@ static int wanted(const char *id, const char *only) {
     return !only || !strncmp(id, only, strlen(only));
 }
 
+int check_selects(const char *only) {
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        if (wanted(check_rules[i].id, only))
+            return 1;
+    return 0;
+}
+
 /* Rules outside of `only` are forgotten again, but for those of the first groups: the others stand
  * on what they find. */
 static int run_groups(check *c, check_report *r, const char *only) {
