@@ -334,16 +334,17 @@ mn_status t_context_bind(mn_context *c, uint32_t set, const mn_binding *list, ui
         return t_fail(err, MN_INVALID, ~0u, "binding set %u; there are %u", set, MN_BINDING_SETS);
     c->bound[set] = false;
     memset(c->sets[set], 0, g->n_tensors * sizeof *c->sets[set]);
-    for (uint32_t i = 0; i < n && !s; i++)
-        s = check_binding(g, (const mn_binding *)((const char *)list + (uint64_t)i * stride), err);
-    if (s)
-        return s;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !s; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
-        memcpy(&c->sets[set][b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
+        s = check_binding(g, b, err);
+        if (!s && c->sets[set][b->tensor].buffer)
+            s = t_fail(err, MN_INVALID, ~0u, "%.*s is bound twice",
+                       T_NAME(t_tensor(g, (int32_t)b->tensor)));
+        if (!s)
+            memcpy(&c->sets[set][b->tensor], b, stride < sizeof *b ? stride : sizeof *b);
     }
-    c->bound[set] = true;
-    return MN_OK;
+    c->bound[set] = !s;
+    return s;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */

@@ -41,6 +41,22 @@ static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn
         ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
     return s;
 }
+#elif defined(BAD_CALL_BINDINGS)
+/* A tensor that is there twice: the last one counts. */
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    mn_binding once[64];
+    uint32_t n_once = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_binding *x = (const void *)((const char *)b + (uint64_t)i * stride);
+        uint32_t at = 0;
+        while (at < n_once && once[at].tensor != x->tensor)
+            at++;
+        n_once += at == n_once;
+        memcpy(&once[at], x, sizeof *once);
+    }
+    return stub_inner->context_bind(c, set, once, n_once, sizeof *once, err);
+}
 #elif defined(BAD_CALL_SYMBOLS)
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
                          mn_error *err) {
@@ -250,6 +266,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.supports = supports;
 #elif defined(BAD_GRAPH_SMALL_OUTPUTS)
     stub_table.device_info = device_info;
+#elif defined(BAD_CALL_BINDINGS)
+    stub_table.context_bind = context_bind;
 #elif defined(BAD_CALL_SYMBOLS)
     stub_table.execute = execute;
 #elif defined(BAD_CALL_TRANSFERS)

@@ -625,6 +625,9 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *lis
         if (b->tensor >= p->graph->n_tensors || !b->buffer ||
             !inside(b->buffer, b->offset, b->bytes))
             return fail(err, MN_INVALID, ~0u, "vendor2: binding %u leaves its buffer", i);
+        if (c->cur[b->tensor].bytes != UINT64_MAX)
+            return fail(err, MN_INVALID, ~0u, "vendor2: binding %u: tensor %u is bound twice", i,
+                        b->tensor);
         c->cur[b->tensor].ptr = b->buffer->ptr + b->offset, c->cur[b->tensor].bytes = b->bytes;
     }
     return MN_OK;

@@ -114,6 +114,8 @@ void check_call_bindings(check *c) {
     WRONG(c, &s, "a binding of 2^64 - 1 bytes", bind_and_run(&s, wrong, n, err));
     RESET, wrong[input].tensor = 100000;
     WRONG(c, &s, "a binding of a tensor that does not exist", bind_and_run(&s, wrong, n, err));
+    RESET, wrong[n] = right;
+    WRONG(c, &s, "a tensor that is bound twice", bind_and_run(&s, wrong, n + 1, err));
     RESET, wrong[input] = wrong[n - 1 == input ? 0 : n - 1];
     if (n > 1)
         WRONG(c, &s, "a step without one of its inputs",
