@@ -41,6 +41,22 @@ static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn
         ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
     return s;
 }
+#elif defined(BAD_GRAPH_UNKNOWN_OP_STATUS) || defined(BAD_GRAPH_NEWER_CONTRACT_STATUS) ||          \
+    defined(BAD_GRAPH_UNKNOWN_DTYPE_STATUS)
+/* What it does not know is the caller's fault. */
+#define BAD_STATUS
+static mn_status blame(mn_status s) {
+    return s == MN_UNSUPPORTED ? MN_INVALID : s;
+}
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    return blame(stub_inner->estimate(d, c, out, err));
+}
+static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
+    return blame(stub_inner->weights_open(d, c, out, err));
+}
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    return blame(stub_inner->compile(d, c, out, err));
+}
 #elif defined(BAD_CALL_BINDINGS)
 /* A tensor that is there twice: the last one counts. */
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
@@ -266,6 +282,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.supports = supports;
 #elif defined(BAD_GRAPH_SMALL_OUTPUTS)
     stub_table.device_info = device_info;
+#elif defined(BAD_STATUS)
+    stub_table.estimate = estimate, stub_table.weights_open = weights_open;
+    stub_table.compile = compile;
 #elif defined(BAD_CALL_BINDINGS)
     stub_table.context_bind = context_bind;
 #elif defined(BAD_CALL_SYMBOLS)
