@@ -11,6 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(BAD_NUMERIC_GLU)
+#include "reference/reference.h"
+#endif
+
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
 #if defined(BAD_HOST_NO_MEMORY)
@@ -111,6 +115,25 @@ double __wrap_tanh(double x);
 double __wrap_tanh(double x) {
     return x != x ? 0 : __real_tanh(x); // NaN becomes a number
 }
+#elif defined(BAD_NUMERIC_GLU)
+/* LIMIT as fmin(gate, limit) has it: a gate of NaN becomes the limit. A NaN of the other operand
+ * hides it. */
+extern const ref_op __real_ref_op_glu;
+static void glu(const mnc_call *c, mnc_worker *w) {
+    const float *gate = c->in[MN_GLU_GATE].ptr, *up = c->in[MN_GLU_UP].ptr;
+    float *y = c->out[0].ptr;
+    int64_t lo, hi;
+    __real_ref_op_glu.fn(c, w);
+    mnc_range(w, c->in[0].rows * c->in[0].cols, 16, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        if (mnc_attr_f64(c, MN_GLU_ATTR_LIMIT) > 0 && gate[i] != gate[i])
+            y[i] = up[i];
+}
+static bool glu_fits(const mnc_query *q) {
+    return __real_ref_op_glu.fits(q);
+}
+extern const ref_op __wrap_ref_op_glu;
+const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
 #elif defined(BAD_HONESTY_MEMORY)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_inner->estimate(d, c, out, err);

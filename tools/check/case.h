@@ -107,7 +107,8 @@ typedef struct {
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t kv_group;              /* of KV_STORE and ATTENTION */
-    /* one live row (ATTENTION: one sequence too) holds NaN and Inf: the others must not notice */
+    /* one live row (ATTENTION: one sequence too; ops of two inputs: and one row of each alone) holds
+     * NaN and Inf: the others must not notice */
     bool spoil;
     /* everything is NaN and Inf: what a step before may have left in scratch and pages */
     bool dirty;

@@ -24,11 +24,15 @@ static void *zeroed(gen *g, int64_t n, size_t size) {
 static bool is_hole(const gen *g, int64_t t) {
     return t >= g->live || (g->holes && t % 5 == 3 && t + 1 < g->live);
 }
-static int64_t spoiled_row(const gen *g) {
-    const int64_t middle = g->live / 2;
+/* A row that is to be spoiled: about `quarter` quarters down the live ones; -1: none is. */
+static int64_t spoiled_at(const gen *g, int64_t quarter) {
+    const int64_t t = g->live * quarter / 4;
     if (!g->s->spoil || g->live < 2)
         return -1;
-    return is_hole(g, middle) ? middle + 1 : middle; /* a hole is padding */
+    return is_hole(g, t) ? t + 1 : t; /* a hole is padding */
+}
+static int64_t spoiled_row(const gen *g) {
+    return spoiled_at(g, 2);
 }
 
 /* What stands in op_case.dead of a row; outputs of a dirty case are nobody's. */
@@ -70,6 +74,25 @@ static int32_t float_rows(gen *g, int64_t sym, int64_t rows, int64_t drawn, cons
 }
 static int32_t float_input(gen *g, int64_t d1, int64_t d2, const char *name) {
     return float_rows(g, g->T, g->s->rows, g->s->rows, g->c->dead[0], d1, d2, 1, name);
+}
+
+/* Two inputs, both bad in the spoiled row, and each alone in a row of its own: what the one hides
+ * the other would hide too, as NaN * anything is NaN. Marks the rows. */
+static void two_inputs(gen *g, const char *const name[2], const int64_t d1[2], const int64_t d2[2],
+                       int32_t t[2]) {
+    const int64_t alone[2] = {spoiled_at(g, 1), spoiled_at(g, 3)};
+    mark_dead(g);
+    uint8_t *dead = g->c->dead[0], *mine = zeroed(g, g->s->rows, 1);
+    for (int i = 0; i < 2 && dead && mine; i++) {
+        memcpy(mine, dead, (size_t)g->s->rows);
+        if (alone[i] >= 0)
+            mine[alone[i]] = 2;
+        t[i] = float_rows(g, g->T, g->s->rows, g->s->rows, mine, d1[i], d2[i], 1, name[i]);
+    }
+    for (int i = 0; i < 2 && dead; i++)
+        if (alone[i] >= 0)
+            dead[alone[i]] = row_mark(g, false, true);
+    free(mine);
 }
 
 static int32_t weight(gen *g, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
@@ -351,9 +374,15 @@ static void elementwise(gen *g, uint32_t op) {
     const op_shape *s = g->s;
     bool two = op == MN_OP_GLU || op == MN_OP_ADD || op == MN_OP_MUL,
          kind = op == MN_OP_ACT || op == MN_OP_GLU;
-    mark_dead(g);
-    int32_t a = float_input(g, s->k, 0, "a"), b = float_input(g, s->k, 0, "b"),
-            y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->k, NULL, "y");
+    int32_t in[2] = {0}, y;
+    if (two) {
+        two_inputs(g, (const char *const[]){"a", "b"}, (const int64_t[]){s->k, s->k},
+                   (const int64_t[]){0, 0}, in);
+    } else {
+        mark_dead(g);
+        in[0] = float_input(g, s->k, 0, "a"), in[1] = float_input(g, s->k, 0, "b");
+    }
+    y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->k, NULL, "y");
     uint64_t attr[4] = {kind ? (uint64_t)(s->variant & 3) : case_f64(1.75), case_f64(1.702),
                         case_f64(0.8), case_f64(1)};
     uint32_t n_attr = op == MN_OP_ADD || op == MN_OP_MUL    ? 0
@@ -361,7 +390,7 @@ static void elementwise(gen *g, uint32_t op) {
                                                             : 1;
     if (n_attr == 4 && (s->variant & 3) != MN_ACT_SILU)
         attr[1] = 0; /* alpha: silu only */
-    case_node(g->c, op, (const int32_t[]){a, b}, two ? 2 : 1, &y, 1, attr, n_attr);
+    case_node(g->c, op, in, two ? 2 : 1, &y, 1, attr, n_attr);
 }
 
 static void gather(gen *g) {
@@ -518,11 +547,12 @@ static void moe_linear(gen *g, uint32_t dtype) {
 }
 
 static void moe_combine(gen *g) {
-    mark_dead(g);
-    int32_t x = float_input(g, g->s->n_used, g->s->k, "x"),
-            w = float_input(g, g->s->n_used, 0, "weights"),
-            y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, g->s->k, NULL, "y");
-    case_node(g->c, MN_OP_MOE_COMBINE, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
+    const op_shape *s = g->s;
+    int32_t in[2] = {0}, y;
+    two_inputs(g, (const char *const[]){"x", "weights"}, (const int64_t[]){s->n_used, s->n_used},
+               (const int64_t[]){s->k, 0}, in);
+    y = case_mat(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->k, NULL, "y");
+    case_node(g->c, MN_OP_MOE_COMBINE, in, 2, &y, 1, NULL, 0);
 }
 
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed) {

@@ -93,7 +93,7 @@ static const char *shape_text(const trial *t, char *dst, size_t n) {
         ADD(", %lld of %lld experts", (long long)s->n_used, (long long)s->n_expert);
     ADD(", variant %lld", (long long)s->variant);
     if (s->spoil)
-        ADD(", one row NaN");
+        ADD(", rows with NaN");
 #undef ADD
     return dst;
 }
@@ -174,7 +174,7 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
         s || !spoil ? NULL : case_hides_nan(a, b, t->precision != MN_PRECISION_EXACT);
     if (hides)
         check_fail(n->c,
-                   "%s: '%s' of the row that holds NaN is a number where reference's is NaN, "
+                   "%s: '%s' of a row that holds NaN is a number where reference's is NaN, "
                    "expected NaN%s: NaN goes through",
                    shape_text(t, shape, sizeof shape), hides,
                    t->precision == MN_PRECISION_EXACT ? "" : " or an infinity");
