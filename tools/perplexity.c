@@ -115,18 +115,24 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
     if (!window)
         return complain(EXIT_NO_MEMORY, "out of memory");
     score s = {window, stride ? n_ctx - stride - 1 : n_ctx / 2, n_ctx, 0, 0, 0};
-    progress *bar = progress_begin("measuring perplexity");
+    /* the value after each window is progress enough, and a line that is redrawn would wipe it out */
+    progress *bar = a->flags->json ? progress_begin("measuring perplexity") : NULL;
     mn_status status = MN_OK;
+    int open = 0; /* the line of values */
     for (uint32_t w = 0; w < windows && status == MN_OK; w++) {
         memcpy(window, ids + (size_t)w * step, n_ctx * sizeof *window);
         if (bos >= 0)
             window[0] = bos;
         status = mn_session_logits(a->session, window, n_ctx, on_rows, &s, &a->err);
         progress_at(bar, w + 1, windows);
-        if (status == MN_OK && !a->flags->json)
-            fprintf(stderr, "[%u]%.4f%s", w + 1, value_of(&s), w + 1 < windows ? "," : "\n");
+        if (status == MN_OK && !a->flags->json) {
+            open = w + 1 < windows;
+            fprintf(stderr, "[%u]%.4f%s", w + 1, value_of(&s), open ? "," : "\n");
+        }
     }
     progress_end(bar);
+    if (open)
+        fputc('\n', stderr); /* an error begins a line of its own */
     free(window);
     if (status == MN_CANCELLED)
         return EXIT_INTERRUPTED;

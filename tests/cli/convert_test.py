@@ -786,6 +786,31 @@ def test_perplexity_definition():
         equal((stride["windows"], stride["tokens"]), ((70 - 16) // 4 + 1, 4 * ((70 - 16) // 4 + 1)))
 
 
+def perplexity_is_interrupted(path):
+    """The values so far stay on a terminal, and what comes behind them begins a line of its own."""
+    with open(path) as f:
+        text = f.read()
+    with open(path + ".long", "w") as f:
+        f.write(text * 1000)
+    main_end, other = os.openpty()
+    p = subprocess.Popen([cli_test.MINERVA, "perplexity", "-m", MODEL, "-f", path + ".long", "-c", "64"], stdin=subprocess.DEVNULL,
+                         stdout=other, stderr=other, env=environment())
+    os.close(other)
+    shown, begin = b"", None
+    try:
+        while b"[2]" not in shown or time.monotonic() < begin + 1.3:  # what is redrawn every second would be there
+            shown += os.read(main_end, 65536)
+            begin = begin or time.monotonic()
+        p.send_signal(signal.SIGINT)
+        while True:
+            shown += os.read(main_end, 65536)
+    except OSError:
+        pass
+    os.close(main_end)
+    equal(p.wait(60), 130)
+    assert b"\033[K" not in shown and shown.endswith(b"\n"), shown[-200:]
+
+
 def test_perplexity_text():
     """A story of its own kind surprises the model less than letters in disorder; bad arguments are said."""
     story = "Once upon a time, there was a little girl named Lily. She had a red ball and she liked to play in the park with her friend Tom. " * 5
@@ -797,6 +822,7 @@ def test_perplexity_text():
         run = lambda path: minerva("perplexity", "-m", MODEL, "-f", path, "-c", 64, "--json").json()["perplexity"]
         assert run(good) * 3 < run(bad), (run(good), run(bad))
         has(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 64, "--device", "reference").out, "perplexity ", " +- ")
+        perplexity_is_interrupted(good)
         is_error(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 1000, code=1), "1000")
         is_error(minerva("perplexity", "-m", MODEL, code=2), "--ids")
         is_error(minerva("perplexity", "-m", MODEL, "-f", good, "-c", 64, "--stride", 64, code=2), "stride")
