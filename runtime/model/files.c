@@ -304,7 +304,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* "org/name" or "name:tag", as models are called on hubs, where no such folder is at hand. */
+/* "org/name", "name:tag" or "host.tld/org/name:tag", as models are called on hubs, where no such
+ * folder is at hand. */
 static bool is_hub_name(const char *path, const choice *c) {
     const char *slash = strchr(path, '/');
     const size_t n = strspn(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -315,8 +316,11 @@ static bool is_hub_name(const char *path, const choice *c) {
         return strchr(path, ':') != NULL;
     char *org = mn_strndup(path, (size_t)(slash - path));
     const bool here = !org || mn_path_is_dir(org);
+    const bool host = org && strchr(org, '.');
     mn_free(org);
-    return !here && slash[1] && !strchr(slash + 1, '/');
+    const char *second = strchr(slash + 1, '/');
+    const bool fits = second ? host && !strchr(second + 1, '/') : slash[1] != 0;
+    return !here && fits;
 }
 
 /* Says what is expected where the path was meant as something else. */
@@ -369,7 +373,7 @@ mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref
         return fail_missing(path, errno, &c, err);
     if (!n_loaders)
         return mn_fail(err, MN_UNSUPPORTED,
-                       "%s: no loader plugin is installed (see `minerva plugins`)", path);
+                       "%s: no loader plugin can be used (`minerva plugins` says why)", path);
     const char *name = S_ISDIR(at.st_mode) ? NULL : base_name(path);
     const size_t n = name ? (size_t)(name - path) : strlen(path);
     char *dir = n ? mn_strndup(path, name && n > 1 ? n - 1 : n) : mn_strndup(".", 1);
