@@ -204,7 +204,7 @@ typedef struct {
 } mn_message;
 /* The model's own chat template over the messages and the header of the answer, tokenised; text
  * inside content can never become a special token. n_known: how many of the messages a sequence
- * holds already (then only what is new is given); 0 for all.
+ * holds already (then only what is new is given), at most n_messages; 0 for all.
  * NULL: m, messages, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
                                uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
@@ -347,7 +347,8 @@ typedef struct {
     int32_t ignore_stop;    /* 1: end tokens do not end it */
     uint32_t n_stop;        /* further stop ids, at most MN_MAX_STOP with the model's own */
     const int32_t *stop;
-} mn_sample_params;
+} mn_sample_params; /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
+                       repeat_penalty below 0 */
 
 /* How the model's makers say it should be sampled (generation_config.json, general.sampling.*),
  * else temp 0.7, top_p 0.95, top_k off; everything else 0; a repetition penalty counts over all

@@ -189,6 +189,10 @@ mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, in
         st = mn_args_take(MN_SIZED_CHAT_PARAMS, &own, params, err);
     if (!st)
         st = mn_args_flags(err, "mn_chat_params.flags", own.flags, MN_CHAT_NAMED);
+    if (!st && own.n_known > own.n_messages)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_chat_params.n_known: found %u, expected at most %u: n_messages",
+                     own.n_known, own.n_messages);
     if (!st)
         st = check_texts(p, err);
     if (!st)

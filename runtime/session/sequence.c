@@ -1,5 +1,6 @@
 /* sequence.c -- sequences: begin, extend, fork, free. */
 #include "session/session.h"
+#include <float.h>
 #include <string.h>
 
 static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_error *err) {
@@ -39,13 +40,37 @@ static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
     return MN_OK;
 }
 
+/* Not what SAMPLE could do something with: a NaN would be taken for greedy. */
+static mn_status check_params(const mn_sample_params *p, mn_error *err) {
+    const struct {
+        const char *name;
+        float value, min, max;
+    } rows[] = {
+        {"temp", p->temp, -FLT_MAX, FLT_MAX},
+        {"top_p", p->top_p, 0, 1},
+        {"min_p", p->min_p, 0, 1},
+        {"repeat_penalty", p->repeat_penalty, 0, FLT_MAX},
+        {"frequency_penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX},
+        {"presence_penalty", p->presence_penalty, -FLT_MAX, FLT_MAX},
+    };
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
+            return mn_fail(
+                err, MN_INVALID, "mn_sample_params.%s: found %g, expected a number from %g to %g",
+                rows[i].name, (double)rows[i].value, (double)rows[i].min, (double)rows[i].max);
+    if (p->top_k < 0)
+        return mn_fail(err, MN_INVALID, "mn_sample_params.top_k: found %d, expected 0 or more",
+                       p->top_k);
+    return MN_OK;
+}
+
 /* What the caller asks for, complete: greedy where it says nothing. */
 static mn_status take_params(const mn_sample_params *given, mn_sample_params *out, mn_error *err) {
     *out = (mn_sample_params){.size = sizeof *out};
     mn_status st = mn_args_take(MN_SIZED_SAMPLE_PARAMS, out, given, err);
     if (!st && out->n_stop && !out->stop)
         st = mn_fail(err, MN_INVALID, "mn_sample_params.stop is NULL, n_stop is %u", out->n_stop);
-    return st;
+    return st ? st : check_params(out, err);
 }
 
 static mn_status set_params(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,

@@ -2,6 +2,7 @@
  * and forgotten sizes, as the header says it (api_null.inc is made from it), and a few that no
  * header can tell. The demo model on the reference device. */
 #include <minerva/minerva.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +151,36 @@ static void call_others(void) {
     const mn_sample_params stop = {.size = sizeof stop, .n_stop = 1};
     begin("stop ids at NULL");
     end_status(mn_seq_create(api_session(), api_ids, 3, &stop, &seq, &err), 1, "stop");
+    begin("more messages known than there are");
+    end_status(mn_model_chat(api_model, api_messages, 1, 2, &ids, &n, &err), 1, "n_known");
+}
+
+/* Numbers that nothing can be drawn by. */
+static void call_sampling(void) {
+    static const struct {
+        const char *name;
+        mn_sample_params p;
+    } rows[] = {
+        {"temp", {.temp = NAN}},
+        {"temp", {.temp = INFINITY}},
+        {"top_k", {.top_k = -1}},
+        {"top_p", {.top_p = 7}},
+        {"top_p", {.top_p = -1}},
+        {"min_p", {.min_p = 5}},
+        {"repeat_penalty", {.repeat_penalty = -1}},
+        {"frequency_penalty", {.frequency_penalty = -INFINITY}},
+        {"presence_penalty", {.presence_penalty = NAN}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mn_session *s = open_session(0);
+        mn_sample_params p = rows[i].p;
+        int32_t seq = 0;
+        p.size = sizeof p;
+        begin("a number of mn_sample_params");
+        end_status(mn_seq_create(s, api_ids, 3, &p, &seq, &err), 1, rows[i].name);
+        end_true(mn_seq_create(s, api_ids, 3, NULL, &seq, &err) == MN_OK); /* the slot is free */
+        mn_session_free(s);
+    }
 }
 
 /* A session for logits draws nothing, and gives logits all the same. */
@@ -199,6 +230,7 @@ int main(void) {
     call_all();
     call_others();
     call_without_sampling();
+    call_sampling();
     call_sized();
     unlink(api_output());
     mn_stream_free(last_stream);
