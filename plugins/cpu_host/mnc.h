@@ -46,7 +46,7 @@ struct mn_weights {
     uint32_t precision;
     _Atomic uint32_t kept_how; /* MN_KEPT_*; puts of several threads add to it */
     uint32_t n;                /* graph->n_tensors */
-    mnc_kept kept[]; /* by tensor */
+    mnc_kept kept[];           /* by tensor */
 };
 
 /* One node that runs, in order. */

@@ -67,7 +67,8 @@ struct cu_weight {
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
-    cu_weight *w; /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
+    cu_weight
+        *w; /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
 };
 
 /* ---- error.cu -------------------------------------------------------------------------------- */

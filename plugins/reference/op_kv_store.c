@@ -29,9 +29,11 @@ static void kv_store(const mnc_call *c, mnc_worker *w) {
             continue;
         for (int64_t h = 0; h < kv->geo.n_head_kv; h++) {
             int64_t place = h * kv->geo.page_tokens + at;
-            put(kv->geo.k_dtype, mnc_kv_k(kv, page) + place * kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype),
+            put(kv->geo.k_dtype,
+                mnc_kv_k(kv, page) + place * kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype),
                 k + (t * kv->geo.n_head_kv + h) * kv->geo.dim_k, kv->geo.dim_k);
-            put(kv->geo.v_dtype, mnc_kv_v(kv, page) + place * kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype),
+            put(kv->geo.v_dtype,
+                mnc_kv_v(kv, page) + place * kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype),
                 v + (t * kv->geo.n_head_kv + h) * kv->geo.dim_v, kv->geo.dim_v);
         }
     }
