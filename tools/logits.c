@@ -12,7 +12,8 @@ typedef struct {
 
 #define F(field) offsetof(logits_flags, field)
 static const arg_row rows[] = {
-    {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL, "the text, as it is: no chat template"},
+    {"-p --prompt", "TEXT", ARG_TEXT, F(text), 0, 0, NULL,
+     "the text, as it is: no chat template; - = standard input"},
     {"--prompt-ids", "IDS", ARG_INTS, F(ids), 0, 2147483647, NULL, "token ids as they are: 1,2,3"},
     {"-o --output", "F", ARG_FILE, F(file), 0, 0, NULL,
      "SafeTensors file: tokens I32 [T], logits F32 [T, V]\n(V: rows of the output matrix, padding "
@@ -83,11 +84,20 @@ static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
         (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
     int32_t *made = NULL;
     mn_status status = MN_OK;
+    char *data = NULL;
+    mn_str text = {f->text, f->text ? strlen(f->text) : 0};
+    if (f->text && !strcmp(f->text, "-")) {
+        size_t bytes = 0;
+        const int code = read_all("-", &data, &bytes);
+        if (code)
+            return code;
+        text = (mn_str){data, bytes};
+    }
     if (f->text)
-        status =
-            mn_model_tokenize(a->model, (mn_str){f->text, strlen(f->text)}, how, &made, n, &a->err);
+        status = mn_model_tokenize(a->model, text, how, &made, n, &a->err);
     else
         *n = (uint32_t)f->ids.n;
+    free(data);
     if (status != MN_OK)
         return app_fail(a, status);
     *ids = malloc((*n + 1) * sizeof **ids);

@@ -985,6 +985,15 @@ def test_logits_form():
         equal(struct.unpack_from("<1i", read_safetensors(path)[1])[0], 0)
 
 
+def test_logits_input():
+    """- is standard input, as everywhere."""
+    with scratch() as folder:
+        path = folder + "/l.safetensors"
+        minerva("logits", "-m", MODEL, "-p", "-", "-o", path, stdin=b"Long ago,")
+        want = tokenize("-p", "Long ago,", "--json").json()["ids"]
+        equal(list(struct.unpack_from("<%di" % len(want), read_safetensors(path)[1])), want)
+
+
 def test_logits_failure_leaves_nothing():
     with scratch() as folder:
         path = folder + "/l.safetensors"
