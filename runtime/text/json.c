@@ -23,6 +23,18 @@ static void spell_infinity(char *s) {
 /* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may
  * be past the mapped file. */
 mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
+    return mn_json_parse_cut(text, NULL, 0, name, out, err);
+}
+
+static size_t place(size_t at, const mn_json_cut *cuts, size_t n_cuts) {
+    for (size_t i = n_cuts; i > 0; i--)
+        if (at >= cuts[i - 1].here)
+            return at - cuts[i - 1].here + cuts[i - 1].there;
+    return at;
+}
+
+mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts, const char *name,
+                            cJSON **out, mn_error *err) {
     *out = NULL;
     mn_status st = mn_companion_text(&text, MN_COMPANION_MAX, name, err);
     if (st)
@@ -41,13 +53,14 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
         at++;
     mn_free(copy);
     if (!json)
-        st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
+        st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name,
+                     place(at, cuts, n_cuts));
     else if (!cJSON_IsObject(json))
         st = mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
     else if (at < text.len)
         st = mn_fail(err, MN_BAD_FILE,
                      "%s: bytes after the end of the JSON object at byte %zu, expected none", name,
-                     at);
+                     place(at, cuts, n_cuts));
     if (st)
         cJSON_Delete(json);
     else

@@ -8,6 +8,13 @@
 struct cJSON;
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
+/* The same of a text that parts were cut out of, so that messages tell places of the whole one: what
+ * stands at `here` in the text stood at `there`, and so on up to the next cut; in order. */
+typedef struct {
+    size_t here, there;
+} mn_json_cut;
+mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts, const char *name,
+                            struct cJSON **out, mn_error *err);
 /* The same of the file with that name; NULL if there is none. */
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out,
                        mn_error *err);

@@ -256,12 +256,15 @@ static mn_status parse_rest(mn_str text, mn_str vocab, mn_str merges, const char
     mn_text rest = {0};
     const char *at = text.ptr, *end = text.ptr + text.len;
     const mn_str cut[] = {first, second};
+    mn_json_cut cuts[MN_COUNT(cut)];
+    size_t n_cuts = 0;
     for (size_t i = 0; i < MN_COUNT(cut); i++) {
         if (!cut[i].len)
             continue;
         mn_text_put(&rest, at, (size_t)(cut[i].ptr - at));
         mn_text_puts(&rest, "null");
         at = cut[i].ptr + cut[i].len;
+        cuts[n_cuts++] = (mn_json_cut){rest.len, (size_t)(at - text.ptr)};
     }
     mn_text_put(&rest, at, (size_t)(end - at));
     mn_status st;
@@ -272,7 +275,7 @@ static mn_status parse_rest(mn_str text, mn_str vocab, mn_str merges, const char
                      "%s: found %zu bytes beside vocabulary and merges, expected at most %u", name,
                      rest.len, MN_COMPANION_MAX);
     else
-        st = mn_json_parse((mn_str){rest.ptr, rest.len}, name, json, err);
+        st = mn_json_parse_cut((mn_str){rest.ptr, rest.len}, cuts, n_cuts, name, json, err);
     mn_text_free(&rest);
     return st;
 }

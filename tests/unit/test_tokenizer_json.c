@@ -232,6 +232,9 @@ static void bad_json_is_refused(void **state) {
                        "\"Sequence\":{\"id\":\"A\"}},"
                        "{\"Sequence\":{\"id\":\"A\"}}]}}",
          MN_UNSUPPORTED, "twice"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}} "
+         "x",
+         MN_BAD_FILE, "at byte 71"},
         {"{\"model\":\"\xff\"}", MN_BAD_FILE, "UTF-8"},
     };
     for (size_t i = 0; i < MN_COUNT(bad); i++) {
