@@ -4,6 +4,8 @@
 #ifndef STUB_NOTE_LIES
 #undef MN_ABI_VERSION
 #define MN_ABI_VERSION MN_ABI(7, 0)
+#undef MN_ABI_OLDEST
+#define MN_ABI_OLDEST MN_ABI_VERSION
 #endif
 MN_PLUGIN_NOTE("major", MN_KIND_BACKEND, "");
 
