@@ -11,6 +11,10 @@
 
 static mn_status put_source(mn_text *source, mn_str s, const char *name, mn_error *err) {
     mn_status st = mn_companion_text(&s, MN_COMPANION_MAX, name, err);
+    const char *nul = !st && s.len ? memchr(s.ptr, 0, s.len) : NULL;
+    if (nul)
+        st = mn_fail(err, MN_BAD_FILE, "%s: found a NUL at byte %zu, expected text", name,
+                     (size_t)(nul - s.ptr));
     if (st)
         return st;
     mn_text_put(source, s.ptr, (size_t)s.len);

@@ -812,6 +812,14 @@ def test_inputs_companions_sized():
             shutil.rmtree(model)
 
 
+def test_inputs_template_nul():
+    """A folder's template holds text, as one of --chat-template does."""
+    with scratch() as folder:
+        model = folder_like_demo(folder)
+        put(model, "chat_template.jinja", b"{{ messages[0].content }}\0x")
+        is_error(minerva("run", "-m", model, "-p", "a", code=1), "chat_template.jinja", "a NUL at byte 25")
+
+
 def test_inputs_companions_trees():
     """JSON of small numbers costs forty times its size as a tree: none is made of what is too large, also beside a vocabulary."""
     with scratch() as folder:
