@@ -134,8 +134,9 @@ typedef struct {
     void (*run)(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread);
 } mn_team;
 
-/* What the host offers. Lives longer than the plugin. All functions may be called from any thread;
- * those up to query are always there. */
+/* What the host offers. Lives longer than the plugin. All functions may be called from any thread.
+ * Minerva has all of them; where one is missing (R3) a plugin works without it, or its entry refuses
+ * with a message. */
 typedef struct {
     /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it accepts */
     uint32_t size, abi, abi_min, pad;
@@ -515,7 +516,7 @@ typedef struct {
  * weights_open, where weights and cache are not read. A segment is a run of nodes [node_lo,
  * node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse) is a
  * boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32 and
- * others as declared, whatever its role. */
+ * others as declared, whatever its role. A segment without nodes is legal: its steps do nothing. */
 typedef struct {
     uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
@@ -594,6 +595,8 @@ typedef struct {
 #define MN_KEPT_REPACKED 4u
 
 /* ---- programs ------------------------------------------------------------------------------- */
+/* The ranges of one set do not overlap, unless no node of the segment writes either tensor. The host
+ * sees to it; a plugin need not look. */
 typedef struct {
     uint32_t tensor, flags;
     mn_buffer *buffer;

@@ -61,6 +61,12 @@ static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **ou
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     return blame(stub_inner->compile(d, c, out, err));
 }
+#elif defined(BAD_GRAPH_QUESTIONS)
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    if (c->node_lo == c->node_hi)
+        return stub_fail(err, MN_INVALID, ~0u, "nothing to compile");
+    return stub_inner->compile(d, c, out, err);
+}
 #elif defined(BAD_CALL_BINDINGS)
 /* A tensor that is there twice: the last one counts. */
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
@@ -334,7 +340,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_profile = &bad_profile;
 #elif defined(BAD_HOST_TWO)
     only = p;
-#elif defined(BAD_GRAPH_SLOT_ROWS)
+#elif defined(BAD_GRAPH_SLOT_ROWS) || defined(BAD_GRAPH_QUESTIONS)
     stub_table.compile = compile;
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
     stub_table.kv_layout = kv_layout;

@@ -139,7 +139,7 @@ void check_host_missing(check *c) {
              {"release", offsetof(mn_host, release)}, {"parallel", offsetof(mn_host, parallel)},
              {"workers", offsetof(mn_host, workers)}, {"progress", offsetof(mn_host, progress)},
              {"now_ns", offsetof(mn_host, now_ns)},   {"option", offsetof(mn_host, option)},
-             {"query", offsetof(mn_host, query)}};
+             {"query", offsetof(mn_host, query)},     {"team", offsetof(mn_host, team)}};
     char without[128] = "";
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
         check_host h;
