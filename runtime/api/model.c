@@ -1,6 +1,6 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
 #include "api/api.h"
-#include "registry/trust.h"
+#include "base/trust.h"
 #include "text/chat.h"
 #include "text/spelled.h"
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* config.c -- the settings: one table of keys, four sources laid over it. */
 #include "base/config.h"
+#include "base/trust.h"
 #include <errno.h>
 #include <ini.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 static const mn_config_key keys[] = {
     {"device", "MINERVA_DEVICE", MN_CONFIG_STRING, "auto", 0, 0, NULL, false,
@@ -422,6 +424,22 @@ static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error 
     return status;
 }
 
+/* The prefix was fixed when the library was built. Where the installation was moved away, another
+ * user may have made a folder of that name: such a file is not read, and a warning says so. */
+static mn_status load_system_file(mn_config *cfg, mn_error *err) {
+    const char *path = MN_SYSCONF_DIR "/minerva/minerva.ini";
+    mn_trust trust;
+    mn_error why = MN_ERROR_INIT;
+    char real[PATH_MAX];
+    if (access(path, F_OK))
+        return MN_OK;
+    mn_trust_init(&trust);
+    if (mn_trust_path(&trust, path, real, &why) == MN_OK)
+        return load_file(cfg, path, FROM_SYSTEM, err);
+    mn_log(MN_LOG_WARN, "the system's settings are not read: %s", why.msg);
+    return MN_OK;
+}
+
 static mn_status load_user_file(mn_config *cfg, mn_error *err) {
     const char *base = secure_getenv("XDG_CONFIG_HOME"), *tail = "/minerva/minerva.ini";
     if (!base || *base != '/')
@@ -506,7 +524,7 @@ mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_confi
         status = lay(cfg, keys[i].name, keys[i].preset, "default", FROM_DEFAULT, "default",
                      keys[i].name, err);
     if (status == MN_OK)
-        status = load_file(cfg, MN_SYSCONF_DIR "/minerva/minerva.ini", FROM_SYSTEM, err);
+        status = load_system_file(cfg, err);
     if (status == MN_OK)
         status = load_user_file(cfg, err);
     if (status == MN_OK)

@@ -10,7 +10,7 @@
 #ifndef MN_REGISTRY_INTERNAL_H
 #define MN_REGISTRY_INTERNAL_H
 #include "registry/registry.h"
-#include "registry/trust.h"
+#include "base/trust.h"
 #include <pthread.h>
 
 /* ---- what plugins may call: host.c ----------------------------------------------------------- */

@@ -48,8 +48,23 @@ static void layers(void **state) {
     unlink(MN_SYSCONF_DIR "/minerva/minerva.ini");
 }
 
+/* Anybody could have written it: the presets hold, and no error. */
+static void open_to_others(void **state) {
+    mn_error err = MN_ERROR_INIT;
+    mn_config *cfg = NULL;
+    setenv("XDG_CONFIG_HOME", *state, 1);
+    unsetenv("MINERVA_THREADS");
+    put(MN_SYSCONF_DIR, "threads = 3\n");
+    assert_int_equal(chmod(MN_SYSCONF_DIR "/minerva/minerva.ini", 0666), 0);
+    assert_int_equal(mn_config_load(NULL, 0, &cfg, &err), MN_OK);
+    assert_string_not_equal(mn_config_get_str(cfg, "threads"), "3");
+    mn_config_free(cfg);
+    unlink(MN_SYSCONF_DIR "/minerva/minerva.ini");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(layers, unit_setup, unit_teardown)};
+        cmocka_unit_test_setup_teardown(layers, unit_setup, unit_teardown),
+        cmocka_unit_test_setup_teardown(open_to_others, unit_setup, unit_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

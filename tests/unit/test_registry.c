@@ -1,5 +1,5 @@
 /* test_registry.c -- plugins good and bad, devices, the services of the host. */
-#include "registry/trust.h"
+#include "base/trust.h"
 #include "world.h"
 #include <elf.h>
 

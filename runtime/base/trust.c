@@ -1,7 +1,7 @@
 /* trust.c -- may this file be executed, loaded or believed? Looks at owners and modes of a file and
  * of the folders above it; holds nothing. The answer is for everybody who derives a path from where
  * the library lies (search.c, probe.c, api/model.c) and for plugins (plugin_file.c). */
-#include "registry/trust.h"
+#include "base/trust.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
