@@ -324,7 +324,8 @@ mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_err
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
     if (!st && n)
         st = mn_args_need(err, __func__, (mn_arg[]){{"strings", strings}, {0}});
-    for (uint32_t i = 0; i < n && !st; i++)
+    bool few = n <= MN_STOPS_MAX; /* else none is looked at: n is no length, perhaps */
+    for (uint32_t i = 0; few && i < n && !st; i++)
         st = mn_args_text(err, __func__, "a string", strings[i]);
     return st ? st : mn_stops_set(&s->stops, strings, n, err);
 }
