@@ -7,6 +7,7 @@
 #define V_ID(name) name##_generic
 typedef float VF __attribute__((vector_size(16)));
 typedef int32_t VI __attribute__((vector_size(16)));
+typedef uint32_t VU __attribute__((vector_size(16)));
 static inline VF v_load(const void *p) {
     VF v;
     memcpy(&v, p, sizeof v);
@@ -62,9 +63,9 @@ static inline VF v_round(VF a) {
     const VF big = v_set1(0x1.8p23f);
     return (a + big) - big;
 } /* |a| < 2^22 */
-/* integers, -126..127 */
+/* integers, -126..127; a NaN gives anything, without an overflow of signed numbers */
 static inline VF v_pow2(VF n) {
-    return (VF)(((VI)(n + v_set1(0x1.8p23f)) + 127) << 23);
+    return (VF)(((VU)(n + v_set1(0x1.8p23f)) + 127) << 23);
 }
 static inline VF v_f16(const uint8_t *p) {
     return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)),
