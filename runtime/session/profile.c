@@ -1,5 +1,5 @@
 /* profile.c -- mn_session_profile: a session's steps, told unit by unit while somebody asks. The
- * engine runs and measures them (program/profile.c) and keeps the units until its next step; the
+ * engine runs and measures them (engine/profile.c) and keeps the units until its next step; the
  * wish is the session's, and goes with it to another device. */
 #include "session/session.h"
 

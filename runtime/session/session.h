@@ -11,7 +11,7 @@
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
 #include "api/api.h"
-#include "program/engine.h"
+#include "engine/engine.h"
 #include <stdatomic.h>
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already

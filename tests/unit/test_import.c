@@ -1,7 +1,7 @@
 /* test_import.c -- weights on their way into a device: how many are in flight, on how many threads,
  * and what is left when one fails. The device counts and computes nothing. */
 #include "base/base.h"
-#include "program/weights.h"
+#include "engine/weights.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

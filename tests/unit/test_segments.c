@@ -3,7 +3,7 @@
  * tokens beside 64, and may hide that its memory can be mapped. */
 #include "api/api.h"
 #include "flaky.h"
-#include "program/engine.h"
+#include "engine/engine.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * page. Before each step all pages that no table names are filled with NaN. */
 #include "api/api.h"
 #include "flaky.h"
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 #include "session/session.h"
 #include <setjmp.h>
 #include <cmocka.h>

@@ -1,5 +1,5 @@
 /* engine.c -- a placement made real: devices, segments and what crosses them, created and freed. */
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 #include <string.h>
 
 mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st) {
@@ -10,7 +10,7 @@ mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st) {
     return st;
 }
 
-mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
+mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
                           mn_buffer **out, mn_error *err) {
     const mn_engine_device *d = &e->devices[device];
     mn_status st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err);
@@ -70,10 +70,10 @@ static mn_status check_parts(const mn_engine *e, mn_error *err) {
         next = s->node_hi;
         for (uint32_t i = s->node_lo; i < s->node_hi; i++)
             if ((g->nodes[i].op == MN_OP_EMBED || g->nodes[i].op == MN_OP_SAMPLE) &&
-                s->device != mn_home_index(e))
-                return mn_fail_node(err, MN_INVALID, i,
-                                    "node %u works on the slots of %s, but is placed on %s", i,
-                                    mn_home(e)->record->name, e->devices[s->device].record->name);
+                s->device != mn_engine_output_index(e))
+                return mn_fail_node(
+                    err, MN_INVALID, i, "node %u works on the slots of %s, but is placed on %s", i,
+                    mn_engine_output_device(e)->record->name, e->devices[s->device].record->name);
     }
     return next == g->n_nodes
                ? MN_OK
@@ -169,14 +169,14 @@ static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     if (!d->at || (own && !d->packed))
         return mn_fail_memory(err, d->in.total * 4ull);
     allocate_pinned(e, i);
-    return mn_device_alloc(e, i, d->in.total * 4ull, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs,
+    return mn_engine_alloc(e, i, d->in.total * 4ull, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs,
                            err);
 }
 
 static mn_status allocate_home(mn_engine *e, mn_error *err) {
     const int64_t *s = e->symbol_max;
     const uint64_t n_slots = (uint64_t)s[MN_SYM_SLOTS], ids = (uint64_t)s[MN_SYM_OUTPUTS] * 4;
-    mn_engine_device *d = mn_home(e);
+    mn_engine_device *d = mn_engine_output_device(e);
     const struct {
         mn_buffer **to;
         uint64_t bytes;
@@ -189,12 +189,12 @@ static mn_status allocate_home(mn_engine *e, mn_error *err) {
         {&e->ids_host, ids * e->ring, MN_MEM_HOST_PINNED},
     };
     for (size_t i = 0; i < MN_COUNT(want); i++) {
-        mn_status st =
-            mn_device_alloc(e, mn_home_index(e), want[i].bytes, want[i].kind, want[i].to, err);
+        mn_status st = mn_engine_alloc(e, mn_engine_output_index(e), want[i].bytes, want[i].kind,
+                                       want[i].to, err);
         if (st)
             return st;
     }
-    return mn_engine_note(e, mn_home_index(e),
+    return mn_engine_note(e, mn_engine_output_index(e),
                           d->backend->map(e->ids_host, (void **)&e->ids_map, err));
 }
 
@@ -202,7 +202,7 @@ static mn_status allocate_home(mn_engine *e, mn_error *err) {
 static mn_status create_segments(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        st = mn_part_ask(e, &e->segments[i], err);
+        st = mn_engine_segment_ask(e, &e->segments[i], err);
     if (!st)
         st = set_pages(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
@@ -211,7 +211,7 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
     }
     for (uint32_t i = 0; i < e->n_segments && !st; i++) {
         mn_engine_segment *s = &e->segments[i];
-        st = mn_part_create(e, s, err);
+        st = mn_engine_segment_create(e, s, err);
         e->weight_bytes += s->weight_bytes;
         e->scratch_bytes += s->scratch_bytes;
         e->kv_bytes += s->kv_bytes;
@@ -235,7 +235,7 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
         int64_t symbols[MN_SYM_COUNT];
         mn_engine_symbols(e, &sizes[i], symbols);
         for (uint32_t k = 0; k < e->n_segments && !st; k++)
-            st = mn_part_prepare(e, &e->segments[k], symbols, err);
+            st = mn_engine_segment_prepare(e, &e->segments[k], symbols, err);
     }
     return st;
 }
@@ -253,7 +253,7 @@ static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
     if (!st)
         st = mn_boundary_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        st = mn_part_bind(e, &e->segments[i], MN_SET_PLAIN, err);
+        st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, err);
     return st ? st : prepare(e, err);
 }
 
@@ -299,9 +299,9 @@ void mn_engine_free(mn_engine *e) {
     if (!e)
         return;
     for (uint32_t i = 0; i < e->n_segments; i++)
-        mn_part_free(e, &e->segments[i]);
+        mn_engine_segment_free(e, &e->segments[i]);
     if (e->ids_host)
-        mn_home(e)->backend->buffer_free(e->ids_host);
+        mn_engine_output_device(e)->backend->buffer_free(e->ids_host);
     if (e->logits_host)
         e->devices[e->logits_device].backend->buffer_free(e->logits_host);
     for (uint32_t i = 0; i < e->n_devices; i++)

@@ -2,7 +2,7 @@
  * it takes the place of while the engine's caller wants a profile; the units of a step are the
  * engine's until the next one. What a plugin returns is copied and bounded here: a node that the
  * graph does not have is "?" of no layer. */
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 #include <string.h>
 
 mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err) {
@@ -38,8 +38,8 @@ static mn_status run(const mn_profile *p, const mn_engine_segment *s, uint32_t s
     return p->execute(s->context, set, symbols, units, sizeof *units, n, err);
 }
 
-mn_status mn_part_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
-                          const int64_t *symbols, mn_error *err) {
+mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                    const int64_t *symbols, mn_error *err) {
     const mn_engine_device *d = &e->devices[s->device];
     const mn_profile *p = d->record->plugin->profile;
     uint32_t room = 0, n = 0;

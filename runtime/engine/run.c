@@ -1,5 +1,5 @@
 /* run.c -- an engine at work: steps, slots, pages, logits. */
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 #include <string.h>
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
         mn_event *done = NULL;
         st = mn_boundary_move(e, k, symbols, err);
         if (!st)
-            st = mn_part_execute(e, s, symbols, d->unified ? &done : NULL, err);
+            st = mn_engine_segment_execute(e, s, symbols, d->unified ? &done : NULL, err);
         if (!st)
             st = mn_engine_note(e, s->device, mn_event_settle(d->backend, &done, err));
     }
@@ -92,18 +92,19 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
                            uint32_t at, mn_event **event, mn_error *err) {
     const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4,
                    row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
-    mn_engine_device *d = mn_home(e);
+    mn_engine_device *d = mn_engine_output_device(e);
     mn_event *done = NULL;
     e->n_units = 0;
     mn_status st = inputs ? write_inputs(e, inputs, at, err) : MN_OK;
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
     if (!st)
-        st = mn_part_execute(e, &e->segments[e->n_segments - 1], symbols, n ? NULL : &done, err);
+        st = mn_engine_segment_execute(e, &e->segments[e->n_segments - 1], symbols,
+                                       n ? NULL : &done, err);
     if (!st && n) {
         mn_buffer *ids = d->at[e->graph->io.ids];
         MN_RETRY(st, d->backend->read(d->queue, ids, 0, e->ids_host, at * row, n, &done, err));
-        mn_engine_note(e, mn_home_index(e), st);
+        mn_engine_note(e, mn_engine_output_index(e), st);
     }
     if (!st)
         *event = done;
@@ -113,16 +114,16 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err) {
     if (!*event)
         return MN_OK;
-    mn_status st = mn_home(e)->backend->wait(*event, timeout_ns, err);
+    mn_status st = mn_engine_output_device(e)->backend->wait(*event, timeout_ns, err);
     if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
         return MN_TIMEOUT;
     mn_engine_drop(e, event);
-    return mn_engine_note(e, mn_home_index(e), st);
+    return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
 void mn_engine_drop(mn_engine *e, mn_event **event) {
     if (*event)
-        mn_home(e)->backend->event_free(*event);
+        mn_engine_output_device(e)->backend->event_free(*event);
     *event = NULL;
 }
 
@@ -133,25 +134,26 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 /* ---- state ----------------------------------------------------------------------------------- */
 static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
                             mn_error *err) {
-    mn_engine_device *d = mn_home(e);
+    mn_engine_device *d = mn_engine_output_device(e);
     mn_status st;
     MN_RETRY(st, d->backend->write(d->queue, b, at, src, n, err));
-    return mn_engine_note(e, mn_home_index(e), st);
+    return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
 mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state,
                                const mn_slot_params *params, mn_error *err) {
-    mn_status st =
-        write_home(e, mn_home(e)->slots, slot * sizeof *state, state, sizeof *state, err);
+    mn_status st = write_home(e, mn_engine_output_device(e)->slots, slot * sizeof *state, state,
+                              sizeof *state, err);
     return st ? st
-              : write_home(e, mn_home(e)->params, slot * sizeof *params, params, sizeof *params,
-                           err);
+              : write_home(e, mn_engine_output_device(e)->params, slot * sizeof *params, params,
+                           sizeof *params, err);
 }
 
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err) {
     const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_CTX] * 4;
-    return n ? write_home(e, mn_home(e)->history, slot * row, ids, n * 4ull, err) : MN_OK;
+    return n ? write_home(e, mn_engine_output_device(e)->history, slot * row, ids, n * 4ull, err)
+             : MN_OK;
 }
 
 /* One of the caller's pages is `ratio` of the device's. */
@@ -182,7 +184,7 @@ static mn_status bind_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         if (e->segments[i].device == e->logits_device)
-            st = mn_part_bind(e, &e->segments[i], MN_SET_LOGITS, err);
+            st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_LOGITS, err);
     return st;
 }
 
@@ -195,13 +197,13 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
     mn_buffer **here = &e->logits_host, **there = &d->at[e->graph->io.logits];
     mn_status st = MN_OK;
     if (!*here)
-        st = mn_device_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
+        st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
     if (!st && !e->logits_map)
         st = mn_engine_note(e, at, d->backend->map(*here, (void **)&e->logits_map, err));
     if (st || e->logits_crosses)
         return st;
     if (!*there)
-        st = mn_device_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, there, err);
+        st = mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, there, err);
     return st ? st : bind_logits(e, err);
 }
 

@@ -1,7 +1,7 @@
 /* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its
  * bindings. */
-#include "program/parts.h"
-#include "program/weights.h"
+#include "engine/engine_impl.h"
+#include "engine/weights.h"
 #include <string.h>
 
 static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *s) {
@@ -105,7 +105,7 @@ static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, m
     return MN_OK;
 }
 
-mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     bool here[MN_MAX_KV_GROUP] = {0};
     mn_status st = check_kv(&e->graph->abi, s, here, err);
     if (!st)
@@ -136,10 +136,10 @@ static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t gro
     uint32_t kind = MN_MEM_DEVICE;
     if (!(s->kv[group].flags & MN_KV_ZEROED))
         kind |= MN_MEM_UNZEROED;
-    return mn_device_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
+    return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
-mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     mn_status st = estimate(e, s, err);
     if (st)
@@ -208,7 +208,7 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set
     return b->buffer != NULL;
 }
 
-mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
+mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
     uint32_t n = 0;
     mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
     if (!b)
@@ -235,8 +235,8 @@ static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s
     return own;
 }
 
-mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
-                          mn_error *err) {
+mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                                    mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
@@ -246,8 +246,8 @@ mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     return mn_engine_note(e, s->device, st);
 }
 
-mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
-                          mn_event **event, mn_error *err) {
+mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                                    mn_event **event, mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
     const bool with_logits =
         e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
@@ -255,14 +255,14 @@ mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *sym
     int64_t own[MN_SYM_COUNT];
     mn_status st;
     if (e->profile) {
-        st = mn_part_profile(e, s, set, own_symbols(e, s, symbols, own), err);
+        st = mn_engine_segment_profile(e, s, set, own_symbols(e, s, symbols, own), err);
         return mn_engine_note(e, s->device, st);
     }
     MN_RETRY(st, b->execute(s->context, set, own_symbols(e, s, symbols, own), event, err));
     return mn_engine_note(e, s->device, st);
 }
 
-void mn_part_free(mn_engine *e, mn_engine_segment *s) {
+void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
     const mn_backend *b = device_of(e, s)->backend;
     if (s->context)
         b->context_free(s->context);

@@ -1,8 +1,8 @@
-/* parts.h -- what an engine is made of: one record per device, one per segment, one per tensor that
- * crosses. Seen by program/ alone. */
-#ifndef MN_PARTS_H
-#define MN_PARTS_H
-#include "program/engine.h"
+/* engine_impl.h -- what an engine is made of: one record per device, one per segment, one per tensor that
+ * crosses. Seen by engine/ alone. */
+#ifndef MN_ENGINE_IMPL_H
+#define MN_ENGINE_IMPL_H
+#include "engine/engine.h"
 
 /* One device of the placement: a queue, and what its segments share. */
 typedef struct mn_engine_device {
@@ -55,17 +55,17 @@ typedef struct mn_transfer {
     } while (0)
 
 /* The device of the last segment: slots, history and ids are there. */
-static inline uint32_t mn_home_index(const mn_engine *e) {
+static inline uint32_t mn_engine_output_index(const mn_engine *e) {
     return e->segments[e->n_segments - 1].device;
 }
-static inline mn_engine_device *mn_home(const mn_engine *e) {
-    return &e->devices[mn_home_index(e)];
+static inline mn_engine_device *mn_engine_output_device(const mn_engine *e) {
+    return &e->devices[mn_engine_output_index(e)];
 }
 
 /* ---- engine.c -------------------------------------------------------------------------------- */
 /* keeps the fault; gives st back */
 mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st);
-mn_status mn_device_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
+mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
                           mn_buffer **out, mn_error *err);
 
 /* ---- layout.c: the packed block -------------------------------------------------------------- */
@@ -84,22 +84,22 @@ uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a
 
 /* ---- segment.c ------------------------------------------------------------------------------- */
 /* KV layout; pages of its device */
-mn_status mn_part_ask(mn_engine *e, mn_engine_segment *s, mn_error *err);
-mn_status mn_part_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
+mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *err);
+mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
 /* The sets of bindings: without the logits, and with them. */
 enum { MN_SET_PLAIN, MN_SET_LOGITS };
-mn_status mn_part_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err);
-mn_status mn_part_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
-                          mn_error *err);
-mn_status mn_part_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
-                          mn_event **event, mn_error *err);
-void mn_part_free(mn_engine *e, mn_engine_segment *s);
+mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err);
+mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                                    mn_error *err);
+mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                                    mn_event **event, mn_error *err);
+void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
 /* ---- profile.c ------------------------------------------------------------------------------- */
 /* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
  * set: of bindings; symbols: with the device's own pages. */
-mn_status mn_part_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
-                          const int64_t *symbols, mn_error *err);
+mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                    const int64_t *symbols, mn_error *err);
 
 /* ---- boundary.c ------------------------------------------------------------------------------ */
 /* finds what crosses; allocates both sides */

@@ -47,7 +47,7 @@ typedef struct {
     bool profile;
     mn_step_unit *units;
     size_t n_units, cap_units;
-    /* the rest is program/'s own */
+    /* the rest is engine/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
     struct mn_transfer *transfers;

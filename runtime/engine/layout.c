@@ -1,5 +1,5 @@
 /* layout.c -- where the inputs lie in the packed block, and how large tensors are. */
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 #include <string.h>
 
 enum { ALIGN = 16 /* int32s: 64 bytes */ };

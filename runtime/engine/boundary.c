@@ -1,6 +1,6 @@
 /* boundary.c -- tensors that cross segments: where each is made, who reads it, and how its rows
  * come there. */
-#include "program/parts.h"
+#include "engine/engine_impl.h"
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };
 
@@ -42,7 +42,7 @@ static mn_status give_home(mn_engine *e, uint32_t device, uint32_t t, mn_error *
     if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &bytes))
         return mn_fail(err, MN_INVALID, "%.*s: its size overflows",
                        MN_STR_ARG(e->graph->abi.tensors[t].name));
-    return mn_device_alloc(e, device, bytes, MN_MEM_DEVICE, &d->at[t], err);
+    return mn_engine_alloc(e, device, bytes, MN_MEM_DEVICE, &d->at[t], err);
 }
 
 static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t to, uint32_t before,
@@ -83,7 +83,7 @@ static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
     }
     if (!most)
         return MN_OK;
-    mn_status st = mn_device_alloc(e, device, most, MN_MEM_HOST_PINNED, &d->staging, err);
+    mn_status st = mn_engine_alloc(e, device, most, MN_MEM_HOST_PINNED, &d->staging, err);
     return st ? st : mn_engine_note(e, device, d->backend->map(d->staging, &d->staging_map, err));
 }
 

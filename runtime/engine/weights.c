@@ -5,8 +5,8 @@
  * queue and a share of IN_FLIGHT of its own; they take weights from one counter, in the order of
  * the graph, so that a file is still read from front to back. These threads are not the pool's:
  * they wait for devices and disks, and a plugin may use the pool inside of put. */
-#include "program/weights.h"
-#include "program/parts.h"
+#include "engine/weights.h"
+#include "engine/engine_impl.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
