@@ -8,8 +8,8 @@
 #include "model/model.h"
 #include "negotiate/negotiate.h"
 #include "registry/registry.h"
-#include "text/jinja.h"
-#include "text/tokenizer.h"
+#include "text/jinja/jinja.h"
+#include "text/tokenizer/tokenizer.h"
 #include <pthread.h>
 
 struct mn_runtime {

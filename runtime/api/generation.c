@@ -3,7 +3,7 @@
  * makes no sense is named in a warning and the usual one is used, the same in every format. What is
  * no id where an id is expected, or no JSON, is an error. */
 #include "api/api.h"
-#include "text/json.h"
+#include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
 #include "api/api.h"
 #include "base/trust.h"
-#include "text/chat.h"
-#include "text/spelled.h"
+#include "text/chat/chat.h"
+#include "text/chat/think_tags.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

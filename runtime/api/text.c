@@ -1,10 +1,10 @@
 /* text.c -- text of the API: tokenise, chat, streams of text. */
 #include "api/api.h"
-#include "text/channels.h"
-#include "text/chat.h"
-#include "text/scan.h"
-#include "text/spelled.h"
-#include "text/stops.h"
+#include "text/chat/channels.h"
+#include "text/chat/chat.h"
+#include "text/json/scan.h"
+#include "text/chat/think_tags.h"
+#include "text/chat/stop_strings.h"
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -6,7 +6,7 @@
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
 

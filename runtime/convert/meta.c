@@ -1,7 +1,7 @@
 /* meta.c -- the keys of a converted file: the model's own under GGUF's names, those of its
  * tokeniser, and what the file is. */
 #include "convert/convert.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 #include "convert/tokenizer_export.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tokenizer_export.c -- see tokenizer_export.h. */
 #include "convert/tokenizer_export.h"
-#include "text/tokenizer_impl.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tokenizer_export.h -- a tokeniser of any origin as GGUF's tokenizer.* keys. */
 #ifndef MN_TOKENIZER_EXPORT_H
 #define MN_TOKENIZER_EXPORT_H
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* The keys that make tok: as "gpt2", "llama", "t5" or "bert", chosen by its kind and by trying:
  * what is written is read back and must give the same ids for texts of many kinds. If no form of

@@ -2,9 +2,9 @@
  * "tools" and "vars" are JSON. "template" replaces ChatML, with which no text of a message or of
  * JSON may become a special token. */
 #include "fuzz.h"
-#include "text/chat.h"
-#include "text/split.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat.h"
+#include "text/pretokenizer/split.h"
+#include "text/tokenizer/tokenizer.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 

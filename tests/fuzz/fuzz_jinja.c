@@ -1,6 +1,6 @@
 /* Input: a template, alone or as the part "template", and "vars", a JSON object. */
 #include "fuzz.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include <string.h>
 
 static mn_status render(const mn_jinja *t, mn_str vars, const char *const *trusted, mn_text *out,

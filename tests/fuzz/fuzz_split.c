@@ -1,6 +1,6 @@
 /* Input: a regular expression in the first line, and a text that it cuts. */
 #include "fuzz.h"
-#include "text/split.h"
+#include "text/pretokenizer/split.h"
 #include <string.h>
 
 static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool invert) {

@@ -1,8 +1,8 @@
 /* Input: a tokeniser's files as parts, alone FUZZ_ALONE; the part "text" is encoded and decoded by
  * what they make, and some are written as GGUF. The chat template is looked for as well. */
 #include "fuzz.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
 #include "use_tokenizer.h"
 
 /* tokens: writing tries several forms, which takes its time */

@@ -3,8 +3,8 @@
 #ifndef USE_TOKENIZER_H
 #define USE_TOKENIZER_H
 #include "fuzz.h"
-#include "text/channels.h"
-#include "text/tokenizer.h"
+#include "text/chat/channels.h"
+#include "text/tokenizer/tokenizer.h"
 #include "convert/tokenizer_export.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* bench_tokenizer [TOKENIZER.json|.model [TEXT]] -- how long a tokeniser takes to load and how fast
  * it encodes on one core. Without a file: a made-up tokenizer.json of 20 MB. Not a test: times
  * depend on the machine. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * stderr where it fails. With the single argument "-", reads cases from stdin and answers each: a
  * case is three lines "TEMPLATE-BYTES VARS-BYTES NOW\n", the template, the JSON; an answer is "ok
  * BYTES\n" or "error BYTES\n" and the text. */
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

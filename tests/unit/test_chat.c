@@ -1,5 +1,5 @@
 /* Finding a model's template, and what of the rendered text is the user's. */
-#include "text/chat.h"
+#include "text/chat/chat.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

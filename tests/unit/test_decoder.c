@@ -1,6 +1,6 @@
 /* test_decoder.c -- tokenizer.json's decoders: what pieces, written with ~ between them, become is
  * what the library makes of them. */
-#include "text/tokenizer_impl.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

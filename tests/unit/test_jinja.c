@@ -1,5 +1,5 @@
 /* Templates with known output, and where each byte came from. */
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Templates made to break the engine: each must end with text or an error, soon. */
-#include "text/jinja_render.h"
+#include "text/jinja/render.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_merges.c -- merges that are entered by the dozen: as many as come, with pieces of any length
  * and pieces that are no tokens. */
-#include "text/tokenizer_impl.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

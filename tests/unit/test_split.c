@@ -1,7 +1,7 @@
 /* test_split.c -- normalisers, pre-tokenisers and regular expressions of tokenizer.json, one at a
  * time: the pieces, with | between them, are those of the library that models are made with. */
-#include "text/split_syntax.h"
-#include "text/tokenizer_impl.h"
+#include "text/pretokenizer/regex_syntax.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

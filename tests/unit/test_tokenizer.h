@@ -3,7 +3,7 @@
 #ifndef TEST_TOKENIZER_H
 #define TEST_TOKENIZER_H
 #include "test_tokenizer_data.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

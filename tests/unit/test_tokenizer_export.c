@@ -2,7 +2,7 @@
  * and the same ids when it is read again. */
 #include "convert/tokenizer_export.h"
 #include "test_tokenizer_data.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* test_tokenizer_files.c -- small tokenizers of every kind (tests/data/tokenizers, made by
  * tests/dev/make_tokenizers.py with the original libraries): ids and texts are theirs. */
 #include "test_tokenizer_data.h"
-#include "text/channels.h"
-#include "text/tokenizer.h"
+#include "text/chat/channels.h"
+#include "text/tokenizer/tokenizer.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

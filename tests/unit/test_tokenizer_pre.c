@@ -1,6 +1,6 @@
 /* test_tokenizer_pre.c -- where GGUF's pre-tokenisers cut: digits, letters, apostrophes, line ends.
  * Hand-made cases; the pieces are shown with | between them. */
-#include "text/tokenizer_impl.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

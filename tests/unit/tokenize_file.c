@@ -3,7 +3,7 @@
  * mn_tokenizer_encode; 256: the text is ids to decode; 512: special tokens are shown); an answer is
  * a line of ids, the line "BYTES", and the text that the ids decode to. A failure is the line
  * "error" and the message. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,146 @@
+/* channels.c -- see channels.h. */
+#include "text/chat/channels.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *const pairs[][2] = {{"<think>", "</think>"},
+                                       {"[THINK]", "[/THINK]"},
+                                       {"<seed:think>", "</seed:think>"},
+                                       {"<|START_THINKING|>", "<|END_THINKING|>"}};
+
+static int32_t find(const mn_tokenizer *tok, const char *piece) {
+    return mn_tokenizer_find(tok, mn_str_of(piece));
+}
+
+mn_channels mn_channels_of(const mn_tokenizer *tok) {
+    mn_channels c = {tok, -1, -1, -1, -1, -1, -1, -1, MN_PART_ANSWER, "", ""};
+    if (find(tok, "<|channel|>") >= 0 && find(tok, "<|message|>") >= 0) {
+        c.start = find(tok, "<|start|>");
+        c.channel = find(tok, "<|channel|>");
+        c.message = find(tok, "<|message|>");
+        c.end = find(tok, "<|end|>");
+        c.call = find(tok, "<|call|>");
+    }
+    for (size_t i = 0; c.think < 0 && i < MN_COUNT(pairs); i++) {
+        c.think = find(tok, pairs[i][0]);
+        c.end_think = find(tok, pairs[i][1]);
+        if (c.end_think < 0)
+            c.think = -1; /* both or neither */
+    }
+    if (c.think < 0)
+        c.end_think = -1;
+    return c;
+}
+
+/* ---- Harmony's headers ----------------------------------------------------------------------- */
+
+static mn_part begin_header(mn_channels *c) {
+    c->header[0] = c->tool[0] = 0;
+    return c->part = MN_PART_HEADER;
+}
+
+static bool add_text(mn_channels *c, const char *text, size_t n) {
+    size_t have = strlen(c->header);
+    if (n >= sizeof c->header - have)
+        return false;
+    memcpy(c->header + have, text, n);
+    c->header[have + n] = 0;
+    return true;
+}
+
+/* Roles, names and tools are ASCII, which byte-level BPE leaves as it is, but for the space
+ * (U+0120). */
+static bool add_piece(mn_channels *c, int32_t id) {
+    mn_str piece = mn_tokenizer_piece(c->tok, id);
+    if (id == c->channel || mn_tokenizer_is_special(c->tok, id))
+        return add_text(c, id == c->channel ? "|" : " ", 1);
+    for (size_t i = 0; i < piece.len; i++) {
+        bool space = i + 1 < piece.len && !memcmp(piece.ptr + i, "\xc4\xa0", 2);
+        if (!add_text(c, space ? " " : piece.ptr + i, 1))
+            return false;
+        i += space;
+    }
+    return true;
+}
+
+static bool word_is(const char *at, const char *word) {
+    return strcspn(at, " |") == strlen(word) && !strncmp(at, word, strlen(word));
+}
+
+/* Bytes of a tool's name, which is ASCII. */
+static int name_length(const char *s) {
+    int n = 0;
+    while (s[n] > ' ' && s[n] < 0x7f && s[n] != '|')
+        n++;
+    return n;
+}
+
+/* "assistant|commentary to=functions.f json": the channel is the word after the mark, the tool that
+ * after "to=". */
+static mn_part end_header(mn_channels *c) {
+    const char *mark = strrchr(c->header, '|'), *name = mark ? mark + 1 : "",
+               *to = strstr(c->header, "to=");
+    name += strspn(name, " ");
+    if (word_is(name, "final"))
+        c->part = MN_PART_ANSWER;
+    else if (to && (to == c->header || strchr(" |", to[-1])) && name_length(to + 3)) {
+        snprintf(c->tool, sizeof c->tool, "%.*s", name_length(to + 3), to + 3);
+        c->part = MN_PART_CALL;
+    } else
+        c->part = *name ? MN_PART_THINKING : MN_PART_ANSWER;
+    c->header[0] = 0;
+    return MN_PART_HEADER;
+}
+
+static mn_part in_header(mn_channels *c, int32_t id) {
+    if (id == c->message)
+        return end_header(c);
+    if (!add_piece(c, id))
+        c->part = MN_PART_ANSWER; /* no end in sight */
+    return c->part;
+}
+
+mn_part mn_channels_push(mn_channels *c, int32_t id) {
+    if (id < 0)
+        return c->part;
+    if (id == c->start || id == c->end || id == c->call)
+        return begin_header(c);
+    if (id == c->channel && c->part != MN_PART_HEADER)
+        begin_header(c);
+    if (c->part == MN_PART_HEADER)
+        return in_header(c, id);
+    if (id == c->think || id == c->end_think) {
+        c->part = id == c->think ? MN_PART_THINKING : MN_PART_ANSWER;
+        return MN_PART_HEADER;
+    }
+    return c->part;
+}
+
+/* Control tokens begin a turn: what somebody typed into an earlier one opens nothing. */
+void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        mn_part part = mn_channels_push(c, ids[i]);
+        bool mark = ids[i] == c->think || ids[i] == c->end_think;
+        if (part == MN_PART_THINKING && c->channel < 0 && !mark &&
+            mn_tokenizer_is_special(c->tok, ids[i]))
+            c->part = MN_PART_ANSWER;
+    }
+}
+
+bool mn_channels_shows(const mn_channels *c, int32_t id) {
+    static const char *const parts[] = {"tool_call",
+                                        "TOOL_CALL",
+                                        ("tool\xe2\x96\x81"
+                                         "call"),
+                                        "python_tag",
+                                        "_ACTION|>",
+                                        "[ARGS]",
+                                        "[CALL_ID]"};
+    mn_str piece = mn_tokenizer_piece(c->tok, id);
+    if (!piece.ptr || !mn_tokenizer_is_special(c->tok, id))
+        return false;
+    for (size_t i = 0; i < MN_COUNT(parts); i++)
+        if (memmem(piece.ptr, piece.len, parts[i], strlen(parts[i])))
+            return true;
+    return false;
+}

@@ -1,0 +1,110 @@
+/* json.c -- JSON files of a model as trees, and what their objects say. */
+#include "text/json/json.h"
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
+ * float holds. */
+static void spell_infinity(char *s) {
+    static const char word[] = "Infinity", number[] = "1e999   ";
+    if (!strstr(s, word))
+        return;
+    for (bool quoted = false; *s; s++) {
+        if (*s == '"')
+            quoted = !quoted;
+        else if (quoted && *s == '\\' && s[1])
+            s++;
+        else if (!quoted && !strncmp(s, word, sizeof word - 1))
+            memcpy(s, number, sizeof number - 1);
+    }
+}
+
+/* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may
+ * be past the mapped file. */
+mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *err) {
+    return mn_json_parse_cut(text, NULL, 0, name, out, err);
+}
+
+static size_t place(size_t at, const mn_json_cut *cuts, size_t n_cuts) {
+    for (size_t i = n_cuts; i > 0; i--)
+        if (at >= cuts[i - 1].here)
+            return at - cuts[i - 1].here + cuts[i - 1].there;
+    return at;
+}
+
+mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts, const char *name,
+                            cJSON **out, mn_error *err) {
+    *out = NULL;
+    mn_status st = mn_companion_text(&text, MN_COMPANION_MAX, name, err);
+    if (st)
+        return st;
+    size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
+    if (valid < text.len)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
+    char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
+    if (!copy)
+        return mn_fail_memory(err, text.len + 1);
+    spell_infinity(copy);
+    const char *end = copy;
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
+    size_t at = (size_t)(end - copy);
+    while (json && at < text.len && strchr(" \t\r\n", copy[at]) && copy[at])
+        at++;
+    mn_free(copy);
+    if (!json)
+        st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name,
+                     place(at, cuts, n_cuts));
+    else if (!cJSON_IsObject(json))
+        st = mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
+    else if (at < text.len)
+        st = mn_fail(err, MN_BAD_FILE,
+                     "%s: bytes after the end of the JSON object at byte %zu, expected none", name,
+                     place(at, cuts, n_cuts));
+    if (st)
+        cJSON_Delete(json);
+    else
+        *out = json;
+    return st;
+}
+
+mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, cJSON **out,
+                       mn_error *err) {
+    mn_str text;
+    *out = NULL;
+    mn_status st = mn_companion(files, n_files, name, MN_COMPANION_MAX, &text, err);
+    return st || !text.ptr ? st : mn_json_parse(text, name, out, err);
+}
+
+const cJSON *mn_json_item(const cJSON *json, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(json, key);
+}
+
+/* A value of another type than expected is not used, which is not done without a word. */
+static void warn_of_type(const cJSON *v, const char *key, const char *expected) {
+    char number[40];
+    if (!v || cJSON_IsNull(v))
+        return;
+    snprintf(number, sizeof number, "%g", v->valuedouble);
+    mn_log(MN_LOG_WARN, "key '%s' is %.60s, expected %s: it is not used", key,
+           cJSON_IsString(v)   ? v->valuestring
+           : cJSON_IsNumber(v) ? number
+           : cJSON_IsBool(v)   ? (cJSON_IsTrue(v) ? "true" : "false")
+           : cJSON_IsArray(v)  ? "a list"
+                               : "an object",
+           expected);
+}
+
+const char *mn_json_text(const cJSON *json, const char *key, const char *otherwise) {
+    const cJSON *v = mn_json_item(json, key);
+    if (!cJSON_IsString(v))
+        warn_of_type(v, key, "a string");
+    return cJSON_IsString(v) ? v->valuestring : otherwise;
+}
+
+bool mn_json_flag(const cJSON *json, const char *key, bool otherwise) {
+    const cJSON *v = mn_json_item(json, key);
+    if (!cJSON_IsBool(v))
+        warn_of_type(v, key, "true or false");
+    return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
+}

@@ -1,0 +1,126 @@
+/* split.h -- the steps that turn a text into the pieces that a model sees: normalisers, which
+ * rewrite it, and pre-tokenisers, which cut it. Both are lists of the same few primitive steps. */
+#ifndef MN_SPLIT_H
+#define MN_SPLIT_H
+#include "base/base.h"
+
+/* Regular expression or literal string; immutable after make: any thread. */
+typedef struct {
+    void *code;
+    char *literal;
+    size_t len;
+} mn_pattern; /* code: pcre2_code, or NULL for a literal */
+
+/* where: what to call the pattern in messages. The expression is Oniguruma's, rewritten for PCRE2
+ * (regex_syntax.h); MN_UNSUPPORTED for what has no counterpart there. */
+mn_status mn_pattern_regex(mn_pattern *out, mn_str expression, const char *where, mn_error *err);
+mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err);
+void mn_pattern_free(mn_pattern *p);
+
+/* One search at a time may use it; made for one pattern, freed with mn_matcher_free. */
+typedef struct {
+    const mn_pattern *pattern;
+    void *data;
+} mn_matcher;
+mn_status mn_matcher_init(mn_matcher *m, const mn_pattern *p, mn_error *err);
+void mn_matcher_free(mn_matcher *m);
+/* The first match in text[from..n), text valid UTF-8: MN_OK with its bounds (it may be empty),
+ * MN_END if none. */
+mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo,
+                          size_t *hi, mn_error *err);
+
+typedef enum {
+    MN_SPLIT_ISOLATED,
+    MN_SPLIT_REMOVED,
+    MN_SPLIT_WITH_PREVIOUS,
+    MN_SPLIT_WITH_NEXT,
+    MN_SPLIT_CONTIGUOUS
+} mn_split_behavior;
+
+typedef enum {
+    MN_STEP_SPLIT,   /* cuts at the pattern's matches */
+    MN_STEP_REPLACE, /* the pattern's matches become content */
+    MN_STEP_PREPEND, /* content in front of each piece */
+    MN_STEP_FORM,    /* a Unicode normalisation form; form: utf8proc's options */
+    MN_STEP_LOWER,
+    MN_STEP_STRIP,  /* white space at the ends */
+    MN_STEP_UNMARK, /* drops marks */
+    MN_STEP_CHARSMAP,
+    MN_STEP_BYTES /* each byte becomes the visible character that byte-level BPE writes for it */
+} mn_step_kind;
+
+typedef struct mn_charsmap mn_charsmap; /* immutable */
+/* graphemes: as tokenizer.json's "Precompiled" uses the table, else as SentencePiece does.
+ * MN_BAD_FILE if damaged. */
+mn_status mn_charsmap_create(mn_str blob, bool graphemes, const char *where, mn_charsmap **out,
+                             mn_error *err);
+/* Texts that stay as they are, the longest of those that begin at a character; once; not for
+ * graphemes. Copied. */
+mn_status mn_charsmap_keep(mn_charsmap *m, const mn_str *symbol, size_t n, mn_error *err);
+void mn_charsmap_blob(const mn_charsmap *m, mn_text *out); /* appends what it was made of */
+bool mn_charsmap_graphemes(const mn_charsmap *m);
+/* NULL is fine */
+void mn_charsmap_free(mn_charsmap *m);
+/* appends what s becomes */
+void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n);
+
+typedef struct {
+    mn_step_kind kind;
+    mn_pattern pattern;
+    mn_split_behavior behavior;
+    bool invert; /* SPLIT: what does not match counts as the match */
+    /* STRIP; REPLACE: the match stays, content goes on its left and right */
+    bool left, right;
+    bool nonspacing; /* UNMARK: these alone */
+    /* PREPEND: not twice; only to what stems from the text's first character */
+    bool unless_present, only_first;
+    char *content;
+    size_t content_len;
+    int form;
+    mn_charsmap *charsmap;
+} mn_step;
+typedef struct {
+    mn_step *step;
+    size_t n, cap;
+} mn_steps;
+
+/* A zeroed step at the end, NULL = out of memory. The list owns what is put into it. */
+mn_step *mn_steps_add(mn_steps *s, mn_step_kind kind);
+mn_status mn_steps_add_split(mn_steps *s, const char *regex, mn_split_behavior behavior,
+                             bool invert, const char *where, mn_error *err);
+mn_status mn_steps_add_replace(mn_steps *s, mn_str literal, mn_str content, mn_error *err);
+/* around: the match stays, between two contents. */
+mn_status mn_steps_add_rewrite(mn_steps *s, const char *regex, const char *content, bool around,
+                               const char *where, mn_error *err);
+mn_status mn_steps_add_prepend(mn_steps *s, mn_str content, bool unless_present, bool only_first,
+                               mn_error *err);
+void mn_steps_free(mn_steps *s);
+
+/* Pieces of one text: spans of text, in order, none of them empty after a run. {0} is empty. */
+typedef struct {
+    size_t off, len;
+    bool match;
+} mn_span;
+typedef struct {
+    mn_text text, spare;
+    mn_span *span, *spare_span;
+    size_t n, cap, spare_n, spare_cap;
+    /* bytes at the start of text that stem from the first character of the user's text */
+    size_t lead;
+} mn_pieces;
+/* One span (none if n == 0), and lead as the text stands. */
+mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, size_t lead, mn_error *err);
+void mn_pieces_free(mn_pieces *p);
+mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, mn_error *err);
+size_t mn_char_length(const char *s, size_t n); /* of the character at s, at most n; 0 if n == 0 */
+
+bool mn_is_space(uint32_t code); /* Unicode's White_Space */
+
+/* The visible character (code point < 0x180) that byte-level BPE writes for a byte, and back (-1 =
+ * none). */
+uint32_t mn_byte_char(uint8_t byte);
+int mn_byte_of_char(uint32_t code);
+
+#define MN_REGEX_GPT2                                                                              \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#endif

@@ -1,0 +1,164 @@
+/* added_tokens.c -- finds tokens that are written out in a text: the leftmost, and of those the
+ * longest. Vocabularies add up to thousands of them, most with the same first byte, so candidates
+ * are looked up by length. */
+#include "text/tokenizer/tokenizer_impl.h"
+#include <string.h>
+#include <utf8proc.h>
+
+mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err) {
+    if (item->text.len == 0)
+        return MN_OK;
+    void *grown = s->item;
+    bool ok = mn_grow(&grown, &s->cap, s->n + 1, sizeof *s->item);
+    s->item = grown;
+    if (!ok)
+        return mn_fail_memory(err, (s->n + 1) * sizeof *s->item);
+    s->item[s->n++] = *item;
+    return MN_OK;
+}
+
+static size_t find_slot(const mn_added_set *s, const char *text, size_t n) {
+    size_t i = (size_t)mn_hash(text, n, 0) & (s->n_slot - 1);
+    for (; s->slot[i]; i = (i + 1) & (s->n_slot - 1)) {
+        mn_str t = s->item[s->slot[i] - 1].text;
+        if (t.len == n && !memcmp(t.ptr, text, n))
+            break;
+    }
+    return i;
+}
+
+static void note_length(mn_added_set *s, size_t n) {
+    size_t i = 0;
+    while (i < s->n_len && s->len[i] > n)
+        i++;
+    if (i < s->n_len && s->len[i] == n)
+        return;
+    memmove(s->len + i + 1, s->len + i, (s->n_len - i) * sizeof *s->len);
+    s->len[i] = n;
+    s->n_len++;
+}
+
+mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err) {
+    if (!s->n)
+        return MN_OK;
+    s->n_slot = 16;
+    while (s->n_slot < 2 * s->n)
+        s->n_slot *= 2;
+    s->slot = mn_calloc(s->n_slot, sizeof *s->slot);
+    s->len = mn_alloc(s->n, sizeof *s->len);
+    if (!s->slot || !s->len)
+        return mn_fail_memory(err, s->n_slot * sizeof *s->slot);
+    for (size_t k = 0; k < s->n; k++) {
+        mn_str t = s->item[k].text;
+        size_t i = find_slot(s, t.ptr, (size_t)t.len);
+        if (s->slot[i])
+            return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where,
+                           MN_STR_ARG(t));
+        s->slot[i] = (uint32_t)k + 1;
+        s->first[(unsigned char)t.ptr[0]] = true;
+        note_length(s, (size_t)t.len);
+    }
+    return MN_OK;
+}
+
+void mn_added_free(mn_added_set *s) {
+    mn_free(s->item);
+    mn_free(s->slot);
+    mn_free(s->len);
+    memset(s, 0, sizeof *s);
+}
+
+/* Unicode's UTS 18, annex C: letters, marks, digits, connectors and joiners; four rows of circled
+ * letters are alphabetic. */
+static bool is_word(uint32_t c) {
+    static const uint32_t circled[][2] = {
+        {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL)
+        return true;
+    for (size_t i = 0; i < MN_COUNT(circled); i++)
+        if (c >= circled[i][0] && c <= circled[i][1])
+            return true;
+    return k == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d;
+}
+
+/* The character that ends at hi; its first byte is at the offset returned. */
+static size_t char_before(mn_str text, size_t hi, uint32_t *code) {
+    size_t lo = hi - 1;
+    while (lo > 0 && hi - lo < 4 && ((unsigned char)text.ptr[lo] & 0xc0) == 0x80)
+        lo--;
+    *code = 0;
+    mn_utf8_decode(text.ptr + lo, hi - lo, code);
+    return lo;
+}
+
+static bool stands_alone(mn_str text, size_t lo, size_t hi) {
+    uint32_t code = 0;
+    if (lo > 0) {
+        char_before(text, lo, &code);
+        if (is_word(code))
+            return false;
+    }
+    if (hi >= text.len)
+        return true;
+    code = 0;
+    mn_utf8_decode(text.ptr + hi, (size_t)text.len - hi, &code);
+    return !is_word(code);
+}
+
+static bool allowed(const mn_added *a, size_t lo, const uint8_t *plain, bool parse_special) {
+    size_t n = (size_t)a->text.len;
+    if (a->special && !parse_special)
+        return false;
+    if (a->special && plain)
+        for (size_t i = lo; i < lo + n; i++)
+            if (plain[i])
+                return false;
+    return true;
+}
+
+/* lstrip and rstrip: the token takes the white space beside it. */
+static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_t *hi) {
+    uint32_t code = 0;
+    while (a->lstrip && *lo > from) {
+        size_t before = char_before(text, *lo, &code);
+        if (before < from || !mn_is_space(code))
+            break;
+        *lo = before;
+    }
+    while (a->rstrip && *hi < text.len) {
+        int n = mn_utf8_decode(text.ptr + *hi, (size_t)text.len - *hi, &code);
+        if (n <= 0 || !mn_is_space(code))
+            break;
+        *hi += (size_t)n;
+    }
+}
+
+bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain,
+                   bool parse_special, mn_added_match *out) {
+    for (; s->n && at < text.len; at++) {
+        if (!s->first[(unsigned char)text.ptr[at]])
+            continue;
+        for (size_t k = 0; k < s->n_len; k++) {
+            size_t n = s->len[k];
+            if (n > text.len - at)
+                continue;
+            uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
+            if (!found || !allowed(&s->item[found - 1], at, plain, parse_special))
+                continue;
+            *out = (mn_added_match){at, at + n, at + n, &s->item[found - 1]};
+            if (out->item->single_word && !stands_alone(text, at, at + n)) {
+                at += n - 1; /* no token then, nor what is inside it */
+                break;
+            }
+            widen(out->item, text, from, &out->lo, &out->hi);
+            if (out->item->lstrip && out->lo < from)
+                out->lo = from;
+            if (out->lo < out->hi)
+                return true;
+            at += n - 1; /* all of it was taken before */
+            break;
+        }
+    }
+    return false;
+}

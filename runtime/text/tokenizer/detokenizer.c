@@ -1,0 +1,117 @@
+/* detokenizer.c -- ids to text as they come: pieces through the decoder's steps to bytes, bytes to
+ * whole characters. */
+#include "text/tokenizer/tokenizer_impl.h"
+#include <string.h>
+
+struct mn_detokenizer {
+    const mn_tokenizer *tok;
+    uint32_t flags;
+    mn_decoder decoder;
+    mn_text bytes; /* not yet a whole character */
+};
+
+static void start(mn_detokenizer *d) {
+    mn_decoder_start(&d->decoder, d->flags & MN_DETOKENIZE_CONTINUE);
+}
+
+mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_detokenizer **out,
+                                mn_error *err) {
+    mn_detokenizer *d = mn_calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d)
+        return mn_fail_memory(err, sizeof *d);
+    d->tok = tok;
+    d->flags = flags;
+    if (!mn_decoder_init(&d->decoder, &tok->decoder))
+        return mn_free(d), mn_fail_memory(err, sizeof *d);
+    start(d);
+    *out = d;
+    return MN_OK;
+}
+
+void mn_detokenizer_free(mn_detokenizer *d) {
+    if (!d)
+        return;
+    mn_decoder_free(&d->decoder);
+    mn_text_free(&d->bytes);
+    mn_free(d);
+}
+
+/* Of <0xXX>; -1 = it is spelled otherwise. */
+static int byte_of(mn_str piece) {
+    static const char digit[] = "0123456789abcdef";
+    const char *high = NULL, *low = NULL;
+    if (piece.len != 6 || memcmp(piece.ptr, "<0x", 3) || piece.ptr[5] != '>')
+        return -1;
+    high = memchr(digit, piece.ptr[3] | 32, 16);
+    low = memchr(digit, piece.ptr[4] | 32, 16);
+    return high && low ? (int)((high - digit) << 4 | (low - digit)) : -1;
+}
+
+static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
+    for (size_t i = 0; i < tok->normalized.n; i++)
+        if (tok->normalized.item[i].id == id)
+            return tok->normalized.item[i].text;
+    return tok->vocab.token[id].piece;
+}
+
+/* Special tokens are shown as they are spelled; other added ones too, but for the marks of
+ * spaces. */
+static mn_decode_piece piece_of(const mn_tokenizer *tok, int32_t id) {
+    const mn_token *t = &tok->vocab.token[id];
+    const bool special = t->flags & MN_TOKEN_SPECIAL, normalized = t->flags & MN_TOKEN_NORMALIZED;
+    return (mn_decode_piece){.text = normalized ? normalized_text(tok, id) : t->piece,
+                             .verbatim = special,
+                             .plain = special || (t->flags & MN_TOKEN_ADDED && !normalized),
+                             .byte = t->flags & MN_TOKEN_BYTE ? byte_of(t->piece) : -1};
+}
+
+/* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of one
+ * (Unicode, 3.9). */
+static size_t bad_length(const char *s, size_t n) {
+    size_t len = 1;
+    for (size_t k = 2; k <= 3 && k <= n; k++)
+        if (mn_utf8_complete(s, k) == 0)
+            len = k;
+    return len;
+}
+
+/* Moves whole characters from the waiting bytes to out; at the end of a text, everything. */
+static void flush(mn_detokenizer *d, mn_text *out, bool end) {
+    mn_text *b = &d->bytes;
+    size_t usable = end ? b->len : mn_utf8_complete(b->ptr, b->len), i = 0;
+    while (i < usable) {
+        size_t good = mn_utf8_check(b->ptr + i, usable - i);
+        mn_text_put(out, b->ptr + i, good);
+        i += good;
+        if (i == usable)
+            break;
+        mn_text_puts(out, "\xef\xbf\xbd");
+        i += bad_length(b->ptr + i, usable - i);
+    }
+    memmove(b->ptr, b->ptr + i, b->len - i);
+    b->len -= i;
+}
+
+mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out) {
+    if (id < 0)
+        return MN_INVALID;
+    if ((uint32_t)id >= d->tok->vocab.n || !d->tok->vocab.token[id].piece.len)
+        return MN_OK;
+    if (d->tok->vocab.token[id].flags & MN_TOKEN_SPECIAL && !(d->flags & MN_DETOKENIZE_SPECIAL))
+        return MN_OK;
+    if (!mn_decoder_push(&d->decoder, piece_of(d->tok, id), &d->bytes))
+        return MN_OUT_OF_MEMORY;
+    if (d->bytes.len)
+        flush(d, out, false);
+    return out->failed ? MN_OUT_OF_MEMORY : MN_OK;
+}
+
+mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out) {
+    const bool ok = mn_decoder_finish(&d->decoder, &d->bytes);
+    if (ok && d->bytes.len)
+        flush(d, out, true);
+    d->bytes.len = 0;
+    start(d);
+    return !ok || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
+}

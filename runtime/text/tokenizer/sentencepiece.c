@@ -1,0 +1,430 @@
+/* sentencepiece.c -- a tokeniser from tokenizer.model: SentencePiece's ModelProto, a protocol
+ * buffer. Field numbers are those of sentencepiece_model.proto. Tokens that a model's authors added
+ * later stand in tokenizer_config.json (added_tokens_decoder) and added_tokens.json. */
+#include "text/tokenizer/tokenizer_impl.h"
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MODEL_UNIGRAM = 1, MODEL_BPE };
+
+/* ---- protocol buffers: https://protobuf.dev/programming-guides/encoding ---------------------- */
+typedef struct {
+    const uint8_t *at, *end;
+    bool bad;
+} reader;
+typedef struct {
+    uint32_t number;
+    uint64_t value; /* VARINT, FIXED32, FIXED64 */
+    mn_str bytes;   /* LEN */
+} field;
+
+static uint64_t varint(reader *r) {
+    uint64_t v = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        if (r->at == r->end)
+            break;
+        uint8_t b = *r->at++;
+        v |= (uint64_t)(b & 0x7f) << shift;
+        if (!(b & 0x80))
+            return v;
+    }
+    r->bad = true;
+    return 0;
+}
+
+static uint64_t fixed(reader *r, size_t n) {
+    uint64_t v = 0;
+    if ((size_t)(r->end - r->at) < n)
+        return r->bad = true, 0;
+    for (size_t i = 0; i < n; i++)
+        v |= (uint64_t)r->at[i] << 8 * i;
+    r->at += n;
+    return v;
+}
+
+/* The next field; false at the end, or with bad set where the bytes are no field. */
+static bool next_field(reader *r, field *f) {
+    if (r->bad || r->at == r->end)
+        return false;
+    uint64_t tag = varint(r);
+    *f = (field){.number = (uint32_t)(tag >> 3)};
+    switch (tag & 7) {
+    case 0:
+        f->value = varint(r);
+        break;
+    case 1:
+        f->value = fixed(r, 8);
+        break;
+    case 5:
+        f->value = fixed(r, 4);
+        break;
+    case 2:
+        f->bytes.len = varint(r);
+        break;
+    default:
+        r->bad = true;
+    }
+    if ((tag & 7) == 2 && f->bytes.len > (uint64_t)(r->end - r->at))
+        r->bad = true;
+    if (r->bad || !f->number || tag >> 3 > UINT32_MAX)
+        return r->bad = true, false;
+    f->bytes.ptr = (const char *)r->at;
+    r->at += f->bytes.len;
+    return true;
+}
+
+static reader reader_of(mn_str s) {
+    return (reader){(const uint8_t *)s.ptr, (const uint8_t *)s.ptr + s.len, false};
+}
+
+static mn_status damaged(const reader *r, mn_str whole, const char *where, mn_error *err) {
+    return mn_fail(err, MN_BAD_FILE, "%s: found no protocol buffer field at byte %zu", where,
+                   (size_t)((const char *)r->at - whole.ptr));
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+typedef struct {
+    const char *name; /* of the file */
+    mn_str whole;
+    uint64_t n_pieces;
+    int64_t kind;
+    int32_t unk, bos, eos, pad;
+    bool byte_fallback, suffix;
+    mn_sentencepiece how;
+} model;
+
+static mn_status read_trainer(model *m, mn_str bytes, mn_error *err) {
+    reader r = reader_of(bytes);
+    for (field f; next_field(&r, &f);)
+        switch (f.number) {
+        case 3:
+            m->kind = (int64_t)f.value;
+            break;
+        case 24:
+            m->suffix = f.value != 0;
+            break;
+        case 35:
+            m->byte_fallback = f.value != 0;
+            break;
+        case 40:
+            m->unk = (int32_t)(uint32_t)f.value;
+            break;
+        case 41:
+            m->bos = (int32_t)(uint32_t)f.value;
+            break;
+        case 42:
+            m->eos = (int32_t)(uint32_t)f.value;
+            break;
+        case 43:
+            m->pad = (int32_t)(uint32_t)f.value;
+            break;
+        default:
+            break;
+        }
+    return r.bad ? damaged(&r, m->whole, m->name, err) : MN_OK;
+}
+
+static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
+    reader r = reader_of(bytes);
+    for (field f; next_field(&r, &f);)
+        switch (f.number) {
+        case 2:
+            m->how.charsmap = f.bytes;
+            break;
+        case 3:
+            m->how.dummy_prefix = f.value != 0;
+            break;
+        case 4:
+            m->how.squeeze = f.value != 0;
+            break;
+        case 5:
+            m->how.escape = f.value != 0;
+            break;
+        default:
+            break;
+        }
+    return r.bad ? damaged(&r, m->whole, m->name, err) : MN_OK;
+}
+
+static mn_status read_top(model *m, mn_error *err) {
+    reader r = reader_of(m->whole);
+    mn_status st = MN_OK;
+    uint32_t seen = 0;
+    for (field f; !st && next_field(&r, &f);) {
+        seen |= f.number < 4 ? 1u << f.number : 0;
+        if (f.number == 1)
+            m->n_pieces++;
+        if (f.number == 2)
+            st = read_trainer(m, f.bytes, err);
+        if (f.number == 3)
+            st = read_normalizer(m, f.bytes, err);
+    }
+    if (!st && r.bad)
+        st = damaged(&r, m->whole, m->name, err);
+    for (uint32_t i = 1; !st && i < 4;
+         i++) { /* one that was cut between two fields would still be read, and be wrong */
+        static const char *const part[] = {"", "pieces", "trainer_spec", "normalizer_spec"};
+        if (!(seen & 1u << i))
+            st = mn_fail(err, MN_BAD_FILE, "%s: found no %s (field %u)", m->name, part[i], i);
+    }
+    if (!st && m->kind != MODEL_UNIGRAM && m->kind != MODEL_BPE)
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "%s: trainer_spec.model_type: found %lld, expected 1 (unigram) or 2 (bpe)",
+                     m->name, (long long)m->kind);
+    if (!st && m->suffix)
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "%s: trainer_spec.treat_whitespace_as_suffix: not supported", m->name);
+    return st;
+}
+
+static uint32_t flags_of(uint64_t type) {
+    if (type == MN_TYPE_UNKNOWN || type == MN_TYPE_CONTROL)
+        return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    if (type == MN_TYPE_USER)
+        return MN_TOKEN_ADDED;
+    return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0;
+}
+
+static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_str bytes,
+                            mn_error *err) {
+    reader r = reader_of(bytes);
+    mn_str piece = {"", 0};
+    uint64_t type = MN_TYPE_NORMAL;
+    float score = 0;
+    for (field f; next_field(&r, &f);) {
+        uint32_t bits = (uint32_t)f.value;
+        if (f.number == 1)
+            piece = f.bytes;
+        if (f.number == 2)
+            memcpy(&score, &bits, sizeof score);
+        if (f.number == 3)
+            type = f.value;
+    }
+    if (r.bad)
+        return damaged(&r, m->whole, m->name, err);
+    if (mn_utf8_check(piece.ptr, (size_t)piece.len) != piece.len || !piece.len ||
+        !(score >= -3e38f && score <= 3e38f))
+        return mn_fail(
+            err, MN_BAD_FILE,
+            "%s: piece %d: found \"%.*s\" with score %g, expected UTF-8 and a finite score",
+            m->name, id, MN_STR_ARG(piece), (double)score);
+    mn_status st = mn_vocab_set(&tok->vocab, id, piece, flags_of(type), m->name, err);
+    if (st)
+        return st;
+    tok->vocab.token[id].score = score;
+    if (tok->model == MN_MODEL_UNIGRAM && (type == MN_TYPE_NORMAL || type == MN_TYPE_USER))
+        tok->unigram.log_prob[id] =
+            type == MN_TYPE_USER ? mn_symbol_log_prob(piece.len) : (double)score;
+    return MN_OK;
+}
+
+static mn_status read_pieces(mn_tokenizer *tok, const model *m, mn_error *err) {
+    reader r = reader_of(m->whole);
+    mn_status st = MN_OK;
+    int32_t id = 0;
+    for (field f; !st && next_field(&r, &f);)
+        if (f.number == 1)
+            st = read_piece(tok, m, id++, f.bytes, err);
+    return st;
+}
+
+/* ---- tokens added beside the file ------------------------------------------------------------ */
+typedef struct {
+    cJSON *config, *map;
+    const cJSON *decoder; /* {"32000": {"content": ...}}; map: {"<x>": 32000} */
+} extra_tokens;
+
+static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) {
+    const cJSON *item = NULL;
+    uint64_t most = *n + 65536;
+    int32_t id = 0;
+    cJSON_ArrayForEach(item, x->map) {
+        if (!mn_json_id(item, &id))
+            return mn_fail(err, MN_BAD_FILE, "added_tokens.json: \"%.80s\": expected an id",
+                           item->string);
+        *n = MN_MAX(*n, (uint64_t)id + 1);
+    }
+    cJSON_ArrayForEach(item, x->decoder) {
+        int64_t key = -1;
+        if (!mn_parse_i64(mn_str_of(item->string), &key) || key < 0 || key >= MN_VOCAB_MAX ||
+            !cJSON_IsString(mn_json_item(item, "content")))
+            return mn_fail(err, MN_BAD_FILE,
+                           "tokenizer_config.json: added_tokens_decoder: \"%.80s\": expected an id "
+                           "and its \"content\"",
+                           item->string);
+        *n = MN_MAX(*n, (uint64_t)key + 1);
+    }
+    if (*n > most)
+        return mn_fail(err, MN_BAD_FILE, "added tokens: ids up to %llu",
+                       (unsigned long long)*n - 1);
+    return MN_OK;
+}
+
+static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error *err) {
+    uint32_t flags = MN_TOKEN_ADDED | (a.special ? MN_TOKEN_SPECIAL : 0);
+    mn_token *t = &tok->vocab.token[id];
+    mn_status st = MN_OK;
+    if (mn_str_eq(t->piece, a.text))
+        t->flags |= flags; /* the model's own, now an added one */
+    else
+        st = mn_vocab_set(&tok->vocab, id, a.text, flags, "added tokens", err);
+    a.id = id;
+    a.text = t->piece;
+    return st ? st : mn_added_put(&tok->raw, &a, err);
+}
+
+static bool is_there(const mn_added_set *s, int32_t id) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->item[i].id == id)
+            return true;
+    return false;
+}
+
+static mn_status enter_extras(mn_tokenizer *tok, const extra_tokens *x, mn_error *err) {
+    const cJSON *item = NULL;
+    mn_status st = MN_OK;
+    cJSON_ArrayForEach(item, x->decoder) {
+        mn_added a = {.text = mn_str_of(mn_json_item(item, "content")->valuestring),
+                      .special = mn_json_flag(item, "special", false),
+                      .lstrip = mn_json_flag(item, "lstrip", false),
+                      .rstrip = mn_json_flag(item, "rstrip", false),
+                      .single_word = mn_json_flag(item, "single_word", false)};
+        if ((st = enter_extra(tok, atoi(item->string), a, err)))
+            return st;
+    }
+    cJSON_ArrayForEach(item, x->map) {
+        mn_added a = {.text = mn_str_of(item->string)};
+        if (!is_there(&tok->raw, item->valueint) && (st = enter_extra(tok, item->valueint, a, err)))
+            return st;
+    }
+    return MN_OK;
+}
+
+/* Control pieces as they stand; a BPE model cuts at its user's symbols, in normalised text. */
+static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
+        const mn_token *t = &tok->vocab.token[i];
+        bool special = t->flags & MN_TOKEN_SPECIAL;
+        if (!(t->flags & MN_TOKEN_ADDED) || (!special && tok->model == MN_MODEL_UNIGRAM))
+            continue;
+        mn_added a = {
+            .text = t->piece, .id = (int32_t)i, .special = special, .normalized = !special};
+        if (!is_there(&tok->raw, a.id))
+            st = mn_added_put(special ? &tok->raw : &tok->normalized, &a, err);
+    }
+    if (!st)
+        st = mn_added_index(&tok->raw, "added tokens", err);
+    return st ? st : mn_added_index(&tok->normalized, "user-defined symbols", err);
+}
+
+/* ---- characters and white space -------------------------------------------------------------- */
+static mn_status keep_symbols(const mn_tokenizer *tok, mn_charsmap *m, mn_error *err) {
+    size_t n = 0;
+    mn_str *symbol = mn_alloc(tok->vocab.n + 1u, sizeof *symbol);
+    if (!symbol)
+        return mn_fail_memory(err, tok->vocab.n * sizeof *symbol);
+    for (uint32_t i = 0; i < tok->vocab.n; i++)
+        if ((tok->vocab.token[i].flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL)) == MN_TOKEN_ADDED)
+            symbol[n++] = tok->vocab.token[i].piece;
+    mn_status st = n ? mn_charsmap_keep(m, symbol, n, err) : MN_OK;
+    mn_free(symbol);
+    return st;
+}
+
+mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
+                                 mn_error *err) {
+    const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
+    mn_steps *s = &tok->normalizer;
+    mn_status st = MN_OK;
+    if (how->charsmap.len) {
+        mn_step *step = mn_steps_add(s, MN_STEP_CHARSMAP);
+        st = step ? mn_charsmap_create(how->charsmap, how->graphemes, where, &step->charsmap, err)
+                  : mn_fail_memory(err, sizeof *step);
+        if (!st && how->symbols && !how->graphemes)
+            st = keep_symbols(tok, step->charsmap, err);
+    }
+    if (!st && how->squeeze) /* at the end also what looks like an escaped one */
+        st = mn_steps_add_rewrite(s, how->escape ? "\\A +|[ \\x{2581}]+\\z" : "\\A +| +\\z", "",
+                                  false, where, err);
+    if (!st && how->squeeze)
+        st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
+    if (!st && how->dummy_prefix)
+        st = mn_steps_add_prepend(s, blank, false, false, err);
+    if (!st && how->escape)
+        st = mn_steps_add_replace(s, blank, block, err);
+    return st ? st
+              : mn_decode_sentencepiece(&tok->decoder,
+                                        how->squeeze ? UINT32_MAX : how->dummy_prefix, err);
+}
+
+static bool valid_id(const mn_tokenizer *tok, int32_t id) {
+    return id >= 0 && (uint32_t)id < tok->vocab.n;
+}
+
+/* BPE models are Llama's kin, which begin texts with BOS; Unigram ones T5's, which end them with
+ * EOS. */
+static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
+    tok->unk = tok->model_unk = valid_id(tok, m->unk) ? m->unk : -1;
+    tok->bos = valid_id(tok, m->bos) ? m->bos : -1;
+    tok->eos = valid_id(tok, m->eos) ? m->eos : -1;
+    tok->pad = valid_id(tok, m->pad) ? m->pad : -1;
+    bool bpe = m->kind == MODEL_BPE, ok = true;
+    if (bpe && tok->bos >= 0)
+        ok = mn_ids_put(&tok->prefix, tok->bos);
+    if (!bpe && tok->eos >= 0)
+        ok = mn_ids_put(&tok->suffix, tok->eos);
+    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x, mn_error *err) {
+    uint64_t n = m->n_pieces;
+    tok->model = m->kind == MODEL_BPE ? MN_MODEL_SCORES : MN_MODEL_UNIGRAM;
+    tok->byte_fallback = m->byte_fallback;
+    tok->fuse_unk = true;
+    mn_status st = count_extra(x, &n, err);
+    if (!st)
+        st = mn_vocab_init(&tok->vocab, n, m->name, err);
+    if (!st && tok->model == MN_MODEL_UNIGRAM)
+        st = mn_unigram_init(tok, err);
+    tok->unigram.single = true;
+    if (!st)
+        st = read_pieces(tok, m, err);
+    if (!st)
+        st = enter_extras(tok, x, err);
+    if (!st)
+        st = collect_own(tok, err);
+    if (!st)
+        st = set_ids(tok, m, err);
+    if (!st)
+        st = mn_sentencepiece_steps(tok, &m->how, m->name, err);
+    if (st)
+        return st;
+    mn_vocab_finish(&tok->vocab);
+    return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, m->name, err)
+                                          : mn_split_words(tok, m->name, err);
+}
+
+mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const char *name,
+                                          const mn_file *files, uint32_t n_files, mn_error *err) {
+    model m = {.name = name,
+               .whole = bytes,
+               .kind = MODEL_UNIGRAM,
+               .bos = 1,
+               .eos = 2,
+               .pad = -1,
+               .how = {.symbols = true, .dummy_prefix = true, .squeeze = true, .escape = true}};
+    extra_tokens x = {0};
+    mn_status st = read_top(&m, err);
+    if (!st)
+        st = mn_json_file(files, n_files, "tokenizer_config.json", &x.config, err);
+    if (!st)
+        st = mn_json_file(files, n_files, "added_tokens.json", &x.map, err);
+    x.decoder = mn_json_item(x.config, "added_tokens_decoder");
+    if (!st)
+        st = build(tok, &m, &x, err);
+    cJSON_Delete(x.config);
+    cJSON_Delete(x.map);
+    return st ? st : mn_tokenizer_stop_from_files(tok, files, n_files, err);
+}
