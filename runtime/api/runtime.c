@@ -140,7 +140,7 @@ mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *ou
     *out = (mn_plugin_item){.path = r->path,
                             .id = r->id.ptr ? r->id.ptr : "",
                             .kind = r->kind,
-                            .status = r->status,
+                            .status = mn_record_status_name(r->status),
                             .reason = r->reason,
                             .abi = r->abi,
                             .version = r->version,

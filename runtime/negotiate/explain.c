@@ -58,15 +58,21 @@ static void step(json *j, const char *name, bool ok, const char *text) {
 /* ---- a plugin file's way --------------------------------------------------------------------- */
 /* The step at which a file that is not ok ended. */
 static const char *failed_step(const mn_plugin_record *r) {
-    static const char *const where[][2] = {{"refused", "file"},  {"incompatible", "abi"},
-                                           {"crashed", "probe"}, {"hung", "probe"},
-                                           {"failed", "load"},   {"shadowed", "id"}};
-    if (!strcmp(r->status, "failed") && r->probe.done && !r->probe.ok)
+    switch (r->status) {
+    case MN_RECORD_REFUSED:
+        return "file";
+    case MN_RECORD_INCOMPATIBLE:
+        return "abi";
+    case MN_RECORD_CRASHED:
+    case MN_RECORD_HUNG:
         return "probe";
-    for (size_t i = 0; i < MN_COUNT(where); i++)
-        if (!strcmp(r->status, where[i][0]))
-            return where[i][1];
-    return "";
+    case MN_RECORD_FAILED:
+        return r->probe.done && !r->probe.ok ? "probe" : "load";
+    case MN_RECORD_SHADOWED:
+        return "id";
+    default:
+        return "";
+    }
 }
 
 static void plugin_steps(json *j, const mn_plugin_record *r) {
@@ -279,13 +285,17 @@ static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
 /* ---- candidates ------------------------------------------------------------------------------ */
 static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o,
                       const mn_model_graph *g) {
-    bool ok = !strcmp(r->status, "ok");
+    const bool ok = r->status == MN_RECORD_OK;
     begin(j, NULL, "{");
     put_str(j, "device", o ? o->record->name : "");
     put_str(j, "plugin", r->id.ptr);
     put_str(j, "path", r->path);
     put_str(j, "kind", r->kind);
-    put_str(j, "outcome", o ? o->outcome : !ok ? r->status : r->loader ? "loader" : "failed");
+    put_str(j, "outcome",
+            o           ? o->outcome
+            : !ok       ? mn_record_status_name(r->status)
+            : r->loader ? "loader"
+                        : "failed");
     put_str(j, "reason", o ? o->reason : r->reason);
     if (o)
         put_num(j, "share", o->share);

@@ -416,6 +416,10 @@ static void pass_over(listed *l, mn_str name, const char *why) {
                    why);
 }
 
+static bool has_failed(const mn_plugin_record *r) {
+    return r->status != MN_RECORD_OK && r->status != MN_RECORD_SHADOWED;
+}
+
 /* Why there is no device of that name: its plugin's file may be there and have failed. */
 static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
     size_t n;
@@ -429,8 +433,8 @@ static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
         const char *slash = strrchr(r[i].path, '/'), *file = slash ? slash + 1 : r[i].path;
         bool same = r[i].id.len ? mn_str_eq(r[i].id, id)
                                 : (mn_str_eq((mn_str){file, strcspn(file, ".")}, id));
-        if (same && strcmp(r[i].status, "ok") && strcmp(r[i].status, "shadowed"))
-            snprintf(out, cap, "%s: %.300s", r[i].status, r[i].reason);
+        if (same && has_failed(&r[i]))
+            snprintf(out, cap, "%s: %.300s", mn_record_status_name(r[i].status), r[i].reason);
     }
 }
 
@@ -535,9 +539,9 @@ static void list_failed_plugins(const mn_registry *reg, mn_text *out) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(reg, &n);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(r[i].status, "ok") && strcmp(r[i].status, "shadowed"))
-            mn_text_printf(out, "%s%s (%s): %s", out->len ? "; " : "", r[i].path, r[i].status,
-                           r[i].reason);
+        if (has_failed(&r[i]))
+            mn_text_printf(out, "%s%s (%s): %s", out->len ? "; " : "", r[i].path,
+                           mn_record_status_name(r[i].status), r[i].reason);
 }
 
 static void say_split(chooser *c, mn_text *why) {
@@ -586,7 +590,7 @@ static const char *outcome(chooser *c, const mn_offer *o, bool in) {
     uint32_t klass = MN_STATUS_CLASS(o->status);
     if (in)
         return "chosen";
-    if (!strncmp(o->record->reason, "lost: ", 6))
+    if (o->record->lost)
         return "quarantined";
     if (!strncmp(o->trial.reason, "left out: ", 10))
         return "left out: share";

@@ -136,7 +136,7 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
 mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec) {
     mn_device_state *s = &reg->state[rec - reg->devices];
     pthread_mutex_lock(&reg->lock);
-    mn_device *device = s->lost ? NULL : s->open;
+    mn_device *device = rec->lost ? NULL : s->open;
     s->users += device != NULL;
     pthread_mutex_unlock(&reg->lock);
     return device;

@@ -36,11 +36,10 @@ void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
-/* What becomes of a device: open or not, lost or not. */
+/* What becomes of a device beside mn_device_record: who has it open, when it is tried again. */
 typedef struct {
     mn_device *open;
-    uint32_t users; /* of open */
-    bool lost;
+    uint32_t users;      /* of open */
     bool busy;           /* a thread closes it, or tries to open it again, without the lock */
     uint64_t delay_ns;   /* before the next attempt; 0 = not lost of late */
     uint64_t next_ns;    /* when that is, by mn_now_ns */
@@ -112,7 +111,7 @@ uint32_t mn_abi_oldest(uint32_t abi);
 bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, const char *path);
 void mn_plugin_record_clear(mn_plugin_record *rec);
 /* Sets status and reason; false = out of memory. */
-bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...)
+bool mn_plugin_reject(mn_plugin_record *rec, mn_record_status status, const char *fmt, ...)
     MN_PRINTF(3, 4);
 /* A copy of at most 255 bytes in place of *at; false = out of memory. */
 bool mn_plugin_text(char **at, mn_str text);

@@ -4,8 +4,30 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- the words of statuses ------------------------------------------------------------------- */
+
+static const char *const status_names[] = {
+    [MN_RECORD_PENDING] = "",        [MN_RECORD_OK] = "ok",
+    [MN_RECORD_REFUSED] = "refused", [MN_RECORD_INCOMPATIBLE] = "incompatible",
+    [MN_RECORD_FAILED] = "failed",   [MN_RECORD_CRASHED] = "crashed",
+    [MN_RECORD_HUNG] = "hung",       [MN_RECORD_SHADOWED] = "shadowed",
+};
+
+const char *mn_record_status_name(mn_record_status status) {
+    return status_names[status];
+}
+
+mn_record_status mn_record_status_of(mn_str name) {
+    for (size_t i = MN_RECORD_OK; i < MN_COUNT(status_names); i++)
+        if (mn_str_is(name, status_names[i]))
+            return (mn_record_status)i;
+    return MN_RECORD_FAILED;
+}
+
+/* ---- a record's life ------------------------------------------------------------------------- */
+
 bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, const char *path) {
-    *rec = (mn_plugin_record){.kind = "", .status = ""};
+    *rec = (mn_plugin_record){.kind = ""};
     rec->path = mn_strndup(path, strlen(path));
     bool done = rec->path != NULL;
     char **const texts[] = {&rec->reason, &rec->vendor, &rec->version, &rec->build_id};
@@ -31,7 +53,7 @@ void mn_plugin_record_clear(mn_plugin_record *rec) {
     mn_free(rec->host);
 }
 
-bool mn_plugin_reject(mn_plugin_record *rec, const char *status, const char *fmt, ...) {
+bool mn_plugin_reject(mn_plugin_record *rec, mn_record_status status, const char *fmt, ...) {
     mn_error text = MN_ERROR_INIT;
     char reason[sizeof text.msg];
     va_list args;
@@ -123,7 +145,7 @@ static bool take_patterns(mn_plugin_record *rec, const mn_loader *loader) {
     mn_status st = mn_patterns_read(loader, rec->plugin->self, &rec->patterns, &why);
     if (st == MN_OUT_OF_MEMORY)
         return false;
-    return !st || mn_plugin_reject(rec, "failed", "%s", why.msg);
+    return !st || mn_plugin_reject(rec, MN_RECORD_FAILED, "%s", why.msg);
 }
 
 static bool find_tables(mn_plugin_record *rec) {
@@ -134,17 +156,17 @@ static bool find_tables(mn_plugin_record *rec) {
     const char *missing = NULL;
     rec->kind = kind_name((backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0));
     if (!backend && !loader)
-        return mn_plugin_reject(rec, "failed", "offers neither %s nor %s", MN_BACKEND_ID,
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "offers neither %s nor %s", MN_BACKEND_ID,
                                 MN_LOADER_ID);
     if (backend && (missing = missing_slot(backend, backend_slots, MN_COUNT(backend_slots))))
-        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_BACKEND_ID,
-                                missing);
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
+                                MN_BACKEND_ID, missing);
     if (loader && (missing = missing_slot(loader, loader_slots, MN_COUNT(loader_slots))))
-        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_LOADER_ID,
-                                missing);
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
+                                MN_LOADER_ID, missing);
     if (profile && (missing = missing_slot(profile, profile_slots, MN_COUNT(profile_slots))))
-        return mn_plugin_reject(rec, "failed", "its table %s lacks the function %s", MN_PROFILE_ID,
-                                missing);
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
+                                MN_PROFILE_ID, missing);
     rec->profile = profile;
     if (loader && !take_patterns(rec, loader))
         return false;
@@ -168,7 +190,8 @@ static bool take_id(mn_plugin_record *rec) {
     mn_str id = rec->plugin->id;
     if (!id_spelled(id))
         return mn_plugin_reject(
-            rec, "failed", "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
+            rec, MN_RECORD_FAILED,
+            "its id is misspelled: expected 1 to 63 characters of a-z, 0-9 and _");
     char *copy = mn_strndup(id.ptr, id.len);
     if (!copy)
         return false;
@@ -176,7 +199,7 @@ static bool take_id(mn_plugin_record *rec) {
     rec->id = (mn_str){copy, id.len};
     memcpy(rec->host->id, copy, id.len + 1);
     if (mn_str_is(id, "auto") || mn_str_is(id, "cpu")) /* these mean a choice among devices */
-        return mn_plugin_reject(rec, "failed", "its id is the reserved word \"%s\"", copy);
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its id is the reserved word \"%s\"", copy);
     return true;
 }
 
@@ -208,14 +231,15 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
                               bool *enough_memory) {
     phase(rec, "running its constructors");
     if (!mn_plugin_file_same(file)) {
-        *enough_memory = mn_plugin_reject(rec, "refused", "changed while it was being looked at");
+        *enough_memory =
+            mn_plugin_reject(rec, MN_RECORD_REFUSED, "changed while it was being looked at");
         return NULL;
     }
     rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL);
     if (!rec->handle) {
         const char *why = dlerror();
-        *enough_memory =
-            mn_plugin_reject(rec, "failed", "cannot be loaded: %s", why ? why : "no reason given");
+        *enough_memory = mn_plugin_reject(rec, MN_RECORD_FAILED, "cannot be loaded: %s",
+                                          why ? why : "no reason given");
         return NULL;
     }
     void *symbol = dlsym(rec->handle, MN_ENTRY_NAME);
@@ -223,8 +247,8 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
     if (symbol)
         memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from object to function */
     else
-        *enough_memory =
-            mn_plugin_reject(rec, "failed", "no Minerva plugin: it exports no %s", MN_ENTRY_NAME);
+        *enough_memory = mn_plugin_reject(rec, MN_RECORD_FAILED,
+                                          "no Minerva plugin: it exports no %s", MN_ENTRY_NAME);
     return entry;
 }
 
@@ -238,18 +262,19 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     phase(rec, "offering its tables");
     why.msg[sizeof why.msg - 1] = 0;
     if (!p)
-        return mn_plugin_reject(rec, "failed", "%s",
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "%s",
                                 why.msg[0] ? why.msg : "its entry gave no plugin and no reason");
     if (p->size < offsetof(mn_plugin, abi) + sizeof p->abi)
-        return mn_plugin_reject(rec, "incompatible", "its mn_plugin has only %u bytes", p->size);
+        return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE, "its mn_plugin has only %u bytes",
+                                p->size);
     rec->abi = p->abi;
     uint32_t oldest = rec->has_note ? rec->note_abi_oldest : mn_abi_oldest(p->abi);
     if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, p->abi, oldest))
-        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u",
-                                p->abi >> 16, p->abi & 0xFFFF, MN_ABI_VERSION >> 16,
-                                MN_ABI_VERSION & 0xFFFF);
+        return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE,
+                                "built for ABI %u.%u, this Minerva has %u.%u", p->abi >> 16,
+                                p->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
     if (!MN_HAS(mn_plugin, p, query))
-        return mn_plugin_reject(rec, "failed", "its mn_plugin lacks the function query");
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its mn_plugin lacks the function query");
     rec->plugin = p;
     return true;
 }
@@ -262,16 +287,17 @@ static bool check_against_note(mn_plugin_record *rec, const mn_plugin_note *note
     if (!note->found)
         return true;
     if (!mn_str_is(rec->id, note->id))
-        return mn_plugin_reject(rec, "failed",
+        return mn_plugin_reject(rec, MN_RECORD_FAILED,
                                 "its note says that its id is \"%s\", its entry says \"%s\"",
                                 note->id, rec->id.ptr);
     if (rec->abi != note->abi)
-        return mn_plugin_reject(rec, "failed", "its note says ABI %u.%u, its entry says %u.%u",
-                                note->abi >> 16, note->abi & 0xFFFF, rec->abi >> 16,
-                                rec->abi & 0xFFFF);
+        return mn_plugin_reject(rec, MN_RECORD_FAILED,
+                                "its note says ABI %u.%u, its entry says %u.%u", note->abi >> 16,
+                                note->abi & 0xFFFF, rec->abi >> 16, rec->abi & 0xFFFF);
     if (kinds != (note->kinds & 3u))
         return mn_plugin_reject(
-            rec, "failed", "its note says that it is a \"%s\", its tables are those of a \"%s\"",
+            rec, MN_RECORD_FAILED,
+            "its note says that it is a \"%s\", its tables are those of a \"%s\"",
             kind_name(note->kinds), kind_name(kinds));
     return true;
 }
@@ -292,11 +318,11 @@ bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note) {
         rec->id = (mn_str){copy, id.len};
     }
     if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, note->abi, note->abi_oldest))
-        return mn_plugin_reject(rec, "incompatible", "built for ABI %u.%u, this Minerva has %u.%u",
-                                note->abi >> 16, note->abi & 0xFFFF, MN_ABI_VERSION >> 16,
-                                MN_ABI_VERSION & 0xFFFF);
+        return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE,
+                                "built for ABI %u.%u, this Minerva has %u.%u", note->abi >> 16,
+                                note->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
     return mn_isa_check(note->isa, &why) == MN_OK ||
-           mn_plugin_reject(rec, "refused", "%s", why.msg);
+           mn_plugin_reject(rec, MN_RECORD_REFUSED, "%s", why.msg);
 }
 
 mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_error *err) {
@@ -306,15 +332,15 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_e
         enough_memory = enter(rec, entry);
     if (enough_memory && rec->plugin)
         enough_memory = take_id(rec) && take_texts(rec);
-    if (enough_memory && rec->plugin && !*rec->status)
+    if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
         enough_memory = find_tables(rec);
-    if (enough_memory && rec->plugin && !*rec->status)
+    if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
         enough_memory = check_against_note(rec, &file->note);
-    if (!enough_memory || *rec->status)
+    if (!enough_memory || rec->status != MN_RECORD_PENDING)
         mn_plugin_unload(rec);
     if (!enough_memory)
         return mn_fail_memory(err, 0);
-    if (!*rec->status)
-        rec->status = "ok";
+    if (rec->status == MN_RECORD_PENDING)
+        rec->status = MN_RECORD_OK;
     return MN_OK;
 }

@@ -61,10 +61,11 @@ static const char *keep_reason(mn_device_state *s, const char *why) {
     return l->text;
 }
 
-/* The lock is held. */
-static void begin_delay(const mn_registry *reg, mn_device_state *s, uint64_t now) {
+/* The lock is held; rec->lost is still what it was before. */
+static void begin_delay(const mn_registry *reg, const mn_device_record *rec, uint64_t now) {
+    mn_device_state *s = state_of(reg, rec);
     const bool was_well = s->revived_ns && now - s->revived_ns > reg->most_delay_ns;
-    const bool first = !s->delay_ns || (!s->lost && was_well);
+    const bool first = !s->delay_ns || (!rec->lost && was_well);
     const uint64_t next = first ? reg->first_delay_ns : s->delay_ns * 2;
     s->delay_ns = MN_MIN(next, reg->most_delay_ns);
     s->next_ns = now + s->delay_ns;
@@ -76,8 +77,8 @@ void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const
     pthread_mutex_lock(&reg->lock);
     if (d->usable) {
         d->reason = keep_reason(s, why);
-        begin_delay(reg, s, mn_now_ns());
-        s->lost = true;
+        begin_delay(reg, d, mn_now_ns());
+        d->lost = true;
         d->usable = false;
     }
     pthread_mutex_unlock(&reg->lock);
@@ -90,7 +91,7 @@ void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, m
     mn_device *last = NULL;
     pthread_mutex_lock(&reg->lock);
     s->users--;
-    if (s->lost && !s->users) {
+    if (rec->lost && !s->users) {
         last = s->open;
         s->open = NULL;
         s->busy = true;
@@ -121,9 +122,10 @@ static mn_device *open_again(const mn_device_record *rec, mn_error *why) {
 }
 
 /* Whether this thread is the one that tries; *old: what is to be closed before, or NULL. */
-static bool claim(mn_registry *reg, mn_device_state *s, mn_device **old) {
+static bool claim(mn_registry *reg, const mn_device_record *rec, mn_device **old) {
+    mn_device_state *s = state_of(reg, rec);
     pthread_mutex_lock(&reg->lock);
-    const bool mine = s->lost && !s->busy && !s->users && mn_now_ns() >= s->next_ns;
+    const bool mine = rec->lost && !s->busy && !s->users && mn_now_ns() >= s->next_ns;
     if (mine) {
         s->busy = true;
         *old = s->open;
@@ -138,7 +140,7 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
     mn_device_record *d = &reg->devices[rec - reg->devices];
     mn_device *old = NULL;
     mn_error why = MN_ERROR_INIT;
-    if (d->usable || !claim(reg, s, &old))
+    if (d->usable || !claim(reg, d, &old))
         return;
     if (old)
         rec->plugin->backend->device_close(old);
@@ -149,12 +151,12 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
     s->busy = false;
     s->open = device;
     if (device) {
-        s->lost = false;
         s->revived_ns = now;
+        d->lost = false;
         d->usable = true;
         d->reason = "";
     } else
-        begin_delay(reg, s, now);
+        begin_delay(reg, d, now);
     const double delay_s = (double)s->delay_ns * 1e-9;
     pthread_mutex_unlock(&reg->lock);
     if (device)
@@ -165,15 +167,16 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
 }
 
 /* The lock is held. */
-static int32_t seconds_left(const mn_device_state *s) {
+static int32_t seconds_left(const mn_registry *reg, const mn_device_record *rec) {
+    const mn_device_state *s = state_of(reg, rec);
     const uint64_t now = mn_now_ns();
-    const uint64_t wait = s->lost && s->next_ns > now ? s->next_ns - now : 0;
+    const uint64_t wait = rec->lost && s->next_ns > now ? s->next_ns - now : 0;
     return (int32_t)((wait + 999999999) / 1000000000);
 }
 
 int32_t mn_registry_retry_s(mn_registry *reg, const mn_device_record *rec) {
     pthread_mutex_lock(&reg->lock);
-    const int32_t left = seconds_left(state_of(reg, rec));
+    const int32_t left = seconds_left(reg, rec);
     pthread_mutex_unlock(&reg->lock);
     return left;
 }
@@ -182,8 +185,8 @@ void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *o
     const mn_device_state *s = state_of(reg, rec);
     pthread_mutex_lock(&reg->lock);
     const char *reason = rec->reason;
-    const bool lost = s->lost, in_use = s->users > 0;
-    const int32_t left = seconds_left(s);
+    const bool lost = rec->lost, in_use = s->users > 0;
+    const int32_t left = seconds_left(reg, rec);
     pthread_mutex_unlock(&reg->lock);
     int n = 0;
     if (!lost)

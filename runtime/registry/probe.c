@@ -257,18 +257,19 @@ static void last_words(const child *c, char *dst, size_t cap) {
         snprintf(dst, cap, "; its last words: %.*s", (int)(n - from), c->tail + from);
 }
 
-static void put_verdict(mn_text *report, const char *status, const char *what, const char *more) {
+static void put_verdict(mn_text *report, mn_record_status status, const char *what,
+                        const char *more) {
     mn_str at = mn_report_get(report, "phase");
     if (!at.len)
         at = mn_str_of("being started");
-    mn_report_put(report, "status", "%s", status);
+    mn_report_put(report, "status", "%s", mn_record_status_name(status));
     mn_report_put(report, "reason", "%s while %.*s%s", what, MN_STR_ARG(at), more);
 }
 
 static void put_hang(const probe_run *run, const child *c, mn_text *report) {
     char what[64];
     snprintf(what, sizeof what, "hung for %g s", (double)run->timeout_ns * 1e-9);
-    put_verdict(report, "hung", what, c->pid ? "; it could not even be killed" : "");
+    put_verdict(report, MN_RECORD_HUNG, what, c->pid ? "; it could not even be killed" : "");
 }
 
 static void put_end(const child *c, mn_text *report) {
@@ -282,7 +283,7 @@ static void put_end(const child *c, mn_text *report) {
                  signal_note(WTERMSIG(c->how)));
     } else
         snprintf(what, sizeof what, "crashed: exited with code %d", WEXITSTATUS(c->how));
-    put_verdict(report, "crashed", what, words);
+    put_verdict(report, MN_RECORD_CRASHED, what, words);
 }
 
 static void put_failure(mn_text *report, const char *fmt, ...) MN_PRINTF(2, 3);
@@ -292,7 +293,7 @@ static void put_failure(mn_text *report, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(reason, sizeof reason, fmt, args);
     va_end(args);
-    mn_report_put(report, "status", "failed");
+    mn_report_put(report, "status", "%s", mn_record_status_name(MN_RECORD_FAILED));
     mn_report_put(report, "reason", "%s", reason);
 }
 
@@ -338,11 +339,15 @@ static char **make_args(const mn_config *cfg, mn_text *settings) {
     return args;
 }
 
+static mn_record_status status_in(const mn_text *report) {
+    return mn_record_status_of(mn_report_get(report, "status"));
+}
+
 static bool worth_keeping(const mn_text *report) {
-    mn_str status = mn_report_get(report, "status");
+    const mn_record_status status = status_in(report);
     if (mn_report_number(report, "again"))
         return false;
-    return mn_str_is(status, "ok") || mn_str_is(status, "crashed") || mn_str_is(status, "hung");
+    return status == MN_RECORD_OK || status == MN_RECORD_CRASHED || status == MN_RECORD_HUNG;
 }
 
 static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_probe_cache *cache,
@@ -380,7 +385,7 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
 /* A hang is remembered as long as nobody is willing to wait longer. */
 static bool remembered(const mn_probe_cache *cache, mn_candidate *c, uint64_t timeout_ns) {
     c->cached = mn_probe_cache_find(cache, &c->file, &c->report);
-    if (c->cached && mn_str_is(mn_report_get(&c->report, "status"), "hung") &&
+    if (c->cached && status_in(&c->report) == MN_RECORD_HUNG &&
         (uint64_t)mn_report_number(&c->report, "ms") * 1000000 + 1000000 <= timeout_ns) {
         mn_text_free(&c->report);
         c->cached = false;
@@ -441,25 +446,24 @@ static bool take_facts(mn_plugin_record *rec, const mn_text *report) {
 }
 
 bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *c) {
-    static const char *const bad[] = {"refused", "incompatible", "crashed", "hung"};
     const mn_text *report = &c->report;
     if (!report->len)
         return true;
-    mn_str status = mn_report_get(report, "status"), reason = mn_report_get(report, "reason");
+    const mn_record_status status = status_in(report);
+    const mn_str reason = mn_report_get(report, "reason");
     rec->probe.done = true;
-    rec->probe.ok = mn_str_is(status, "ok");
+    rec->probe.ok = status == MN_RECORD_OK;
     rec->probe.cached = c->cached;
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");
-    int n = snprintf(rec->probe.text, sizeof rec->probe.text, "%s%.*s in %u ms",
-                     c->cached ? "remembered: " : "", MN_STR_ARG(status), rec->probe.ms);
+    int n = snprintf(rec->probe.text, sizeof rec->probe.text, "%s%s in %u ms",
+                     c->cached ? "remembered: " : "", mn_record_status_name(status), rec->probe.ms);
     if (rec->probe.entry_ms > ENTRY_MS && n > 0 && (size_t)n < sizeof rec->probe.text)
         snprintf(rec->probe.text + n, sizeof rec->probe.text - (size_t)n,
                  "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms, ENTRY_MS);
     if (rec->probe.ok)
         return true;
     return take_facts(rec, report) &&
-           mn_plugin_reject(rec, word_of(status, bad, MN_COUNT(bad), "failed"), "%.*s%s",
-                            (int)MN_MIN(reason.len, (uint64_t)400), reason.ptr,
-                            c->cached ? MN_PROBE_REMEMBERED : "");
+           mn_plugin_reject(rec, status, "%.*s%s", (int)MN_MIN(reason.len, (uint64_t)400),
+                            reason.ptr, c->cached ? MN_PROBE_REMEMBERED : "");
 }

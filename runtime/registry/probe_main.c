@@ -60,8 +60,8 @@ static void phase_of(const char *doing, uint32_t index) {
     probe_tell("phase", "%s %u", doing, index);
 }
 
-static _Noreturn void finish(const char *status, const char *reason) {
-    probe_tell("status", "%s", status);
+static _Noreturn void finish(mn_record_status status, const char *reason) {
+    probe_tell("status", "%s", mn_record_status_name(status));
     probe_tell("reason", "%s", reason);
     send(MN_REPORT_END, strlen(MN_REPORT_END));
     _exit(0); /* not through what the plugin's libraries have registered for the end */
@@ -197,24 +197,24 @@ int main(int argc, char **argv) {
     if (status == MN_OK)
         status = mn_pool_create(WORKERS, &services.pool, &err);
     if (status != MN_OK)
-        finish("failed", err.msg);
+        finish(MN_RECORD_FAILED, err.msg);
     services.cfg = cfg;
     if (!mn_plugin_record_init(&rec, &services, argv[2]))
-        finish("failed", "out of memory");
+        finish(MN_RECORD_FAILED, "out of memory");
     if (!look(&file, argv[2]))
-        finish("refused", "changed while it was being looked at");
+        finish(MN_RECORD_REFUSED, "changed while it was being looked at");
     rec.has_note = file.note.found;
     rec.note_abi_oldest = file.note.abi_oldest;
     if (mn_plugin_load(&rec, &file, &err) != MN_OK)
-        finish("failed", err.msg);
+        finish(MN_RECORD_FAILED, err.msg);
     tell_facts(&rec);
-    if (strcmp(rec.status, "ok") != 0)
+    if (rec.status != MN_RECORD_OK)
         finish(rec.status, rec.reason);
     if (rec.backend)
         try_backend(&rec);
     if (rec.loader && !probe_loader(&rec, &err))
-        finish("failed", err.msg);
+        finish(MN_RECORD_FAILED, err.msg);
     probe_phase("shutting down");
     mn_plugin_unload(&rec);
-    finish("ok", "");
+    finish(MN_RECORD_OK, "");
 }

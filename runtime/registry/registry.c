@@ -44,7 +44,7 @@ const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n) {
 
 const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id) {
     for (size_t i = 0; i < reg->n_records; i++)
-        if (!strcmp(reg->records[i].status, "ok") && mn_str_eq(reg->records[i].id, id))
+        if (reg->records[i].status == MN_RECORD_OK && mn_str_eq(reg->records[i].id, id))
             return &reg->records[i];
     return NULL;
 }

@@ -14,24 +14,38 @@
 
 typedef struct mn_registry mn_registry;
 
-/* What became of a file. "ok": its tables may be used.
- *   "refused"       not opened: unsafe, no plugin for this machine, or it needs instructions that
- *                   this CPU lacks
- *   "incompatible"  for another ABI: by its note (then not opened), or by what its entry says
- *   "failed"        could not be opened, gave a reason not to run, or broke the contract
- *   "crashed"       the probing process ended before its report was complete: "crashed: SIGSEGV
- *                   while listing devices"
- *   "hung"          the probing process was not done in time: "hung for 10 s while running its
- *                   constructors"
- *   "shadowed"      good, but another file with the same id comes first
- * A device that fails its self-test in the probe is an unusable device of a plugin that is ok. */
+/* What became of a file. A device that fails its self-test in the probe is an unusable device of a
+ * plugin that is MN_RECORD_OK. */
+typedef enum {
+    MN_RECORD_PENDING, /* checks are still to come; never seen outside the registry */
+    MN_RECORD_OK,      /* its tables may be used */
+    /* not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU lacks */
+    MN_RECORD_REFUSED,
+    /* for another ABI: by its note (then not opened), or by what its entry says */
+    MN_RECORD_INCOMPATIBLE,
+    /* could not be opened, gave a reason not to run, or broke the contract */
+    MN_RECORD_FAILED,
+    /* the probing process ended before its report was complete: "crashed: SIGSEGV while listing
+     * devices" */
+    MN_RECORD_CRASHED,
+    /* the probing process was not done in time: "hung for 10 s while running its constructors" */
+    MN_RECORD_HUNG,
+    MN_RECORD_SHADOWED /* good, but another file with the same id comes first */
+} mn_record_status;
+
+/* "ok", "refused", ...: the words of minerva.h, of probe reports and of `minerva plugins`; "" of
+ * MN_RECORD_PENDING. */
+const char *mn_record_status_name(mn_record_status status);
+/* MN_RECORD_FAILED for any other word. */
+mn_record_status mn_record_status_of(mn_str name);
+
 typedef struct {
     char *path;
     /* empty until the note or the plugin told it; outlives the plugin */
     mn_str id;
-    const char *kind;                  /* "backend", "loader", "backend+loader", "" */
-    uint32_t abi;                      /* MN_ABI(major, minor) it was built for; 0 = unknown */
-    const char *status;                /* see above */
+    const char *kind; /* "backend", "loader", "backend+loader", "" */
+    uint32_t abi;     /* MN_ABI(major, minor) it was built for; 0 = unknown */
+    mn_record_status status;
     char *reason;                      /* a sentence; "" when ok */
     char *vendor, *version, *build_id; /* copies; "" when unknown */
     bool has_note;                     /* .note.minerva, which says: */
@@ -65,6 +79,7 @@ typedef struct {
     mn_device_info info; /* zero if the plugin could not tell */
     /* may become false at any time (quarantine), and true again (mn_registry_retry) */
     _Atomic bool usable;
+    _Atomic bool lost; /* in quarantine: not usable now, but tried again */
     /* why it is not usable, set before usable falls; "" when usable. What it points to stays as it
      * is as long as the registry lives */
     const char *_Atomic reason;

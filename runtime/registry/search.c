@@ -67,18 +67,19 @@ static mn_status try_file(search_state *s, const char *path, mn_error *err) {
         return MN_OK;
     }
     bool done = status == MN_OK ? mn_plugin_note_judge(rec, &c->file.note)
-                                : mn_plugin_reject(rec, "refused", "%s", why.msg);
-    if (*rec->status)
+                                : mn_plugin_reject(rec, MN_RECORD_REFUSED, "%s", why.msg);
+    if (rec->status != MN_RECORD_PENDING)
         s->n--;
     return done ? MN_OK : mn_fail_memory(err, 0);
 }
 
 static mn_status shadow(mn_registry *reg, mn_plugin_record *rec, mn_error *err) {
     const mn_plugin_record *first = mn_registry_plugin(reg, rec->id);
-    if (strcmp(rec->status, "ok") != 0 || first == rec)
+    if (rec->status != MN_RECORD_OK || first == rec)
         return MN_OK;
     mn_plugin_unload(rec);
-    return mn_plugin_reject(rec, "shadowed", "%s has the same id and comes first", first->path)
+    return mn_plugin_reject(rec, MN_RECORD_SHADOWED, "%s has the same id and comes first",
+                            first->path)
                ? MN_OK
                : mn_fail_memory(err, 0);
 }
@@ -90,7 +91,7 @@ static mn_status load_candidates(search_state *s, mn_error *err) {
         mn_plugin_record *rec = &s->reg->records[s->list[i].record];
         if (!mn_probe_judge(rec, &s->list[i]))
             return mn_fail_memory(err, 0);
-        if (*rec->status)
+        if (rec->status != MN_RECORD_PENDING)
             continue;
         rec->host->report = s->list[i].report; /* the device list asks it */
         s->list[i].report = (mn_text){0};
@@ -168,7 +169,8 @@ static mn_status walk(search_state *s, const char *folder, const char *ending,
 /* What could not be searched is shown among the files, too, where plugins were expected there. */
 static mn_status report_entry(mn_registry *reg, const char *path, const char *why, mn_error *err) {
     mn_plugin_record *rec = add_record(reg, path);
-    return rec && mn_plugin_reject(rec, "refused", "%s", why) ? MN_OK : mn_fail_memory(err, 0);
+    return rec && mn_plugin_reject(rec, MN_RECORD_REFUSED, "%s", why) ? MN_OK
+                                                                      : mn_fail_memory(err, 0);
 }
 
 static const char too_many[] = "too many open files";
@@ -317,7 +319,7 @@ static void warn_of_descriptors(const mn_registry *reg) {
     unsigned n = 0;
     for (size_t i = 0; i < reg->n_records; i++) {
         const mn_plugin_record *r = &reg->records[i];
-        if (!strcmp(r->status, "ok"))
+        if (r->status == MN_RECORD_OK)
             continue;
         n += strstr(r->reason, too_many) || strstr(r->reason, strerror(EMFILE)) ||
              strstr(r->reason, strerror(ENFILE));
@@ -339,8 +341,9 @@ static void tell(const mn_registry *reg) {
                *reg->folders[i].reason ? reg->folders[i].reason : "searched");
     for (size_t i = 0; i < reg->n_records; i++) {
         const mn_plugin_record *r = &reg->records[i];
-        mn_log(MN_LOG_DEBUG, "plugin file %s: %s%s%s%s%s", r->path, r->status,
-               *r->reason ? ": " : "", r->reason, *r->probe.text ? "; probe: " : "", r->probe.text);
+        mn_log(MN_LOG_DEBUG, "plugin file %s: %s%s%s%s%s", r->path,
+               mn_record_status_name(r->status), *r->reason ? ": " : "", r->reason,
+               *r->probe.text ? "; probe: " : "", r->probe.text);
     }
 }
 

@@ -87,6 +87,7 @@ void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *o
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
     (void)reg, (void)why;
     devices[rec - devices].reason = "lost: it said so";
+    devices[rec - devices].lost = true;
     devices[rec - devices].usable = false;
 }
 
@@ -193,7 +194,7 @@ static void install(fake *f, uint32_t n) {
                                         .id = mn_str_of(f[i].name),
                                         .kind = "backend",
                                         .abi = MN_ABI_VERSION,
-                                        .status = "ok",
+                                        .status = MN_RECORD_OK,
                                         .reason = (char *)(uintptr_t) "",
                                         .plugin = &plugins[i],
                                         .backend = &backend};
@@ -462,7 +463,8 @@ static void test_oracle_last(void **state) {
     only_on(&p, "cpu");
     mn_placement_free(&p);
     devices[1].usable = false;
-    devices[1].reason = "self-test: two and two make five";
+    /* words of the plugin's that are no quarantine */
+    devices[1].reason = "lost: two and two make five";
     p = negotiate("auto");
     only_on(&p, "oracle");
     assert_true(p.fallback);
@@ -516,7 +518,7 @@ static void test_names(void **state) {
             "cannot run EMBED with f32 weights, ROPE with f32 weights, KV_STORE");
     records[3] = (mn_plugin_record){.path = (char *)(uintptr_t) "/plugins/broken.so",
                                     .kind = "",
-                                    .status = "crashed",
+                                    .status = MN_RECORD_CRASHED,
                                     .reason = (char *)(uintptr_t) "crashed: SIGILL in its entry"};
     n_extra = 1;
     refused("broken:0", MN_NO_DEVICE, "crashed: SIGILL in its entry");
@@ -814,7 +816,7 @@ static void test_record(void **state) {
         records[3 + i] = (mn_plugin_record){
             .path = (char *)(uintptr_t)(i ? "/plugins/hung.so" : "/plugins/crashed.so"),
             .kind = "",
-            .status = bad[i][0],
+            .status = mn_record_status_of(mn_str_of(bad[i][0])),
             .reason = (char *)(uintptr_t)bad[i][1]};
     n_extra = 2;
     mn_status st;

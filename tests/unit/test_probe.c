@@ -56,7 +56,7 @@ static void contained(void **state) {
         const mn_plugin_record *rec = record_of(&w, unit_path(*state, file));
         assert_string_equal(rec->kind, cases[i].kind);
         assert_false(rec->probe.cached);
-        assert_true(rec->probe.ok == !strcmp(rec->status, "ok"));
+        assert_true(rec->probe.ok == (rec->status == MN_RECORD_OK));
         assert_true(
             rec->probe.done ==
             (rec->has_note ? strncmp(file, "note_isa", 8) && strncmp(file, "note_abi", 8) : 1));

@@ -56,8 +56,9 @@ static inline const mn_plugin_record *record_of(const world *w, const char *path
 static inline void expect(const world *w, const char *path, const char *status,
                           const char *reason) {
     const mn_plugin_record *rec = record_of(w, path);
-    if (strcmp(rec->status, status) || !strstr(rec->reason, reason))
-        fail_msg("%s: %s: %s, expected %s: %s", path, rec->status, rec->reason, status, reason);
+    if (strcmp(mn_record_status_name(rec->status), status) || !strstr(rec->reason, reason))
+        fail_msg("%s: %s: %s, expected %s: %s", path, mn_record_status_name(rec->status),
+                 rec->reason, status, reason);
     bool ok = !strcmp(status, "ok");
     assert_true(ok == (rec->plugin != NULL));
     assert_true(ok == (rec->backend || rec->loader));
