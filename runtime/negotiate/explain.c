@@ -125,15 +125,31 @@ static const char *class_name(uint32_t precision) {
     return precision < MN_COUNT(names) ? names[precision] : "unknown";
 }
 
-static int how_far(const mn_offer *o) {
-    static const char *const stages[] = {"plugin",   "device", "open",   "contracts",
-                                         "verdicts", "memory", "offered"};
-    for (int i = 0; i < (int)MN_COUNT(stages); i++)
-        if (!strcmp(stages[i], o->stage))
-            return i;
-    return 0;
+const char *mn_outcome_name(mn_outcome outcome) {
+    static const char *const names[] = {
+        [MN_OUTCOME_CHOSEN] = "chosen",
+        [MN_OUTCOME_QUARANTINED] = "quarantined",
+        [MN_OUTCOME_LEFT_OUT] = "left out: share",
+        [MN_OUTCOME_OUT_OF_MEMORY] = "out of memory",
+        [MN_OUTCOME_FAILED] = "failed",
+        [MN_OUTCOME_PARTIAL] = "partial",
+        [MN_OUTCOME_UNSUPPORTED] = "unsupported",
+        [MN_OUTCOME_NOT_NAMED] = "not named",
+        [MN_OUTCOME_ORACLE] = "oracle",
+        [MN_OUTCOME_SLOWER] = "slower",
+    };
+    return names[outcome];
 }
-enum { DEVICE = 1, OPEN, CONTRACTS, VERDICTS, MEMORY };
+
+const char *mn_rates_source_name(mn_rates_source source) {
+    static const char *const names[] = {
+        [MN_RATES_NONE] = "",
+        [MN_RATES_CLAIMED] = "claimed",
+        [MN_RATES_CACHED] = "cached",
+        [MN_RATES_MEASURED] = "measured",
+    };
+    return names[source];
+}
 
 /* Per op and weight types: how many nodes got which verdict, and why the first that was refused
  * was. */
@@ -208,7 +224,7 @@ static void memory(json *j, const mn_offer *o, const mn_model_graph *g) {
 static void rates(json *j, const mn_offer *o) {
     const mn_rates *r = &o->rates;
     step(j, "rates", true, r->note);
-    put_str(j, "source", r->source);
+    put_str(j, "source", mn_rates_source_name(r->source));
     put_num(j, "measured_ms", r->measured_ms);
     put_num(j, "node_us", r->node_us);
     put_num(j, "step_us", r->step_us);
@@ -243,7 +259,8 @@ static void split(json *j, const mn_trial *t) {
 
 static void device(json *j, const mn_offer *o) {
     const mn_device_info *info = &o->record->info;
-    step(j, "device", how_far(o) > DEVICE, how_far(o) > DEVICE ? "" : o->reason);
+    const bool usable = o->stage > MN_STAGE_DEVICE;
+    step(j, "device", usable, usable ? "" : o->reason);
     put_str(j, "description", info->name);
     put_str(j, "kind", kind_name(info->kind));
     put_str(j, "uid", info->uid);
@@ -255,47 +272,51 @@ static void device(json *j, const mn_offer *o) {
 }
 
 static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
-    const int far = how_far(o);
     device(j, o);
-    if (far < OPEN)
+    if (o->stage < MN_STAGE_OPEN)
         return;
     step(j, "open", o->device != NULL, o->device ? "" : o->reason);
     end(j, "}");
-    if (far < CONTRACTS)
+    if (o->stage < MN_STAGE_CONTRACTS)
         return;
-    step(j, "contracts", far > CONTRACTS, far > CONTRACTS ? "" : o->reason);
+    const bool listed = o->stage > MN_STAGE_CONTRACTS;
+    step(j, "contracts", listed, listed ? "" : o->reason);
     end(j, "}");
-    if (far < VERDICTS)
+    if (o->stage < MN_STAGE_VERDICTS)
         return;
     verdicts(j, o, &g->abi);
-    if (far < MEMORY)
+    if (o->stage < MN_STAGE_MEMORY)
         return;
     memory(j, o, g);
-    if (*o->rates.source)
+    if (o->rates.source)
         rates(j, o);
-    if (*o->rates.source && o->n_can == g->abi.n_nodes) {
+    if (o->rates.source && o->n_can == g->abi.n_nodes) {
         step(j, "score", true, "128 tokens after a prompt of 512");
         put_num(j, "us_per_token", o->score);
         end(j, "}");
     }
-    if (o->trial.tried)
+    if (o->trial.result)
         split(j, &o->trial);
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
+/* o: the offer of one of the plugin's devices; NULL = it has none. */
+static const char *outcome_of(const mn_plugin_record *r, const mn_offer *o) {
+    if (o)
+        return mn_outcome_name(o->outcome);
+    if (r->status != MN_RECORD_OK)
+        return mn_record_status_name(r->status);
+    return r->loader ? "loader" : "failed";
+}
+
 static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o,
                       const mn_model_graph *g) {
-    const bool ok = r->status == MN_RECORD_OK;
     begin(j, NULL, "{");
     put_str(j, "device", o ? o->record->name : "");
     put_str(j, "plugin", r->id.ptr);
     put_str(j, "path", r->path);
     put_str(j, "kind", r->kind);
-    put_str(j, "outcome",
-            o           ? o->outcome
-            : !ok       ? mn_record_status_name(r->status)
-            : r->loader ? "loader"
-                        : "failed");
+    put_str(j, "outcome", outcome_of(r, o));
     put_str(j, "reason", o ? o->reason : r->reason);
     if (o)
         put_num(j, "share", o->share);

@@ -76,7 +76,7 @@ static void rate_all(chooser *c, bool compares) {
     bool measure = explains(c) || (compares && rivals > 1);
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         mn_offer *o = offer(c, i);
-        if (!o->asked || !can_some(c, i) || *o->rates.source)
+        if (!o->asked || !can_some(c, i) || o->rates.source)
             continue;
         mn_rates_get(o, c->g, c->r, measure && !mn_offer_is_oracle(o));
         if (!is_whole(c, i))
@@ -153,7 +153,7 @@ static mn_status adopt_order(chooser *c, const order *w) {
 
 static void note_trial(chooser *c, uint32_t i, const mn_plan *plan) {
     mn_trial *t = &offer(c, i)->trial;
-    *t = (mn_trial){.tried = true,
+    *t = (mn_trial){.result = plan->status ? MN_TRIAL_FAILED : MN_TRIAL_TAKEN,
                     .score = plan->score,
                     .copy_us = mn_score(plan->copies.decode_us, plan->copies.prefill_us),
                     .n_segments = plan->n_segments,
@@ -167,6 +167,7 @@ static void note_trial(chooser *c, uint32_t i, const mn_plan *plan) {
 
 static void left_out(chooser *c, uint32_t i) {
     mn_trial *t = &offer(c, i)->trial;
+    t->result = MN_TRIAL_SMALL_SHARE;
     snprintf(t->reason, sizeof t->reason,
              "left out: its share of the work would be %.1f %%, at least %.0f are worth it",
              t->share * 100, MIN_SHARE * 100);
@@ -174,6 +175,7 @@ static void left_out(chooser *c, uint32_t i) {
 
 static void too_slow(chooser *c, uint32_t i) {
     mn_trial *t = &offer(c, i)->trial;
+    t->result = MN_TRIAL_TOO_SLOW;
     snprintf(t->reason, sizeof t->reason,
              "the split would take %.0f us per token (%u segments, %u copies of %.0f us), %s alone "
              "takes %.0f",
@@ -229,7 +231,7 @@ static mn_status try_layers(chooser *c, bool cpu_only) {
     bool better = !st && !plan.status && (!has_plan(c) || plan.score * SPLIT_GAIN < c->plan.score);
     for (uint32_t k = 0; k < w.n && !st; k++) {
         mn_trial *t = &offer(c, w.at[k])->trial;
-        if (!offer(c, w.at[k])->status || t->tried)
+        if (!offer(c, w.at[k])->status || t->result)
             continue;
         note_trial(c, w.at[k], &plan);
         if (!plan.status && !better)
@@ -336,12 +338,9 @@ static void list_refusals(chooser *c, mn_text *out) {
     }
 }
 
-static const char no_device[] = "no such device";
-
+/* why: "" = no plugin of that name was found at all. */
 static mn_status no_such_device(chooser *c, mn_str name, const char *why) {
     mn_text list = {0};
-    if (!strcmp(why, no_device))
-        why = "";
     list_devices(c->reg, &list);
     mn_status st =
         mn_fail(c->err, MN_NO_DEVICE, "there is no device \"%.*s\"%s%s%s; there are: %s",
@@ -413,14 +412,15 @@ typedef struct {
 
 static void pass_over(listed *l, mn_str name, const char *why) {
     mn_text_printf(&l->passed_over, "%s%.*s (%s)", l->passed_over.len ? "; " : "", MN_STR_ARG(name),
-                   why);
+                   *why ? why : "no such device");
 }
 
 static bool has_failed(const mn_plugin_record *r) {
     return r->status != MN_RECORD_OK && r->status != MN_RECORD_SHADOWED;
 }
 
-/* Why there is no device of that name: its plugin's file may be there and have failed. */
+/* Why there is no device of that name: its plugin's file may be there and have failed. "" = there
+ * is no such file. */
 static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(c->reg, &n);
@@ -428,7 +428,7 @@ static void why_missing(chooser *c, mn_str name, char *out, size_t cap) {
     for (uint64_t i = 0; i < name.len && id.len == name.len; i++)
         if (name.ptr[i] == ':')
             id.len = i;
-    snprintf(out, cap, "%s", no_device);
+    out[0] = 0;
     for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(r[i].path, '/'), *file = slash ? slash + 1 : r[i].path;
         bool same = r[i].id.len ? mn_str_eq(r[i].id, id)
@@ -586,25 +586,25 @@ static void say_why(chooser *c, mn_text *why) {
     mn_text_free(&refused);
 }
 
-static const char *outcome(chooser *c, const mn_offer *o, bool in) {
+static mn_outcome outcome(const chooser *c, const mn_offer *o, bool in) {
     uint32_t klass = MN_STATUS_CLASS(o->status);
     if (in)
-        return "chosen";
+        return MN_OUTCOME_CHOSEN;
     if (o->record->lost)
-        return "quarantined";
-    if (!strncmp(o->trial.reason, "left out: ", 10))
-        return "left out: share";
+        return MN_OUTCOME_QUARANTINED;
+    if (o->trial.result == MN_TRIAL_SMALL_SHARE)
+        return MN_OUTCOME_LEFT_OUT;
     if (klass == MN_CLASS_SMALLER)
-        return "out of memory";
+        return MN_OUTCOME_OUT_OF_MEMORY;
     if (!o->record->usable || !o->verdicts)
-        return "failed";
+        return MN_OUTCOME_FAILED;
     if (o->status && o->n_can && o->n_can < c->g->abi.n_nodes)
-        return "partial";
+        return MN_OUTCOME_PARTIAL;
     if (o->status)
-        return "unsupported";
+        return MN_OUTCOME_UNSUPPORTED;
     if (!o->asked)
-        return "not named";
-    return mn_offer_is_oracle(o) ? "oracle" : "slower";
+        return MN_OUTCOME_NOT_NAMED;
+    return mn_offer_is_oracle(o) ? MN_OUTCOME_ORACLE : MN_OUTCOME_SLOWER;
 }
 
 /* Weights that a device uses where they lie in their file cost it no memory of their own. But what
@@ -667,8 +667,8 @@ static void tell(const chooser *c) {
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = &c->p->offers[i];
         mn_log(MN_LOG_DEBUG, "device %s: %s%s%s; %.4g us per token by %s rates", o->record->name,
-               o->outcome, *o->reason ? ": " : "", o->reason, o->score,
-               *o->rates.source ? o->rates.source : "no");
+               mn_outcome_name(o->outcome), *o->reason ? ": " : "", o->reason, o->score,
+               o->rates.source ? mn_rates_source_name(o->rates.source) : "no");
     }
     if (c->p->why)
         mn_log(MN_LOG_DEBUG, "device list %s: %s: %s", c->r->devices,

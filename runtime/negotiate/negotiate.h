@@ -42,9 +42,16 @@ typedef struct {
     double decode_gbps;    /* weight bytes per second of a LINEAR with one row */
     double prefill_tflops; /* of a LINEAR with 512 rows */
 } mn_type_rate;
+typedef enum {
+    MN_RATES_NONE,     /* not asked for */
+    MN_RATES_CLAIMED,  /* by the plugin */
+    MN_RATES_CACHED,   /* measured at an earlier start */
+    MN_RATES_MEASURED, /* now */
+} mn_rates_source;
+const char *mn_rates_source_name(mn_rates_source source); /* "" of MN_RATES_NONE */
 typedef struct {
-    const char *source; /* "measured", "cached", "claimed", "" = not asked for */
-    char note[200];     /* why it is only a claim */
+    mn_rates_source source;
+    char note[200]; /* why it is only a claim */
     mn_type_rate type[MN_MAX_RATES];
     uint32_t n_types;
     double node_us, step_us;   /* launch: of each node; of each segment of a step */
@@ -52,14 +59,48 @@ typedef struct {
     double measured_ms;        /* time that measuring took now; 0 = none */
 } mn_rates;
 
+typedef enum {
+    MN_TRIAL_NONE,
+    MN_TRIAL_TAKEN,
+    MN_TRIAL_FAILED,      /* the devices cannot run the graph that way */
+    MN_TRIAL_SMALL_SHARE, /* the device's part would not be worth the copies */
+    MN_TRIAL_TOO_SLOW,    /* than what it would replace */
+} mn_trial_result;
 /* How a split that auto tried would have been: this device's nodes, another's for the rest. */
 typedef struct {
-    bool tried;
+    mn_trial_result result;
     double score, copy_us, share; /* as mn_offer.score; share: of the weight bytes read per token */
     uint32_t n_segments, n_copies;
-    char reason[200]; /* why it was not taken; "" = it was */
+    char reason[200]; /* why it was not taken; "" = it was, or was not tried */
 } mn_trial;
 
+/* The steps of an offer; how far it came. */
+typedef enum {
+    MN_STAGE_PLUGIN,    /* it has no backend */
+    MN_STAGE_DEVICE,    /* not usable */
+    MN_STAGE_OPEN,      /* could not be opened */
+    MN_STAGE_CONTRACTS, /* does not list the operations that it knows */
+    MN_STAGE_VERDICTS,  /* refused while answering for the nodes, or can run none */
+    MN_STAGE_MEMORY,    /* no class, or no memory for the whole graph, or only a part of it */
+    MN_STAGE_OFFERED    /* can run the whole graph */
+} mn_offer_stage;
+
+/* What became of a device; docs/negotiation.md. */
+typedef enum {
+    MN_OUTCOME_CHOSEN,
+    MN_OUTCOME_QUARANTINED, /* lost, and not tried again yet */
+    MN_OUTCOME_LEFT_OUT,    /* MN_TRIAL_SMALL_SHARE */
+    MN_OUTCOME_OUT_OF_MEMORY,
+    MN_OUTCOME_FAILED,  /* no answer for the nodes */
+    MN_OUTCOME_PARTIAL, /* can run some nodes */
+    MN_OUTCOME_UNSUPPORTED,
+    MN_OUTCOME_NOT_NAMED, /* by the user */
+    MN_OUTCOME_ORACLE,
+    MN_OUTCOME_SLOWER /* than what was chosen */
+} mn_outcome;
+const char *mn_outcome_name(mn_outcome outcome);
+
+struct mn_segment_answer;
 typedef struct {
     mn_registry *registry;
     const mn_device_record *record;
@@ -70,8 +111,7 @@ typedef struct {
     mn_estimate estimate;    /* of the whole graph, as the other three: if it can run all nodes */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */
-    /* how far it came: "plugin", "device", "open", "contracts", "verdicts", "memory", "offered" */
-    const char *stage;
+    mn_offer_stage stage;
     /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
     mn_verdict *verdicts;
     /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
@@ -80,9 +120,12 @@ typedef struct {
     bool asked;          /* part of the choice: named by the user, or under auto */
     uint64_t free_bytes; /* of its memory now; 0 = it does not say */
     double share;        /* of the weight bytes read per token that the placement gives it */
-    const char *outcome; /* one word: docs/negotiation.md */
+    mn_outcome outcome;
     mn_rates rates;
     mn_trial trial;
+    /* [n_answers] what mn_segment_ask was told, so that no segment is asked twice (segment.c) */
+    struct mn_segment_answer *answers;
+    size_t n_answers, cap_answers;
 } mn_offer;
 
 /* Nodes [node_lo, node_hi) run on the device of offers[offer]. */

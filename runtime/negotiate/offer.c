@@ -183,12 +183,12 @@ static mn_status ask_verdicts(mn_registry *reg, mn_offer *o, const mn_model_grap
     const uint32_t(*table)[2] = NULL;
     uint32_t count = 0, known = 0;
     mn_error why = MN_ERROR_INIT;
-    o->stage = "contracts";
+    o->stage = MN_STAGE_CONTRACTS;
     if (b->contracts(self, &table, &count) || (count && !table) || count > MAX_CONTRACTS)
         return refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
     for (uint32_t i = 0; i < g->abi.n_nodes; i++)
         known += contract_state(table, count, &g->abi.nodes[i]) == SAID;
-    o->stage = "verdicts";
+    o->stage = MN_STAGE_VERDICTS;
     mn_status st =
         known ? b->supports(o->device, &g->abi, symbols, o->verdicts, sizeof *o->verdicts, &why)
               : MN_OK;
@@ -266,7 +266,7 @@ static mn_status ask_memory(mn_registry *reg, mn_offer *o, const mn_model_graph 
     mn_error why = MN_ERROR_INIT;
     uint32_t lo, hi;
     longest_run(o, g->abi.n_nodes, &lo, &hi);
-    o->stage = "memory";
+    o->stage = MN_STAGE_MEMORY;
     ask_free(o);
     mn_status st = mn_offer_class(o, g, r, lo, hi, &why);
     if (st) {
@@ -300,14 +300,13 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     char lost[sizeof o->reason];
     *o = (mn_offer){.registry = reg,
                     .record = rec,
-                    .stage = rec->plugin->backend ? "device" : "plugin",
-                    .rates.source = ""};
+                    .stage = rec->plugin->backend ? MN_STAGE_DEVICE : MN_STAGE_PLUGIN};
     if (!rec->usable) {
         mn_registry_say_lost(reg, rec, lost, sizeof lost);
         refuse(o, MN_NO_DEVICE, "%s", lost);
         return MN_OK;
     }
-    o->stage = "open";
+    o->stage = MN_STAGE_OPEN;
     mn_status st = mn_registry_device_open(reg, rec, &o->device, &why);
     if (st)
         return refuse_by(reg, o, st, &why), MN_OK;
@@ -326,13 +325,14 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     if (o->n_can < g->abi.n_nodes)
         refuse_nodes(o, &g->abi);
     else
-        o->stage = "offered";
+        o->stage = MN_STAGE_OFFERED;
     return MN_OK;
 }
 
 void mn_offer_free(mn_offer *o) {
     mn_free(o->verdicts);
     mn_free(o->can);
+    mn_segment_answers_free(o);
     if (o->device)
         mn_registry_device_release(o->registry, o->record, o->device);
 }

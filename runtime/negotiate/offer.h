@@ -34,9 +34,11 @@ bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
 /* ---- segment.c ------------------------------------------------------------------------------- */
 /* Asks the device for memory and time of nodes [s->node_lo, node_hi): fills estimate, kv, n_pages,
  * kv_bytes and need (without boundaries). What cannot be true is refused. The error is the
- * device's, without its name. */
-mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
-                         mn_segment *s, mn_error *err);
+ * device's, without its name. The class of o is settled; the device is asked once per segment, and
+ * the answer kept in o. */
+mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s,
+                         mn_error *err);
+void mn_segment_answers_free(mn_offer *o);
 /* maxima; MN_SYM_PAGES is n_pages */
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */
@@ -86,7 +88,7 @@ typedef struct {
 /* The first device takes every node that it can and has memory for, the next what is left, and so
  * on. An error is out of memory of the host; that the devices cannot is out->status. Freed by
  * mn_plan_free in any case. */
-mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                        const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err);
 void mn_plan_free(mn_plan *p);
 /* "cuda:0 layers 0-20, cpu_simd the rest" */

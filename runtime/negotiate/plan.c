@@ -7,7 +7,7 @@
 #define NOBODY (-1)
 
 typedef struct {
-    const mn_offer *offers;
+    mn_offer *offers;
     const mn_model_graph *g;
     const mn_request *r;
     int32_t *owner; /* [n_nodes] offer */
@@ -215,7 +215,7 @@ static mn_status finish(planner *p) {
     return MN_OK;
 }
 
-mn_status mn_plan_make(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
+mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                        const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err) {
     planner p = {.offers = offers, .g = g, .r = r, .n = g->abi.n_nodes, .out = out, .err = err};
     *out = (mn_plan){0};

@@ -109,7 +109,7 @@ static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_M
 static void claim(mn_offer *o) {
     const mn_device_info *info = &o->record->info;
     mn_rates *r = &o->rates;
-    r->source = "claimed";
+    r->source = MN_RATES_CLAIMED;
     r->n_types = 0;
     r->node_us = 0;
     r->step_us = mn_sane(info->launch_us);
@@ -150,11 +150,15 @@ void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, boo
                 return; /* a claim, with the note */
             continue;
         }
-        if (!i)
-            rates->source = "cached", rates->node_us = m.node_us, rates->step_us = m.step_us,
-            rates->copy_us = m.copy_us, rates->copy_gbps = m.copy_gbps;
+        if (!i) {
+            rates->source = MN_RATES_CACHED;
+            rates->node_us = m.node_us;
+            rates->step_us = m.step_us;
+            rates->copy_us = m.copy_us;
+            rates->copy_gbps = m.copy_gbps;
+        }
         if (fresh)
-            rates->source = "measured";
+            rates->source = MN_RATES_MEASURED;
         rates->type[rates->n_types++] =
             (mn_type_rate){types[i].dtype, 0, m.decode_gbps, m.prefill_tflops};
     }

@@ -1,5 +1,6 @@
 /* segment.c -- what a device says that a run of nodes would take, held against what can be true. */
 #include "negotiate/offer.h"
+#include <string.h>
 
 enum { MAX_PAGE_TOKENS = 1 << 20, MAX_GRAIN = 1 << 16 };
 #define MAX_BYTES ((uint64_t)1 << 50) /* no machine has a petabyte */
@@ -156,8 +157,8 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
     return st;
 }
 
-mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
-                         mn_segment *s, mn_error *err) {
+static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
+                             mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
     mn_compile c =
@@ -173,4 +174,56 @@ mn_status mn_segment_ask(const mn_offer *o, const mn_model_graph *g, const mn_re
         !mn_add_u64(s->need, s->estimate.scratch, &s->need))
         return mn_fail(err, MN_OUT_OF_MEMORY, "needs more memory than can be counted");
     return MN_OK;
+}
+
+/* ---- answers that are kept ------------------------------------------------------------------- */
+typedef struct mn_segment_answer {
+    mn_segment segment;
+    mn_error error; /* status MN_OK: none */
+} mn_segment_answer;
+
+static const mn_segment_answer *find_answer(const mn_offer *o, const mn_segment *s) {
+    for (size_t i = 0; i < o->n_answers; i++) {
+        const mn_segment *known = &o->answers[i].segment;
+        if (known->node_lo == s->node_lo && known->node_hi == s->node_hi)
+            return &o->answers[i];
+    }
+    return NULL;
+}
+
+/* Without memory for it the next one asks the device again. */
+static void keep_answer(mn_offer *o, const mn_segment_answer *answer) {
+    void *list = o->answers;
+    if (!mn_grow(&list, &o->cap_answers, o->n_answers + 1, sizeof *o->answers))
+        return;
+    o->answers = list;
+    o->answers[o->n_answers++] = *answer;
+}
+
+void mn_segment_answers_free(mn_offer *o) {
+    mn_free(o->answers);
+}
+
+static void copy_answer(mn_segment *s, const mn_segment *known) {
+    s->estimate = known->estimate;
+    memcpy(s->kv, known->kv, sizeof s->kv);
+    memcpy(s->n_pages, known->n_pages, sizeof s->n_pages);
+    s->kv_bytes = known->kv_bytes;
+    s->need = known->need;
+}
+
+mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s,
+                         mn_error *err) {
+    const mn_segment_answer *known = find_answer(o, s);
+    mn_segment_answer fresh = {.segment = *s, .error = MN_ERROR_INIT};
+    if (!known) {
+        fresh.error.status = ask_segment(o, g, r, &fresh.segment, &fresh.error);
+        fresh.error.msg[sizeof fresh.error.msg - 1] = 0;
+        keep_answer(o, &fresh);
+        known = &fresh;
+    }
+    copy_answer(s, &known->segment);
+    if (!known->error.status)
+        return MN_OK;
+    return mn_fail(err, known->error.status, "%s", known->error.msg);
 }

@@ -134,8 +134,33 @@ static mn_status f_reason(void *self, uint32_t reason, char *buf, uint32_t cap) 
         memset(buf, 0, cap);
     return MN_OK;
 }
+/* What the devices were asked about runs of nodes in the last negotiation. */
+typedef struct {
+    const mn_device *device;
+    uint32_t node_lo, node_hi, precision, group; /* group: of kv_layout; UINT32_MAX: estimate */
+} question;
+static question questions[1 << 14];
+static size_t n_questions;
+
+static void note_question(const mn_device *d, const mn_compile *c, uint32_t group) {
+    if (n_questions < MN_COUNT(questions))
+        questions[n_questions++] = (question){d, c->node_lo, c->node_hi, c->precision, group};
+}
+/* No device was asked the same twice. */
+static void check_questions(void) {
+    for (size_t i = 0; i < n_questions; i++)
+        for (size_t k = 0; k < i; k++) {
+            const question *a = &questions[i], *b = &questions[k];
+            if (a->device == b->device && a->node_lo == b->node_lo && a->node_hi == b->node_hi &&
+                a->precision == b->precision && a->group == b->group)
+                fail_msg("%s was asked twice about nodes [%u, %u)", a->device->f->name, a->node_lo,
+                         a->node_hi);
+        }
+}
+
 static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
     const fake *f = d->f;
+    note_question(d, c, UINT32_MAX);
     for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
         if (!(f->ops >> c->graph->nodes[i].op & 1))
             return mn_fail(err, MN_UNSUPPORTED, "asked for what it cannot");
@@ -161,8 +186,9 @@ static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, m
 }
 static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                              mn_error *err) {
-    (void)group, (void)err;
+    (void)err;
     uint32_t layers = 0;
+    note_question(d, c, group);
     for (uint32_t i = c->node_lo; i < c->node_hi; i++)
         layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
     *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0, 0};
@@ -335,15 +361,19 @@ static mn_placement negotiate(const char *list) {
     mn_placement p;
     mn_error err = MN_ERROR_INIT;
     mn_request r = ask(list);
+    n_questions = 0;
     if (mn_negotiate(NULL, graph, &r, &p, &err))
         fail_msg("%s: %s", list, err.msg);
+    check_questions();
     return p;
 }
 static void refused(const char *list, mn_status status, const char *words) {
     mn_placement p;
     mn_error err = MN_ERROR_INIT;
     mn_request r = ask(list);
+    n_questions = 0;
     assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), status);
+    check_questions();
     assert_null(p.offers);
     if (!strstr(err.msg, words))
         fail_msg("\"%s\" lacks \"%s\"", err.msg, words);
@@ -383,9 +413,9 @@ static void check(const mn_placement *p) {
         for (uint32_t k = 0; k < p->n_segments; k++)
             sum += p->segments[k].offer == i ? p->segments[k].need : 0;
         assert_true(!p->offers[i].free_bytes || sum <= p->offers[i].free_bytes);
-        assert_non_null(p->offers[i].outcome);
+        assert_true(*mn_outcome_name(p->offers[i].outcome));
         if (sum)
-            assert_string_equal(p->offers[i].outcome, "chosen");
+            assert_int_equal(p->offers[i].outcome, MN_OUTCOME_CHOSEN);
     }
     assert_non_null(p->why);
 }
@@ -408,9 +438,9 @@ static void test_one_is_enough(void **state) {
     only_on(&p, "gpu");
     has_words(p.why, "the fastest of 3 usable devices");
     assert_false(p.fallback);
-    assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
-    assert_string_equal(offer_of(&p, "oracle")->outcome, "oracle");
-    assert_string_equal(offer_of(&p, "vendor")->outcome, "partial");
+    assert_int_equal(offer_of(&p, "cpu")->outcome, MN_OUTCOME_SLOWER);
+    assert_int_equal(offer_of(&p, "oracle")->outcome, MN_OUTCOME_ORACLE);
+    assert_int_equal(offer_of(&p, "vendor")->outcome, MN_OUTCOME_PARTIAL);
     assert_int_equal(p.symbol_max[MN_SYM_PAGES], 2); /* 128 positions in pages of 64 */
     assert_int_equal(p.segments[0].n_pages[0], 2);
     assert_int_equal(p.segments[0].kv_bytes, 2 * 4096 * N_LAYERS);
@@ -447,7 +477,7 @@ static void test_claims(void **state) {
     (void)state;
     INSTALL(CPU, GPU(0), ORACLE);
     mn_placement p = negotiate("auto");
-    assert_string_equal(offer_of(&p, "gpu")->rates.source, "claimed");
+    assert_int_equal(offer_of(&p, "gpu")->rates.source, MN_RATES_CLAIMED);
     has_words(offer_of(&p, "gpu")->rates.note, "has no queue");
     assert_string_equal(offer_of(&p, "oracle")->rates.note, ""); /* nobody asks how fast it is */
     mn_placement_free(&p);
@@ -469,7 +499,7 @@ static void test_oracle_last(void **state) {
     only_on(&p, "oracle");
     assert_true(p.fallback);
     has_words(p.why, "two and two make five");
-    assert_string_equal(offer_of(&p, "cpu")->outcome, "failed");
+    assert_int_equal(offer_of(&p, "cpu")->outcome, MN_OUTCOME_FAILED);
     mn_placement_free(&p);
     p = negotiate("oracle");
     assert_false(p.fallback);
@@ -482,7 +512,7 @@ static void test_quarantine(void **state) {
     mn_registry_quarantine(NULL, &devices[0], "");
     mn_placement p = negotiate("auto");
     only_on(&p, "cpu");
-    assert_string_equal(offer_of(&p, "gpu")->outcome, "quarantined");
+    assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_QUARANTINED);
     mn_placement_free(&p);
     assert_int_equal(n_retries[0], 1);
     refused("gpu", MN_NO_DEVICE, "lost: it said so");
@@ -512,7 +542,7 @@ static void test_names(void **state) {
     mn_placement_free(&p);
     p = negotiate("gpu,cpu"); /* the second has nothing left to take */
     only_on(&p, "gpu");
-    assert_string_equal(offer_of(&p, "cpu")->outcome, "slower");
+    assert_int_equal(offer_of(&p, "cpu")->outcome, MN_OUTCOME_SLOWER);
     mn_placement_free(&p);
     refused("vendor", MN_NO_DEVICE,
             "cannot run EMBED with f32 weights, ROPE with f32 weights, KV_STORE");
@@ -547,8 +577,8 @@ static void test_part_under_auto(void **state) {
     mn_placement p = negotiate("auto");
     only_on(&p, "cpu");
     const mn_offer *v = offer_of(&p, "vendor");
-    assert_string_equal(v->outcome, "partial");
-    assert_true(v->trial.tried && v->trial.score > p.score && v->trial.n_copies > 4 * N_LAYERS);
+    assert_int_equal(v->outcome, MN_OUTCOME_PARTIAL);
+    assert_true(v->trial.result && v->trial.score > p.score && v->trial.n_copies > 4 * N_LAYERS);
     has_words(v->trial.reason, "us per token");
     has_words(v->trial.reason, "cpu alone takes");
     mn_placement_free(&p);
@@ -557,7 +587,7 @@ static void test_part_under_auto(void **state) {
     p = negotiate("auto");
     check(&p);
     assert_true(p.n_segments > 1);
-    assert_string_equal(offer_of(&p, "vendor")->outcome, "chosen");
+    assert_int_equal(offer_of(&p, "vendor")->outcome, MN_OUTCOME_CHOSEN);
     assert_true(p.score < offer_of(&p, "cpu")->score);
     mn_placement_free(&p);
     /* Nobody can do all, but two can together: without asking what it costs. */
@@ -592,7 +622,7 @@ static void test_old_contract(void **state) {
     has_words(offer_of(&p, "old")->reason,
               "ROPE with f32 weights: newer than the plugin's contract");
     assert_int_equal(offer_of(&p, "old")->n_can, n_nodes - N_LAYERS);
-    assert_string_equal(offer_of(&p, "older")->outcome, "unsupported");
+    assert_int_equal(offer_of(&p, "older")->outcome, MN_OUTCOME_UNSUPPORTED);
     assert_int_equal(list_[2].n_supports, 0); /* a no without a call */
     assert_int_equal(list_[1].n_supports, 1);
     mn_placement_free(&p);
@@ -643,8 +673,8 @@ static void test_layers_over_two(void **state) {
     list_[0].us_per_node = 1, list_[1].us_per_node = 0.99;
     p = negotiate("auto");
     only_on(&p, "cpu");
-    assert_string_equal(offer_of(&p, "gpu")->outcome, "out of memory");
-    assert_true(offer_of(&p, "gpu")->trial.tried);
+    assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_OUT_OF_MEMORY);
+    assert_true(offer_of(&p, "gpu")->trial.result);
     mn_placement_free(&p);
 }
 
@@ -676,7 +706,7 @@ static void test_share(void **state) {
     list_[0].us_per_node = 100;
     mn_placement p = negotiate("auto");
     only_on(&p, "cpu");
-    assert_string_equal(offer_of(&p, "gpu")->outcome, "left out: share");
+    assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_LEFT_OUT);
     has_words(offer_of(&p, "gpu")->trial.reason, "share of the work would be");
     mn_placement_free(&p);
     p = negotiate("gpu,cpu"); /* what the user names, the user gets */
@@ -730,9 +760,9 @@ static void test_words(void **state) {
     mn_request r = ask("auto");
     r.flags = MN_REQUEST_EXPLAIN;
     assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_NO_DEVICE);
-    assert_string_equal(offer_of(&p, "gpu")->outcome, "out of memory");
-    assert_string_equal(offer_of(&p, "vendor")->outcome, "partial");
-    assert_string_equal(offer_of(&p, "none")->outcome, "unsupported");
+    assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_OUT_OF_MEMORY);
+    assert_int_equal(offer_of(&p, "vendor")->outcome, MN_OUTCOME_PARTIAL);
+    assert_int_equal(offer_of(&p, "none")->outcome, MN_OUTCOME_UNSUPPORTED);
     assert_int_equal(p.n_segments, 0);
     mn_placement_free(&p);
 }
@@ -742,14 +772,15 @@ static void test_lies(void **state) {
     (void)state;
     static const struct {
         lie lies;
-        const char *outcome, *reason;
-    } cases[] = {{BAD_VERDICT, "left out: share", "the plugin gave no valid verdict"},
-                 {NO_CLASS, "unsupported", "states no precision class"},
-                 {ABSURD, "unsupported", "absurd"},
-                 {NO_PAGES, "unsupported", "KV pages"},
-                 {LOST, "quarantined", "fell off the bus"},
-                 {NO_TABLE, "unsupported", "cannot list the operations"},
-                 {COARSE, "unsupported", "coarser"}};
+        mn_outcome outcome;
+        const char *reason;
+    } cases[] = {{BAD_VERDICT, MN_OUTCOME_LEFT_OUT, "the plugin gave no valid verdict"},
+                 {NO_CLASS, MN_OUTCOME_UNSUPPORTED, "states no precision class"},
+                 {ABSURD, MN_OUTCOME_UNSUPPORTED, "absurd"},
+                 {NO_PAGES, MN_OUTCOME_UNSUPPORTED, "KV pages"},
+                 {LOST, MN_OUTCOME_QUARANTINED, "fell off the bus"},
+                 {NO_TABLE, MN_OUTCOME_UNSUPPORTED, "cannot list the operations"},
+                 {COARSE, MN_OUTCOME_UNSUPPORTED, "coarser"}};
     for (size_t i = 0; i < MN_COUNT(cases); i++) {
         INSTALL(CPU, GPU(0));
         list_[1].lies = cases[i].lies;
@@ -760,8 +791,8 @@ static void test_lies(void **state) {
         assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OK);
         only_on(&p, "cpu");
         const mn_offer *o = offer_of(&p, "gpu");
-        if (strcmp(o->outcome, cases[i].outcome) || !strstr(o->reason, cases[i].reason))
-            fail_msg("case %zu: %s: %s", i, o->outcome, o->reason);
+        if (o->outcome != cases[i].outcome || !strstr(o->reason, cases[i].reason))
+            fail_msg("case %zu: %s: %s", i, mn_outcome_name(o->outcome), o->reason);
         mn_placement_free(&p);
     }
     INSTALL(CPU, GPU(0));
@@ -780,7 +811,9 @@ static char *explained(const char *list, mn_status *status) {
     mn_request r = ask(list);
     mn_text text = {0};
     r.flags = MN_REQUEST_EXPLAIN;
+    n_questions = 0;
     *status = mn_negotiate(NULL, graph, &r, &p, &err);
+    check_questions();
     mn_text_puts(&text, "{");
     mn_placement_explain(&p, NULL, graph, &r, &err, &text);
     mn_text_puts(&text, "}");
