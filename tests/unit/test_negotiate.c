@@ -32,6 +32,7 @@ typedef struct {
     const char *pool;
     lie lies;
     uint32_t n_supports;
+    double prefill; /* a prompt takes so many times a drawn id */
 } fake;
 struct mn_device {
     fake *f;
@@ -169,7 +170,7 @@ static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, m
     e->precision = MN_PRECISION_EXACT;
     e->scratch = 1 << 10;
     e->decode_us = f->us_per_node * (c->node_hi - c->node_lo);
-    e->prefill_us = e->decode_us * 10;
+    e->prefill_us = e->decode_us * f->prefill;
     if (f->lies == NO_CLASS)
         e->precision = 77;
     if (f->lies == COARSE)
@@ -241,13 +242,13 @@ static void install(fake *f, uint32_t n) {
     fake list_[] = {__VA_ARGS__};                                                                  \
     install(list_, (uint32_t)MN_COUNT(list_))
 #define CPU                                                                                        \
-    { "cpu", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 10, "host", HONEST, 0 }
+    { "cpu", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 10, "host", HONEST, 0, 10 }
 #define ORACLE                                                                                     \
-    { "oracle", MN_DEVICE_CPU, ALL_OPS, 0, MN_DEVICE_ORACLE, 0, 1, "host", HONEST, 0 }
+    { "oracle", MN_DEVICE_CPU, ALL_OPS, 0, MN_DEVICE_ORACLE, 0, 1, "host", HONEST, 0, 10 }
 #define GPU(memory)                                                                                \
-    { "gpu", MN_DEVICE_GPU, ALL_OPS, 0, 0, memory, 1, "gpu0", HONEST, 0 }
+    { "gpu", MN_DEVICE_GPU, ALL_OPS, 0, 0, memory, 1, "gpu0", HONEST, 0, 10 }
 #define VENDOR(us)                                                                                 \
-    { "vendor", MN_DEVICE_NPU, OP(RMS_NORM) | OP(LINEAR), 0, 0, 0, us, "npu", HONEST, 0 }
+    { "vendor", MN_DEVICE_NPU, OP(RMS_NORM) | OP(LINEAR), 0, 0, 0, us, "npu", HONEST, 0, 10 }
 
 /* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ------------ */
 static mn_node nodes[8 * N_LAYERS + 8];
@@ -486,6 +487,23 @@ static void test_claims(void **state) {
     mn_placement_free(&p);
 }
 
+/* 128 drawn ids count as much as the prompt of 512: a slow prompt is outweighed by quick ids, up to
+ * 128 times what each of them saves. */
+static void test_drawn_ids_outweigh_the_prompt(void **state) {
+    (void)state;
+    INSTALL({"quick", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "a", HONEST, 0, 300},
+            {"steady", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 5, "b", HONEST, 0, 2});
+    mn_placement p = negotiate("auto");
+    only_on(&p, "quick"); /* 128 + 300 < 128 * 5 + 10 */
+    assert_float_equal(offer_of(&p, "quick")->score, (128 + 300) * n_nodes / 640.0, 1e-9);
+    assert_float_equal(offer_of(&p, "steady")->score, (128 * 5 + 10) * n_nodes / 640.0, 1e-9);
+    mn_placement_free(&p);
+    list_[1].us_per_node = 3;
+    p = negotiate("auto");
+    only_on(&p, "steady"); /* 128 * 3 + 6 < 128 + 300 */
+    mn_placement_free(&p);
+}
+
 static void test_oracle_last(void **state) {
     (void)state;
     INSTALL(ORACLE, CPU);
@@ -606,7 +624,7 @@ static void test_part_under_auto(void **state) {
 static void test_what_stays_together(void **state) {
     (void)state;
     INSTALL(CPU, {"half", MN_DEVICE_NPU, OP(ATTENTION) | OP(EMBED) | OP(LINEAR), 0, 0, 0, 1, "npu",
-                  HONEST, 0});
+                  HONEST, 0, 10});
     mn_placement p = negotiate("half,cpu");
     check(&p);
     for (uint32_t i = 0; i < n_nodes; i++)
@@ -616,8 +634,8 @@ static void test_what_stays_together(void **state) {
 
 static void test_old_contract(void **state) {
     (void)state;
-    INSTALL(CPU, {"old", MN_DEVICE_GPU, ALL_OPS & ~OP(ROPE), OP(ROPE), 0, 0, 1, "o", HONEST, 0},
-            {"older", MN_DEVICE_GPU, 0, ALL_OPS, 0, 0, 1, "p", HONEST, 0});
+    INSTALL(CPU, {"old", MN_DEVICE_GPU, ALL_OPS & ~OP(ROPE), OP(ROPE), 0, 0, 1, "o", HONEST, 0, 10},
+            {"older", MN_DEVICE_GPU, 0, ALL_OPS, 0, 0, 1, "p", HONEST, 0, 10});
     mn_placement p = negotiate("auto");
     has_words(offer_of(&p, "old")->reason,
               "ROPE with f32 weights: newer than the plugin's contract");
@@ -632,7 +650,7 @@ static void test_old_contract(void **state) {
  * type that its like do not have. */
 static void test_types_of_all_weights(void **state) {
     (void)state;
-    INSTALL(CPU, {"vendor", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "v", NO_F64, 0});
+    INSTALL(CPU, {"vendor", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1, "v", NO_F64, 0, 10});
     int32_t *bias[2] = {NULL};
     for (uint32_t i = 0, n = 0; i < n_nodes && n < 2; i++)
         if (nodes[i].op == MN_OP_LINEAR)
@@ -681,7 +699,8 @@ static void test_layers_over_two(void **state) {
 static void test_three_and_a_pool(void **state) {
     (void)state;
     INSTALL(GPU(4 * LAYER + HEAD + SPARE),
-            {"gpu2", MN_DEVICE_GPU, ALL_OPS, 0, 0, 3 * LAYER + SPARE, 2, "gpu1", HONEST, 0}, CPU);
+            {"gpu2", MN_DEVICE_GPU, ALL_OPS, 0, 0, 3 * LAYER + SPARE, 2, "gpu1", HONEST, 0, 10},
+            CPU);
     list_[2].us_per_node = 1000;
     mn_placement p = negotiate("auto");
     check(&p);
@@ -752,7 +771,7 @@ static void test_weights_in_their_file(void **state) {
 static void test_words(void **state) {
     (void)state;
     INSTALL(GPU(1000), VENDOR(1),
-            {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0});
+            {"none", MN_DEVICE_NPU, OP(MOE_ROUTE), 0, 0, 0, 1, "n", HONEST, 0, 10});
     refused("gpu", MN_OUT_OF_MEMORY, "gpu: needs");
     refused("none", MN_NO_DEVICE, "cannot run EMBED");
     mn_placement p;
@@ -910,6 +929,7 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_is_enough),
+                                       cmocka_unit_test(test_drawn_ids_outweigh_the_prompt),
                                        cmocka_unit_test(test_pages_of_windows),
                                        cmocka_unit_test(test_claims),
                                        cmocka_unit_test(test_oracle_last),

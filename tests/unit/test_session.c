@@ -216,6 +216,56 @@ static void test_fork(void **state) {
     mn_session_free(s);
 }
 
+/* The sequence that pages were first made for leaves; another text is stored in what it gives back,
+ * and the twin goes on from what it shares. */
+static void test_fork_outlives(void **state) {
+    (void)state;
+    int32_t ids[256], others[256], seq, twin, other, more[2] = {50, 60};
+    answer first = {0}, twins = {0}, filler = {0}, lone = {0}, *by_seq[MAX_SEQ] = {0};
+    const mn_sample_params p = {.size = sizeof p, .max_new = 4, .ignore_stop = 1};
+    const uint32_t n = prompt(12, ids), n_other = prompt(25, others);
+    assert_true(n > 64 && n_other >= 64); /* a whole page each, at least */
+    mn_session *s = session(2, 128, 0, 1);
+    OK(mn_seq_create(s, ids, n, &p, &seq, NULL));
+    by_seq[seq] = &first;
+    run(s, 2, by_seq);
+    OK(mn_seq_fork(s, seq, &twin, NULL));
+    mn_seq_free(s, seq);
+    OK(mn_seq_create(s, others, n_other, &p, &other, NULL));
+    by_seq[other] = &filler;
+    run(s, 2, by_seq);
+    OK(mn_seq_extend(s, twin, more, 2, &p, NULL));
+    by_seq[twin] = &twins;
+    run(s, 2, by_seq);
+    mn_seq_free(s, other);
+    memcpy(ids + n, first.ids, first.n * sizeof *ids);
+    memcpy(ids + n + first.n, more, sizeof more);
+    OK(mn_seq_create(s, ids, n + first.n + 2, &p, &other, NULL));
+    by_seq[other] = &lone;
+    run(s, 2, by_seq);
+    same(&twins, &lone);
+    mn_session_free(s);
+}
+
+/* What is shared is free when the last one leaves, whoever that is. */
+static void test_forks_leave_nothing(void **state) {
+    (void)state;
+    int32_t ids[128], seq, twin;
+    const mn_sample_params p = {.size = sizeof p, .max_new = 1, .ignore_stop = 1};
+    const uint32_t n = prompt(12, ids);
+    mn_session *s = session(2, 128, 0, 1);
+    for (int round = 0; round < 8; round++) {
+        answer a = {0}, *by_seq[MAX_SEQ] = {&a, &a};
+        OK(mn_seq_create(s, ids, n, &p, &seq, NULL));
+        run(s, 2, by_seq);
+        assert_int_equal(a.n, 1);
+        OK(mn_seq_fork(s, seq, &twin, NULL));
+        mn_seq_free(s, round % 2 ? seq : twin);
+        mn_seq_free(s, round % 2 ? twin : seq);
+    }
+    mn_session_free(s);
+}
+
 /* Slots and pages are used again, also while steps of the old owner are in flight. */
 static void test_reuse(void **state) {
     (void)state;
@@ -416,6 +466,8 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(test_late_stop),
                                        cmocka_unit_test(test_extend_like_whole),
                                        cmocka_unit_test(test_fork),
+                                       cmocka_unit_test(test_fork_outlives),
+                                       cmocka_unit_test(test_forks_leave_nothing),
                                        cmocka_unit_test(test_reuse),
                                        cmocka_unit_test(test_context_full),
                                        cmocka_unit_test(test_errors),
