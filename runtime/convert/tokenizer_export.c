@@ -52,7 +52,7 @@ static mn_str printed(export *e, const char *a, const char *b, mn_str left, mn_s
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
-    const mn_token *t = &tok->vocab.token[id];
+    const mn_vocab_token *t = &tok->vocab.token[id];
     if (!t->piece.len)
         return MN_TYPE_UNUSED;
     if (t->flags & MN_TOKEN_BYTE)
@@ -121,7 +121,7 @@ static mn_merge *sorted_merges(export *e, size_t *n) {
 }
 
 static void put_merges(export *e, const mn_merge *list, size_t n) {
-    const mn_token *t = e->tok->vocab.token;
+    const mn_vocab_token *t = e->tok->vocab.token;
     mn_str *text = room(e, n, sizeof *text);
     for (size_t i = 0; i < n && !e->failed; i++)
         text[i] =

@@ -154,15 +154,15 @@ typedef struct {
     mn_plugin_file file;
     mn_text report; /* always complete after mn_probe_all, or empty: not probed */
     bool cached;
-} mn_candidate;
+} mn_probe_candidate;
 
 /* Probes all candidates, side by side, by the program at `program`, which is started only if `trust`
  * accepts it; returns after probe_timeout and a little at most. What went wrong with one is its
  * report. An error is out of memory. */
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
-                       mn_candidate *list, size_t n, mn_error *err);
+                       mn_probe_candidate *list, size_t n, mn_error *err);
 /* From report to record; false = out of memory. */
-bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *candidate);
+bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *candidate);
 
 /* The cache of reports: one file per plugin, whose first lines are the key: all that an answer
  * depends on. Whatever is wrong with the cache means that it has no answer. */

@@ -20,7 +20,7 @@
 extern char **environ;
 
 typedef struct {
-    mn_candidate *candidate;
+    mn_probe_candidate *candidate;
     const char *failed; /* why it could not be asked at all; NULL = it was */
     int error;
     pid_t pid; /* 0 = not running */
@@ -383,7 +383,7 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
 }
 
 /* A hang is remembered as long as nobody is willing to wait longer. */
-static bool remembered(const mn_probe_cache *cache, mn_candidate *c, uint64_t timeout_ns) {
+static bool remembered(const mn_probe_cache *cache, mn_probe_candidate *c, uint64_t timeout_ns) {
     c->cached = mn_probe_cache_find(cache, &c->file, &c->report);
     if (c->cached && status_in(&c->report) == MN_RECORD_HUNG &&
         (uint64_t)mn_report_number(&c->report, "ms") * 1000000 + 1000000 <= timeout_ns) {
@@ -394,7 +394,7 @@ static bool remembered(const mn_probe_cache *cache, mn_candidate *c, uint64_t ti
 }
 
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
-                       mn_candidate *list, size_t n, mn_error *err) {
+                       mn_probe_candidate *list, size_t n, mn_error *err) {
     mn_probe_cache cache;
     probe_run run = {.program = program,
                      .untrusted = MN_ERROR_INIT,
@@ -445,7 +445,7 @@ static bool take_facts(mn_plugin_record *rec, const mn_text *report) {
            mn_plugin_text(&rec->build_id, mn_report_get(report, "build_id"));
 }
 
-bool mn_probe_judge(mn_plugin_record *rec, const mn_candidate *c) {
+bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *c) {
     const mn_text *report = &c->report;
     if (!report->len)
         return true;

@@ -14,7 +14,7 @@
 typedef struct {
     mn_registry *reg;
     mn_trust trust;
-    mn_candidate *list;
+    mn_probe_candidate *list;
     size_t n, cap;
 } search_state;
 
@@ -37,12 +37,12 @@ static bool seen_before(const mn_registry *reg, const mn_plugin_record *rec) {
     return false;
 }
 
-static mn_candidate *add_candidate(search_state *s) {
+static mn_probe_candidate *add_candidate(search_state *s) {
     void *ptr = s->list;
     if (!mn_grow(&ptr, &s->cap, s->n + 1, sizeof *s->list))
         return NULL;
     s->list = ptr;
-    s->list[s->n] = (mn_candidate){.record = s->reg->n_records - 1};
+    s->list[s->n] = (mn_probe_candidate){.record = s->reg->n_records - 1};
     return &s->list[s->n++];
 }
 
@@ -52,7 +52,7 @@ static mn_status try_file(search_state *s, const char *path, mn_error *err) {
     mn_registry *reg = s->reg;
     mn_error why = MN_ERROR_INIT;
     mn_plugin_record *rec = add_record(reg, path);
-    mn_candidate *c = rec ? add_candidate(s) : NULL;
+    mn_probe_candidate *c = rec ? add_candidate(s) : NULL;
     if (!c)
         return mn_fail_memory(err, sizeof *rec);
     mn_status status = mn_plugin_file_check(&s->trust, path, &c->file, &why);

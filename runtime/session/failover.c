@@ -1,6 +1,7 @@
-/* failover.c -- a device is lost: it is quarantined, the devices are asked again, and the sequences
- * go on from their tokens. One that refuses what it claimed is passed over by this session
- * alone. */
+/* failover.c -- a device at fault: one that is lost is quarantined for the whole runtime, one that
+ * refuses what it claimed is passed over by this session alone. Either is struck from the session's
+ * list, mn_session_place (place.c) chooses among what is left, and the sequences go on from their
+ * tokens. */
 #include "session/session.h"
 #include <string.h>
 
@@ -48,56 +49,22 @@ static bool has_others(const mn_session *s, const mn_device_record *d) {
     return false;
 }
 
-/* The device at fault gives way to others; false = st stands. */
-static bool give_way(mn_session *s, const mn_device_record *d, mn_status st, mn_error *err) {
+bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st, mn_error *err) {
+    const uint32_t klass = MN_STATUS_CLASS(st);
     if (!d)
         return false;
-    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
-        return lose(s, d, err->msg), true;
-    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+    if (klass == MN_CLASS_LOST) {
+        lose(s, d, err->msg);
+        return true;
+    }
+    if (klass != MN_CLASS_REFUSE)
         return false;
-    if (has_others(s, d))
-        return pass_over(s, d, err->msg), true;
-    return mn_fail_in(err, st, "%s", d->name), false;
-}
-
-static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; s->seqs && i < s->n_seq && !st; i++)
-        if (s->seqs[i].running)
-            st = mn_seq_wake(s, i, err);
-    *fault = st ? s->engine->fault : NULL;
-    return st;
-}
-
-static mn_status report(mn_session *s, mn_status st, mn_error *err) {
-    const char *lost = s->lost.ptr ? s->lost.ptr : "";
-    if (!s->lost.len)
-        return st;
-    if (!*s->request.devices)
-        return mn_fail(err, MN_NO_DEVICE, "%s, and no other device was named", lost);
-    if (st)
-        return mn_fail_in(err, st, "%s", lost);
-    mn_log(MN_LOG_WARN, "%s; going on with %s", lost, s->device);
-    mn_text_free(&s->lost);
-    return MN_OK;
-}
-
-mn_status mn_failover_place(mn_session *s, mn_error *err) {
-    const mn_device_record *fault = NULL;
-    mn_status st;
-    bool again;
-    size_t left;
-    mn_registry_devices(s->model->rt->registry, &left);
-    do {
-        st = *s->request.devices ? mn_session_place(s, &fault, err) : MN_NO_DEVICE;
-        if (!st)
-            st = wake_all(s, &fault, err);
-        again = st && give_way(s, fault, st, err);
-        if (st)
-            mn_session_unplace(s);
-    } while (again && left--);
-    return report(s, st, err);
+    if (!has_others(s, d)) {
+        mn_fail_in(err, st, "%s", d->name);
+        return false;
+    }
+    pass_over(s, d, err->msg);
+    return true;
 }
 
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
@@ -106,11 +73,11 @@ mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
     const uint64_t begin = mn_now_ns();
     lose(s, s->engine->fault, err->msg);
     mn_session_unplace(s);
-    st = mn_failover_place(s, err);
+    st = mn_session_place(s, err);
     s->stats.restore_s += (double)(mn_now_ns() - begin) * 1e-9;
     return st;
 }
 
 mn_status mn_failover_ready(mn_session *s, mn_error *err) {
-    return s->engine ? MN_OK : mn_failover_place(s, err);
+    return s->engine ? MN_OK : mn_session_place(s, err);
 }

@@ -1,5 +1,7 @@
-/* place.c -- what a session has per engine: the choice of devices, the engine, page tables, the
- * ring of steps. */
+/* place.c -- puts a session on devices, at first and after a loss: the choice among them, and what a
+ * session has per engine: the engine, page tables, the ring of steps. All of it goes with
+ * mn_session_unplace; sequences keep their tokens, from which the next engine computes them again. A
+ * device at fault gives way to others (failover.c). */
 #include "session/session.h"
 #include <string.h>
 
@@ -10,7 +12,7 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     s->sent = mn_calloc(total, sizeof *s->sent);
     bool ok = s->ring && s->packed && s->sent;
     for (uint32_t i = 0; ok && i < s->ring_size; i++)
-        ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_step_out))) != NULL;
+        ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_pending_output))) != NULL;
     return ok ? mn_pages_create(s, err) : mn_fail_memory(err, total * 8ull);
 }
 
@@ -44,7 +46,9 @@ static uint32_t ring_size(const mn_session *s) {
     return mn_steps_ahead(p->offers[p->chosen].record, &s->request);
 }
 
-mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err) {
+/* One choice and its engine. *fault: the device that was lost, or that refused what it claimed; NULL =
+ * none did. What a failure leaves behind is mn_session_unplace's. */
+static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
     *fault = NULL;
     s->n_placed++;
     mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &s->request, &s->placement, err);
@@ -76,7 +80,7 @@ static void set_back(mn_sequence *q) {
 
 void mn_session_unplace(mn_session *s) {
     for (; s->ring && s->completed < s->enqueued; s->completed++) {
-        mn_step *step = &s->ring[s->completed % s->ring_size];
+        mn_pending_step *step = &s->ring[s->completed % s->ring_size];
         mn_step_forget(s, step);
         mn_engine_drop(s->engine, &step->event);
     }
@@ -94,4 +98,44 @@ void mn_session_unplace(mn_session *s) {
     s->packed = s->sent = NULL;
     s->sent_valid = false;
     mn_placement_free(&s->placement);
+}
+
+/* ---- until a device stands ------------------------------------------------------------------- */
+static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; s->seqs && i < s->n_seq && !st; i++)
+        if (s->seqs[i].running)
+            st = mn_seq_wake(s, i, err);
+    *fault = st ? s->engine->fault : NULL;
+    return st;
+}
+
+static mn_status report(mn_session *s, mn_status st, mn_error *err) {
+    const char *lost = s->lost.ptr ? s->lost.ptr : "";
+    if (!s->lost.len)
+        return st;
+    if (!*s->request.devices)
+        return mn_fail(err, MN_NO_DEVICE, "%s, and no other device was named", lost);
+    if (st)
+        return mn_fail_in(err, st, "%s", lost);
+    mn_log(MN_LOG_WARN, "%s; going on with %s", lost, s->device);
+    mn_text_free(&s->lost);
+    return MN_OK;
+}
+
+mn_status mn_session_place(mn_session *s, mn_error *err) {
+    const mn_device_record *fault = NULL;
+    mn_status st;
+    bool again;
+    size_t left;
+    mn_registry_devices(s->model->rt->registry, &left);
+    do {
+        st = *s->request.devices ? place_once(s, &fault, err) : MN_NO_DEVICE;
+        if (!st)
+            st = wake_all(s, &fault, err);
+        again = st && mn_failover_give_way(s, fault, st, err);
+        if (st)
+            mn_session_unplace(s);
+    } while (again && left--);
+    return report(s, st, err);
 }

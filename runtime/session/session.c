@@ -48,7 +48,7 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     s->model = m;
     st = set_request(s, &p, err);
     if (!st)
-        st = mn_failover_place(s, err);
+        st = mn_session_place(s, err);
     if (!st)
         st = allocate(s, err); /* after the choice, which says what would not fit */
     s->stats.load_s = (double)(mn_now_ns() - t0) * 1e-9;

@@ -35,13 +35,13 @@ typedef struct {
 typedef struct {
     int32_t seq;
     uint32_t epoch;
-} mn_step_out;
+} mn_pending_output;
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns;
     uint32_t n_out, n_prompt_rows, n_restored_rows;
-    mn_step_out *outs; /* [n_seq] */
-} mn_step;
+    mn_pending_output *outs; /* [n_seq] */
+} mn_pending_step;
 
 typedef struct {
     int32_t page;
@@ -72,7 +72,7 @@ struct mn_session {
     mn_sequence *seqs; /* [n_seq] */
     mn_page_pool pools[MN_MAX_KV_GROUP];
     /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
-    mn_step *ring;
+    mn_pending_step *ring;
     uint32_t ring_size;
     uint64_t enqueued, completed;
     int32_t *packed, *sent; /* inputs of the next step and of the last one written */
@@ -86,11 +86,12 @@ struct mn_session {
     const char *device, *description, *why;
 };
 
-/* place.c: what a session has per engine: the choice, the engine, page tables, the ring of steps.
- * On a failure *fault is the device that was lost, or that refused what it claimed, NULL = none
- * did; the caller clears up with mn_session_unplace, which may be called at any time. */
-mn_status mn_session_place(mn_session *s, const mn_device_record **fault, mn_error *err);
-/* drops the steps in flight; sequences keep their tokens and nothing else */
+/* place.c */
+/* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none is
+ * left. Wakes the sequences. Also the first placement. err is never NULL. */
+mn_status mn_session_place(mn_session *s, mn_error *err);
+/* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens and
+ * nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
 
 /* session.c: MN_INVALID: the session draws no ids. */
@@ -102,8 +103,9 @@ mn_status mn_session_settle(const mn_session *s, mn_status st, mn_error *err);
 /* failover.c: with another engine the sequences go on from their tokens: what was drawn and given
  * out is prefilled again, what was not is drawn again, the same ids, since a draw depends on seed
  * and position alone. err is never NULL. */
-/* takes devices until one keeps its word; wakes the sequences */
-mn_status mn_failover_place(mn_session *s, mn_error *err);
+/* After a placement failed with st: whether device d (NULL: none is at fault) was struck from the
+ * list, so that another choice may succeed. false: st and *err stand. */
+bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st, mn_error *err);
 /* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session
  * stands on another device, and that the call is to be made again (if its effect was not the
  * sequences' own). */
@@ -139,5 +141,5 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err);
 mn_status mn_step_drain(mn_session *s, mn_error *err); /* waits for all, drops what they say */
 /* its rows count as done: they will be restored */
-void mn_step_forget(mn_session *s, const mn_step *step);
+void mn_step_forget(mn_session *s, const mn_pending_step *step);
 #endif

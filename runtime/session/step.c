@@ -5,7 +5,7 @@
 
 typedef struct {
     mn_session *s;
-    mn_step *step;
+    mn_pending_step *step;
     mn_step_size size;
 } builder;
 
@@ -31,7 +31,7 @@ static void add_output(builder *b, uint32_t seq) {
     mn_session *s = b->s;
     s->packed[s->engine->in.out_row + b->size.n_out] = (int32_t)b->size.n_rows - 1;
     s->packed[s->engine->in.out_slot + b->size.n_out] = (int32_t)seq;
-    b->step->outs[b->size.n_out++] = (mn_step_out){(int32_t)seq, s->seqs[seq].epoch};
+    b->step->outs[b->size.n_out++] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch};
     s->seqs[seq].n_draw_enqueued++;
 }
 
@@ -101,7 +101,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     if (s->enqueued - s->completed >= s->ring_size)
         return MN_OK;
     const uint64_t begin_ns = mn_now_ns();
-    mn_step *step = &s->ring[s->enqueued % s->ring_size];
+    mn_pending_step *step = &s->ring[s->enqueued % s->ring_size];
     builder b = {.s = s, .step = step};
     step->event = NULL;
     step->n_prompt_rows = step->n_restored_rows = 0;
@@ -125,7 +125,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     return st;
 }
 
-void mn_step_forget(mn_session *s, const mn_step *step) {
+void mn_step_forget(mn_session *s, const mn_pending_step *step) {
     s->stats.n_prompt += step->n_prompt_rows;
 }
 
@@ -137,13 +137,13 @@ static bool is_stop(const mn_sequence *q, int32_t id) {
 }
 
 /* Whether a step's output is that of a sequence that still runs. */
-static bool is_awaited(const mn_session *s, mn_step_out o) {
+static bool is_awaited(const mn_session *s, mn_pending_output o) {
     const mn_sequence *q = &s->seqs[o.seq];
     return q->used && q->running && q->epoch == o.epoch;
 }
 
 /* Takes in one drawn id. */
-static void take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
+static void take(mn_session *s, mn_pending_output o, int32_t id, mn_token *out) {
     mn_sequence *q = &s->seqs[o.seq];
     q->tokens[q->n_tokens++] = id;
     q->n_drawn++;
@@ -162,7 +162,7 @@ static void take(mn_session *s, mn_step_out o, int32_t id, mn_token *out) {
 
 /* SAMPLE gave no id, and the slot is done: the sequence ends. What it has stored is that of its
  * tokens; steps that are ahead store nothing. */
-static mn_status end_failed(mn_session *s, mn_step_out o, int32_t id, mn_token *out,
+static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_token *out,
                             mn_error *err) {
     mn_sequence *q = &s->seqs[o.seq];
     const char *path = s->model->canonical->path;
@@ -181,11 +181,11 @@ static mn_status end_failed(mn_session *s, mn_step_out o, int32_t id, mn_token *
 }
 
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
-static mn_status take_all(mn_session *s, const mn_step *step, const int32_t *ids, mn_token *out,
-                          uint32_t *n, mn_error *err) {
+static mn_status take_all(mn_session *s, const mn_pending_step *step, const int32_t *ids,
+                          mn_token *out, uint32_t *n, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < step->n_out; i++) {
-        const mn_step_out o = step->outs[i];
+        const mn_pending_output o = step->outs[i];
         mn_token token;
         if (!is_awaited(s, o))
             continue;
@@ -201,7 +201,7 @@ static mn_status take_all(mn_session *s, const mn_step *step, const int32_t *ids
     return st;
 }
 
-static void account(mn_session *s, const mn_step *step) {
+static void account(mn_session *s, const mn_pending_step *step) {
     uint64_t now = mn_now_ns(), from = MN_MAX(step->start_ns, s->last_complete_ns);
     double dt = (double)(now - from) * 1e-9;
     s->last_complete_ns = now;
@@ -216,7 +216,7 @@ static void account(mn_session *s, const mn_step *step) {
         s->stats.decode_s += dt;
 }
 
-static mn_status wait_oldest(mn_session *s, mn_step *step, bool may_cancel, mn_error *err) {
+static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_cancel, mn_error *err) {
     enum { POLL_NS = 50000000 };
     for (;;) {
         mn_status st = mn_engine_wait(s->engine, &step->event, POLL_NS, err);
@@ -229,7 +229,7 @@ static mn_status wait_oldest(mn_session *s, mn_step *step, bool may_cancel, mn_e
 
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {
     const uint32_t at = (uint32_t)(s->completed % s->ring_size);
-    mn_step *step = &s->ring[at];
+    mn_pending_step *step = &s->ring[at];
     mn_status st = wait_oldest(s, step, out != NULL, err);
     *n = 0;
     if (st == MN_CANCELLED)

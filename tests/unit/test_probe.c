@@ -258,7 +258,7 @@ static void no_program(void **state) {
     const char *good = put(*state, "good", NULL);
     mn_config *cfg;
     mn_trust trust;
-    mn_candidate *c = mn_calloc(1, sizeof *c);
+    mn_probe_candidate *c = mn_calloc(1, sizeof *c);
     mn_trust_init(&trust);
     assert_int_equal(mn_config_load(NULL, 0, &cfg, NULL), MN_OK);
     assert_int_equal(mn_plugin_file_check(&trust, good, &c->file, NULL), MN_OK);
@@ -280,7 +280,7 @@ static void unsafe_program(void **state) {
     char program[1200];
     mn_config *cfg;
     mn_trust trust;
-    mn_candidate *c = mn_calloc(1, sizeof *c);
+    mn_probe_candidate *c = mn_calloc(1, sizeof *c);
     mkdir(unit_path(*state, "libexec"), 0755);
     snprintf(program, sizeof program, "%s", unit_path(*state, "libexec/minerva-probe"));
     unit_write(program, script, sizeof script - 1);

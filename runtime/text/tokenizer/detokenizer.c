@@ -58,7 +58,7 @@ static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
 /* Special tokens are shown as they are spelled; other added ones too, but for the marks of
  * spaces. */
 static mn_decode_piece piece_of(const mn_tokenizer *tok, int32_t id) {
-    const mn_token *t = &tok->vocab.token[id];
+    const mn_vocab_token *t = &tok->vocab.token[id];
     const bool special = t->flags & MN_TOKEN_SPECIAL, normalized = t->flags & MN_TOKEN_NORMALIZED;
     return (mn_decode_piece){.text = normalized ? normalized_text(tok, id) : t->piece,
                              .verbatim = special,

@@ -148,7 +148,7 @@ static bool contains(mn_str s, const char *lower) {
 
 /* Phi-3's special tokens take the white space behind them; GGUF has no field for that, so the
  * model's name decides. */
-static bool takes_space_behind(const mn_meta *meta, const mn_token *t) {
+static bool takes_space_behind(const mn_meta *meta, const mn_vocab_token *t) {
     mn_str name = {NULL, 0};
     static const char *const not_these[] = {"<unk>", "<s>", "<|endoftext|>"};
     if (mn_meta_str(meta, "general.name", &name, NULL) ||
@@ -193,7 +193,7 @@ static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error 
     const bool symbols = has_symbols(meta);
     mn_status st = MN_OK;
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
-        const mn_token *t = &tok->vocab.token[i];
+        const mn_vocab_token *t = &tok->vocab.token[i];
         if (!(t->flags & MN_TOKEN_ADDED))
             continue;
         mn_added a = {.text = t->piece, .id = (int32_t)i, .special = t->flags & MN_TOKEN_SPECIAL};

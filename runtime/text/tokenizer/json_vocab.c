@@ -133,7 +133,7 @@ static mn_status enter_all(mn_tokenizer *tok, const vocab_entry *entry, uint64_t
     if (!st)
         cJSON_ArrayForEach(item, added) if ((st = enter_added(tok, item, err))) break;
     for (uint64_t i = 0; !st && listed && i < n; i++) { /* spelled as a special token is */
-        mn_token *t = &tok->vocab.token[i];
+        mn_vocab_token *t = &tok->vocab.token[i];
         int32_t same = t->flags & MN_TOKEN_OUTSIDE
                            ? mn_vocab_find(&tok->vocab, t->piece.ptr, (size_t)t->piece.len)
                            : -1;

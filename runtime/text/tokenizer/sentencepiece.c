@@ -263,7 +263,7 @@ static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) 
 
 static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error *err) {
     uint32_t flags = MN_TOKEN_ADDED | (a.special ? MN_TOKEN_SPECIAL : 0);
-    mn_token *t = &tok->vocab.token[id];
+    mn_vocab_token *t = &tok->vocab.token[id];
     mn_status st = MN_OK;
     if (mn_str_eq(t->piece, a.text))
         t->flags |= flags; /* the model's own, now an added one */
@@ -305,7 +305,7 @@ static mn_status enter_extras(mn_tokenizer *tok, const extra_tokens *x, mn_error
 static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
-        const mn_token *t = &tok->vocab.token[i];
+        const mn_vocab_token *t = &tok->vocab.token[i];
         bool special = t->flags & MN_TOKEN_SPECIAL;
         if (!(t->flags & MN_TOKEN_ADDED) || (!special && tok->model == MN_MODEL_UNIGRAM))
             continue;

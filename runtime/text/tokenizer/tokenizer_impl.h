@@ -34,7 +34,7 @@ typedef struct {
     mn_str piece;
     float score;
     uint32_t flags;
-} mn_token; /* piece.len 0: a hole */
+} mn_vocab_token; /* piece.len 0: a hole */
 typedef struct {
     /* other bits of the hash, and the length (cut): most misses cost no look at the piece */
     uint16_t tag, len;
@@ -49,7 +49,7 @@ typedef struct {
 
 typedef struct {
     mn_arena arena; /* the pieces' bytes */
-    mn_token *token;
+    mn_vocab_token *token;
     uint32_t n;
     mn_vocab_slot *slot; /* [n_slot] by hash of the piece */
     size_t n_slot, max_len;

@@ -38,7 +38,7 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
     if (!u->sorted)
         return mn_fail_memory(err, tok->vocab.n * sizeof *u->sorted);
     for (uint32_t i = 0; i < tok->vocab.n; i++) {
-        const mn_token *t = &tok->vocab.token[i];
+        const mn_vocab_token *t = &tok->vocab.token[i];
         if (isnan(u->log_prob[i]))
             continue;
         if (!(fabs(u->log_prob[i]) <= 3e38))

@@ -60,7 +60,7 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
     if (id < 0 || (uint32_t)id >= v->n)
         return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u",
                        where, id, MN_STR_ARG(piece), v->n);
-    mn_token *t = &v->token[id];
+    mn_vocab_token *t = &v->token[id];
     if (t->piece.len)
         return mn_fail(err, MN_BAD_FILE, "%s: id %d is given twice: \"%.*s\" and \"%.*s\"", where,
                        id, MN_STR_ARG(t->piece), MN_STR_ARG(piece));
