@@ -26,7 +26,8 @@ static const char *const feature_template =
     "{{ '%s %5.1f' % (n, 2.5) }}{{ '{:>5} {!r}'.format('a', 'b') }}{{ [3, 1, 2] | sort | join(',') "
     "}}{{ messages | "
     "map(attribute='role') | list }}"
-    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | groupby('role') | length }}{{ "
+    "{{ 'a b c'.split()[::-1] }}{{ {'a': [1, (2,)]} }}{{ messages | sort(attribute='role') | "
+    "length }}{{ "
     "1 < 2 <= 2 and n is "
     "odd }}\n";
 
@@ -120,7 +121,6 @@ static void endless(void **state) {
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "{{ 'x' * 1000000000 }}",
         "{{ [1] * 1000000000 }}",
-        "{{ 'x'|center(1000000000) }}",
         "{{ '%999999999d' % 1 }}",
         "{{ '{:>999999999}'.format(1) }}",
         "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
@@ -151,7 +151,8 @@ static void endless(void **state) {
         "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|length %}{% set y = s "
         "in s ~ 'b' %}{% "
         "endfor %}",
-        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|wordcount %}{% set y = "
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s|capitalize %}{% set y "
+        "= "
         "s == s %}{% endfor "
         "%}",
         "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s[-1] }}{% set y = s.isdigit() "
@@ -161,8 +162,6 @@ static void endless(void **state) {
         "{{ 2**-1 < 'a' }}",
         "{{ 1|round(999999999999) < 'x' }}",
         "{{ 'x'|indent(999999999) }}",
-        "{{ [1]|batch(999999999, 1)|list }}",
-        "{{ [1]|slice(999999999)|list }}",
         "{{ d|tojson(indent=99999999999) }}",
         "{{ [[1]]|tojson(indent=99999999) }}",
         "{{ 'aaa'|replace('', 'x' * 10000000) }}",
@@ -194,8 +193,8 @@ static bool put_text(mn_jctx *c, mn_jdict *vars, const char *name, const char *u
     const size_t len = strlen(unit);
     for (size_t i = 0; p && i < n; i++)
         p[i] = unit[i % len];
-    return p && mn_j_string(c, (mn_jstr){p, NULL, n, 1, false}, &v) &&
-           mn_j_literal(c, name, &key) && mn_jdict_set(c, vars, key, v);
+    return p && mn_j_string(c, (mn_jstr){p, NULL, n, 1}, &v) && mn_j_literal(c, name, &key) &&
+           mn_jdict_set(c, vars, key, v);
 }
 
 /* l: numbers, words: strings, pairs: dicts; floats */
@@ -263,8 +262,7 @@ static bool long_vars(mn_jctx *c, mn_jdict *vars, const void *arg) {
     allowance *left = *(allowance *const *)arg;
     if (!put_lists(c, vars) || !put_dicts(c, vars) || !put_text(c, vars, "s", "a", LONG) ||
         !put_text(c, vars, "s2", "a", LONG) || !put_text(c, vars, "spaces", " ", LONG) ||
-        !put_text(c, vars, "lines", "ab\n", LONG) || !put_text(c, vars, "tabs", "a\t", LONG) ||
-        !put_text(c, vars, "e", "\xC3\xA9", LONG) || !put_text(c, vars, "amps", "&", LONG) ||
+        !put_text(c, vars, "lines", "ab\n", LONG) || !put_text(c, vars, "e", "\xC3\xA9", LONG) ||
         !put_text(c, vars, "digits", "7", LONG) || !put_text(c, vars, "key", "k", 200))
         return false;
     left->start = cpu_seconds();
@@ -353,14 +351,11 @@ static void work_on_lists(void **state) {
         "words|sort",
         "dicts|sort(attribute='a,b')",
         "l|unique",
-        "dicts|groupby('a')",
         "l|join",
         "words|join(',')",
         "'-'.join(words)",
         "l|list",
         "l|reverse",
-        "l|batch(3)",
-        "l|slice(3)",
         "l|items if none else t|list",
         "l[::-1]",
         "l[:]",
@@ -376,20 +371,16 @@ static void work_on_lists(void **state) {
         "floats ~ ''",
         "'%s' % (l,)",
         "'%r' % (words,)",
-        "'%a' % (words,)",
         "'{}'.format(l)",
         "'{!r}'.format(words)",
         "loop.changed(l)",
         "loop.cycle(*l)",
-        "cycler(*l)",
         "{t: 1}",
         "n.get(t)",
         "t in n",
         "l|default(l)|list",
-        "l|wordcount",
         "l|format if none else l|upper",
         "l|random if none else l|length and l|lower",
-        "l|urlencode if none else l|capitalize",
     };
     (void)state;
     spend_all(all, MN_COUNT(all), 100000, LONG);
@@ -426,8 +417,6 @@ static void work_on_dicts(void **state) {
         "dict(**d)",
         "'{kkk}'.format(kkk=1, **d)",
         "'%(a)s' % dict(d, a=1)",
-        "d|xmlattr",
-        "d|urlencode",
         "d|first",
         "d|join",
         "d|length and d|sort",
@@ -487,20 +476,11 @@ static void work_on_strings(void **state) {
         "e|title",
         "e|capitalize",
         "e.title()",
-        "e.swapcase()",
-        "e.casefold()",
-        "tabs.expandtabs()",
         "e.isalpha()",
         "e.isalnum()",
         "digits.isdigit()",
-        "digits.isdecimal()",
-        "digits.isnumeric()",
         "spaces.isspace()",
         "s.isupper() or s.islower()",
-        "s.isascii()",
-        "e.isprintable()",
-        "s.isidentifier()",
-        "s.istitle()",
         "s is lower",
         "e is upper",
         "s.startswith(s2)",
@@ -520,24 +500,11 @@ static void work_on_strings(void **state) {
         "e|last",
         "e|reverse",
         "e|unique",
-        "e|wordcount",
-        "amps|escape",
-        "amps|forceescape",
-        "amps|e|string",
-        "amps|safe + amps",
-        "amps|urlencode",
         "lines|indent",
-        "s|truncate(2500, true)",
-        "lines|truncate(4500)",
-        "e|center(3000)",
-        "s.ljust(5100)",
-        "s.zfill(5100)",
         "e|tojson",
         "e|tojson(ensure_ascii=true)",
         "'%r' % e",
-        "'%a' % e",
         "'{!r}'.format(e)",
-        "'{!a}'.format(e)",
         "'%.9000s' % e",
         "s|format",
         "s % ()",
@@ -564,7 +531,6 @@ static void work_on_numbers(void **state) {
         "'%i' % 1e15",
         "'{:.299f}'.format(1e300)",
         "'{:,}'.format(1e15)",
-        "1e300|filesizeformat",
         "'1.5'|float",
         "'1_0'|int",
         "strftime_now('%c' * 500)",
@@ -573,8 +539,7 @@ static void work_on_numbers(void **state) {
         "loop.index + loop.length + loop.revindex",
         "1 is greaterthan(2)",
         "1|abs",
-        "xmlattr",
-        "1 is filter or s is filter or s is test",
+        "1 is divisibleby(3)",
         "d|attr(s)",
         "range(99999)",
         "namespace(a=1).a",

@@ -92,7 +92,7 @@ static bool set(mn_jctx *c, mn_jdict *d, const char *name, mn_jval v) {
 
 static bool set_str(mn_jctx *c, mn_jdict *d, const char *name, mn_str s, uint8_t mark) {
     mn_jval v;
-    return mn_j_string(c, (mn_jstr){s.ptr ? s.ptr : "", NULL, (size_t)s.len, mark, false}, &v) &&
+    return mn_j_string(c, (mn_jstr){s.ptr ? s.ptr : "", NULL, (size_t)s.len, mark}, &v) &&
            set(c, d, name, v);
 }
 

@@ -38,19 +38,8 @@ static bool own_attr(mn_jctx *c, mn_jval v, mn_str name, bool *found, mn_jval *o
         if (*found)
             return true;
     }
-    if (v.type == MN_J_TUPLE && v.u.l->name && v.u.l->n == 2 &&
-        (mn_str_is(name, "grouper") || mn_str_is(name, "list"))) {
-        *out = v.u.l->items[mn_str_is(name, "list")];
-        return *found = true;
-    }
-    if (v.type == MN_J_CYCLER && mn_str_is(name, "current")) {
-        *out = v.u.l->items[v.u.l->pos];
-        return *found = true;
-    }
-    if (v.type == MN_J_MACRO && mn_str_is(name, "name")) {
-        mn_str of = v.u.macro->node->name;
-        return mn_j_string(c, (mn_jstr){of.ptr, NULL, of.len, 0, false}, out);
-    }
+    if (v.type == MN_J_MACRO && mn_str_is(name, "name"))
+        return mn_j_string(c, mn_jstr_plain(v.u.macro->node->name), out);
     const mn_jfunc *f = mn_jmethod_find(c, v, name);
     *found = f != NULL;
     return f ? bound_method(c, v, f, out) : c->status == MN_OK;
@@ -210,22 +199,20 @@ static size_t param_names(const char *params, mn_str names[MN_J_MAX_PARAMS], siz
     return n;
 }
 
-bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out) {
-    mn_jval bound[MN_J_MAX_PARAMS] = {{0}};
-    if (!f || !mn_jcharge(c, MN_J_PER_ITEM, 2 + args->n_kw))
-        return false;
-    if (!f->params)
-        return f->fn(c, self, bound, args, out);
+/* Arguments by position and by name to the parameters that f names. */
+static bool bind_args(mn_jctx *c, const mn_jfunc *f, const mn_jargs *args,
+                      mn_jval bound[MN_J_MAX_PARAMS]) {
     mn_str names[MN_J_MAX_PARAMS];
-    size_t required, n = param_names(f->params, names, &required);
+    size_t required;
+    const size_t n = param_names(f->params, names, &required);
     if (args->n_pos > n)
         return mn_jfail(c, "%s takes at most %zu arguments, %zu given", f->name, n, args->n_pos);
     for (size_t i = 0; i < args->n_pos; i++)
         bound[i] = args->pos[i];
     for (size_t k = 0; k < args->n_kw; k++) {
+        const mn_str key = mn_jstr_bytes(args->kw[k].key.u.s);
         size_t i = 0;
-        mn_str key = mn_jstr_bytes(args->kw[k].key.u.s);
-        while (i < n && !(names[i].len == key.len && !memcmp(names[i].ptr, key.ptr, key.len)))
+        while (i < n && !mn_str_eq(names[i], key))
             i++;
         if (i == n || bound[i].type != MN_J_MISSING)
             return mn_jfail(c, "%s: unexpected argument '%.*s'", f->name, MN_STR_ARG(key));
@@ -234,7 +221,17 @@ bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *arg
     for (size_t i = 0; i < required; i++)
         if (bound[i].type == MN_J_MISSING)
             return mn_jfail(c, "%s: argument '%.*s' is missing", f->name, MN_STR_ARG(names[i]));
-    return f->fn(c, self, bound, args, out);
+    return true;
+}
+
+bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out) {
+    mn_jval bound[MN_J_MAX_PARAMS] = {{0}};
+    const mn_jinput in = {self, bound, args, f->how};
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 2 + args->n_kw))
+        return false;
+    if (f->params && !bind_args(c, f, args, bound))
+        return false;
+    return f->fn(c, &in, out);
 }
 
 static bool call_joiner(mn_jctx *c, mn_jlist *l, mn_jval *out) {

@@ -20,13 +20,22 @@ struct mn_jmacro {
     mn_jscope *scope;
 };
 
-/* A filter, test, method or global. params: "old new ?count" binds arguments to arg[] (MISSING
- * where an optional one was not given); NULL: takes `all` as it comes. self: the filtered or tested
- * value, the method's object. */
+/* What a filter, test, method or global is called with. self: the filtered or tested value, the
+ * method's object; arg: as params says; all: as they came; how: its table's word to it. */
+typedef struct {
+    mn_jval self;
+    const mn_jval *arg;
+    const mn_jargs *all;
+    int how;
+} mn_jinput;
+
+/* A row of the tables. params: "old new ?count" binds arguments to arg[] (MISSING where an optional
+ * one was not given); NULL: takes `all` as it comes. */
 #define MN_J_MAX_PARAMS 6
 typedef struct mn_jfunc {
     const char *name, *params;
-    bool (*fn)(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out);
+    bool (*fn)(mn_jctx *c, const mn_jinput *in, mn_jval *out);
+    int how;
 } mn_jfunc;
 struct mn_jmethod {
     mn_jval self;
@@ -65,32 +74,30 @@ bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out);            /* v
 bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out);            /* v[key] */
 bool mn_jslice(mn_jctx *c, mn_jval v, const mn_jval part[3], mn_jval *out); /* NONE = left out */
 bool mn_jcall(mn_jctx *c, mn_jval f, const mn_jargs *args, mn_jval *out);
-/* f NULL: has failed before */
 bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out);
 bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out); /* attribute="a.0.b" of filters */
 const mn_jfunc *mn_jfunc_in(mn_jctx *c, const mn_jfunc *table, size_t n, mn_str name);
 /* ops.c */
 bool mn_jbinary(mn_jctx *c, int op, mn_jval a, mn_jval b, mn_jval *out);
 bool mn_jnegate(mn_jctx *c, mn_jval v, mn_jval *out);
+/* Does an order of mn_jcompare meet op, one of the tokens < <= > >= ? */
+bool mn_jorder_is(int op, int order);
 /* format.c */
 bool mn_jpercent(mn_jctx *c, mn_jstr format, mn_jval args, mn_jval *out);
 bool mn_jformat(mn_jctx *c, mn_jstr format, const mn_jargs *args, mn_jval *out);
 /* json.c */
-bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out);
+bool mn_jtojson(mn_jctx *c, const mn_jinput *in, mn_jval *out);
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars);
 /* any value, all of it user data */
 bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out);
 /* the tables; NULL: not in it, or the work is used up */
 const mn_jfunc *mn_jfilter_find(mn_jctx *c, mn_str name);
 const mn_jfunc *mn_jlist_filter_find(mn_jctx *c, mn_str name);
-const mn_jfunc *mn_jweb_filter_find(mn_jctx *c, mn_str name);
 const mn_jfunc *mn_jtest_find(mn_jctx *c, mn_str name);
 const mn_jfunc *mn_jglobal_find(mn_jctx *c, mn_str name);
 const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name);
-const mn_jfunc *mn_jstr_method_find(mn_jctx *c, mn_str name);
-/* A method that there is, of a string, with the arguments of a filter that is the same. */
-bool mn_jstr_method(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg,
-                    const mn_jargs *all, mn_jval *out);
+/* A method that there is, with bound arguments. */
+bool mn_jmethod_call(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg, mn_jval *out);
 
 /* Arguments of the table functions */
 bool mn_jarg_int(mn_jctx *c, const char *what, mn_jval v, int64_t otherwise, int64_t *out);

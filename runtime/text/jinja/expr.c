@@ -62,7 +62,7 @@ static mn_jnode *parse_string(mn_jparser *p) { // adjacent strings join
     for (; p->t->type == MN_T_STRING; p->t++)
         if (!mn_jbuf_bytes(p->c, &b, p->t->text.ptr, p->t->text.len, 0))
             return NULL;
-    mn_jstr s = {b.ptr, NULL, b.len, 0, false};
+    mn_jstr s = mn_jbuf_str(&b);
     return mn_j_string(p->c, s, &v) ? constant(p, v) : NULL;
 }
 

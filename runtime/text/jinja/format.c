@@ -1,142 +1,335 @@
-/* format.c -- "%..." % values and "{}".format(): the conversions that templates use. */
+/* format.c -- values as text: str() and repr() as Python writes them, "..." % values and
+ * "...".format(values). Left out of the two: widths and precisions that are arguments or fields
+ * themselves, %a and !a, the types b, c and n of format().
+ *
+ * What a value's text is made of keeps its marks: digits and quotes are the template's, the bytes of a
+ * string are whose they were. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    char align, sign, type, group, fill[5]; /* group: ',' or '_' between thousands */
-    bool alt, zero;
-    int64_t width, precision; /* -1: none */
-} spec;
+/* ---- repr ------------------------------------------------------------------------------------ */
 
-static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
-    *out = 0;
-    for (; *at < f.len && f.ptr[*at] >= '0' && f.ptr[*at] <= '9'; ++*at)
-        if ((*out = *out * 10 + (f.ptr[*at] - '0')) > 10000)
-            return mn_jfail(c, "number in a format is too large");
+/* The fewest digits that read back as f > 0, as "d.ddde+xx"; false: c has failed. */
+static bool shortest(mn_jctx *c, double f, char sci[40]) {
+    for (int precision = 0; precision < 17; precision++) {
+        double back;
+        if (!mn_jcharge(c, MN_J_PER_NUMBER, 2)) // written and read
+            return false;
+        snprintf(sci, 40, "%.*e", precision, f);
+        if (mn_parse_f64(mn_str_of(sci), &back) && back == f)
+            break;
+    }
     return true;
 }
 
+/* In Python's layout: 1e+16 and 1e-05 with exponents, between them without. */
+static bool float_repr(mn_jctx *c, double f, char out[40]) {
+    char sci[40];
+    char digits[20];
+    int n = 0;
+    if (isnan(f) || isinf(f)) {
+        snprintf(out, 40, "%s%s", f < 0 ? "-" : "", isnan(f) ? "nan" : "inf");
+        return true;
+    }
+    if (!shortest(c, fabs(f), sci))
+        return false;
+    const char *s = sci;
+    for (; *s && *s != 'e'; s++)
+        if (*s != '.' && n < 19)
+            digits[n++] = *s;
+    const int exp = *s ? atoi(s + 1) : 0;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    digits[n] = 0;
+    const char *sign = signbit(f) ? "-" : "";
+    if (exp < -4 || exp >= 16)
+        snprintf(out, 40, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1,
+                 exp < 0 ? '-' : '+', abs(exp));
+    else if (exp < 0)
+        snprintf(out, 40, "%s0.%.*s%s", sign, -exp - 1, "0000", digits);
+    else if (n <= exp + 1)
+        snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "0000000000000000");
+    else
+        snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
+    return true;
+}
+
+static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t mark) {
+    static const char named[] = "\n\r\t";
+    char esc[16];
+    const char *name = u && u < 128 ? strchr(named, (int)u) : NULL;
+    if (u == (uint32_t)quote || u == '\\')
+        snprintf(esc, sizeof esc, "\\%c", (char)u);
+    else if (name)
+        snprintf(esc, sizeof esc, "\\%c", "nrt"[name - named]);
+    else if (u >= MN_J_BAD_BYTE || mn_jcode_print(u))
+        return mn_jbuf_code(c, b, u, mark);
+    else if (u < 0x100)
+        snprintf(esc, sizeof esc, "\\x%02x", u);
+    else
+        snprintf(esc, sizeof esc, u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
+    return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
+}
+
+static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
+    const bool one = s.len && memchr(s.ptr, '\'', s.len);
+    const bool two = s.len && memchr(s.ptr, '"', s.len);
+    const char quote[2] = {one && !two ? '"' : '\'', 0};
+    if (!mn_jcharge(c, MN_J_PER_BYTE, 2 * s.len) ||
+        !mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len)) // decoded, then looked up
+        return false;
+    if (!mn_jbuf_puts(c, b, quote, 0))
+        return false;
+    for (size_t at = 0; at < s.len;) {
+        uint32_t u;
+        const uint8_t mark = mn_jstr_mark(s, at);
+        at += mn_jchar(s, at, &u);
+        if (!repr_char(c, b, u, quote[0], mark))
+            return false;
+    }
+    return mn_jbuf_puts(c, b, quote, 0);
+}
+
+static bool repr_items(mn_jctx *c, mn_jbuf *b, const mn_jlist *l, const char *open,
+                       const char *close) {
+    if (!mn_jbuf_puts(c, b, open, 0))
+        return false;
+    for (size_t i = 0; i < l->n; i++) {
+        if (i && !mn_jbuf_puts(c, b, ", ", 0))
+            return false;
+        if (!mn_jput_repr(c, b, l->items[i]))
+            return false;
+    }
+    return mn_jbuf_puts(c, b, close, 0);
+}
+
+static bool repr_dict(mn_jctx *c, mn_jbuf *b, const mn_jdict *d) {
+    if (!mn_jbuf_puts(c, b, "{", 0))
+        return false;
+    for (size_t i = 0; i < d->n; i++) {
+        if (i && !mn_jbuf_puts(c, b, ", ", 0))
+            return false;
+        if (!mn_jput_repr(c, b, d->items[i].key) || !mn_jbuf_puts(c, b, ": ", 0) ||
+            !mn_jput_repr(c, b, d->items[i].value))
+            return false;
+    }
+    return mn_jbuf_puts(c, b, "}", 0);
+}
+
+static bool repr_range(mn_jctx *c, mn_jbuf *b, const int64_t r[3]) {
+    char text[100];
+    int n = snprintf(text, sizeof text, "range(%lld, %lld", (long long)r[0], (long long)r[1]);
+    if (r[2] != 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)r[2]);
+    return mn_jbuf_bytes(c, b, text, (size_t)n, 0) && mn_jbuf_puts(c, b, ")", 0);
+}
+
+/* before, what, after: of the template */
+static bool put_named(mn_jctx *c, mn_jbuf *b, const char *before, mn_str what, const char *after) {
+    return mn_jbuf_puts(c, b, before, 0) && mn_jbuf_bytes(c, b, what.ptr, what.len, 0) &&
+           mn_jbuf_puts(c, b, after, 0);
+}
+
+static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+    switch (v.type) {
+    case MN_J_LIST:
+        return repr_items(c, b, v.u.l, "[", "]");
+    case MN_J_TUPLE:
+        return repr_items(c, b, v.u.l, "(", v.u.l->n == 1 ? ",)" : ")");
+    case MN_J_VIEW:
+        return mn_jbuf_puts(c, b, v.u.l->name, 0) && repr_items(c, b, v.u.l, "([", "])");
+    case MN_J_RANGE:
+        return repr_range(c, b, v.u.l->range);
+    case MN_J_DICT:
+        return repr_dict(c, b, v.u.d);
+    case MN_J_NAMESPACE:
+        return mn_jbuf_puts(c, b, "<Namespace ", 0) && repr_dict(c, b, v.u.d) &&
+               mn_jbuf_puts(c, b, ">", 0);
+    case MN_J_MACRO:
+        return put_named(c, b, "<Macro '", v.u.macro->node->name, "'>");
+    default:
+        return put_named(c, b, "<", mn_str_of(mn_jtype_name(v)), ">");
+    }
+}
+
+bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+    char text[40];
+    if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
+        return false;
+    switch (v.type) {
+    case MN_J_STR:
+        return repr_str(c, b, *v.u.s);
+    case MN_J_MISSING:
+    case MN_J_UNDEF:
+        return mn_jbuf_puts(c, b, "Undefined", 0);
+    case MN_J_NONE:
+        return mn_jbuf_puts(c, b, "None", 0);
+    case MN_J_BOOL:
+        return mn_jbuf_puts(c, b, v.u.b ? "True" : "False", 0);
+    case MN_J_INT:
+        snprintf(text, sizeof text, "%lld", (long long)v.u.i);
+        return mn_jcharge(c, MN_J_PER_ITEM, 3) && mn_jbuf_puts(c, b, text, 0);
+    case MN_J_FLOAT:
+        return float_repr(c, v.u.f, text) && mn_jbuf_puts(c, b, text, 0);
+    default:
+        break;
+    }
+    if (!mn_jenter(c))
+        return false;
+    const bool ok = repr_container(c, b, v);
+    mn_jleave(c);
+    return ok;
+}
+
+bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+    if (v.type == MN_J_STR)
+        return mn_jbuf_put(c, b, *v.u.s);
+    if (v.type == MN_J_UNDEF)
+        return true;
+    return mn_jput_repr(c, b, v);
+}
+
+bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out) {
+    mn_jbuf b = {0};
+    if (v.type == MN_J_STR) {
+        *out = *v.u.s;
+        return true;
+    }
+    if (!mn_jput(c, &b, v))
+        return false;
+    *out = mn_jbuf_str(&b);
+    return true;
+}
+
+/* ---- one conversion -------------------------------------------------------------------------- */
+
+/* What stands between % or {: and the type. align: < > ^ or 0; sign: + - space or 0; group: the
+ * mark between thousands or 0; fill: one character; precision: -1 = none. */
+typedef struct {
+    char align, sign, type, group, fill[5];
+    bool alt, zero;
+    int64_t width, precision;
+} spec;
+
+/* One of these characters at *at? */
+static char accept(mn_jstr f, size_t *at, const char *set) {
+    if (*at >= f.len || !f.ptr[*at] || !strchr(set, f.ptr[*at]))
+        return 0;
+    return f.ptr[(*at)++];
+}
+
+static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
+    *out = 0;
+    for (; *at < f.len && f.ptr[*at] >= '0' && f.ptr[*at] <= '9'; ++*at) {
+        *out = *out * 10 + (f.ptr[*at] - '0');
+        if (*out > 10000)
+            return mn_jfail(c, "number in a format is too large");
+    }
+    return true;
+}
+
+static bool read_precision(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
+    return !accept(f, at, ".") || read_number(c, f, at, out);
+}
+
 static void group_thousands(char *text, size_t size, char by) {
-    size_t start = strspn(text, "-+ "), digits = strspn(text + start, "0123456789"),
-           len = strlen(text);
-    for (size_t i = digits; i > 3; i -= 3) {
-        if (len + 2 > size)
-            return;
-        memmove(text + start + i - 2, text + start + i - 3, len - (start + i - 3) + 1);
-        text[start + i - 3] = by;
+    const size_t start = strspn(text, "-+ ");
+    const size_t digits = strspn(text + start, "0123456789");
+    size_t len = strlen(text);
+    for (size_t i = digits; i > 3 && len + 2 <= size; i -= 3) {
+        char *at = text + start + i - 3;
+        memmove(at + 1, at, len - (start + i - 3) + 1);
+        *at = by;
         len++;
     }
 }
 
-static void binary_digits(uint64_t u, char *out) {
-    char tmp[65];
-    int n = 0;
-    do
-        tmp[n++] = (char)('0' + (u & 1));
-    while (u >>= 1);
-    while (n)
-        *out++ = tmp[--n];
-    *out = 0;
-}
-
-static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t size) {
-    char digits[700]; // as many as a double has before the point and 300 behind it
-    bool negative = false;
-    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
-        return false;
-    if (strchr("dioxXbu", s->type)) {
-        if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
-            return mn_jfail(c, "integer does not fit in 64 bits");
-        int64_t i = v.type == MN_J_FLOAT ? (int64_t)v.u.f : mn_j_as_int(v);
-        uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
-        negative = i < 0;
-        char plain[70];
-        if (s->type == 'b')
-            binary_digits(u, plain);
-        else
-            snprintf(plain, sizeof plain,
-                     s->type == 'x'   ? "%llx"
-                     : s->type == 'X' ? "%llX"
-                     : s->type == 'o' ? "%llo"
-                                      : "%llu",
-                     (unsigned long long)u);
-        const char *prefix = !s->alt          ? ""
-                             : s->type == 'x' ? "0x"
-                             : s->type == 'X' ? "0X"
-                             : s->type == 'o' ? "0o"
-                             : s->type == 'b' ? "0b"
-                                              : "";
-        snprintf(digits, sizeof digits, "%s%s", prefix, plain);
-    } else {
-        double f = mn_j_as_float(v);
-        negative = signbit(f) && !isnan(f);
-        int precision = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
-        if (s->type == '%')
-            f *= 100;
-        char type = s->type == '%' ? 'f' : s->type, fmt[8] = {'%', '#', '.', '*', type, 0},
-             plain[8] = {'%', '.', '*', type, 0};
-        int n = snprintf(digits, sizeof digits, s->alt ? fmt : plain, precision, fabs(f));
-        if (n < 0 || (size_t)n + 2 > sizeof digits)
-            return mn_jfail(c, "formatted number too long");
-        if (s->type == '%')
-            strcat(digits, "%");
-    }
-    snprintf(out, size, "%s%s",
-             negative         ? "-"
-             : s->sign == '+' ? "+"
-             : s->sign == ' ' ? " "
-                              : "",
-             digits);
-    if (s->group)
-        group_thousands(out, size, s->group);
+static bool integer_digits(mn_jctx *c, const spec *s, mn_jval v, bool *negative, char *out,
+                           size_t size) {
+    if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
+        return mn_jfail(c, "integer does not fit in 64 bits");
+    const int64_t i = v.type == MN_J_FLOAT ? (int64_t)v.u.f : mn_j_as_int(v);
+    const uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+    const bool other_base = strchr("xXo", s->type) != NULL;
+    const char base[] = {'0', s->type, 0};
+    const char fmt[] = {'%', 's', '%', 'l', 'l', other_base ? s->type : 'u', 0};
+    *negative = i < 0;
+    snprintf(out, size, fmt, s->alt && other_base ? base : "", (unsigned long long)u);
     return true;
 }
 
-static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
-    char text[1000];
-    if (!number_text(c, s, v, text, sizeof text))
+static bool float_digits(mn_jctx *c, const spec *s, double f, char *out, size_t size) {
+    const bool percent = s->type == '%';
+    const int precision = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
+    const char type = percent ? 'f' : s->type;
+    const char plain[] = {'%', '.', '*', type, 0};
+    const char alt[] = {'%', '#', '.', '*', type, 0};
+    const int n = snprintf(out, size, s->alt ? alt : plain, precision, percent ? f * 100 : f);
+    if (n < 0 || (size_t)n + 2 > size)
+        return mn_jfail(c, "formatted number too long");
+    if (percent)
+        strcat(out, "%");
+    return true;
+}
+
+static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
+    const int64_t n = (int64_t)mn_jchars(c, text);
+    const int64_t pad = s->width > n ? s->width - n : 0; // at most 10000
+    int64_t left = 0;
+    if (s->align)
+        align = s->align;
+    if (align == '>')
+        left = pad;
+    else if (align == '^')
+        left = pad / 2;
+    for (int64_t i = 0; i < left; i++)
+        if (!mn_jbuf_puts(c, b, s->fill, 0))
+            return false;
+    if (!mn_jbuf_put(c, b, text))
         return false;
-    size_t sign = strspn(text, "-+ "), len = strlen(text);
-    if (!s->zero || s->align == '<' || s->width <= (int64_t)len)
-        return mn_jpad(c, b, (mn_jstr){text, NULL, len, 0, false}, s->width,
-                       s->align ? s->align : '>',
-                       (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
-    return mn_jbuf_bytes(c, b, text, sign, 0) && mn_jbuf_fill(c, b, '0', s->width - (int64_t)len) &&
-           mn_jbuf_puts(c, b, text + sign, 0);
+    for (int64_t i = left; i < pad; i++)
+        if (!mn_jbuf_puts(c, b, s->fill, 0))
+            return false;
+    return c->status == MN_OK;
 }
 
 static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     if (s->precision >= 0)
         text = mn_jstr_slice(text, 0, mn_joffset(c, text, (size_t)s->precision));
-    return mn_jpad(c, b, text, s->width, s->align ? s->align : align,
-                   (mn_jstr){s->fill, NULL, strlen(s->fill), 0, false});
+    return put_padded(c, b, s, text, align);
 }
 
-/* repr() with escapes for all that is not ASCII. */
-static bool put_ascii(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+static bool put_repr_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v, char align) {
     mn_jbuf text = {0};
-    char esc[16];
-    uint32_t u;
-    if (!mn_jput_repr(c, &text, v))
+    return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), align);
+}
+
+static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+    char digits[700]; // as many as a double has before the point and 300 behind it
+    char text[1000];
+    const double f = mn_j_as_float(v);
+    bool negative = signbit(f) && !isnan(f);
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
         return false;
-    mn_jstr s = mn_jbuf_str(&text);
-    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
+    const bool whole = strchr("diuoxX", s->type);
+    if (whole ? !integer_digits(c, s, v, &negative, digits, sizeof digits)
+              : !float_digits(c, s, fabs(f), digits, sizeof digits))
         return false;
-    for (size_t at = 0, n; at < s.len; at += n) {
-        n = mn_jchar(s, at, &u);
-        if (u < 0x80) {
-            if (!mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n)))
-                return false;
-            continue;
-        }
-        snprintf(esc, sizeof esc, u < 0x100 ? "\\x%02x" : u < 0x10000 ? "\\u%04x" : "\\U%08x", u);
-        if (!mn_jcharge(c, MN_J_PER_ITEM, 4) || !mn_jbuf_puts(c, b, esc, mn_jstr_mark(s, at)))
-            return false;
-    }
-    return true;
+    char sign[] = {s->sign == '-' ? (char)0 : s->sign, 0};
+    if (negative)
+        sign[0] = '-';
+    snprintf(text, sizeof text, "%s%s", sign, digits);
+    if (s->group)
+        group_thousands(text, sizeof text, s->group);
+    const int64_t len = (int64_t)strlen(text);
+    if (!s->zero || s->align == '<' || s->width <= len)
+        return put_padded(c, b, s, mn_jstr_z(text), '>');
+    return mn_jbuf_puts(c, b, sign, 0) && mn_jbuf_fill(c, b, '0', s->width - len) &&
+           mn_jbuf_puts(c, b, text + strlen(sign), 0);
 }
 
 /* ---- % --------------------------------------------------------------------------------------- */
@@ -148,47 +341,50 @@ typedef struct {
 } percent_args;
 
 static bool next_arg(mn_jctx *c, percent_args *a, mn_jval *out) {
-    size_t n = a->args.type == MN_J_TUPLE ? a->args.u.l->n : 1;
-    if (a->next >= n)
+    const bool tuple = a->args.type == MN_J_TUPLE;
+    if (a->next >= (tuple ? a->args.u.l->n : 1))
         return mn_jfail(c, "not enough arguments for format string");
-    *out = a->args.type == MN_J_TUPLE ? a->args.u.l->items[a->next] : a->args;
+    *out = tuple ? a->args.u.l->items[a->next] : a->args;
     a->next++;
     return true;
 }
 
+/* %(key)s; *at is behind the bracket that opens */
 static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jval *out) {
     const char *end = memchr(f.ptr + *at, ')', f.len - *at);
     if (!end || a->args.type != MN_J_DICT)
         return mn_jfail(c, "format requires a mapping");
-    mn_str key = {f.ptr + *at + 1, (uint64_t)(end - f.ptr) - *at - 1};
+    const size_t len = (size_t)(end - f.ptr) - *at;
+    const mn_str key = {f.ptr + *at, len};
     if (!mn_jcharge(c, MN_J_PER_BYTE, key.len))
         return false;
     const mn_jval *v = mn_jdict_name(c, a->args.u.d, key);
     if (!v)
         return mn_jfail(c, "format: no key '%.*s'", MN_STR_ARG(key));
     *out = *v;
-    *at = (size_t)(end - f.ptr) + 1;
-    return a->used_mapping = true;
+    *at += len + 1;
+    a->used_mapping = true;
+    return true;
 }
 
-static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
+static bool put_character(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     mn_jbuf text = {0};
+    if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
+        return put_text(c, b, s, *v.u.s, '>');
+    if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF)
+        return mn_jfail(c, "%%c requires a character");
+    return mn_jbuf_code(c, &text, (uint32_t)mn_j_as_int(v), 0) &&
+           put_text(c, b, s, mn_jbuf_str(&text), '>');
+}
+
+static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+    mn_jstr str;
     if (s->type == 'r')
-        return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
-    if (s->type == 'a')
-        return put_ascii(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), '>');
-    if (s->type == 's') {
-        mn_jstr str;
+        return put_repr_text(c, b, s, v, '>');
+    if (s->type == 's')
         return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
-    }
-    if (s->type == 'c') {
-        if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
-            return put_text(c, b, s, *v.u.s, '>');
-        if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF)
-            return mn_jfail(c, "%%c requires a character");
-        return mn_jbuf_code(c, &text, (uint32_t)mn_j_as_int(v), 0) &&
-               put_text(c, b, s, mn_jbuf_str(&text), '>');
-    }
+    if (s->type == 'c')
+        return put_character(c, b, s, v);
     if (!s->type || !strchr("diuoxXeEfFgG", s->type))
         return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
     if (!mn_j_is_number(v) || (v.type == MN_J_FLOAT && strchr("oxX", s->type)))
@@ -197,24 +393,13 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, spec *s, mn_jval v) {
     return put_number(c, b, s, v);
 }
 
-/* A number, or * for one of the arguments. */
-static bool read_size(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, int64_t *out) {
-    mn_jval v;
-    if (*at >= f.len || f.ptr[*at] != '*')
-        return read_number(c, f, at, out);
-    ++*at;
-    if (!next_arg(c, a, &v) || !mn_jarg_int(c, "a width given by *", v, 0, out))
-        return false;
-    return (*out > -10000 && *out < 10000) || mn_jfail(c, "number in a format is too large");
-}
-
+/* *at is behind the % */
 static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_args *a) {
-    spec s = {.width = 0, .precision = -1, .fill = " "};
+    spec s = {.precision = -1, .fill = " "};
     mn_jval v = mn_j_of(MN_J_MISSING);
-    if (*at < f.len && f.ptr[*at] == '(' && !mapped_arg(c, f, at, a, &v))
+    if (accept(f, at, "(") && !mapped_arg(c, f, at, a, &v))
         return false;
-    for (; *at < f.len && strchr("#0- +", f.ptr[*at]) && f.ptr[*at]; ++*at) {
-        char ch = f.ptr[*at];
+    for (char ch = accept(f, at, "#0- +"); ch; ch = accept(f, at, "#0- +")) {
         s.alt |= ch == '#';
         s.zero |= ch == '0';
         if (ch == '-')
@@ -222,14 +407,10 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
         if (ch == '+' || (ch == ' ' && !s.sign))
             s.sign = ch;
     }
-    if (!read_size(c, f, at, a, &s.width))
+    if (!read_number(c, f, at, &s.width) || !read_precision(c, f, at, &s.precision))
         return false;
-    if (s.width < 0)
-        s.align = '<', s.width = -s.width;
-    if (*at < f.len && f.ptr[*at] == '.' && (++*at, !read_size(c, f, at, a, &s.precision)))
-        return false;
-    while (*at < f.len && strchr("hlL", f.ptr[*at]) && f.ptr[*at])
-        ++*at;
+    while (accept(f, at, "hlL"))
+        ;
     if (*at >= f.len)
         return mn_jfail(c, "incomplete format");
     s.type = f.ptr[(*at)++];
@@ -240,203 +421,191 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
     return put_conversion(c, b, &s, v);
 }
 
+static bool all_used(const percent_args *a) {
+    const mn_jtype type = a->args.type;
+    if (a->used_mapping)
+        return true;
+    if (type == MN_J_TUPLE)
+        return a->next >= a->args.u.l->n;
+    return a->next || type == MN_J_DICT || type == MN_J_LIST || type == MN_J_UNDEF;
+}
+
 bool mn_jpercent(mn_jctx *c, mn_jstr f, mn_jval args, mn_jval *out) {
     mn_jbuf b = {0};
-    percent_args a = {args, 0, false};
+    percent_args a = {.args = args};
     for (size_t at = 0; at < f.len;) {
         const char *p = memchr(f.ptr + at, '%', f.len - at);
-        size_t to = p ? (size_t)(p - f.ptr) : f.len;
+        const size_t to = p ? (size_t)(p - f.ptr) : f.len;
         if (!mn_jcharge(c, MN_J_PER_ITEM, 1) || !mn_jbuf_put(c, &b, mn_jstr_slice(f, at, to)))
             return false;
         at = to + 1;
         if (p && !percent_one(c, &b, f, &at, &a))
             return false;
     }
-    bool all = args.type == MN_J_TUPLE ? a.next >= args.u.l->n
-                                       : a.next || args.type == MN_J_DICT ||
-                                             args.type == MN_J_LIST || args.type == MN_J_UNDEF;
-    if (!all && !a.used_mapping)
+    if (!all_used(&a))
         return mn_jfail(c, "not all arguments converted during string formatting");
     return mn_jbuf_value(c, &b, out);
 }
 
 /* ---- {} -------------------------------------------------------------------------------------- */
 
+/* [[fill]align][sign][#][0][width][group][.precision][type] */
 static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     size_t at = 0;
     uint32_t u;
     *s = (spec){.precision = -1, .fill = " "};
-    size_t n = f.len ? mn_jchar(f, 0, &u) : 0;
-    if (n && n < f.len && f.ptr[n] && strchr("<>^", f.ptr[n])) {
+    const size_t n = f.len ? mn_jchar(f, 0, &u) : 0;
+    size_t behind = n;
+    const char filled = n ? accept(f, &behind, "<>^") : 0;
+    if (filled) {
         memcpy(s->fill, f.ptr, n);
         s->fill[n] = 0;
-        s->align = f.ptr[n];
-        at = n + 1;
-    } else if (f.len && f.ptr[0] && strchr("<>^", f.ptr[0]))
-        s->align = f.ptr[at++];
-    if (at < f.len && f.ptr[at] && strchr("+- ", f.ptr[at]))
-        s->sign = f.ptr[at++];
-    if (at < f.len && f.ptr[at] == '#')
-        s->alt = true, at++;
-    if (at < f.len && f.ptr[at] == '0')
-        s->zero = !s->align, at++;
+        at = behind;
+    }
+    s->align = filled ? filled : accept(f, &at, "<>^");
+    s->sign = accept(f, &at, "+- ");
+    s->alt = accept(f, &at, "#");
+    s->zero = accept(f, &at, "0") && !s->align;
     if (!read_number(c, f, &at, &s->width))
         return false;
-    if (at < f.len && (f.ptr[at] == ',' || f.ptr[at] == '_'))
-        s->group = f.ptr[at++];
-    if (at < f.len && f.ptr[at] == '.' && (at++, !read_number(c, f, &at, &s->precision)))
+    s->group = accept(f, &at, ",_");
+    if (!read_precision(c, f, &at, &s->precision))
         return false;
     if (at < f.len)
         s->type = f.ptr[at++];
-    return at == f.len ||
-           mn_jfail(c, "invalid format specifier '%.*s'", MN_STR_ARG(((mn_str){f.ptr, f.len})));
+    return at == f.len || mn_jfail(c, "invalid format specifier '%.*s'", MN_STR_ARG(f));
 }
 
+/* conversion: what stands behind !, 0 = nothing */
 static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jstr spec_text) {
+    const bool number = mn_j_is_number(v);
+    const bool real = v.type == MN_J_FLOAT;
     spec s;
-    mn_jbuf text = {0};
     mn_jstr str;
     if (!read_spec(c, spec_text, &s))
         return false;
     if (conversion == 'r')
-        return mn_jput_repr(c, &text, v) && put_text(c, b, &s, mn_jbuf_str(&text), '<');
-    if (conversion == 'a')
-        return put_ascii(c, &text, v) && put_text(c, b, &s, mn_jbuf_str(&text), '<');
+        return put_repr_text(c, b, &s, v, '<');
     if (conversion && conversion != 's')
         return mn_jfail(c, "unknown conversion '%c'", conversion);
-    if (!conversion && spec_text.len && v.type != MN_J_STR && !mn_j_is_number(v))
+    if (!conversion && spec_text.len && v.type != MN_J_STR && !number)
         return mn_jfail(c, "a format specification does not fit '%s'", mn_jtype_name(v));
-    if (conversion || !mn_j_is_number(v) || !spec_text.len ||
-        (v.type == MN_J_FLOAT && !s.type && s.precision < 0)) {
+    const bool as_str = real && !s.type && s.precision < 0;
+    if (conversion || !number || !spec_text.len || as_str) {
         if (s.type && s.type != 's')
             return mn_jfail(c, "format code '%c' does not fit '%s'", s.type, mn_jtype_name(v));
-        return mn_jstr_of(c, v, &str) && put_text(c, b, &s, str, mn_j_is_number(v) ? '>' : '<');
+        return mn_jstr_of(c, v, &str) && put_text(c, b, &s, str, number ? '>' : '<');
     }
-    if (!s.type || s.type == 'n')
-        s.type = v.type == MN_J_FLOAT ? 'g' : 'd';
-    if (s.type == 'c' && v.type != MN_J_FLOAT && !s.group && s.precision < 0)
-        return put_conversion(c, b, &s, v);
-    if (!strchr(v.type == MN_J_FLOAT ? "eEfFgG%" : "dboxXeEfFgG%", s.type))
+    if (!s.type)
+        s.type = real ? 'g' : 'd';
+    if (!strchr(real ? "eEfFgG%" : "doxXeEfFgG%", s.type))
         return mn_jfail(c, "unknown format code '%c'", s.type);
     return put_number(c, b, &s, v);
 }
 
-/* name, 0, "", with .attribute and [key] after it */
-static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t *auto_next,
-                        mn_jval *out) {
-    size_t len = 0;
-    while (len < name.len && name.ptr[len] != '.' && name.ptr[len] != '[')
-        len++;
-    mn_str head = {name.ptr, len};
+/* The argument that a field's name means. auto_next: the number of the next field without one; -1 =
+ * fields have numbers. */
+static bool field_arg(mn_jctx *c, mn_str head, const mn_jargs *args, int64_t *auto_next,
+                      mn_jval *out) {
     int64_t index = -1;
-    bool numbered = len && mn_parse_i64(head, &index);
-    if (numbered ? *auto_next > 0 : !len && *auto_next < 0)
+    const bool numbered = head.len && mn_parse_i64(head, &index);
+    const bool unnamed = !head.len;
+    if ((numbered && *auto_next > 0) || (unnamed && *auto_next < 0))
         return mn_jfail(c, "fields with numbers and fields without in one format");
     if (numbered)
         *auto_next = -1;
-    else
-        index = len ? -1 : (*auto_next)++;
-    bool found = index >= 0 && (uint64_t)index < args->n_pos;
-    if (found)
+    if (unnamed)
+        index = (*auto_next)++;
+    if (index >= 0 && (uint64_t)index < args->n_pos) {
         *out = args->pos[index];
-    for (size_t i = 0; !found && index < 0 && i < args->n_kw; i++)
-        if ((found = mn_jsame(c, mn_jstr_bytes(args->kw[i].key.u.s), head)))
+        return true;
+    }
+    for (size_t i = 0; index < 0 && i < args->n_kw; i++)
+        if (mn_jsame(c, mn_jstr_bytes(args->kw[i].key.u.s), head)) {
             *out = args->kw[i].value;
-    if (!found)
-        return mn_jfail(c, "format: no argument '%.*s'", MN_STR_ARG(head));
-    while (len < name.len) {
-        bool dot = name.ptr[len] == '.';
-        size_t from = ++len;
-        while (len < name.len &&
-               (dot ? name.ptr[len] != '.' && name.ptr[len] != '[' : name.ptr[len] != ']'))
-            len++;
-        mn_jval key, v = *out;
-        mn_str piece = {name.ptr + from, len - from};
+            return true;
+        }
+    return mn_jfail(c, "format: no argument '%.*s'", MN_STR_ARG(head));
+}
+
+static size_t until(mn_jstr s, size_t at, const char *stops) {
+    while (at < s.len && !(s.ptr[at] && strchr(stops, s.ptr[at])))
+        at++;
+    return at;
+}
+
+/* A name, a number or nothing, with .attribute and [key] behind it. */
+static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t *auto_next,
+                        mn_jval *out) {
+    size_t at = until(name, 0, ".[");
+    if (!field_arg(c, (mn_str){name.ptr, at}, args, auto_next, out))
+        return false;
+    while (at < name.len) {
+        const bool dot = name.ptr[at] == '.';
+        const size_t from = at + 1;
+        const size_t to = until(name, from, dot ? ".[" : "]");
+        const mn_str piece = {name.ptr + from, to - from};
+        const mn_jval v = *out;
+        mn_jval key;
+        int64_t index;
         if (!dot && mn_parse_i64(piece, &index))
             key = mn_j_int(index);
-        else if (!mn_j_string(c, mn_jstr_slice(name, from, len), &key))
+        else if (!mn_j_string(c, mn_jstr_slice(name, from, to), &key))
             return false;
         if (!(dot ? mn_jattr(c, v, piece, out) : mn_jitem(c, v, key, out)))
             return false;
-        if (!dot)
-            len++;
+        at = dot ? to : to + 1;
     }
     return true;
 }
 
-/* Where the field that begins at `at` ends: its own brace, not one of a field within. */
-static size_t field_end(mn_jstr f, size_t at) {
-    size_t depth = 0;
-    for (; at < f.len; at++) {
-        depth += f.ptr[at] == '{';
-        if (f.ptr[at] == '}' && !--depth)
-            return at;
-    }
-    return SIZE_MAX;
-}
-
-/* auto_next: the number of the next field without one; -1 = fields have numbers. */
-static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args, int64_t *auto_next,
-                        int nested);
-
-static bool put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args, int64_t *auto_next,
-                    int nested) {
-    mn_jstr spec_text = {"", NULL, 0, 0, false};
-    mn_jbuf spec_out = {0};
+/* field: what stands between the braces */
+static bool put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args,
+                    int64_t *auto_next) {
+    mn_jstr spec_text = mn_jstr_z("");
     mn_jval v;
     char conversion = 0;
-    const char *colon = field.len ? memchr(field.ptr, ':', field.len) : NULL;
-    if (colon) {
-        spec_text = mn_jstr_slice(field, (size_t)(colon - field.ptr) + 1, field.len);
-        field.len = (size_t)(colon - field.ptr);
+    const size_t colon = until(field, 0, ":");
+    if (colon < field.len) {
+        spec_text = mn_jstr_slice(field, colon + 1, field.len);
+        field = mn_jstr_slice(field, 0, colon);
     }
     if (field.len >= 2 && field.ptr[field.len - 2] == '!') {
         conversion = field.ptr[field.len - 1];
         field.len -= 2;
     }
-    if (!field_value(c, field, args, auto_next, &v))
-        return false;
-    if (spec_text.len && memchr(spec_text.ptr, '{', spec_text.len)) {
-        if (nested)
-            return mn_jfail(c, "format fields are nested too deep");
-        if (!format_into(c, &spec_out, spec_text, args, auto_next, 1))
-            return false;
-        spec_text = mn_jbuf_str(&spec_out);
-    }
-    return put_field(c, b, v, conversion, spec_text);
+    return field_value(c, field, args, auto_next, &v) && put_field(c, b, v, conversion, spec_text);
 }
 
-static bool format_into(mn_jctx *c, mn_jbuf *b, mn_jstr f, const mn_jargs *args, int64_t *auto_next,
-                        int nested) {
-    for (size_t at = 0; at < f.len;) {
-        size_t to = at;
-        while (to < f.len && f.ptr[to] != '{' && f.ptr[to] != '}')
-            to++;
-        if (!mn_jcharge(c, MN_J_PER_CHAR, 4 + to - at) ||
-            !mn_jbuf_put(c, b, mn_jstr_slice(f, at, to)))
-            return false;
-        at = to;
-        if (at >= f.len)
-            break;
-        if (at + 1 < f.len && f.ptr[at + 1] == f.ptr[at]) {
-            if (!mn_jbuf_put(c, b, mn_jstr_slice(f, at, at + 1)))
-                return false;
-            at += 2;
-            continue;
-        }
-        size_t end = f.ptr[at] == '{' ? field_end(f, at) : SIZE_MAX;
-        if (end == SIZE_MAX)
-            return mn_jfail(c, "single '%c' in a format string", f.ptr[at]);
-        if (!mn_jcharge(c, MN_J_PER_ITEM, end - at) ||
-            !put_one(c, b, mn_jstr_slice(f, at + 1, end), args, auto_next, nested))
-            return false;
-        at = end + 1;
+/* A brace at *at: one that is written twice, or a field. */
+static bool put_brace(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, const mn_jargs *args,
+                      int64_t *auto_next) {
+    const size_t from = *at;
+    if (from + 1 < f.len && f.ptr[from + 1] == f.ptr[from]) {
+        *at = from + 2;
+        return mn_jbuf_put(c, b, mn_jstr_slice(f, from, from + 1));
     }
-    return true;
+    const size_t end = until(f, from + 1, "{}");
+    if (f.ptr[from] == '}' || end == f.len)
+        return mn_jfail(c, "single '%c' in a format string", f.ptr[from]);
+    if (f.ptr[end] == '{')
+        return mn_jfail(c, "a field inside of another one's format");
+    *at = end + 1;
+    return mn_jcharge(c, MN_J_PER_ITEM, end - from) &&
+           put_one(c, b, mn_jstr_slice(f, from + 1, end), args, auto_next);
 }
 
 bool mn_jformat(mn_jctx *c, mn_jstr f, const mn_jargs *args, mn_jval *out) {
     mn_jbuf b = {0};
     int64_t auto_next = 0;
-    return format_into(c, &b, f, args, &auto_next, 0) && mn_jbuf_value(c, &b, out);
+    for (size_t at = 0; at < f.len;) {
+        const size_t to = until(f, at, "{}");
+        if (!mn_jcharge(c, MN_J_PER_CHAR, 4 + to - at) ||
+            !mn_jbuf_put(c, &b, mn_jstr_slice(f, at, to)))
+            return false;
+        at = to;
+        if (at < f.len && !put_brace(c, &b, f, &at, args, &auto_next))
+            return false;
+    }
+    return mn_jbuf_value(c, &b, out);
 }

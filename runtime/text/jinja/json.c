@@ -85,47 +85,27 @@ static bool put_key(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval key) {
     return mn_jbuf_puts(c, b, "\"", 0) && put_dump(c, b, w, key) && mn_jbuf_puts(c, b, "\"", 0);
 }
 
-/* Indices of d's items in the order of their keys (a stable merge sort, bottom up). */
-static bool key_order(mn_jctx *c, const mn_jdict *d, size_t **out) {
-    size_t *a = mn_jalloc(c, d->n, sizeof *a), *b = mn_jalloc(c, d->n, sizeof *b);
-    if (!a || !b)
-        return false;
-    for (size_t i = 0; i < d->n; i++)
-        a[i] = i;
-    for (size_t width = 1; width < d->n; width *= 2) {
-        for (size_t lo = 0; lo < d->n; lo += 2 * width) {
-            size_t mid = MN_MIN(lo + width, d->n), hi = MN_MIN(lo + 2 * width, d->n), i = lo,
-                   j = mid;
-            if (!mn_jcharge(c, MN_J_PER_BYTE, (hi - lo) * sizeof *a))
-                return false;
-            for (size_t k = lo; k < hi; k++) {
-                int order = -1;
-                if (i < mid && j < hi &&
-                    !mn_jcompare(c, d->items[a[i]].key, d->items[a[j]].key, &order))
-                    return false;
-                b[k] = i < mid && (j >= hi || order <= 0) ? a[i++] : a[j++];
-            }
-        }
-        size_t *t = a;
-        a = b;
-        b = t;
-    }
-    *out = a;
-    return true;
+/* d's items in the order of their keys. */
+static mn_jpair *by_key(mn_jctx *c, const mn_jdict *d) {
+    mn_jpair *a = mn_jalloc(c, d->n, sizeof *a);
+    if (!a)
+        return NULL;
+    memcpy(a, d->items, d->n * sizeof *a);
+    return mn_jsort(c, a, d->n, false) ? a : NULL;
 }
 
 static bool put_dict(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jdict *d) {
-    size_t *order = NULL;
     if (!d->n)
         return mn_jbuf_puts(c, b, "{}", 0);
-    if (w->sort && !key_order(c, d, &order))
+    const mn_jpair *pair = w->sort ? by_key(c, d) : d->items;
+    if (!pair)
         return false;
     w->level++;
     for (size_t i = 0; i < d->n; i++) {
-        const mn_jpair *pair = &d->items[order ? order[i] : i];
-        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "{", 0)) ||
-            !put_newline(c, b, w) || !put_key(c, b, w, pair->key) || !mn_jbuf_put(c, b, w->key) ||
-            !put_dump(c, b, w, pair->value))
+        if (!(i ? mn_jbuf_put(c, b, w->item) : mn_jbuf_puts(c, b, "{", 0)))
+            return false;
+        if (!put_newline(c, b, w) || !put_key(c, b, w, pair[i].key) || !mn_jbuf_put(c, b, w->key) ||
+            !put_dump(c, b, w, pair[i].value))
             return false;
     }
     w->level--;
@@ -179,27 +159,29 @@ static bool set_indent(mn_jctx *c, writer *w, mn_jval indent) {
     return true;
 }
 
-bool mn_jtojson(mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out) {
-    (void)all; // arg: ensure_ascii indent separators sort_keys
-    mn_jbuf b = {0};
-    writer w = {.ascii = mn_jtruth(arg[0]),
-                .sort = mn_jtruth(arg[3]),
-                .indent = {"", NULL, 0, 0, false},
-                .item = {", ", NULL, 2, 0, false},
-                .key = {": ", NULL, 2, 0, false}};
-    if (!set_indent(c, &w, arg[1]))
+/* The separators of items and of keys, from a pair. */
+static bool set_separators(mn_jctx *c, writer *w, mn_jval pair) {
+    mn_jlist *l;
+    if (pair.type == MN_J_MISSING || pair.type == MN_J_NONE)
+        return true;
+    if (!mn_jiterate(c, pair, &l))
         return false;
-    if (arg[2].type != MN_J_MISSING && arg[2].type != MN_J_NONE) {
-        mn_jlist *l;
-        if (!mn_jiterate(c, arg[2], &l))
-            return false;
-        if (l->n != 2)
-            return mn_jfail(c, "tojson: separators must be a pair");
-        if (!mn_jarg_str(c, "separators", l->items[0], &w.item) ||
-            !mn_jarg_str(c, "separators", l->items[1], &w.key))
-            return false;
-    }
-    return put_dump(c, &b, &w, self) && mn_jbuf_value(c, &b, out);
+    if (l->n != 2)
+        return mn_jfail(c, "tojson: separators must be a pair");
+    return mn_jarg_str(c, "separators", l->items[0], &w->item) &&
+           mn_jarg_str(c, "separators", l->items[1], &w->key);
+}
+
+/* arg: ensure_ascii indent separators sort_keys */
+bool mn_jtojson(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jbuf b = {0};
+    writer w = {.ascii = mn_jtruth(in->arg[0]),
+                .sort = mn_jtruth(in->arg[3]),
+                .indent = mn_jstr_z(""),
+                .item = mn_jstr_z(", "),
+                .key = mn_jstr_z(": ")};
+    return set_indent(c, &w, in->arg[1]) && set_separators(c, &w, in->arg[2]) &&
+           put_dump(c, &b, &w, in->self) && mn_jbuf_value(c, &b, out);
 }
 
 /* ---- data in --------------------------------------------------------------------------------- */
@@ -212,19 +194,19 @@ static bool not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whol
     return mn_jfail(c, "%s: not valid JSON at byte %zu", what, (size_t)(s->at - whole.ptr));
 }
 
-static bool string_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
+static bool string_from(mn_jctx *c, mn_scan *from, uint8_t mark, mn_jval *out) {
     mn_str text;
-    if (!mn_scan_string(s, 0, &text) || !mn_jcharge(c, MN_J_PER_BYTE, text.len))
+    if (!mn_scan_string(from, 0, &text) || !mn_jcharge(c, MN_J_PER_BYTE, text.len))
         return false;
-    if (text.len && text.ptr == s->unescaped[0].ptr) {
+    if (text.len && text.ptr == from->unescaped[0].ptr) {
         char *copy = mn_jalloc(c, (size_t)text.len, 1);
         if (!copy)
             return false;
         memcpy(copy, text.ptr, (size_t)text.len);
         text.ptr = copy;
     }
-    return mn_j_string(c, (mn_jstr){text.len ? text.ptr : "", NULL, (size_t)text.len, mark, false},
-                       out);
+    const mn_jstr s = {text.len ? text.ptr : "", NULL, (size_t)text.len, mark};
+    return mn_j_string(c, s, out);
 }
 
 /* 1 is an integer and 1.0 is not, as in Python's json. */

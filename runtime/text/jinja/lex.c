@@ -450,7 +450,7 @@ static bool normalise(lexer *x, mn_str source) {
     }
     if (n && p[n - 1] == '\n')
         n--;
-    x->s = (mn_jstr){p, NULL, n, 0, false};
+    x->s = (mn_jstr){p, NULL, n, 0};
     return true;
 }
 

@@ -1,622 +1,433 @@
-/* methods.c -- methods of strings, dicts, lists, loops and cyclers. Methods that would change
- * a value are absent, as in Jinja2's immutable sandbox. */
+/* methods.c -- methods of strings, dicts, lists and loops: those that chat templates call. Methods
+ * that would change a value are absent, as in Jinja2's immutable sandbox; a method that is absent is
+ * an undefined attribute.
+ *
+ * Positions in strings are counted in characters, as Python does; text.c works with byte offsets. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
 #include <string.h>
 
-#define ARGS mn_jctx *c, mn_jval self, const mn_jval *arg, const mn_jargs *all, mn_jval *out
-#define UNUSED_ARGS (void)self, (void)arg, (void)all
+static bool given(mn_jval v) {
+    return v.type != MN_J_MISSING && v.type != MN_J_NONE;
+}
 
-static bool strip(mn_jctx *c, mn_jval self, mn_jval chars, int sides, mn_jval *out) {
+/* An argument that None leaves out, too. */
+static mn_jval or_missing(mn_jval v) {
+    return given(v) ? v : mn_j_of(MN_J_MISSING);
+}
+
+static bool give_bool(mn_jval *out, bool b) {
+    *out = mn_j_bool(b);
+    return true;
+}
+
+/* how: the sides, as for mn_jstrip */
+static bool m_strip(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr set;
-    bool given = chars.type != MN_J_MISSING && chars.type != MN_J_NONE;
-    if (given && !mn_jarg_str(c, "strip", chars, &set))
-        return false;
-    return mn_j_string(c, mn_jstrip(c, *self.u.s, given ? &set : NULL, sides), out);
-}
-static bool m_strip(ARGS) {
-    (void)all;
-    return strip(c, self, arg[0], 3, out);
-}
-static bool m_lstrip(ARGS) {
-    (void)all;
-    return strip(c, self, arg[0], 1, out);
-}
-static bool m_rstrip(ARGS) {
-    (void)all;
-    return strip(c, self, arg[0], 2, out);
+    const mn_jstr *chars = NULL;
+    if (given(in->arg[0])) {
+        if (!mn_jarg_str(c, "strip", in->arg[0], &set))
+            return false;
+        chars = &set;
+    }
+    return mn_j_string(c, mn_jstrip(c, *in->self.u.s, chars, in->how), out);
 }
 
-static bool split(mn_jctx *c, mn_jval self, const mn_jval *arg, bool right, mn_jval *out) {
+/* how: from the right */
+static bool m_split(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr sep;
+    const mn_jstr *by = NULL;
     int64_t max;
-    bool given = arg[0].type != MN_J_MISSING && arg[0].type != MN_J_NONE;
-    if ((given && !mn_jarg_str(c, "separator", arg[0], &sep)) ||
-        !mn_jarg_int(c, "maxsplit", arg[1], -1, &max))
+    if (given(in->arg[0])) {
+        if (!mn_jarg_str(c, "separator", in->arg[0], &sep))
+            return false;
+        by = &sep;
+    }
+    if (!mn_jarg_int(c, "maxsplit", in->arg[1], -1, &max))
         return false;
-    return mn_jsplit(c, *self.u.s, given ? &sep : NULL, max, right, out);
-}
-static bool m_split(ARGS) {
-    (void)all;
-    return split(c, self, arg, false, out);
-}
-static bool m_rsplit(ARGS) {
-    (void)all;
-    return split(c, self, arg, true, out);
-}
-static bool m_splitlines(ARGS) {
-    (void)all;
-    return mn_jsplitlines(c, *self.u.s, mn_jtruth(arg[0]), out);
+    return mn_jsplit(c, *in->self.u.s, by, max, in->how, out);
 }
 
-static bool affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
-    if (with.type == MN_J_TUPLE) {
-        *yes = false;
-        for (size_t i = 0; !*yes && i < with.u.l->n; i++) {
-            if (with.u.l->items[i].type != MN_J_STR)
-                return mn_jfail(c, "a tuple of strings is needed");
-            if (!affix(c, s, with.u.l->items[i], end, yes))
-                return false;
-        }
+static bool m_splitlines(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    return mn_jsplitlines(c, *in->self.u.s, mn_jtruth(in->arg[0]), out);
+}
+
+/* how: a mn_jcase */
+static bool m_case(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    return mn_jcase_of(c, *in->self.u.s, (mn_jcase)in->how, out);
+}
+
+static bool m_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jstr old;
+    mn_jstr with;
+    int64_t count;
+    return mn_jarg_str(c, "replace", in->arg[0], &old) &&
+           mn_jarg_str(c, "replace", in->arg[1], &with) &&
+           mn_jarg_int(c, "count", in->arg[2], -1, &count) &&
+           mn_jreplace(c, *in->self.u.s, old, with, count, out);
+}
+
+static bool m_format(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    return mn_jformat(c, *in->self.u.s, in->all, out);
+}
+
+/* ---- searching ------------------------------------------------------------------------------- */
+
+static int64_t from_end(int64_t i, int64_t n) {
+    if (i >= 0)
+        return i;
+    return i < -n ? 0 : i + n;
+}
+
+/* The part of s between the characters arg[1] and arg[2]. base: how many characters stand before
+ * it; -1 where the part is empty because its start lies behind its end. */
+static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
+    const mn_jval a = or_missing(arg[1]);
+    const mn_jval b = or_missing(arg[2]);
+    int64_t from;
+    int64_t to;
+    *part = s;
+    *base = 0;
+    if (a.type == MN_J_MISSING && b.type == MN_J_MISSING)
+        return true; // all of it, however long
+    const int64_t n = (int64_t)mn_jchars(c, s);
+    if (!mn_jarg_int(c, "start", a, 0, &from) || !mn_jarg_int(c, "end", b, n, &to))
+        return false;
+    from = from_end(from, n);
+    to = MN_MIN(from_end(to, n), n);
+    if (from > to) {
+        part->len = 0;
+        *base = -1;
         return true;
     }
+    *base = from;
+    const size_t at = mn_joffset(c, s, (size_t)from);
+    const mn_jstr rest = mn_jstr_slice(s, at, s.len);
+    *part = mn_jstr_slice(rest, 0, mn_joffset(c, rest, (size_t)(to - from)));
+    return c->status == MN_OK;
+}
+
+/* Does s begin (end) with this string? */
+static bool has_affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) {
     mn_jstr w;
     if (!mn_jarg_str(c, end ? "endswith" : "startswith", with, &w))
         return false;
     if (!mn_jcharge(c, MN_J_PER_BYTE, 16 + w.len))
         return false;
-    *yes = w.len <= s.len && (!w.len || !memcmp(end ? s.ptr + s.len - w.len : s.ptr, w.ptr, w.len));
+    *yes = false;
+    if (w.len > s.len)
+        return true;
+    const char *at = end ? s.ptr + s.len - w.len : s.ptr;
+    *yes = !w.len || !memcmp(at, w.ptr, w.len);
     return true;
 }
 
-static bool m_upper(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_UPPER, out);
-}
-static bool m_lower(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_LOWER, out);
-}
-static bool m_title(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_TITLE_METHOD, out);
-}
-static bool m_capitalize(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_CAPITAL, out);
-}
-static bool m_swapcase(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_SWAP, out);
-}
-
-static bool m_replace(ARGS) {
-    (void)all;
-    mn_jstr old, with;
-    int64_t count;
-    return mn_jarg_str(c, "replace", arg[0], &old) && mn_jarg_str(c, "replace", arg[1], &with) &&
-           mn_jarg_int(c, "count", arg[2], -1, &count) &&
-           mn_jreplace(c, *self.u.s, old, with, count, out);
-}
-
-static bool m_format(ARGS) {
-    (void)arg;
-    return mn_jformat(c, *self.u.s, all, out);
-}
-
-/* The part of self between the character positions arg[1] and arg[2]; *base: characters before
- * it. */
-static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
-    int64_t n, from, to;
-    mn_jval a = arg[1].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[1],
-            b = arg[2].type == MN_J_NONE ? mn_j_of(MN_J_MISSING) : arg[2];
-    *part = s;
-    *base = 0;
-    if (a.type == MN_J_MISSING && b.type == MN_J_MISSING)
-        return true; // all of it, however long
-    n = (int64_t)mn_jchars(c, s);
-    if (!mn_jarg_int(c, "start", a, 0, &from) || !mn_jarg_int(c, "end", b, n, &to))
-        return false;
-    if (from < 0)
-        from = from < -n ? 0 : from + n;
-    if (to < 0)
-        to = to < -n ? 0 : to + n;
-    to = MN_MIN(to, n);
-    *base = from;
-    if (from > to)
-        return part->len = 0, *base = -1, true;
-    size_t at = mn_joffset(c, s, (size_t)from);
-    size_t len = mn_joffset(c, mn_jstr_slice(s, at, s.len), (size_t)(to - from));
-    *part = mn_jstr_slice(s, at, at + len);
-    return c->status == MN_OK;
-}
-
-static bool affix_in_window(mn_jctx *c, mn_jval self, const mn_jval *arg, bool end, mn_jval *out) {
-    mn_jstr part = *self.u.s;
+/* startswith, endswith (how): of a string, or of one of a tuple */
+static bool m_affix(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jstr part = *in->self.u.s;
+    const mn_jval with = in->arg[0];
     int64_t base;
     bool yes = false;
-    if (!window(c, *self.u.s, arg, &part, &base) || !affix(c, part, arg[0], end, &yes))
+    if (!window(c, part, in->arg, &part, &base))
         return false;
-    return *out = mn_j_bool(yes && base >= 0), true;
-}
-static bool m_startswith(ARGS) {
-    (void)all;
-    return affix_in_window(c, self, arg, false, out);
-}
-static bool m_endswith(ARGS) {
-    (void)all;
-    return affix_in_window(c, self, arg, true, out);
+    if (with.type != MN_J_TUPLE) {
+        if (!has_affix(c, part, with, in->how, &yes))
+            return false;
+        return give_bool(out, yes && base >= 0);
+    }
+    for (size_t i = 0; !yes && i < with.u.l->n; i++)
+        if (!has_affix(c, part, with.u.l->items[i], in->how, &yes))
+            return false;
+    return give_bool(out, yes && base >= 0);
 }
 
-static bool find(mn_jctx *c, mn_jval self, const mn_jval *arg, bool last, bool must, mn_jval *out) {
-    mn_jstr what, part = *self.u.s;
+enum { FIND_LAST = 1, FIND_MUST = 2 };
+
+/* find, rfind, index, rindex; how: FIND_ flags */
+static bool m_find(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jstr part = *in->self.u.s;
+    mn_jstr what;
     int64_t base;
-    if (!mn_jarg_str(c, "find", arg[0], &what) || !window(c, *self.u.s, arg, &part, &base))
+    size_t at = SIZE_MAX;
+    if (!mn_jarg_str(c, "find", in->arg[0], &what) || !window(c, part, in->arg, &part, &base))
         return false;
-    size_t at = base < 0 ? SIZE_MAX
-                : last   ? mn_jrfind(c, part, what, part.len)
-                         : mn_jfind(c, part, what, 0);
-    if (at == SIZE_MAX && must)
+    if (base >= 0 && in->how & FIND_LAST)
+        at = mn_jrfind(c, part, what, part.len);
+    else if (base >= 0)
+        at = mn_jfind(c, part, what, 0);
+    if (at == SIZE_MAX && in->how & FIND_MUST)
         return mn_jfail(c, "substring not found");
-    *out = mn_j_int(at == SIZE_MAX ? -1 : base + (int64_t)mn_jchars(c, mn_jstr_slice(part, 0, at)));
+    if (at == SIZE_MAX)
+        *out = mn_j_int(-1);
+    else
+        *out = mn_j_int(base + (int64_t)mn_jchars(c, mn_jstr_slice(part, 0, at)));
     return c->status == MN_OK;
 }
-static bool m_find(ARGS) {
-    (void)all;
-    return find(c, self, arg, false, false, out);
-}
-static bool m_rfind(ARGS) {
-    (void)all;
-    return find(c, self, arg, true, false, out);
-}
-static bool m_index(ARGS) {
-    (void)all;
-    return find(c, self, arg, false, true, out);
-}
-static bool m_rindex(ARGS) {
-    (void)all;
-    return find(c, self, arg, true, true, out);
-}
 
-static bool m_count(ARGS) {
-    (void)all;
-    mn_jstr what, part = *self.u.s;
-    int64_t base, n = 0;
-    if (!mn_jarg_str(c, "count", arg[0], &what) || !window(c, *self.u.s, arg, &part, &base))
+static bool m_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jstr part = *in->self.u.s;
+    mn_jstr what;
+    int64_t base;
+    int64_t n = 0;
+    if (!mn_jarg_str(c, "count", in->arg[0], &what) || !window(c, part, in->arg, &part, &base))
         return false;
-    if (!what.len)
-        n = base < 0 ? 0 : (int64_t)mn_jchars(c, part) + 1;
-    else
-        for (size_t at = 0; base >= 0 && (at = mn_jfind(c, part, what, at)) != SIZE_MAX;
-             at += what.len)
-            n++;
+    if (!what.len && base >= 0)
+        n = (int64_t)mn_jchars(c, part) + 1;
+    else if (base >= 0)
+        for (size_t at = mn_jfind(c, part, what, 0); at != SIZE_MAX; n++)
+            at = mn_jfind(c, part, what, at + what.len);
     *out = mn_j_int(n);
     return c->status == MN_OK;
 }
 
-static bool m_join(ARGS) {
-    (void)all;
+static bool m_join(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     mn_jbuf b = {0};
     mn_jstr piece;
-    if (!mn_jiterate(c, arg[0], &l))
+    if (!mn_jiterate(c, in->arg[0], &l) || !mn_jcharge(c, MN_J_PER_ITEM, l->n))
         return false;
-    for (size_t i = 0; i < l->n; i++)
-        if (!mn_jcharge(c, MN_J_PER_ITEM, 1) || !mn_jarg_str(c, "join", l->items[i], &piece) ||
-            (i && !mn_jbuf_put(c, &b, *self.u.s)) || !mn_jbuf_put(c, &b, piece))
+    for (size_t i = 0; i < l->n; i++) {
+        if (!mn_jarg_str(c, "join", l->items[i], &piece))
             return false;
+        if (i && !mn_jbuf_put(c, &b, *in->self.u.s))
+            return false;
+        if (!mn_jbuf_put(c, &b, piece))
+            return false;
+    }
     return mn_jbuf_value(c, &b, out);
 }
 
-/* All characters pass (cased: characters without case are ignored, one with it is needed). */
-static bool all_chars(mn_jctx *c, mn_jval self, bool (*pass)(uint32_t), bool (*fail)(uint32_t),
-                      mn_jval *out) {
-    bool any = false, yes = true;
-    uint32_t u;
-    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * self.u.s->len))
-        return false;
-    for (size_t at = 0; yes && at < self.u.s->len;) {
-        at += mn_jchar(*self.u.s, at, &u);
-        any |= pass(u);
-        yes = fail ? !fail(u) : pass(u);
-    }
-    return *out = mn_j_bool(any && yes), true;
-}
-static bool alnum(uint32_t u) {
-    return mn_jcode_alpha(u) || mn_jcode_numeric(u);
-}
-static bool m_isdecimal(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_decimal, NULL, out);
-}
-static bool m_isdigit(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_digit, NULL, out);
-}
-static bool m_isnumeric(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_numeric, NULL, out);
-}
-static bool m_isalpha(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_alpha, NULL, out);
-}
-static bool m_isalnum(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, alnum, NULL, out);
-}
-static bool m_isspace(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_space, NULL, out);
-}
-static bool m_isupper(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_upper, mn_jcode_lower, out);
-}
-static bool m_islower(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_lower, mn_jcode_upper, out);
-}
-
-/* Those that are true of an empty string. */
-static bool m_isascii(ARGS) {
-    UNUSED_ARGS;
-    bool yes = true;
-    if (!mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
-        return false;
-    for (size_t i = 0; yes && i < self.u.s->len; i++)
-        yes = (uint8_t)self.u.s->ptr[i] < 0x80;
-    return *out = mn_j_bool(yes), true;
-}
-static bool m_isprintable(ARGS) {
-    UNUSED_ARGS;
-    return all_chars(c, self, mn_jcode_print, NULL, out) && (out->u.b |= !self.u.s->len, true);
-}
-
-static bool m_isidentifier(ARGS) {
-    UNUSED_ARGS;
-    bool yes = self.u.s->len > 0;
-    uint32_t u;
-    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * self.u.s->len))
-        return false;
-    for (size_t at = 0; yes && at < self.u.s->len;) {
-        bool first = !at;
-        at += mn_jchar(*self.u.s, at, &u);
-        yes = u == '_' || mn_jcode_alpha(u) || (!first && mn_jcode_decimal(u));
-    }
-    return *out = mn_j_bool(yes), true;
-}
-
-static bool m_istitle(ARGS) {
-    UNUSED_ARGS;
-    bool any = false, yes = true, inside = false;
-    uint32_t u;
-    if (!mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
-        return false;
-    for (size_t at = 0; yes && at < self.u.s->len;) {
-        at += mn_jchar(*self.u.s, at, &u);
-        bool lower = mn_jcode_lower(u), cased = lower || mn_jcode_upper(u) || mn_jcode_title(u);
-        if (cased)
-            yes = lower == inside;
-        any |= cased;
-        inside = cased;
-    }
-    return *out = mn_j_bool(any && yes), true;
-}
-
-static bool pad(mn_jctx *c, mn_jval self, const mn_jval *arg, char align, mn_jval *out) {
-    mn_jbuf b = {0};
-    mn_jstr fill = {" ", NULL, 1, 0, false};
-    int64_t width;
-    if (!mn_jarg_int(c, "width", arg[0], 0, &width) ||
-        (arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "fill", arg[1], &fill)))
-        return false;
-    if (mn_jchars(c, fill) != 1)
-        return mn_jfail(c, "the fill character must be one character");
-    if (align == '^') { // Python puts the odd one left when both the margin and the width are odd
-        int64_t n = (int64_t)mn_jchars(c, *self.u.s), margin = width > n ? width - n : 0,
-                left = margin / 2 + (margin & width & 1);
-        return mn_jpad(c, &b, *self.u.s, n + left, '>', fill) &&
-               mn_jpad(c, &b, (mn_jstr){"", NULL, 0, 0, false}, margin - left, '<', fill) &&
-               mn_jbuf_value(c, &b, out);
-    }
-    return mn_jpad(c, &b, *self.u.s, width, align, fill) && mn_jbuf_value(c, &b, out);
-}
-static bool m_center(ARGS) {
-    (void)all;
-    return pad(c, self, arg, '^', out);
-}
-static bool m_ljust(ARGS) {
-    (void)all;
-    return pad(c, self, arg, '<', out);
-}
-static bool m_rjust(ARGS) {
-    (void)all;
-    return pad(c, self, arg, '>', out);
-}
-
-static bool m_zfill(ARGS) {
-    (void)all;
-    mn_jbuf b = {0};
-    mn_jstr s = *self.u.s;
-    int64_t width;
-    if (!mn_jarg_int(c, "width", arg[0], 0, &width))
-        return false;
-    size_t sign = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
-    return mn_jbuf_put(c, &b, mn_jstr_slice(s, 0, sign)) &&
-           mn_jbuf_fill(c, &b, '0', width - (int64_t)mn_jchars(c, s)) &&
-           mn_jbuf_put(c, &b, mn_jstr_slice(s, sign, s.len)) && mn_jbuf_value(c, &b, out);
-}
-
-static bool remove_affix(mn_jctx *c, mn_jval self, mn_jval with, bool end, mn_jval *out) {
-    mn_jstr w, s = *self.u.s;
+/* removeprefix, removesuffix (how) */
+static bool m_remove_affix(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jstr s = *in->self.u.s;
     bool yes;
-    if (!mn_jarg_str(c, "removeprefix", with, &w) || !affix(c, s, with, end, &yes))
+    if (!has_affix(c, s, in->arg[0], in->how, &yes))
         return false;
+    *out = in->self;
     if (!yes)
-        return *out = self, true;
-    return mn_j_string(c, end ? mn_jstr_slice(s, 0, s.len - w.len) : mn_jstr_slice(s, w.len, s.len),
-                       out);
-}
-static bool m_removeprefix(ARGS) {
-    (void)all;
-    return remove_affix(c, self, arg[0], false, out);
-}
-static bool m_removesuffix(ARGS) {
-    (void)all;
-    return remove_affix(c, self, arg[0], true, out);
+        return true;
+    const size_t n = in->arg[0].u.s->len;
+    const mn_jstr rest = in->how ? mn_jstr_slice(s, 0, s.len - n) : mn_jstr_slice(s, n, s.len);
+    return mn_j_string(c, rest, out);
 }
 
-static bool partition(mn_jctx *c, mn_jval self, mn_jval by, bool last, mn_jval *out) {
-    mn_jstr sep, s = *self.u.s;
-    if (!mn_jarg_str(c, "separator", by, &sep))
+/* partition, rpartition (how): what stands before, the separator, what stands behind */
+static bool m_partition(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jstr s = *in->self.u.s;
+    mn_jstr sep;
+    if (!mn_jarg_str(c, "separator", in->arg[0], &sep))
         return false;
     if (!sep.len)
         return mn_jfail(c, "empty separator");
-    size_t at = last ? mn_jrfind(c, s, sep, s.len) : mn_jfind(c, s, sep, 0);
-    size_t a = at != SIZE_MAX ? at : last ? 0 : s.len, b = at != SIZE_MAX ? at + sep.len : a;
-    mn_jstr parts[3] = {mn_jstr_slice(s, 0, a), mn_jstr_slice(s, a, b), mn_jstr_slice(s, b, s.len)};
-    mn_jlist *l = mn_jlist_new(c, 3);
-    mn_jval v;
-    for (int i = 0; l && i < 3; i++)
-        if (!mn_j_string(c, parts[i], &v) || !mn_jlist_add(c, l, v))
+    size_t from = in->how ? mn_jrfind(c, s, sep, s.len) : mn_jfind(c, s, sep, 0);
+    size_t to = from + sep.len;
+    if (from == SIZE_MAX)
+        from = to = in->how ? 0 : s.len;
+    const mn_jstr parts[] = {mn_jstr_slice(s, 0, from), mn_jstr_slice(s, from, to),
+                             mn_jstr_slice(s, to, s.len)};
+    mn_jlist *l = mn_jlist_new(c, MN_COUNT(parts));
+    for (size_t i = 0; i < MN_COUNT(parts); i++) {
+        mn_jval v;
+        if (!l || !mn_j_string(c, parts[i], &v) || !mn_jlist_add(c, l, v))
             return false;
-    *out = mn_j_listval(MN_J_TUPLE, l);
-    return l && c->status == MN_OK;
-}
-static bool m_partition(ARGS) {
-    (void)all;
-    return partition(c, self, arg[0], false, out);
-}
-static bool m_rpartition(ARGS) {
-    (void)all;
-    return partition(c, self, arg[0], true, out);
-}
-
-static bool m_casefold(ARGS) {
-    UNUSED_ARGS;
-    return mn_jcase_of(c, *self.u.s, MN_J_FOLD, out);
-}
-
-static bool m_expandtabs(ARGS) {
-    (void)all;
-    mn_jbuf b = {0};
-    int64_t size, column = 0;
-    uint32_t u;
-    if (!mn_jarg_int(c, "tabsize", arg[0], 8, &size) ||
-        !mn_jcharge(c, MN_J_PER_CHAR, self.u.s->len))
-        return false;
-    for (size_t at = 0, n; at < self.u.s->len; at += n) {
-        n = mn_jchar(*self.u.s, at, &u);
-        int64_t fill = size > 0 ? size - column % size : 0;
-        if (u == '\t' ? !mn_jbuf_fill(c, &b, ' ', fill)
-                      : !mn_jbuf_put(c, &b, mn_jstr_slice(*self.u.s, at, at + n)))
-            return false;
-        column = u == '\n' || u == '\r' ? 0 : column + (u == '\t' ? fill : 1);
     }
-    return mn_jbuf_value(c, &b, out);
+    *out = mn_j_listval(MN_J_TUPLE, l);
+    return c->status == MN_OK;
 }
 
-/* ---- dicts ----------------------------------------------------------------------------------- */
+/* ---- classes of characters ------------------------------------------------------------------- */
 
-static bool view(mn_jctx *c, mn_jval self, int what, mn_jval *out) { // 0 keys, 1 values, 2 items
+static bool alnum(uint32_t u) {
+    return mn_jcode_alpha(u) || mn_jcode_numeric(u);
+}
+
+enum { IS_DIGIT, IS_ALPHA, IS_ALNUM, IS_SPACE, IS_UPPER, IS_LOWER };
+
+/* Is there a character that passes, and none that does not? With `fail`, what neither passes nor
+ * fails is ignored: characters without case. */
+static bool m_class(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    static const struct {
+        bool (*pass)(uint32_t code);
+        bool (*fail)(uint32_t code);
+    } classes[] = {
+        [IS_DIGIT] = {mn_jcode_digit, NULL},
+        [IS_ALPHA] = {mn_jcode_alpha, NULL},
+        [IS_ALNUM] = {alnum, NULL},
+        [IS_SPACE] = {mn_jcode_space, NULL},
+        [IS_UPPER] = {mn_jcode_upper, mn_jcode_lower},
+        [IS_LOWER] = {mn_jcode_lower, mn_jcode_upper},
+    };
+    const mn_jstr s = *in->self.u.s;
+    bool any = false;
+    bool ok = true;
+    if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len))
+        return false;
+    for (size_t at = 0; ok && at < s.len;) {
+        uint32_t u;
+        at += mn_jchar(s, at, &u);
+        const bool passes = classes[in->how].pass(u);
+        any |= passes;
+        ok = classes[in->how].fail ? !classes[in->how].fail(u) : passes;
+    }
+    return give_bool(out, any && ok);
+}
+
+/* ---- dicts, lists, numbers ------------------------------------------------------------------- */
+
+enum { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
+
+static bool add_pair(mn_jctx *c, mn_jlist *l, const mn_jpair *p) {
+    mn_jlist *pair = mn_jlist_new(c, 2);
+    return pair && mn_jlist_add(c, pair, p->key) && mn_jlist_add(c, pair, p->value) &&
+           mn_jlist_add(c, l, mn_j_listval(MN_J_TUPLE, pair));
+}
+
+static bool m_view(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
-    mn_jlist *l = mn_jlist_new(c, self.u.d->n);
+    const mn_jdict *d = in->self.u.d;
+    mn_jlist *l = mn_jlist_new(c, d->n);
     if (!l)
         return false;
-    l->name = names[what];
-    for (size_t i = 0; i < self.u.d->n; i++) {
-        const mn_jpair *p = &self.u.d->items[i];
-        mn_jval v = what ? p->value : p->key;
-        if (what == 2) {
-            mn_jlist *pair = mn_jlist_new(c, 2);
-            if (!pair || !mn_jlist_add(c, pair, p->key) || !mn_jlist_add(c, pair, p->value))
-                return false;
-            v = mn_j_listval(MN_J_TUPLE, pair);
-        }
-        if (!mn_jlist_add(c, l, v))
+    l->name = names[in->how];
+    for (size_t i = 0; i < d->n; i++) {
+        const mn_jpair *p = &d->items[i];
+        const mn_jval one = in->how == VIEW_KEYS ? p->key : p->value;
+        if (!(in->how == VIEW_ITEMS ? add_pair(c, l, p) : mn_jlist_add(c, l, one)))
             return false;
     }
     *out = mn_j_listval(MN_J_VIEW, l);
     return true;
 }
-static bool m_keys(ARGS) {
-    UNUSED_ARGS;
-    return view(c, self, 0, out);
-}
-static bool m_values(ARGS) {
-    UNUSED_ARGS;
-    return view(c, self, 1, out);
-}
-static bool m_items(ARGS) {
-    UNUSED_ARGS;
-    return view(c, self, 2, out);
-}
 
-static bool m_get(ARGS) {
-    (void)all;
-    const mn_jval *v = mn_jdict_find(c, self.u.d, arg[0]);
-    *out = v ? *v : arg[1].type == MN_J_MISSING ? mn_j_of(MN_J_NONE) : arg[1];
+static bool m_get(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jval *v = mn_jdict_find(c, in->self.u.d, in->arg[0]);
+    *out = v ? *v : in->arg[1];
+    if (out->type == MN_J_MISSING)
+        *out = mn_j_of(MN_J_NONE);
     return c->status == MN_OK;
 }
 
-static bool m_copy(ARGS) {
-    UNUSED_ARGS;
-    (void)c;
-    return *out = self, true;
-} // values do not change
+/* Values do not change: a copy is the value. */
+static bool m_copy(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    *out = in->self;
+    return c->status == MN_OK;
+}
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-static bool m_list_count(ARGS) {
-    (void)all;
+static bool m_list_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jlist *l = in->self.u.l;
     int64_t n = 0;
-    for (size_t i = 0; i < self.u.l->n; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         bool equal;
-        if (!mn_jequal(c, self.u.l->items[i], arg[0], &equal))
+        if (!mn_jequal(c, l->items[i], in->arg[0], &equal))
             return false;
         n += equal;
     }
-    return *out = mn_j_int(n), true;
+    *out = mn_j_int(n);
+    return true;
 }
-static bool m_list_index(ARGS) {
-    (void)all;
-    int64_t n = (int64_t)self.u.l->n, from, to;
+
+static bool m_list_index(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jlist *l = in->self.u.l;
+    const int64_t n = (int64_t)l->n;
+    int64_t from;
+    int64_t to;
     bool equal = false;
-    if (!mn_jarg_int(c, "start", arg[1], 0, &from) || !mn_jarg_int(c, "stop", arg[2], n, &to))
+    if (!mn_jarg_int(c, "start", in->arg[1], 0, &from) ||
+        !mn_jarg_int(c, "stop", in->arg[2], n, &to))
         return false;
-    if (from < 0)
-        from = from < -n ? 0 : from + n;
-    if (to < 0)
-        to = to < -n ? 0 : to + n;
-    for (int64_t i = from; i < MN_MIN(to, n) && !equal; i++) {
-        if (!mn_jequal(c, self.u.l->items[i], arg[0], &equal))
+    to = MN_MIN(from_end(to, n), n);
+    for (int64_t i = from_end(from, n); i < to && !equal; i++) {
+        if (!mn_jequal(c, l->items[i], in->arg[0], &equal))
             return false;
         *out = mn_j_int(i);
     }
     return equal || mn_jfail(c, "value is not in the list");
 }
 
-/* ---- loops and cyclers ----------------------------------------------------------------------- */
-
-static bool m_cycle(ARGS) {
-    (void)arg;
-    if (!all->n_pos)
-        return mn_jfail(c, "no items for cycling given");
-    return *out = all->pos[(uint64_t)self.u.loop->index0 % all->n_pos], true;
+static bool m_is_integer(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    (void)c;
+    return give_bool(out, isfinite(in->self.u.f) && in->self.u.f == floor(in->self.u.f));
 }
 
-static bool m_changed(ARGS) {
-    (void)arg;
-    mn_jlist *l = mn_jlist_new(c, all->n_pos);
+/* ---- loops ----------------------------------------------------------------------------------- */
+
+static bool m_cycle(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    if (!in->all->n_pos)
+        return mn_jfail(c, "no items for cycling given");
+    *out = in->all->pos[(uint64_t)in->self.u.loop->index0 % in->all->n_pos];
+    return true;
+}
+
+/* Are the arguments others than at the call before? */
+static bool m_changed(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    mn_jval *before = &in->self.u.loop->changed;
+    mn_jlist *l = mn_jlist_new(c, in->all->n_pos);
     bool equal = false;
-    for (size_t i = 0; l && i < all->n_pos; i++)
-        if (!mn_jlist_add(c, l, all->pos[i]))
+    for (size_t i = 0; l && i < in->all->n_pos; i++)
+        if (!mn_jlist_add(c, l, in->all->pos[i]))
             return false;
     if (!l)
         return false;
-    mn_jval now = mn_j_listval(MN_J_TUPLE, l);
-    if (self.u.loop->changed.type != MN_J_MISSING &&
-        !mn_jequal(c, now, self.u.loop->changed, &equal))
+    const mn_jval now = mn_j_listval(MN_J_TUPLE, l);
+    if (before->type != MN_J_MISSING && !mn_jequal(c, now, *before, &equal))
         return false;
-    if (!equal)
-        self.u.loop->changed = now;
-    return *out = mn_j_bool(!equal), true;
-}
-
-static bool m_next(ARGS) {
-    UNUSED_ARGS;
-    (void)c;
-    mn_jlist *l = self.u.l;
-    *out = l->items[l->pos];
-    l->pos = (l->pos + 1) % l->n;
-    return true;
-}
-static bool m_reset(ARGS) {
-    UNUSED_ARGS;
-    (void)c;
-    self.u.l->pos = 0;
-    return *out = mn_j_of(MN_J_NONE), true;
+    *before = now;
+    return give_bool(out, !equal);
 }
 
 static const mn_jfunc str_methods[] = {
-    {"strip", "?chars", m_strip},
-    {"lstrip", "?chars", m_lstrip},
-    {"rstrip", "?chars", m_rstrip},
-    {"split", "?sep ?maxsplit", m_split},
-    {"rsplit", "?sep ?maxsplit", m_rsplit},
-    {"splitlines", "?keepends", m_splitlines},
-    {"startswith", "prefix ?start ?end", m_startswith},
-    {"endswith", "suffix ?start ?end", m_endswith},
-    {"upper", "", m_upper},
-    {"lower", "", m_lower},
-    {"title", "", m_title},
-    {"capitalize", "", m_capitalize},
-    {"swapcase", "", m_swapcase},
-    {"casefold", "", m_casefold},
-    {"expandtabs", "?tabsize", m_expandtabs},
-    {"replace", "old new ?count", m_replace},
-    {"format", NULL, m_format},
-    {"find", "sub ?start ?end", m_find},
-    {"rfind", "sub ?start ?end", m_rfind},
-    {"index", "sub ?start ?end", m_index},
-    {"rindex", "sub ?start ?end", m_rindex},
-    {"count", "sub ?start ?end", m_count},
-    {"join", "iterable", m_join},
-    {"isdigit", "", m_isdigit},
-    {"isascii", "", m_isascii},
-    {"isdecimal", "", m_isdecimal},
-    {"isidentifier", "", m_isidentifier},
-    {"isnumeric", "", m_isnumeric},
-    {"isprintable", "", m_isprintable},
-    {"istitle", "", m_istitle},
-    {"isalpha", "", m_isalpha},
-    {"isalnum", "", m_isalnum},
-    {"isspace", "", m_isspace},
-    {"isupper", "", m_isupper},
-    {"islower", "", m_islower},
-    {"center", "width ?fill", m_center},
-    {"ljust", "width ?fill", m_ljust},
-    {"rjust", "width ?fill", m_rjust},
-    {"zfill", "width", m_zfill},
-    {"removeprefix", "prefix", m_removeprefix},
-    {"removesuffix", "suffix", m_removesuffix},
-    {"partition", "sep", m_partition},
-    {"rpartition", "sep", m_rpartition},
+    {"strip", "?chars", m_strip, 3},
+    {"lstrip", "?chars", m_strip, 1},
+    {"rstrip", "?chars", m_strip, 2},
+    {"split", "?sep ?maxsplit", m_split, 0},
+    {"rsplit", "?sep ?maxsplit", m_split, 1},
+    {"splitlines", "?keepends", m_splitlines, 0},
+    {"startswith", "prefix ?start ?end", m_affix, 0},
+    {"endswith", "suffix ?start ?end", m_affix, 1},
+    {"upper", "", m_case, MN_J_UPPER},
+    {"lower", "", m_case, MN_J_LOWER},
+    {"title", "", m_case, MN_J_TITLE_METHOD},
+    {"capitalize", "", m_case, MN_J_CAPITAL},
+    {"replace", "old new ?count", m_replace, 0},
+    {"format", NULL, m_format, 0},
+    {"find", "sub ?start ?end", m_find, 0},
+    {"rfind", "sub ?start ?end", m_find, FIND_LAST},
+    {"index", "sub ?start ?end", m_find, FIND_MUST},
+    {"rindex", "sub ?start ?end", m_find, FIND_LAST | FIND_MUST},
+    {"count", "sub ?start ?end", m_count, 0},
+    {"join", "iterable", m_join, 0},
+    {"isdigit", "", m_class, IS_DIGIT},
+    {"isalpha", "", m_class, IS_ALPHA},
+    {"isalnum", "", m_class, IS_ALNUM},
+    {"isspace", "", m_class, IS_SPACE},
+    {"isupper", "", m_class, IS_UPPER},
+    {"islower", "", m_class, IS_LOWER},
+    {"removeprefix", "prefix", m_remove_affix, 0},
+    {"removesuffix", "suffix", m_remove_affix, 1},
+    {"partition", "sep", m_partition, 0},
+    {"rpartition", "sep", m_partition, 1},
 };
-static const mn_jfunc dict_methods[] = {{"items", "", m_items},
-                                        {"keys", "", m_keys},
-                                        {"values", "", m_values},
-                                        {"get", "key ?default", m_get},
-                                        {"copy", "", m_copy}};
-static const mn_jfunc list_methods[] = {{"count", "value", m_list_count},
-                                        {"index", "value ?start ?stop", m_list_index},
-                                        {"copy", "", m_copy}};
-static bool m_is_integer(ARGS) {
-    UNUSED_ARGS;
-    (void)c;
-    return *out = mn_j_bool(isfinite(self.u.f) && self.u.f == floor(self.u.f)), true;
-}
-
-static const mn_jfunc float_methods[] = {{"is_integer", "", m_is_integer}};
-static const mn_jfunc loop_methods[] = {{"cycle", NULL, m_cycle}, {"changed", NULL, m_changed}};
-static const mn_jfunc cycler_methods[] = {{"next", "", m_next}, {"reset", "", m_reset}};
-
-const mn_jfunc *mn_jstr_method_find(mn_jctx *c, mn_str name) {
-    return mn_jfunc_in(c, str_methods, MN_COUNT(str_methods), name);
-}
-
-bool mn_jstr_method(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg,
-                    const mn_jargs *all, mn_jval *out) {
-    const mn_jfunc *f = mn_jstr_method_find(c, mn_str_of(name));
-    return f && f->fn(c, self, arg, all, out);
-}
+static const mn_jfunc dict_methods[] = {
+    {"items", "", m_view, VIEW_ITEMS},
+    {"keys", "", m_view, VIEW_KEYS},
+    {"values", "", m_view, VIEW_VALUES},
+    {"get", "key ?default", m_get, 0},
+    {"copy", "", m_copy, 0},
+};
+static const mn_jfunc list_methods[] = {
+    {"count", "value", m_list_count, 0},
+    {"index", "value ?start ?stop", m_list_index, 0},
+    {"copy", "", m_copy, 0}, // not of a tuple
+};
+static const mn_jfunc float_methods[] = {{"is_integer", "", m_is_integer, 0}};
+static const mn_jfunc loop_methods[] = {{"cycle", NULL, m_cycle, 0},
+                                        {"changed", NULL, m_changed, 0}};
 
 const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name) {
     switch (v.type) {
     case MN_J_STR:
-        return mn_jstr_method_find(c, name);
+        return mn_jfunc_in(c, str_methods, MN_COUNT(str_methods), name);
     case MN_J_FLOAT:
         return mn_jfunc_in(c, float_methods, MN_COUNT(float_methods), name);
     case MN_J_DICT:
@@ -624,12 +435,17 @@ const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name) {
     case MN_J_LIST:
         return mn_jfunc_in(c, list_methods, MN_COUNT(list_methods), name);
     case MN_J_TUPLE:
-        return mn_jfunc_in(c, list_methods, 2, name);
+        return mn_jfunc_in(c, list_methods, MN_COUNT(list_methods) - 1, name);
     case MN_J_LOOP:
         return mn_jfunc_in(c, loop_methods, MN_COUNT(loop_methods), name);
-    case MN_J_CYCLER:
-        return mn_jfunc_in(c, cycler_methods, MN_COUNT(cycler_methods), name);
     default:
         return NULL;
     }
+}
+
+bool mn_jmethod_call(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg, mn_jval *out) {
+    const mn_jargs none = {0};
+    const mn_jfunc *f = mn_jmethod_find(c, self, mn_str_of(name));
+    const mn_jinput in = {self, arg, &none, f ? f->how : 0};
+    return f && f->fn(c, &in, out);
 }

@@ -78,7 +78,7 @@ static mn_jnode *parse_target(mn_jparser *p, const char *end_name, bool with_nam
             return NULL;
         n->name = p->t->text;
         p->t += 2;
-        mn_jstr attr = {p->t->text.ptr, NULL, p->t->text.len, 0, false};
+        mn_jstr attr = mn_jstr_plain(p->t->text);
         return mn_jexpect(p, MN_T_NAME) && mn_j_string(p->c, attr, &n->value) ? n : NULL;
     }
     mn_jnode *n = mn_jparse_tuple(p, false, true, end_name);
@@ -294,7 +294,7 @@ static mn_jnode *parse_statement(mn_jparser *p) {
 
 static mn_jnode *data_node(mn_jparser *p) {
     mn_jnode *n = mn_jnode_new(p, MN_N_PRINT), *text = mn_jnode_new(p, MN_N_CONST);
-    mn_jstr s = {p->t->text.ptr, NULL, p->t->text.len, 0, false};
+    mn_jstr s = mn_jstr_plain(p->t->text);
     if (!n || !text || !mn_j_string(p->c, s, &text->value))
         return NULL;
     n->a = text;

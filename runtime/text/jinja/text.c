@@ -251,51 +251,33 @@ static bool put_lower(mn_jctx *c, mn_jbuf *b, mn_jstr s, size_t at, size_t n, ui
                         mark);
 }
 
-/* Full case folding: one character may become several. */
-static bool put_folded(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark) {
-    utf8proc_int32_t folded[8];
-    utf8proc_ssize_t n = u < 0x110000 ? utf8proc_decompose_char((utf8proc_int32_t)u, folded, 8,
-                                                                UTF8PROC_CASEFOLD, NULL)
-                                      : 0;
-    if (n < 1 || n > 8)
-        return mn_jbuf_code(c, b, u, mark);
-    for (utf8proc_ssize_t i = 0; i < n; i++)
-        if (!mn_jbuf_code(c, b, (uint32_t)folded[i], mark))
-            return false;
-    return true;
-}
-
 static bool title_break(uint32_t u) {
     return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u);
 }
 
 bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
+    const bool title = how == MN_J_CAPITAL || how == MN_J_TITLE_METHOD;
     mn_jbuf b = {0};
-    bool start = true; // of a word
-    uint32_t u;
+    bool start = how != MN_J_LOWER;               // of a word, or of anything that is raised
     if (!mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len)) // decoded, then looked up
         return false;
     for (size_t at = 0, n; at < s.len; at += n) {
+        uint32_t u;
         n = mn_jchar(s, at, &u);
-        uint8_t mark = mn_jstr_mark(s, at);
-        bool raise =
-            how == MN_J_UPPER ||
-            (how == MN_J_SWAP ? mn_jcode_lower(u) : how != MN_J_LOWER && how != MN_J_FOLD && start);
-        bool title = how == MN_J_CAPITAL || how == MN_J_TITLE_METHOD;
-        if (how == MN_J_FOLD) {
-            if (!put_folded(c, &b, u, mark))
-                return false;
-        } else if (how == MN_J_SWAP && !raise && !mn_jcode_upper(u)) {
-            if (!mn_jbuf_code(c, &b, u, mark))
-                return false;
-        } else if (raise ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u))
+        const uint8_t mark = mn_jstr_mark(s, at);
+        if (start ? !put_upper(c, &b, u, mark, title) : !put_lower(c, &b, s, at, n, u))
             return false;
-        start = how == MN_J_TITLE_METHOD ? !cased(u) : how == MN_J_TITLE_FILTER && title_break(u);
+        if (how == MN_J_TITLE_METHOD)
+            start = !cased(u);
+        else if (how == MN_J_TITLE_FILTER)
+            start = title_break(u);
+        else
+            start = how == MN_J_UPPER;
     }
     return mn_jbuf_value(c, &b, out);
 }
 
-/* ---- replace, split, escape, pad ------------------------------------------------------------- */
+/* ---- replace, split --------------------------------------------------------------------------- */
 
 bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count, mn_jval *out) {
     mn_jbuf b = {0};
@@ -372,7 +354,6 @@ bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from
     if (!l)
         return false;
     *out = mn_j_listval(MN_J_LIST, l);
-    s.markup = false;
     if (sep && !sep->len)
         return mn_jfail(c, "empty separator");
     if (!sep && !(from_right ? rsplit_space(c, l, s, max) : split_space(c, l, s, max)))
@@ -419,42 +400,4 @@ bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
         from = at + n;
     }
     return from >= s.len || add_piece(c, l, s, from, s.len);
-}
-
-bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
-    if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
-        return false;
-    for (size_t i = 0; i < s.len; i++) {
-        char ch = s.ptr[i];
-        const char *as = ch == '&'    ? "&amp;"
-                         : ch == '<'  ? "&lt;"
-                         : ch == '>'  ? "&gt;"
-                         : ch == '\'' ? "&#39;"
-                         : ch == '"'  ? "&#34;"
-                                      : NULL;
-        if (as ? !mn_jbuf_puts(c, b, as, mn_jstr_mark(s, i))
-               : !mn_jbuf_put(c, b, mn_jstr_slice(s, i, i + 1)))
-            return false;
-    }
-    return true;
-}
-
-bool mn_jpad(mn_jctx *c, mn_jbuf *b, mn_jstr s, int64_t width, char align, mn_jstr fill) {
-    int64_t pad = width - (int64_t)mn_jchars(c, s);
-    if (pad < 0)
-        pad = 0;
-    if (c->status != MN_OK)
-        return false;
-    if (pad > (int64_t)MN_J_OUTPUT)
-        return mn_jfail(c, "width %lld is too large", (long long)width);
-    int64_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0;
-    for (int64_t i = 0; i < left; i++)
-        if (!mn_jbuf_put(c, b, fill))
-            return false;
-    if (!mn_jbuf_put(c, b, s))
-        return false;
-    for (int64_t i = left; i < pad; i++)
-        if (!mn_jbuf_put(c, b, fill))
-            return false;
-    return true;
 }

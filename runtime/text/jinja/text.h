@@ -34,9 +34,7 @@ typedef enum {
     MN_J_LOWER,
     MN_J_CAPITAL,
     MN_J_TITLE_METHOD,
-    MN_J_TITLE_FILTER,
-    MN_J_SWAP,
-    MN_J_FOLD
+    MN_J_TITLE_FILTER
 } mn_jcase;
 bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out);
 
@@ -46,9 +44,4 @@ bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count
 bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from_right,
                mn_jval *out);
 bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out);
-/* HTML, as MarkupSafe */
-bool mn_jescape(mn_jctx *c, mn_jbuf *b, mn_jstr s);
-/* align: < > ^ */
-bool mn_jpad(mn_jctx *c, mn_jbuf *b, mn_jstr s, int64_t width, char align, mn_jstr fill);
-
 #endif

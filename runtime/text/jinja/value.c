@@ -8,16 +8,17 @@
 #include <string.h>
 
 bool mn_jfail(mn_jctx *c, const char *fmt, ...) {
-    if (c->status != MN_OK)
-        return false; // the first error is the cause
     char msg[400];
     va_list ap;
+    if (c->status != MN_OK)
+        return false; // the first error is the cause
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    c->status = c->line ? mn_fail(c->err, MN_BAD_INPUT, "template line %u: %s", c->line, msg)
-                        : mn_fail(c->err, MN_BAD_INPUT, "%s",
-                                  msg); // before the template began: its variables
+    if (c->line)
+        c->status = mn_fail(c->err, MN_BAD_INPUT, "template line %u: %s", c->line, msg);
+    else // before the template began: its variables
+        c->status = mn_fail(c->err, MN_BAD_INPUT, "%s", msg);
     return false;
 }
 
@@ -77,18 +78,18 @@ bool mn_j_string(mn_jctx *c, mn_jstr s, mn_jval *out) {
 }
 
 bool mn_j_literal(mn_jctx *c, const char *z, mn_jval *out) {
-    return mn_j_string(c, (mn_jstr){z, NULL, strlen(z), 0, false}, out);
+    return mn_j_string(c, mn_jstr_z(z), out);
 }
 
 bool mn_j_undefined(mn_jctx *c, mn_str name, mn_jval *out) {
-    if (!mn_j_string(c, (mn_jstr){name.ptr, NULL, name.len, 0, false}, out))
+    if (!mn_j_string(c, mn_jstr_plain(name), out))
         return false;
     out->type = MN_J_UNDEF;
     return true;
 }
 
 mn_jstr mn_jstr_slice(mn_jstr s, size_t from, size_t to) {
-    return (mn_jstr){s.ptr + from, s.marks ? s.marks + from : NULL, to - from, s.mark, s.markup};
+    return (mn_jstr){s.ptr + from, s.marks ? s.marks + from : NULL, to - from, s.mark};
 }
 
 /* ---- growing strings ------------------------------------------------------------------------- */
@@ -166,7 +167,7 @@ bool mn_jbuf_code(mn_jctx *c, mn_jbuf *b, uint32_t code, uint8_t mark) {
 }
 
 mn_jstr mn_jbuf_str(const mn_jbuf *b) {
-    return (mn_jstr){b->ptr ? b->ptr : "", b->marks, b->len, 0, false};
+    return (mn_jstr){b->ptr ? b->ptr : "", b->marks, b->len, 0};
 }
 
 bool mn_jbuf_value(mn_jctx *c, const mn_jbuf *b, mn_jval *out) {
@@ -274,7 +275,7 @@ const char *mn_jtype_name(mn_jval v) {
     static const char *const names[] = {
         "missing", "Undefined", "NoneType", "bool",        "int",       "float", "str",
         "list",    "tuple",     "range",    "dict view",   "generator", "dict",  "Namespace",
-        "Macro",   "function",  "method",   "LoopContext", "Cycler",    "Joiner"};
+        "Macro",   "function",  "method",   "LoopContext", "Joiner"};
     return v.type == MN_J_VIEW ? v.u.l->name : names[v.type];
 }
 
@@ -327,15 +328,20 @@ bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
     *equal = false;
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
+    if (mn_j_is_int(a) && mn_j_is_int(b)) {
+        *equal = mn_j_as_int(a) == mn_j_as_int(b);
+        return true;
+    }
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
-        *equal = a.type == MN_J_FLOAT || b.type == MN_J_FLOAT ? mn_j_as_float(a) == mn_j_as_float(b)
-                                                              : mn_j_as_int(a) == mn_j_as_int(b);
+        *equal = mn_j_as_float(a) == mn_j_as_float(b);
         return true;
     }
     if (a.type != b.type)
         return true;
-    if (a.type == MN_J_UNDEF || a.type == MN_J_NONE)
-        return *equal = true;
+    if (a.type == MN_J_UNDEF || a.type == MN_J_NONE) {
+        *equal = true;
+        return true;
+    }
     if (a.type == MN_J_STR) {
         *equal = mn_jsame(c, mn_jstr_bytes(a.u.s), mn_jstr_bytes(b.u.s));
         return c->status == MN_OK;
@@ -372,26 +378,36 @@ static bool compare_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, int 
     return true;
 }
 
+static int order_of_floats(double x, double y) {
+    if (isnan(x) || isnan(y))
+        return 2;
+    return (x > y) - (x < y);
+}
+
+static int order_of_ints(int64_t x, int64_t y) {
+    return (x > y) - (x < y);
+}
+
+static int order_of_strings(mn_jstr a, mn_jstr b) {
+    const size_t n = MN_MIN(a.len, b.len);
+    const int cmp = n ? memcmp(a.ptr, b.ptr, n) : 0;
+    return cmp ? order_of_ints(cmp, 0) : order_of_ints((int64_t)a.len, (int64_t)b.len);
+}
+
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
+    if (mn_j_is_int(a) && mn_j_is_int(b)) {
+        *order = order_of_ints(mn_j_as_int(a), mn_j_as_int(b));
+        return true;
+    }
     if (mn_j_is_number(a) && mn_j_is_number(b)) {
-        if (a.type == MN_J_FLOAT || b.type == MN_J_FLOAT) {
-            double x = mn_j_as_float(a), y = mn_j_as_float(b);
-            *order = isnan(x) || isnan(y) ? 2 : x < y ? -1 : x > y;
-        } else {
-            int64_t x = mn_j_as_int(a), y = mn_j_as_int(b);
-            *order = x < y ? -1 : x > y;
-        }
+        *order = order_of_floats(mn_j_as_float(a), mn_j_as_float(b));
         return true;
     }
     if (a.type == MN_J_STR && b.type == MN_J_STR) {
-        size_t n = MN_MIN(a.u.s->len, b.u.s->len);
-        if (!mn_jcharge(c, MN_J_PER_BYTE, n))
-            return false;
-        int cmp = n ? memcmp(a.u.s->ptr, b.u.s->ptr, n) : 0;
-        *order = cmp ? (cmp < 0 ? -1 : 1) : a.u.s->len < b.u.s->len ? -1 : a.u.s->len > b.u.s->len;
-        return true;
+        *order = order_of_strings(*a.u.s, *b.u.s);
+        return mn_jcharge(c, MN_J_PER_BYTE, MN_MIN(a.u.s->len, b.u.s->len));
     }
     if (!mn_jneed_defined(c, a) || !mn_jneed_defined(c, b))
         return false;
@@ -399,9 +415,49 @@ bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
         return mn_jfail(c, "no order between '%s' and '%s'", mn_jtype_name(a), mn_jtype_name(b));
     if (!mn_jenter(c))
         return false;
-    bool ok = compare_lists(c, a.u.l, b.u.l, order);
+    const bool ok = compare_lists(c, a.u.l, b.u.l, order);
     mn_jleave(c);
     return ok;
+}
+
+/* Merges the sorted from[lo..mid) and from[mid..hi) into to[lo..hi). */
+static bool merge(mn_jctx *c, const mn_jpair *from, mn_jpair *to, const size_t at[3],
+                  bool reverse) {
+    size_t left = at[0];
+    size_t right = at[1];
+    for (size_t k = at[0]; k < at[2]; k++) {
+        const bool both = left < at[1] && right < at[2];
+        int order = 0;
+        if (both && !mn_jcompare(c, from[right].key, from[left].key, &order))
+            return false;
+        bool take_right = left >= at[1];
+        if (both)
+            take_right = order == (reverse ? 1 : -1);
+        to[k] = take_right ? from[right++] : from[left++];
+    }
+    return true;
+}
+
+bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse) {
+    mn_jpair *from = a;
+    mn_jpair *to = mn_jalloc(c, n, sizeof *to);
+    if (!to)
+        return false;
+    for (size_t width = 1; width < n; width *= 2) {
+        if (!mn_jcharge(c, MN_J_PER_BYTE, n * sizeof *a))
+            return false;
+        for (size_t lo = 0; lo < n; lo += 2 * width) {
+            const size_t at[3] = {lo, MN_MIN(lo + width, n), MN_MIN(lo + 2 * width, n)};
+            if (!merge(c, from, to, at, reverse))
+                return false;
+        }
+        mn_jpair *t = from;
+        from = to;
+        to = t;
+    }
+    if (from != a && n)
+        memcpy(a, from, n * sizeof *a);
+    return true;
 }
 
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {

@@ -31,7 +31,6 @@ typedef enum {
     MN_J_FUNC,
     MN_J_METHOD,
     MN_J_LOOP,
-    MN_J_CYCLER,
     MN_J_JOINER
 } mn_jtype;
 
@@ -40,7 +39,6 @@ typedef struct { /* marks: [len], or NULL: all bytes are `mark` */
     const uint8_t *marks;
     size_t len;
     uint8_t mark;
-    bool markup; /* result of escape or safe: + escapes what it is joined with */
 } mn_jstr;
 
 typedef struct mn_jval mn_jval;
@@ -63,7 +61,7 @@ struct mn_jval {
         int64_t i;
         double f;
         const mn_jstr *s; /* also the name of what is undefined (may be NULL) */
-        mn_jlist *l;      /* also a cycler's items, a joiner's separator */
+        mn_jlist *l;      /* also a joiner's separator */
         mn_jdict *d;
         struct mn_jmacro *macro;
         const struct mn_jfunc *func;
@@ -158,6 +156,14 @@ bool mn_j_string(mn_jctx *c, mn_jstr s, mn_jval *out); /* bytes are not copied *
 /* template text; z outlives the context */
 bool mn_j_literal(mn_jctx *c, const char *z, mn_jval *out);
 bool mn_j_undefined(mn_jctx *c, mn_str name, mn_jval *out);
+/* template text */
+static inline mn_jstr mn_jstr_plain(mn_str s) {
+    mn_jstr r = {s.ptr, NULL, s.len, 0};
+    return r;
+}
+static inline mn_jstr mn_jstr_z(const char *z) {
+    return mn_jstr_plain(mn_str_of(z));
+}
 mn_jstr mn_jstr_slice(mn_jstr s, size_t from, size_t to); /* byte offsets; shares the bytes */
 static inline uint8_t mn_jstr_mark(mn_jstr s, size_t i) {
     return s.marks ? s.marks[i] : s.mark;
@@ -203,7 +209,10 @@ static inline double mn_j_as_float(mn_jval v) {
     return v.type == MN_J_FLOAT ? v.u.f : (double)mn_j_as_int(v);
 }
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal);
-bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order); /* <0, 0, >0; 2 = unordered (NaN) */
+/* *order: -1, 0, 1; 2 = unordered (NaN) */
+bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order);
+/* Sorts by keys; stable, and with reverse equal keys keep their order, too, as Python's sorted(). */
+bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse);
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found);
 bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n);
 bool mn_jneed_defined(mn_jctx *c, mn_jval v); /* the error of using what is undefined */
@@ -211,7 +220,7 @@ bool mn_jneed_defined(mn_jctx *c, mn_jval v); /* the error of using what is unde
  * value's own: read only. */
 bool mn_jiterate(mn_jctx *c, mn_jval v, mn_jlist **out);
 
-/* ---- text of values (repr.c) ----------------------------------------------------------- */
+/* ---- text of values: format.c ---------------------------------------------------------------- */
 bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out); /* Python's str() */
 bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v);      /* appends str(v) */
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v);
