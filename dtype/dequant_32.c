@@ -26,7 +26,8 @@ void mn_dequant_q4_0(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_q4_1(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p), m = (double)mn_half_at(p + 2);
+        const double d = (double)mn_half_at(p);
+        const double m = (double)mn_half_at(p + 2);
         for (int i = 0; i < 32; i++)
             out[i] = (float)(d * nibble(p + 4, i) + m);
     }
@@ -46,7 +47,8 @@ void mn_dequant_q5_0(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_q5_1(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p), m = (double)mn_half_at(p + 2);
+        const double d = (double)mn_half_at(p);
+        const double m = (double)mn_half_at(p + 2);
         for (int i = 0; i < 32; i++)
             out[i] = (float)(d * (nibble(p + 8, i) | fifth(p + 4, i)) + m);
     }

@@ -9,7 +9,8 @@
 void mn_dequant_q2_k(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p + 80), dmin = (double)mn_half_at(p + 82);
+        const double d = (double)mn_half_at(p + 80);
+        const double dmin = (double)mn_half_at(p + 82);
         for (int i = 0; i < 256; i++) {
             const uint8_t scale = p[i / 16];
             const int q = p[16 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
@@ -55,9 +56,11 @@ static void scale_min(const uint8_t *s, int j, int *scale, int *min) {
 void mn_dequant_q4_k(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p), dmin = (double)mn_half_at(p + 2);
+        const double d = (double)mn_half_at(p);
+        const double dmin = (double)mn_half_at(p + 2);
         for (int i = 0; i < 256; i++) {
-            int scale, min;
+            int scale;
+            int min;
             scale_min(p + 4, i / 32, &scale, &min);
             const int q = p[16 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
             out[i] = (float)(d * scale * q - dmin * min);
@@ -70,9 +73,11 @@ void mn_dequant_q4_k(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_q5_k(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p), dmin = (double)mn_half_at(p + 2);
+        const double d = (double)mn_half_at(p);
+        const double dmin = (double)mn_half_at(p + 2);
         for (int i = 0; i < 256; i++) {
-            int scale, min;
+            int scale;
+            int min;
             scale_min(p + 4, i / 32, &scale, &min);
             const int low = p[48 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
             const int high = p[16 + i % 32] >> (i / 32) & 1;
@@ -88,7 +93,8 @@ void mn_dequant_q6_k(const mn_stored_row *row, int64_t n, float *out) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_half_at(p + 208);
         for (int i = 0; i < 256; i++) {
-            const int at = i % 128, low = p[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
+            const int at = i % 128;
+            const int low = p[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
             const int high = p[128 + i / 128 * 32 + at % 32] >> 2 * (at / 32) & 3;
             out[i] = d * (float)(int8_t)p[192 + i / 16] * (float)((low | high << 4) - 32);
         }

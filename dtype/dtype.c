@@ -39,7 +39,8 @@ typedef struct {
     mn_dtype type;
     const char *name;
     int16_t ggml; /* -1: none */
-    uint8_t align, planes;
+    uint8_t align;
+    uint8_t planes;
     int16_t half[2];
 } dtype_row;
 

@@ -17,7 +17,8 @@ static float f32_of_bits(uint32_t bits) {
 
 float mn_f16_to_f32(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    const uint32_t exponent = h >> 10 & 0x1Fu, mantissa = h & 0x3FFu;
+    const uint32_t exponent = h >> 10 & 0x1Fu;
+    const uint32_t mantissa = h & 0x3FFu;
     if (exponent == 0x1F)
         return f32_of_bits(sign | 0x7F800000u | mantissa << 13);
     if (exponent)

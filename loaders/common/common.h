@@ -49,11 +49,13 @@ mn_status mn_out(void *dst, const void *src);
 
 /* ---- parsed.c -------------------------------------------------------------------------------- */
 typedef struct {
-    mn_str key, native;
+    mn_str key;
+    mn_str native;
     mn_value value;
 } mn_parsed_meta;
 typedef struct {
-    mn_str name, native;
+    mn_str name;
+    mn_str native;
     const mn_file *file; /* during open only: the host's array need not outlive it */
     uint64_t offset;     /* of the data, from the beginning of the file */
     mn_dtype dtype;
@@ -63,7 +65,8 @@ typedef struct {
     /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the
      * one plane above. */
     mn_plane *planes;
-    uint32_t n_parts, n_planes;
+    uint32_t n_parts;
+    uint32_t n_planes;
 } mn_parsed_tensor;
 
 /* A model as parsed. All memory comes from the host and is given back by mn_parsed_free. */
@@ -74,7 +77,10 @@ struct mn_parsed {
     char *next;
     mn_parsed_meta *meta;
     mn_parsed_tensor *tensors;
-    uint64_t n_meta, cap_meta, n_tensors, cap_tensors;
+    uint64_t n_meta;
+    uint64_t cap_meta;
+    uint64_t n_tensors;
+    uint64_t cap_tensors;
 };
 
 mn_parsed *mn_parsed_new(const mn_host *host); /* NULL = out of memory */

@@ -75,7 +75,8 @@ mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) {
 static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t size) {
     if (n < *cap)
         return true;
-    uint64_t want = *cap ? *cap * 2 : 64, bytes;
+    uint64_t want = *cap ? *cap * 2 : 64;
+    uint64_t bytes;
     if (!mn_mul_u64(want, size, &bytes))
         return false;
     void *bigger = p->host->alloc(p->host->self, bytes, 16);
@@ -178,7 +179,8 @@ static int by_name(const void *a, const void *b) {
 }
 
 static int by_place(const void *a, const void *b) {
-    const mn_parsed_tensor *x = a, *y = b;
+    const mn_parsed_tensor *x = a;
+    const mn_parsed_tensor *y = b;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
     return (x->offset > y->offset) - (x->offset < y->offset);
@@ -208,7 +210,8 @@ mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from,
 static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
     mn_sort(order, n, by_name);
     for (uint64_t i = 1; i < n; i++) {
-        const mn_parsed_tensor *a = order[i - 1], *b = order[i];
+        const mn_parsed_tensor *a = order[i - 1];
+        const mn_parsed_tensor *b = order[i];
         if (by_name(a, b))
             continue;
         if (mn_str_eq(a->native, b->native))
@@ -226,7 +229,8 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
 static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
     mn_sort(order, n, by_place);
     for (uint64_t i = 1; i < n; i++) {
-        const mn_parsed_tensor *a = order[i - 1], *b = order[i];
+        const mn_parsed_tensor *a = order[i - 1];
+        const mn_parsed_tensor *b = order[i];
         if (a->file == b->file && b->offset - a->offset < a->plane.bytes)
             return mn_fail(err, MN_BAD_FILE,
                            "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset "

@@ -19,7 +19,8 @@ static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) {
 /* ---- one by one -> one ----------------------------------------------------------------------- */
 
 static const struct {
-    const char *stem, *joined;
+    const char *stem;
+    const char *joined;
 } stems[] = {
     {"ffn_gate", "ffn_gate_exps"},  {"ffn_up", "ffn_up_exps"},      {"ffn_down", "ffn_down_exps"},
     {"attn_q_norm", "attn_q_norm"}, {"attn_k_norm", "attn_k_norm"},
@@ -27,7 +28,9 @@ static const struct {
 
 /* "blk.LAYER.STEM.NUMBER.ENDING" */
 typedef struct {
-    uint32_t layer, stem, number;
+    uint32_t layer;
+    uint32_t stem;
+    uint32_t number;
     mn_str ending; /* "weight" */
 } member;
 
@@ -59,9 +62,10 @@ static bool take_member(mn_str name, member *m) {
 
 /* Members of one tensor side by side, by number; what is no member comes last. */
 static int by_member(const void *a, const void *b) {
-    member x, y;
-    const bool is_x = take_member(((const mn_parsed_tensor *)a)->name, &x),
-               is_y = take_member(((const mn_parsed_tensor *)b)->name, &y);
+    member x;
+    member y;
+    const bool is_x = take_member(((const mn_parsed_tensor *)a)->name, &x);
+    const bool is_y = take_member(((const mn_parsed_tensor *)b)->name, &y);
     if (!is_x || !is_y)
         return is_x == is_y ? 0 : is_x ? -1 : 1;
     if (x.layer != y.layer)
@@ -134,7 +138,8 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
 }
 
 static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
-    member x, y;
+    member x;
+    member y;
     return take_member(a->name, &x) && take_member(b->name, &y) && x.layer == y.layer &&
            x.stem == y.stem && mn_str_eq(x.ending, y.ending);
 }

@@ -163,7 +163,8 @@ const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride) 
 }
 
 mn_status mn_out(void *dst, const void *src) {
-    uint32_t cap, own;
+    uint32_t cap;
+    uint32_t own;
     memcpy(&cap, dst, sizeof cap);
     memcpy(&own, src, sizeof own);
     if (cap < sizeof cap)

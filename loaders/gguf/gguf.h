@@ -12,7 +12,9 @@ typedef struct {
     mn_error *err;
     uint64_t at; /* next byte to read, <= file->bytes */
     mn_str key;  /* whose value is read; len 0 = none */
-    uint64_t n_meta, n_tensors, alignment;
+    uint64_t n_meta;
+    uint64_t n_tensors;
+    uint64_t alignment;
     uint64_t first_meta; /* of this file, in parsed->meta */
 } gguf_reader;
 

@@ -47,7 +47,8 @@ static mn_status find_alignment(gguf_reader *r) {
 
 /* part: 0-based place of the file by its name, of count; count 1 = not split by name. */
 static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count) {
-    int64_t no = 0, n = 1;
+    int64_t no = 0;
+    int64_t n = 1;
     mn_status status = own_int(r, "split.count", 0, 65535, &n);
     if (!status)
         status = own_int(r, "split.no", 0, 65535, &no);
@@ -129,7 +130,8 @@ static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_err
 static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen, uint32_t count,
                             const mn_file **parts, mn_error *err) {
     mn_str prefix;
-    uint32_t no, of;
+    uint32_t no;
+    uint32_t of;
     bool numbered = mn_shard_name(f->name, ".gguf", &prefix, &no, &of);
     if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
         return mn_fail(err, MN_BAD_FILE,
@@ -167,7 +169,9 @@ static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, c
 static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride,
                             mn_error *err) {
     const mn_file *first = NULL;
-    uint32_t n_ours = 0, no, count = 1;
+    uint32_t n_ours = 0;
+    uint32_t no;
+    uint32_t count = 1;
     mn_str prefix = {0};
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f = mn_file_at(files, i, stride);

@@ -5,7 +5,8 @@
 /* Then the path named a folder of another format: a GGUF file in it, which may be of any type, or
  * of another model, is named by itself where it is meant. */
 static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride) {
-    bool config = false, weights = false;
+    bool config = false;
+    bool weights = false;
     const mn_file *named = mn_file_named(files, n, stride);
     if (named && gguf_is_ours(named))
         return false;

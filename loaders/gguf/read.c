@@ -23,7 +23,8 @@ enum {
 /* value: MN_VALUE_*; min_bytes: the least that one element takes in the file. */
 static const struct {
     const char *name;
-    uint32_t value, min_bytes;
+    uint32_t value;
+    uint32_t min_bytes;
 } kv_types[KV_TYPES] = {
     {"uint8", MN_VALUE_INT, 1},     {"int8", MN_VALUE_INT, 1},   {"uint16", MN_VALUE_INT, 2},
     {"int16", MN_VALUE_INT, 2},     {"uint32", MN_VALUE_INT, 4}, {"int32", MN_VALUE_INT, 4},
@@ -210,7 +211,8 @@ static mn_status read_strings(gguf_reader *r, uint64_t n, mn_str *out) {
 }
 
 static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
-    uint64_t type, n;
+    uint64_t type;
+    uint64_t n;
     if (read_uint(r, 4, "an array's type", &type) || read_uint(r, 8, "an array's length", &n))
         return MN_BAD_FILE;
     if (type == KV_ARRAY)
@@ -287,7 +289,8 @@ mn_status gguf_read_meta(gguf_reader *r) {
 
 /* Dims are stored innermost first. */
 static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
-    uint64_t n, dim;
+    uint64_t n;
+    uint64_t dim;
     if (read_uint(r, 4, "a tensor's number of dimensions", &n))
         return MN_BAD_FILE;
     if (n < 1 || n > MN_MAX_DIM)
@@ -338,7 +341,8 @@ static mn_status read_tensor(gguf_reader *r) {
 
 mn_status gguf_read_tensors(gguf_reader *r) {
     mn_status status;
-    uint64_t first = r->parsed->n_tensors, bytes;
+    uint64_t first = r->parsed->n_tensors;
+    uint64_t bytes;
     for (uint64_t i = 0; i < r->n_tensors; i++)
         if ((status = read_tensor(r)))
             return status;

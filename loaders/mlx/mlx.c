@@ -6,7 +6,8 @@
 
 /* How one matrix is packed. bits 0: it is not quantised. */
 typedef struct {
-    int64_t bits, group;
+    int64_t bits;
+    int64_t group;
     bool mxfp4;
 } packing;
 
@@ -42,7 +43,8 @@ static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out
 }
 
 static bool packing_dtype(const packing *k, mn_dtype *out) {
-    static const int64_t bits[] = {2, 3, 4, 6, 8}, groups[] = {32, 64, 128};
+    static const int64_t bits[] = {2, 3, 4, 6, 8};
+    static const int64_t groups[] = {32, 64, 128};
     if (k->mxfp4)
         return k->bits == 4 && k->group == 32 && mn_dtype_by_id(MN_MXFP4_SPLIT, out);
     for (uint32_t b = 0; b < 5; b++)
@@ -118,8 +120,8 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
 static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem, mn_error *err) {
     packing k;
     mn_parsed_tensor *t = layout_find(p, stem, ".weight");
-    const mn_parsed_tensor *s = layout_find(p, stem, ".scales"),
-                           *b = layout_find(p, stem, ".biases");
+    const mn_parsed_tensor *s = layout_find(p, stem, ".scales");
+    const mn_parsed_tensor *b = layout_find(p, stem, ".biases");
     mn_status status = packing_of(quantization, stem, &k, err);
     if (status)
         return status;

@@ -178,8 +178,8 @@ static void put_name(config_reader *c) {
     const cJSON *item = json_get(c->root, "_name_or_path");
     if (item && !cJSON_IsString(item))
         config_fail(c, "", "_name_or_path", item, "a string");
-    const char *name = item && cJSON_IsString(item) ? item->valuestring : "",
-               *slash = strchr(name, '/');
+    const char *name = item && cJSON_IsString(item) ? item->valuestring : "";
+    const char *slash = strchr(name, '/');
     if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/')))
         return;
     config_put_str(c, "general.name", "", "_name_or_path", name);
@@ -272,9 +272,10 @@ static void read_no_rope(config_reader *c) {
     const cJSON *list = json_get(c->root, "no_rope_layers");
     if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer))
         config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
-    const int64_t four = 4,
-                  every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
-    int64_t *none = new_layers(c), i = 0;
+    const int64_t four = 4;
+    const int64_t every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
+    int64_t *none = new_layers(c);
+    int64_t i = 0;
     if (!none)
         return;
     for (i = 0; i < c->n_layer; i++)
@@ -292,7 +293,8 @@ static void read_no_rope(config_reader *c) {
 /* By layer_types, one per layer; how many slide. -1 = the key is absent. */
 static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     const cJSON *types = json_get(c->root, "layer_types");
-    int64_t n = 0, n_sliding = 0;
+    int64_t n = 0;
+    int64_t n_sliding = 0;
     if (!types)
         return -1;
     if (!cJSON_IsArray(types))
@@ -318,7 +320,9 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
 /* Without layer_types: by the family's rule. */
 static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
     const struct model_family *f = c->family;
-    int64_t period = f->window_period, n = 0, first = 0;
+    int64_t period = f->window_period;
+    int64_t n = 0;
+    int64_t first = 0;
     if (f->period_key)
         period = config_int(c, c->root, "", "sliding_window_pattern", 1, 4096, &period);
     if (f->window_from)
@@ -345,14 +349,16 @@ static void check_no_window(config_reader *c, int64_t n_sliding) {
 }
 
 static void read_window(config_reader *c) {
-    const bool some = c->family->window == WINDOW_SOME, asks = c->family->asks_window;
+    const bool some = c->family->window == WINDOW_SOME;
+    const bool asks = c->family->asks_window;
     const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
     if (window && asks && !config_bool(c, "use_sliding_window", false))
         window = NULL;
     if (c->status || (!window && !some))
         return;
-    const int64_t none = 0, size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX,
-                                              window ? NULL : &none);
+    const int64_t none = 0;
+    const int64_t size =
+        config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, window ? NULL : &none);
     int64_t *slides = new_layers(c);
     if (!slides)
         return;
@@ -490,14 +496,14 @@ static void read_wide_heads(config_reader *c) {
         if (sliding_by_types(c, slides) < 0 && !c->status)
             sliding_by_rule(c, slides);
     c->slides = slides;
-    const int64_t n_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, NULL),
-                  wide = config_int(c, c->root, "", "global_head_dim", 1, 65536, NULL);
+    const int64_t n_kv = config_int(c, c->root, "", "num_key_value_heads", 1, 65536, NULL);
+    const int64_t wide = config_int(c, c->root, "", "global_head_dim", 1, 65536, NULL);
     const bool few = config_bool(c, "attention_k_eq_v", false);
     const int64_t n_wide =
         config_int(c, c->root, "", "num_global_key_value_heads", 1, 65536, &n_kv);
     const int64_t *q = each_layer(c, "num_attention_heads", 65536, NULL);
-    int64_t *kv = each_layer(c, "num_key_value_heads", 65536, NULL),
-            *dim = each_layer(c, "head_dim", 65536, NULL);
+    int64_t *kv = each_layer(c, "num_key_value_heads", 65536, NULL);
+    int64_t *dim = each_layer(c, "head_dim", 65536, NULL);
     for (int64_t i = 0; !c->status && i < c->n_layer; i++) {
         if (slides[i] || c->layers)
             continue; /* per_layer_config has said it */
@@ -522,8 +528,8 @@ static void read_wide_heads(config_reader *c) {
 }
 
 static void read_heads(config_reader *c, const size_keys *k) {
-    const char *embd = key_of(k->n_embd, "hidden_size"),
-               *heads = key_of(k->n_head, "num_attention_heads");
+    const char *embd = key_of(k->n_embd, "hidden_size");
+    const char *heads = key_of(k->n_head, "num_attention_heads");
     const int64_t *q = each_layer(c, heads, 65536, NULL);
     if (!q)
         return;
@@ -551,7 +557,8 @@ static void read_heads(config_reader *c, const size_keys *k) {
 static void read_sizes(config_reader *c) {
     static const size_keys usual = {0};
     const size_keys *k = c->family->keys ? c->family->keys : &usual;
-    const char *ff = key_of(k->n_ff, "intermediate_size"), *eps = key_of(k->eps, "rms_norm_eps");
+    const char *ff = key_of(k->n_ff, "intermediate_size");
+    const char *eps = key_of(k->eps, "rms_norm_eps");
     c->n_ctx =
         put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
     c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);

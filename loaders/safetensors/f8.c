@@ -6,17 +6,21 @@
 /* Strides of the scales in bytes; 0: shared. */
 typedef struct {
     bool blocks, halves; /* halves: of gate and up, which are one tensor, each has its own */
-    int64_t expert, row, col;
+    int64_t expert;
+    int64_t row;
+    int64_t col;
 } f8_scales;
 
 /* How the scales s [.., R, C] lie over t [.., N, K]; false: in no way that is known. */
 static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_scales *out) {
-    const int64_t N = t->dim[t->n_dim - 2], K = t->dim[t->n_dim - 1], es = s->dtype.block_bytes;
+    const int64_t N = t->dim[t->n_dim - 2];
+    const int64_t K = t->dim[t->n_dim - 1];
+    const int64_t es = s->dtype.block_bytes;
     const uint32_t lead = t->n_dim - 2;
     if (s->n_dim > t->n_dim || (lead && s->dim[0] != t->dim[0]))
         return false;
-    const int64_t R = s->n_dim > lead ? s->dim[lead] : 1,
-                  C = s->n_dim > lead + 1 ? s->dim[lead + 1] : 1;
+    const int64_t R = s->n_dim > lead ? s->dim[lead] : 1;
+    const int64_t C = s->n_dim > lead + 1 ? s->dim[lead + 1] : 1;
     *out = (f8_scales){.expert = lead ? R * C * es : 0};
     if (R == 1 && C == 1)
         return true;
@@ -43,9 +47,12 @@ static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s
 static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
                      int64_t lo, int64_t n, mn_plane *planes) {
     const uint32_t lead = t->n_dim - 2;
-    const int64_t E = lead ? t->dim[0] : 1, N = t->dim[lead], K = t->dim[lead + 1];
+    const int64_t E = lead ? t->dim[0] : 1;
+    const int64_t N = t->dim[lead];
+    const int64_t K = t->dim[lead + 1];
     const int64_t skip = sc->halves ? lo / n * sc->row : (sc->blocks ? lo / 128 : lo) * sc->row;
-    mn_plane *data = &planes[0], *scale = &planes[1];
+    mn_plane *data = &planes[0];
+    mn_plane *scale = &planes[1];
     *data = t->plane;
     *scale = s->plane;
     data->ptr = (const char *)data->ptr + lo * K;
@@ -54,7 +61,8 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
     scale->ptr = (const char *)scale->ptr + skip;
     scale->bytes -= (uint64_t)skip;
     scale->kind = MN_PLANE_SCALE;
-    const int64_t dim[] = {E, n, K}, stride[] = {N * K, K, sc->blocks ? 128 : 1};
+    const int64_t dim[] = {E, n, K};
+    const int64_t stride[] = {N * K, K, sc->blocks ? 128 : 1};
     const int64_t s_dim[] = {E, sc->blocks ? (n + 127) / 128 : n, sc->blocks ? K / 128 : 1};
     const int64_t s_stride[] = {sc->expert, sc->halves ? 0 : sc->row, sc->blocks ? sc->col : 0};
     for (uint32_t i = 0; i < t->n_dim; i++) {
@@ -66,7 +74,8 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
 /* A matrix that is no expert's, in blocks: a part for each 128 rows. */
 static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
                           const f8_scales *sc, mn_error *err) {
-    const int64_t N = t->dim[0], parts = (N + 127) / 128;
+    const int64_t N = t->dim[0];
+    const int64_t parts = (N + 127) / 128;
     mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)parts, 2);
     if (!planes)
         return mn_fail_memory(err);

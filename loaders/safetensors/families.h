@@ -6,7 +6,8 @@
 
 /* "#" in native stands for a number, which goes to the "#" in canonical. */
 typedef struct {
-    const char *native, *canonical;
+    const char *native;
+    const char *canonical;
 } name_pair;
 
 /* What a configuration's class has when config.json leaves the key out; null is a value. */
@@ -17,7 +18,13 @@ typedef struct {
 
 /* The keys of config.json where they are not the usual ones. */
 typedef struct {
-    const char *n_ctx, *n_embd, *n_layer, *n_head, *n_ff, *act, *eps;
+    const char *n_ctx;
+    const char *n_embd;
+    const char *n_layer;
+    const char *n_head;
+    const char *n_ff;
+    const char *act;
+    const char *eps;
 } size_keys;
 
 typedef enum {
@@ -36,14 +43,17 @@ typedef enum {
 } window_use;
 
 struct model_family {
-    const char *model_type, *class_name, *arch;
+    const char *model_type;
+    const char *class_name;
+    const char *arch;
     /* names in a layer that differ from the usual ones, ended by {0} */
     const name_pair *own;
     const size_keys *keys;       /* NULL: the usual ones */
     const key_default *defaults; /* ended by {0} */
     const char *act;             /* when config.json does not say; NULL: silu */
     /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
-    double rope_theta, rotary;
+    double rope_theta;
+    double rotary;
     /* rope_parameters where there are none, nor rope_scaling; NULL: no scaling */
     const char *rope;
     window_use window;
@@ -51,7 +61,8 @@ struct model_family {
      * max_window_layers on; those that do not rotate (no_rope_layers); 0, false: all */
     int window_period;
     bool period_key; /* sliding_window_pattern may say another p */
-    bool window_from, no_rope;
+    bool window_from;
+    bool no_rope;
     bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
     bool layer_norm;  /* eps is a layer norm's */
     bool tied;        /* when config.json does not say */

@@ -69,10 +69,11 @@ static mn_status entry_shape(const mn_file *f, const cJSON *entry, const cJSON *
 /* data: offset of the data section in the file; the entry's offsets count from there. */
 static mn_status entry_place(const mn_file *f, const cJSON *entry, const cJSON *offsets,
                              uint64_t data, mn_parsed_tensor *t, mn_error *err) {
-    const cJSON *begin = cJSON_IsArray(offsets) ? offsets->child : NULL,
-                *end = begin ? begin->next : NULL;
+    const cJSON *begin = cJSON_IsArray(offsets) ? offsets->child : NULL;
+    const cJSON *end = begin ? begin->next : NULL;
     const int64_t room = (int64_t)(f->bytes - data);
-    int64_t from, to;
+    int64_t from;
+    int64_t to;
     uint64_t bytes;
     if (!end || end->next)
         return mn_fail(err, MN_BAD_FILE,
@@ -122,7 +123,8 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
 
 static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root, uint64_t data,
                               mn_error *err) {
-    uint64_t first = p->n_tensors, covered = 0;
+    uint64_t first = p->n_tensors;
+    uint64_t covered = 0;
     for (const cJSON *entry = root->child; entry; entry = entry->next) {
         bool notes = !strcmp(entry->string, "__metadata__");
         if (notes && !cJSON_IsObject(entry))

@@ -35,7 +35,8 @@ static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text,
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
  * float holds. */
 static void spell_infinity(char *s) {
-    static const char word[] = "Infinity", number[] = "1e999   ";
+    static const char word[] = "Infinity";
+    static const char number[] = "1e999   ";
     if (!strstr(s, word))
         return;
     for (bool quoted = false; *s; s++) {

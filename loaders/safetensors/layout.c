@@ -57,7 +57,8 @@ static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
 
 static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem,
                               const char *ending) {
-    uint64_t lo = 0, hi = x->n;
+    uint64_t lo = 0;
+    uint64_t hi = x->n;
     while (lo < hi) {
         const uint64_t mid = lo + (hi - lo) / 2;
         const int c = cmp_parts(((const named *)x->sorted[mid])->name, stem, ending);
@@ -136,10 +137,12 @@ static void set_dims(mn_plane *p, uint32_t n, const int64_t *dim, const int64_t 
 static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
                                fused_experts how, mn_error *err) {
     const mn_parsed_tensor both = *t; /* the array may move */
-    const int64_t es = both.dtype.block_bytes, E = both.dim[0], rows = both.dim[1],
-                  cols = both.dim[2];
-    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2,
-                  D = how == FUSED_GPT_OSS ? rows : cols;
+    const int64_t es = both.dtype.block_bytes;
+    const int64_t E = both.dim[0];
+    const int64_t rows = both.dim[1];
+    const int64_t cols = both.dim[2];
+    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2;
+    const int64_t D = how == FUSED_GPT_OSS ? rows : cols;
     if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) ||
         both.dtype.block_elems != 1)
         return bad_shape(&both, "experts x (gate and up) x inputs", err);
@@ -161,7 +164,9 @@ static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const ch
 static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
                               mn_error *err) {
     const mn_parsed_tensor both = *t;
-    const int64_t es = both.dtype.block_bytes, F = both.dim[0] / 2, D = both.dim[1];
+    const int64_t es = both.dtype.block_bytes;
+    const int64_t F = both.dim[0] / 2;
+    const int64_t D = both.dim[1];
     if (both.n_dim != 2 || both.dim[0] % 2 || both.dtype.block_elems != 1)
         return bad_shape(&both, "(gate and up) x inputs", err);
     mn_status status = MN_OK;
@@ -178,7 +183,9 @@ static mn_status split_shared(mn_parsed *p, const mn_parsed_tensor *t, const cha
 static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char *ending,
                             mn_error *err) {
     const mn_parsed_tensor both = *t;
-    const int64_t es = both.dtype.block_bytes, E = both.dim[0], F = both.dim[1] / 2;
+    const int64_t es = both.dtype.block_bytes;
+    const int64_t E = both.dim[0];
+    const int64_t F = both.dim[1] / 2;
     if (both.n_dim != 2 || both.dim[1] % 2)
         return bad_shape(&both, "experts x (gate and up)", err);
     mn_status status = MN_OK;
@@ -195,12 +202,14 @@ static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char 
 static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     if (t->n_dim < 2 || t->dtype.block_elems != 1)
         return bad_shape(t, "a matrix", err);
-    const uint32_t a = t->n_dim - 2, b = t->n_dim - 1;
+    const uint32_t a = t->n_dim - 2;
+    const uint32_t b = t->n_dim - 1;
     mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
     if (!plane)
         return mn_fail_memory(err);
     *plane = t->plane;
-    const int64_t dim = t->dim[a], stride = plane->stride[a];
+    const int64_t dim = t->dim[a];
+    const int64_t stride = plane->stride[a];
     t->dim[a] = plane->dim[a] = t->dim[b];
     t->dim[b] = plane->dim[b] = dim;
     plane->stride[a] = plane->stride[b];
@@ -214,7 +223,9 @@ static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
 static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
                             const mn_parsed_tensor *scales, int64_t step, int64_t first,
                             const char *name, mn_error *err) {
-    const int64_t E = blocks->dim[0], N = blocks->dim[1], G = blocks->dim[2];
+    const int64_t E = blocks->dim[0];
+    const int64_t N = blocks->dim[1];
+    const int64_t G = blocks->dim[2];
     mn_parsed_tensor t = *blocks;
     const mn_str stem = stem_of(blocks->native, "_blocks");
     mn_str base = stem; /* up to and with the last dot */
@@ -249,7 +260,8 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     if (!s)
         return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'",
                        MN_STR_ARG(t->native), MN_STR_ARG(stem));
-    const mn_parsed_tensor blocks = *t, scales = *s;
+    const mn_parsed_tensor blocks = *t;
+    const mn_parsed_tensor scales = *s;
     const bool both = mn_str_ends(stem, "gate_up_proj");
     if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 ||
         (both && blocks.dim[1] % 2))
@@ -383,10 +395,10 @@ static bool is_read_method(const cJSON *q) {
 
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
     (void)p;
-    const cJSON *mlx = json_get(facts->config, "quantization"),
-                *other = json_get(facts->config, "quantization_config");
-    const cJSON *method = json_get(other, "quant_method"),
-                *block = json_get(other, "weight_block_size");
+    const cJSON *mlx = json_get(facts->config, "quantization");
+    const cJSON *other = json_get(facts->config, "quantization_config");
+    const cJSON *method = json_get(other, "quant_method");
+    const cJSON *block = json_get(other, "weight_block_size");
     if (mlx)
         return mn_fail(err, MN_UNSUPPORTED,
                        "config.json: key 'quantization': MLX weights (%s bits in groups of %s), "

@@ -43,7 +43,8 @@ bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
 
 /* Grouped by shard, in the order of tensor names. */
 static int by_shard(const void *a, const void *b) {
-    const cJSON *x = a, *y = b;
+    const cJSON *x = a;
+    const cJSON *y = b;
     int c = strcmp(x->valuestring, y->valuestring);
     return c ? c : strcmp(x->string, y->string);
 }
@@ -53,7 +54,8 @@ static int by_native(const void *a, const void *b) {
 }
 
 static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_str native) {
-    uint64_t lo = 0, hi = n;
+    uint64_t lo = 0;
+    uint64_t hi = n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
         if (mn_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
@@ -90,7 +92,8 @@ static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *
 
 typedef struct {
     const mn_file *files;
-    uint32_t n, stride;
+    uint32_t n;
+    uint32_t stride;
 } folder;
 
 /* order: the index's entries by shard. */
@@ -170,7 +173,8 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
     for (uint32_t i = 0; i < dir.n; i++) {
         const mn_file *f = mn_file_at(dir.files, i, dir.stride);
         mn_str own;
-        uint32_t no, of;
+        uint32_t no;
+        uint32_t of;
         if (!is_weights(f))
             continue;
         bool numbered = mn_shard_name(f->name, ".safetensors", &own, &no, &of);
@@ -203,7 +207,9 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
 
 static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *first = NULL;
-    uint32_t n_weights = 0, no, count = 1;
+    uint32_t n_weights = 0;
+    uint32_t no;
+    uint32_t count = 1;
     mn_str prefix = {0};
     const mn_file *named = mn_file_named(dir.files, dir.n, dir.stride);
     if (named && is_weights(named) &&

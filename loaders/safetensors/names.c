@@ -61,7 +61,8 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
                          mn_str rest) {
     static const char *const kinds[] = {".weight", ".bias", "_bias", ""};
     static const char *const canonical[] = {".weight", ".bias", ".bias", ".weight"};
-    uint32_t layer = 0, digits = 0;
+    uint32_t layer = 0;
+    uint32_t digits = 0;
     while (digits < rest.len && digits < 6 && rest.ptr[digits] >= '0' && rest.ptr[digits] <= '9')
         layer = layer * 10 + (uint32_t)(rest.ptr[digits++] - '0');
     if (!digits || digits >= rest.len || rest.ptr[digits] != '.' ||
@@ -71,7 +72,8 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
     for (size_t k = 0; k < MN_COUNT(kinds); k++) {
         if (!mn_str_ends(rest, kinds[k]))
             continue;
-        mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])}, number = {0};
+        mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])};
+        mn_str number = {0};
         const char *name = pair_of(family->own, stem, &number);
         if (!name)
             name = pair_of(in_layer, stem, &number);

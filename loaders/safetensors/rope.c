@@ -23,8 +23,8 @@ static section flat(config_reader *c, section s) {
         return s;
     }
     if (child->next) {
-        const cJSON *full = json_get(s.object, "full_attention"),
-                    *local = json_get(s.object, "sliding_attention");
+        const cJSON *full = json_get(s.object, "full_attention");
+        const cJSON *local = json_get(s.object, "sliding_attention");
         if (!full || !local || child->next->next) {
             config_fail(c, "", "rope_parameters", s.object,
                         "one set, or full_attention and sliding_attention");
@@ -59,8 +59,8 @@ static void check_section(config_reader *c, section s) {
 }
 
 static section find_section(config_reader *c) {
-    static const char *const names[2] = {"rope_scaling", "rope_parameters"},
-                             *const paths[2] = {"rope_scaling.", "rope_parameters."};
+    static const char *const names[2] = {"rope_scaling", "rope_parameters"};
+    static const char *const paths[2] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) { /* who adds rope_scaling to a newer file means it to count */
         const cJSON *o = json_get(c->root, names[i]);
         if (!o || (i == 0 && cJSON_IsObject(o) && !o->child))
@@ -81,9 +81,10 @@ static section find_section(config_reader *c) {
 /* A number that may stand inside the section or at top level: the same if in both. */
 static double either(config_reader *c, section s, const char *key, double lo, double hi,
                      double fallback, const char **in) {
-    bool inside = json_get(s.object, key), outside = json_get(c->root, key);
-    double a = config_float(c, s.object, s.in, key, lo, hi, &fallback),
-           b = config_float(c, c->root, "", key, lo, hi, &fallback);
+    bool inside = json_get(s.object, key);
+    bool outside = json_get(c->root, key);
+    double a = config_float(c, s.object, s.in, key, lo, hi, &fallback);
+    double b = config_float(c, c->root, "", key, lo, hi, &fallback);
     if (!c->status && inside && outside && (a > b || a < b))
         c->status = mn_fail(c->err, MN_BAD_FILE,
                             "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
@@ -120,8 +121,8 @@ static void read_llama3(config_reader *c, section s) {
     put_original_length(c, s);
     if (c->status)
         return;
-    double low = json_get(s.object, "low_freq_factor")->valuedouble,
-           high = json_get(s.object, "high_freq_factor")->valuedouble;
+    double low = json_get(s.object, "low_freq_factor")->valuedouble;
+    double high = json_get(s.object, "high_freq_factor")->valuedouble;
     if (low >= high)
         c->status = mn_fail(c->err, MN_BAD_FILE,
                             "%.*s: key '%slow_freq_factor' is %g, expected less than "
@@ -137,8 +138,9 @@ static double yarn_magnitude(double factor, double m) {
 
 /* attention_factor, or as a ratio: mscale over mscale_all_dim, if both are there and not 0. */
 static void put_yarn_magnitude(config_reader *c, section s, double factor) {
-    const double none = 0, m = config_float(c, s.object, s.in, "mscale", 0, 1e3, &none),
-                 all = config_float(c, s.object, s.in, "mscale_all_dim", 0, 1e3, &none);
+    const double none = 0;
+    const double m = config_float(c, s.object, s.in, "mscale", 0, 1e3, &none);
+    const double all = config_float(c, s.object, s.in, "mscale_all_dim", 0, 1e3, &none);
     if (json_get(s.object, "attention_factor"))
         put_number(c, s, "rope.scaling.yarn_attn_factor", "attention_factor", 1e-3, 1e3);
     else if (m > 0 && all > 0)
@@ -195,7 +197,8 @@ static void put_factors(config_reader *c, section s, const char *key, const char
 /* factor stands for the ratio of the two lengths, which decides about the magnitude of sin and cos
  * alone. */
 static void read_longrope(config_reader *c, section s, int64_t n_rot) {
-    const double one = 1, factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, &one);
+    const double one = 1;
+    const double factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, &one);
     const int64_t original = put_original_length(c, s);
     if (json_get(s.object, "attention_factor"))
         put_number(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
@@ -214,7 +217,8 @@ static bool is_proportional(section s) {
 /* Angles as if the whole head turned; behind the first pairs they are 0. Scaled by nothing. */
 static void read_proportional(config_reader *c, section s, double part) {
     const int64_t pairs = (int64_t)(part * (double)c->head_dim / 2);
-    const double one = 1, factor = config_float(c, s.object, s.in, "factor", 1, 1e6, &one);
+    const double one = 1;
+    const double factor = config_float(c, s.object, s.in, "factor", 1, 1e6, &one);
     if (!c->status && factor > 1)
         c->status = mn_fail(c->err, MN_UNSUPPORTED,
                             "%.*s: key '%sfactor' is %g with rope_type \"proportional\", expected "
@@ -256,8 +260,8 @@ void config_read_rope(config_reader *c) {
     section s = find_section(c);
     if (c->status)
         return;
-    const double rotary = c->family->rotary > 0 ? c->family->rotary : 1,
-                 base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
+    const double rotary = c->family->rotary > 0 ? c->family->rotary : 1;
+    const double base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
     /* its first configs */

@@ -76,7 +76,12 @@ typedef struct {
     const struct model_family *family;
     bool nested; /* root is the text model's section of the file */
     /* n_head: of the first layer; head_dim: of window layers head_dim_swa, where these differ */
-    int64_t n_layer, n_head, n_embd, head_dim, head_dim_swa, n_ctx;
+    int64_t n_layer;
+    int64_t n_head;
+    int64_t n_embd;
+    int64_t head_dim;
+    int64_t head_dim_swa;
+    int64_t n_ctx;
     const cJSON **layers;   /* per_layer_config by layer, each may be NULL; NULL: there is none */
     const int64_t *no_rope; /* per layer; NULL: all rotate */
     const int64_t *slides;  /* per layer, where the family has wide_full */

@@ -31,7 +31,8 @@ void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation
 
 static int by_size(const void *x, const void *y, void *arg) {
     const mnp_allocation *a = arg;
-    const uint32_t i = *(const uint32_t *)x, j = *(const uint32_t *)y;
+    const uint32_t i = *(const uint32_t *)x;
+    const uint32_t j = *(const uint32_t *)y;
     if (a[i].bytes != a[j].bytes)
         return a[i].bytes < a[j].bytes ? 1 : -1;
     return i < j ? -1 : 1;

@@ -119,7 +119,8 @@ mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int
 /* The operands of role WEIGHT of a segment, one after another: begin with {lo, 0}; the operand's
  * tensor, or -1 after the last. node: where it is read. */
 typedef struct {
-    uint32_t node, operand;
+    uint32_t node;
+    uint32_t operand;
 } mnp_cursor;
 int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node);
 
@@ -206,14 +207,21 @@ typedef struct {
 typedef struct {
     uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32 or MN_F16 */
     uint32_t n_layers;                      /* of the group, in the segment */
-    int64_t n_head_kv, dim_k, dim_v, pad_k, pad_v;
-    uint64_t page_bytes, layer_bytes, v_offset;
+    int64_t n_head_kv;
+    int64_t dim_k;
+    int64_t dim_v;
+    int64_t pad_k;
+    int64_t pad_v;
+    uint64_t page_bytes;
+    uint64_t layer_bytes;
+    uint64_t v_offset;
     int64_t layer; /* rank of a node's layer among those of its group in the segment */
 } mnp_kv;
 
 /* The types of cached keys and values. */
 typedef struct {
-    uint32_t k, v;
+    uint32_t k;
+    uint32_t v;
 } mnp_kv_types;
 /* What is asked for, else f32 in class exact and f16 in the others. */
 mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision);
@@ -244,7 +252,8 @@ mn_status mnp_check_range(uint64_t off, uint64_t n, uint64_t bytes, const char *
 /* ---- bindings -------------------------------------------------------------------------------- */
 /* Where a buffer lies, as far as its alignment goes, and its bytes. */
 typedef struct {
-    uint64_t address, bytes;
+    uint64_t address;
+    uint64_t bytes;
 } mnp_extent;
 typedef mnp_extent (*mnp_extent_fn)(const mn_buffer *b);
 

@@ -65,7 +65,12 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     const uint64_t align = rules->head_align ? rules->head_align : 1;
     const uint64_t k_size = (uint64_t)mnp_kv_size(kv->k_dtype);
     const uint64_t v_size = (uint64_t)mnp_kv_size(kv->v_dtype);
-    uint64_t places, k_places, v_places, pad_k, pad_v, v_bytes;
+    uint64_t places;
+    uint64_t k_places;
+    uint64_t v_places;
+    uint64_t pad_k;
+    uint64_t pad_v;
+    uint64_t v_bytes;
     if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k) ||
         __builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
         return false;
@@ -112,8 +117,10 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
 mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
                          mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     const mn_node *n = mnp_node(g, node);
-    uint32_t in_pages = MN_ATTENTION_PAGES, in_kv = MN_ATTENTION_KV;
-    uint32_t at_group = MN_ATTENTION_ATTR_GROUP, at_layer = MN_ATTENTION_ATTR_KV_LAYER;
+    uint32_t in_pages = MN_ATTENTION_PAGES;
+    uint32_t in_kv = MN_ATTENTION_KV;
+    uint32_t at_group = MN_ATTENTION_ATTR_GROUP;
+    uint32_t at_layer = MN_ATTENTION_ATTR_KV_LAYER;
     if (n->op == MN_OP_KV_STORE) {
         in_pages = MN_KV_STORE_PAGES;
         in_kv = MN_KV_STORE_KV;

@@ -16,7 +16,8 @@ static const char *refuse_add(const mnp_lowering *l, const mnp_unit *u, uint32_t
 
 static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_graph *g = l->g;
-    const mn_node *x = mnp_node(g, u->node), *glu = mnp_node(g, node);
+    const mn_node *x = mnp_node(g, u->node);
+    const mn_node *glu = mnp_node(g, node);
     const mn_tensor *a = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT);
     const mn_tensor *b = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT + 2);
     if (x->n_out != 2 || !a || !b)
@@ -74,11 +75,13 @@ static const char *refuse_attention(const mnp_lowering *l, const mnp_unit *u, ui
         return "it attends over another cache, or k is not rotated";
     const mn_node *q = mnp_node(g, (uint32_t)u->part[MNP_STORE_ROPE_Q]);
     const mn_node *k = mnp_node(g, (uint32_t)u->part[MNP_STORE_ROPE_K]);
-    const mn_node *s = mnp_node(g, u->node), *a = mnp_node(g, node);
+    const mn_node *s = mnp_node(g, u->node);
+    const mn_node *a = mnp_node(g, node);
     for (uint32_t i = MN_ROPE_ATTR_PAIRING; i <= MN_ROPE_ATTR_MSCALE; i++)
         if (mnp_attr(g, q, i) != mnp_attr(g, k, i))
             return "q and k are rotated in different ways";
-    const mn_tensor *xq = mnp_in_tensor(g, q, MN_ROPE_X), *xk = mnp_in_tensor(g, k, MN_ROPE_X);
+    const mn_tensor *xq = mnp_in_tensor(g, q, MN_ROPE_X);
+    const mn_tensor *xk = mnp_in_tensor(g, k, MN_ROPE_X);
     if (mnp_in(g, q, MN_ROPE_FREQS) != mnp_in(g, k, MN_ROPE_FREQS) || !xq || !xk ||
         xq->dim[2] != xk->dim[2])
         return "q and k are rotated in different ways";

@@ -24,7 +24,8 @@ bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim,
 /* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay
  * within its bytes. */
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
-    uint64_t last, steps[MN_MAX_DIM];
+    uint64_t last;
+    uint64_t steps[MN_MAX_DIM];
     if (p->kind != MN_PLANE_DATA)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane kind %u comes first", MNP_NAME(t),
                         p->kind);

@@ -70,7 +70,8 @@ static bool is_member(const mnp_unit *u, uint32_t node) {
 
 /* Whether both touch one STATE tensor and one of them writes it. */
 static bool share_state(const mn_graph *g, uint32_t a, uint32_t b) {
-    const mn_node *x = mnp_node(g, a), *y = mnp_node(g, b);
+    const mn_node *x = mnp_node(g, a);
+    const mn_node *y = mnp_node(g, b);
     if (!mnp_changes_state(x->op) && !mnp_changes_state(y->op))
         return false;
     for (uint32_t i = 0; i < x->n_in; i++) {

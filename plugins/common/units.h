@@ -20,7 +20,8 @@ typedef struct {
 } mnp_use;
 typedef struct {
     const mn_graph *g;
-    uint32_t lo, hi;
+    uint32_t lo;
+    uint32_t hi;
     const mnp_use *uses; /* [n_tensors] */
 } mnp_lowering;
 
@@ -47,7 +48,10 @@ typedef struct mnp_unit mnp_unit;
 
 typedef struct {
     const char *name; /* for the log */
-    uint32_t op, edge, operand, flags;
+    uint32_t op;
+    uint32_t edge;
+    uint32_t operand;
+    uint32_t flags;
     int32_t of;    /* MNP_ANCHOR, or an earlier part */
     uint32_t with; /* bits of parts without which this one is given up */
     /* optional: why the node does not fit the unit so far; NULL = it fits */

@@ -16,7 +16,8 @@ typedef struct {
     const uint8_t *data;
     const uint8_t *const *groups; /* as in mnc_weight */
     uint64_t row_bytes, step;     /* 0: one value for all rows, for all blocks of a row */
-    uint32_t dtype, row_shift;
+    uint32_t dtype;
+    uint32_t row_shift;
 } mnc_extra;
 
 /* A weight as the ops see it: in the mapped file where its rows are dense, else copied once into
@@ -30,7 +31,9 @@ typedef struct {
          * block */
     const uint8_t *const *groups;
     int64_t group_rows;
-    mnc_extra scale, bias, tensor_scale;
+    mnc_extra scale;
+    mnc_extra bias;
+    mnc_extra tensor_scale;
     /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
     void *repacked;
 } mnc_weight;
@@ -52,7 +55,8 @@ typedef struct {
     void *ptr;
     const mnc_weight *weight; /* role weight */
     int64_t dim[MN_MAX_DIM];  /* with the step's symbol values */
-    uint32_t n_dim, dtype;
+    uint32_t n_dim;
+    uint32_t dtype;
     int64_t rows, cols; /* dim[0] and the product of the rest */
 } mnc_operand;
 
@@ -68,7 +72,8 @@ typedef struct {
 /* One node in one execution, the same for all workers. */
 typedef struct {
     const mn_node *node;
-    mnc_operand in[MNC_MAX_IN], out[MNC_MAX_OUT];
+    mnc_operand in[MNC_MAX_IN];
+    mnc_operand out[MNC_MAX_OUT];
     const uint64_t *attr;
     uint32_t n_attr;
     mnc_kv kv;  /* KV_STORE and ATTENTION */
@@ -82,7 +87,8 @@ typedef struct {
 /* One of n workers inside a step; all run every node's function at the same time; cpu_host puts a
  * barrier between nodes. */
 typedef struct {
-    uint32_t i, n;
+    uint32_t i;
+    uint32_t n;
     void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this worker's own */
     struct mnc_team *team;
 } mnc_worker;
@@ -110,7 +116,8 @@ typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
 typedef struct {
     mnc_fn fn;
     void *user; /* static data; not freed */
-    uint64_t worker_bytes, shared_bytes;
+    uint64_t worker_bytes;
+    uint64_t shared_bytes;
 } mnc_op;
 
 /* What prepare and verdict look at: shapes with symbols at their maximum, dtypes of weights. */
@@ -119,7 +126,8 @@ typedef struct {
     const mn_node *node;
     uint32_t index;        /* of the node */
     const int64_t *symbol; /* [n_symbols] values at hand (maximum or asked for) */
-    uint32_t precision, n_workers;
+    uint32_t precision;
+    uint32_t n_workers;
 } mnc_query;
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i); /* NULL = absent */
 const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i);
@@ -128,7 +136,11 @@ int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i); /* wi
 /* The plugin. All functions: any thread, no state but `self`. */
 typedef struct mnc_ops {
     /* device_name NULL: the CPU's model name */
-    const char *id, *vendor, *version, *build_id, *device_name;
+    const char *id;
+    const char *vendor;
+    const char *version;
+    const char *build_id;
+    const char *device_name;
     uint64_t device_flags; /* added to UNIFIED | WRAPS */
     const uint32_t (*contracts)[2];
     uint32_t n_contracts;

@@ -42,11 +42,14 @@ static void cpu_name(char *out, size_t cap) {
  * free. */
 static void cap_by(const char *folder, const char *limit_file, const char *usage_file,
                    const char *cache_key, uint64_t *total, uint64_t *left) {
-    char path[512], buf[4096];
+    char path[512];
+    char buf[4096];
     snprintf(path, sizeof path, "%s/%s", folder, limit_file);
     if (!slurp(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9')
         return; /* "max" */
-    uint64_t limit = strtoull(buf, NULL, 10), used = 0, cache = 0;
+    uint64_t limit = strtoull(buf, NULL, 10);
+    uint64_t used = 0;
+    uint64_t cache = 0;
     if (limit >= *total)
         return;
     snprintf(path, sizeof path, "%s/%s", folder, usage_file);
@@ -63,7 +66,8 @@ static void cap_by(const char *folder, const char *limit_file, const char *usage
 }
 
 static void memory(uint64_t *total, uint64_t *left) {
-    char buf[4096], folder[400];
+    char buf[4096];
+    char folder[400];
     if (slurp("/proc/meminfo", buf, sizeof buf)) {
         *total = number_after(buf, "MemTotal:") * 1024;
         *left = number_after(buf, "MemAvailable:") * 1024;

@@ -37,8 +37,10 @@ struct mn_queue {
 
 typedef struct {
     mnc_weight w;
-    void *copy, *groups;
-    bool wanted, put;
+    void *copy;
+    void *groups;
+    bool wanted;
+    bool put;
 } mnc_kept;
 struct mn_weights {
     mn_device *dev;
@@ -59,23 +61,31 @@ struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
     const mnc_kept **kept; /* [n_tensors] entries of the weight set; NULL where it has none */
-    uint32_t lo, hi, precision, n_workers, n_steps;
+    uint32_t lo;
+    uint32_t hi;
+    uint32_t precision;
+    uint32_t n_workers;
+    uint32_t n_steps;
     mnp_kv_types kv_types;
-    uint64_t arena_bytes, shared_bytes, worker_bytes;
+    uint64_t arena_bytes;
+    uint64_t shared_bytes;
+    uint64_t worker_bytes;
     int64_t *symbol_max;         /* [n_symbols] */
     mnc_step *steps;             /* [hi - lo] */
     mnp_allocation *allocations; /* [n_tensors] */
 };
 
 typedef struct mnc_team {
-    atomic_uint arrived, generation;
+    atomic_uint arrived;
+    atomic_uint generation;
     uint32_t n;
 } mnc_team;
 
 /* One set of bindings, and what follows from it. */
 typedef struct {
     int64_t *symbol; /* [n_symbols] values that the calls are filled for */
-    bool bound, filled;
+    bool bound;
+    bool filled;
     mn_binding *bindings; /* [n_tensors]; buffer NULL = not bound */
     mnc_call *calls;      /* [n_steps] */
     uint32_t *active;     /* [n_steps] calls to run */

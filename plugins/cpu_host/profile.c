@@ -19,7 +19,8 @@ static const char *op_name(uint32_t op) {
 static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, mnc_note *to) {
     const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
     const bool both_ways = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL);
-    int64_t lowest = INT64_MAX, end = 0;
+    int64_t lowest = INT64_MAX;
+    int64_t end = 0;
     for (int32_t r = 0; r < rows; r++)
         end = pos[r] + 1 > end ? pos[r] + 1 : end;
     for (int32_t r = 0; r < rows; r++) {
@@ -37,7 +38,8 @@ static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, m
 }
 
 static void note_attention(const mnc_call *c, mnc_note *to) {
-    const int32_t *pos = c->in[MN_ATTENTION_ROW_POS].ptr, *seq = c->in[MN_ATTENTION_SEQS].ptr;
+    const int32_t *pos = c->in[MN_ATTENTION_ROW_POS].ptr;
+    const int32_t *seq = c->in[MN_ATTENTION_SEQS].ptr;
     const int64_t rows = c->in[MN_ATTENTION_ROW_POS].rows;
     for (int64_t i = 0; i < c->in[MN_ATTENTION_SEQS].rows; i++, seq += 4)
         if (seq[0] >= 0 && seq[1] > 0 && seq[0] < rows && seq[1] <= rows - seq[0])

@@ -7,10 +7,14 @@
 #include <string.h>
 
 void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
-    uint32_t k0 = key[0], k1 = key[1], c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    uint32_t k0 = key[0];
+    uint32_t k1 = key[1];
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
     for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c[1] ^ k0, n2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+        uint64_t a = (uint64_t)0xD2511F53u * c[0];
+        uint64_t b = (uint64_t)0xCD9E8D57u * c[2];
+        uint32_t n0 = (uint32_t)(b >> 32) ^ c[1] ^ k0;
+        uint32_t n2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
         c[0] = n0, c[1] = (uint32_t)b, c[2] = n2, c[3] = (uint32_t)a;
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
@@ -25,7 +29,8 @@ uint64_t mnc_sample_bytes(int64_t n_vocab) {
 typedef struct {
     const float *logit;
     int32_t *id;
-    int64_t n, popped;
+    int64_t n;
+    int64_t popped;
 } heap; /* id[0 .. n - popped) heap, behind it the best, last first */
 
 static inline bool better(const float *l, int32_t a, int32_t b) {
@@ -91,8 +96,8 @@ static bool has_penalties(const mn_slot_params *p) {
 
 static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     const mn_slot_params *p = s->params;
-    int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx,
-            lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
+    int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx;
+    int64_t lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
     memset(count, 0, (size_t)s->n_vocab * sizeof *count);
     for (int64_t i = lo; i < hi; i++)
         if (s->history[i] >= 0 && s->history[i] < s->n_vocab)
@@ -216,11 +221,13 @@ void mnc_sample_target(const mnc_sample *s, int32_t target, void *scratch) {
 /* How many of the best survive top_p and min_p; *sum becomes their weight at the draw's
  * temperature. */
 static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) {
-    bool by_top = p->top_p > 0 && p->top_p<1, by_min = p->min_p> 0;
+    bool by_top = p->top_p > 0 && p->top_p < 1;
+    bool by_min = p->min_p > 0;
     int64_t keep = h->n;
     double temp = p->temp;
     if (by_top) {
-        double goal = (double)p->top_p * weigh(h, max, 1), run = 0;
+        double goal = (double)p->top_p * weigh(h, max, 1);
+        double run = 0;
         for (keep = 0; keep < h->n && run < goal; keep++)
             run += exp((double)h->logit[best_at(h, keep)] - (double)max);
     }
@@ -249,7 +256,8 @@ static int32_t draw(const mnc_sample *s, const float *l, int32_t *ids) {
     if (!h.n)
         return MN_ID_NONE;
     float max = l[best_at(&h, 0)];
-    double sum, run = 0;
+    double sum;
+    double run = 0;
     int64_t keep = filter(&h, p, max, &sum);
     const uint32_t key[2] = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)s->pos, 0, 0, 0};
@@ -273,7 +281,8 @@ static bool is_plain(const mnc_sample *s) {
 
 int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     float *l = scratch;
-    int32_t *ids = (int32_t *)(l + s->n_vocab), *count = ids + s->n_vocab;
+    int32_t *ids = (int32_t *)(l + s->n_vocab);
+    int32_t *count = ids + s->n_vocab;
     const bool greedy = !(s->params->temp > 0);
     const bool logprobs = wants_top(s) || s->logprob;
     if (greedy && !logprobs && is_plain(s))
@@ -334,8 +343,10 @@ static mnc_sample sample_of(const mnc_call *c, int64_t row) {
 }
 
 static void add_bias_operands(const mnc_call *c, int64_t row, int32_t slot, mnc_sample *s) {
-    const mnc_operand *bias = &c->in[MN_SAMPLE_BIAS], *mask = &c->in[MN_SAMPLE_MASK];
-    const mnc_operand *sparse = &c->in[MN_SAMPLE_BIAS_IDS], *by = &c->in[MN_SAMPLE_BIAS_VALUES];
+    const mnc_operand *bias = &c->in[MN_SAMPLE_BIAS];
+    const mnc_operand *mask = &c->in[MN_SAMPLE_MASK];
+    const mnc_operand *sparse = &c->in[MN_SAMPLE_BIAS_IDS];
+    const mnc_operand *by = &c->in[MN_SAMPLE_BIAS_VALUES];
     if (bias->ptr)
         s->bias = (const float *)bias->ptr + row * bias->cols;
     if (mask->ptr)
@@ -372,7 +383,8 @@ void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
     const int64_t n_slots = c->in[MN_SAMPLE_HISTORY].rows;
     for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row++) {
-        const int32_t slot = out_slot[row], target = targets ? targets[row] : -1;
+        const int32_t slot = out_slot[row];
+        const int32_t target = targets ? targets[row] : -1;
         const bool draws = target < 0 && slot >= 0 && slot < n_slots;
         if ((uint32_t)(draws ? slot : row) % w->n != w->i)
             continue;

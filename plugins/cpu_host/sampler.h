@@ -11,7 +11,8 @@ typedef struct {
     const uint32_t *mask;  /* [ceil(n_vocab / 32)] or NULL */
     const int32_t *sparse; /* [n_sparse] ids or -1, or NULL */
     const float *sparse_by;
-    int64_t n_vocab, n_sparse;
+    int64_t n_vocab;
+    int64_t n_sparse;
     const mn_slot_params *params;
     const int32_t *history; /* [n_ctx] of this slot, by position */
     int64_t n_ctx;

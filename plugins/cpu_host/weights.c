@@ -28,7 +28,8 @@ static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
 /* Values per dim of a plane beside DATA: as its spec says, or one that a stride of 0 repeats. */
 static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
                              const mn_plane_spec *spec, mn_error *err) {
-    uint64_t steps[MN_MAX_DIM], last;
+    uint64_t steps[MN_MAX_DIM];
+    uint64_t last;
     uint32_t n_dim = t->n_dim;
     mn_dtype type;
     for (uint32_t i = 0; i < n_dim; i++)
@@ -154,7 +155,9 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
 }
 
 static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
-    uint64_t blocks = 1, n[MN_MAX_DIM], at[MN_MAX_DIM] = {0};
+    uint64_t blocks = 1;
+    uint64_t n[MN_MAX_DIM];
+    uint64_t at[MN_MAX_DIM] = {0};
     for (uint32_t i = 0; i < t->n_dim; i++) {
         n[i] = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]);
         blocks *= n[i];
@@ -265,7 +268,8 @@ static void release(mn_device *d, mnc_kept *k) {
 
 static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k,
                       mn_error *err) {
-    uint64_t bytes, stride;
+    uint64_t bytes;
+    uint64_t stride;
     bool grouped;
     if (!mnp_bytes(w->graph, t, NULL, &bytes))
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));

@@ -17,9 +17,15 @@ typedef struct {
     const int32_t *pos;                                      /* [T] */
     int64_t t, h, hkv, g, dk, dv, window, block, max_chunks; /* block: rows per task */
     bool bidirectional;
-    float scale, cap;
+    float scale;
+    float cap;
     /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
-    float *q, *k, *val, *s, *part, *total;
+    float *q;
+    float *k;
+    float *val;
+    float *s;
+    float *part;
+    float *total;
 } attn;
 
 static int64_t per_task(int64_t g) {
@@ -37,7 +43,8 @@ static int64_t split_rows(uint64_t row_bytes) {
 }
 
 static uint64_t lay_out(attn *a, uint8_t *base) { /* base NULL: the size only */
-    uint64_t n = (uint64_t)(a->block * a->g), at = 0;
+    uint64_t n = (uint64_t)(a->block * a->g);
+    uint64_t at = 0;
     const uint64_t need[6] = {
         n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv,
         n * MNK_TILE,        n * (uint64_t)(a->dv + 2),        n * (uint64_t)(a->dv + 2)};
@@ -62,7 +69,8 @@ static float share_of(const attn *a, float m, float top) {
 /* A part whose logits are all -inf counts 0 times, but is added: a NaN among its values stays. */
 static void merge(const attn *a, float *into, const float *part) {
     float m = into[0] > part[0] ? into[0] : part[0];
-    float x = share_of(a, into[0], m), y = share_of(a, part[0], m);
+    float x = share_of(a, into[0], m);
+    float y = share_of(a, part[0], m);
     a->v->scale(into + 2, a->dv, x);
     a->v->add_scaled(into + 2, part + 2, a->dv, y);
     into[0] = m;
@@ -72,8 +80,9 @@ static void finish(const attn *a, float *st, int64_t head, float *y) {
     const mnc_weight *sinks =
         MN_ATTENTION_SINKS < a->c->node->n_in ? a->c->in[MN_ATTENTION_SINKS].weight : NULL;
     if (sinks) {
-        float sink = mnk_load1(sinks->data, MN_F32, head), m = st[0] > sink ? st[0] : sink,
-              x = a->v->exp1(st[0] - m);
+        float sink = mnk_load1(sinks->data, MN_F32, head);
+        float m = st[0] > sink ? st[0] : sink;
+        float x = a->v->exp1(st[0] - m);
         a->v->scale(st + 2, a->dv, x);
         st[1] = st[1] * x + a->v->exp1(sink - m);
     }
@@ -93,17 +102,20 @@ static void load_cached(const attn *a, uint32_t dtype, const uint8_t *from, int6
 static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_t lo, int64_t hi) {
     const mnc_kv *kv = &a->c->kv;
     const int64_t pt = kv->geo.page_tokens;
-    const int64_t ks_size = mnp_kv_size(kv->geo.k_dtype), vs_size = mnp_kv_size(kv->geo.v_dtype);
+    const int64_t ks_size = mnp_kv_size(kv->geo.k_dtype);
+    const int64_t vs_size = mnp_kv_size(kv->geo.v_dtype);
     for (int64_t p = lo; p < hi;) {
-        int64_t off = p % pt, n = pt - off < hi - p ? pt - off : hi - p;
+        int64_t off = p % pt;
+        int64_t n = pt - off < hi - p ? pt - off : hi - p;
         int32_t page = kv->pages[slot * kv->max_pages + p / pt];
-        float *k = a->k + (p - t0) * a->dk, *v = a->val + (p - t0) * a->dv;
+        float *k = a->k + (p - t0) * a->dk;
+        float *v = a->val + (p - t0) * a->dv;
         if (page < 0) { /* not a page: the host broke the contract; no wild read */
             memset(k, 0, (size_t)(n * a->dk) * sizeof(float));
             memset(v, 0, (size_t)(n * a->dv) * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * ks_size,
-                          *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * vs_size;
+            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * ks_size;
+            const uint8_t *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * vs_size;
             load_cached(a, kv->geo.k_dtype, ks, n * a->dk, k);
             load_cached(a, kv->geo.v_dtype, vs, n * a->dv, v);
         }
@@ -132,19 +144,23 @@ static int64_t end_of(const attn *a, int64_t r) {
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
-    int64_t dv = a->dv, b0 = lo - t0;
+    int64_t dv = a->dv;
+    int64_t b0 = lo - t0;
     load_tile(a, slot, h, t0, lo, hi);
     a->v->scores(a->q, nr * a->g, a->k + b0 * a->dk, hi - lo, a->dk, a->s + b0, MNK_TILE);
     for (int64_t r = 0; r < nr; r++) {
-        int64_t pos = a->pos[r0 + r], x = first_of(a, pos) - t0, y = end_of(a, r0 + r) - t0;
+        int64_t pos = a->pos[r0 + r];
+        int64_t x = first_of(a, pos) - t0;
+        int64_t y = end_of(a, r0 + r) - t0;
         x = x < b0 ? b0 : x, y = y > hi - t0 ? hi - t0 : y;
         if (pos < 0 || x >= y)
             continue;
         for (int64_t g = 0; g < a->g; g++) {
-            float *s = a->s + (r * a->g + g) * MNK_TILE, *st = a->part + (r * a->g + g) * (dv + 2),
-                  sum;
-            float m = a->v->softmax(s, x, y, a->scale, a->cap, st[0], &sum),
-                  by = share_of(a, st[0], m);
+            float *s = a->s + (r * a->g + g) * MNK_TILE;
+            float *st = a->part + (r * a->g + g) * (dv + 2);
+            float sum;
+            float m = a->v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
+            float by = share_of(a, st[0], m);
             a->v->scale(st + 2, dv, by);
             st[0] = m;
             st[1] = st[1] * by + sum;
@@ -161,7 +177,8 @@ static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     for (int64_t i = 0; i < nr * a->g; i++)
         reset(a->part + i * (a->dv + 2), a->dv);
     for (int64_t t0 = ci * CHUNK; t0 < end; t0 += MNK_TILE) {
-        int64_t x = t0 < lo ? lo : t0, y = t0 + MNK_TILE < end ? t0 + MNK_TILE : end;
+        int64_t x = t0 < lo ? lo : t0;
+        int64_t y = t0 + MNK_TILE < end ? t0 + MNK_TILE : end;
         if (x < y)
             tile(a, slot, h, r0, nr, t0, x, y);
     }
@@ -193,7 +210,9 @@ static float *out_of(const attn *a, int64_t r, int64_t head) {
 
 /* All chunks of a block of rows. */
 static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
-    int64_t lo, hi, st = a->dv + 2;
+    int64_t lo;
+    int64_t hi;
+    int64_t st = a->dv + 2;
     if (!range(a, r0, nr, &lo, &hi))
         return;
     load_q(a, r0, nr, h);
@@ -225,7 +244,10 @@ static int64_t blocks(const attn *a, const mnc_worker *w) {
 /* Few rows: (row, kv head, chunk) are shared out; after a barrier (row, head) are. */
 static void split(const attn *a, mnc_worker *w) {
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
-    int64_t st = a->dv + 2, lo, hi, task = 0;
+    int64_t st = a->dv + 2;
+    int64_t lo;
+    int64_t hi;
+    int64_t task = 0;
     float *shared = a->c->shared;
     for (int64_t r = 0; r < a->t; r++) {
         if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
@@ -243,7 +265,8 @@ static void split(const attn *a, mnc_worker *w) {
     }
     mnc_barrier(w);
     for (int64_t i = w->i; i < a->t * a->h; i += w->n) {
-        int64_t r = i / a->h, head = i % a->h;
+        int64_t r = i / a->h;
+        int64_t head = i % a->h;
         if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
             continue;
         reset(a->total, a->dv);
@@ -285,8 +308,8 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
 }
 
 void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
-    const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q),
-                    *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
+    const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q);
+    const mn_tensor *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
     const uint64_t *at = q->graph->attrs + q->node->attr_off;
     attn a = {.h = mnc_query_dim(q, qt, 1), .dk = mnc_query_dim(q, qt, 2)};
     a.hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV]
@@ -300,6 +323,7 @@ void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
      * split */
     uint64_t row = (uint64_t)a.h * chunks_of(mnc_query_dim(q, pages, 1) * 64) *
                    (uint64_t)(a.dv + 2) * sizeof(float);
-    int64_t rows = row ? split_rows(row) : 0, t = mnc_query_dim(q, qt, 0);
+    int64_t rows = row ? split_rows(row) : 0;
+    int64_t t = mnc_query_dim(q, qt, 0);
     op->shared_bytes = (uint64_t)(rows < t ? rows : t) * row;
 }

@@ -5,7 +5,8 @@
 
 /* One user of the library: a plugin instance with n threads. {0} before the first mnk_blas_open. */
 typedef struct {
-    bool asked, ok;
+    bool asked;
+    bool ok;
     uint32_t n;
 } mnk_blas;
 

@@ -38,7 +38,8 @@ int32_t mnk_isa_cap(int32_t level, int32_t cap) {
 
 #if defined(__x86_64__)
 static uint64_t xcr0(void) { /* which registers the operating system saves */
-    uint32_t lo, hi;
+    uint32_t lo;
+    uint32_t hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
 }
@@ -47,7 +48,14 @@ static bool all(uint32_t have, uint32_t want) {
 }
 
 int32_t mnk_cpu_level(void) {
-    uint32_t a, b, c, d, c1, b7, c7, d7;
+    uint32_t a;
+    uint32_t b;
+    uint32_t c;
+    uint32_t d;
+    uint32_t c1;
+    uint32_t b7;
+    uint32_t c7;
+    uint32_t d7;
     if (!__get_cpuid(1, &a, &b, &c1, &d) || !all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
         return MNK_GENERIC;
     uint64_t saved = xcr0();

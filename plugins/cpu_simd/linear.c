@@ -9,7 +9,9 @@
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */
 static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                      int64_t lo, int64_t hi) {
-    int64_t part = (hi - lo) / MNK_STREAMS, rest = lo + part * MNK_STREAMS, row[MNK_STREAMS];
+    int64_t part = (hi - lo) / MNK_STREAMS;
+    int64_t rest = lo + part * MNK_STREAMS;
+    int64_t row[MNK_STREAMS];
     float out[MNK_STREAMS];
     for (int64_t j = 0; j < part; j++) {
         for (int s = 0; s < MNK_STREAMS; s++)
@@ -59,7 +61,9 @@ static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int6
 }
 
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {
-    int64_t lo, hi, ldq = mnk_quant_bytes(k);
+    int64_t lo;
+    int64_t hi;
+    int64_t ldq = mnk_quant_bytes(k);
     mnc_range(w, r, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         mnk_quantise(x + i * k, k, to + i * ldq);
@@ -73,7 +77,10 @@ static uint64_t pairs_bytes(int64_t r) {
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    int64_t r = x->rows, k = x->cols, lo, hi;
+    int64_t r = x->rows;
+    int64_t k = x->cols;
+    int64_t lo;
+    int64_t hi;
     bool quantised = false;
     mnk_pair *pair = w->scratch;
     uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
@@ -87,8 +94,8 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     }
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const uint32_t at = MN_LINEAR_BIAS + 2 * i;
-        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight,
-                         *bias = at < c->node->n_in ? c->in[at].weight : NULL;
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        const mnc_weight *bias = at < c->node->n_in ? c->in[at].weight : NULL;
         const mnk_linear *kern = mnk_kernel(use, wt, r);
         float *y = c->out[i].ptr;
         if (!y)
@@ -110,8 +117,8 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, bool *quantised) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
-    const mnk_linear *few = mnk_find_linear(dtype, use->precision, use->level, 1),
-                     *many = mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1);
+    const mnk_linear *few = mnk_find_linear(dtype, use->precision, use->level, 1);
+    const mnk_linear *many = mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1);
     *quantised |= (few && few->quantised_x) || (many && many->quantised_x);
     if (many && r > MNK_FEW_ROWS && many->panel_bytes(k) > *panel)
         *panel = many->panel_bytes(k);
@@ -119,7 +126,8 @@ void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, 0);
-    int64_t r = mnc_query_dim(q, x, 0), k = 1;
+    int64_t r = mnc_query_dim(q, x, 0);
+    int64_t k = 1;
     bool quantised = false;
     for (uint32_t i = 1; i < x->n_dim; i++)
         k *= mnc_query_dim(q, x, i);

@@ -4,11 +4,14 @@
 
 /* Worker 0 resolves ids and advances the slots, in row order; then all look up. */
 static void resolve(const mnc_call *c, int32_t *ids) {
-    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
-                  *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
-    int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
-            vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr;
+    const int32_t *pos = c->in[MN_EMBED_POS].ptr;
+    const int32_t *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    int32_t *history = c->in[MN_EMBED_HISTORY].ptr;
+    int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows;
+    int64_t n_ctx = c->in[MN_EMBED_HISTORY].cols;
+    int64_t vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
         const int32_t s = row_slot[t];
         ids[t] = row_pos[t] = -1;
@@ -40,7 +43,9 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_linear *k = mnk_find_linear(wt->dtype.id, MN_PRECISION_EXACT, use->level, 1);
     const mnk_vector *v = mnk_find_vector(use->level);
     int32_t *ids = c->shared;
-    int64_t lo, hi, d = wt->cols;
+    int64_t lo;
+    int64_t hi;
+    int64_t d = wt->cols;
     float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
@@ -69,9 +74,13 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
 static void turn(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half,
                  const float *cs) {
     bool halves = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_HALVES;
-    int64_t step = halves ? 1 : 2, other = halves ? half : 1;
+    int64_t step = halves ? 1 : 2;
+    int64_t other = halves ? half : 1;
     for (int64_t i = 0; i < half; i++) {
-        float a = x[i * step], b = x[i * step + other], co = cs[i], si = cs[half + i];
+        float a = x[i * step];
+        float b = x[i * step + other];
+        float co = cs[i];
+        float si = cs[half + i];
         y[i * step] = a * co - b * si;
         y[i * step + other] = a * si + b * co;
     }
@@ -83,15 +92,19 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ROPE_X];
     const mnc_weight *freqs = c->in[MN_ROPE_FREQS].weight;
     const int32_t *pos = c->in[MN_ROPE_ROW_POS].ptr;
-    int64_t h = q->dim[1], d = q->dim[2], rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT),
-            half = (rot ? rot : d) / 2, lo, hi;
+    int64_t h = q->dim[1];
+    int64_t d = q->dim[2];
+    int64_t rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT);
+    int64_t half = (rot ? rot : d) / 2;
+    int64_t lo;
+    int64_t hi;
     double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
     float *cs = w->scratch;
     mnc_range(w, q->dim[0], 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         for (int64_t i = 0; i < half; i++) {
-            double angle = (double)pos[t] * (double)mnk_load1(freqs->data, MN_F32, i),
-                   m = mscale != 0 ? mscale : 1;
+            double angle = (double)pos[t] * (double)mnk_load1(freqs->data, MN_F32, i);
+            double m = mscale != 0 ? mscale : 1;
             cs[i] = (float)(cos(angle) * m);
             cs[half + i] = (float)(sin(angle) * m);
         }
@@ -116,8 +129,10 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
     const mnc_kv *kv = &c->kv;
-    const int32_t *pos = c->in[MN_KV_STORE_ROW_POS].ptr, *slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
-    int64_t lo, hi;
+    const int32_t *pos = c->in[MN_KV_STORE_ROW_POS].ptr;
+    const int32_t *slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         if (pos[t] < 0 || slot[t] < 0 || pos[t] / (int32_t)kv->geo.page_tokens >= kv->max_pages)
@@ -137,7 +152,9 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
 
 void mnk_gather_node(const mnc_call *c, mnc_worker *w) {
     const int32_t *rows = c->in[MN_GATHER_ROWS_ROWS].ptr;
-    int64_t d = c->in[0].cols, lo, hi;
+    int64_t d = c->in[0].cols;
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, c->in[MN_GATHER_ROWS_ROWS].rows, 1, &lo, &hi);
     for (int64_t o = lo; o < hi; o++) {
         float *y = (float *)c->out[0].ptr + o * d;

@@ -4,7 +4,8 @@
 
 /* ---- MOE_ROUTE: in double, so that the choice is everyone's ---------------------------------- */
 static void softmax(double *v, int64_t n) {
-    double max = v[0], sum = 0;
+    double max = v[0];
+    double sum = 0;
     for (int64_t i = 1; i < n; i++)
         max = v[i] > max ? v[i] : max;
     for (int64_t i = 0; i < n; i++)
@@ -42,15 +43,20 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
     const mnc_weight *bias =
         MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
-    const int64_t n = x->cols, k = c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols,
-                  kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
-    double *score = w->scratch, *pick = score + n, *chosen = pick + n;
-    int64_t lo, hi;
+    const int64_t n = x->cols;
+    const int64_t k = c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols;
+    const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
+    double *score = w->scratch;
+    double *pick = score + n;
+    double *chosen = pick + n;
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, x->rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         const float *logit = (const float *)x->ptr + t * n;
         float *weights = (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k;
-        double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE), sum = 0;
+        double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
+        double sum = 0;
         int32_t *experts = (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k;
         bool is_nan = false;
         for (int64_t e = 0; e < n; e++) {
@@ -101,8 +107,9 @@ static uint64_t up64(uint64_t n) {
 }
 /* base NULL: the size only */
 static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *base) {
-    const uint64_t order = up64((uint64_t)pairs * 4), start = up64((uint64_t)(n_expert + 2) * 4),
-                   pair = up64((uint64_t)pairs * sizeof(mnk_pair));
+    const uint64_t order = up64((uint64_t)pairs * 4);
+    const uint64_t start = up64((uint64_t)(n_expert + 2) * 4);
+    const uint64_t pair = up64((uint64_t)pairs * sizeof(mnk_pair));
     if (base)
         *g = (groups){(int32_t *)(void *)base, (int32_t *)(void *)(base + order),
                       (mnk_pair *)(void *)(base + order + start), base + order + start + pair};
@@ -135,8 +142,8 @@ typedef struct {
 static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi) {
     const mnc_call *c = o->c;
     const uint32_t at = MN_MOE_LINEAR_BIAS + 2 * i;
-    const mnc_weight one = mnc_expert(c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight, e),
-                     *bias = at < c->node->n_in ? c->in[at].weight : NULL;
+    const mnc_weight one = mnc_expert(c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight, e);
+    const mnc_weight *bias = at < c->node->n_in ? c->in[at].weight : NULL;
     const int64_t n_pairs = o->g->start[e + 1] - o->g->start[e];
     const mnk_linear *kern = mnk_kernel(o->use, &one, n_pairs);
     const uint8_t *x = kern->quantised_x ? c->shared : c->in[MN_MOE_LINEAR_X].ptr;
@@ -159,14 +166,18 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
  * expert. */
 static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n,
                    bool few) {
-    int64_t lo, hi, used = 0, begin = 0;
+    int64_t lo;
+    int64_t hi;
+    int64_t used = 0;
+    int64_t begin = 0;
     for (int64_t e = 0; e < n_expert; e++)
         used += o->g->start[e + 1] > o->g->start[e];
     mnc_range(w, few ? used * n : n, 16, &lo, &hi);
     for (int64_t e = 0; e < n_expert; e++) {
         if (o->g->start[e + 1] == o->g->start[e])
             continue;
-        const int64_t from = lo > begin ? lo - begin : 0, to = hi - begin < n ? hi - begin : n;
+        const int64_t from = lo > begin ? lo - begin : 0;
+        const int64_t to = hi - begin < n ? hi - begin : n;
         if (from < to)
             expert_rows(o, i, e, from, to);
         if (few)
@@ -176,8 +187,10 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
 
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
-    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X], *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
-    const int64_t pairs = ex->rows * ex->cols, k = x->dim[x->n_dim - 1];
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
+    const int64_t pairs = ex->rows * ex->cols;
+    const int64_t k = x->dim[x->n_dim - 1];
     bool quantised = false;
     groups g = {0};
     product o = {c, use, &g, k, x->n_dim == 3 ? 1 : ex->cols};
@@ -194,7 +207,8 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     }
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        const int64_t n = wt->group_rows, n_expert = wt->rows / n;
+        const int64_t n = wt->group_rows;
+        const int64_t n_expert = wt->rows / n;
         if (!c->out[i].ptr)
             continue;
         lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
@@ -204,11 +218,13 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
 }
 
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
-    const mn_tensor *x = mnc_query_in(q, MN_MOE_LINEAR_X),
-                    *ex = mnc_query_in(q, MN_MOE_LINEAR_EXPERTS);
-    const int64_t t = mnc_query_dim(q, ex, 0), pairs = t * mnc_query_dim(q, ex, 1),
-                  k = mnc_query_dim(q, x, x->n_dim - 1);
-    uint64_t panel = 0, rest = 0;
+    const mn_tensor *x = mnc_query_in(q, MN_MOE_LINEAR_X);
+    const mn_tensor *ex = mnc_query_in(q, MN_MOE_LINEAR_EXPERTS);
+    const int64_t t = mnc_query_dim(q, ex, 0);
+    const int64_t pairs = t * mnc_query_dim(q, ex, 1);
+    const int64_t k = mnc_query_dim(q, x, x->n_dim - 1);
+    uint64_t panel = 0;
+    uint64_t rest = 0;
     bool quantised = false;
     for (uint32_t i = 0; i < q->node->n_out; i++) {
         const mn_tensor *wt = mnc_query_in(q, MN_MOE_LINEAR_WEIGHT + 2 * i);
@@ -225,12 +241,17 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
-    const mnc_operand *x = &c->in[MN_MOE_COMBINE_X], *weights = &c->in[MN_MOE_COMBINE_WEIGHTS];
-    const int64_t k = weights->cols, d = x->dim[x->n_dim - 1];
-    int64_t lo, hi;
+    const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
+    const mnc_operand *weights = &c->in[MN_MOE_COMBINE_WEIGHTS];
+    const int64_t k = weights->cols;
+    const int64_t d = x->dim[x->n_dim - 1];
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, x->rows * d, 512, &lo, &hi); /* of y [T, D], read as one row */
     while (lo < hi) {
-        const int64_t t = lo / d, at = lo % d, n = d - at < hi - lo ? d - at : hi - lo;
+        const int64_t t = lo / d;
+        const int64_t at = lo % d;
+        const int64_t n = d - at < hi - lo ? d - at : hi - lo;
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
         memset(y, 0, (size_t)n * sizeof *y);
         for (int64_t j = 0; j < k; j++)

@@ -29,7 +29,8 @@ static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
 }
 
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
-    int32_t cap = MNK_NEON_DOT, level = mnk_cpu_level();
+    int32_t cap = MNK_NEON_DOT;
+    int32_t level = mnk_cpu_level();
     mn_str value = {NULL, 0};
     if (MN_HAS(mn_host, host, option) && host->option(host->self, "isa", &value) && value.len) {
         cap = mnk_isa_by_name(value.ptr, value.len);
@@ -126,7 +127,8 @@ static int32_t layer_norm_verdict(const simd *s, const mnc_query *q, uint32_t *w
 }
 static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
-    const mn_tensor *x = mnc_query_in(q, MN_ROPE_X), *freqs = mnc_query_in(q, MN_ROPE_FREQS);
+    const mn_tensor *x = mnc_query_in(q, MN_ROPE_X);
+    const mn_tensor *freqs = mnc_query_in(q, MN_ROPE_FREQS);
     const bool fits = x && x->n_dim == 3 && freqs && freqs->dtype.id == MN_F32;
     return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
 }

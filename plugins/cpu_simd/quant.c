@@ -4,18 +4,20 @@
 void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
     int8_t *q = (int8_t *)row;
     float *d = (float *)(void *)(row + k);
-    int32_t *sum = (int32_t *)(void *)(row + k + k / 8),
-            *sum4 = (int32_t *)(void *)(row + k + k / 4);
+    int32_t *sum = (int32_t *)(void *)(row + k + k / 8);
+    int32_t *sum4 = (int32_t *)(void *)(row + k + k / 4);
     int32_t *sum16 = (int32_t *)(void *)(row + 2 * k + k / 4);
     for (int64_t b = 0; b < k / 32; b++, x += 32, q += 32, sum4 += 8, sum16 += 2) {
-        int32_t bits[32], top = 0;
+        int32_t bits[32];
+        int32_t top = 0;
         memcpy(bits, x, sizeof bits);
         /* as whole numbers, so that a NaN is the largest and stays one in d */
         for (int i = 0; i < 32; i++) {
             int32_t a = bits[i] & 0x7fffffff;
             top = a > top ? a : top;
         }
-        float amax = mnk_bits_f32((uint32_t)top), inv = amax != 0 ? 127.0f / amax : 0;
+        float amax = mnk_bits_f32((uint32_t)top);
+        float inv = amax != 0 ? 127.0f / amax : 0;
         /* 127 / amax would overflow; such blocks count as 0 */
         if (amax > 0 && amax < 1e-36f)
             inv = 0;

@@ -98,7 +98,14 @@ typedef struct {
     void (*add_scaled)(float *x, const float *y, int64_t n, float by); /* x += by * y */
     float (*exp1)(float x);
     /* whole nodes */
-    mnc_fn rms_norm, layer_norm, act, glu, add, mul, scale_op, softcap;
+    mnc_fn rms_norm;
+    mnc_fn layer_norm;
+    mnc_fn act;
+    mnc_fn glu;
+    mnc_fn add;
+    mnc_fn mul;
+    mnc_fn scale_op;
+    mnc_fn softcap;
 } mnk_vector;
 
 /* The kernels of one ISA for one class: a row of the table for each weight type. */
@@ -154,14 +161,17 @@ static inline uint16_t mnk_u16(const uint8_t *p) {
     return u;
 }
 static inline float mnk_f16(uint16_t h) {
-    uint32_t e = h & 0x7fffu, s = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t e = h & 0x7fffu;
+    uint32_t s = (uint32_t)(h & 0x8000u) << 16;
     float f = mnk_bits_f32(e << 13) * 0x1p112f; /* subnormals come out right */
     if (e >= 0x7c00u)
         f = mnk_bits_f32(0x7f800000u | (e & 0x3ffu) << 13);
     return mnk_bits_f32(mnk_f32_bits(f) | s);
 }
 static inline uint16_t mnk_to_f16(float x) {
-    uint32_t u = mnk_f32_bits(x), s = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    uint32_t u = mnk_f32_bits(x);
+    uint32_t s = u >> 16 & 0x8000u;
+    uint32_t a = u & 0x7fffffffu;
     if (a > 0x7f800000u)
         return (uint16_t)(s | 0x7e00u);
     if (a >= 0x477ff000u)
@@ -212,8 +222,9 @@ static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
 /* The lowest eight fields of `bits` bits, spread to bytes: the upper half of eight, of four, of two
  * moves up. */
 static inline uint64_t mnk_spread(uint64_t v, const int bits) {
-    const uint64_t four = (1u << 4 * bits) - 1, two = ((1u << 2 * bits) - 1) * 0x100000001u,
-                   one = ((1u << bits) - 1) * 0x0001000100010001u;
+    const uint64_t four = (1u << 4 * bits) - 1;
+    const uint64_t two = ((1u << 2 * bits) - 1) * 0x100000001u;
+    const uint64_t one = ((1u << bits) - 1) * 0x0001000100010001u;
     v = (v & four) | (v & four << 4 * bits) << (32 - 4 * bits);
     v = (v & two) | (v & ~two) << (16 - 2 * bits);
     return (v & one) | (v & ~one) << (8 - bits);

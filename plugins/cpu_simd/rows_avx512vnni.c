@@ -18,7 +18,8 @@ static int64_t block_bytes(const int group, const int min) {
 
 /* 8 rows of 8 dwords -> 8 columns of 8 dwords, 64 bytes apart. */
 INLINE void transpose8(const __m256i r[8], uint8_t *to) {
-    __m256i t[8], u[8];
+    __m256i t[8];
+    __m256i u[8];
     for (int i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
@@ -40,7 +41,8 @@ INLINE void transpose8(const __m256i r[8], uint8_t *to) {
 INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t *to,
                     const a8_type t) {
     const int n = 32 / t.group; /* groups in 32 columns */
-    float d[8][16], m[8][16];
+    float d[8][16];
+    float m[8][16];
     for (int i = 0; i < 8; i++) {
         t.scales(w, &at[i], b, d[i], m[i]);
         for (int64_t l = 0; l < t.bytes; l += 64)
@@ -121,7 +123,8 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
 INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r,
                  int64_t y0, const int group, const int min) {
     for (int64_t i = 0; i < r;) {
-        int64_t left = r - i, mr = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        int64_t left = r - i;
+        int64_t mr = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         for (int64_t j = 0; j < n; j += SIDE) {
             const uint8_t *p =
                 (const uint8_t *)panel + j / SIDE * (k / 32) * block_bytes(group, min);

@@ -3,7 +3,8 @@
  * the activations, which the quantiser has left. maddubs saturates at 16 bits, 127 * 127 * 2 still
  * fits: of weights with all eight bits the signs move over to x instead. */
 typedef struct {
-    __m256i x, seed;
+    __m256i x;
+    __m256i seed;
 } VX;
 static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     VX v = {_mm256_loadu_si256((const void *)x), _mm256_setzero_si256()};

@@ -78,8 +78,8 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 8), e a multipl
 }
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
-    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)),
-            a = _mm256_and_si256(b, _mm256_set1_epi32(127));
+    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+    __m256i a = _mm256_and_si256(b, _mm256_set1_epi32(127));
     __m256i nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(127));
     VF f = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 20)), _mm256_set1_ps(0x1p120f));
     __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(b, a), 24);

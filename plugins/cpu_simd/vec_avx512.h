@@ -75,8 +75,8 @@ static inline VF v_of(VB v, int64_t e) {
 } /* e: 0, 16 */
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
-    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)),
-            a = _mm512_and_si512(b, _mm512_set1_epi32(127));
+    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+    __m512i a = _mm512_and_si512(b, _mm512_set1_epi32(127));
     __mmask16 nan = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(127));
     VF f = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 20)), _mm512_set1_ps(0x1p120f));
     f = _mm512_mask_blend_ps(nan, f, _mm512_set1_ps(__builtin_nanf("")));

@@ -56,7 +56,8 @@ static inline float v_sum(VF a) {
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
 static inline float v_top(VF a) {
-    float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    float x = a[0] > a[1] ? a[0] : a[1];
+    float y = a[2] > a[3] ? a[2] : a[3];
     return x > y ? x : y;
 }
 static inline VF v_round(VF a) {
@@ -176,7 +177,8 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
 }
 static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
                          const int off) {
-    int32_t s[4] = {0}, t[4] = {0};
+    int32_t s[4] = {0};
+    int32_t t[4] = {0};
     for (int i = 0; i < 16; i++)
         s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
     return acc + v_set1(d[0]) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +

@@ -82,8 +82,9 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
 }
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
-    uint32x4_t b = v_bytes4(p), a = vandq_u32(b, vdupq_n_u32(127)),
-               nan = vceqq_u32(a, vdupq_n_u32(127));
+    uint32x4_t b = v_bytes4(p);
+    uint32x4_t a = vandq_u32(b, vdupq_n_u32(127));
+    uint32x4_t nan = vceqq_u32(a, vdupq_n_u32(127));
     VF f = vmulq_f32(vreinterpretq_f32_u32(vshlq_n_u32(a, 20)), vdupq_n_f32(0x1p120f));
     uint32x4_t sign = vshlq_n_u32(vsubq_u32(b, a), 24);
     return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign)));
@@ -102,7 +103,8 @@ static inline void v_prefetch(const uint8_t *p) {
 }
 /* ---- 32 bytes: bytes_avx2.h says what these do ----------------------------------------------- */
 typedef struct {
-    uint8x16_t lo, hi;
+    uint8x16_t lo;
+    uint8x16_t hi;
 } VB;
 static inline VB vb_load(const uint8_t *p) {
     return (VB){vld1q_u8(p), vld1q_u8(p + 16)};
@@ -130,8 +132,8 @@ static inline VB vb_flip(VB v) {
     return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))};
 }
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
-    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)),
-                     t = vdupq_n_u8(to);
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t t = vdupq_n_u8(to);
     uint8x16_t lo = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
     uint8x16_t hi = vcombine_u8(vdup_n_u8((uint8_t)(bits >> 16)), vdup_n_u8((uint8_t)(bits >> 24)));
     return (VB){vandq_u8(vtstq_u8(lo, bit), t), vandq_u8(vtstq_u8(hi, bit), t)};
@@ -152,7 +154,8 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multipl
 }
 /* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---------- */
 typedef struct {
-    int8x16_t lo, hi;
+    int8x16_t lo;
+    int8x16_t hi;
 } VX;
 static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     (void)sum4, (void)off;
@@ -170,8 +173,8 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int gr
                          const int off) {
     const uint8x16_t less = vdupq_n_u8((uint8_t)off);
     const int32x4_t none = vdupq_n_s32(0);
-    int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less)),
-              hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
+    int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less));
+    int8x16_t hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
     if (group == 32)
         return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d[0]);
     acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d[0]);

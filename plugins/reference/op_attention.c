@@ -8,7 +8,9 @@ typedef struct {
     const mnc_kv *kv;
     const float *q;                     /* [Dk] */
     int64_t slot, head_kv, first, last; /* positions seen */
-    double scale, cap, sink;
+    double scale;
+    double cap;
+    double sink;
     bool has_sink;
 } view;
 
@@ -46,7 +48,8 @@ static double logit(const view *a, int64_t pos) {
 
 /* p: scratch, a double per position; acc: [Dv]. */
 static void attend(const view *a, double *p, double *acc, float *y) {
-    double max = a->has_sink ? a->sink : -INFINITY, sum = 0;
+    double max = a->has_sink ? a->sink : -INFINITY;
+    double sum = 0;
     for (int64_t i = a->first; i <= a->last; i++) {
         p[i] = logit(a, i);
         if (p[i] > max)
@@ -86,17 +89,24 @@ static int64_t last_seen(const mnc_call *c, int64_t t) {
  * and head. */
 static void attention(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ATTENTION_Q]; /* [T, H, Dk] */
-    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr,
-                  *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
     const mnc_weight *sinks = c->in[MN_ATTENTION_SINKS].weight;
     const mnc_kv *kv = &c->kv;
     float *y = c->out[MN_ATTENTION_OUT_Y].ptr; /* [T, H, Dv] */
-    int64_t n_head = q->dim[1], group = n_head / kv->geo.n_head_kv,
-            window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW), lo, hi;
-    double *p = w->scratch, *acc = p + kv->max_pages * kv->geo.page_tokens;
+    int64_t n_head = q->dim[1];
+    int64_t group = n_head / kv->geo.n_head_kv;
+    int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
+    int64_t lo;
+    int64_t hi;
+    double *p = w->scratch;
+    double *acc = p + kv->max_pages * kv->geo.page_tokens;
     mnc_range(w, q->rows * n_head, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        int64_t t = i / n_head, h = i % n_head, pos = row_pos[t], slot = row_slot[t];
+        int64_t t = i / n_head;
+        int64_t h = i % n_head;
+        int64_t pos = row_pos[t];
+        int64_t slot = row_slot[t];
         if (pos < 0 || slot < 0 || slot >= c->in[MN_ATTENTION_PAGES].rows ||
             pos >= kv->max_pages * kv->geo.page_tokens) {
             memset(y + i * kv->geo.dim_v, 0, (size_t)kv->geo.dim_v * sizeof *y);

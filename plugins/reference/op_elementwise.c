@@ -17,9 +17,11 @@ static double act(int64_t kind, double x) {
 
 /* The worker's share of the elements of the first operand. */
 typedef struct {
-    const float *a, *b;
+    const float *a;
+    const float *b;
     float *y;
-    int64_t lo, hi;
+    int64_t lo;
+    int64_t hi;
 } share;
 static share take(const mnc_call *c, mnc_worker *w) {
     share s = {c->in[0].ptr, c->in[1].ptr, c->out[0].ptr, 0, 0};
@@ -36,11 +38,12 @@ static void act_node(const mnc_call *c, mnc_worker *w) {
 static void glu(const mnc_call *c, mnc_worker *w) {
     share s = take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
-    const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA),
-                 limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT),
-                 offset = mnc_attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
+    const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA);
+    const double limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT);
+    const double offset = mnc_attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
     for (int64_t i = s.lo; i < s.hi; i++) {
-        double gate = (double)s.a[i], up = (double)s.b[i];
+        double gate = (double)s.a[i];
+        double up = (double)s.b[i];
         if (limit > 0)
             gate = gate > limit ? limit : gate, up = up > limit ? limit : up < -limit ? -limit : up;
         gate =

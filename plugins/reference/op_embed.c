@@ -5,11 +5,14 @@
 
 /* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
 static void resolve(const mnc_call *c, int32_t *ids) {
-    const int32_t *src = c->in[MN_EMBED_SRC].ptr, *pos = c->in[MN_EMBED_POS].ptr,
-                  *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
-    int32_t *history = c->in[MN_EMBED_HISTORY].ptr, *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows, n_ctx = c->in[MN_EMBED_HISTORY].cols,
-            n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    const int32_t *src = c->in[MN_EMBED_SRC].ptr;
+    const int32_t *pos = c->in[MN_EMBED_POS].ptr;
+    const int32_t *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    int32_t *history = c->in[MN_EMBED_HISTORY].ptr;
+    int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows;
+    int64_t n_ctx = c->in[MN_EMBED_HISTORY].cols;
+    int64_t n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
         const int32_t s = row_slot[t];
         ids[t] = row_pos[t] = -1;
@@ -39,7 +42,9 @@ static void embed(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     float *learned = w->scratch; /* [D] */
-    int64_t lo, hi, d = table->cols;
+    int64_t lo;
+    int64_t hi;
+    int64_t d = table->cols;
     if (scale == 0)
         scale = 1;
     if (w->i == 0)

@@ -15,13 +15,17 @@ static void put(uint32_t dtype, uint8_t *to, const float *from, int64_t n) {
 static void kv_store(const mnc_call *c, mnc_worker *w) {
     const mnc_kv *kv = &c->kv;
     const float *k = c->in[MN_KV_STORE_K].ptr, *v = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, D] */
-    const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr,
-                  *row_slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
-    int64_t lo, hi, n_slots = c->in[MN_KV_STORE_PAGES].rows;
+    const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
+    int64_t lo;
+    int64_t hi;
+    int64_t n_slots = c->in[MN_KV_STORE_PAGES].rows;
     mnc_range(w, c->in[MN_KV_STORE_K].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
-        int64_t pos = row_pos[t], slot = row_slot[t], index = pos / kv->geo.page_tokens,
-                at = pos % kv->geo.page_tokens;
+        int64_t pos = row_pos[t];
+        int64_t slot = row_slot[t];
+        int64_t index = pos / kv->geo.page_tokens;
+        int64_t at = pos % kv->geo.page_tokens;
         if (pos < 0 || slot < 0 || slot >= n_slots || index >= kv->max_pages)
             continue;
         int32_t page = kv->pages[slot * kv->max_pages + index];

@@ -4,7 +4,8 @@
 /* Eight sums side by side, so that the compiler can keep them in registers; added up in a fixed
  * order. */
 double ref_dot(const float *a, const float *b, int64_t n) {
-    double s[8] = {0}, sum = 0;
+    double s[8] = {0};
+    double sum = 0;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int j = 0; j < 8; j++)
@@ -25,7 +26,9 @@ static void linear(const mnc_call *c, mnc_worker *w) {
         const mnc_weight *b =
             MN_LINEAR_BIAS + 2 * i < c->node->n_in ? c->in[MN_LINEAR_BIAS + 2 * i].weight : NULL;
         float *row = w->scratch, *bias = row + m->cols, *y = c->out[i].ptr; /* [R, N] */
-        int64_t lo, hi, k = m->cols;
+        int64_t lo;
+        int64_t hi;
+        int64_t k = m->cols;
         if (b)
             ref_row(b, 0, bias);
         mnc_range(w, m->rows, 1, &lo, &hi);

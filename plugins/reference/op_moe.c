@@ -8,7 +8,8 @@ static double score(int64_t kind, double logit) {
 
 /* Softmax over n values in place. */
 static void softmax(double *v, int64_t n) {
-    double max = v[0], sum = 0;
+    double max = v[0];
+    double sum = 0;
     for (int64_t i = 1; i < n; i++)
         max = v[i] > max ? v[i] : max;
     for (int64_t i = 0; i < n; i++)
@@ -29,10 +30,11 @@ static void route_nowhere(int64_t k, int32_t *experts, float *weights) {
 /* One token. p: scores [E]; pick: what the choice goes by [E], then the chosen scores [J]. */
 static void route(const mnc_call *c, const float *logits, const float *bias, double *p,
                   double *pick, int32_t *experts, float *weights) {
-    const int64_t n = c->in[MN_MOE_ROUTE_LOGITS].cols,
-                  k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
+    const int64_t n = c->in[MN_MOE_ROUTE_LOGITS].cols;
+    const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
-    double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE), sum = 0;
+    double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
+    double sum = 0;
     for (int64_t e = 0; e < n; e++)
         p[e] = score(kind, (double)logits[e]);
     if (kind == MN_ROUTE_SOFTMAX)
@@ -73,10 +75,12 @@ static void moe_route(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
     const mnc_weight *b =
         MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
-    const int64_t n = x->cols, k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
+    const int64_t n = x->cols;
+    const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     double *p = w->scratch;
     float *bias = (float *)(p + 3 * n);
-    int64_t lo, hi;
+    int64_t lo;
+    int64_t hi;
     if (b)
         ref_row(b, 0, bias);
     mnc_range(w, x->rows, 1, &lo, &hi);
@@ -89,17 +93,21 @@ static void moe_route(const mnc_call *c, mnc_worker *w) {
 /* Scratch: one weight row, [K], then a row of the bias, [N]. Each worker has its share of the N
  * outputs of every expert. */
 static void moe_linear(const mnc_call *c, mnc_worker *w) {
-    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X], *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int32_t *experts = ex->ptr; /* [T, J] */
-    const int64_t n_pairs = ex->rows * ex->cols, k = ref_last(x),
-                  per_x = x->n_dim == 3 ? 1 : ex->cols;
+    const int64_t n_pairs = ex->rows * ex->cols;
+    const int64_t k = ref_last(x);
+    const int64_t per_x = x->n_dim == 3 ? 1 : ex->cols;
     for (uint32_t i = 0; i < c->node->n_out && n_pairs; i++) {
         const mnc_weight *m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         const uint32_t at = MN_MOE_LINEAR_BIAS + 2 * i;
         const mnc_weight *b = at < c->node->n_in ? c->in[at].weight : NULL;
-        const int64_t n = m->group_rows, n_expert = m->rows / n;
+        const int64_t n = m->group_rows;
+        const int64_t n_expert = m->rows / n;
         float *row = w->scratch, *bias = row + k, *y = c->out[i].ptr; /* [T, J, N] */
-        int64_t lo, hi;
+        int64_t lo;
+        int64_t hi;
         mnc_range(w, n, 1, &lo, &hi);
         for (int64_t e = 0; e < n_expert; e++) {
             bool used = false;
@@ -123,10 +131,13 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
 
 static void moe_combine(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
-    const float *in = x->ptr, *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
+    const float *in = x->ptr;
+    const float *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
     float *y = c->out[MN_MOE_COMBINE_OUT_Y].ptr;
-    const int64_t d = ref_last(x), k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
-    int64_t lo, hi;
+    const int64_t d = ref_last(x);
+    const int64_t k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, x->rows * d, 16, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         double sum = 0;

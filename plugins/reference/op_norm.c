@@ -7,10 +7,13 @@
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const float *in = x->ptr;
-    float *out = c->out[MN_RMS_NORM_OUT_Y].ptr, *weight = w->scratch;
-    double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS),
-           offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
-    int64_t d = ref_last(x), lo, hi;
+    float *out = c->out[MN_RMS_NORM_OUT_Y].ptr;
+    float *weight = w->scratch;
+    double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
+    double offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
+    int64_t d = ref_last(x);
+    int64_t lo;
+    int64_t hi;
     ref_row(c->in[MN_RMS_NORM_WEIGHT].weight, 0, weight);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -27,8 +30,12 @@ static void layer_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LAYER_NORM_X];
     const mnc_weight *b = c->in[MN_LAYER_NORM_BIAS].weight;
     const float *in = x->ptr;
-    int64_t d = ref_last(x), lo, hi;
-    float *out = c->out[MN_LAYER_NORM_OUT_Y].ptr, *weight = w->scratch, *bias = weight + d;
+    int64_t d = ref_last(x);
+    int64_t lo;
+    int64_t hi;
+    float *out = c->out[MN_LAYER_NORM_OUT_Y].ptr;
+    float *weight = w->scratch;
+    float *bias = weight + d;
     double eps = mnc_attr_f64(c, MN_LAYER_NORM_ATTR_EPS);
     const mnc_weight *g = c->in[MN_LAYER_NORM_WEIGHT].weight;
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
@@ -36,7 +43,8 @@ static void layer_norm(const mnc_call *c, mnc_worker *w) {
         ref_row(g, r % g->rows, weight);
         if (b)
             ref_row(b, r % b->rows, bias);
-        double mean = 0, var = 0;
+        double mean = 0;
+        double var = 0;
         for (int64_t i = 0; i < d; i++)
             mean += (double)in[r * d + i];
         mean /= (double)d;

@@ -4,10 +4,15 @@
 
 static void rope(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_ROPE_X];
-    const float *in = x->ptr, *freqs = c->in[MN_ROPE_FREQS].weight->data;
+    const float *in = x->ptr;
+    const float *freqs = c->in[MN_ROPE_FREQS].weight->data;
     const int32_t *row_pos = c->in[MN_ROPE_ROW_POS].ptr;
     float *out = c->out[MN_ROPE_OUT_Y].ptr; /* [T, H, D] */
-    int64_t n_head = x->dim[1], d = x->dim[2], n_rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT), lo, hi;
+    int64_t n_head = x->dim[1];
+    int64_t d = x->dim[2];
+    int64_t n_rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT);
+    int64_t lo;
+    int64_t hi;
     bool adjacent = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_ADJACENT;
     double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
     if (!n_rot)
@@ -20,9 +25,13 @@ static void rope(const mnc_call *c, mnc_worker *w) {
         float *y = out + r * d;
         double pos = row_pos[r / n_head] < 0 ? 0 : row_pos[r / n_head];
         for (int64_t i = 0; i < n_rot / 2; i++) {
-            int64_t i0 = adjacent ? 2 * i : i, i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
-            double t = pos * (double)freqs[i], co = cos(t) * mscale, si = sin(t) * mscale,
-                   u = (double)a[i0], v = (double)a[i1];
+            int64_t i0 = adjacent ? 2 * i : i;
+            int64_t i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
+            double t = pos * (double)freqs[i];
+            double co = cos(t) * mscale;
+            double si = sin(t) * mscale;
+            double u = (double)a[i0];
+            double v = (double)a[i1];
             y[i0] = (float)(u * co - v * si);
             y[i1] = (float)(u * si + v * co);
         }

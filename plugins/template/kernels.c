@@ -77,7 +77,10 @@ static double attr_f64(const t_call *c, uint32_t i) { /* a missing attribute is 
 /* ---- numbers. Written out so that the plugin links with nothing but the C library ------------ */
 
 static float from_f16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31, m = h & 1023, bits;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t e = h >> 10 & 31;
+    uint32_t m = h & 1023;
+    uint32_t bits;
     float f = (float)m * 0x1p-24f; /* zero and subnormals */
     memcpy(&bits, &f, 4);
     if (e)
@@ -120,7 +123,8 @@ static double exponential(double x) { /* x = k ln 2 + r, |r| <= 0.35; Taylor in 
     if (x > 709.7)
         return power_of_two(1023) * 2;
     int k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5));
-    double r = x - k * 0x1.62e42fefap-1 - k * 0x1.cf79abc9e3b3ap-40, y = 1;
+    double r = x - k * 0x1.62e42fefap-1 - k * 0x1.cf79abc9e3b3ap-40;
+    double y = 1;
     for (int i = 13; i > 0; i--)
         y = 1 + y * r / i;
     return y * power_of_two(k / 2) * power_of_two(k - k / 2);
@@ -157,7 +161,8 @@ static double dot(const t_weight *w, int64_t row, const float *x) {
 /* ---- RMS_NORM: y = x / sqrt(mean(x^2) + eps) * (weight + offset) over the last dimension ----- */
 
 static uint32_t judge_rms_norm(const mn_graph *g, const mn_node *n) {
-    int32_t x = t_in(g, n, MN_RMS_NORM_X), y = t_out(g, n, MN_RMS_NORM_OUT_Y);
+    int32_t x = t_in(g, n, MN_RMS_NORM_X);
+    int32_t y = t_out(g, n, MN_RMS_NORM_OUT_Y);
     uint32_t no = judge_activation(g, x);
     if (!no)
         no = judge_activation(g, y);
@@ -172,8 +177,10 @@ static uint32_t judge_rms_norm(const mn_graph *g, const mn_node *n) {
 static void rms_norm(const t_call *c, uint32_t i, uint32_t n) {
     const t_operand *x = &c->in[MN_RMS_NORM_X];
     const t_weight *w = c->in[MN_RMS_NORM_WEIGHT].w;
-    double eps = attr_f64(c, MN_RMS_NORM_ATTR_EPS), offset = attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
-    int64_t d = x->last, rows = x->n / d;
+    double eps = attr_f64(c, MN_RMS_NORM_ATTR_EPS);
+    double offset = attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
+    int64_t d = x->last;
+    int64_t rows = x->n / d;
     for (int64_t r = rows * i / n; r < rows * (i + 1) / n; r++) {
         const float *in = x->x + r * d;
         float *out = c->out[MN_RMS_NORM_OUT_Y].x + r * d;
@@ -198,8 +205,9 @@ static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
         return T_SHAPE;
     const mn_tensor *x = t_tensor(g, xi);
     for (uint32_t k = 0; k < n->n_out; k++) {
-        int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k), bi = t_in(g, n, MN_LINEAR_BIAS + 2 * k),
-                yi = t_out(g, n, k);
+        int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k);
+        int32_t bi = t_in(g, n, MN_LINEAR_BIAS + 2 * k);
+        int32_t yi = t_out(g, n, k);
         const mn_tensor *w = wi >= 0 ? t_tensor(g, wi) : NULL;
         if (!w || w->role != MN_ROLE_WEIGHT || !t_elem(w->dtype.id))
             return T_WEIGHT;
@@ -220,7 +228,8 @@ static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
 static void linear(const t_call *c, uint32_t i, uint32_t n) {
     const t_operand *x = &c->in[MN_LINEAR_X];
     for (uint32_t k = 0; k < c->n_out; k++) {
-        const t_weight *w = c->in[MN_LINEAR_WEIGHT + 2 * k].w, *b = c->in[MN_LINEAR_BIAS + 2 * k].w;
+        const t_weight *w = c->in[MN_LINEAR_WEIGHT + 2 * k].w;
+        const t_weight *b = c->in[MN_LINEAR_BIAS + 2 * k].w;
         float *y = c->out[k].x;
         for (int64_t o = w->rows * i / n; o < w->rows * (i + 1) / n; o++)
             for (int64_t r = 0; r < x->first; r++)
@@ -232,7 +241,9 @@ static void linear(const t_call *c, uint32_t i, uint32_t n) {
 /* ---- ADD and GLU: element by element --------------------------------------------------------- */
 
 static uint32_t judge_pair(const mn_graph *g, const mn_node *n) {
-    int32_t a = t_in(g, n, 0), b = t_in(g, n, 1), y = t_out(g, n, 0);
+    int32_t a = t_in(g, n, 0);
+    int32_t b = t_in(g, n, 1);
+    int32_t y = t_out(g, n, 0);
     uint32_t no = judge_activation(g, a);
     if (!no)
         no = judge_activation(g, b);
@@ -246,7 +257,8 @@ static uint32_t judge_pair(const mn_graph *g, const mn_node *n) {
 }
 
 static void add(const t_call *c, uint32_t i, uint32_t n) {
-    const float *a = c->in[MN_ADD_A].x, *b = c->in[MN_ADD_B].x;
+    const float *a = c->in[MN_ADD_A].x;
+    const float *b = c->in[MN_ADD_B].x;
     float *y = c->out[MN_ADD_OUT_Y].x;
     int64_t all = c->in[MN_ADD_A].n;
     for (int64_t j = all * i / n; j < all * (i + 1) / n; j++)
@@ -261,15 +273,18 @@ static uint32_t judge_glu(const mn_graph *g, const mn_node *n) {
 
 static void glu(const t_call *c, uint32_t i,
                 uint32_t n) { /* y = silu(gate) * (up + up_offset), both clamped by limit */
-    const float *gate = c->in[MN_GLU_GATE].x, *up = c->in[MN_GLU_UP].x;
+    const float *gate = c->in[MN_GLU_GATE].x;
+    const float *up = c->in[MN_GLU_UP].x;
     float *y = c->out[MN_GLU_OUT_Y].x;
-    double alpha = attr_f64(c, MN_GLU_ATTR_ALPHA), limit = attr_f64(c, MN_GLU_ATTR_LIMIT);
+    double alpha = attr_f64(c, MN_GLU_ATTR_ALPHA);
+    double limit = attr_f64(c, MN_GLU_ATTR_LIMIT);
     double offset = attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
     int64_t all = c->in[MN_GLU_GATE].n;
     if (alpha == 0)
         alpha = 1;
     for (int64_t j = all * i / n; j < all * (i + 1) / n; j++) {
-        double a = (double)gate[j], u = (double)up[j];
+        double a = (double)gate[j];
+        double u = (double)up[j];
         if (limit > 0) {
             if (a > limit)
                 a = limit;

@@ -165,7 +165,8 @@ static const mn_plane *plane_of(const mn_weight_src *s, uint32_t part) {
 
 /* That a part has the shape of rows of t, and that its strides stay inside its bytes. */
 static mn_status check_part(const mn_tensor *t, const mn_plane *p, mn_error *err) {
-    uint64_t reach = t_elem(p->dtype), span;
+    uint64_t reach = t_elem(p->dtype);
+    uint64_t span;
     if (p->kind != MN_PLANE_DATA || p->dtype != t->dtype.id || !p->ptr)
         return t_fail(err, MN_INVALID, ~0u,
                       "%.*s: plane kind %u of type %u, expected data of type %u", T_NAME(t),
@@ -213,7 +214,8 @@ static mn_status check_source(const mn_weights *set, const mn_weight_src *s, mn_
 }
 
 static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
-    int64_t cols = t->n_dim == 2 ? p->dim[1] : 1, step = t->n_dim == 2 ? p->stride[1] : 0;
+    int64_t cols = t->n_dim == 2 ? p->dim[1] : 1;
+    int64_t step = t->n_dim == 2 ? p->stride[1] : 0;
     const uint64_t elem = t_elem(p->dtype);
     for (int64_t r = 0; r < p->dim[0]; r++)
         for (int64_t c = 0; c < cols; c++, to += elem)

@@ -126,7 +126,8 @@ static void device_close(mn_device *d) {
  * the real device. */
 static mn_status self_test(mn_device *d, mn_error *err) {
     (void)d;
-    float x[2] = {3, 4}, y[2] = {0};
+    float x[2] = {3, 4};
+    float y[2] = {0};
     uint8_t w16[4] = {0x00, 0x3c, 0x00, 0xc0}; /* f16: 1, -2 */
     t_weight w = {.data = w16, .dtype = MN_F16, .elem = 2, .rows = 1, .cols = 2};
     t_call c = {.in = {{x, NULL, 1, 2, 2}, {NULL, &w, 0, 0, 0}},
@@ -219,7 +220,8 @@ static mn_str str(const char *z) {
  * come from the host. */
 static mn_status read_options(t_plugin *p, mn_error *err) {
     mn_str v = {0};
-    char text[16] = "", end;
+    char text[16] = "";
+    char end;
     if (!MN_HAS(mn_host, p->host, option) || !p->host->option(p->host->self, "workers", &v))
         return MN_OK;
     if (v.len < sizeof text)
@@ -236,7 +238,8 @@ static mn_status read_options(t_plugin *p, mn_error *err) {
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     /* Do the two sides understand each other? The first 16 bytes of mn_host mean the same for every
      * major. */
-    uint32_t abi = host ? host->abi : 0, oldest = host ? host->abi_min : 0;
+    uint32_t abi = host ? host->abi : 0;
+    uint32_t oldest = host ? host->abi_min : 0;
     if (abi >> 16 != MN_ABI_VERSION >> 16 || abi < MN_ABI_OLDEST || oldest > MN_ABI_VERSION) {
         t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " is for ABI %u.%u, the host has %u.%u",
                MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff, abi >> 16, abi & 0xffff);
