@@ -17,8 +17,10 @@ void mn_dequant_q4_0(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_half_at(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)(nibble(p + 2, i) - 8);
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 2, i) - 8;
+            out[i] = d * (float)q;
+        }
     }
 }
 
@@ -26,10 +28,12 @@ void mn_dequant_q4_0(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_q4_1(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p);
-        const double m = (double)mn_half_at(p + 2);
-        for (int i = 0; i < 32; i++)
-            out[i] = (float)(d * nibble(p + 4, i) + m);
+        const double d = mn_half_at(p);
+        const double m = mn_half_at(p + 2);
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 4, i);
+            out[i] = (float)(d * q + m);
+        }
     }
 }
 
@@ -38,8 +42,10 @@ void mn_dequant_q5_0(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_half_at(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)((nibble(p + 6, i) | fifth(p + 2, i)) - 16);
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 6, i) | fifth(p + 2, i);
+            out[i] = d * (float)(q - 16);
+        }
     }
 }
 
@@ -47,31 +53,35 @@ void mn_dequant_q5_0(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_q5_1(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p);
-        const double m = (double)mn_half_at(p + 2);
-        for (int i = 0; i < 32; i++)
-            out[i] = (float)(d * (nibble(p + 8, i) | fifth(p + 4, i)) + m);
+        const double d = mn_half_at(p);
+        const double m = mn_half_at(p + 2);
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 8, i) | fifth(p + 4, i);
+            out[i] = (float)(d * q + m);
+        }
     }
 }
 
-/* {f16 d; i8 q[32]}: x = d q */
+/* x = d q: f16 d in front, the codes are bytes from `first` on. */
+static void bytes(const mn_stored_row *row, int64_t n, int first, float *out) {
+    for (int64_t b = 0; b < n / 32; b++, out += 32) {
+        const uint8_t *p = mn_block(row, b);
+        const float d = mn_half_at(p);
+        for (int i = 0; i < 32; i++) {
+            const int8_t q = (int8_t)p[first + i];
+            out[i] = d * q;
+        }
+    }
+}
+
+/* {f16 d; i8 q[32]} */
 void mn_dequant_q8_0(const mn_stored_row *row, int64_t n, float *out) {
-    for (int64_t b = 0; b < n / 32; b++, out += 32) {
-        const uint8_t *p = mn_block(row, b);
-        const float d = mn_half_at(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)(int8_t)p[2 + i];
-    }
+    bytes(row, n, 2, out);
 }
 
-/* {f16 d, s; i8 q[32]}: x = d q; s = d * sum of q serves products alone */
+/* {f16 d, s; i8 q[32]}; s = d * sum of q serves products alone */
 void mn_dequant_q8_1(const mn_stored_row *row, int64_t n, float *out) {
-    for (int64_t b = 0; b < n / 32; b++, out += 32) {
-        const uint8_t *p = mn_block(row, b);
-        const float d = mn_half_at(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)(int8_t)p[4 + i];
-    }
+    bytes(row, n, 4, out);
 }
 
 /* {f16 d; u8 q[16]}: x = d table[q] */
@@ -79,8 +89,10 @@ void mn_dequant_iq4_nl(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_half_at(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)mn_iq4_values[nibble(p + 2, i)];
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 2, i);
+            out[i] = d * mn_iq4_values[q];
+        }
     }
 }
 
@@ -89,7 +101,9 @@ void mn_dequant_mxfp4(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 32; b++, out += 32) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_e8m0_to_f32(p[0]);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * mn_e2m1_to_f32((uint32_t)nibble(p + 1, i));
+        for (int i = 0; i < 32; i++) {
+            const int q = nibble(p + 1, i);
+            out[i] = d * mn_e2m1_to_f32((uint32_t)q);
+        }
     }
 }

@@ -4,17 +4,35 @@
 #include "dequant.h"
 #include <string.h>
 
+/* Element i of 256 codes of two bits: 32 bytes hold 128, the first 32 in the lowest bits. */
+static int two_bits(const uint8_t *q, int i) {
+    const uint8_t byte = q[i / 128 * 32 + i % 32];
+    return byte >> 2 * (i / 32 % 4) & 3;
+}
+
+/* Element i of 256 codes of four bits: 32 bytes hold 64, the first 32 in the low nibbles. */
+static int four_bits(const uint8_t *q, int i) {
+    const uint8_t byte = q[i / 64 * 32 + i % 32];
+    return byte >> 4 * (i / 32 % 2) & 15;
+}
+
+/* Element i of 256 codes of one bit: bit i / 32 of byte i % 32. */
+static int one_bit(const uint8_t *q, int i) {
+    return q[i % 32] >> (i / 32) & 1;
+}
+
 /* {u8 scale[16]; u8 q[64]; f16 d, dmin}: 16 groups of 16;
  * x = d (scale & 15) q - dmin (scale >> 4) */
 void mn_dequant_q2_k(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p + 80);
-        const double dmin = (double)mn_half_at(p + 82);
+        const double d = mn_half_at(p + 80);
+        const double dmin = mn_half_at(p + 82);
         for (int i = 0; i < 256; i++) {
-            const uint8_t scale = p[i / 16];
-            const int q = p[16 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
-            out[i] = (float)(d * (scale & 15) * q - dmin * (scale >> 4));
+            const int scale = p[i / 16] & 15;
+            const int min = p[i / 16] >> 4;
+            const int q = two_bits(p + 16, i);
+            out[i] = (float)(d * scale * q - dmin * min);
         }
     }
 }
@@ -33,9 +51,9 @@ void mn_dequant_q3_k(const mn_stored_row *row, int64_t n, float *out) {
         const uint8_t *p = mn_block(row, b);
         const float d = mn_half_at(p + 108);
         for (int i = 0; i < 256; i++) {
-            const int q = p[32 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
-            const int high = p[i % 32] >> (i / 32) & 1;
-            out[i] = d * (float)q3_scale(p + 96, i / 16) * (float)(q - (high ? 0 : 4));
+            const int q = two_bits(p + 32, i) | one_bit(p, i) << 2;
+            const int scale = q3_scale(p + 96, i / 16);
+            out[i] = d * (float)scale * (float)(q - 4);
         }
     }
 }
@@ -51,39 +69,33 @@ static void scale_min(const uint8_t *s, int j, int *scale, int *min) {
     }
 }
 
-/* {f16 d, dmin; u8 scale[12]; u8 q[128]}: 8 groups of 32, two to 32 bytes;
- * x = d scale q - dmin min */
-void mn_dequant_q4_k(const mn_stored_row *row, int64_t n, float *out) {
+/* Q4_K and Q5_K, x = d scale q - dmin min: {f16 d, dmin; u8 scale[12]; codes}, 8 groups of 32. The
+ * low four bits of the codes begin at byte `low`, the fifth ones at byte `high`, 0: there are none. */
+static void four_or_five_bits(const mn_stored_row *row, int64_t n, int low, int high, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p);
-        const double dmin = (double)mn_half_at(p + 2);
+        const double d = mn_half_at(p);
+        const double dmin = mn_half_at(p + 2);
         for (int i = 0; i < 256; i++) {
             int scale;
             int min;
             scale_min(p + 4, i / 32, &scale, &min);
-            const int q = p[16 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
+            int q = four_bits(p + low, i);
+            if (high)
+                q |= one_bit(p + high, i) << 4;
             out[i] = (float)(d * scale * q - dmin * min);
         }
     }
 }
 
-/* {f16 d, dmin; u8 scale[12]; u8 high[32]; u8 q[128]}: as Q4_K with a fifth bit, bit i/32 of
- * high[i % 32] */
+/* {f16 d, dmin; u8 scale[12]; u8 q[128]} */
+void mn_dequant_q4_k(const mn_stored_row *row, int64_t n, float *out) {
+    four_or_five_bits(row, n, 16, 0, out);
+}
+
+/* {f16 d, dmin; u8 scale[12]; u8 high[32]; u8 q[128]} */
 void mn_dequant_q5_k(const mn_stored_row *row, int64_t n, float *out) {
-    for (int64_t b = 0; b < n / 256; b++, out += 256) {
-        const uint8_t *p = mn_block(row, b);
-        const double d = (double)mn_half_at(p);
-        const double dmin = (double)mn_half_at(p + 2);
-        for (int i = 0; i < 256; i++) {
-            int scale;
-            int min;
-            scale_min(p + 4, i / 32, &scale, &min);
-            const int low = p[48 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
-            const int high = p[16 + i % 32] >> (i / 32) & 1;
-            out[i] = (float)(d * scale * (low | high << 4) - dmin * min);
-        }
-    }
+    four_or_five_bits(row, n, 48, 16, out);
 }
 
 /* {u8 low[128]; u8 high[64]; i8 scale[16]; f16 d}: x = d scale (q - 32); of 128 elements the first
@@ -94,9 +106,11 @@ void mn_dequant_q6_k(const mn_stored_row *row, int64_t n, float *out) {
         const float d = mn_half_at(p + 208);
         for (int i = 0; i < 256; i++) {
             const int at = i % 128;
-            const int low = p[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
-            const int high = p[128 + i / 128 * 32 + at % 32] >> 2 * (at / 32) & 3;
-            out[i] = d * (float)(int8_t)p[192 + i / 16] * (float)((low | high << 4) - 32);
+            const uint8_t byte = p[i / 128 * 64 + at % 64];
+            const int low = byte >> 4 * (at / 64) & 15;
+            const int q = low | two_bits(p + 128, i) << 4;
+            const int8_t scale = (int8_t)p[192 + i / 16];
+            out[i] = d * scale * (float)(q - 32);
         }
     }
 }
@@ -107,8 +121,10 @@ void mn_dequant_q8_k(const mn_stored_row *row, int64_t n, float *out) {
         const uint8_t *p = mn_block(row, b);
         float d;
         memcpy(&d, p, sizeof d);
-        for (int i = 0; i < 256; i++)
-            out[i] = d * (float)(int8_t)p[4 + i];
+        for (int i = 0; i < 256; i++) {
+            const int8_t q = (int8_t)p[4 + i];
+            out[i] = d * q;
+        }
     }
 }
 
@@ -116,14 +132,16 @@ void mn_dequant_q8_k(const mn_stored_row *row, int64_t n, float *out) {
 void mn_dequant_iq4_xs(const mn_stored_row *row, int64_t n, float *out) {
     for (int64_t b = 0; b < n / 256; b++) {
         const uint8_t *p = mn_block(row, b);
+        const uint16_t highs = mn_u16_at(p + 2);
         for (int s = 0; s < 8; s++, out += 32) {
             const uint8_t *q = p + 8 + 16 * s;
             const int low = p[4 + s / 2] >> 4 * (s % 2) & 15;
-            const int high = mn_u16_at(p + 2) >> 2 * s & 3;
-            const float d = mn_half_at(p) * (float)((low | high << 4) - 32);
+            const int high = highs >> 2 * s & 3;
+            const int scale = (low | high << 4) - 32;
+            const float d = mn_half_at(p) * (float)scale;
             for (int i = 0; i < 16; i++) {
-                out[i] = d * (float)mn_iq4_values[q[i] & 15];
-                out[16 + i] = d * (float)mn_iq4_values[q[i] >> 4];
+                out[i] = d * mn_iq4_values[q[i] & 15];
+                out[16 + i] = d * mn_iq4_values[q[i] >> 4];
             }
         }
     }

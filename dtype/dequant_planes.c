@@ -6,24 +6,27 @@
 /* The value of one plane for block b; `none` if there is no such plane. */
 static double value_of(const mn_stored_row *row, uint32_t kind, int64_t b, double none) {
     const mn_plane_row *p = &row->plane[kind - 1];
-    return p->at ? (double)mn_plane_value(p->dtype, p->at + b * p->step) : none;
+    return p->at ? mn_plane_value(p->dtype, p->at + b * p->step) : none;
 }
 
 /* Element i of the block at p, before it is scaled. */
 static double code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
     switch (dtype) {
     case MN_NVFP4:
-    case MN_MXFP4_SPLIT: /* element 2i is the low nibble of byte i */
-        return (double)mn_e2m1_to_f32(p[i / 2] >> 4 * (i % 2) & 15u);
+    case MN_MXFP4_SPLIT: { /* element 2i is the low nibble of byte i */
+        const uint32_t byte = p[i / 2];
+        return mn_e2m1_to_f32(byte >> 4 * (i % 2) & 15);
+    }
     case MN_F8_E4M3:
     case MN_F8_E4M3_128:
-        return (double)mn_e4m3_to_f32(p[i]);
+        return mn_e4m3_to_f32(p[i]);
     default:
         return mn_bit_stream(p, i, mn_mlx_bits(dtype));
     }
 }
 
 void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
+    const uint32_t dtype = row->dtype.id;
     const int64_t elems = row->dtype.block_elems;
     const bool one_scale = !row->plane[MN_PLANE_SCALE - 1].step;
     const double tensor_scale = value_of(row, MN_PLANE_TENSOR_SCALE, 0, 1);
@@ -33,7 +36,9 @@ void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
         if (!one_scale)
             scale = tensor_scale * value_of(row, MN_PLANE_SCALE, b, 1);
         const double bias = value_of(row, MN_PLANE_BIAS, b, 0);
-        for (int64_t i = 0; i < elems; i++)
-            out[i] = (float)(scale * code_of(row->dtype.id, p, i) + bias);
+        for (int64_t i = 0; i < elems; i++) {
+            const double code = code_of(dtype, p, i);
+            out[i] = (float)(scale * code + bias);
+        }
     }
 }

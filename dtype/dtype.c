@@ -64,6 +64,7 @@ static const dtype_row rows[] = {
 #define ONE_MORE(NAME, id, elems, bytes, planes) +1
 _Static_assert(COUNT(rows) == 0 MN_DTYPES(ONE_MORE), "dtype.def has a row for each of MN_DTYPES");
 
+/* The row of an id, NULL if there is none. */
 static const dtype_row *find(uint32_t id) {
     for (size_t i = 0; i < COUNT(rows); i++)
         if (rows[i].type.id == id)
@@ -82,13 +83,20 @@ bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
     return r != NULL;
 }
 
+/* Does `found`, in any case, spell `name`, which is in lower case? */
+static bool spells(mn_str found, const char *name) {
+    const size_t n = strlen(name);
+    if (found.len != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (lower(found.ptr[i]) != name[i])
+            return false;
+    return true;
+}
+
 bool mn_dtype_by_name(mn_str name, mn_dtype *out) {
     for (size_t i = 0; i < COUNT(rows); i++) {
-        const size_t n = strlen(rows[i].name);
-        size_t same = 0;
-        while (same < name.len && same < n && lower(name.ptr[same]) == rows[i].name[same])
-            same++;
-        if (same != name.len || same != n)
+        if (!spells(name, rows[i].name))
             continue;
         *out = rows[i].type;
         return true;
@@ -147,12 +155,17 @@ bool mn_dtype_ggml(uint32_t id, uint32_t *ggml) {
 
 bool mn_dtype_plane(uint32_t id, uint32_t i, mn_plane_spec *out) {
     const dtype_row *r = find(id);
-    if (!r || i > MAX_EXTRA || (i && !extra_planes[r->planes][i - 1].kind))
+    if (!r || i > MAX_EXTRA)
         return false;
-    *out = i ? extra_planes[r->planes][i - 1] : data_plane;
-    if (!i)
+    if (i == 0) {
+        *out = data_plane;
         out->dtype = id;
-    return true;
+        return true;
+    }
+    const mn_plane_spec *extra = &extra_planes[r->planes][i - 1];
+    if (extra->kind)
+        *out = *extra;
+    return extra->kind != 0;
 }
 
 bool mn_plane_takes(const mn_plane_spec *spec, uint32_t plane_dtype) {

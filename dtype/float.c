@@ -1,6 +1,6 @@
 /* float.c -- small floats and codes as f32. Formats: IEEE 754 binary16, bfloat16, OCP MX 1.0 (E2M1,
  * E8M0), OCP FP8 (E4M3 in its finite form). Pure arithmetic, no state. */
-#include "dtype.h"
+#include "dequant.h"
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static float f32_of_bits(uint32_t bits) {
 }
 
 float mn_f16_to_f32(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    const uint32_t sign = (h & 0x8000u) << 16;
     const uint32_t exponent = h >> 10 & 0x1Fu;
     const uint32_t mantissa = h & 0x3FFu;
     if (exponent == 0x1F)
@@ -64,7 +64,8 @@ float mn_e8m0_to_f32(uint8_t e) {
 /* Exponent and mantissa in the place of an f32's; the biases differ by 120. Subnormals come out
  * right, too. */
 float mn_e4m3_to_f32(uint8_t b) {
-    const float x = (b & 127) == 127 ? NAN : f32_of_bits((b & 127u) << 20) * 0x1p120f;
+    const uint32_t size = b & 127u;
+    const float x = size == 127 ? NAN : f32_of_bits(size << 20) * 0x1p120f;
     return b & 128 ? -x : x;
 }
 
@@ -76,9 +77,9 @@ float mn_plane_value(uint32_t dtype, const uint8_t *p) {
     case MN_F8_E4M3:
         return mn_e4m3_to_f32(*p);
     case MN_F16:
-        return mn_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
+        return mn_half_at(p);
     case MN_BF16:
-        return mn_bf16_to_f32((uint16_t)(p[0] | p[1] << 8));
+        return mn_bf16_to_f32(mn_u16_at(p));
     default:
         memcpy(&f, p, sizeof f);
         return f;
@@ -87,13 +88,17 @@ float mn_plane_value(uint32_t dtype, const uint8_t *p) {
 
 uint32_t mn_mlx_bits(uint32_t dtype) {
     static const uint32_t bits[] = {2, 3, 4, 6, 8}; /* with groups of 32, 64, 128 each */
-    return dtype >= MN_MLX2_32 && dtype <= MN_MLX8_128 ? bits[(dtype - MN_MLX2_32) / 3] : 0;
+    if (dtype < MN_MLX2_32 || dtype > MN_MLX8_128)
+        return 0;
+    return bits[(dtype - MN_MLX2_32) / 3];
 }
 
 uint32_t mn_bit_stream(const uint8_t *p, int64_t i, uint32_t bits) {
     const uint64_t at = (uint64_t)i * bits;
+    const uint32_t shift = at % 8;
+    const uint32_t mask = (1u << bits) - 1;
     uint32_t v = p[at / 8];
-    if (at % 8 + bits > 8)
+    if (shift + bits > 8)
         v |= (uint32_t)p[at / 8 + 1] << 8;
-    return v >> (at % 8) & ((1u << bits) - 1);
+    return v >> shift & mask;
 }

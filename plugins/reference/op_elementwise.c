@@ -1,15 +1,20 @@
-/* op_elementwise.c -- ACT, GLU, ADD, MUL, SCALE, SOFTCAP: maps over elements. */
+/* op_elementwise.c -- ACT, GLU, ADD, MUL, SCALE, SOFTCAP: maps over elements, each in double and
+ * rounded once. */
 #include "reference.h"
 #include <math.h>
 
+/* kind: MN_ACT_*. */
 static double act(int64_t kind, double x) {
     switch (kind) {
     case MN_ACT_SILU:
         return x / (1 + exp(-x));
     case MN_ACT_GELU_ERF:
         return x / 2 * (1 + erf(x / sqrt(2)));
-    case MN_ACT_GELU_TANH:
-        return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case MN_ACT_GELU_TANH: {
+        const double cubic = x + 0.044715 * x * x * x;
+        const double pi = acos(-1);
+        return x / 2 * (1 + tanh(sqrt(2 / pi) * cubic));
+    }
     default:
         return x < 0 ? 0 : x; /* NaN stays NaN */
     }
@@ -23,59 +28,79 @@ typedef struct {
     int64_t lo;
     int64_t hi;
 } share;
+
 static share take(const mnc_call *c, mnc_worker *w) {
-    share s = {c->in[0].ptr, c->in[1].ptr, c->out[0].ptr, 0, 0};
-    mnc_range(w, c->in[0].rows * c->in[0].cols, 16, &s.lo, &s.hi);
+    const int64_t n = c->in[0].rows * c->in[0].cols;
+    share s = {
+        .a = c->in[0].ptr,
+        .b = c->in[1].ptr,
+        .y = c->out[0].ptr,
+    };
+    mnc_range(w, n, 16, &s.lo, &s.hi);
     return s;
 }
 
 static void act_node(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
+    const share s = take(c, w);
+    const int64_t kind = mnc_attr_int(c, MN_ACT_ATTR_KIND);
     for (int64_t i = s.lo; i < s.hi; i++)
-        s.y[i] = (float)act(mnc_attr_int(c, MN_ACT_ATTR_KIND), (double)s.a[i]);
+        s.y[i] = (float)act(kind, s.a[i]);
 }
 
+/* NaN stays NaN. */
+static double at_most(double x, double limit) {
+    return x > limit ? limit : x;
+}
+
+/* y = act(gate) (up + offset). limit > 0 bounds the gate from above and up on both sides; alpha scales
+ * the gate inside of the sigmoid of SILU (gpt-oss), 0: by 1. */
 static void glu(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
+    const share s = take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
     const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA);
     const double limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT);
     const double offset = mnc_attr_f64(c, MN_GLU_ATTR_UP_OFFSET);
     for (int64_t i = s.lo; i < s.hi; i++) {
-        double gate = (double)s.a[i];
-        double up = (double)s.b[i];
-        if (limit > 0)
-            gate = gate > limit ? limit : gate, up = up > limit ? limit : up < -limit ? -limit : up;
-        gate =
-            kind == MN_ACT_SILU && alpha != 0 ? gate / (1 + exp(-alpha * gate)) : act(kind, gate);
+        double gate = s.a[i];
+        double up = s.b[i];
+        if (limit > 0) {
+            gate = at_most(gate, limit);
+            up = up < -limit ? -limit : at_most(up, limit);
+        }
+        if (kind == MN_ACT_SILU && alpha != 0)
+            gate = gate / (1 + exp(-alpha * gate));
+        else
+            gate = act(kind, gate);
         s.y[i] = (float)(gate * (up + offset));
     }
 }
 
 static void add(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
+    const share s = take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] + s.b[i];
 }
 
 static void mul(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
+    const share s = take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] * s.b[i];
 }
 
 static void scale(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
-    double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
+    const share s = take(c, w);
+    const double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
     for (int64_t i = s.lo; i < s.hi; i++)
-        s.y[i] = (float)((double)s.a[i] * factor);
+        s.y[i] = (float)(s.a[i] * factor);
 }
 
 static void softcap(const mnc_call *c, mnc_worker *w) {
-    share s = take(c, w);
-    double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
-    for (int64_t i = s.lo; i < s.hi; i++)
-        s.y[i] = (float)(cap * tanh((double)s.a[i] / cap));
+    const share s = take(c, w);
+    const double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
+    for (int64_t i = s.lo; i < s.hi; i++) {
+        const double x = s.a[i];
+        s.y[i] = (float)(cap * tanh(x / cap));
+    }
 }
 
 const ref_op ref_op_act = {

@@ -3,48 +3,64 @@
 #include "reference.h"
 #include <string.h>
 
+/* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
+static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
+    const int32_t src = ((const int32_t *)c->in[MN_EMBED_SRC].ptr)[t];
+    const int32_t given_pos = ((const int32_t *)c->in[MN_EMBED_POS].ptr)[t];
+    const int32_t s = ((const int32_t *)c->in[MN_EMBED_ROW_SLOT].ptr)[t];
+    int32_t *history = c->in[MN_EMBED_HISTORY].ptr; /* [n_slots, n_ctx] */
+    const int64_t n_slots = c->in[MN_EMBED_HISTORY].rows;
+    const int64_t n_ctx = c->in[MN_EMBED_HISTORY].cols;
+    const int64_t n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
+    *pos = -1;
+    if (s < 0 || s >= n_slots)
+        return -1;
+    mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
+    if (src < 0 && slot->done)
+        return -1;
+    const int32_t p = given_pos < 0 ? slot->pos : given_pos;
+    if (p < 0 || p >= n_ctx)
+        return -1;
+    int32_t id = src < 0 ? slot->last_id : src;
+    if (id < 0 || id >= n_vocab)
+        id = 0;
+    *pos = p;
+    history[s * n_ctx + p] = id;
+    slot->pos = p + 1;
+    return id;
+}
+
 /* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
 static void resolve(const mnc_call *c, int32_t *ids) {
-    const int32_t *src = c->in[MN_EMBED_SRC].ptr;
-    const int32_t *pos = c->in[MN_EMBED_POS].ptr;
-    const int32_t *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
-    int32_t *history = c->in[MN_EMBED_HISTORY].ptr;
     int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    int64_t n_slots = c->in[MN_EMBED_HISTORY].rows;
-    int64_t n_ctx = c->in[MN_EMBED_HISTORY].cols;
-    int64_t n_vocab = c->in[MN_EMBED_WEIGHT].weight->rows;
-    for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++) {
-        const int32_t s = row_slot[t];
-        ids[t] = row_pos[t] = -1;
-        if (s < 0 || s >= n_slots)
-            continue;
-        mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
-        if (src[t] < 0 && slot->done)
-            continue;
-        int32_t id = src[t] < 0 ? slot->last_id : src[t];
-        const int32_t p = pos[t] < 0 ? slot->pos : pos[t];
-        if (p < 0 || p >= n_ctx)
-            continue;
-        if (id < 0 || id >= n_vocab)
-            id = 0;
-        ids[t] = id;
-        row_pos[t] = p;
-        history[s * n_ctx + p] = id;
-        slot->pos = p + 1;
+    for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++)
+        ids[t] = resolve_row(c, t, &row_pos[t]);
+}
+
+/* The learned embedding of a position; those behind the last one have the last one's. */
+static void position_row(const mnc_weight *positions, int64_t pos, float *out) {
+    const int64_t last = positions->rows - 1;
+    ref_row(positions, pos < last ? pos : last, out);
+}
+
+/* x = scale x + learned */
+static void scale_row(float *x, int64_t d, double scale, const float *learned) {
+    for (int64_t i = 0; i < d; i++) {
+        const double offset = learned ? learned[i] : 0;
+        x[i] = (float)(scale * x[i] + offset);
     }
 }
 
 static void embed(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *table = c->in[MN_EMBED_WEIGHT].weight;
-    int32_t *ids = c->shared;
-    float *x = c->out[MN_EMBED_OUT_X].ptr; /* [T, D] */
-    double scale = mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
-    float *learned = w->scratch; /* [D] */
+    const int64_t d = table->cols;
+    int32_t *ids = c->shared;
+    float *learned = positions ? w->scratch : NULL; /* [D] */
+    double scale = mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     int64_t lo;
     int64_t hi;
-    int64_t d = table->cols;
     if (scale == 0)
         scale = 1;
     if (w->i == 0)
@@ -52,17 +68,15 @@ static void embed(const mnc_call *c, mnc_worker *w) {
     mnc_barrier(w);
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
+        float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d; /* of [T, D] */
         if (ids[t] < 0) {
-            memset(x + t * d, 0, (size_t)d * sizeof *x);
+            memset(x, 0, (size_t)d * sizeof *x);
             continue;
         }
-        ref_row(table, ids[t], x + t * d);
+        ref_row(table, ids[t], x);
         if (positions)
-            ref_row(positions, row_pos[t] < positions->rows ? row_pos[t] : positions->rows - 1,
-                    learned);
-        for (int64_t i = 0; i < d; i++)
-            x[t * d + i] =
-                (float)(scale * (double)x[t * d + i] + (positions ? (double)learned[i] : 0));
+            position_row(positions, row_pos[t], learned);
+        scale_row(x, d, scale, learned);
     }
 }
 

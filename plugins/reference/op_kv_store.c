@@ -2,43 +2,51 @@
 #include "reference.h"
 #include <string.h>
 
-static void put(uint32_t dtype, uint8_t *to, const float *from, int64_t n) {
-    if (dtype == MN_F32)
-        memcpy(to, from, (size_t)n * 4);
-    else
-        for (int64_t i = 0; i < n; i++) {
-            uint16_t h = mn_f32_to_f16(from[i]);
-            memcpy(to + 2 * i, &h, 2);
-        }
+/* n values as F32 or F16 at `place` rows behind `page`. */
+static void put(uint32_t dtype, uint8_t *page, int64_t place, const float *from, int64_t n) {
+    uint8_t *to = page + place * n * mnp_kv_size(dtype);
+    if (dtype == MN_F32) {
+        memcpy(to, from, (size_t)n * sizeof *from);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t h = mn_f32_to_f16(from[i]);
+        memcpy(to + 2 * i, &h, sizeof h);
+    }
+}
+
+/* Row t's position of its slot, split into a page and a place in it: the page, or -1 if it has none. */
+static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
+    const mnc_kv *kv = &c->kv;
+    const int64_t pos = ((const int32_t *)c->in[MN_KV_STORE_ROW_POS].ptr)[t];
+    const int64_t slot = ((const int32_t *)c->in[MN_KV_STORE_ROW_SLOT].ptr)[t];
+    const int64_t n_slots = c->in[MN_KV_STORE_PAGES].rows;
+    const int64_t index = pos / kv->geo.page_tokens;
+    if (pos < 0 || slot < 0 || slot >= n_slots || index >= kv->max_pages)
+        return -1;
+    const int32_t page = kv->pages[slot * kv->max_pages + index];
+    *at = pos % kv->geo.page_tokens;
+    return page < kv->n_pages ? page : -1;
 }
 
 static void kv_store(const mnc_call *c, mnc_worker *w) {
     const mnc_kv *kv = &c->kv;
-    const float *k = c->in[MN_KV_STORE_K].ptr, *v = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, D] */
-    const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr;
-    const int32_t *row_slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
+    const mnp_kv *geo = &kv->geo;
+    const float *k = c->in[MN_KV_STORE_K].ptr; /* [T, Hkv, Dk] */
+    const float *v = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, Dv] */
     int64_t lo;
     int64_t hi;
-    int64_t n_slots = c->in[MN_KV_STORE_PAGES].rows;
     mnc_range(w, c->in[MN_KV_STORE_K].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
-        int64_t pos = row_pos[t];
-        int64_t slot = row_slot[t];
-        int64_t index = pos / kv->geo.page_tokens;
-        int64_t at = pos % kv->geo.page_tokens;
-        if (pos < 0 || slot < 0 || slot >= n_slots || index >= kv->max_pages)
+        int64_t at = 0;
+        const int32_t page = page_of_row(c, t, &at);
+        if (page < 0)
             continue;
-        int32_t page = kv->pages[slot * kv->max_pages + index];
-        if (page < 0 || page >= kv->n_pages)
-            continue;
-        for (int64_t h = 0; h < kv->geo.n_head_kv; h++) {
-            int64_t place = h * kv->geo.page_tokens + at;
-            put(kv->geo.k_dtype,
-                mnc_kv_k(kv, page) + place * kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype),
-                k + (t * kv->geo.n_head_kv + h) * kv->geo.dim_k, kv->geo.dim_k);
-            put(kv->geo.v_dtype,
-                mnc_kv_v(kv, page) + place * kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype),
-                v + (t * kv->geo.n_head_kv + h) * kv->geo.dim_v, kv->geo.dim_v);
+        for (int64_t h = 0; h < geo->n_head_kv; h++) {
+            const int64_t place = h * geo->page_tokens + at;
+            const int64_t row = t * geo->n_head_kv + h;
+            put(geo->k_dtype, mnc_kv_k(kv, page), place, k + row * geo->dim_k, geo->dim_k);
+            put(geo->v_dtype, mnc_kv_v(kv, page), place, v + row * geo->dim_v, geo->dim_v);
         }
     }
 }

@@ -1,7 +1,9 @@
-/* op_moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: which experts, their products, their sum. */
+/* op_moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: which experts, their products, their sum. J of E
+ * experts are chosen per token; a pair is a token and one of its experts. */
 #include "reference.h"
 #include <math.h>
 
+/* What the router's logit counts for; of the two softmax kinds the logit itself. */
 static double score(int64_t kind, double logit) {
     return kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-logit)) : logit;
 }
@@ -12,8 +14,10 @@ static void softmax(double *v, int64_t n) {
     double sum = 0;
     for (int64_t i = 1; i < n; i++)
         max = v[i] > max ? v[i] : max;
-    for (int64_t i = 0; i < n; i++)
-        sum += v[i] = exp(v[i] - max);
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = exp(v[i] - max);
+        sum += v[i];
+    }
     for (int64_t i = 0; i < n; i++)
         v[i] /= sum;
 }
@@ -27,33 +31,44 @@ static void route_nowhere(int64_t k, int32_t *experts, float *weights) {
     }
 }
 
+/* The first of the largest of n values that are not NaN; there is one. */
+static int64_t largest(const double *v, int64_t n) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; e++)
+        if (!isnan(v[e]) && (best < 0 || v[e] > v[best]))
+            best = e;
+    return best;
+}
+
+/* pick: scores with the bias, which decides the choice alone. False if one is NaN. */
+static bool add_bias(const double *p, const float *bias, int64_t n, double *pick) {
+    bool ok = true;
+    for (int64_t e = 0; e < n; e++) {
+        pick[e] = p[e] + (bias ? bias[e] : 0);
+        ok &= !isnan(pick[e]);
+    }
+    return ok;
+}
+
 /* One token. p: scores [E]; pick: what the choice goes by [E], then the chosen scores [J]. */
 static void route(const mnc_call *c, const float *logits, const float *bias, double *p,
                   double *pick, int32_t *experts, float *weights) {
     const int64_t n = c->in[MN_MOE_ROUTE_LOGITS].cols;
     const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
+    double *chosen = pick + n;
     double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
     double sum = 0;
     for (int64_t e = 0; e < n; e++)
-        p[e] = score(kind, (double)logits[e]);
+        p[e] = score(kind, logits[e]);
     if (kind == MN_ROUTE_SOFTMAX)
         softmax(p, n);
-    bool is_nan = false;
-    for (int64_t e = 0; e < n; e++) {
-        pick[e] = p[e] + (bias ? (double)bias[e] : 0);
-        is_nan |= isnan(pick[e]);
-    }
-    if (is_nan) {
+    if (!add_bias(p, bias, n, pick)) {
         route_nowhere(k, experts, weights);
         return;
     }
-    double *chosen = pick + n;
     for (int64_t j = 0; j < k; j++) {
-        int64_t best = -1;
-        for (int64_t e = 0; e < n; e++)
-            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
-                best = e;
+        const int64_t best = largest(pick, n);
         experts[j] = (int32_t)best;
         chosen[j] = p[best];
         pick[best] = NAN; /* taken */
@@ -73,10 +88,11 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
 /* Scratch: scores, what the choice goes by and the chosen, [3, E] double, and the bias, [E]. */
 static void moe_route(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
-    const mnc_weight *b =
-        MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
+    const mnc_weight *b = ref_optional(c, MN_MOE_ROUTE_BIAS);
     const int64_t n = x->cols;
     const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
+    int32_t *experts = c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr; /* [T, J] */
+    float *weights = c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr;   /* [T, J] */
     double *p = w->scratch;
     float *bias = (float *)(p + 3 * n);
     int64_t lo;
@@ -84,51 +100,81 @@ static void moe_route(const mnc_call *c, mnc_worker *w) {
     if (b)
         ref_row(b, 0, bias);
     mnc_range(w, x->rows, 1, &lo, &hi);
-    for (int64_t t = lo; t < hi; t++)
-        route(c, (const float *)x->ptr + t * n, b ? bias : NULL, p, p + n,
-              (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k,
-              (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k);
+    for (int64_t t = lo; t < hi; t++) {
+        const float *logits = (const float *)x->ptr + t * n;
+        route(c, logits, b ? bias : NULL, p, p + n, experts + t * k, weights + t * k);
+    }
 }
 
-/* Scratch: one weight row, [K], then a row of the bias, [N]. Each worker has its share of the N
- * outputs of every expert. */
-static void moe_linear(const mnc_call *c, mnc_worker *w) {
-    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
-    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
-    const int32_t *experts = ex->ptr; /* [T, J] */
-    const int64_t n_pairs = ex->rows * ex->cols;
-    const int64_t k = ref_last(x);
-    const int64_t per_x = x->n_dim == 3 ? 1 : ex->cols;
-    for (uint32_t i = 0; i < c->node->n_out && n_pairs; i++) {
-        const mnc_weight *m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        const uint32_t at = MN_MOE_LINEAR_BIAS + 2 * i;
-        const mnc_weight *b = at < c->node->n_in ? c->in[at].weight : NULL;
-        const int64_t n = m->group_rows;
-        const int64_t n_expert = m->rows / n;
-        float *row = w->scratch, *bias = row + k, *y = c->out[i].ptr; /* [T, J, N] */
-        int64_t lo;
-        int64_t hi;
-        mnc_range(w, n, 1, &lo, &hi);
-        for (int64_t e = 0; e < n_expert; e++) {
-            bool used = false;
-            for (int64_t p = 0; p < n_pairs && !used; p++)
-                used = experts[p] == e || (!e && (experts[p] < 0 || experts[p] >= n_expert));
-            if (!used)
-                continue;
-            if (b)
-                ref_row(b, e, bias);
-            for (int64_t j = lo; j < hi; j++) {
-                ref_row(m, e * n + j, row);
-                for (int64_t p = 0; p < n_pairs; p++)
-                    if (experts[p] == e || (!e && (experts[p] < 0 || experts[p] >= n_expert)))
-                        y[p * n + j] =
-                            (float)(ref_dot((const float *)x->ptr + p / per_x * k, row, k) +
-                                    (b ? (double)bias[j] : 0));
-            }
+/* The products of one weight of MOE_LINEAR with the pairs of one expert. */
+typedef struct {
+    const mnc_weight *m;    /* [E N, K] */
+    const mnc_weight *bias; /* [E, N], or NULL */
+    const float *x;         /* [T, K] or [T, J, K] */
+    const int32_t *experts; /* [T, J] */
+    int64_t n_pairs;        /* T J */
+    int64_t pairs_per_x;    /* J or 1 */
+    float *y;               /* [T, J, N] */
+} products;
+
+/* Does pair p go to expert e? An id that is out of range counts as 0. */
+static bool is_pair_of(const products *u, int64_t p, int64_t e) {
+    const int64_t n_expert = u->m->rows / u->m->group_rows;
+    const int32_t id = u->experts[p];
+    return id == e || (e == 0 && (id < 0 || id >= n_expert));
+}
+
+static bool is_used(const products *u, int64_t e) {
+    for (int64_t p = 0; p < u->n_pairs; p++)
+        if (is_pair_of(u, p, e))
+            return true;
+    return false;
+}
+
+/* Outputs lo to hi - 1 of expert e. Scratch: one weight row, [K], then a row of the bias, [N]. */
+static void multiply_expert(const products *u, int64_t e, int64_t lo, int64_t hi, float *scratch) {
+    const int64_t k = u->m->cols;
+    const int64_t n = u->m->group_rows;
+    float *row = scratch;
+    float *bias = row + k;
+    if (u->bias)
+        ref_row(u->bias, e, bias);
+    for (int64_t j = lo; j < hi; j++) {
+        const double offset = u->bias ? bias[j] : 0;
+        ref_row(u->m, e * n + j, row);
+        for (int64_t p = 0; p < u->n_pairs; p++) {
+            const float *x = u->x + p / u->pairs_per_x * k;
+            if (is_pair_of(u, p, e))
+                u->y[p * n + j] = (float)(ref_dot(x, row, k) + offset);
         }
     }
 }
 
+/* Each worker has its share of the N outputs of every expert. */
+static void moe_linear(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    const mnc_operand *experts = &c->in[MN_MOE_LINEAR_EXPERTS];
+    products u = {
+        .x = x->ptr,
+        .experts = experts->ptr,
+        .n_pairs = experts->rows * experts->cols,
+        .pairs_per_x = x->n_dim == 3 ? 1 : experts->cols,
+    };
+    for (uint32_t i = 0; i < c->node->n_out && u.n_pairs; i++) {
+        u.m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
+        u.bias = ref_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
+        u.y = c->out[i].ptr;
+        const int64_t n_expert = u.m->rows / u.m->group_rows;
+        int64_t lo;
+        int64_t hi;
+        mnc_range(w, u.m->group_rows, 1, &lo, &hi);
+        for (int64_t e = 0; e < n_expert; e++)
+            if (is_used(&u, e))
+                multiply_expert(&u, e, lo, hi, w->scratch);
+    }
+}
+
+/* y: [T, D], the experts' outputs [T, J, D] weighted and added up. */
 static void moe_combine(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr;
@@ -140,9 +186,10 @@ static void moe_combine(const mnc_call *c, mnc_worker *w) {
     int64_t hi;
     mnc_range(w, x->rows * d, 16, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
+        const int64_t first = i / d * k; /* pair of the token */
         double sum = 0;
-        for (int64_t j = 0; j < k; j++)
-            sum += (double)weights[i / d * k + j] * (double)in[(i / d * k + j) * d + i % d];
+        for (int64_t p = first; p < first + k; p++)
+            sum += (double)weights[p] * in[p * d + i % d];
         y[i] = (float)sum;
     }
 }
@@ -153,15 +200,18 @@ static void size_route(const mnc_query *q, mnc_op *op) {
 }
 
 static void size_linear(const mnc_query *q, mnc_op *op) {
-    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < MN_MOE_LINEAR_WEIGHT + 2 * q->node->n_out; i += 2) {
+    const uint32_t end = MN_MOE_LINEAR_WEIGHT + 2 * q->node->n_out;
+    for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < end; i += 2) {
         const mn_tensor *t = mnc_query_in(q, i);
         const uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0;
-        const uint64_t bytes = (n + ref_last_dim(q, i)) * sizeof(float);
+        const uint64_t k = ref_last_dim(q, i);
+        const uint64_t bytes = (n + k) * sizeof(float);
         if (bytes > op->worker_bytes)
             op->worker_bytes = bytes;
     }
 }
 
+/* Odd operands are biases. */
 static uint32_t linear_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
     (void)q;
     if (i % 2 == 1)

@@ -1,59 +1,74 @@
-/* op_norm.c -- RMS_NORM and LAYER_NORM, sums in double. */
+/* op_norm.c -- RMS_NORM and LAYER_NORM over the last dimension, sums in double. */
 #include "reference.h"
 #include <math.h>
 
-/* Scratch: weight and bias as f32, [2, D]. LAYER_NORM may have weights [H, D], a row for each
- * head. */
+/* y = x (weight + offset) / sqrt(mean of x^2 + eps) */
+static void rms_norm_row(const float *x, const float *weight, double eps, double offset, int64_t d,
+                         float *y) {
+    double sum = 0;
+    for (int64_t i = 0; i < d; i++)
+        sum += (double)x[i] * x[i];
+    const double scale = 1 / sqrt(sum / (double)d + eps);
+    for (int64_t i = 0; i < d; i++)
+        y[i] = (float)(x[i] * scale * (weight[i] + offset));
+}
+
+/* Scratch: the weight as f32, [D]. */
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const float *in = x->ptr;
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr;
     float *weight = w->scratch;
-    double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
-    double offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
-    int64_t d = ref_last(x);
+    const double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
+    const double offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
+    const int64_t d = ref_last(x);
     int64_t lo;
     int64_t hi;
     ref_row(c->in[MN_RMS_NORM_WEIGHT].weight, 0, weight);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
-    for (int64_t r = lo; r < hi; r++) {
-        double sum = 0;
-        for (int64_t i = 0; i < d; i++)
-            sum += (double)in[r * d + i] * (double)in[r * d + i];
-        double scale = 1 / sqrt(sum / (double)d + eps);
-        for (int64_t i = 0; i < d; i++)
-            out[r * d + i] = (float)((double)in[r * d + i] * scale * ((double)weight[i] + offset));
+    for (int64_t r = lo; r < hi; r++)
+        rms_norm_row(in + r * d, weight, eps, offset, d, out + r * d);
+}
+
+/* y = (x - mean) weight / sqrt(variance + eps) + bias; bias may be NULL. */
+static void layer_norm_row(const float *x, const float *weight, const float *bias, double eps,
+                           int64_t d, float *y) {
+    double mean = 0;
+    double var = 0;
+    for (int64_t i = 0; i < d; i++)
+        mean += x[i];
+    mean /= (double)d;
+    for (int64_t i = 0; i < d; i++) {
+        const double off = x[i] - mean;
+        var += off * off;
+    }
+    const double scale = 1 / sqrt(var / (double)d + eps);
+    for (int64_t i = 0; i < d; i++) {
+        const double normal = (x[i] - mean) * scale;
+        const double offset = bias ? bias[i] : 0;
+        y[i] = (float)(normal * weight[i] + offset);
     }
 }
 
+/* Scratch: weight and bias as f32, [2, D]. Both may be [H, D], a row for each head. */
 static void layer_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LAYER_NORM_X];
     const mnc_weight *b = c->in[MN_LAYER_NORM_BIAS].weight;
     const float *in = x->ptr;
-    int64_t d = ref_last(x);
-    int64_t lo;
-    int64_t hi;
+    const mnc_weight *g = c->in[MN_LAYER_NORM_WEIGHT].weight;
+    const double eps = mnc_attr_f64(c, MN_LAYER_NORM_ATTR_EPS);
+    const int64_t d = ref_last(x);
     float *out = c->out[MN_LAYER_NORM_OUT_Y].ptr;
     float *weight = w->scratch;
-    float *bias = weight + d;
-    double eps = mnc_attr_f64(c, MN_LAYER_NORM_ATTR_EPS);
-    const mnc_weight *g = c->in[MN_LAYER_NORM_WEIGHT].weight;
+    float *bias = b ? weight + d : NULL;
+    int64_t lo;
+    int64_t hi;
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         ref_row(g, r % g->rows, weight);
         if (b)
             ref_row(b, r % b->rows, bias);
-        double mean = 0;
-        double var = 0;
-        for (int64_t i = 0; i < d; i++)
-            mean += (double)in[r * d + i];
-        mean /= (double)d;
-        for (int64_t i = 0; i < d; i++)
-            var += ((double)in[r * d + i] - mean) * ((double)in[r * d + i] - mean);
-        double scale = 1 / sqrt(var / (double)d + eps);
-        for (int64_t i = 0; i < d; i++)
-            out[r * d + i] = (float)(((double)in[r * d + i] - mean) * scale * (double)weight[i] +
-                                     (b ? (double)bias[i] : 0));
+        layer_norm_row(in + r * d, weight, bias, eps, d, out + r * d);
     }
 }
 

@@ -1,20 +1,32 @@
-/* op_rope.c -- ROPE: pairs of elements rotated by position, angles in double. */
+/* op_rope.c -- ROPE: pairs of elements rotated by position, angles in double (RoFormer,
+ * arXiv:2104.09864). Frequencies come with the model, one per pair. */
 #include "reference.h"
 #include <math.h>
 
+/* Elements i0 and i1 of a head, rotated by `angle` and scaled. */
+static void rotate(const float *x, float *y, int64_t i0, int64_t i1, double angle, double mscale) {
+    const double co = cos(angle) * mscale;
+    const double si = sin(angle) * mscale;
+    const double u = x[i0];
+    const double v = x[i1];
+    y[i0] = (float)(u * co - v * si);
+    y[i1] = (float)(u * si + v * co);
+}
+
+/* Elements behind the first n_rot of a head stay as they are. */
 static void rope(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_ROPE_X];
     const float *in = x->ptr;
     const float *freqs = c->in[MN_ROPE_FREQS].weight->data;
     const int32_t *row_pos = c->in[MN_ROPE_ROW_POS].ptr;
     float *out = c->out[MN_ROPE_OUT_Y].ptr; /* [T, H, D] */
-    int64_t n_head = x->dim[1];
-    int64_t d = x->dim[2];
+    const int64_t n_head = x->dim[1];
+    const int64_t d = x->dim[2];
+    const bool adjacent = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_ADJACENT;
     int64_t n_rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT);
+    double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
     int64_t lo;
     int64_t hi;
-    bool adjacent = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_ADJACENT;
-    double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
     if (!n_rot)
         n_rot = d;
     if (mscale == 0)
@@ -23,17 +35,13 @@ static void rope(const mnc_call *c, mnc_worker *w) {
     for (int64_t r = lo; r < hi; r++) {
         const float *a = in + r * d;
         float *y = out + r * d;
-        double pos = row_pos[r / n_head] < 0 ? 0 : row_pos[r / n_head];
+        const int32_t given = row_pos[r / n_head];
+        const double pos = given < 0 ? 0 : given;
         for (int64_t i = 0; i < n_rot / 2; i++) {
-            int64_t i0 = adjacent ? 2 * i : i;
-            int64_t i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
-            double t = pos * (double)freqs[i];
-            double co = cos(t) * mscale;
-            double si = sin(t) * mscale;
-            double u = (double)a[i0];
-            double v = (double)a[i1];
-            y[i0] = (float)(u * co - v * si);
-            y[i1] = (float)(u * si + v * co);
+            const int64_t i0 = adjacent ? 2 * i : i;
+            const int64_t i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
+            const double angle = pos * freqs[i];
+            rotate(a, y, i0, i1, angle, mscale);
         }
         for (int64_t i = n_rot; i < d; i++)
             y[i] = a[i];

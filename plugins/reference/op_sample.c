@@ -1,5 +1,5 @@
-/* op_sample.c -- SAMPLE is cpu_host's own, since every CPU plugin must draw the same ids; it is plain
- * C in double like the rest. */
+/* op_sample.c -- SAMPLE is cpu_host's own, since every CPU plugin must draw the same ids; it is
+ * plain C in double like the rest. */
 #include "reference.h"
 #include "sampler.h"
 

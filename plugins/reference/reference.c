@@ -19,6 +19,7 @@ static const uint32_t contracts[][2] = {REF_OPS(CONTRACT)};
 static const ref_op *const table[] = {REF_OPS(POINTER)};
 enum { N_OPS = sizeof table / sizeof table[0] };
 
+/* The row of MN_OP_* op; NULL: the oracle lacks it. */
 static const ref_op *find(uint32_t op) {
     for (int i = 0; i < N_OPS; i++)
         if (contracts[i][0] == op)
@@ -43,7 +44,8 @@ uint32_t ref_vector(const mn_tensor *t) {
 }
 
 uint32_t ref_f32(const mnc_query *q, uint32_t i, const mn_tensor *t) {
-    (void)q, (void)i;
+    (void)q;
+    (void)i;
     return t->dtype.id == MN_F32 ? 0 : REF_NO_F32;
 }
 
@@ -52,6 +54,7 @@ bool ref_has_second(const mnc_query *q) {
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
+/* REF_NO_*, or 0 if operand i of the node will do. */
 static uint32_t judge_weight(const ref_op *o, const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
     if (!t || t->role != MN_ROLE_WEIGHT)
@@ -59,16 +62,25 @@ static uint32_t judge_weight(const ref_op *o, const mnc_query *q, uint32_t i) {
     return o->weight ? o->weight(q, i, t) : ref_vector(t);
 }
 
+/* REF_NO_*, or 0 if the node can be computed. */
+static uint32_t judge(const mnc_query *q) {
+    const ref_op *o = find(q->node->op);
+    if (!o)
+        return REF_NO_SHAPE;
+    for (uint32_t i = 0; i < q->node->n_in; i++) {
+        const uint32_t reason = judge_weight(o, q, i);
+        if (reason)
+            return reason;
+    }
+    if (!mnc_query_in(q, 0) || (o->fits && !o->fits(q)))
+        return REF_NO_SHAPE;
+    const bool needs_output = q->node->op != MN_OP_KV_STORE;
+    return needs_output && !q->node->n_out ? REF_NO_SHAPE : 0;
+}
+
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *reason) {
     (void)self;
-    const ref_op *o = find(q->node->op);
-    *reason = 0;
-    for (uint32_t i = 0; o && i < q->node->n_in && !*reason; i++)
-        *reason = judge_weight(o, q, i);
-    if (!*reason && (!o || !mnc_query_in(q, 0) || (o->fits && !o->fits(q))))
-        *reason = REF_NO_SHAPE;
-    if (!*reason && !q->node->n_out && q->node->op != MN_OP_KV_STORE)
-        *reason = REF_NO_SHAPE;
+    *reason = judge(q);
     return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
 }
 
@@ -78,7 +90,8 @@ static const char *reason_text(void *self, uint32_t reason) {
 }
 
 static uint32_t precision(void *self, const mn_graph *g) {
-    (void)self, (void)g;
+    (void)self;
+    (void)g;
     return MN_PRECISION_EXACT;
 }
 
@@ -101,8 +114,10 @@ static mn_status self_test(void *self, mn_error *err) {
     mnc_weight w = {
         .dtype = {MN_Q4_0, 32, 18, 1}, .data = q4, .rows = 1, .cols = 32, .row_bytes = 18};
     ref_row(&w, 0, out);
-    if (out[0] != 7 || out[16] != 1 || mn_f32_to_f16(1.0f / 3) != 0x3555 ||
-        mn_f16_to_f32(0x0001) != 0x1p-24f)
+    const bool unpacks = out[0] == 7 && out[16] == 1;
+    const bool rounds = mn_f32_to_f16(1.0f / 3) == 0x3555;
+    const bool has_subnormals = mn_f16_to_f32(0x0001) == 0x1p-24f;
+    if (!unpacks || !rounds || !has_subnormals)
         return mnp_fail(err, MN_NO_DEVICE, ~0u, "arithmetic self-test failed");
     return MN_OK;
 }
