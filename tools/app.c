@@ -237,6 +237,19 @@ int read_all(const char *path, char **data, size_t *n) {
     return 0;
 }
 
+int read_all_text(const char *path, char **data, size_t *n) {
+    int code = read_all(path, data, n);
+    const char *nul = code ? NULL : memchr(*data, 0, *n);
+    if (!nul)
+        return code;
+    code = complain(EXIT_FAILED, "%s: byte %zu is NUL, expected text",
+                    strcmp(path, "-") ? path : "standard input", (size_t)(nul - *data) + 1);
+    free(*data);
+    *data = NULL;
+    *n = 0;
+    return code;
+}
+
 int read_ids(const char *path, arg_ids *out) {
     char *data;
     size_t n;

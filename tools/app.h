@@ -60,6 +60,8 @@ const char *base_name(const char *path);
  * or a pipe may have no end. */
 #define READ_MAX ((size_t)256 << 20)
 int read_all(const char *path, char **data, size_t *n);
+/* The same of a text without NUL bytes: what has one is UTF-16, or no text. */
+int read_all_text(const char *path, char **data, size_t *n);
 /* The token ids in a file: parse_ids. */
 int read_ids(const char *path, arg_ids *out);
 

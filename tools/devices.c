@@ -14,7 +14,11 @@ static void as_json(const app *a, out_file *out) {
         json_key(&j, "description"), json_z(&j, d.description);
         json_key(&j, "uid"), json_z(&j, d.uid);
         json_key(&j, "mem_total"), json_uint(&j, d.mem_total);
-        json_key(&j, "mem_free"), json_uint(&j, d.mem_free);
+        json_key(&j, "mem_free");
+        if (d.mem_free)
+            json_uint(&j, d.mem_free);
+        else
+            json_null(&j); /* unknown */
         json_key(&j, "usable"), json_bool(&j, d.usable);
         json_key(&j, "reason"), json_z(&j, d.reason);
         json_key(&j, "retry_s"), json_uint(&j, (uint64_t)d.retry_s);

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t from, n;      /* position of the first scored row; ids of a window */
     double sum, squares;   /* of -log p */
     uint64_t count;
+    int64_t bad; /* row of the window with a logit that is NaN; -1: none */
 } score;
 
 static double minus_log_p(const float *row, uint32_t n_vocab, int32_t id) {
@@ -59,6 +60,10 @@ static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_
         if (s->window[i + 1] < 0 || (uint32_t)s->window[i + 1] >= n_vocab)
             return MN_BAD_INPUT;
         const double v = minus_log_p(values + (size_t)r * n_vocab, n_vocab, s->window[i + 1]);
+        if (isnan(v)) {
+            s->bad = i;
+            return MN_BAD_FILE;
+        }
         s->sum += v;
         s->squares += v * v;
         s->count++;
@@ -108,18 +113,29 @@ static int32_t first_id(app *a) {
     return id;
 }
 
+/* w: windows begun, `step` tokens apart. */
+static int fail_nan(const app *a, const score *s, uint32_t w, uint32_t step) {
+    const uint64_t at = (uint64_t)(w - 1) * step + (uint64_t)s->bad;
+    return complain(EXIT_FAILED,
+                    "%s: a logit at position %" PRIu64 " of the text (window %u) is NaN, expected "
+                    "numbers: the weights are damaged, or too large for the device's types "
+                    "(--precision exact)",
+                    a->info.path, at, w);
+}
+
 static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint32_t stride,
                    int32_t bos) {
     const uint32_t step = stride ? stride : n_ctx, windows = n < n_ctx ? 0 : (n - n_ctx) / step + 1;
     int32_t *window = malloc(n_ctx * sizeof *window);
     if (!window)
         return complain(EXIT_NO_MEMORY, "out of memory");
-    score s = {window, stride ? n_ctx - stride - 1 : n_ctx / 2, n_ctx, 0, 0, 0};
+    score s = {window, stride ? n_ctx - stride - 1 : n_ctx / 2, n_ctx, 0, 0, 0, -1};
     /* the value after each window is progress enough, and a line that is redrawn would wipe it out */
     progress *bar = a->flags->json ? progress_begin("measuring perplexity") : NULL;
     mn_status status = MN_OK;
     int open = 0; /* the line of values */
-    for (uint32_t w = 0; w < windows && status == MN_OK; w++) {
+    uint32_t w = 0;
+    for (; w < windows && status == MN_OK; w++) {
         memcpy(window, ids + (size_t)w * step, n_ctx * sizeof *window);
         if (bos >= 0)
             window[0] = bos;
@@ -136,6 +152,8 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
     free(window);
     if (status == MN_CANCELLED)
         return EXIT_INTERRUPTED;
+    if (s.bad >= 0)
+        return fail_nan(a, &s, w, step);
     return status != MN_OK ? app_fail(a, status) : show(a, &s, windows, n_ctx);
 }
 
@@ -143,7 +161,7 @@ static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
     char *data;
     size_t bytes;
     int32_t *made = NULL;
-    int code = read_all(f->text, &data, &bytes);
+    int code = read_all_text(f->text, &data, &bytes);
     if (code)
         return code;
     const uint32_t how = MN_TEXT_ADD_SPECIAL | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);

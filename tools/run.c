@@ -84,7 +84,7 @@ static int check(const run_flags *f, const talk_flags *t, const char *model) {
 
 /* Without its last line end, which editors and echo add. */
 static int read_prompt(const char *path, char **text, size_t *n) {
-    int code = read_all(path, text, n);
+    int code = read_all_text(path, text, n);
     if (code == 0 && *n && (*text)[*n - 1] == '\n')
         *n -= 1 + (*n > 1 && (*text)[*n - 2] == '\r');
     return code;

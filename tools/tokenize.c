@@ -91,7 +91,7 @@ static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
         return complain(EXIT_USAGE, "found no text, expected -p TEXT or --file F");
     int code = app_open_model(a, flags);
     if (code == 0 && file)
-        code = read_all(file, &data, &bytes);
+        code = read_all_text(file, &data, &bytes);
     if (code == 0) {
         const mn_str text = {file ? data : f->text, bytes};
         mn_status st = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);

@@ -105,6 +105,7 @@ typedef struct mn_model mn_model;
 /* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting
  * "model", else the demo model that is installed with the program. Maps and checks; weights are not
  * read yet.
+ * MN_INVALID: path is empty.
  * NULL: path: as above; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
 /* What happens when another program changes a model's file while it is in use.
@@ -276,7 +277,7 @@ MN_API mn_str mn_stream_tool(const mn_stream *st);
 /* Strings that end the answer: it is given up to the first of them, and what may be the beginning
  * of one is held back until that is known, across any number of ids. They count in the answer
  * only, not in what is thought. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each, copied;
- * before the first push. MN_INVALID: others.
+ * before the first push. MN_INVALID: others, and after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
 /* 1 once one was met: further ids give no text, and whoever draws them may end the sequence.

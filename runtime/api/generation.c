@@ -148,13 +148,30 @@ static mn_status add(mn_model *m, int32_t id, mn_error *err) {
     return MN_OK;
 }
 
-/* An id that the model cannot give ends nothing. n_vocab 0: not known. */
-static void warn_of_id(const mn_model *m, const char *where, int64_t id, int64_t n_vocab) {
+/* An id that the model does not have. n_vocab 0: not known. effect: what it does not do. */
+static void warn_of_id(const mn_model *m, const char *where, int64_t id, int64_t n_vocab,
+                       const char *effect) {
     if (n_vocab && id >= n_vocab)
         mn_log(MN_LOG_WARN,
-               "%s: %s is %lld, expected 0 to %lld (the vocabulary's size less 1): it ends no "
-               "answer",
-               m->canonical->path, where, (long long)id, (long long)n_vocab - 1);
+               "%s: %s is %lld, expected 0 to %lld (the vocabulary's size less 1): it %s",
+               m->canonical->path, where, (long long)id, (long long)n_vocab - 1, effect);
+}
+
+/* The tokeniser says what a text begins with; here an id is only looked at. */
+static void check_bos(const mn_model *m, const cJSON *generation, int64_t n_vocab) {
+    const cJSON *bos = mn_json_item(generation, "bos_token_id");
+    int32_t id = -1;
+    if (mn_json_id(bos, &id))
+        warn_of_id(m, GENERATION ": key 'bos_token_id'", id, n_vocab, "begins no text");
+}
+
+static mn_status fail_id(const mn_model *m, const char *where, const cJSON *found, mn_error *err) {
+    mn_text text = {0};
+    put_json(&text, found);
+    mn_status st = mn_fail(err, MN_BAD_FILE, "%s: %s is %s, expected an id or a list of ids",
+                           m->canonical->path, where, text.ptr ? text.ptr : "no id");
+    mn_text_free(&text);
+    return st;
 }
 
 /* eos_token_id of a file: one id or a list; add: they are stop ids. */
@@ -170,10 +187,9 @@ static mn_status read_eos(mn_model *m, const cJSON *json, const char *file, bool
     for (; item && !st; item = cJSON_IsArray(eos) ? item->next : NULL) {
         int32_t id = -1;
         if (!mn_json_id(item, &id))
-            st = mn_fail(err, MN_BAD_FILE, "%s: %s: eos_token_id: expected an id or a list of ids",
-                         m->canonical->path, file);
+            st = fail_id(m, where.ptr, item, err);
         else
-            warn_of_id(m, where.ptr, id, n_vocab);
+            warn_of_id(m, where.ptr, id, n_vocab, "ends no answer");
         if (!st && adds)
             st = add(m, id, err);
     }
@@ -205,7 +221,7 @@ static mn_status read_ends(mn_model *m, const cJSON *generation, int64_t n_vocab
         return mn_fail_in(err, st, "%s", m->canonical->path);
     if (eos < 0 || eos == UINT32_MAX)
         return MN_OK; /* -1 and UINT32_MAX are written for "none" */
-    warn_of_id(m, "key tokenizer.ggml.eos_token_id", eos, n_vocab);
+    warn_of_id(m, "key tokenizer.ggml.eos_token_id", eos, n_vocab, "ends no answer");
     /* an id of the model that the tokeniser has no token for is an end, too */
     const bool unknown = m->tokenizer && eos >= mn_tokenizer_n_vocab(m->tokenizer);
     return (adds || unknown) && eos <= INT32_MAX ? add(m, (int32_t)eos, err) : MN_OK;
@@ -218,7 +234,7 @@ mn_status mn_generation_read(mn_model *m, mn_error *err) {
     uint32_t n = 0;
     mn_status st = mn_model_side_car(m, GENERATION, &generation, err);
     if (!st)
-        read_defaults(m, generation);
+        read_defaults(m, generation), check_bos(m, generation, n_vocab);
     const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
     for (uint32_t i = 0; i < n && !st; i++)
         st = add(m, own[i], err);

@@ -48,7 +48,7 @@ static mn_status demo_path(char **out, mn_error *err) {
 
 /* A name that is no path is looked for in the folders of model_path. */
 static mn_status find_path(const mn_runtime *rt, const char *path, char **out, mn_error *err) {
-    if (!path || !*path)
+    if (!path)
         path = mn_config_get_str(rt->config, "model");
     if (!path || !*path)
         return demo_path(out, err);
@@ -194,6 +194,9 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     mn_status st = mn_args_need(err, "mn_model_open", (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
     if (!st)
         st = mn_args_own(err, "mn_model_open", rt);
+    if (!st && path && !*path)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_model_open: path is empty, expected a file or a folder, or NULL");
     if (!st)
         st = map_flags(params, &flags, err);
     if (st)

@@ -47,6 +47,23 @@ static uint32_t configured_precision(const mn_config *cfg) {
     return MN_PRECISION_AUTO;
 }
 
+/* Numbers that nothing has; what no device offers is negotiated. */
+static mn_status check_kinds(const mn_session_params *p, mn_error *err) {
+    mn_dtype type;
+    if (p->precision > MN_PRECISION_A8)
+        return mn_fail(err, MN_INVALID,
+                       "mn_session_params.precision: found %u, expected MN_PRECISION_AUTO (0) to "
+                       "MN_PRECISION_A8 (%u)",
+                       p->precision, MN_PRECISION_A8);
+    if (p->k_dtype && !mn_dtype_by_id(p->k_dtype, &type))
+        return mn_fail(err, MN_INVALID, "mn_session_params.k_dtype: found %u, no data type",
+                       p->k_dtype);
+    if (p->v_dtype && !mn_dtype_by_id(p->v_dtype, &type))
+        return mn_fail(err, MN_INVALID, "mn_session_params.v_dtype: found %u, no data type",
+                       p->v_dtype);
+    return MN_OK;
+}
+
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err) {
     const mn_config *cfg = m->rt->config;
@@ -54,6 +71,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     mn_status st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
     if (!st)
         st = mn_args_flags(err, "mn_session_params.flags", p.flags, MN_SESSION_NO_SAMPLING);
+    if (!st)
+        st = check_kinds(&p, err);
     if (st)
         return st;
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),

@@ -290,6 +290,7 @@ struct mn_stream {
     mn_part part; /* of what was pushed last */
     bool trim;    /* white space after </think> belongs to nobody */
     bool plain;   /* no parts: all that is pushed is the answer */
+    bool pushed;  /* an id, or the end: stop strings come too late */
     mn_text text;
     mn_stops stops;
 };
@@ -324,6 +325,9 @@ mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_err
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
     if (!st && n)
         st = mn_args_need(err, __func__, (mn_arg[]){{"strings", strings}, {0}});
+    if (!st && s->pushed)
+        st =
+            mn_fail(err, MN_INVALID, "%s: called after ids were pushed, expected before", __func__);
     bool few = n <= MN_STOPS_MAX; /* else none is looked at: n is no length, perhaps */
     for (uint32_t i = 0; few && i < n && !st; i++)
         st = mn_args_text(err, __func__, "a string", strings[i]);
@@ -387,6 +391,7 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {"text", text}, {0}});
     if (st)
         return st;
+    s->pushed = true;
     s->text.len = 0;
     if (s->plain) {
         st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
@@ -416,6 +421,7 @@ mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {"text", text}, {0}});
     if (st)
         return st;
+    s->pushed = true;
     s->text.len = 0;
     st = mn_detokenizer_finish(s->d, &s->text);
     if (!st && s->spelled.state != MN_SPELLED_OFF)

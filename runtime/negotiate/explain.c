@@ -32,6 +32,15 @@ static void put_u64(json *j, const char *name, uint64_t v) {
     key(j, name);
     mn_text_printf(j->t, "%llu", (unsigned long long)v);
 }
+/* 0 = unknown. */
+static void put_known(json *j, const char *name, uint64_t v) {
+    if (v) {
+        put_u64(j, name, v);
+        return;
+    }
+    key(j, name);
+    mn_text_puts(j->t, "null");
+}
 static void put_num(json *j, const char *name, double v) {
     key(j, name);
     if (v > -1e300 && v < 1e300)
@@ -267,7 +276,7 @@ static void device(json *j, const mn_offer *o) {
     put_str(j, "driver", info->driver);
     put_str(j, "mem_pool", info->mem_pool);
     put_u64(j, "mem_total", info->mem_total);
-    put_u64(j, "mem_free", info->mem_free);
+    put_known(j, "mem_free", info->mem_free);
     end(j, "}");
 }
 

@@ -148,6 +148,20 @@ static void call_others(void) {
     mn_session *s = NULL;
     const mn_session_params flags = {.size = sizeof flags, .flags = 1u << 31};
     end_status(mn_session_create(api_model, &flags, &s, &err), 1, "mn_session_params.flags");
+    static const struct {
+        const char *word;
+        mn_session_params p;
+    } kinds[] = {{"precision: found 4", {.size = sizeof kinds[0].p, .precision = 4}},
+                 {"k_dtype: found 9999", {.size = sizeof kinds[0].p, .k_dtype = 9999}},
+                 {"v_dtype: found 9999", {.size = sizeof kinds[0].p, .v_dtype = 9999}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        begin("a precision or a KV type that nothing has");
+        end_status(mn_session_create(api_model, &kinds[i].p, &s, &err), 1, kinds[i].word);
+    }
+    mn_model *model = NULL;
+    begin("an empty path");
+    end_status(mn_model_open(api_runtime, "", &model, &err), 1, "empty");
+    end_true(!model);
     const mn_sample_params stop = {.size = sizeof stop, .n_stop = 1};
     begin("stop ids at NULL");
     end_status(mn_seq_create(api_session(), api_ids, 3, &stop, &seq, &err), 1, "stop");

@@ -290,8 +290,10 @@ def test_keys_sampling_of_no_use():
             warned(with_generation(path, '{"top_p": 0.5, "top_p": 0.25}'), "key 'top_p' is there twice")
             equal(keys_of(path)["general.sampling.top_p"], 0.25)
             warned(with_generation(path, {"eos_token_id": [2, 5000]}), "generation_config.json: key 'eos_token_id' is 5000, expected 0 to 159")
-            for bad in ("soon", 2.5, -3, {"a": 1}, True):
-                is_error(minerva("run", "-m", with_generation(path, {"eos_token_id": bad}), "--prompt-ids", "5", code=1), "generation_config.json", "eos_token_id")
+            warned(with_generation(path, {"bos_token_id": 99999}), "generation_config.json: key 'bos_token_id' is 99999, expected 0 to 159", "begins no text")
+            for bad, shown in (("soon", '"soon"'), (2.5, "2.5"), (-1, "-1"), ({"a": 1}, "an object"), (True, "true"), ([2, "x"], '"x"')):
+                is_error(minerva("run", "-m", with_generation(path, {"eos_token_id": bad}), "--prompt-ids", "5", code=1),
+                         "generation_config.json: key 'eos_token_id' is %s, expected" % shown)
             for bad in ("[1]", "{", "", '{"top_p": 1} 2'):
                 is_error(minerva("run", "-m", with_generation(path, bad), "--prompt-ids", "5", code=1), "generation_config.json")
         quiet = minerva("run", "-m", with_generation(path, {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0, "repetition_penalty": 1.0, "eos_token_id": 2, "pad_token_id": None}),
@@ -784,6 +786,20 @@ def test_perplexity_definition():
         assert abs(got["error"] / (math.exp(mean) * spread) - 1) < 1e-4, (got, math.exp(mean) * spread)
         stride = minerva("perplexity", "-m", MODEL, "--ids", path, "-c", n_ctx, "--stride", 4, "--device", "reference", "--json").json()
         equal((stride["windows"], stride["tokens"]), ((70 - 16) // 4 + 1, 4 * ((70 - 16) // 4 + 1)))
+
+
+def test_perplexity_of_nan():
+    """A weight that is NaN is an error that names the first position it reaches, in the text as it was given."""
+    nan = {2: b"\xc0\x7f", 4: b"\0\0\xc0\x7f"}
+    with scratch() as folder:
+        path = os.path.join(folder, "ids")
+        with open(path, "w") as f:
+            f.write(" ".join(str(3 + i) for i in range(40)))
+        bad = checkpoint(folder, nan)
+        for flags, position in (((), 8), (("--stride", 4), 11)):
+            for form in ((), ("--json",)):
+                r = minerva("perplexity", "-m", bad, "--ids", path, "-c", 16, "--device", "reference", *flags, *form, code=1)
+                is_error(r, folder, "position %d of the text (window 1) is NaN" % position)
 
 
 def perplexity_is_interrupted(path):

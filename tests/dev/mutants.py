@@ -17,9 +17,62 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 # file, old text (once in the file), new text, tests that see it, what is wrong
 MUTANTS = [
+    # runtime/session
     ("runtime/session/pages.c", "refs[page]++;", "refs[page];", ["session"], "a shared page is not counted"),
-    ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
+    ("runtime/session/pages.c", "next - window + 1) / per", "next - window + 2) / per", ["windows"], "a window's last page is given back a position early"),
+    ("runtime/session/pages.c", "return n_unused * ", "return 0 * ", ["windows"], "steps in flight take the pages that a fork is sure of"),
+    ("runtime/session/pages.c", ".after <= s->completed", ".after <= s->completed + 1", ["windows"], "a page is free while the last step that reads it runs"),
+    ("runtime/session/step.c", "q->n_enqueued = q->n_tokens - 1;", "q->n_enqueued = q->n_tokens;", ["session"], "the last id counts as stored"),
+    ("runtime/session/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
+    ("runtime/session/sequence.c", "to->tokens, from->n_enqueued, err", "to->tokens, 0, err", ["session"], "a fork has no history to penalise"),
+    ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session", "failover"], "ids of an extend that failed stay"),
+    ("runtime/session/failover.c", "r->n_passed_over++]", "r->n_passed_over]", ["failover", "segments"], "a device that refuses is asked again"),
+    # runtime/engine
+    ("runtime/engine/run.c", "MN_MAX((int64_t)size->longest, MIN_BOUND)", "MIN_BOUND", ["session", "segments"], "CTX is no bound of the longest sequence"),
+    ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows", "session"], "a page that is begun is not copied"),
+    ("runtime/engine/layout.c", "* (int32_t)ratio + (int32_t)k", "* (int32_t)ratio", ["windows", "segments"], "small pages of a large one are all the first"),
+    ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
+    ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
+    ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
+    # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
+    ("runtime/negotiate/plan.c", "MN_MIN(left, p->out->used[i])", "0", ["negotiate"], "memory of a pool is given twice"),
+    ("runtime/negotiate/plan.c", "if (bytes <= room) {", "if (bytes < room) {", ["negotiate"], "layers that just fit do not"),
+    ("runtime/negotiate/negotiate.c", "SPLIT_GAIN 1.1", "SPLIT_GAIN 1.0", ["negotiate"], "a split that gains nothing is taken"),
+    ("runtime/negotiate/negotiate.c", "(mn_offer_is_cpu(o) ? 1e18 : 0)", "0", ["negotiate"], "the CPU does not come last"),
+    ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),
+    ("runtime/negotiate/offer.c", "table[i][1] >= node->contract", "table[i][1] > node->contract", ["negotiate"], "a contract's own version is too old"),
+    ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate"], "the maker of a tensor that crosses needs no room for it"),
+    ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["negotiate"], "types with a large share are not measured"),
+    # runtime/registry
+    ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),
+    ("runtime/registry/lost.c", "s->delay_ns * 2", "s->delay_ns", ["failover"], "the delay of a device that stays lost does not grow"),
+    ("runtime/registry/lost.c", "s->users--;", ";", ["failover"], "a device that was lost is in use for ever"),
+    ("runtime/registry/search.c", "r->file_dev == rec->file_dev)", "r->file_dev != rec->file_dev)", ["registry"], "the same plugin by another path is loaded again"),
+    # runtime/model, runtime/graph
+    ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
+    ("runtime/model/rope.c", "lo = floor(lo)", "lo = ceil(lo)", ["rope"], "YaRN's ramp begins a pair late"),
+    ("runtime/graph/graph_weights.c", "cut.ptr = (const char *)p->ptr + skipped;", "cut.ptr = p->ptr;", ["golden fixture phi3 reference"], "every part of fused rows is the first"),
+    ("runtime/graph/graph_weights.c", "b = lo % a;", "b = 0;", ["golden configs", "golden gguf forms"], "a cut that begins inside a part has parts of two heights"),
+    ("runtime/graph/graph_weights.c", "g->asked[e - g->model->tensors])\n            mn_gb_fail", "!g->asked[e - g->model->tensors])\n            mn_gb_fail", ["bad models", "bad families"], "a bias that nobody adds is no error"),
+    # plugins/common
+    ("plugins/common/arena.c", "o->last < x->first", "o->last <= x->first", ["plugin_common"], "an output lies on the input of its node"),
+    ("plugins/common/arena.c", "o->place >= at + x->bytes", "o->place > at + x->bytes", ["plugin_common"], "a gap that just fits is not used"),
+    ("plugins/common/bind.c", "b->bytes > e.bytes - b->offset", "b->bytes > e.bytes", ["plugin_common"], "a binding reaches over its buffer"),
+    ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common", "units"], "a node passes one that writes its state"),
+    ("plugins/common/source.c", "if (sum == t->dim[0])", "if (sum <= t->dim[0])", ["plugin_common"], "a weight whose parts lack rows is taken"),
+    # plugins/cpu_simd
+    ("plugins/cpu_simd/attention.c", "? pos - a->window + 1", "? pos - a->window", ["cpu_simd"], "a window sees a position more"),
+    ("plugins/cpu_simd/attention.c", "into[1] = into[1] * x + part[1] * y;", "into[1] = into[1] + part[1] * y;", ["cpu_simd"], "sums of chunks are not brought to one maximum"),
+    ("plugins/cpu_simd/linear.c", "r, j, k0 == 0)", "r, j, true)", ["cpu_simd_rows"], "only the last panel of a long row counts"),
+    ("plugins/cpu_simd/misc.c", "if (y != x)", "if (y == x)", ["cpu_simd"], "dims that do not rotate are not copied"),
+    ("plugins/cpu_simd/misc.c", "page_tokens >= kv->max_pages)", "page_tokens > kv->max_pages)", ["cpu_simd"], "a position behind the page table is stored"),
+    ("plugins/cpu_simd/moe.c", "pick[e] > pick[best]", "pick[e] >= pick[best]", ["cpu_simd"], "the last of equal experts is chosen"),
+    # loaders
+    ("loaders/gguf/read.c", "return type != KV_U64 || bits <= INT64_MAX;", "return true;", ["loader gguf"], "a number over 2^63-1 becomes negative"),
+    ("loaders/gguf/read.c", "if (t->offset % r->alignment)", "if (0)", ["loader gguf"], "a tensor off its alignment is taken"),
+    ("loaders/safetensors/header.c", "to > room)", "to > room + 8)", ["loader safetensors"], "a tensor reaches over the end of its file"),
+    ("loaders/safetensors/header.c", "if (covered != f->bytes - data)", "if (covered > f->bytes - data)", ["loader safetensors"], "bytes that no tensor holds are no error"),
 ]
 
 

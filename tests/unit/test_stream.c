@@ -351,6 +351,14 @@ static void stops(void **state) {
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1025}, 1, &err), MN_INVALID);
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1}, 65, &err), MN_INVALID);
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1024}, 1, &err), MN_OK);
+    mn_str text;
+    assert_int_equal(mn_stream_push(s, A, &text, NULL), MN_OK);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "pushed"));
+    mn_stream_free(s);
+    assert_int_equal(mn_stream_create(w->model, on, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_finish(s, &text, NULL), MN_OK);
+    assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
     mn_stream_free(s);
 }
 
