@@ -80,17 +80,18 @@ static mn_chat_params talk_params(const talk *t, const mn_message *messages, uin
 /* The library names the text and the place in it; whoever typed it knows it as a file. */
 static int fail(app *a, const talk *t, mn_status status) {
     const talk_flags *f = t->flags;
-    const struct {
-        const char *name, *flag;
-    } texts[] = {{"history", f->history}, {"tools", f->tools}, {"vars", f->vars}};
-    for (size_t i = 0; status == MN_INVALID && i < COUNT(texts); i++)
-        if (texts[i].flag && strncmp(a->err.msg, texts[i].name, strlen(texts[i].name)) == 0)
-            return is_json(texts[i].flag)
-                       ? complain(EXIT_FAILED, "--%s", a->err.msg)
-                       : complain(EXIT_FAILED, "%s: %s", texts[i].flag, a->err.msg);
-    if (t->chat_template && strncmp(a->err.msg, "chat template", 13) == 0)
-        return complain(EXIT_FAILED, "%s: %s", f->chat_template, a->err.msg);
-    return app_fail(a, status);
+    const char *const flags[] = {
+        [MN_CHAT_PART_HISTORY] = f->history,
+        [MN_CHAT_PART_TOOLS] = f->tools,
+        [MN_CHAT_PART_VARS] = f->vars,
+        [MN_CHAT_PART_TEMPLATE] = t->chat_template ? f->chat_template : NULL,
+    };
+    const char *flag = a->err.part < COUNT(flags) ? flags[a->err.part] : NULL;
+    if (!flag)
+        return app_fail(a, status);
+    if (is_json(flag) && a->err.part != MN_CHAT_PART_TEMPLATE)
+        return complain(EXIT_FAILED, "--%s", a->err.msg);
+    return complain(EXIT_FAILED, "%s: %s", flag, a->err.msg);
 }
 
 /* A file that is there, or whose name can be nothing else; other words are names of templates. */

@@ -209,9 +209,17 @@ typedef struct {
  * NULL: m, messages, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
                                uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
+/* Which of the texts of mn_chat_params an error is about: mn_error.part. */
+enum {
+    MN_CHAT_PART_HISTORY = 1,
+    MN_CHAT_PART_TOOLS = 2,
+    MN_CHAT_PART_VARS = 3,
+    MN_CHAT_PART_MESSAGES = 4,
+    MN_CHAT_PART_TEMPLATE = 5 /* the source or the name, or what it makes of the rest */
+};
 /* The same with all that templates know. The texts are JSON, an empty one is not given; strings in
  * them are user data and never become special tokens. MN_INVALID names the text and the place in
- * it: "tools[1]: ...". MN_UNSUPPORTED with n_known: the template writes those messages differently
+ * it: "tools[1]: ...", and err->part is MN_CHAT_PART_*. MN_UNSUPPORTED with n_known: the template writes those messages differently
  * now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
 #define MN_CHAT_NAMED 1u /* chat_template is a name */
 typedef struct {

@@ -101,7 +101,8 @@ typedef struct {
     uint32_t size;
     mn_status status;
     int64_t vendor_code;
-    uint32_t node, pad; /* node: the graph node at fault, else ~0u */
+    uint32_t node; /* the graph node at fault, else ~0u */
+    uint32_t part; /* which of the caller's texts is at fault, where the function says so; else 0 */
     char msg[488];
 } mn_error;
 

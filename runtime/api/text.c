@@ -109,6 +109,8 @@ static mn_status template_of(const mn_model *m, const mn_chat_params *p, mn_jinj
         if (st && st != MN_OUT_OF_MEMORY)
             st = mn_fail_in(err, MN_INVALID, "chat template");
     }
+    if (st && err)
+        err->part = MN_CHAT_PART_TEMPLATE;
     mn_text_free(&source);
     mn_text_free(&names);
     return st;

@@ -33,6 +33,7 @@ static void set_status(mn_error *err, mn_status status, uint32_t node) {
     err->status = status;
     err->vendor_code = 0;
     err->node = node;
+    err->part = 0;
 }
 
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {

@@ -248,12 +248,15 @@ static void bad_json(void **state) {
         mn_chat_message m = {mn_str_of("user"), mn_str_of("x"), {NULL, 0}};
         mn_chat c = {.messages = &m, .n = 1};
         mn_str *at[] = {&c.history, &c.tools, &c.vars, &m.more};
+        const uint32_t parts[] = {MN_CHAT_PART_HISTORY, MN_CHAT_PART_TOOLS, MN_CHAT_PART_VARS,
+                                  MN_CHAT_PART_MESSAGES};
         mn_text out = {0};
         mn_error err = MN_ERROR_INIT;
         *at[cases[i].which] = mn_str_of(cases[i].json);
         assert_int_equal(render_json("x", &c, UINT32_MAX, &out, NULL, &err), MN_INVALID);
         assert_int_equal(err.status, MN_INVALID);
         assert_string_equal(err.msg, cases[i].says);
+        assert_int_equal(err.part, parts[cases[i].which]);
         assert_int_equal(render_json("x", &c, UINT32_MAX, &out, NULL, NULL), MN_INVALID);
         assert_int_equal(out.len, 0);
         mn_text_free(&out);

@@ -210,32 +210,45 @@ static bool add_vars(mn_jctx *c, mn_str json, mn_jdict *vars) {
 typedef struct {
     const mn_chat *chat;
     uint32_t n;
-    bool answer, *filled;
+    bool answer;
+    uint32_t *part; /* MN_CHAT_PART_*: the text that is being read */
 } chat_vars;
 
 static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const chat_vars *from = arg;
     const mn_chat *chat = from->chat;
     mn_jlist *messages = mn_jlist_new(c, 0);
+    *from->part = MN_CHAT_PART_HISTORY;
     if (!messages || (chat->history.len && !add_history(c, chat->history, messages)))
         return false;
+    *from->part = MN_CHAT_PART_MESSAGES;
     for (uint32_t i = 0; i < MN_MIN(chat->n, from->n); i++)
         if (!add_message(c, &chat->messages[i], i, messages))
             return false;
-    return *from->filled = set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages)) &&
-                           set(c, vars, "documents", mn_j_of(MN_J_NONE)) &&
-                           set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)) &&
-                           (!chat->bos.ptr || set_str(c, vars, "bos_token", chat->bos, 0)) &&
-                           (!chat->eos.ptr || set_str(c, vars, "eos_token", chat->eos, 0)) &&
-                           add_tools(c, chat->tools, vars) && add_vars(c, chat->vars, vars);
+    if (!set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages)) ||
+        !set(c, vars, "documents", mn_j_of(MN_J_NONE)) ||
+        !set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)) ||
+        (chat->bos.ptr && !set_str(c, vars, "bos_token", chat->bos, 0)) ||
+        (chat->eos.ptr && !set_str(c, vars, "eos_token", chat->eos, 0)))
+        return false;
+    *from->part = MN_CHAT_PART_TOOLS;
+    if (!add_tools(c, chat->tools, vars))
+        return false;
+    *from->part = MN_CHAT_PART_VARS;
+    if (!add_vars(c, chat->vars, vars))
+        return false;
+    *from->part = MN_CHAT_PART_TEMPLATE;
+    return true;
 }
 
 mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
                          int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
-    bool filled = false;
-    chat_vars from = {chat, n, answer, &filled};
+    uint32_t part = MN_CHAT_PART_HISTORY;
+    chat_vars from = {chat, n, answer, &part};
     mn_status status = mn_jinja_render_with(tmpl, fill_chat, &from, now, out, marks, err);
-    if (filled || status != MN_BAD_INPUT)
+    if (status && err)
+        err->part = part;
+    if (part == MN_CHAT_PART_TEMPLATE || status != MN_BAD_INPUT)
         return status;
     if (err)
         err->status = MN_INVALID; // the caller's texts, before the template saw them

@@ -4,6 +4,7 @@
 #define MN_CHAT_H
 #include "model/meta.h"
 #include "text/jinja/jinja.h"
+#include <minerva/minerva.h>
 
 typedef struct {
     /* more: a JSON object of further keys, which win over these; empty = none */
@@ -36,7 +37,7 @@ void mn_chat_known_names(mn_text *out); /* appended, with commas */
  * user's. Content is the user's, and so is a role other than system, user, assistant, tool and
  * developer. now: Unix time for templates that print the date. MN_BAD_INPUT: the template refuses
  * the messages. MN_INVALID: history, tools, vars or a message's `more` is not what it must be; the
- * message begins with its name. Any thread. */
+ * message begins with its name. err->part: MN_CHAT_PART_*. Any thread. */
 mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
                          int64_t now, mn_text *out, mn_text *marks, mn_error *err);
 
