@@ -28,7 +28,7 @@ static struct {
     pthread_cond_t met;
     uint32_t meet;            /* the first puts return when so many threads are inside */
     int32_t fail_at, lose_at; /* tensors; -1 = none */
-    mn_status fail_with, queues;
+    mn_status fail_with, lose_with, queues;
     uint32_t hiccups; /* puts that fail once with TRANSIENT */
     bool no_events;
     uint32_t inside, most_inside, in_flight, most_in_flight, n_puts, n_queues, n_made, n_waits;
@@ -41,6 +41,7 @@ static void reset(void) {
     pthread_mutex_init(&dev.lock, NULL);
     pthread_cond_init(&dev.met, NULL);
     dev.fail_at = dev.lose_at = -1;
+    dev.lose_with = MN_DEVICE_LOST;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -100,7 +101,7 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     else if ((int32_t)t == dev.fail_at)
         st = say(err, dev.fail_with, "bad weight", t);
     else if ((int32_t)t == dev.lose_at)
-        st = say(err, MN_DEVICE_LOST, "gone at", t);
+        st = say(err, dev.lose_with, "gone at", t);
     if (!st) {
         w->n_put[t]++;
         if (!dev.no_events) {
@@ -279,9 +280,26 @@ static void lost(void **state) {
     assert_string_equal(err.msg, "gone at 1");
 }
 
+/* Of weights that fail at the same time the first in the graph's order is told. */
+static void two_fail(void **state) {
+    (void)state;
+    for (int32_t first = 0; first < 2; first++) {
+        mn_error err = MN_ERROR_INIT;
+        reset();
+        dev.meet = 2;
+        dev.fail_at = first;
+        dev.fail_with = MN_BAD_FILE;
+        dev.lose_at = !first;
+        dev.lose_with = MN_OUT_OF_MEMORY;
+        assert_int_equal(import(2, BIG, &err), first ? MN_OUT_OF_MEMORY : MN_BAD_FILE);
+        assert_int_equal(err.node, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread), cmocka_unit_test(several_threads),
-        cmocka_unit_test(fewer_queues), cmocka_unit_test(failures), cmocka_unit_test(lost)};
+        cmocka_unit_test(one_thread),   cmocka_unit_test(several_threads),
+        cmocka_unit_test(fewer_queues), cmocka_unit_test(failures),
+        cmocka_unit_test(lost),         cmocka_unit_test(two_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * tokens beside 64, and may hide that its memory can be mapped. */
 #include "api/api.h"
 #include "flaky.h"
-#include "engine/engine.h"
+#include "engine/engine_impl.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <setjmp.h>
@@ -234,6 +234,59 @@ static void test_alternating(void **state) {
     like_one(&pl, 1e-5);
 }
 
+/* What crosses first is larger than what crosses last: a layer's input, then the rows' positions. */
+static void test_sizes_that_cross(void **state) {
+    const uint32_t n = graph->abi.n_nodes;
+    (void)state;
+    plan pl;
+    begin(&pl, "flaky", "cpu_simd");
+    uint32_t cut = 0;
+    while (graph->abi.nodes[cut].layer < 1)
+        cut++;
+    add(&pl, cut, 0);
+    add(&pl, n - 1, 1);
+    add(&pl, n, 0);
+    like_one(&pl, 1e-5);
+}
+
+/* Symbols of a step: what devices may rely on, whatever a step holds. */
+static void test_symbols(void **state) {
+    static const int64_t max[MN_SYM_COUNT] = {
+        [MN_SYM_TOKENS] = 200, [MN_SYM_OUTPUTS] = 10, [MN_SYM_SEQS] = 10,     [MN_SYM_SLOTS] = 10,
+        [MN_SYM_PAGES] = 64,   [MN_SYM_CTX] = 3000,   [MN_SYM_SEQ_ROWS] = 200};
+    static const struct {
+        mn_step_size step;
+        uint32_t grain;
+        int64_t tokens, outputs, seqs, rows, ctx;
+    } rows[] = {
+        {{1, 1, 1, 1, 1}, 0, 1, 1, 1, 1, 256},
+        {{1, 1, 1, 1, 256}, 0, 1, 1, 1, 1, 256},
+        {{1, 1, 1, 1, 257}, 0, 1, 1, 1, 1, 512},
+        {{3, 3, 3, 1, 2049}, 0, 4, 4, 4, 1, 3000},
+        {{9, 9, 9, 1, 300}, 0, 16, 10, 10, 1, 512},
+        {{50, 0, 1, 50, 50}, 0, 64, 0, 1, 200, 256},
+        {{50, 1, 1, 50, 50}, 24, 72, 1, 1, 200, 256},
+        {{16, 1, 1, 16, 50}, 24, 16, 1, 1, 200, 256},
+        {{51, 3, 2, 50, 50}, 0, 64, 10, 2, 200, 256},
+        {{150, 4, 4, 140, 600}, 0, 200, 4, 4, 200, 1024},
+    };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        mn_engine_segment part = {.row_grain = rows[i].grain};
+        mn_engine e = {.segments = &part, .n_segments = 1};
+        int64_t got[MN_SYM_COUNT];
+        memcpy(e.symbol_max, max, sizeof max);
+        mn_engine_symbols(&e, &rows[i].step, got);
+        assert_int_equal(got[MN_SYM_TOKENS], rows[i].tokens);
+        assert_int_equal(got[MN_SYM_OUTPUTS], rows[i].outputs);
+        assert_int_equal(got[MN_SYM_SEQS], rows[i].seqs);
+        assert_int_equal(got[MN_SYM_SEQ_ROWS], rows[i].rows);
+        assert_int_equal(got[MN_SYM_CTX], rows[i].ctx);
+        assert_int_equal(got[MN_SYM_SLOTS], 10);
+        assert_int_equal(got[MN_SYM_PAGES], 64);
+    }
+}
+
 /* Pages of 48 and of 64 tokens: a half-filled page of 192 is copied as whole and partial pages of
  * each. */
 static void copy_page(const plan *pl) {
@@ -379,10 +432,11 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),   cmocka_unit_test(test_every_node),
-        cmocka_unit_test(test_every_layer),  cmocka_unit_test(test_alternating),
-        cmocka_unit_test(test_page_copy),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_groups),       cmocka_unit_test(test_torn_placements),
+        cmocka_unit_test(test_one_device),       cmocka_unit_test(test_every_node),
+        cmocka_unit_test(test_every_layer),      cmocka_unit_test(test_alternating),
+        cmocka_unit_test(test_sizes_that_cross), cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_page_copy),        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_groups),           cmocka_unit_test(test_torn_placements),
         cmocka_unit_test(test_out_of_memory)};
     static const char *const ways[][3] = {{"unified", "1", NULL}, {"unified", "0", NULL}};
     mn_error err = MN_ERROR_INIT;

@@ -173,6 +173,12 @@ static void test_extend_like_whole(void **state) {
     OK(mn_seq_create(s, ids, n, &ten, &seq, NULL));
     by_seq[seq] = &first;
     run(s, 2, by_seq);
+    int32_t stops[40];
+    for (int32_t i = 0; i < 40; i++)
+        stops[i] = i + 100;
+    const mn_sample_params many = {.size = sizeof many, .n_stop = 40, .stop = stops};
+    assert_int_equal(mn_seq_extend(s, seq, more, 5, &many, NULL), MN_BAD_INPUT);
+    assert_int_equal(mn_seq_length(s, seq), n + first.n); /* as if nobody had tried */
     OK(mn_seq_extend(s, seq, more, 5, &ten, NULL));
     by_seq[seq] = &second;
     run(s, 2, by_seq);

@@ -58,6 +58,10 @@ static void set_windows(bool keep_all) {
     }
 }
 
+/* By page: steps enqueued when a table was last seen to hold it. */
+enum { MAX_PAGES = 512 };
+static uint64_t held_at[MN_MAX_KV_GROUP][MAX_PAGES];
+
 static mn_session *session(how h) {
     mn_error err = MN_ERROR;
     mn_session *s = NULL;
@@ -69,7 +73,20 @@ static mn_session *session(how h) {
                            .n_batch = h.n_batch,
                            .run_ahead = h.ahead};
     check(mn_session_create(model, &p, &s, &err), &err);
+    memset(held_at, 0, sizeof held_at);
     return s;
+}
+
+/* A page is not free before the steps that could read it are complete. */
+static void look_at_free(const mn_session *s, uint32_t group) {
+    const mn_page_pool *pool = &s->pools[group];
+    for (uint32_t i = 0; i < pool->n_free; i++)
+        assert_true(s->completed >= held_at[group][pool->free[i]]);
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        const int32_t *row = s->packed + mn_engine_row(s->engine, group, i);
+        for (uint32_t k = s->seqs[i].pages[group].lo; k < s->seqs[i].pages[group].hi; k++)
+            held_at[group][row[k]] = s->enqueued;
+    }
 }
 
 /* Each table names its pages from one entry on, and -1 before and behind. */
@@ -88,6 +105,8 @@ static void look(const mn_session *s, const how *h) {
             for (uint32_t k = 0; k < s->engine->row_pages; k++)
                 assert_int_equal(row[k] >= 0, k >= q->pages[g].lo && k < q->pages[g].hi);
         }
+        assert_in_range(s->pools[g].n_total, 1, MAX_PAGES);
+        look_at_free(s, g);
     }
 }
 
@@ -272,6 +291,42 @@ static void test_many(void **state) {
     close_world();
 }
 
+/* A prompt that is read far ahead leaves each sequence to come its share: a fork finds a page at any
+ * time. */
+static void test_fork_beside_a_prompt(void **state) {
+    enum { SHORT = 20, PROMPT = 1900, FAR = 60, STEPS = 150 };
+    int32_t ids[PROMPT], idle, busy, seq, twin;
+    mn_error err = MN_ERROR;
+    mn_token t[N_SEQ];
+    mn_session *s = NULL;
+    const mn_session_params p = {.size = sizeof p,
+                                 .device = "cpu_simd",
+                                 .precision = MN_PRECISION_EXACT,
+                                 .n_seq = N_SEQ,
+                                 .n_ctx = 2048,
+                                 .n_batch = 17,
+                                 .run_ahead = FAR};
+    (void)state;
+    open_world("gemma2", NULL);
+    check(mn_session_create(model, &p, &s, &err), &err);
+    mn_sample_params how_drawn = draws(1);
+    check(mn_seq_create(s, ids, text(0, SHORT, ids), &how_drawn, &idle, &err), &err);
+    for (uint32_t n = 1; n;)
+        check(mn_session_step(s, t, N_SEQ, &n, &err), &err);
+    how_drawn = draws(STEPS + FAR);
+    check(mn_seq_create(s, ids, text(1, SHORT, ids), &how_drawn, &busy, &err), &err);
+    check(mn_seq_create(s, ids, text(2, PROMPT, ids), &how_drawn, &seq, &err), &err);
+    for (uint32_t i = 0, n; i < STEPS; i++) {
+        check(mn_session_step(s, t, N_SEQ, &n, &err), &err);
+        if (i % 25)
+            continue;
+        check(mn_seq_fork(s, idle, &twin, &err), &err);
+        mn_seq_free(s, twin);
+    }
+    mn_session_free(s);
+    close_world();
+}
+
 /* Lost in the middle: what was given back is computed again. */
 static void test_lost(void **state) {
     static const char *const after[] = {"3", "30", "90"};
@@ -329,7 +384,8 @@ static void test_logits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_given_back), cmocka_unit_test(test_other_ways),
-        cmocka_unit_test(test_many), cmocka_unit_test(test_lost), cmocka_unit_test(test_logits)};
+        cmocka_unit_test(test_many),       cmocka_unit_test(test_fork_beside_a_prompt),
+        cmocka_unit_test(test_lost),       cmocka_unit_test(test_logits)};
     if (!flaky_setup()) {
         printf("SKIP: the stub was not built\n");
         return 77;
