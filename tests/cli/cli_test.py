@@ -1238,6 +1238,9 @@ def test_devices_explain():
     has(text, "cpu_simd: chosen", "placement: cpu_simd: ", "class exact", "x 64", "LINEAR bf16: 25 native")
     for name, outcome in outcomes.items():
         has(text, "%s: %s" % (name, outcome))
+    mixed = minerva("devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gpt-oss-mxfp4"), "-c", "64").json()
+    rates = next(s for c in mixed["candidates"] if c["device"] == "cpu_simd" for s in c["steps"] if s["step"] == "rates")
+    equal([t["type"] for t in rates["types"]], ["bf16", "mxfp4_split"])  # each has a good share; the larger one first
     part = minerva("devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gemma2"), "-c", "8192", "--precision", "exact").json()["placement"]["segments"][0]
     equal(sorted(g["window"] for g in part["kv_groups"]), [0, 12])
     equal(sum(g["bytes"] for g in part["kv_groups"]), part["kv"])

@@ -379,10 +379,12 @@ static void test_lower_order(void **state) {
 }
 
 /* ROPE q, ROPE k, KV_STORE, ATTENTION with other nodes between; `q_twice`: the rotated q is read by
- * one of them. The order of the rotations and of the store may vary. */
-static op_case *attention(bool k_first, bool q_twice, bool other_freqs) {
+ * one of them; `stores`: one stores in another layer of the cache. The order of the rotations and of
+ * the store may vary. */
+static op_case *attention(bool k_first, bool q_twice, bool other_freqs, bool stores) {
     op_case *c = case_new();
-    static const uint64_t none[8] = {0}, store[2] = {3, 0}, attend[7] = {0, 0, 0, 3, 0, 2, 0};
+    static const uint64_t none[8] = {0}, store[2] = {3, 0}, below[2] = {2, 0},
+                          attend[7] = {0, 0, 0, 3, 0, 2, 0};
     const int32_t pos = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_pos");
     const int32_t slot = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_slot");
     const int32_t seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 4, NULL, "seqs");
@@ -407,7 +409,11 @@ static op_case *attention(bool k_first, bool q_twice, bool other_freqs) {
         case_node(c, MN_OP_ROPE, rope_k, 3, &y[1], 1, none, 3);
     case_node(c, MN_OP_ADD, sum, 2, &y[2], 1, NULL, 0); /* 2 */
     case_node(c, MN_OP_KV_STORE, kv_store, 6, NULL, 0, store, 2);
-    case_node(c, MN_OP_ADD, x, 2, &y[3], 1, NULL, 0); /* 4 */
+    const int32_t store_x[6] = {x[1], x[2], pos, slot, pages, kv};
+    if (stores) /* 4 */
+        case_node(c, MN_OP_KV_STORE, store_x, 6, NULL, 0, below, 2);
+    else
+        case_node(c, MN_OP_ADD, x, 2, &y[3], 1, NULL, 0);
     int32_t out = case_cube(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, D, NULL, "out");
     case_node(c, MN_OP_ATTENTION, attends, 7, &out, 1, attend, 7); /* 5 */
     return c;
@@ -415,25 +421,30 @@ static op_case *attention(bool k_first, bool q_twice, bool other_freqs) {
 
 static void test_lower_store(void **state) {
     (void)state;
-    op_case *c = attention(false, false, false);
+    op_case *c = attention(false, false, false, false);
     UNITS(c, 0, 6, "2 3,5,1,0,5 4 5"); /* reader, rope k, rope q, attention */
     assert_string_equal(told, "");
     UNITS(c, 0, 5, "0 1 2 3 4"); /* without the attention nobody knows which rotation is q's */
     UNITS(c, 1, 6, "1 2 3,5 4 5");
     assert_non_null(strstr(told, "rope k of node 1 is not fused: another part"));
     case_free(c);
-    c = attention(true, false, false);
+    c = attention(true, false, false, false);
     UNITS(c, 0, 6, "2 3,5,0,1,5 4 5");
     case_free(c);
     /* node 2 reads the rotated q before the store runs: it cannot be made there */
-    c = attention(false, true, false);
+    c = attention(false, true, false, false);
     UNITS(c, 0, 6, "0 1 2 3,5 4 5");
     assert_non_null(strstr(told, "rope q of node 0 is not fused: a node between"));
     case_free(c);
     /* both are rotated in one kernel, yet the attention stays apart for good */
-    c = attention(false, false, true);
+    c = attention(false, false, true, false);
     UNITS(c, 0, 6, "2 3,5,1,0 4 5");
     assert_non_null(strstr(told, "attention of node 5 is not fused: q and k are rotated"));
+    case_free(c);
+    /* node 4 changes the state that the store changes: both keep their order */
+    c = attention(false, false, false, true);
+    UNITS(c, 0, 6, "2 3,5,1,0 4 5");
+    assert_non_null(strstr(told, "attention of node 5 is not fused: a node between"));
     case_free(c);
 }
 

@@ -678,6 +678,10 @@ static void test_layers_over_two(void **state) {
     for (uint32_t i = 0; i < n_nodes; i++)
         assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
     assert_int_equal(p.segments[1].kv_bytes, 2 * 4096 * 3);
+    /* what crosses, for a batch of 4: rows of D and their positions, on both sides */
+    assert_int_equal(p.segments[0].boundary_bytes, 4 * D * 4 + 4 * 4);
+    assert_int_equal(p.segments[1].boundary_bytes, 2 * 4 * D * 4 + 4 * 4);
+    assert_int_equal(p.segments[2].boundary_bytes, 4 * D * 4);
     assert_int_equal(p.n_copies, 3); /* the residual there and back, positions there */
     has_words(p.why, "gpu layers 0-4, cpu the rest: 0.0 GiB would be needed, 0.0 are free");
     assert_string_equal(p.offers[p.chosen].record->name, "gpu");
@@ -693,6 +697,53 @@ static void test_layers_over_two(void **state) {
     only_on(&p, "cpu");
     assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_OUT_OF_MEMORY);
     assert_true(offer_of(&p, "gpu")->trial.result);
+    mn_placement_free(&p);
+}
+
+/* The number of layers that the memory holds: to the byte. */
+static void test_layers_that_just_fit(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(5 * LAYER + HEAD + SPARE));
+    mn_placement p = negotiate("gpu,cpu");
+    uint64_t need = 0;
+    for (uint32_t k = 0; k < p.n_segments; k++)
+        need += p.segments[k].offer == p.chosen ? p.segments[k].need : 0;
+    mn_placement_free(&p);
+    for (uint32_t less = 0; less < 2; less++) {
+        devices[1].info.mem_free = need - less;
+        p = negotiate("gpu,cpu");
+        check(&p);
+        for (uint32_t i = 0; i < n_nodes; i++)
+            assert_string_equal(at_node(&p, i), nodes[i].layer >= (less ? 4 : 5) ? "cpu" : "gpu");
+        mn_placement_free(&p);
+    }
+}
+
+/* A split is worth its trouble from a tenth on: rates are those of a busy machine. */
+static void test_split_gains(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(5 * LAYER + HEAD + SPARE));
+    list_[0].us_per_node = 100;
+    list_[1].us_per_node = 91;
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu"); /* 45 of 69 nodes gain 9 us each: 6 of 100 */
+    mn_placement_free(&p);
+    list_[1].us_per_node = 80;
+    p = negotiate("auto");
+    assert_int_equal(p.n_segments, 3); /* 13 of 100 */
+    mn_placement_free(&p);
+}
+
+/* Layers go to the CPU last, however fast it is: it has other things to do. */
+static void test_cpu_takes_the_rest(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(5 * LAYER + HEAD + SPARE));
+    list_[0].us_per_node = 0.5;
+    devices[0].info.mem_free = 5 * LAYER + HEAD + SPARE;
+    mn_placement p = negotiate("auto");
+    check(&p);
+    for (uint32_t i = 0; i < n_nodes; i++)
+        assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
     mn_placement_free(&p);
 }
 
@@ -941,6 +992,9 @@ int main(void) {
                                        cmocka_unit_test(test_old_contract),
                                        cmocka_unit_test(test_types_of_all_weights),
                                        cmocka_unit_test(test_layers_over_two),
+                                       cmocka_unit_test(test_layers_that_just_fit),
+                                       cmocka_unit_test(test_split_gains),
+                                       cmocka_unit_test(test_cpu_takes_the_rest),
                                        cmocka_unit_test(test_three_and_a_pool),
                                        cmocka_unit_test(test_share),
                                        cmocka_unit_test(test_weights_in_their_file),

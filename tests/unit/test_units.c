@@ -156,6 +156,67 @@ static void test_order(void **state) {
     regfree(&order);
 }
 
+/* ---- weights that are rows of others ---------------------------------------------------------- */
+/* Parts of a cut: one height but for the last, row after row of the whole. */
+static void check_cut(const mn_graph_weight *w, const char *whole, int64_t lo, int64_t n) {
+    const mn_tensor_info *t = &w->source->info;
+    const int64_t height = t->planes[0].dim[0];
+    int64_t at = lo;
+    for (uint32_t i = 0; i < t->n_parts; i++) {
+        const mn_plane *p = &t->planes[i];
+        assert_true(p->dim[0] == height || (i + 1 == t->n_parts && p->dim[0] < height));
+        assert_ptr_equal(p->ptr, whole + at * p->stride[0]);
+        assert_int_equal(p->bytes, p->dim[0] * p->stride[0]);
+        at += p->dim[0];
+    }
+    assert_int_equal(at, lo + n);
+}
+
+/* Rows of q, k and v out of one weight that lies in parts of 24 rows, which end inside of k. */
+static void test_cuts(void **state) {
+    enum { PART = 24, MAX = 16 };
+    mn_plane parts[MAX];
+    mn_model_graph *g = NULL;
+    char path[4400];
+    mn_model *m;
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    snprintf(path, sizeof path, "%s/fixtures/phi3", getenv("MINERVA_TEST_DATA"));
+    if (mn_model_open(rt, path, &m, &err))
+        fail_msg("%s", err.msg);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(m->canonical, "blk.0.attn_qkv.weight");
+    assert_non_null(e);
+    mn_tensor_info *t = (mn_tensor_info *)(uintptr_t)&e->info;
+    const mn_tensor_info before = *t;
+    const mn_plane whole = t->planes[0];
+    assert_true(t->n_parts == 1 && t->n_planes == 1 && t->dim[0] <= PART * MAX);
+    t->planes = parts;
+    t->plane_stride = sizeof *parts;
+    t->n_parts = 0;
+    for (int64_t at = 0; at < whole.dim[0]; at += PART) {
+        mn_plane *p = &parts[t->n_parts++];
+        *p = whole;
+        p->dim[0] = MN_MIN(PART, whole.dim[0] - at);
+        p->ptr = (const char *)whole.ptr + at * whole.stride[0];
+        p->bytes = (uint64_t)(p->dim[0] * whole.stride[0]);
+    }
+    if (mn_model_graph_build(m->canonical, 0, &g, &err))
+        fail_msg("%s", err.msg);
+    int64_t at = 0;
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const mn_str name = g->abi.tensors[g->weights[i].tensor].name;
+        if (name.len < 21 || memcmp(name.ptr, "blk.0.attn_qkv.weight", 21))
+            continue;
+        const int64_t n = g->weights[i].source->info.dim[0];
+        check_cut(&g->weights[i], whole.ptr, at, n);
+        at += n;
+    }
+    assert_int_equal(at, whole.dim[0]);
+    mn_model_graph_free(g);
+    *t = before;
+    mn_model_free(m);
+}
+
 static int setup(void **state) {
     (void)state;
     mn_error err = MN_ERROR_INIT;
@@ -196,7 +257,7 @@ static void test_every_architecture(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_architecture),
-                                       cmocka_unit_test(test_order)};
+                                       cmocka_unit_test(test_order), cmocka_unit_test(test_cuts)};
     if (argc < 2 || strcmp(argv[1], "--print"))
         return cmocka_run_group_tests(tests, setup, teardown);
     mn_text text = {0};
