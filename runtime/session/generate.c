@@ -1,5 +1,4 @@
 /* generate.c -- mn_generate: one answer in one call. */
-#include "api/api.h"
 #include "session/session.h"
 #include <string.h>
 
