@@ -93,8 +93,10 @@ static bool same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
 /* A plane with one more dim in front. */
 static mn_plane lifted(const mn_plane *p, uint32_t n_dim) {
     mn_plane out = *p;
-    for (uint32_t i = n_dim; i-- > 0;)
-        out.dim[i + 1] = p->dim[i], out.stride[i + 1] = p->stride[i];
+    for (uint32_t i = n_dim; i-- > 0;) {
+        out.dim[i + 1] = p->dim[i];
+        out.stride[i + 1] = p->stride[i];
+    }
     out.dim[0] = 1;
     out.stride[0] = p->bytes > INT64_MAX ? 0 : (int64_t)p->bytes;
     if (p->kind == MN_PLANE_TENSOR_SCALE)

@@ -40,8 +40,10 @@ static void scrub(char *msg) {
     for (uint64_t i = 0; i < n;) {
         unsigned char c = (unsigned char)msg[i];
         int len = utf8_char((unsigned char *)msg + i, n - i);
-        if (!len || c < 0x20 || c == 0x7F)
-            msg[i] = '?', len = 1;
+        if (!len || c < 0x20 || c == 0x7F) {
+            msg[i] = '?';
+            len = 1;
+        }
         i += (uint64_t)len;
     }
 }
@@ -117,7 +119,8 @@ static void sift_down(const void **items, uint64_t root, uint64_t n,
         if (cmp(items[root], items[child]) >= 0)
             return;
         const void *t = items[root];
-        items[root] = items[child], items[child] = t;
+        items[root] = items[child];
+        items[child] = t;
     }
 }
 
@@ -126,7 +129,8 @@ void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void
         sift_down(items, i, n, cmp);
     for (uint64_t end = n; end > 1; end--) {
         const void *t = items[0];
-        items[0] = items[end - 1], items[end - 1] = t;
+        items[0] = items[end - 1];
+        items[end - 1] = t;
         sift_down(items, 0, end - 1, cmp);
     }
 }

@@ -185,8 +185,10 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     bool named = mn_shard_name(first->name, ".gguf", &prefix, &no, &count) && count > 0;
     if (n_ours == 1 && (!named || count == 1))
         return read_parts(p, &first, 1, err);
-    if (!named)
-        count = 1, prefix = (mn_str){0};
+    if (!named) {
+        count = 1;
+        prefix = (mn_str){0};
+    }
     const mn_file **parts = mn_parsed_alloc(p, count, sizeof *parts);
     if (!parts)
         return mn_fail_memory(err);

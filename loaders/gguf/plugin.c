@@ -23,14 +23,18 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
     (void)host;
     for (uint32_t i = 0; i < n && g->confidence < 100; i++) {
         const mn_file *f = mn_file_at(files, i, stride);
-        if (gguf_has_magic(f))
-            g->confidence = 100, strcpy(g->why, "a file begins with GGUF");
-        else if (gguf_is_ours(f))
-            g->confidence = 60,
+        if (gguf_has_magic(f)) {
+            g->confidence = 100;
+            strcpy(g->why, "a file begins with GGUF");
+        } else if (gguf_is_ours(f)) {
+            g->confidence = 60;
             strcpy(g->why, "a file is named .gguf, but does not begin with GGUF");
+        }
     }
-    if (g->confidence && beside_checkpoint(files, n, stride))
-        g->confidence = 50, strcpy(g->why, "a GGUF file beside config.json and model*.safetensors");
+    if (g->confidence && beside_checkpoint(files, n, stride)) {
+        g->confidence = 50;
+        strcpy(g->why, "a GGUF file beside config.json and model*.safetensors");
+    }
     return MN_OK;
 }
 

@@ -169,9 +169,10 @@ static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, u
 static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *g) {
     const mn_status status = is_mlx(host, files, n, stride, NULL);
-    if (!status)
-        g->confidence = 95,
+    if (!status) {
+        g->confidence = 95;
         strcpy(g->why, "model*.safetensors, and config.json with 'quantization'");
+    }
     return status == MN_OUT_OF_MEMORY ? status : MN_OK;
 }
 

@@ -82,15 +82,19 @@ mn_value *config_put(config_reader *c, const char *key, const char *in, const ch
 void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
                     int64_t v) {
     mn_value *out = config_put(c, key, in, native);
-    if (out)
-        out->type = MN_VALUE_INT, out->i = v;
+    if (out) {
+        out->type = MN_VALUE_INT;
+        out->i = v;
+    }
 }
 
 void config_put_float(config_reader *c, const char *key, const char *in, const char *native,
                       double v) {
     mn_value *out = config_put(c, key, in, native);
-    if (out)
-        out->type = MN_VALUE_FLOAT, out->f = v;
+    if (out) {
+        out->type = MN_VALUE_FLOAT;
+        out->f = v;
+    }
 }
 
 void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
@@ -112,8 +116,10 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
 
 void config_put_bool(config_reader *c, const char *key, const char *native, bool v) {
     mn_value *out = config_put(c, key, "", native);
-    if (out)
-        out->type = MN_VALUE_BOOL, out->i = v;
+    if (out) {
+        out->type = MN_VALUE_BOOL;
+        out->i = v;
+    }
 }
 
 /* ---- which model is this --------------------------------------------------------------------- */
@@ -255,8 +261,11 @@ static void read_vocab(config_reader *c) {
 static void put_layers(config_reader *c, const char *key, const char *native,
                        const int64_t *layers) {
     mn_value *v = config_put(c, key, "", native);
-    if (v)
-        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = layers, v->n = (uint64_t)c->n_layer;
+    if (v) {
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
+        v->array = layers;
+        v->n = (uint64_t)c->n_layer;
+    }
 }
 
 static int64_t *new_layers(config_reader *c) {
@@ -448,10 +457,14 @@ static void put_each(config_reader *c, const char *key, const char *native, cons
     for (int64_t i = 1; i < c->n_layer; i++)
         equal = equal && each[i] == each[0];
     mn_value *v = config_put(c, key, "", native);
-    if (v && equal)
-        v->type = MN_VALUE_INT, v->i = each[0];
-    else if (v)
-        v->type = MN_VALUE_ARRAY | MN_VALUE_INT, v->array = each, v->n = (uint64_t)c->n_layer;
+    if (v && equal) {
+        v->type = MN_VALUE_INT;
+        v->i = each[0];
+    } else if (v) {
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
+        v->array = each;
+        v->n = (uint64_t)c->n_layer;
+    }
 }
 
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {

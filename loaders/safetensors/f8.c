@@ -66,8 +66,10 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
     const int64_t s_dim[] = {E, sc->blocks ? (n + 127) / 128 : n, sc->blocks ? K / 128 : 1};
     const int64_t s_stride[] = {sc->expert, sc->halves ? 0 : sc->row, sc->blocks ? sc->col : 0};
     for (uint32_t i = 0; i < t->n_dim; i++) {
-        data->dim[i] = dim[i + 1 - lead], data->stride[i] = stride[i + 1 - lead];
-        scale->dim[i] = s_dim[i + 1 - lead], scale->stride[i] = s_stride[i + 1 - lead];
+        data->dim[i] = dim[i + 1 - lead];
+        data->stride[i] = stride[i + 1 - lead];
+        scale->dim[i] = s_dim[i + 1 - lead];
+        scale->stride[i] = s_stride[i + 1 - lead];
     }
 }
 

@@ -36,8 +36,10 @@ static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
     x->sorted = h->alloc(h->self, (x->n + 1) * sizeof *x->sorted, 16);
     if (!x->names || !x->sorted)
         return mn_fail_memory(err);
-    for (uint64_t i = 0; i < x->n; i++)
-        x->names[i] = (named){p->tensors[i].native, i}, x->sorted[i] = &x->names[i];
+    for (uint64_t i = 0; i < x->n; i++) {
+        x->names[i] = (named){p->tensors[i].native, i};
+        x->sorted[i] = &x->names[i];
+    }
     mn_sort(x->sorted, x->n, by_name);
     return MN_OK;
 }
@@ -129,8 +131,10 @@ static mn_plane from(const mn_parsed_tensor *t, int64_t skip) {
 }
 
 static void set_dims(mn_plane *p, uint32_t n, const int64_t *dim, const int64_t *stride) {
-    for (uint32_t i = 0; i < n; i++)
-        p->dim[i] = dim[i], p->stride[i] = stride[i];
+    for (uint32_t i = 0; i < n; i++) {
+        p->dim[i] = dim[i];
+        p->stride[i] = stride[i];
+    }
 }
 
 /* gate_up_proj: which of the two dims holds gate and up, and do they come in turn? */
@@ -269,7 +273,8 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     if (scales.dtype.id != MN_U8 || scales.n_dim != 3 ||
         memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
         return bad_shape(&scales, "u8 [experts, rows, groups] like its blocks", err);
-    drop(s), drop(t);
+    drop(s);
+    drop(t);
     if (!both)
         return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
     mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);

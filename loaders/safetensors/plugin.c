@@ -5,8 +5,10 @@
 static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *g) {
     (void)host;
-    if (model_is_ours(files, n, stride))
-        g->confidence = 90, strcpy(g->why, "model*.safetensors, or the index of its shards");
+    if (model_is_ours(files, n, stride)) {
+        g->confidence = 90;
+        strcpy(g->why, "model*.safetensors, or the index of its shards");
+    }
     return MN_OK;
 }
 

@@ -190,8 +190,11 @@ static void put_factors(config_reader *c, section s, const char *key, const char
             "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)",
             MN_STR_ARG(c->file->name), s.in, native, (long long)i, (long long)n);
     mn_value *v = config_put(c, key, s.in, native);
-    if (v)
-        v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT, v->array = out, v->n = (uint64_t)n;
+    if (v) {
+        v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT;
+        v->array = out;
+        v->n = (uint64_t)n;
+    }
 }
 
 /* factor stands for the ratio of the two lengths, which decides about the magnitude of sin and cos

@@ -48,7 +48,8 @@ struct mn_parsed {
     const mn_host *host;
     t_meta *meta;
     t_tensor *tensors;
-    uint64_t n_meta, n_tensors;
+    uint64_t n_meta;
+    uint64_t n_tensors;
 };
 
 typedef struct {
@@ -82,7 +83,8 @@ static mn_status fail(mn_error *err, mn_status status, const char *fmt, ...) {
 
 /* R4: both structs begin with their size. */
 static mn_status give(void *dst, const void *src) {
-    uint32_t capacity, size;
+    uint32_t capacity;
+    uint32_t size;
     memcpy(&capacity, dst, sizeof capacity);
     memcpy(&size, src, sizeof size);
     if (capacity < sizeof size)
@@ -122,7 +124,8 @@ static bool cut(mn_str *s, const char *sep, mn_str *out) {
     return false;
 }
 static bool take_number(mn_str *s, uint64_t *out) { /* at most 18 digits: no overflow */
-    uint64_t v = 0, n = 0;
+    uint64_t v = 0;
+    uint64_t n = 0;
     for (; n < s->len && s->ptr[n] >= '0' && s->ptr[n] <= '9'; n++) {
         if (n == 18)
             return false;
@@ -137,7 +140,8 @@ static bool take_number(mn_str *s, uint64_t *out) { /* at most 18 digits: no ove
  * with at most 15 digits and an exponent within 22 the digits and the power of ten are exact in
  * double, and one division or product rounds once. */
 static bool take_float(mn_str *s, double *out) {
-    uint64_t digits = 0, part = 0;
+    uint64_t digits = 0;
+    uint64_t part = 0;
     int64_t exponent = 0;
     double power = 1;
     mn_str before = *s;
@@ -172,7 +176,8 @@ static bool take_float(mn_str *s, double *out) {
 /* ---- the header ------------------------------------------------------------------------------ */
 static mn_status parse_value(const mn_file *f, mn_str key, mn_str text, mn_value *v,
                              mn_error *err) {
-    mn_str all = text, number;
+    mn_str all = text;
+    mn_str number;
     uint64_t n;
     *v = (mn_value){.size = sizeof *v};
     if (take(&text, "\"")) {
@@ -180,13 +185,15 @@ static mn_status parse_value(const mn_file *f, mn_str key, mn_str text, mn_value
         if (cut(&text, "\"", &v->s) && !text.len)
             return MN_OK;
     } else if (is(text, "true") || is(text, "false")) {
-        v->type = MN_VALUE_BOOL, v->i = is(text, "true");
+        v->type = MN_VALUE_BOOL;
+        v->i = is(text, "true");
         return MN_OK;
     } else {
         bool minus = take(&text, "-");
         number = text;
         if (take_number(&text, &n) && !text.len) {
-            v->type = MN_VALUE_INT, v->i = minus ? -(int64_t)n : (int64_t)n;
+            v->type = MN_VALUE_INT;
+            v->i = minus ? -(int64_t)n : (int64_t)n;
             return MN_OK;
         }
         v->type = MN_VALUE_FLOAT;
@@ -253,7 +260,9 @@ static bool lay_out(t_tensor *t) {
 /* "NAME = TYPE [D0, D1] @ OFFSET"; end: where the tensor before this one ends, or the header. */
 static mn_status parse_tensor(const mn_file *f, mn_str line, t_tensor *t, uint64_t *end,
                               mn_error *err) {
-    mn_str type, dims, all = line;
+    mn_str type;
+    mn_str dims;
+    mn_str all = line;
     uint64_t at;
     if (!cut(&line, " = ", &t->name) || !t->name.len || !cut(&line, " [", &type) ||
         !cut(&line, "] @ ", &dims) || !take_number(&line, &at) || line.len)
@@ -295,9 +304,11 @@ static bool ascends(mn_str a, mn_str b) {
  * bounded by what is there. false = there is no END within MAX_HEADER, or a line that is too short
  * to be one. */
 static bool header_of(const mn_file *f, mn_str *header, uint64_t *n_meta, uint64_t *n_tensors) {
-    mn_str rest = {f->map, f->bytes < MAX_HEADER ? f->bytes : MAX_HEADER}, line;
+    mn_str rest = {f->map, f->bytes < MAX_HEADER ? f->bytes : MAX_HEADER};
+    mn_str line;
     rest = skip(rest, strlen(MAGIC));
-    *header = rest, *n_meta = *n_tensors = 0;
+    *header = rest;
+    *n_meta = *n_tensors = 0;
     while (cut(&rest, "\n", &line)) {
         if (is(line, "END")) {
             header->len = (uint64_t)(line.ptr - header->ptr);
@@ -380,7 +391,8 @@ static mn_status open_files(void *self, const mn_file *files, uint32_t n, uint32
     const mn_host *h = ((t_plugin *)self)->host;
     const mn_file *f = NULL;
     mn_str header;
-    uint64_t n_meta, n_tensors;
+    uint64_t n_meta;
+    uint64_t n_tensors;
     for (uint32_t i = 0; i < n; i++) {
         if (!is_mnt(file_at(files, i, stride)))
             continue;
@@ -472,7 +484,8 @@ static mn_str str(const char *z) {
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     /* these mean the same for every major */
-    uint32_t abi = host ? host->abi : 0, oldest = host ? host->abi_min : 0;
+    uint32_t abi = host ? host->abi : 0;
+    uint32_t oldest = host ? host->abi_min : 0;
     if (abi >> 16 != MN_ABI_VERSION >> 16 || abi < MN_ABI_OLDEST || oldest > MN_ABI_VERSION) {
         fail(err, MN_UNSUPPORTED, T_ID " is for ABI %u.%u, the host has %u.%u",
              MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff, abi >> 16, abi & 0xffff);

@@ -3,7 +3,8 @@
 #include <stdio.h>
 
 mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
-    (void)self, (void)err;
+    (void)self;
+    (void)err;
     *n = 1;
     return MN_OK;
 }

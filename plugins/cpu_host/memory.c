@@ -92,11 +92,15 @@ mn_status mnc_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to,
 }
 
 mn_status mnc_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
-    (void)e, (void)timeout_ns, (void)err;
+    (void)e;
+    (void)timeout_ns;
+    (void)err;
     return MN_OK;
 }
 mn_status mnc_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    (void)q, (void)e, (void)err;
+    (void)q;
+    (void)e;
+    (void)err;
     return MN_OK;
 }
 void mnc_event_free(mn_event *e) {

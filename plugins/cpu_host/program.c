@@ -62,7 +62,8 @@ static mn_status prepare(mn_program *p, mn_error *err) {
         .graph = g, .symbol = p->symbol_max, .precision = p->precision, .n_workers = p->n_workers};
     for (uint32_t i = p->lo; i < p->hi; i++) {
         mnc_step *st = &p->steps[p->n_steps++];
-        q.node = mnp_node(g, i), q.index = i;
+        q.node = mnp_node(g, i);
+        q.index = i;
         st->node = i;
         if (!mnp_knows(pl->ops->contracts, pl->ops->n_contracts, q.node))
             return mnp_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s",
@@ -242,6 +243,8 @@ void mnc_program_free(mn_program *p) {
 }
 
 mn_status mnc_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
-    (void)p, (void)dst, (void)bytes;
+    (void)p;
+    (void)dst;
+    (void)bytes;
     return MN_UNSUPPORTED;
 }

@@ -15,8 +15,12 @@ void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4
         uint64_t b = (uint64_t)0xCD9E8D57u * c[2];
         uint32_t n0 = (uint32_t)(b >> 32) ^ c[1] ^ k0;
         uint32_t n2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
-        c[0] = n0, c[1] = (uint32_t)b, c[2] = n2, c[3] = (uint32_t)a;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        c[0] = n0;
+        c[1] = (uint32_t)b;
+        c[2] = n2;
+        c[3] = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
     memcpy(out, c, sizeof c);
 }

@@ -12,7 +12,10 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     mn_weights *w = mnc_new(d, bytes);
     if (!w)
         return mnp_fail_memory(err, bytes, "a weight set");
-    w->dev = d, w->graph = c.graph, w->n = c.graph->n_tensors, w->precision = mnc_precision(d, &c);
+    w->dev = d;
+    w->graph = c.graph;
+    w->n = c.graph->n_tensors;
+    w->precision = mnc_precision(d, &c);
     mnp_cursor at = {c.node_lo, 0};
     uint32_t node;
     for (int32_t t; (t = mnp_next_weight(c.graph, c.node_hi, &at, &node)) >= 0;)

@@ -152,7 +152,8 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
         int64_t pos = a->pos[r0 + r];
         int64_t x = first_of(a, pos) - t0;
         int64_t y = end_of(a, r0 + r) - t0;
-        x = x < b0 ? b0 : x, y = y > hi - t0 ? hi - t0 : y;
+        x = x < b0 ? b0 : x;
+        y = y > hi - t0 ? hi - t0 : y;
         if (pos < 0 || x >= y)
             continue;
         for (int64_t g = 0; g < a->g; g++) {
@@ -186,7 +187,8 @@ static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
 
 /* Range of positions that rows see; false = none of them has an effect. */
 static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *hi) {
-    *lo = INT64_MAX, *hi = 0;
+    *lo = INT64_MAX;
+    *hi = 0;
     for (int64_t r = r0; r < r0 + nr; r++) {
         int64_t pos = a->pos[r];
         if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.geo.page_tokens)
@@ -293,7 +295,8 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
         a.dv = a.dk;
-    a.g = a.h / a.hkv, a.block = per_task(a.g);
+    a.g = a.h / a.hkv;
+    a.block = per_task(a.g);
     a.max_chunks = (int64_t)chunks_of(c->kv.max_pages * 64);
     lay_out(&a, w->scratch);
     int64_t tasks = blocks(&a, NULL);
@@ -317,7 +320,8 @@ void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
     a.dv = MN_ATTENTION_ATTR_DIM_V < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_DIM_V] : 0;
     if (!a.dv)
         a.dv = a.dk;
-    a.g = a.hkv > 0 ? a.h / a.hkv : 1, a.block = per_task(a.g);
+    a.g = a.hkv > 0 ? a.h / a.hkv : 1;
+    a.block = per_task(a.g);
     op->worker_bytes = lay_out(&a, NULL);
     /* the page size is not known here: 64 tokens is cpu_host's; with larger pages rows are not
      * split */

@@ -26,7 +26,13 @@ void mnk_blas_close(mnk_blas *user) {
 }
 bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
                    int64_t lo, int64_t hi) {
-    (void)w, (void)x, (void)r, (void)y, (void)ldy, (void)lo, (void)hi;
+    (void)w;
+    (void)x;
+    (void)r;
+    (void)y;
+    (void)ldy;
+    (void)lo;
+    (void)hi;
     return false;
 }
 #else
@@ -80,7 +86,8 @@ static bool has_room(uint32_t n, size_t more) {
 /* Opens the library, bound to one processor. NULL: not loaded, or the binding failed. */
 static void *open_bound(void) {
     enum { BITS = 16384, BYTES = BITS / 8 };
-    _Alignas(cpu_set_t) unsigned char before[BYTES] = {0}, one[BYTES] = {0};
+    _Alignas(cpu_set_t) unsigned char before[BYTES] = {0};
+    _Alignas(cpu_set_t) unsigned char one[BYTES] = {0};
     cpu_set_t *mask = (cpu_set_t *)(void *)before;
     if (sched_getaffinity(0, BYTES, mask))
         return NULL;

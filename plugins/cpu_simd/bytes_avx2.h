@@ -85,7 +85,8 @@ static inline void v_f16_2(const uint8_t *p, float *a, float *b) { /* two in a r
     int32_t i;
     memcpy(&i, p, 4);
     __m128 v = _mm_cvtph_ps(_mm_cvtsi32_si128(i));
-    *a = _mm_cvtss_f32(v), *b = _mm_cvtss_f32(_mm_movehdup_ps(v));
+    *a = _mm_cvtss_f32(v);
+    *b = _mm_cvtss_f32(_mm_movehdup_ps(v));
 }
 /* d[i] = by * (byte i - less), i < 8 */
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {

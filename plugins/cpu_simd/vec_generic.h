@@ -100,7 +100,8 @@ static inline float v_f16_1(const uint8_t *p) {
     return mnk_f16(mnk_u16(p));
 }
 static inline void v_f16_2(const uint8_t *p, float *a, float *b) {
-    *a = v_f16_1(p), *b = v_f16_1(p + 2);
+    *a = v_f16_1(p);
+    *b = v_f16_1(p + 2);
 }
 static inline void v_prefetch(const uint8_t *p) {
     __builtin_prefetch(p);
@@ -116,14 +117,18 @@ static inline VB vb_load(const uint8_t *p) {
 }
 static inline VB vb_halves(const uint8_t *p) {
     VB v;
-    for (int i = 0; i < 16; i++)
-        v.b[i] = p[i] & 15, v.b[16 + i] = p[i] >> 4;
+    for (int i = 0; i < 16; i++) {
+        v.b[i] = p[i] & 15;
+        v.b[16 + i] = p[i] >> 4;
+    }
     return v;
 }
 static inline VB vb_pairs(const uint8_t *p) {
     VB v;
-    for (int i = 0; i < 16; i++)
-        v.b[2 * i] = p[i] & 15, v.b[2 * i + 1] = p[i] >> 4;
+    for (int i = 0; i < 16; i++) {
+        v.b[2 * i] = p[i] & 15;
+        v.b[2 * i + 1] = p[i] >> 4;
+    }
     return v;
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
@@ -172,15 +177,18 @@ typedef struct {
     const int8_t *x;
 } VX;
 static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
-    (void)sum4, (void)off;
+    (void)sum4;
+    (void)off;
     return (VX){x};
 }
 static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
                          const int off) {
     int32_t s[4] = {0};
     int32_t t[4] = {0};
-    for (int i = 0; i < 16; i++)
-        s[i & 3] += (u.b[i] - off) * x->x[i], t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
+    for (int i = 0; i < 16; i++) {
+        s[i & 3] += (u.b[i] - off) * x->x[i];
+        t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
+    }
     return acc + v_set1(d[0]) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
            v_set1(d[group < 32]) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
 }

@@ -96,7 +96,8 @@ static inline float v_f16_1(const uint8_t *p) {
     return mnk_f16(mnk_u16(p));
 }
 static inline void v_f16_2(const uint8_t *p, float *a, float *b) {
-    *a = v_f16_1(p), *b = v_f16_1(p + 2);
+    *a = v_f16_1(p);
+    *b = v_f16_1(p + 2);
 }
 static inline void v_prefetch(const uint8_t *p) {
     __builtin_prefetch(p);
@@ -158,7 +159,8 @@ typedef struct {
     int8x16_t hi;
 } VX;
 static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
-    (void)sum4, (void)off;
+    (void)sum4;
+    (void)off;
     return (VX){vld1q_s8(x), vld1q_s8(x + 16)};
 }
 static inline int32x4_t v_dot16(int32x4_t s, int8x16_t a, int8x16_t x) {

@@ -112,12 +112,16 @@ mn_status t_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to, u
 /* An asynchronous device polls or blocks for at most timeout_ns, then says MN_TIMEOUT; a driver's
  * own error comes out here. */
 mn_status t_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
-    (void)e, (void)timeout_ns, (void)err;
+    (void)e;
+    (void)timeout_ns;
+    (void)err;
     return MN_OK;
 }
 /* what comes later on q waits for e */
 mn_status t_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    (void)q, (void)e, (void)err;
+    (void)q;
+    (void)e;
+    (void)err;
     return MN_OK;
 }
 void t_event_free(mn_event *e) {
@@ -144,7 +148,8 @@ mn_status t_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, m
     mn_weights *set = t_new(d->plugin, bytes);
     if (!set)
         return t_no_memory(err, bytes, "a weight set");
-    set->dev = d, set->graph = c.graph;
+    set->dev = d;
+    set->graph = c.graph;
     for (uint32_t i = c.node_lo; i < c.node_hi; i++) {
         const mn_node *n = t_node(c.graph, i);
         for (uint32_t j = 0; j < n->n_in; j++) {
@@ -282,12 +287,18 @@ void t_weights_free(mn_weights *set) {
 
 mn_status t_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                       mn_error *err) {
-    (void)d, (void)c, (void)out;
+    (void)d;
+    (void)c;
+    (void)out;
     return t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " keeps no KV cache (asked for group %u)", group);
 }
 mn_status t_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *copies,
                     uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
     (void)event;
-    (void)q, (void)kv, (void)l, (void)copies, (void)stride;
+    (void)q;
+    (void)kv;
+    (void)l;
+    (void)copies;
+    (void)stride;
     return t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " keeps no KV cache (asked to copy %u pages)", n);
 }

@@ -74,7 +74,8 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
 }
 
 bool t_size(const mn_graph *g, const mn_tensor *t, const int64_t *values, t_operand *o) {
-    o->n = 1, o->first = o->last = 1;
+    o->n = 1;
+    o->first = o->last = 1;
     if (t->n_dim > MN_MAX_DIM)
         return false;
     for (uint32_t i = 0; i < t->n_dim; i++) {
@@ -120,7 +121,8 @@ static uint32_t judge(const mn_graph *g, const mn_node *n) {
 mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *out,
                      uint32_t stride, mn_error *err) {
     /* sizes at which est_us is asked; our answers do not depend on them */
-    (void)d, (void)symbol_at;
+    (void)d;
+    (void)symbol_at;
     mn_status s = check_graph(g, err);
     for (uint32_t i = 0; i < g->n_nodes && !s; i++) {
         if ((s = check_node(g, i, err)))
@@ -279,7 +281,9 @@ void t_program_free(mn_program *p) {
 /* What took long to compile can be saved, and comes back in mn_compile.cache. Here there is nothing
  * worth it. */
 mn_status t_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
-    (void)p, (void)dst, (void)bytes;
+    (void)p;
+    (void)dst;
+    (void)bytes;
     return MN_UNSUPPORTED;
 }
 
@@ -374,8 +378,10 @@ static mn_status operand(const mn_context *c, int32_t t, t_operand *o, mn_error 
 static mn_status fill_call(const mn_context *c, const mn_node *n, t_call *call, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status s = MN_OK;
-    call->n_in = n->n_in, call->n_out = n->n_out;
-    call->attr = g->attrs + n->attr_off, call->n_attr = n->n_attr;
+    call->n_in = n->n_in;
+    call->n_out = n->n_out;
+    call->attr = g->attrs + n->attr_off;
+    call->n_attr = n->n_attr;
     for (uint32_t j = 0; j < T_MAX_IN && !s; j++)
         s = operand(c, t_in(g, n, j), &call->in[j], err);
     for (uint32_t j = 0; j < T_MAX_LINEAR && !s; j++)

@@ -50,7 +50,8 @@ void t_give(void *dst, uint32_t capacity, void *src, uint32_t size) {
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     /* no driver, no device: *n = 0 and MN_OK, or MN_NO_DEVICE with a sentence that says why */
-    (void)self, (void)err;
+    (void)self;
+    (void)err;
     *n = 1;
     return MN_OK;
 }
@@ -98,7 +99,8 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
 }
 
 static mn_status device_memory(mn_device *d, uint64_t *free_now, uint64_t *total, mn_error *err) {
-    (void)d, (void)err;
+    (void)d;
+    (void)err;
     *free_now = free_bytes();
     *total = t_total_bytes();
     return MN_OK;
@@ -267,8 +269,10 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
                          .flags = MN_PLUGIN_UNLOADABLE,
                          .query = query,
                          .shutdown = shutdown};
-    for (int i = 0; i < T_N_KERNELS; i++)
-        p->contracts[i][0] = t_kernels[i].op, p->contracts[i][1] = t_kernels[i].contract;
+    for (int i = 0; i < T_N_KERNELS; i++) {
+        p->contracts[i][0] = t_kernels[i].op;
+        p->contracts[i][1] = t_kernels[i].contract;
+    }
     if (read_options(p, err)) {
         t_delete(p, p);
         return NULL;

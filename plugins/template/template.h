@@ -59,8 +59,10 @@ struct mn_queue {
 
 typedef struct {
     uint8_t *data; /* [rows, cols], dense, in the type of the file; a vector has one row */
-    uint32_t dtype, elem;
-    int64_t rows, cols;
+    uint32_t dtype;
+    uint32_t elem;
+    int64_t rows;
+    int64_t cols;
     bool wanted;
 } t_weight;
 /* bytes per element of the weight types that we take; 0 = not one of them */
@@ -78,14 +80,16 @@ struct mn_program {
     const mn_graph *graph;
     const t_weight **w; /* [n_tensors] entries of the weight set */
     uint32_t lo, hi;    /* nodes of the segment */
-    uint64_t scratch_bytes, weight_bytes;
+    uint64_t scratch_bytes;
+    uint64_t weight_bytes;
     int64_t *symbol_max; /* [n_symbols] */
     uint64_t *place;     /* [n_tensors] in scratch, of what the segment makes; else T_NO_PLACE */
 };
 /* A step that is being profiled (profile.c). */
 typedef struct {
     mn_profile_unit *units; /* the caller's: room of them, stride bytes apart */
-    uint32_t stride, room;
+    uint32_t stride;
+    uint32_t room;
     uint32_t n;       /* units so far */
     uint64_t last_ns; /* when the one before ended */
 } t_profiling;
@@ -107,8 +111,11 @@ typedef struct {
     int64_t first, last, n; /* dim[0], last dim, number of elements */
 } t_operand;
 typedef struct {
-    t_operand in[T_MAX_IN], out[T_MAX_LINEAR];
-    uint32_t n_in, n_out, n_attr;
+    t_operand in[T_MAX_IN];
+    t_operand out[T_MAX_LINEAR];
+    uint32_t n_in;
+    uint32_t n_out;
+    uint32_t n_attr;
     const uint64_t *attr;
 } t_call;
 
@@ -132,7 +139,11 @@ extern const char *const t_reasons[T_N_REASONS];
  * attributes that version has, what it says about a node, and the work, of which worker i of n does
  * its share. Adding an op is a row and two functions in kernels.c. */
 typedef struct {
-    uint32_t op, contract, n_in, n_out, n_attr;
+    uint32_t op;
+    uint32_t contract;
+    uint32_t n_in;
+    uint32_t n_out;
+    uint32_t n_attr;
     uint32_t (*judge)(const mn_graph *g, const mn_node *n);
     void (*run)(const t_call *c, uint32_t i, uint32_t n);
 } t_kernel;

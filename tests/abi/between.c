@@ -77,7 +77,8 @@ static void broken(const char *what) {
 
 /* Hands an output back: the plugin says how much it filled, and has left the rest alone. */
 static void give(void *to, void *from, uint32_t capacity, bool filled) {
-    uint32_t size, room;
+    uint32_t size;
+    uint32_t room;
     memcpy(&size, from, sizeof size);
     memcpy(&room, to, sizeof room);
     if (size > capacity)
@@ -99,7 +100,8 @@ static const mn_graph *graph(const mn_graph *g) {
         if (k->key == g && !memcmp(k->digest, g->digest, sizeof k->digest))
             return k->value;
     mn_graph *o = BLOCK(mn_graph, g);
-    o->node_stride = sizeof(mn_node), o->tensor_stride = sizeof(mn_tensor),
+    o->node_stride = sizeof(mn_node);
+    o->tensor_stride = sizeof(mn_tensor);
     o->symbol_stride = sizeof(mn_symbol);
     o->nodes = keep(NULL, array(g->nodes, g->n_nodes, g->node_stride, sizeof(mn_node)));
     o->tensors = keep(NULL, array(g->tensors, g->n_tensors, g->tensor_stride, sizeof(mn_tensor)));
@@ -138,9 +140,12 @@ static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n)
         return st;
     if (!own_contracts)
         own_contracts = keep(NULL, must(malloc(n_contracts * sizeof *own_contracts)));
-    for (uint32_t i = 0; i < n_contracts; i++)
-        own_contracts[i][0] = from[i][0], own_contracts[i][1] = from[i][1] - older;
-    *table = (const uint32_t(*)[2])own_contracts, *n = n_contracts;
+    for (uint32_t i = 0; i < n_contracts; i++) {
+        own_contracts[i][0] = from[i][0];
+        own_contracts[i][1] = from[i][1] - older;
+    }
+    *table = (const uint32_t(*)[2])own_contracts;
+    *n = n_contracts;
     return MN_OK;
 }
 
@@ -231,11 +236,16 @@ static const mn_backend *backend_of(const mn_backend *from) {
     mn_backend *o = self_backend = keep(NULL, must(calloc(1, sizeof *o)));
     memcpy(o, from, from->size < sizeof *o ? from->size : sizeof *o);
     o->size = sizeof *o;
-    o->device_info = device_info, o->contracts = contracts, o->supports = supports,
+    o->device_info = device_info;
+    o->contracts = contracts;
+    o->supports = supports;
     o->estimate = estimate;
-    o->kv_layout = kv_layout, o->kv_copy = kv_copy;
-    o->weights_open = weights_open, o->weights_put = weights_put;
-    o->compile = compile, o->context_bind = context_bind;
+    o->kv_layout = kv_layout;
+    o->kv_copy = kv_copy;
+    o->weights_open = weights_open;
+    o->weights_put = weights_put;
+    o->compile = compile;
+    o->context_bind = context_bind;
     return o;
 }
 
@@ -294,7 +304,10 @@ static const mn_loader *loader_of(const mn_loader *from) {
     mn_loader *o = self_loader = keep(NULL, must(calloc(1, sizeof *o)));
     memcpy(o, from, from->size < sizeof *o ? from->size : sizeof *o);
     o->size = sizeof *o;
-    o->guess = guess, o->open = open_model, o->meta_at = meta_at, o->tensor_at = tensor_at;
+    o->guess = guess;
+    o->open = open_model;
+    o->meta_at = meta_at;
+    o->tensor_at = tensor_at;
     o->patterns = patterns;
     return o;
 }
@@ -317,7 +330,10 @@ static void shutdown(void *self) {
         free(k->value);
         free(k);
     }
-    list = NULL, self_backend = NULL, self_loader = NULL, own_contracts = NULL;
+    list = NULL;
+    self_backend = NULL;
+    self_loader = NULL;
+    own_contracts = NULL;
 }
 
 static mn_entry_fn inner_entry(void) {
@@ -327,8 +343,8 @@ static mn_entry_fn inner_entry(void) {
         return NULL;
     const char *slash = strrchr(own.dli_fname, '/');
     snprintf(path, sizeof path, "%.*s/inner%s", (int)(slash - own.dli_fname), own.dli_fname, slash);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL),
-         *symbol = handle ? dlsym(handle, MN_ENTRY_NAME) : NULL;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = handle ? dlsym(handle, MN_ENTRY_NAME) : NULL;
     mn_entry_fn entry = NULL;
     if (!symbol)
         fprintf(stderr, "between %s: %s\n", BETWEEN_ID, dlerror());
@@ -348,7 +364,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     older = MN_HAS(mn_host, host, option) && host->option(host->self, "older", &value) == 1 &&
             value.len && value.ptr[0] == '1';
     mn_host *own_host = keep(NULL, BLOCK(mn_host, host));
-    own_host->abi = MN_ABI_VERSION, own_host->abi_min = MN_ABI_OLDEST;
+    own_host->abi = MN_ABI_VERSION;
+    own_host->abi_min = MN_ABI_OLDEST;
     for (size_t at = UP_TO(mn_host, query); at + sizeof(void (*)(void)) <= sizeof *own_host;
          at += sizeof(void (*)(void))) {
         void (*fn)(void) = no_service; /* what came after the first release */
@@ -360,6 +377,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     mn_plugin *own = keep(NULL, BLOCK(mn_plugin, inner));
     own->abi = MN_ABI_VERSION;
     own->flags = 0;
-    own->query = query, own->shutdown = shutdown;
+    own->query = query;
+    own->shutdown = shutdown;
     return own;
 }

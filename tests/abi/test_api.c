@@ -46,17 +46,24 @@ static void end_true(int ok) {
 }
 
 static mn_status api_rows(void *arg, uint32_t first, uint32_t n, uint32_t v, const float *rows) {
-    (void)arg, (void)first, (void)n, (void)v, (void)rows;
+    (void)arg;
+    (void)first;
+    (void)n;
+    (void)v;
+    (void)rows;
     return MN_OK;
 }
 
 static int api_print(void *arg, const char *text, uint64_t n) {
-    (void)arg, (void)text, (void)n;
+    (void)arg;
+    (void)text;
+    (void)n;
     return 1; /* the first word is enough */
 }
 
 static void api_profile(void *arg, const mn_step_profile *step) {
-    (void)arg, (void)step;
+    (void)arg;
+    (void)step;
 }
 
 static const char *api_output(void) {
@@ -130,7 +137,8 @@ static void keep_model(mn_model *m) {
 #undef mn_model_free
 
 static void call_others(void) {
-    const mn_setting nameless = {NULL, "1"}, worthless = {"threads", NULL};
+    const mn_setting nameless = {NULL, "1"};
+    const mn_setting worthless = {"threads", NULL};
     const mn_setting *settings[] = {&nameless, &worthless, NULL};
     mn_runtime *rt = NULL;
     for (int i = 0; i < 3; i++) {
@@ -139,7 +147,8 @@ static void call_others(void) {
         end_status(mn_runtime_create(&p, &rt, &err), 1, "settings");
     }
     const mn_message message = {{"user", 4}, {NULL, 7}, {NULL, 0}};
-    int32_t *ids = NULL, seq;
+    int32_t *ids = NULL;
+    int32_t seq;
     uint32_t n = 0;
     begin("a message whose content is NULL");
     end_status(mn_model_chat(api_model, &message, 1, 0, &ids, &n, &err), 1, "content");

@@ -89,14 +89,16 @@ static void add(fuzz_parts *out, mn_str name, const char *at, size_t n) {
 }
 
 void fuzz_split(const uint8_t *data, size_t n, const char *alone, fuzz_parts *out) {
-    const char *at = (const char *)data, *end = at + n;
+    const char *at = (const char *)data;
+    const char *end = at + n;
     out->n = 0;
     if (!n || !is_mark(at, end)) {
         add(out, mn_str_of(alone), at, n);
         return;
     }
     while (at < end) {
-        const char *name = at + sizeof MARK - 1, *eol = memchr(name, '\n', (size_t)(end - name));
+        const char *name = at + sizeof MARK - 1;
+        const char *eol = memchr(name, '\n', (size_t)(end - name));
         const char *body = eol ? eol + 1 : end;
         const char *stop = eol && !is_mark(body, end) ? next_mark(body, end) : body;
         add(out, (mn_str){name, (uint64_t)((eol ? eol : end) - name)}, body, (size_t)(stop - body));
@@ -174,7 +176,9 @@ void fuzz_files_remove(void) {
 
 /* ---- the world ------------------------------------------------------------------------------- */
 static void drop(void *arg, int32_t level, const char *msg) {
-    (void)arg, (void)level, (void)msg;
+    (void)arg;
+    (void)level;
+    (void)msg;
 }
 
 void fuzz_quiet(void) {

@@ -18,7 +18,8 @@ static mn_tokenizer *tok;
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     mn_text json = {0};
     mn_error err = MN_ERROR_INIT;
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     mn_text_puts(&json, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
     for (int i = 0; i < 256; i++) {
         char c[4];
@@ -69,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     uint32_t n_messages = 0;
     mn_jinja *t = NULL;
     mn_error err = MN_ERROR_INIT;
-    mn_text out = {0}, marks = {0};
+    mn_text out = {0};
+    mn_text marks = {0};
     bool valid = true;
     fuzz_split(data, n, "user", &parts);
     for (uint32_t i = 0; i < parts.n; i++) {

@@ -5,7 +5,8 @@
 #include <string.h>
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     fuzz_quiet();
     return 0;
 }
@@ -13,7 +14,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mn_config *cfg = NULL;
     mn_error err = MN_ERROR_INIT;
-    const char *name, *value, *origin;
+    const char *name;
+    const char *value;
+    const char *origin;
     fuzz_file("minerva.ini", (mn_str){(const char *)data, n}, 0);
     if (fuzz_ok(mn_config_load(NULL, 0, &cfg, &err), &err)) {
         fuzz_accepted = true;

@@ -29,7 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fuzz_split(data, n, "template", &parts);
     const mn_str vars = fuzz_text(&parts, "vars", "{}");
     if (fuzz_ok(mn_jinja_parse(fuzz_text(&parts, "template", ""), &t, &err), &err)) {
-        mn_text once = {0}, again = {0}, marks = {0}, more = {0};
+        mn_text once = {0};
+        mn_text again = {0};
+        mn_text marks = {0};
+        mn_text more = {0};
         mn_status st = render(t, vars, NULL, &once, &marks);
         FUZZ_CHECK(render(t, vars, NULL, &again, &more) == st);
         fuzz_answered(once.ptr, once.len);

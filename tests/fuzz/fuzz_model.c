@@ -24,7 +24,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     if (FUZZ_PLUGINS[0] == '/')
         snprintf(path, sizeof path, "%s", FUZZ_PLUGINS);
     else { /* beside the program */
-        char *full = realpath("/proc/self/exe", NULL), *slash = full ? strrchr(full, '/') : NULL;
+        char *full = realpath("/proc/self/exe", NULL);
+        char *slash = full ? strrchr(full, '/') : NULL;
         FUZZ_CHECK(slash);
         snprintf(path, sizeof path, "%.*s/%s", (int)(slash - full), full, FUZZ_PLUGINS);
         free(full);
@@ -34,14 +35,18 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     const mn_runtime_params params = {
         .size = sizeof params, .n_settings = MN_COUNT(settings), .settings = settings};
     size_t n = 0;
-    if (mn_runtime_create(&params, &rt, &err))
-        fprintf(stderr, "%s\n", err.msg), exit(1);
+    if (mn_runtime_create(&params, &rt, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
     const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
     for (size_t i = 0; i < n; i++)
         if (r[i].loader && mn_str_is(r[i].id, FUZZ_LOADER))
             loader = &r[i];
-    if (!loader)
-        fprintf(stderr, "%s: no loader " FUZZ_LOADER "\n", path), exit(1);
+    if (!loader) {
+        fprintf(stderr, "%s: no loader " FUZZ_LOADER "\n", path);
+        exit(1);
+    }
     (void)argv;
     return 0;
 }
@@ -67,8 +72,9 @@ static void put_zeros(mn_file *f, uint64_t *zeros) {
     *zeros = 0;
     if (!gguf && !header)
         return;
-    const uint64_t n = f->bytes - gguf, before = header ? 8 : 0,
-                   padded = header ? (n + 7) / 8 * 8 : n;
+    const uint64_t n = f->bytes - gguf;
+    const uint64_t before = header ? 8 : 0;
+    const uint64_t padded = header ? (n + 7) / 8 * 8 : n;
     *zeros = gguf ? GGUF_ZEROS : zeros_of((mn_str){at, n});
     uint8_t *whole = calloc(1, before + padded + *zeros);
     FUZZ_CHECK(whole);
@@ -98,7 +104,8 @@ static void read_value(const mn_value *v) {
 
 static bool inside(const fuzz_parts *parts, const mn_plane *p) {
     for (uint32_t i = 0; i < parts->n; i++) {
-        uintptr_t lo = (uintptr_t)parts->file[i].map, at = (uintptr_t)p->ptr;
+        uintptr_t lo = (uintptr_t)parts->file[i].map;
+        uintptr_t at = (uintptr_t)p->ptr;
         if (at >= lo && at - lo <= parts->file[i].bytes &&
             p->bytes <= parts->file[i].bytes - (at - lo))
             return true;
@@ -110,7 +117,8 @@ static bool open_alone(const fuzz_parts *parts) {
     mn_error err = MN_ERROR_INIT;
     mn_guess guess = {.size = sizeof guess};
     mn_parsed *m = NULL;
-    mn_str key, native;
+    mn_str key;
+    mn_str native;
     void *self = loader->plugin->self;
     const mn_loader *l = loader->loader;
     fuzz_well(l->guess(self, parts->file, parts->n, sizeof *parts->file, &guess));
@@ -215,7 +223,8 @@ static void convert(const mn_model *m, const mn_model_info *info, size_t n) {
 
 /* Within, a message may quote the input. */
 static bool ends(const char *msg, const char *with) {
-    size_t n = strlen(msg), k = strlen(with);
+    size_t n = strlen(msg);
+    size_t k = strlen(with);
     return n >= k && !strcmp(msg + n - k, with);
 }
 
@@ -256,7 +265,8 @@ static bool is_name(mn_str name, const fuzz_parts *parts) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fuzz_parts parts;
     uint64_t zeros[FUZZ_PARTS];
-    char name[64], path[160];
+    char name[64];
+    char path[160];
     fuzz_split(data, n, FUZZ_ALONE, &parts);
     for (uint32_t i = 0; i < parts.n; i++)
         put_zeros(&parts.file[i], &zeros[i]);

@@ -31,7 +31,8 @@ static double number(mn_str s) {
 }
 
 static void read_array(mn_value *v, char type, mn_str text, void **memory) {
-    uint64_t n = text.len > 0, k = 0;
+    uint64_t n = text.len > 0;
+    uint64_t k = 0;
     for (uint64_t i = 0; i < text.len; i++)
         n += text.ptr[i] == '\n';
     *memory = calloc(n + 1, sizeof(mn_str));
@@ -57,15 +58,19 @@ static void read_array(mn_value *v, char type, mn_str text, void **memory) {
 
 static void read_value(mn_value *v, char type, mn_str text, void **memory) {
     v->size = sizeof *v;
-    if (type == 's')
-        v->type = MN_VALUE_STR, v->s = text;
-    else if (type == 'i')
-        v->type = MN_VALUE_INT, v->i = whole(text);
-    else if (type == 'f')
-        v->type = MN_VALUE_FLOAT, v->f = number(text);
-    else if (type == 'b')
-        v->type = MN_VALUE_BOOL, v->i = mn_str_is(text, "1");
-    else
+    if (type == 's') {
+        v->type = MN_VALUE_STR;
+        v->s = text;
+    } else if (type == 'i') {
+        v->type = MN_VALUE_INT;
+        v->i = whole(text);
+    } else if (type == 'f') {
+        v->type = MN_VALUE_FLOAT;
+        v->f = number(text);
+    } else if (type == 'b') {
+        v->type = MN_VALUE_BOOL;
+        v->i = mn_str_is(text, "1");
+    } else
         read_array(v, type, text, memory);
 }
 

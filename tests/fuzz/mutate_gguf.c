@@ -9,7 +9,8 @@ static const uint8_t type_bytes[N_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8,
 
 typedef struct {
     uint8_t *data;
-    size_t n, at;
+    size_t n;
+    size_t at;
 } cursor;
 
 static bool number(cursor *c, size_t bytes, uint64_t *v) {
@@ -40,7 +41,8 @@ static bool count(cursor *c, size_t each, size_t take, size_t least, uint64_t *v
 }
 
 static bool value(cursor *c) {
-    uint64_t type, n;
+    uint64_t type;
+    uint64_t n;
     if (!number(c, 4, &type))
         return false;
     if (type >= N_TYPES)
@@ -64,7 +66,8 @@ static bool value(cursor *c) {
 }
 
 static bool tensor(cursor *c) {
-    uint64_t n, dim;
+    uint64_t n;
+    uint64_t dim;
     if (!count(c, 1, 1, 1, &n) || !number(c, 4, &n))
         return false;
     if (n < 1 || n > MN_MAX_DIM)
@@ -80,7 +83,10 @@ static bool tensor(cursor *c) {
 
 static void fix(uint8_t *data, size_t n) {
     cursor c = {data, n, HEAD};
-    uint64_t n_tensors, n_meta, i = 0, k = 0;
+    uint64_t n_tensors;
+    uint64_t n_meta;
+    uint64_t i = 0;
+    uint64_t k = 0;
     if (n < HEAD)
         return;
     memcpy(data, "GGUF", 4);

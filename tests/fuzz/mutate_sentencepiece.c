@@ -10,7 +10,9 @@ enum { GROWTH = 64 };
 /* ---- drawing --------------------------------------------------------------------------------- */
 static uint64_t state;
 static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
     return (uint32_t)(state >> 33) % n;
 }
 
@@ -80,7 +82,8 @@ static bool next(const uint8_t *at, const uint8_t *end, field *f) {
 
 typedef struct {
     uint8_t *data;
-    size_t n, cap;
+    size_t n;
+    size_t cap;
 } output; /* what does not fit is left out */
 
 static void put(output *o, const void *bytes, size_t n) {
@@ -111,7 +114,8 @@ static void edit(const uint8_t *data, size_t n, bool top, output *o);
 /* Another payload of a LEN field: of the top's fields, which are messages, mostly with one field
  * changed. */
 static void put_edited(const field *f, bool top, output *o) {
-    const size_t n = (size_t)(f->end - f->payload), cap = n + GROWTH;
+    const size_t n = (size_t)(f->end - f->payload);
+    const size_t cap = n + GROWTH;
     output inner = {malloc(cap), 0, cap};
     FUZZ_CHECK(inner.data);
     if (top && draw(8))
@@ -151,10 +155,14 @@ static void put_changed(const field *f, bool top, output *o) {
 
 /* Pieces are many: half of the draws are from what follows them. */
 static uint32_t pick(const uint8_t *data, const uint8_t *end, bool top) {
-    uint32_t n = 0, others = 0, k = 0;
+    uint32_t n = 0;
+    uint32_t others = 0;
+    uint32_t k = 0;
     field f;
-    for (const uint8_t *at = data; next(at, end, &f); at = f.end)
-        n++, others += !top || f.tag >> 3 != 1;
+    for (const uint8_t *at = data; next(at, end, &f); at = f.end) {
+        n++;
+        others += !top || f.tag >> 3 != 1;
+    }
     if (!n || !others || draw(2))
         return n ? draw(n) : 0;
     uint32_t which = draw(others);
@@ -166,7 +174,8 @@ static uint32_t pick(const uint8_t *data, const uint8_t *end, bool top) {
 
 /* data with one field changed. Where it is no protocol buffer, the rest goes along as it is. */
 static void edit(const uint8_t *data, size_t n, bool top, output *o) {
-    const uint8_t *at = data, *end = data + n;
+    const uint8_t *at = data;
+    const uint8_t *end = data + n;
     uint32_t which = pick(data, end, top);
     field f;
     for (; next(at, end, &f); at = f.end) {
@@ -204,8 +213,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t cap, unsigned see
     if (seed % 4 == 0 || lo == n)
         return LLVMFuzzerMutate(data, n, cap);
     lo += has_parts ? sizeof PART - 1 : 0;
-    const size_t hi = has_parts ? find(data, n, "\n=== ", lo) : n,
-                 most = MN_MIN(n + 2 * GROWTH, cap);
+    const size_t hi = has_parts ? find(data, n, "\n=== ", lo) : n;
+    const size_t most = MN_MIN(n + 2 * GROWTH, cap);
     output o = {malloc(most + 1), 0, most};
     FUZZ_CHECK(o.data);
     put(&o, data, lo);

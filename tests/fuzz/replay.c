@@ -16,7 +16,9 @@ enum { PREFIXES = 24, MUTATIONS = 48, FILE_MAX = 1 << 22 };
 
 static uint64_t state = 1, n_runs;
 static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
     return (uint32_t)(state >> 33) % n;
 }
 
@@ -26,7 +28,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t n, size_t cap) {
                                       '{', '}', '[',  ']',  ',',  '\n', '\\', ' '};
     if (!n)
         return 0;
-    size_t at = draw((uint32_t)n), len = 1 + draw((uint32_t)MN_MIN(n - at, (size_t)32));
+    size_t at = draw((uint32_t)n);
+    size_t len = 1 + draw((uint32_t)MN_MIN(n - at, (size_t)32));
     switch (draw(5)) {
     case 0:
         data[at] ^= (uint8_t)(1u << draw(8));
@@ -145,8 +148,10 @@ int main(int argc, char **argv) {
         }
         for (int k = 0; k < n; k++) {
             char *path = mn_path_join(argv[i], list[k]->d_name);
-            if (path && list[k]->d_name[0] != '.')
-                replay(path, list[k]->d_name), n_files++;
+            if (path && list[k]->d_name[0] != '.') {
+                replay(path, list[k]->d_name);
+                n_files++;
+            }
             mn_free(path);
             free(list[k]);
         }

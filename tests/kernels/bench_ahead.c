@@ -23,9 +23,9 @@ int main(int argc, char **argv) {
     mn_session *s;
     if (argc < 3)
         return fprintf(stderr, "bench_ahead MODEL DEVICE [AHEAD [SEQUENCES [TOKENS]]]\n"), 2;
-    const uint32_t ahead = argc > 3 ? (uint32_t)atoi(argv[3]) : 64,
-                   n_seq = argc > 4 ? (uint32_t)atoi(argv[4]) : 1,
-                   n_new = argc > 5 ? (uint32_t)atoi(argv[5]) : 128;
+    const uint32_t ahead = argc > 3 ? (uint32_t)atoi(argv[3]) : 64;
+    const uint32_t n_seq = argc > 4 ? (uint32_t)atoi(argv[4]) : 1;
+    const uint32_t n_new = argc > 5 ? (uint32_t)atoi(argv[5]) : 128;
     if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, argv[1], &model, &err))
         return fail(&err);
     mn_session_params p = {.size = sizeof p,
@@ -44,16 +44,20 @@ int main(int argc, char **argv) {
         for (uint32_t i = 0; i < n_seq; i++)
             if (mn_seq_create(s, ids, 4, &greedy, &seq[i], &err))
                 return fail(&err);
-        mn_session_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+        mn_session_stats before = {.size = sizeof before};
+        mn_session_stats after = {.size = sizeof after};
         double first = 0;
         mn_session_get_stats(s, &before);
-        uint64_t drawn = 0, of_first = 0;
+        uint64_t drawn = 0;
+        uint64_t of_first = 0;
         while (n) {
             if (mn_session_step(s, t, n_seq, &n, &err))
                 return fail(&err);
             drawn += n;
-            if (!first)
-                first = now(), of_first = n;
+            if (!first) {
+                first = now();
+                of_first = n;
+            }
         }
         double dt = now() - first;
         for (uint32_t i = 0; i < n_seq; i++)

@@ -23,16 +23,19 @@ static double now(void) {
 typedef struct {
     const mnk_linear *kern;
     mnc_weight w;
-    float *x, *y;
+    float *x;
+    float *y;
     uint8_t *xq;
     int64_t r;
     bool blas;
     const uint8_t *mem;
-    uint64_t bytes, sink;
+    uint64_t bytes;
+    uint64_t sink;
 } work;
 typedef struct {
     work *w;
-    uint32_t i, n;
+    uint32_t i;
+    uint32_t n;
     void *panel;
     mnk_pair *pair;
     pthread_barrier_t *at;
@@ -46,8 +49,10 @@ static void once(worker *t) {
         __atomic_add_fetch(&w->sink, read_streams(w->mem + t->i * part, part), __ATOMIC_RELAXED);
         return;
     }
-    int64_t units = w->w.rows / 16, lo = units * t->i / t->n * 16,
-            hi = units * (t->i + 1) / t->n * 16, ldq = mnk_quant_bytes(K);
+    int64_t units = w->w.rows / 16;
+    int64_t lo = units * t->i / t->n * 16;
+    int64_t hi = units * (t->i + 1) / t->n * 16;
+    int64_t ldq = mnk_quant_bytes(K);
     if (w->blas) {
         mnk_blas_rows(&w->w, w->x, w->r, w->y, w->w.rows, lo, hi);
         return;
@@ -100,8 +105,9 @@ static double seconds(work *w, uint32_t n) { /* median */
 }
 
 static void line(const char *name, work *w, uint32_t n, double limit) {
-    double s = seconds(w, n), bytes = (double)w->w.row_bytes * (double)w->w.rows,
-           flop = 2.0 * K * (double)w->w.rows * (double)w->r;
+    double s = seconds(w, n);
+    double bytes = (double)w->w.row_bytes * (double)w->w.rows;
+    double flop = 2.0 * K * (double)w->w.rows * (double)w->r;
     printf("| %-22s | %4lld | %6.1f | %3.0f %% | %7.1f |\n", name, (long long)w->r,
            bytes / s * 1e-9, 100 * bytes / s / limit, flop / s * 1e-9);
     fflush(stdout);
@@ -109,9 +115,10 @@ static void line(const char *name, work *w, uint32_t n, double limit) {
 
 int main(int argc, char **argv) {
     static const int64_t rows_of[] = {1, 2, 4, 20, 512};
-    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2, n_sets;
-    int32_t level = mnk_cpu_level(),
-            cap = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : level;
+    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2;
+    uint32_t n_sets;
+    int32_t level = mnk_cpu_level();
+    int32_t cap = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : level;
     uint32_t only = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
     if (n < 1 || n > MAX_THREADS || cap < 0)
         return fprintf(stderr, "usage: bench_linear [threads [isa [dtype]]]\n"), 2;
@@ -149,10 +156,14 @@ int main(int argc, char **argv) {
             w.w.bias.data = NULL;
         if (d.n_planes < 2 && t != MN_F8_E4M3)
             w.w.scale.data = NULL;
-        if (t == MN_MXFP4_SPLIT)
-            w.w.scale.row_bytes = K / 32, w.w.scale.step = 1;
+        if (t == MN_MXFP4_SPLIT) {
+            w.w.scale.row_bytes = K / 32;
+            w.w.scale.step = 1;
+        }
         for (int j = 0; j < 5; j++) {
-            w.kern = set->linear[t], w.blas = false, w.r = rows_of[j];
+            w.kern = set->linear[t];
+            w.blas = false;
+            w.r = rows_of[j];
             if (w.r > MNK_FEW_ROWS && !w.kern->gemm)
                 continue;
             w.w.rows = w.r < 20    ? (int64_t)(BIG / w.w.row_bytes / 16 * 16)
@@ -162,10 +173,13 @@ int main(int argc, char **argv) {
                 w.w.rows = 1024;
             line(w.kern->name, &w, n, limit);
         }
-        w.kern = NULL, w.blas = true;
+        w.kern = NULL;
+        w.blas = true;
         if (t == MN_F32 && mnk_blas_open(&blas, n, &why))
-            for (int j = 3; j < 5; j++)
-                w.r = rows_of[j], line("f32 OpenBLAS", &w, n, limit);
+            for (int j = 3; j < 5; j++) {
+                w.r = rows_of[j];
+                line("f32 OpenBLAS", &w, n, limit);
+            }
     }
     limit = (w.kern = NULL, w.blas = false, BIG / seconds(&w, n));
     printf("\nread loop again: %.1f GB/s\n", limit * 1e-9);

@@ -11,7 +11,8 @@
 enum { MAX_THREADS = 64 };
 typedef struct {
     const uint8_t *mem;
-    uint64_t bytes, sum;
+    uint64_t bytes;
+    uint64_t sum;
 } part;
 
 static double now(void) {
@@ -31,7 +32,8 @@ static int by_value(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    int n = argc > 1 ? atoi(argv[1]) : 2, runs = argc > 2 ? atoi(argv[2]) : 5;
+    int n = argc > 1 ? atoi(argv[1]) : 2;
+    int runs = argc > 2 ? atoi(argv[2]) : 5;
     pthread_t th[MAX_THREADS];
     part w[MAX_THREADS];
     double gbps[64];

@@ -30,7 +30,8 @@ static mnc_weight random_weight(uint32_t type, uint8_t *p) {
         w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
     if (t.n_planes == 3) {
         w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
-        w.bias = w.scale, w.bias.data = p + 2 * blocks * N;
+        w.bias = w.scale;
+        w.bias.data = p + 2 * blocks * N;
     }
     return w;
 }
@@ -52,8 +53,10 @@ int main(int argc, char **argv) {
     const mnk_set *sets = mnk_sets(&n);
     const int32_t level = argc > 1 ? mnk_isa_by_name(argv[1], strlen(argv[1])) : mnk_cpu_level();
     const int64_t ldq = mnk_quant_bytes(K);
-    float *x = malloc(sizeof *x * K * MANY), *y = malloc(sizeof *y * N * MANY);
-    uint8_t *xq = aligned_alloc(64, (size_t)(MANY * ldq)), *mem = malloc(8u << 20);
+    float *x = malloc(sizeof *x * K * MANY);
+    float *y = malloc(sizeof *y * N * MANY);
+    uint8_t *xq = aligned_alloc(64, (size_t)(MANY * ldq));
+    uint8_t *mem = malloc(8u << 20);
     void *panel = aligned_alloc(64, 4u << 20);
     if (level < 0 || level > mnk_cpu_level() || !x || !y || !xq || !mem || !panel)
         return 2;
@@ -75,8 +78,8 @@ int main(int argc, char **argv) {
         for (int j = 0; j < MANY; j++)
             pair[j] =
                 (mnk_pair){k->quantised_x ? xq + j * ldq : (const uint8_t *)(x + j * K), y + j * N};
-        const double one = best(k, &w, pair, 1, panel),
-                     many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
+        const double one = best(k, &w, pair, 1, panel);
+        const double many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
         printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, mn_dtype_name(type),
                (double)w.row_bytes * N / one * 1e-9, (double)K * N / one * 1e-9,
                many > 0 ? 2.0 * K * N * MANY / many * 1e-9 : 0);

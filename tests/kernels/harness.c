@@ -64,20 +64,24 @@ void h_run(h_plugin *p, op_case *c, uint32_t precision) {
 /* ---- two plugins ----------------------------------------------------------------------------- */
 double h_compare(const char *name, const char *against, uint32_t op, uint32_t dtype,
                  const op_shape *s, uint32_t precision) {
-    h_plugin p, r;
+    h_plugin p;
+    h_plugin r;
     double worst = -1;
     if (!h_open(&p, name))
         return -1;
     if (h_open(&r, against)) {
-        case_on here = on(&p), there = on(&r);
-        op_case *a = case_random(op, dtype, s, 42 + op), *b = case_random(op, dtype, s, 42 + op);
+        case_on here = on(&p);
+        case_on there = on(&r);
+        op_case *a = case_random(op, dtype, s, 42 + op);
+        op_case *b = case_random(op, dtype, s, 42 + op);
         assert_true(a && b && !a->failed && !b->failed);
         if (case_supported(&here, a, NULL) && case_supported(&there, b, NULL)) {
             h_run(&p, a, precision);
             h_run(&r, b, MN_PRECISION_EXACT);
             worst = case_differ(a, b, NULL);
         }
-        case_free(a), case_free(b);
+        case_free(a);
+        case_free(b);
         h_close(&r);
     }
     h_close(&p);
@@ -86,8 +90,9 @@ double h_compare(const char *name, const char *against, uint32_t op, uint32_t dt
 
 int h_batch_invariant(const char *plugin, uint32_t dtype) {
     enum { N = 37, K = 1056, MANY = 33 };
-    float *x = malloc(sizeof *x * MANY * K), *w = malloc(sizeof *w * N * K),
-          *all = malloc(sizeof *all * MANY * N);
+    float *x = malloc(sizeof *x * MANY * K);
+    float *w = malloc(sizeof *w * N * K);
+    float *all = malloc(sizeof *all * MANY * N);
     void *q = calloc(1, case_plane_bytes(dtype, N * K) + 64);
     uint64_t seed = 7;
     int same = 1;
@@ -103,9 +108,9 @@ int h_batch_invariant(const char *plugin, uint32_t dtype) {
             break;
         }
         op_case *c = case_new();
-        int32_t xt = case_mat(c, MN_ROLE_INPUT, MN_F32, r, K, x, "x"),
-                wt = case_mat(c, MN_ROLE_WEIGHT, dtype, N, K, q, "w"),
-                y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, r, N, NULL, "y");
+        int32_t xt = case_mat(c, MN_ROLE_INPUT, MN_F32, r, K, x, "x");
+        int32_t wt = case_mat(c, MN_ROLE_WEIGHT, dtype, N, K, q, "w");
+        int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, r, N, NULL, "y");
         case_node(c, MN_OP_LINEAR, (const int32_t[]){xt, wt, -1}, 3, &y, 1, NULL, 0);
         h_run(&p, c, MN_PRECISION_EXACT);
         if (r == MANY)
@@ -114,6 +119,9 @@ int h_batch_invariant(const char *plugin, uint32_t dtype) {
         case_free(c);
         h_close(&p);
     }
-    free(x), free(w), free(all), free(q);
+    free(x);
+    free(w);
+    free(all);
+    free(q);
     return same;
 }

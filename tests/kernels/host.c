@@ -17,7 +17,8 @@ void h_host_workers(uint32_t n) {
     n_workers = n;
 }
 void h_host_option(const char *key, const char *value) {
-    option_key = key, option_value = value;
+    option_key = key;
+    option_value = value;
 }
 void h_host_fail_after(int64_t k) {
     atomic_store(&fail_in, k);
@@ -56,7 +57,8 @@ static void take_back(void *self, void *p) {
 typedef struct {
     void (*fn)(void *, uint32_t, uint32_t);
     void *arg;
-    uint32_t i, n;
+    uint32_t i;
+    uint32_t n;
 } task;
 static void *run_task(void *p) {
     task *t = p;
@@ -88,7 +90,9 @@ static uint32_t workers(void *self) {
     return n_workers;
 }
 static int32_t progress(void *self, float done, mn_str what) {
-    (void)self, (void)done, (void)what;
+    (void)self;
+    (void)done;
+    (void)what;
     return 0;
 }
 static uint64_t now_ns(void *self) {
@@ -115,7 +119,8 @@ static mn_status team(void *self, const mn_team *t) {
     return MN_OK;
 }
 static const void *query(void *self, const char *id) {
-    (void)self, (void)id;
+    (void)self;
+    (void)id;
     return NULL;
 }
 

@@ -24,7 +24,8 @@ enum { D = 32, LAYERS = 3, T_MAX = 8 };
 static op_case *chain(void) {
     op_case *c = case_new();
     uint64_t seed = 1;
-    float w[D * D], x[T_MAX * D];
+    float w[D * D];
+    float x[T_MAX * D];
     for (int i = 0; i < T_MAX * D; i++)
         x[i] = case_rand(&seed);
     c->g.n_symbols = 1;
@@ -37,10 +38,10 @@ static op_case *chain(void) {
         int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
                              l == 0   ? "w0"
                              : l == 1 ? "w1"
-                                      : "w2"),
-                n = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
-        int32_t a = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a"),
-                b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
+                                      : "w2");
+        int32_t n = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
+        int32_t a = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a");
+        int32_t b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
         int32_t y = case_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D,
                              NULL, "y");
         case_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
@@ -69,8 +70,10 @@ static mn_compile ask(op_case *c) {
 
 static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
     *plane = (mn_plane){c->data[t], c->bytes[t], MN_PLANE_DATA, c->t[t].dtype.id, {0}, {0}};
-    plane->dim[0] = c->t[t].dim[0], plane->dim[1] = c->t[t].dim[1];
-    plane->stride[0] = c->t[t].n_dim > 1 ? D * 4 : 4, plane->stride[1] = 4;
+    plane->dim[0] = c->t[t].dim[0];
+    plane->dim[1] = c->t[t].dim[1];
+    plane->stride[0] = c->t[t].n_dim > 1 ? D * 4 : 4;
+    plane->stride[1] = 4;
     return (mn_weight_src){sizeof(mn_weight_src), t, 1, 1, sizeof *plane, 0, plane, c->t[t].dtype};
 }
 
@@ -97,27 +100,34 @@ static void test_segments_and_symbols(void **state) {
     op_case *c = chain();
     ERR(err);
     h_run(&p, c, MN_PRECISION_EXACT);
-    int32_t x = 0, mid = -1, y = (int32_t)c->g.n_tensors - 1;
+    int32_t x = 0;
+    int32_t mid = -1;
+    int32_t y = (int32_t)c->g.n_tensors - 1;
     mn_compile a = ask(c);
     mn_weights *w = all_weights(c, &a);
-    mn_buffer *bx, *bm, *by;
+    mn_buffer *bx;
+    mn_buffer *bm;
+    mn_buffer *by;
     mid = c->operands[c->n[2].out_off];
     assert_int_equal(p.be->wrap(p.dev, c->data[x], c->bytes[x], &bx, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &bm, &err), MN_OK);
     assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &by, &err), MN_OK);
     mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]},
-                           {(uint32_t)mid, 0, bm, 0, c->bytes[x]}},
-               second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
+                           {(uint32_t)mid, 0, bm, 0, c->bytes[x]}};
+    mn_binding second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
     mn_program *prog[2];
     mn_context *ctx[2];
     for (int i = 0; i < 2; i++) {
-        a.weights = w, a.node_lo = i ? 3 : 0, a.node_hi = i ? c->g.n_nodes : 3;
+        a.weights = w;
+        a.node_lo = i ? 3 : 0;
+        a.node_hi = i ? c->g.n_nodes : 3;
         assert_int_equal(p.be->compile(p.dev, &a, &prog[i], &err), MN_OK);
         assert_int_equal(p.be->context_create(prog[i], p.queue, &ctx[i], &err), MN_OK);
         assert_int_equal(
             p.be->context_bind(ctx[i], 0, i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
     }
-    float *whole = c->result[y], *got;
+    float *whole = c->result[y];
+    float *got;
     assert_int_equal(p.be->map(by, (void **)&got, &err), MN_OK);
     for (int64_t n = T_MAX; n >= 1; n -= 3) {
         memset(got, 0, c->bytes[x]);
@@ -145,12 +155,16 @@ static void test_segments_and_symbols(void **state) {
     assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_OK);
     p.be->abort(p.queue);
     assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_CANCELLED);
-    for (int i = 0; i < 2; i++)
-        p.be->context_free(ctx[i]), p.be->program_free(prog[i]);
+    for (int i = 0; i < 2; i++) {
+        p.be->context_free(ctx[i]);
+        p.be->program_free(prog[i]);
+    }
     p.be->queue_free(p.queue);
     assert_int_equal(p.be->queue_create(p.dev, &p.queue, &err), MN_OK);
     p.be->weights_free(w);
-    p.be->buffer_free(bx), p.be->buffer_free(bm), p.be->buffer_free(by);
+    p.be->buffer_free(bx);
+    p.be->buffer_free(bm);
+    p.be->buffer_free(by);
     case_free(c);
 }
 
@@ -177,7 +191,8 @@ static void test_estimate(void **state) {
     mn_estimate e0 = {.size = offsetof(mn_estimate, weights)};
     assert_int_equal(p.be->estimate(p.dev, &none, &e0, NULL), MN_OK);
     assert_int_equal(e0.size, offsetof(mn_estimate, weights)); /* R4 */
-    case_free(c), case_free(empty);
+    case_free(c);
+    case_free(empty);
 }
 
 static void test_weight_errors(void **state) {
@@ -193,17 +208,23 @@ static void test_weight_errors(void **state) {
     s.dtype.id = MN_F16;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "w0"));
-    s = source(c, 1, &plane), plane.dtype = MN_BF16;
+    s = source(c, 1, &plane);
+    plane.dtype = MN_BF16;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
-    s = source(c, 1, &plane), plane.dim[1]--;
+    s = source(c, 1, &plane);
+    plane.dim[1]--;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
-    s = source(c, 1, &plane), plane.dim[0]--;
+    s = source(c, 1, &plane);
+    plane.dim[0]--;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
-    s = source(c, 1, &plane), plane.bytes--;
+    s = source(c, 1, &plane);
+    plane.bytes--;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
-    s = source(c, 1, &plane), plane.stride[0] = INT64_MAX;
+    s = source(c, 1, &plane);
+    plane.stride[0] = INT64_MAX;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
-    s = source(c, 1, &plane), s.tensor = 0;
+    s = source(c, 1, &plane);
+    s.tensor = 0;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
     s.tensor = 1000;
     assert_int_equal(p.be->weights_put(w, p.queue, &s, NULL, &err), MN_INVALID);
@@ -226,12 +247,16 @@ static void test_weight_layouts(void **state) {
     op_shape shape = {.rows = 2, .k = 8, .n = 6};
     op_case *c = case_random(MN_OP_LINEAR, MN_F32, &shape, 3);
     h_run(&p, c, MN_PRECISION_EXACT);
-    float *w = c->data[1], transposed[48], gaps[6 * 10 + 1];
+    float *w = c->data[1];
+    float transposed[48];
+    float gaps[6 * 10 + 1];
     for (int r = 0; r < 6; r++)
         for (int k = 0; k < 8; k++)
             transposed[k * 6 + r] = gaps[r * 10 + k] = w[r * 8 + k];
-    char odd[48 * 4 + 1], second[24 * 4];
-    memcpy(odd + 1, w, 48 * 4), memcpy(second, w + 24, 24 * 4);
+    char odd[48 * 4 + 1];
+    char second[24 * 4];
+    memcpy(odd + 1, w, 48 * 4);
+    memcpy(second, w + 24, 24 * 4);
     mn_plane cases[5][2] = {
         {{transposed, 192, MN_PLANE_DATA, MN_F32, {6, 8}, {4, 24}}},
         {{gaps, 58 * 4, MN_PLANE_DATA, MN_F32, {6, 8}, {40, 4}}},
@@ -251,7 +276,8 @@ static void test_weight_layouts(void **state) {
         uint32_t kept = 0;
         mn_program *prog;
         mn_context *ctx;
-        mn_buffer *bx, *by;
+        mn_buffer *bx;
+        mn_buffer *by;
         float y[12];
         ERR(err);
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
@@ -261,14 +287,17 @@ static void test_weight_layouts(void **state) {
         assert_int_equal(kept, kept_as[i]);
         assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_OK);
         assert_int_equal(p.be->context_create(prog, p.queue, &ctx, &err), MN_OK);
-        p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err),
-            p.be->wrap(p.dev, y, sizeof y, &by, &err);
+        p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err);
+        p.be->wrap(p.dev, y, sizeof y, &by, &err);
         mn_binding b[2] = {{0, 0, bx, 0, c->bytes[0]}, {2, 0, by, 0, sizeof y}};
         assert_int_equal(p.be->context_bind(ctx, 0, b, 2, sizeof b[0], &err), MN_OK);
         assert_int_equal(p.be->execute(ctx, 0, c->value, NULL, &err), MN_OK);
         assert_memory_equal(y, c->result[2], sizeof y);
-        p.be->context_free(ctx), p.be->program_free(prog), p.be->weights_free(a.weights),
-            p.be->buffer_free(bx), p.be->buffer_free(by);
+        p.be->context_free(ctx);
+        p.be->program_free(prog);
+        p.be->weights_free(a.weights);
+        p.be->buffer_free(bx);
+        p.be->buffer_free(by);
     }
     case_free(c);
 }
@@ -283,7 +312,8 @@ static void test_weight_scales(void **state) {
     const uint8_t *w = c->data[1];
     static const struct {
         uint32_t dtype;
-        int64_t stride[2], bytes;
+        int64_t stride[2];
+        int64_t bytes;
         mn_status want;
     } list[] = {{MN_F32, {4, 4}, 12, MN_OK},
                 {MN_F32, {4, 0}, 12, MN_INVALID},
@@ -315,10 +345,10 @@ static void test_weight_scales(void **state) {
 static void test_kv(void **state) {
     (void)state;
     op_case *c = case_new();
-    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k"),
-            i = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i"),
-            pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages"),
-            kv = case_kv(c, MN_F32, 1);
+    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 2, 4, NULL, "k");
+    int32_t i = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, NULL, "i");
+    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 1, NULL, "pages");
+    int32_t kv = case_kv(c, MN_F32, 1);
     for (uint64_t l = 0; l < 4; l++)
         case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0,
                   (const uint64_t[]){l, l & 1}, 2);
@@ -328,7 +358,8 @@ static void test_kv(void **state) {
     ERR(err);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 0, &l, &err), MN_OK);
     assert_true(l.page_tokens == 64 && l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
-    a.node_lo = 2, a.k_dtype = a.v_dtype = MN_F16;
+    a.node_lo = 2;
+    a.k_dtype = a.v_dtype = MN_F16;
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
     assert_int_equal(l.page_bytes, 2 * 64 * 2 * 4 * 2);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
@@ -375,7 +406,8 @@ static void test_verdicts(void **state) {
 
 static void test_device(void **state) {
     (void)state;
-    mn_device_info a = {.size = sizeof a}, b = {.size = sizeof b};
+    mn_device_info a = {.size = sizeof a};
+    mn_device_info b = {.size = sizeof b};
     uint32_t n;
     ERR(err);
     assert_int_equal(p.be->device_count(p.api->self, &n, &err), MN_OK);
@@ -385,7 +417,8 @@ static void test_device(void **state) {
     assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
     assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] &&
                 !strcmp(a.uid, b.uid) && a.flags & MN_DEVICE_ORACLE);
-    uint64_t left = 0, total = 0;
+    uint64_t left = 0;
+    uint64_t total = 0;
     assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
     assert_true(left > 0 && left <= total && total == a.mem_total);
     assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
@@ -409,7 +442,8 @@ static void test_out_of_memory(void **state) {
     op_shape s = {.rows = 4, .n_head = 2, .n_head_kv = 1, .dim = 8, .past = 3, .kv_dtype = MN_F16};
     op_case *cases[2] = {chain(), case_random(MN_OP_ATTENTION, MN_F32, &s, 1)};
     for (int i = 0; i < 2; i++) {
-        int64_t k = 0, live = h_host_live();
+        int64_t k = 0;
+        int64_t live = h_host_live();
         for (mn_status st = MN_OUT_OF_MEMORY; st; k++) {
             ERR(err);
             h_host_fail_after(k);

@@ -51,7 +51,8 @@ static void blas_when_needed(void **state) {
         if (case_is_weight_type(t))
 
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 33}, ns[] = {1, 37};
+    static const int64_t rows[] = {1, 2, 7, 33};
+    static const int64_t ns[] = {1, 37};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
@@ -82,7 +83,9 @@ static void linear(void **state) {
 
 /* One token and many, experts with few and with many rows, more experts than rows. */
 static void experts(void **state) {
-    static const int64_t rows[] = {1, 3, 40}, n_expert[] = {4, 16}, n_used[] = {1, 4};
+    static const int64_t rows[] = {1, 3, 40};
+    static const int64_t n_expert[] = {4, 16};
+    static const int64_t n_used[] = {1, 4};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
@@ -97,7 +100,8 @@ static void experts(void **state) {
                     near(MN_OP_MOE_ROUTE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             EACH_WEIGHT_TYPE(t) {
                 const int64_t e = case_dtype(t).block_elems;
-                s.k = e == 1 ? 77 : e > 64 ? e : 96 / e * e, s.n = 21;
+                s.k = e == 1 ? 77 : e > 64 ? e : 96 / e * e;
+                s.n = 21;
                 for (s.variant = 0; s.variant < 4; s.variant++) {
                     near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                     if (has_a8(t))

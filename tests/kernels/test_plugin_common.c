@@ -25,7 +25,10 @@ static void test_sizes(void **state) {
     assert_int_equal(u.bytes[offsetof(mn_error, msg) + 5], 'x');
     assert_int_equal(mnp_fail(NULL, MN_BAD_FILE, ~0u, "nobody reads this"), MN_BAD_FILE);
     struct {
-        uint32_t size, a, b, c;
+        uint32_t size;
+        uint32_t a;
+        uint32_t b;
+        uint32_t c;
     } small = {8, 1, 2, 3}, full = {sizeof full, 7, 8, 9};
     mnp_fill(&small, &full, sizeof full);
     assert_true(small.size == 8 && small.a == 7 && small.b == 2);
@@ -42,7 +45,8 @@ static void test_symbols(void **state) {
     c->sym[1] = (mn_symbol){"pages", 1, 64, 1, MN_SYMBOL_BOUND, -1, 1, 0};
     c->sym[2] = (mn_symbol){"twice", 0, 1000, 1, MN_SYMBOL_SHAPE, 0, 2, 3};
     c->sym[3] = (mn_symbol){"again", 0, 1000, 1, MN_SYMBOL_SHAPE, 2, 1, 1};
-    const int64_t max[4] = {100, 64, -1, -1}, given[4] = {5, 7, -9, -9};
+    const int64_t max[4] = {100, 64, -1, -1};
+    const int64_t given[4] = {5, 7, -9, -9};
     int64_t out[4];
     assert_int_equal(mnp_symbols(&c->g, given, max, out, &err), MN_OK);
     assert_true(out[0] == 5 && out[1] == 64 && out[2] == 13 && out[3] == 14);
@@ -83,10 +87,13 @@ static op_case *caches(void) {
 static void test_kv(void **state) {
     (void)state;
     op_case *c = caches();
-    const mnp_kv_rules dense = {64, 1, 0, false}, padded = {32, 8, 256, true},
-                       narrow = {64, 1, 16, false};
-    const mnp_kv_types f32 = {MN_F32, MN_F32}, f16 = {MN_F16, MN_F16}, q8 = {MN_F16, MN_Q8_0},
-                       mixed = {MN_F16, MN_F32};
+    const mnp_kv_rules dense = {64, 1, 0, false};
+    const mnp_kv_rules padded = {32, 8, 256, true};
+    const mnp_kv_rules narrow = {64, 1, 16, false};
+    const mnp_kv_types f32 = {MN_F32, MN_F32};
+    const mnp_kv_types f16 = {MN_F16, MN_F16};
+    const mnp_kv_types q8 = {MN_F16, MN_Q8_0};
+    const mnp_kv_types mixed = {MN_F16, MN_F32};
     mnp_kv kv;
     ERR(err);
     assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &dense, &kv, &err), MN_OK);
@@ -151,7 +158,8 @@ static void test_arena(void **state) {
 }
 
 struct mn_buffer {
-    uint64_t address, bytes;
+    uint64_t address;
+    uint64_t bytes;
 };
 static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){b->address, b->bytes};
@@ -164,7 +172,8 @@ static void test_bindings(void **state) {
     const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, 4, NULL, "w");
     const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 4, NULL, "y");
     case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
-    mn_buffer whole = {4096, 128}, odd = {4097, 128};
+    mn_buffer whole = {4096, 128};
+    mn_buffer odd = {4097, 128};
     mnp_allocation a[CASE_TENSORS];
     mn_binding table[CASE_TENSORS];
     ERR(err);
@@ -285,12 +294,14 @@ static int32_t inner(op_case *c) {
     return case_mat(c, MN_ROLE_INTERIOR, MN_F32, 4, D, NULL, "t");
 }
 static int32_t norm(op_case *c, int32_t x) {
-    const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, NULL, "norm"), y = inner(c);
+    const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, NULL, "norm");
+    const int32_t y = inner(c);
     case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
     return y;
 }
 static int32_t linear(op_case *c, int32_t x) {
-    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, NULL, "w"), y = inner(c);
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, NULL, "w");
+    const int32_t y = inner(c);
     case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
     return y;
 }
@@ -323,7 +334,9 @@ static void test_lower_by_uses(void **state) {
 }
 
 static void *no_memory(void *self, uint64_t bytes, uint64_t align) {
-    (void)self, (void)bytes, (void)align;
+    (void)self;
+    (void)bytes;
+    (void)align;
     return NULL;
 }
 
@@ -369,7 +382,8 @@ static void test_lower_order(void **state) {
      * rotation makes (below); here a view of the product ends the fusion */
     c = case_new();
     const int32_t in = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, D, NULL, "x");
-    const int32_t y = linear(c, in), view = inner(c);
+    const int32_t y = linear(c, in);
+    const int32_t view = inner(c);
     c->t[view].alias_of = y;
     c->t[view].stride[0] = D;
     c->t[view].stride[1] = 1;
@@ -383,8 +397,10 @@ static void test_lower_order(void **state) {
  * the store may vary. */
 static op_case *attention(bool k_first, bool q_twice, bool other_freqs, bool stores) {
     op_case *c = case_new();
-    static const uint64_t none[8] = {0}, store[2] = {3, 0}, below[2] = {2, 0},
-                          attend[7] = {0, 0, 0, 3, 0, 2, 0};
+    static const uint64_t none[8] = {0};
+    static const uint64_t store[2] = {3, 0};
+    static const uint64_t below[2] = {2, 0};
+    static const uint64_t attend[7] = {0, 0, 0, 3, 0, 2, 0};
     const int32_t pos = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_pos");
     const int32_t slot = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, NULL, "row_slot");
     const int32_t seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 4, NULL, "seqs");
@@ -392,7 +408,8 @@ static op_case *attention(bool k_first, bool q_twice, bool other_freqs, bool sto
     const int32_t freqs = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D / 2, NULL, "freqs");
     const int32_t local = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D / 2, NULL, "local");
     const int32_t kv = case_kv(c, MN_F32, 4);
-    int32_t x[3], y[4];
+    int32_t x[3];
+    int32_t y[4];
     for (int i = 0; i < 3; i++)
         x[i] = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 2, D, NULL, "x");
     for (int i = 0; i < 4; i++)

@@ -33,11 +33,13 @@ static void test_linear(void **state) {
             op_case *c = case_random(MN_OP_LINEAR, weight_types[k], &s, 1);
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (uint32_t i = 0; i <= variant; i++) {
-                int32_t w = c->operands[1 + 2 * i], b = c->operands[2 + 2 * i],
-                        y = c->operands[c->n[0].out_off + i];
+                int32_t w = c->operands[1 + 2 * i];
+                int32_t b = c->operands[2 + 2 * i];
+                int32_t y = c->operands[c->n[0].out_off + i];
                 int64_t n = c->t[w].dim[0];
-                float *wf = malloc((size_t)n * 96 * 4), *want = calloc((size_t)n * 5, 4),
-                      *x = c->data[0];
+                float *wf = malloc((size_t)n * 96 * 4);
+                float *want = calloc((size_t)n * 5, 4);
+                float *x = c->data[0];
                 case_dequantise(c->t[w].dtype.id, c->data[w], n * 96, wf);
                 for (int64_t r = 0; r < 5; r++)
                     for (int64_t o = 0; o < n; o++) {
@@ -53,7 +55,8 @@ static void test_linear(void **state) {
                         want[r * n + o] = (float)sum;
                     }
                 check(c, y, want, 5 * n);
-                free(wf), free(want);
+                free(wf);
+                free(want);
             }
             case_free(c);
         }
@@ -65,15 +68,22 @@ static void test_norms(void **state) {
         op_shape s = {.rows = 3, .k = 40, .n_head = 2};
         op_case *c = case_random(op, MN_BF16, &s, 2);
         h_run(&ref, c, MN_PRECISION_EXACT);
-        float w[40], b[40], want[240], *x = c->data[0];
+        float w[40];
+        float b[40];
+        float want[240];
+        float *x = c->data[0];
         case_dequantise(MN_BF16, c->data[2], 40, w);
         if (op == MN_OP_LAYER_NORM)
             case_dequantise(MN_BF16, c->data[3], 40, b);
         for (int r = 0; r < 6; r++) {
-            double s1 = 0, s2 = 0;
-            for (int i = 0; i < 40; i++)
-                s1 += (double)x[r * 40 + i], s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
-            double mean = op == MN_OP_RMS_NORM ? 0 : s1 / 40, var = s2 / 40 - mean * mean;
+            double s1 = 0;
+            double s2 = 0;
+            for (int i = 0; i < 40; i++) {
+                s1 += (double)x[r * 40 + i];
+                s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
+            }
+            double mean = op == MN_OP_RMS_NORM ? 0 : s1 / 40;
+            double var = s2 / 40 - mean * mean;
             for (int i = 0; i < 40; i++)
                 want[r * 40 + i] = (float)(((double)x[r * 40 + i] - mean) / sqrt(var + 1e-5) *
                                                ((double)w[i] + (op == MN_OP_RMS_NORM ? 1 : 0)) +
@@ -89,7 +99,9 @@ static void test_rope(void **state) {
     (void)state;
     for (uint64_t pairing = 0; pairing < 2; pairing++) {
         op_case *c = case_new();
-        float x[3 * 2 * 8], freqs[3] = {1, 0.25f, 0.01f}, want[48];
+        float x[3 * 2 * 8];
+        float freqs[3] = {1, 0.25f, 0.01f};
+        float want[48];
         int32_t pos[3] = {0, 5, 4001};
         uint64_t seed = 3;
         for (int i = 0; i < 48; i++)
@@ -103,10 +115,12 @@ static void test_rope(void **state) {
         memcpy(want, x, sizeof x);
         for (int r = 0; r < 6; r++)
             for (int i = 0; i < 3; i++) {
-                int a = r * 8 + (pairing ? 2 * i : i), b = pairing ? a + 1 : a + 3;
-                double len = hypot((double)x[a], (double)x[b]) * 0.5,
-                       angle = atan2((double)x[b], (double)x[a]) + pos[r / 2] * (double)freqs[i];
-                want[a] = (float)(len * cos(angle)), want[b] = (float)(len * sin(angle));
+                int a = r * 8 + (pairing ? 2 * i : i);
+                int b = pairing ? a + 1 : a + 3;
+                double len = hypot((double)x[a], (double)x[b]) * 0.5;
+                double angle = atan2((double)x[b], (double)x[a]) + pos[r / 2] * (double)freqs[i];
+                want[a] = (float)(len * cos(angle));
+                want[b] = (float)(len * sin(angle));
             }
         check(c, y, want, 48);
         case_free(c);
@@ -115,24 +129,34 @@ static void test_rope(void **state) {
 
 /* All keys of a sequence lie dense in the case's data: no pages here. */
 static void naive_attention(const op_case *c, const op_shape *s, float *want, bool f16) {
-    int64_t nq = s->n_seqs ? s->n_seqs : 1, per = s->rows / nq, len = s->past + per, d = s->dim;
-    const float *k = c->data[7], *v = c->data[8], *q = c->data[9],
-                *sinks = s->variant & 4 ? c->data[11] : NULL;
-    float *kr = malloc((size_t)(nq * len * s->n_head_kv * d) * 8),
-          *vr = kr + nq * len * s->n_head_kv * d;
+    int64_t nq = s->n_seqs ? s->n_seqs : 1;
+    int64_t per = s->rows / nq;
+    int64_t len = s->past + per;
+    int64_t d = s->dim;
+    const float *k = c->data[7];
+    const float *v = c->data[8];
+    const float *q = c->data[9];
+    const float *sinks = s->variant & 4 ? c->data[11] : NULL;
+    float *kr = malloc((size_t)(nq * len * s->n_head_kv * d) * 8);
+    float *vr = kr + nq * len * s->n_head_kv * d;
     uint16_t half;
     for (int64_t i = 0; i < nq * len * s->n_head_kv * d; i++) {
-        kr[i] = k[i], vr[i] = v[i];
+        kr[i] = k[i];
+        vr[i] = v[i];
         if (!f16)
             continue;
-        case_quantise(MN_F16, &k[i], 1, &half), case_dequantise(MN_F16, &half, 1, &kr[i]);
-        case_quantise(MN_F16, &v[i], 1, &half), case_dequantise(MN_F16, &half, 1, &vr[i]);
+        case_quantise(MN_F16, &k[i], 1, &half);
+        case_dequantise(MN_F16, &half, 1, &kr[i]);
+        case_quantise(MN_F16, &v[i], 1, &half);
+        case_dequantise(MN_F16, &half, 1, &vr[i]);
     }
     for (int64_t t = 0; t < s->rows; t++)
         for (int64_t h = 0; h < s->n_head; h++) {
-            int64_t base = t / per * len, p = s->past + t % per,
-                    hk = h / (s->n_head / s->n_head_kv);
-            long double sum = sinks ? expl((long double)sinks[h]) : 0, acc[256] = {0};
+            int64_t base = t / per * len;
+            int64_t p = s->past + t % per;
+            int64_t hk = h / (s->n_head / s->n_head_kv);
+            long double sum = sinks ? expl((long double)sinks[h]) : 0;
+            long double acc[256] = {0};
             for (int64_t i = 0; i <= p; i++) {
                 if ((s->variant & 1) && i <= p - 17)
                     continue;
@@ -180,17 +204,20 @@ static void test_kv_store_skips(void **state) {
     (void)state;
     op_case *c = case_new();
     float kv[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
-    int32_t pos[4] = {0, -1, 1, 2}, slot[4] = {0, 0, -1, 0}, pages[2] = {1, -1};
-    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k"),
-            p = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos"),
-            s = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
-    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages"),
-            b = case_kv(c, MN_F32, 2);
+    int32_t pos[4] = {0, -1, 1, 2};
+    int32_t slot[4] = {0, 0, -1, 0};
+    int32_t pages[2] = {1, -1};
+    int32_t k = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 1, 2, kv, "k");
+    int32_t p = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, pos, "pos");
+    int32_t s = case_vec(c, MN_ROLE_INPUT, MN_I32, 4, slot, "slot");
+    int32_t pg = case_mat(c, MN_ROLE_INPUT, MN_I32, 1, 2, pages, "pages");
+    int32_t b = case_kv(c, MN_F32, 2);
     case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, p, s, pg, b}, 6, NULL, 0,
               (const uint64_t[]){0, 0}, 2);
     h_run(&ref, c, MN_PRECISION_EXACT);
     const float *cache = c->result[b];
-    int64_t page = (int64_t)c->bytes[b] / 8, stored = 0;
+    int64_t page = (int64_t)c->bytes[b] / 8;
+    int64_t stored = 0;
     for (int64_t i = 0; i < 2 * page; i++)
         stored += cache[i] != 0;
     assert_int_equal(stored, 8); /* rows 0 and 3, k and v, all in page 1 */
@@ -215,10 +242,13 @@ static void test_elementwise(void **state) {
         for (int64_t kind = 0; kind < (op <= MN_OP_GLU ? 4 : 1); kind++) {
             op_shape s = {.rows = 3, .k = 37, .variant = kind};
             op_case *c = case_random(op, MN_F32, &s, op);
-            float want[111], *a = c->data[0], *b = c->data[1];
+            float want[111];
+            float *a = c->data[0];
+            float *b = c->data[1];
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (int i = 0; i < 111; i++) {
-                double x = (double)a[i], y = (double)b[i];
+                double x = (double)a[i];
+                double y = (double)b[i];
                 want[i] = (float)(op == MN_OP_ACT     ? act(kind, x)
                                   : op == MN_OP_GLU   ? act(kind, x) * y
                                   : op == MN_OP_ADD   ? x + y
@@ -234,11 +264,12 @@ static void test_elementwise(void **state) {
 static void test_gather(void **state) {
     (void)state;
     op_case *c = case_new();
-    float x[6] = {1, 2, 3, 4, 5, 6}, want[4] = {5, 6, 1, 2};
+    float x[6] = {1, 2, 3, 4, 5, 6};
+    float want[4] = {5, 6, 1, 2};
     int32_t rows[3] = {2, 0, -1};
     int32_t in[2] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 3, 2, x, "x"),
-                     case_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")},
-            y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
+                     case_vec(c, MN_ROLE_INPUT, MN_I32, 3, rows, "rows")};
+    int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 3, 2, NULL, "y");
     case_node(c, MN_OP_GATHER_ROWS, in, 2, &y, 1, NULL, 0);
     h_run(&ref, c, MN_PRECISION_EXACT);
     check(c, y, want, 4);
@@ -248,11 +279,13 @@ static void test_gather(void **state) {
 static void test_embed(void **state) {
     (void)state;
     op_case *c = case_new();
-    float table[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8}, want[14] = {6, 8, 10, 12, 2, 4};
+    float table[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float want[14] = {6, 8, 10, 12, 2, 4};
     /* rows: two of a prompt, padding, slot 1 goes on, slot 2 is done, a literal row of the done
      * slot, an id outside */
-    int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99}, pos[7] = {4, 5, -1, -1, -1, 7, 6},
-            slot[7] = {0, 0, -1, 1, 2, 2, 0};
+    int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99};
+    int32_t pos[7] = {4, 5, -1, -1, -1, 7, 6};
+    int32_t slot[7] = {0, 0, -1, 1, 2, 2, 0};
     mn_slot slots[3] = {{0, 4, 0, 0}, {0, 2, 5, 0}, {1, 6, 5, MN_SLOT_STOPPED}};
     int32_t in[6] = {case_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
@@ -264,8 +297,9 @@ static void test_embed(void **state) {
                       case_vec(c, MN_ROLE_OUTPUT, MN_I32, 7, NULL, "row_pos")};
     case_node(c, MN_OP_EMBED, in, 6, out, 2, (const uint64_t[]){case_f64(2)}, 1);
     h_run(&ref, c, MN_PRECISION_EXACT);
-    const int32_t *rp = c->result[out[1]], *h = c->result[in[5]],
-                  expect[7] = {4, 5, -1, 2, -1, 7, 6};
+    const int32_t *rp = c->result[out[1]];
+    const int32_t *h = c->result[in[5]];
+    const int32_t expect[7] = {4, 5, -1, 2, -1, 7, 6};
     const mn_slot *after = c->result[in[4]];
     const float *x = c->result[out[0]];
     assert_memory_equal(rp, expect, sizeof expect);
@@ -304,9 +338,12 @@ static void test_philox(void **state) { /* the known answers of the Random123 di
 
 static void test_greedy(void **state) {
     (void)state;
-    const float tie[4] = {1, 3, 3, -INFINITY}, none[2] = {-INFINITY, -INFINITY};
+    const float tie[4] = {1, 3, 3, -INFINITY};
+    const float none[2] = {-INFINITY, -INFINITY};
     const float bad[4] = {1, 3, NAN, -INFINITY};
-    const mn_slot_params greedy = {0}, warm = {.temp = 1}, first = {.temp = 1, .top_k = 1};
+    const mn_slot_params greedy = {0};
+    const mn_slot_params warm = {.temp = 1};
+    const mn_slot_params first = {.temp = 1, .top_k = 1};
     assert_int_equal(draw(tie, 4, greedy, 1, NULL), 1);
     assert_int_equal(draw(none, 2, greedy, 1, NULL), MN_ID_NONE);
     assert_int_equal(draw(none, 2, warm, 1, NULL), MN_ID_NONE);
@@ -318,7 +355,8 @@ static void test_greedy(void **state) {
 /* The biases, the mask and min_new, alone and in their order; LOGPROB; TARGET. */
 static void test_operands(void **state) {
     (void)state;
-    const float logits[4] = {1, 4, 3, INFINITY}, bias[4] = {0, 0, 0, -INFINITY};
+    const float logits[4] = {1, 4, 3, INFINITY};
+    const float bias[4] = {0, 0, 0, -INFINITY};
     const uint32_t mask = 0x5; /* ids 0 and 2 */
     const int32_t sparse[3] = {-1, 0, 9};
     const float by[3] = {100, 2.5f, 100};
@@ -332,9 +370,13 @@ static void test_operands(void **state) {
     assert_true(fabs(logprob + log(exp(-3) + 1 + exp(-1))) < 1e-6);
     s.n_drawn = 1; /* its stop id is not drawn yet */
     assert_int_equal(mnc_sample_draw(&s, scratch), 2);
-    s.sparse = sparse, s.sparse_by = by, s.n_sparse = 3;
+    s.sparse = sparse;
+    s.sparse_by = by;
+    s.n_sparse = 3;
     assert_int_equal(mnc_sample_draw(&s, scratch), 0);
-    s.sparse = NULL, s.n_drawn = 2, s.mask = &mask;
+    s.sparse = NULL;
+    s.n_drawn = 2;
+    s.mask = &mask;
     assert_int_equal(mnc_sample_draw(&s, scratch), 2);
     const float plain[4] = {1, 4, 3, -INFINITY};
     s.logits = plain;
@@ -353,7 +395,8 @@ static void test_penalties(void **state) {
     assert_int_equal(draw(l, 4, p, 3, history), 2);
     p.penalty_last_n = 0;
     assert_int_equal(draw(l, 4, p, 3, history), 1);
-    p.penalty_last_n = 1, p.repeat_penalty = 1.5f;
+    p.penalty_last_n = 1;
+    p.repeat_penalty = 1.5f;
     assert_int_equal(draw(l, 4, p, 4, history), 1); /* only the newest, id 2 */
     p = (mn_slot_params){.frequency_penalty = 0.6f, .penalty_last_n = -1};
     assert_int_equal(draw(l, 4, p, 3, history), 2); /* 4 - 2 * 0.6 = 2.8 */
@@ -393,7 +436,8 @@ static void test_filters(void **state) {
 
 /* By sorting everything, for random cases. */
 static int cmp_logit(const void *a, const void *b, void *l) {
-    const float x = ((float *)l)[*(const int32_t *)a], y = ((float *)l)[*(const int32_t *)b];
+    const float x = ((float *)l)[*(const int32_t *)a];
+    const float y = ((float *)l)[*(const int32_t *)b];
     return x > y ? -1 : x < y ? 1 : *(const int32_t *)a - *(const int32_t *)b;
 }
 
@@ -402,10 +446,13 @@ static void test_draw_by_sorting(void **state) {
     uint64_t seed = 9;
     for (int round = 0; round < 3000; round++) {
         float l[64];
-        int32_t id[64], n = 64;
+        int32_t id[64];
+        int32_t n = 64;
         /* many ties */
-        for (int i = 0; i < 64; i++)
-            l[i] = roundf(case_rand(&seed) * 20) / 4, id[i] = i;
+        for (int i = 0; i < 64; i++) {
+            l[i] = roundf(case_rand(&seed) * 20) / 4;
+            id[i] = i;
+        }
         mn_slot_params p = {.seed = (uint64_t)round << 30,
                             .temp = 0.3f + fabsf(case_rand(&seed)),
                             .top_k = round % 3 ? round % 70 : 0,
@@ -414,7 +461,9 @@ static void test_draw_by_sorting(void **state) {
         qsort_r(id, 64, sizeof *id, cmp_logit, l);
         if (p.top_k > 0 && p.top_k < n)
             n = p.top_k;
-        double total = 0, run = 0, sum = 0;
+        double total = 0;
+        double run = 0;
+        double sum = 0;
         for (int i = 0; i < n; i++)
             total += exp((double)l[id[i]] - (double)l[id[0]]);
         for (int i = 0; p.top_p > 0 && i < n; i++)
@@ -440,8 +489,8 @@ static void test_draw_by_sorting(void **state) {
 /* The op: states, stops, done slots, missing outputs, bias, top-n. */
 static op_case *sample_case(bool with_top) {
     op_case *c = case_new();
-    float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3},
-                     bias[16] = {[3] = -INFINITY};
+    float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3};
+    float bias[16] = {[3] = -INFINITY};
     int32_t out_slot[4] = {0, 1, -1, 2};
     mn_slot slots[3] = {{0, 3, 0, 0}, {0, 3, 0, MN_SLOT_STOPPED}, {0, 3, 1, 0}};
     mn_slot_params params[3] = {{.n_stop = 2, .stop = {7, 2}}, {0}, {.max_new = 2}};
@@ -470,7 +519,9 @@ static void test_sample_op(void **state) {
                     s[0].pos == 3);
         assert_true(s[1].n_drawn == 0 && s[1].done == MN_SLOT_STOPPED);
         assert_true(s[2].last_id == 3 && s[2].n_drawn == 2 && s[2].done == MN_SLOT_LENGTH);
-        const int32_t *ids = c->result[6], *top = c->result[7], want[4] = {2, -1, -1, 3};
+        const int32_t *ids = c->result[6];
+        const int32_t *top = c->result[7];
+        const int32_t want[4] = {2, -1, -1, 3};
         const float *lp = c->result[8];
         if (with_top) {
             assert_memory_equal(ids, want, sizeof want);
@@ -503,7 +554,8 @@ static void test_workers(void **state) {
         h_host_workers(3);
         for (uint32_t t = 0; t < c[0]->g.n_tensors; t++)
             assert_memory_equal(c[0]->result[t], c[1]->result[t], c[0]->bytes[t]);
-        case_free(c[0]), case_free(c[1]);
+        case_free(c[0]);
+        case_free(c[1]);
     }
 }
 

@@ -31,7 +31,8 @@ void mnc_barrier(mnc_worker *w) {
 }
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     int64_t units = (total + grain - 1) / grain;
-    *lo = units * w->i / w->n * grain, *hi = units * (w->i + 1) / w->n * grain;
+    *lo = units * w->i / w->n * grain;
+    *hi = units * (w->i + 1) / w->n * grain;
     if (*hi > total)
         *hi = total;
     if (*lo > total)
@@ -47,11 +48,14 @@ double mnc_attr_f64(const mnc_call *c, uint32_t i) {
     return d;
 }
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
-    (void)q, (void)i;
+    (void)q;
+    (void)i;
     return NULL;
 }
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
-    (void)q, (void)t, (void)i;
+    (void)q;
+    (void)t;
+    (void)i;
     return 0;
 }
 mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
@@ -82,8 +86,10 @@ static void run(mnc_fn fn, mnc_call *c, uint32_t n) {
         memset(j[i].w.scratch, 0xff, SCRATCH);
         pthread_create(&t[i], NULL, job_main, &j[i]);
     }
-    for (uint32_t i = 0; i < n; i++)
-        pthread_join(t[i], NULL), free(j[i].w.scratch);
+    for (uint32_t i = 0; i < n; i++) {
+        pthread_join(t[i], NULL);
+        free(j[i].w.scratch);
+    }
     free(c->shared);
     pthread_barrier_destroy(&team.at);
 }
@@ -97,14 +103,18 @@ static float uniform(void) {
     return (float)next_u32() / 2147483648.0f - 1;
 }
 static double f16_value(uint16_t h) {
-    int e = h >> 10 & 31, m = h & 1023;
+    int e = h >> 10 & 31;
+    int m = h & 1023;
     double v = e == 0 ? ldexp(m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexp(1024 + m, e - 25);
     return h & 0x8000 ? -v : v;
 }
 static double rel_l2(const float *a, const double *b, int64_t n) {
-    double e = 0, s = 0;
-    for (int64_t i = 0; i < n; i++)
-        e += ((double)a[i] - b[i]) * ((double)a[i] - b[i]), s += b[i] * b[i];
+    double e = 0;
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) {
+        e += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        s += b[i] * b[i];
+    }
     return s > 0 ? sqrt(e / s) : sqrt(e);
 }
 static double norm(const double *a, int64_t n) {
@@ -140,7 +150,8 @@ static mnc_extra *extra_of(mnc_weight *w, uint32_t kind) {
  * where the type allows it. */
 static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
     const mn_dtype t = case_dtype(type);
-    const uint64_t bytes = case_plane_bytes(type, n * k), blocks = (uint64_t)k / t.block_elems;
+    const uint64_t bytes = case_plane_bytes(type, n * k);
+    const uint64_t blocks = (uint64_t)k / t.block_elems;
     mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
     mn_plane_spec spec;
     const bool floats = t.n_planes == 3 && mn_dtype_plane(type, 1, &spec) && spec.is_float;
@@ -150,7 +161,8 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     uint64_t s = next_u32();
     p += type == MN_F32 ? 0 : 2;
     case_random_weight(type, n, k, &s, p);
-    w.data = p, p += bytes;
+    w.data = p;
+    p += bytes;
     for (uint32_t i = 1; i < t.n_planes && mn_dtype_plane(type, i, &spec); i++) {
         const uint64_t step = case_dtype(spec.dtype).block_bytes;
         const uint64_t row = spec.by_block ? blocks * step : step;
@@ -185,12 +197,17 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
                         int64_t r) {
     const mnk_linear *kern = mnk_find_linear(type, precision, level, r);
     const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-    uint8_t *memory, *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
+    uint8_t *memory;
+    uint8_t *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
     const mnc_weight w = random_weight(type, n, k, &memory);
-    float *wv = malloc(sizeof *wv * (size_t)(k * n)), *x = malloc(sizeof *x * (size_t)(k * r)),
-          *y = malloc(sizeof *y * (size_t)(n * r)), *one = malloc(sizeof *one * (size_t)n);
-    double *xv = malloc(sizeof *xv * (size_t)(k * r)),
-           *want = calloc((size_t)(n * r), sizeof *want), nx = 0, nw = 0;
+    float *wv = malloc(sizeof *wv * (size_t)(k * n));
+    float *x = malloc(sizeof *x * (size_t)(k * r));
+    float *y = malloc(sizeof *y * (size_t)(n * r));
+    float *one = malloc(sizeof *one * (size_t)n);
+    double *xv = malloc(sizeof *xv * (size_t)(k * r));
+    double *want = calloc((size_t)(n * r), sizeof *want);
+    double nx = 0;
+    double nw = 0;
     uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(k) : 0) / 64 * 64 + 64;
     void *panel = aligned_alloc(64, pb);
     for (int64_t i = 0; i < n; i++)
@@ -227,12 +244,21 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
         check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k,
               n, r, (double)i);
     }
-    free(memory), free(xq), free(wv), free(xv), free(want), free(x), free(y), free(one),
-        free(panel);
+    free(memory);
+    free(xq);
+    free(wv);
+    free(xv);
+    free(want);
+    free(x);
+    free(y);
+    free(one);
+    free(panel);
 }
 static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
-    static const int64_t blocks[] = {1, 3, 9, 33, 65}, floats[] = {1, 7, 33, 64, 1030, 2083},
-                         ns[] = {1, 3, 17, 50, 70}, rs[] = {1, 2, 4, 7, 33};
+    static const int64_t blocks[] = {1, 3, 9, 33, 65};
+    static const int64_t floats[] = {1, 7, 33, 64, 1030, 2083};
+    static const int64_t ns[] = {1, 3, 17, 50, 70};
+    static const int64_t rs[] = {1, 2, 4, 7, 33};
     const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
     int64_t e = case_dtype(type).block_elems;
     e = e > grain ? e : grain;
@@ -270,7 +296,8 @@ static void halves(const mnk_vector *v) {
                 ((u & 0x7fff) && fabs(f16_value((uint16_t)(u - 1)) - f[i]) < e));
     }
     check(bad == 0, "f32 to f16", v->name, 0, 0, 0, bad);
-    free(h), free(f);
+    free(h);
+    free(f);
 }
 static void exps(const mnk_vector *v) {
     double worst = 0;
@@ -285,7 +312,9 @@ static void exps(const mnk_vector *v) {
 }
 /* NaN is never passed over, and -inf is a logit like another one. */
 static void softmaxes(const mnk_vector *v) {
-    float s[MNK_TILE], sum, top;
+    float s[MNK_TILE];
+    float sum;
+    float top;
     for (int at = 3; at < 20; at++) {
         for (int i = 0; i < MNK_TILE; i++)
             s[i] = i == at ? NAN : uniform();
@@ -300,7 +329,8 @@ static void softmaxes(const mnk_vector *v) {
         s[i] = -INFINITY;
     top = v->softmax(s, 0, 2, 1, 30, -INFINITY, &sum);
     check(top == -30 && sum == 2, "softmax of -inf under a soft cap", v->name, 0, 0, 0, sum);
-    s[0] = INFINITY, s[1] = 1;
+    s[0] = INFINITY;
+    s[1] = 1;
     v->softmax(s, 0, 2, 1, 0, -INFINITY, &sum);
     check(isnan(sum), "softmax of +inf", v->name, 0, 0, 0, sum);
 }
@@ -326,7 +356,9 @@ static uint64_t bits(double d) {
  * zeros of a norm. */
 static void bad_values(const mnk_vector *v) {
     enum { D = 35 };
-    float x[D], y[D], g[D];
+    float x[D];
+    float y[D];
+    float g[D];
     uint64_t attr[2] = {0};
     const mn_node node = {.n_in = 3, .n_out = 1};
     const mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = (void *)g, .rows = 1, .cols = D};
@@ -336,7 +368,8 @@ static void bad_values(const mnk_vector *v) {
         g[i] = 1;
     }
     c.in[0] = (mnc_operand){.ptr = x, .dim = {1, D}, .n_dim = 2, .rows = 1, .cols = D};
-    c.out[0] = c.in[0], c.out[0].ptr = y;
+    c.out[0] = c.in[0];
+    c.out[0].ptr = y;
     for (attr[0] = 0; attr[0] < 4; attr[0]++) {
         run(v->act, &c, 1);
         for (int i = 0; i < D; i++) {
@@ -363,20 +396,26 @@ static void bad_values(const mnk_vector *v) {
 
 static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     int64_t n = r * d;
-    float *a = malloc(sizeof *a * (size_t)n), *b = malloc(sizeof *b * (size_t)n),
-          *y = malloc(sizeof *y * (size_t)n), *g = malloc(sizeof *g * (size_t)d);
+    float *a = malloc(sizeof *a * (size_t)n);
+    float *b = malloc(sizeof *b * (size_t)n);
+    float *y = malloc(sizeof *y * (size_t)n);
+    float *g = malloc(sizeof *g * (size_t)d);
     double *want = malloc(sizeof *want * (size_t)n);
     mn_node node = {.n_in = 3, .n_out = 1};
     mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = g, .rows = 1, .cols = d};
     uint64_t attr[2] = {0};
-    for (int64_t i = 0; i < n; i++)
-        a[i] = 8 * uniform() + 1, b[i] = uniform();
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = 8 * uniform() + 1;
+        b[i] = uniform();
+    }
     for (int64_t i = 0; i < d; i++)
         g[i] = uniform();
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 2};
     c.in[0] = (mnc_operand){.ptr = a, .dim = {r, d}, .n_dim = 2, .rows = r, .cols = d};
-    c.in[1] = c.in[0], c.in[1].ptr = b;
-    c.out[0] = c.in[0], c.out[0].ptr = y;
+    c.in[1] = c.in[0];
+    c.in[1].ptr = b;
+    c.out[0] = c.in[0];
+    c.out[0].ptr = y;
 #define EACH(fn, what, tol, expr)                                                                  \
     memset(y, 0xff, sizeof *y *(size_t)n);                                                         \
     run(fn, &c, 2);                                                                                \
@@ -394,21 +433,36 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     EACH(v->scale_op, "scale", 1e-6, 0.37 * a[i]);
     attr[0] = bits(5);
     EACH(v->softcap, "softcap", 1e-6, 5 * tanh(a[i] / 5.0));
-    c.in[1] = (mnc_operand){.weight = &wg}, c.in[2] = c.in[1];
-    attr[0] = bits(1e-5), attr[1] = bits(1);
-    double *ms = calloc((size_t)r, sizeof *ms), *mean = calloc((size_t)r, sizeof *mean);
-    for (int64_t i = 0; i < n; i++)
-        ms[i / d] += (double)a[i] * a[i] / (double)d, mean[i / d] += (double)a[i] / (double)d;
+    c.in[1] = (mnc_operand){.weight = &wg};
+    c.in[2] = c.in[1];
+    attr[0] = bits(1e-5);
+    attr[1] = bits(1);
+    double *ms = calloc((size_t)r, sizeof *ms);
+    double *mean = calloc((size_t)r, sizeof *mean);
+    for (int64_t i = 0; i < n; i++) {
+        ms[i / d] += (double)a[i] * a[i] / (double)d;
+        mean[i / d] += (double)a[i] / (double)d;
+    }
     EACH(v->rms_norm, "rms_norm", 1e-6, a[i] / sqrt(ms[i / d] + 1e-5) * ((double)g[i % d] + 1));
     EACH(v->layer_norm, "layer_norm", 5e-6,
          (a[i] - mean[i / d]) / sqrt(ms[i / d] - mean[i / d] * mean[i / d] + 1e-5) * g[i % d] +
              g[i % d]);
-    free(a), free(b), free(y), free(g), free(want), free(ms), free(mean);
+    free(a);
+    free(b);
+    free(y);
+    free(g);
+    free(want);
+    free(ms);
+    free(mean);
 }
 
 /* ---- ATTENTION with KV_STORE ----------------------------------------------------------------- */
 typedef struct {
-    int64_t h, hkv, dk, dv, window;
+    int64_t h;
+    int64_t hkv;
+    int64_t dk;
+    int64_t dv;
+    int64_t window;
     double cap;
     bool sinks;
     uint32_t kv;
@@ -419,9 +473,16 @@ typedef struct {
 #define PAGES 12
 #define PAGE 64
 typedef struct {
-    float *q, *k, *v, *y, *sink;
+    float *q;
+    float *k;
+    float *v;
+    float *y;
+    float *sink;
     uint8_t *kv;
-    int32_t *pos, *slot, *seqs, *pages;
+    int32_t *pos;
+    int32_t *slot;
+    int32_t *seqs;
+    int32_t *pages;
     int64_t t;
 } att;
 
@@ -431,8 +492,8 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     mn_node node = {.n_in = 7, .n_out = 1};
     uint64_t page_bytes = (uint64_t)(s->hkv * PAGE * (s->dk + s->dv)) * (s->kv == MN_F16 ? 2 : 4);
     uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap),   0,
-                        0,         (uint64_t)s->hkv,    (uint64_t)s->dv},
-             none[2] = {0, 0};
+                        0,         (uint64_t)s->hkv,    (uint64_t)s->dv};
+    uint64_t none[2] = {0, 0};
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
     use = (mnk_use){MN_PRECISION_EXACT, s->level, false};
     mnc_call c = {.node = &node, .attr = attr, .n_attr = 7, .user = &use};
@@ -450,14 +511,20 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
                     .max_pages = PAGES,
                     .n_pages = SLOTS * PAGES,
                     .base = a->kv};
-    int64_t t = 0, from = 0, row = 0;
+    int64_t t = 0;
+    int64_t from = 0;
+    int64_t row = 0;
     memset(a->seqs, 0, SLOTS * 4 * sizeof *a->seqs);
     float *q = malloc(sizeof *q * (size_t)(a->t * s->h * s->dk));
     for (int32_t i = 0; i < SLOTS; from += len[i], i++) {
-        int64_t n = last_only ? len[i] > 0 : len[i], skip = len[i] - n;
-        a->seqs[4 * i] = (int32_t)t, a->seqs[4 * i + 1] = (int32_t)n, a->seqs[4 * i + 2] = i;
+        int64_t n = last_only ? len[i] > 0 : len[i];
+        int64_t skip = len[i] - n;
+        a->seqs[4 * i] = (int32_t)t;
+        a->seqs[4 * i + 1] = (int32_t)n;
+        a->seqs[4 * i + 2] = i;
         for (int64_t j = 0; j < n; j++, t++) {
-            a->pos[t] = (int32_t)(skip + j), a->slot[t] = i;
+            a->pos[t] = (int32_t)(skip + j);
+            a->slot[t] = i;
             row = from + skip + j;
             memcpy(q + t * s->h * s->dk, a->q + row * s->h * s->dk,
                    sizeof *q * (size_t)(s->h * s->dk));
@@ -472,11 +539,12 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     c.out[0].ptr = a->y;
     if (!last_only) { /* store all first */
         mnc_call st = c;
-        st.attr = none, st.n_attr = 2;
+        st.attr = none;
+        st.n_attr = 2;
         memset(a->kv, 0xff, SLOTS * PAGES * page_bytes);
-        st.in[MN_KV_STORE_K] = (mnc_operand){.ptr = a->k, .rows = t},
+        st.in[MN_KV_STORE_K] = (mnc_operand){.ptr = a->k, .rows = t};
         st.in[MN_KV_STORE_V] = (mnc_operand){.ptr = a->v, .rows = t};
-        st.in[MN_KV_STORE_ROW_POS] = c.in[MN_ATTENTION_ROW_POS],
+        st.in[MN_KV_STORE_ROW_POS] = c.in[MN_ATTENTION_ROW_POS];
         st.in[MN_KV_STORE_ROW_SLOT] = c.in[MN_ATTENTION_ROW_SLOT];
         run(mnk_kv_store_node, &st, workers);
     }
@@ -488,13 +556,16 @@ static double kv_value(const shape *s, float x) {
     return s->kv == MN_F16 ? f16_value(mnk_to_f16(x)) : x;
 }
 static void oracle(const shape *s, const att *a, const int64_t *len, double *want) {
-    int64_t from = 0, g = s->h / s->hkv;
+    int64_t from = 0;
+    int64_t g = s->h / s->hkv;
     for (int i = 0; i < SLOTS; from += len[i], i++)
         for (int64_t p = 0; p < len[i]; p++)
             for (int64_t h = 0; h < s->h; h++) {
                 int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
-                double logit[PAGES * PAGE], top = s->sinks ? a->sink[h] : -INFINITY, sum = 0,
-                                            *y = want + ((from + p) * s->h + h) * s->dv;
+                double logit[PAGES * PAGE];
+                double top = s->sinks ? a->sink[h] : -INFINITY;
+                double sum = 0;
+                double *y = want + ((from + p) * s->h + h) * s->dv;
                 for (int64_t j = lo; j <= p; j++) {
                     double l = 0;
                     for (int64_t d = 0; d < s->dk; d++)
@@ -518,14 +589,22 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
             }
 }
 static void attention_case(const shape *s, const int64_t len[SLOTS]) {
-    int64_t t = len[0] + len[1] + len[2], row = 0;
+    int64_t t = len[0] + len[1] + len[2];
+    int64_t row = 0;
     att a = {.t = t};
-    size_t nq = (size_t)(t * s->h * s->dk), nk = (size_t)(t * s->hkv * s->dk),
-           nv = (size_t)(t * s->hkv * s->dv), ny = (size_t)(t * s->h * s->dv);
-    a.q = malloc(4 * nq), a.k = malloc(4 * nk), a.v = malloc(4 * nv), a.y = malloc(4 * ny),
+    size_t nq = (size_t)(t * s->h * s->dk);
+    size_t nk = (size_t)(t * s->hkv * s->dk);
+    size_t nv = (size_t)(t * s->hkv * s->dv);
+    size_t ny = (size_t)(t * s->h * s->dv);
+    a.q = malloc(4 * nq);
+    a.k = malloc(4 * nk);
+    a.v = malloc(4 * nv);
+    a.y = malloc(4 * ny);
     a.sink = malloc(4 * (size_t)s->h);
     a.kv = malloc((size_t)(SLOTS * PAGES * PAGE * s->hkv * (s->dk + s->dv)) * 4);
-    a.pos = malloc(4 * (size_t)t), a.slot = malloc(4 * (size_t)t), a.seqs = malloc(SLOTS * 16),
+    a.pos = malloc(4 * (size_t)t);
+    a.slot = malloc(4 * (size_t)t);
+    a.seqs = malloc(SLOTS * 16);
     a.pages = malloc(SLOTS * PAGES * 4);
     double *want = malloc(sizeof *want * ny);
     float *all = malloc(4 * ny);
@@ -548,14 +627,16 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     /* last rows alone: maybe split over the chunks */
     for (uint32_t workers = 1; workers <= 3; workers++)
         for (int only = -1; only < SLOTS; only++) {
-            int64_t l[SLOTS], y = 0;
+            int64_t l[SLOTS];
+            int64_t y = 0;
             for (int i = 0; i < SLOTS; i++)
                 l[i] = only < 0 || only == i ? len[i] : 0;
             float *q = a.q;
             for (int i = 0; i < only; i++)
                 a.q += len[i] * s->h * s->dk;
             attend(s, &a, l, true, workers);
-            a.q = q, row = 0;
+            a.q = q;
+            row = 0;
             for (int i = 0; i < SLOTS; i++) {
                 row += len[i];
                 if (l[i])
@@ -564,8 +645,18 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
                           only);
             }
         }
-    free(a.q), free(a.k), free(a.v), free(a.y), free(a.sink), free(a.kv), free(a.pos), free(a.slot),
-        free(a.seqs), free(a.pages), free(want), free(all);
+    free(a.q);
+    free(a.k);
+    free(a.v);
+    free(a.y);
+    free(a.sink);
+    free(a.kv);
+    free(a.pos);
+    free(a.slot);
+    free(a.seqs);
+    free(a.pages);
+    free(want);
+    free(all);
 }
 static void attention(int32_t level, const char *name) {
     /* the last crosses a chunk */
@@ -577,7 +668,8 @@ static void attention(int32_t level, const char *name) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int j = 0; j < (quick && i ? 1 : 3); j++) {
             shape s = shapes[i];
-            s.name = name, s.level = level;
+            s.name = name;
+            s.level = level;
             attention_case(&s, len[j]);
         }
 }
@@ -593,8 +685,8 @@ static void caps(void) {
                  p++)
                 for (int64_t r = 1; r < 100; r += 90) {
                     const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
-                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm),
-                         mine = false;
+                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm);
+                    bool mine = false;
                     for (uint32_t i = 0; i < n; i++)
                         mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&
                                 (sets[i].isa == MNK_GENERIC ||

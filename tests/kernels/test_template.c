@@ -37,7 +37,8 @@ static void batches(void **state) {
 /* What it has no kernel for is a no with a reason, not a wrong result. */
 static void refusals(void **state) {
     const struct {
-        uint32_t op, type;
+        uint32_t op;
+        uint32_t type;
         op_shape shape;
         const char *why;
     } no[] = {

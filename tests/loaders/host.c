@@ -47,7 +47,8 @@ test_plugin test_load(const char *relative_path) {
     *(void **)&entry = dlsym(object, MN_ENTRY_NAME);
     assert_non_null(entry);
     mn_error err = {.size = sizeof err};
-    mn_host other = host, bare = host;
+    mn_host other = host;
+    mn_host bare = host;
     other.abi = other.abi_min = MN_ABI(99, 0);
     bare.size = offsetof(mn_host, log);
     assert_null(entry(&other, &err));
@@ -99,8 +100,10 @@ void test_add_path(test_files *f, const char *name, const char *root_env,
 }
 
 void test_clear(test_files *f) {
-    for (uint32_t i = 0; i < f->n; i++)
-        free((void *)f->file[i].map), free((char *)f->file[i].name.ptr);
+    for (uint32_t i = 0; i < f->n; i++) {
+        free((void *)f->file[i].map);
+        free((char *)f->file[i].name.ptr);
+    }
     f->n = 0;
 }
 
@@ -114,7 +117,8 @@ mn_file *test_file(test_files *f, const char *name) {
 
 void test_drop(test_files *f, const char *name) {
     mn_file *file = test_file(f, name);
-    free((void *)file->map), free((char *)file->name.ptr);
+    free((void *)file->map);
+    free((char *)file->name.ptr);
     *file = f->file[--f->n];
 }
 
@@ -137,7 +141,8 @@ static void check_tensor(const test_files *f, const mn_tensor_info *t) {
     assert_true(p->bytes == (uint64_t)step && p->kind == MN_PLANE_DATA && p->dtype == t->dtype.id);
     bool inside = false;
     for (uint32_t i = 0; i < f->n; i++) {
-        const char *lo = f->file[i].map, *at = p->ptr;
+        const char *lo = f->file[i].map;
+        const char *at = p->ptr;
         inside |= at >= lo && at <= lo + f->file[i].bytes &&
                   p->bytes <= (uint64_t)(lo + f->file[i].bytes - at);
     }
@@ -175,7 +180,8 @@ mn_status test_open(test_plugin p, const test_files *f, mn_parsed **out, mn_erro
         assert_null(m);
         return status;
     }
-    mn_str key, native;
+    mn_str key;
+    mn_str native;
     mn_value v = {.size = sizeof v};
     for (uint32_t i = 0; p.loader->meta_at(m, i, &key, &native, &v) == MN_OK; i++) {
         assert_true(key.len > 0);
@@ -237,7 +243,8 @@ void test_every_allocation(test_plugin p, const test_files *f) {
 }
 
 static bool find_value(test_plugin p, mn_parsed *m, const char *key, mn_str *native, mn_value *v) {
-    mn_str k, own;
+    mn_str k;
+    mn_str own;
     *v = (mn_value){.size = sizeof *v};
     for (uint32_t i = 0; p.loader->meta_at(m, i, &k, &own, v) == MN_OK; i++) {
         if (test_is(k, key)) {

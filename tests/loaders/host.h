@@ -57,7 +57,8 @@ uint32_t test_random(uint64_t *state);
 /* Growing bytes for building files. */
 typedef struct {
     unsigned char *ptr;
-    size_t len, cap;
+    size_t len;
+    size_t cap;
 } bytes;
 void put(bytes *b, const void *src, size_t n);
 void put_int(bytes *b, uint64_t v, int n); /* little-endian, n bytes */

@@ -131,7 +131,8 @@ static void good_small(void **state) {
                 test_is(((const mn_str *)v.array)[1], ""));
     /* R4: an older host's smaller struct is not written past its end */
     struct {
-        uint32_t size, type;
+        uint32_t size;
+        uint32_t type;
         uint64_t guard;
     } little = {8, 0, 77};
     assert_int_equal(gguf.loader->meta_at(m, 0, NULL, NULL, (mn_value *)(void *)&little), MN_OK);
@@ -194,7 +195,8 @@ static void good_types(void **state) {
 #define ROW(name, id, elems, size, planes) {id, elems, size},
     static const struct { uint32_t id, elems, size; } abi[] = {MN_DTYPES(ROW)};
     static const struct {
-        uint32_t ggml, id;
+        uint32_t ggml;
+        uint32_t id;
     } list[] = {{0, MN_F32},     {1, MN_F16},   {2, MN_Q4_0},  {3, MN_Q4_1},  {6, MN_Q5_0},
                 {7, MN_Q5_1},    {8, MN_Q8_0},  {9, MN_Q8_1},  {10, MN_Q2_K}, {11, MN_Q3_K},
                 {12, MN_Q4_K},   {13, MN_Q5_K}, {14, MN_Q6_K}, {15, MN_Q8_K}, {20, MN_IQ4_NL},

@@ -23,7 +23,8 @@ static test_plugin st;
 /* Adds a weight file of this header (padded to 8) and n bytes of data. */
 static void add_weights(test_files *f, const char *name, const char *header, size_t n) {
     bytes b = {0};
-    size_t len = strlen(header), pad = (8 - len % 8) % 8;
+    size_t len = strlen(header);
+    size_t pad = (8 - len % 8) % 8;
     put_int(&b, len + pad, 8);
     put(&b, header, len);
     while (pad--)
@@ -108,8 +109,10 @@ static const char *const plain[] = {"config.json", "model.safetensors", "golden.
 static void good_fixtures(void **state) {
     (void)state;
     static const struct {
-        const char *dir, *arch;
-        uint32_t dtype, n_tensors;
+        const char *dir;
+        const char *arch;
+        uint32_t dtype;
+        uint32_t n_tensors;
         int64_t head_dim;
     } list[] = {
         {"fixtures/llama", "llama", MN_F32, 21, 16},
@@ -206,7 +209,10 @@ static void config_defaults(void **state) {
 static void config_act(void **state) {
     (void)state;
     static const struct {
-        const char *family, *class_name, *members, *act;
+        const char *family;
+        const char *class_name;
+        const char *members;
+        const char *act;
     } list[] = {
         {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\"", "gelu_pytorch_tanh"},
         {"gemma", "GemmaForCausalLM", "\"hidden_act\":\"gelu\",\"hidden_activation\":\"relu\"",
@@ -277,7 +283,8 @@ static void config_bad_rope(void **state) {
     static const struct {
         const char *members;
         mn_status status;
-        const char *text, *text2;
+        const char *text;
+        const char *text2;
     } list[] = {
         {"\"rope_scaling\":{\"type\":\"spiral\",\"factor\":2}", MN_UNSUPPORTED, "spiral", "known"},
         {"\"rope_scaling\":{\"type\":\"dynamic\"}", MN_BAD_FILE, "rope_scaling.factor", "missing"},
@@ -333,7 +340,9 @@ static void config_bad_rope(void **state) {
 static void config_windows(void **state) {
     (void)state;
     static const struct {
-        const char *family, *class_name, *members;
+        const char *family;
+        const char *class_name;
+        const char *members;
         int64_t window;
         mn_status status;
     } list[] = {
@@ -359,7 +368,8 @@ static void config_windows(void **state) {
         {"mistral", "MistralForCausalLM", "\"sliding_window\":2.5", 0, MN_BAD_FILE},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        char config[2048], key[64];
+        char config[2048];
+        char key[64];
         snprintf(config, sizeof config,
                  "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_attention_heads\":4,%"
                  "s," CONFIG_BASE "}",
@@ -430,8 +440,8 @@ static void config_bad(void **state) {
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             if (k == 5 && i == 2)
                 i++; /* a fraction is the right kind there, though too large */
-            char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2,
-                 rest[1024];
+            char *value = strstr(strcpy(config, CONFIG), sizes[k]) + strlen(sizes[k]) + 2;
+            char rest[1024];
             strcpy(rest, value + strcspn(value, ",}"));
             sprintf(value, "%s%s", bad[i], rest);
             refuse_config(config, MN_BAD_FILE, sizes[k], "config.json");
@@ -449,7 +459,8 @@ static void header_bad(void **state) {
         const char *header;
         size_t n;
         mn_status status;
-        const char *text, *text2;
+        const char *text;
+        const char *text2;
     } list[] = {
         {ENTRY("\"C64\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "C64", "'t'"},
         {ENTRY("3", "[4]", "[0,16]"), 16, MN_BAD_FILE, "dtype", "'t'"},
@@ -565,13 +576,16 @@ static void other_fixtures(void **state) {
     static const struct {
         const char *dir;
         mn_status status;
-        const char *text, *text2;
+        const char *text;
+        const char *text2;
     } list[] = {
         {"llama-mlx4", MN_UNSUPPORTED, "MLX", "4 bits"},
         {"mistral-window", MN_OK, NULL, NULL},
     };
-    char root[4096], path[4200];
-    const char *given = getenv("MINERVA_SHARED"), *source = getenv("MINERVA_SOURCE_ROOT");
+    char root[4096];
+    char path[4200];
+    const char *given = getenv("MINERVA_SHARED");
+    const char *source = getenv("MINERVA_SOURCE_ROOT");
     snprintf(root, sizeof root, "%s%s",
              given    ? given
              : source ? source

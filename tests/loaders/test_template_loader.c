@@ -57,7 +57,8 @@ static void refuses(void **state) {
     static const struct {
         const char *header;
         mn_status status;
-        const char *text, *text2;
+        const char *text;
+        const char *text2;
     } bad[] = {
         {"GGUF", MN_BAD_FILE, "MNT 1", NULL},
         {"MNT 1\na = 1\n", MN_BAD_FILE, "a.mnt", "END"},

@@ -14,7 +14,10 @@ static void die(void) {
     raise(STUB_SIGNAL);
 }
 static inline mn_status die_in_list(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
-    (void)self, (void)i, (void)info, (void)err;
+    (void)self;
+    (void)i;
+    (void)info;
+    (void)err;
     die();
     return MN_OK;
 }

@@ -10,12 +10,15 @@ static void hang(void) {
         pause();
 }
 static inline mn_status hang_in_list(void *self, uint32_t *n, mn_error *err) {
-    (void)self, (void)n, (void)err;
+    (void)self;
+    (void)n;
+    (void)err;
     hang();
     return MN_OK;
 }
 static inline mn_status hang_in_test(mn_device *d, mn_error *err) {
-    (void)d, (void)err;
+    (void)d;
+    (void)err;
     hang();
     return MN_OK;
 }

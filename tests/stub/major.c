@@ -10,7 +10,8 @@
 MN_PLUGIN_NOTE("major", MN_KIND_BACKEND, "");
 
 static const void *query(void *self, const char *id) {
-    (void)self, (void)id;
+    (void)self;
+    (void)id;
     return NULL;
 }
 
@@ -24,6 +25,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
                                      .id = {"major", 5},
                                      .query = query,
                                      .shutdown = shut_down};
-    (void)host, (void)err;
+    (void)host;
+    (void)err;
     return &plugin;
 }

@@ -11,7 +11,9 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return s;
 }
 static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
-    (void)p, (void)q, (void)out;
+    (void)p;
+    (void)q;
+    (void)out;
     return stub_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: 1 PiB of scratch");
 }
 

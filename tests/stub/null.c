@@ -5,7 +5,8 @@
 MN_PLUGIN_NOTE("null", MN_KIND_BACKEND, "");
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
-    (void)host, (void)err;
+    (void)host;
+    (void)err;
 #ifdef STUB_TEXT
     if (err && err->size >= sizeof *err)
         strcpy(err->msg, STUB_TEXT);

@@ -23,7 +23,8 @@ static const void *stub_query(void *self, const char *id) {
 static inline mn_status stub_fail(mn_error *err, mn_status status, uint32_t node, const char *msg) {
     if (!err || err->size < sizeof *err)
         return status;
-    err->status = status, err->node = node;
+    err->status = status;
+    err->node = node;
     strncpy(err->msg, msg, sizeof err->msg - 1);
     return status;
 }
@@ -36,7 +37,10 @@ static inline mn_status stub_boast(void *self, uint32_t i, mn_device_info *out, 
         return s;
     info.kind = MN_DEVICE_GPU;
     info.flags &= ~(uint64_t)MN_DEVICE_ORACLE;
-    info.mem_gbps = 1e6, info.fp16_tflops = 1e4, info.launch_us = 0.1, info.h2d_gbps = 1e5;
+    info.mem_gbps = 1e6;
+    info.fp16_tflops = 1e4;
+    info.launch_us = 0.1;
+    info.h2d_gbps = 1e5;
     strcpy(info.name, "a stub that boasts");
     info.size = out->size < sizeof info ? out->size : (uint32_t)sizeof info;
     memcpy(out, &info, info.size);
@@ -48,7 +52,8 @@ static inline mn_status stub_boast_estimate(mn_device *d, const mn_compile *c, m
     mn_status s = stub_inner->estimate(d, c, &e, err);
     if (s)
         return s;
-    e.decode_us = 0.01, e.prefill_us = 1;
+    e.decode_us = 0.01;
+    e.prefill_us = 1;
     e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;
     memcpy(out, &e, e.size);
     return MN_OK;

@@ -27,7 +27,8 @@ static void test_numbers(void **state) {
 static void test_refusals(void **state) {
     static const op_shape s = {.rows = 2, .k = 64, .n = 8, .n_head = 2, .n_head_kv = 2, .dim = 8};
     static const struct {
-        uint32_t op, type;
+        uint32_t op;
+        uint32_t type;
         const char *why;
     } no[] = {{MN_OP_LINEAR, MN_Q8_0, "weights are f32, f16 or bf16"},
               {MN_OP_ADD, MN_F32, "only RMS_NORM and LINEAR"}};

@@ -36,14 +36,17 @@ struct mn_buffer {
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
-    uint32_t lo, hi;
+    uint32_t lo;
+    uint32_t hi;
     void *data[]; /* [n_tensors] dense copies in the stored type; NULL = not put */
 };
 struct mn_program {
     mn_device *dev;
     const mn_graph *graph;
     const void **data; /* [n_tensors] of the weight set, behind symbol_max */
-    uint32_t lo, hi, n_workers;
+    uint32_t lo;
+    uint32_t hi;
+    uint32_t n_workers;
     uint64_t row;         /* elements of one worker's scratch: the longest weight row */
     int64_t symbol_max[]; /* [n_symbols] */
 };
@@ -126,7 +129,8 @@ static uint64_t count(const mn_graph *g, const int64_t *value, const mn_tensor *
 /* ---- discovery ------------------------------------------------------------------------------- */
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
-    (void)self, (void)err;
+    (void)self;
+    (void)err;
     *n = 1;
     return MN_OK;
 }
@@ -228,7 +232,9 @@ static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n)
 
 static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                           mn_verdict *verdicts, uint32_t stride, mn_error *err) {
-    (void)d, (void)symbol_at, (void)err;
+    (void)d;
+    (void)symbol_at;
+    (void)err;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         uint32_t why = judge(g, node_at(g, i));
         *(mn_verdict *)((char *)verdicts + (uint64_t)i * stride) =
@@ -292,7 +298,8 @@ static mn_status measure(const mn_compile *c, uint64_t *weights, uint64_t *made,
         bool weight = t->role == MN_ROLE_WEIGHT && takes(g, c->node_lo, c->node_hi, i);
         if (!weight && !makes(g, c->node_lo, c->node_hi, i))
             continue;
-        uint64_t n = count(g, c->symbol_max, t, 0), last = t->n_dim > 1 ? (uint64_t)t->dim[1] : n;
+        uint64_t n = count(g, c->symbol_max, t, 0);
+        uint64_t last = t->n_dim > 1 ? (uint64_t)t->dim[1] : n;
         if (n == UINT64_MAX)
             return fail(err, MN_OUT_OF_MEMORY, ~0u, "vendor2: tensor %d is too large", i);
         if (weight && last > *row)
@@ -325,7 +332,10 @@ static mn_status estimate(mn_device *d, const mn_compile *in, mn_estimate *out, 
 
 static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                            mn_error *err) {
-    (void)d, (void)c, (void)group, (void)out;
+    (void)d;
+    (void)c;
+    (void)group;
+    (void)out;
     return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
 }
 
@@ -333,7 +343,12 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
                          const mn_page_copy *list, uint32_t n, uint32_t stride, mn_event **event,
                          mn_error *err) {
     (void)event;
-    (void)q, (void)kv, (void)l, (void)list, (void)n, (void)stride;
+    (void)q;
+    (void)kv;
+    (void)l;
+    (void)list;
+    (void)n;
+    (void)stride;
     return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
 }
 
@@ -357,7 +372,10 @@ static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_bu
 }
 static mn_status buffer_wrap(mn_device *d, void *ptr, uint64_t bytes, mn_buffer **out,
                              mn_error *err) {
-    (void)d, (void)ptr, (void)bytes, (void)out;
+    (void)d;
+    (void)ptr;
+    (void)bytes;
+    (void)out;
     return fail(err, MN_UNSUPPORTED, ~0u, "vendor2: buffers are its own");
 }
 static void buffer_free(mn_buffer *b) {
@@ -412,11 +430,15 @@ static mn_status queue_read(mn_queue *q, const mn_buffer *from, uint64_t off, mn
     return queue_copy(q, to, to_off, from, off, n, event, err);
 }
 static mn_status event_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
-    (void)e, (void)timeout_ns, (void)err;
+    (void)e;
+    (void)timeout_ns;
+    (void)err;
     return MN_OK;
 }
 static mn_status queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    (void)q, (void)e, (void)err;
+    (void)q;
+    (void)e;
+    (void)err;
     return MN_OK;
 }
 static void event_free(mn_event *e) {
@@ -433,16 +455,21 @@ static mn_status weights_open(mn_device *d, const mn_compile *in, mn_weights **o
     mn_weights *w = make(d->host, sizeof *w + c.graph->n_tensors * sizeof w->data[0]);
     if (!w)
         return no_memory(err);
-    w->dev = d, w->graph = c.graph, w->lo = c.node_lo, w->hi = c.node_hi;
+    w->dev = d;
+    w->graph = c.graph;
+    w->lo = c.node_lo;
+    w->hi = c.node_hi;
     *out = w;
     return MN_OK;
 }
 
 /* One plane of a part: rows by columns, with any strides that stay inside its bytes. */
 static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
-    uint64_t rows = (uint64_t)p->dim[0], cols = t->n_dim > 1 ? (uint64_t)p->dim[1] : 1,
-             size = t->dtype.block_bytes;
-    uint64_t down = (uint64_t)p->stride[0], right = t->n_dim > 1 ? (uint64_t)p->stride[1] : 0;
+    uint64_t rows = (uint64_t)p->dim[0];
+    uint64_t cols = t->n_dim > 1 ? (uint64_t)p->dim[1] : 1;
+    uint64_t size = t->dtype.block_bytes;
+    uint64_t down = (uint64_t)p->stride[0];
+    uint64_t right = t->n_dim > 1 ? (uint64_t)p->stride[1] : 0;
     if (p->kind != MN_PLANE_DATA || p->dtype != t->dtype.id || p->dim[0] <= 0 ||
         p->dim[0] > t->dim[0] || p->stride[0] < 0 ||
         (t->n_dim > 1 && (p->dim[1] != t->dim[1] || p->stride[1] < 0)) || down > p->bytes ||
@@ -468,11 +495,13 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in
     if (!takes(w->graph, w->lo, w->hi, (int32_t)s.tensor))
         return MN_OK;
     const mn_tensor *t = tensor_at(w->graph, (int32_t)s.tensor);
-    uint64_t left = (uint64_t)t->dim[0], bytes = count(w->graph, NULL, t, 0) * t->dtype.block_bytes;
+    uint64_t left = (uint64_t)t->dim[0];
+    uint64_t bytes = count(w->graph, NULL, t, 0) * t->dtype.block_bytes;
     if (w->data[s.tensor] || s.n_planes != 1 || s.dtype.id != t->dtype.id || !s.planes)
         return fail(err, MN_INVALID, ~0u,
                     "vendor2: weight %u: put twice, or not of the graph's type", s.tensor);
-    uint8_t *data = make(h, bytes), *to = data;
+    uint8_t *data = make(h, bytes);
+    uint8_t *to = data;
     if (!data)
         return no_memory(err);
     for (uint32_t i = 0; i < s.n_parts && to; i++) {
@@ -534,7 +563,9 @@ static const void *find_weight(const mn_weights *w, const mn_graph *g, int32_t t
 
 static mn_status compile(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
     mn_compile c;
-    uint64_t weights, made, row;
+    uint64_t weights;
+    uint64_t made;
+    uint64_t row;
     mn_status s = read_question(in, &c, err);
     if (!s)
         s = measure(&c, &weights, &made, &row, err);
@@ -545,7 +576,11 @@ static mn_status compile(mn_device *d, const mn_compile *in, mn_program **out, m
         make(d->host, sizeof *p + g->n_symbols * sizeof(int64_t) + g->n_tensors * sizeof(void *));
     if (!p)
         return no_memory(err);
-    p->dev = d, p->graph = g, p->lo = c.node_lo, p->hi = c.node_hi, p->row = row;
+    p->dev = d;
+    p->graph = g;
+    p->lo = c.node_lo;
+    p->hi = c.node_hi;
+    p->row = row;
     p->data = (const void **)(p->symbol_max + g->n_symbols);
     p->n_workers = d->host->workers(d->host->self);
     for (uint32_t i = 0; i < g->n_symbols; i++)
@@ -571,7 +606,9 @@ static void program_free(mn_program *p) {
 }
 
 static mn_status program_save(const mn_program *p, void *to, uint64_t *bytes) {
-    (void)p, (void)to, (void)bytes;
+    (void)p;
+    (void)to;
+    (void)bytes;
     return MN_UNSUPPORTED;
 }
 
@@ -618,8 +655,10 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *lis
     c->cur = c->at + set * p->graph->n_tensors;
     for (uint32_t i = 0; i < p->graph->n_tensors; i++)
         c->cur[i].own = c->at[i].own;
-    for (uint32_t i = 0; i < p->graph->n_tensors; i++)
-        c->cur[i].ptr = c->cur[i].own, c->cur[i].bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < p->graph->n_tensors; i++) {
+        c->cur[i].ptr = c->cur[i].own;
+        c->cur[i].bytes = UINT64_MAX;
+    }
     for (uint32_t i = 0; i < n; i++) {
         const mn_binding *b = (const mn_binding *)((const char *)list + (uint64_t)i * stride);
         if (b->tensor >= p->graph->n_tensors || !b->buffer ||
@@ -628,7 +667,8 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *lis
         if (c->cur[b->tensor].bytes != UINT64_MAX)
             return fail(err, MN_INVALID, ~0u, "vendor2: binding %u: tensor %u is bound twice", i,
                         b->tensor);
-        c->cur[b->tensor].ptr = b->buffer->ptr + b->offset, c->cur[b->tensor].bytes = b->bytes;
+        c->cur[b->tensor].ptr = b->buffer->ptr + b->offset;
+        c->cur[b->tensor].bytes = b->bytes;
     }
     return MN_OK;
 }
@@ -641,7 +681,9 @@ static float from_bits(uint32_t bits) {
     return f;
 }
 static float from_f16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    uint32_t exp = h >> 10 & 31;
+    uint32_t man = h & 1023;
     if (!exp)
         return (sign ? -1.0f : 1.0f) * (float)man * 0x1p-24f;
     return from_bits(sign | (exp == 31 ? 255 : exp + 112) << 23 | man << 13);
@@ -680,11 +722,12 @@ static double attribute(const mn_graph *g, const mn_node *n, uint32_t i) {
 static void rms_norm(void *arg, uint32_t worker, uint32_t n_workers) {
     const mn_context *c = arg;
     const mn_graph *g = c->prog->graph;
-    int32_t x = input(g, c->node, MN_RMS_NORM_X), weight = input(g, c->node, MN_RMS_NORM_WEIGHT);
-    uint64_t n = count(g, c->symbol, tensor_at(g, weight), 0),
-             rows = count(g, c->symbol, tensor_at(g, x), 0) / n;
-    double eps = attribute(g, c->node, MN_RMS_NORM_ATTR_EPS),
-           offset = attribute(g, c->node, MN_RMS_NORM_ATTR_OFFSET);
+    int32_t x = input(g, c->node, MN_RMS_NORM_X);
+    int32_t weight = input(g, c->node, MN_RMS_NORM_WEIGHT);
+    uint64_t n = count(g, c->symbol, tensor_at(g, weight), 0);
+    uint64_t rows = count(g, c->symbol, tensor_at(g, x), 0) / n;
+    double eps = attribute(g, c->node, MN_RMS_NORM_ATTR_EPS);
+    double offset = attribute(g, c->node, MN_RMS_NORM_ATTR_OFFSET);
     float *w = c->scratch + worker * c->prog->row;
     read_row(c, weight, 0, n, w);
     for (uint64_t r = worker; r < rows; r += n_workers) {
@@ -705,12 +748,14 @@ static void linear(void *arg, uint32_t worker, uint32_t n_workers) {
     const mn_graph *g = c->prog->graph;
     const mn_tensor *tx = tensor_at(g, input(g, c->node, MN_LINEAR_X));
     const float *x = (const float *)c->cur[input(g, c->node, MN_LINEAR_X)].ptr;
-    uint64_t rows = (uint64_t)dim(g, c->symbol, tx, 0), k = count(g, c->symbol, tx, 1);
+    uint64_t rows = (uint64_t)dim(g, c->symbol, tx, 0);
+    uint64_t k = count(g, c->symbol, tx, 1);
     float *w = c->scratch + worker * c->prog->row;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
-        int32_t weight = input(g, c->node, MN_LINEAR_WEIGHT + 2 * i),
-                bias = input(g, c->node, MN_LINEAR_BIAS + 2 * i);
-        float *y = (float *)c->cur[output(g, c->node, i)].ptr, b = 0;
+        int32_t weight = input(g, c->node, MN_LINEAR_WEIGHT + 2 * i);
+        int32_t bias = input(g, c->node, MN_LINEAR_BIAS + 2 * i);
+        float *y = (float *)c->cur[output(g, c->node, i)].ptr;
+        float b = 0;
         uint64_t n = (uint64_t)tensor_at(g, weight)->dim[0];
         for (uint64_t col = worker; col < n; col += n_workers) {
             if (bias >= 0)
@@ -735,7 +780,8 @@ static bool fits(const mn_context *c, const int64_t *value, int32_t t) {
 static mn_status check_step(const mn_context *c, const int64_t *value, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     for (uint32_t i = 0; i < g->n_symbols; i++) {
-        int64_t v = symbol_value(g, value, i), max = symbol_value(g, c->prog->symbol_max, i);
+        int64_t v = symbol_value(g, value, i);
+        int64_t max = symbol_value(g, c->prog->symbol_max, i);
         if (v >= 0 && v <= max)
             continue;
         return fail(err, MN_INVALID, ~0u, "vendor2: symbol %u is %lld; compiled for at most %lld",

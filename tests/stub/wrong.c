@@ -8,7 +8,9 @@ MN_PLUGIN_NOTE("wrong", MN_KIND_BACKEND, "");
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr;
-    int64_t lo, hi, d = ref_last(x);
+    int64_t lo;
+    int64_t hi;
+    int64_t d = ref_last(x);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t i = lo * d; i < hi * d; i++)
         out[i] = ((const float *)x->ptr)[i] * 0.5f;

@@ -18,7 +18,8 @@ MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
 typedef struct {
     char key[64]; /* ends with NUL */
-    uint32_t type, pad;
+    uint32_t type;
+    uint32_t pad;
     int64_t i;
     double f;
     char s[40];
@@ -31,7 +32,8 @@ typedef struct {
 
 enum { MOST_FILES = 16, HEAD = 12 };
 struct mn_parsed {
-    uint32_t n_meta, n_tensors;
+    uint32_t n_meta;
+    uint32_t n_tensors;
     meta_row *meta;
     tensor_row *tensors;
     mn_plane *planes;
@@ -81,7 +83,10 @@ static bool shard_of(mn_str name, uint32_t *no, uint32_t *count) {
 
 static uint32_t shards(const mn_file *files, uint32_t n, uint32_t stride, const mn_file **order,
                        mn_error *err) {
-    uint32_t no, count = 0, n_found = 0, of;
+    uint32_t no;
+    uint32_t count = 0;
+    uint32_t n_found = 0;
+    uint32_t of;
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f = file_at(files, i, stride);
         if (!is_toy(f) || !shard_of(f->name, &no, &of))
@@ -90,7 +95,9 @@ static uint32_t shards(const mn_file *files, uint32_t n, uint32_t stride, const 
             return fail(err, MN_BAD_FILE, "%.*s: does not fit the shards before it",
                         (int)f->name.len, f->name.ptr),
                    0;
-        order[no - 1] = f, count = of, n_found++;
+        order[no - 1] = f;
+        count = of;
+        n_found++;
     }
     if (!count || n_found != count)
         return fail(err, MN_BAD_FILE, "found %u shards of %u", n_found, count), 0;
@@ -112,7 +119,8 @@ static uint32_t listed(const mn_file *files, uint32_t n, uint32_t stride, const 
     uint32_t count = 0;
     if (!list)
         return fail(err, MN_BAD_FILE, "TOY.list is missing"), 0;
-    const char *at = list->map, *end = at + list->bytes;
+    const char *at = list->map;
+    const char *end = at + list->bytes;
     while (at < end && count < MOST_FILES) {
         const char *line = memchr(at, '\n', (size_t)(end - at));
         const mn_str name = {at, (uint64_t)((line ? line : end) - at)};
@@ -140,7 +148,9 @@ static uint32_t count_at(const mn_file *f, uint32_t at) {
 }
 
 static bool counts_fit(const mn_file *f) {
-    const uint64_t n = f->bytes - HEAD, meta = count_at(f, 4), tensors = count_at(f, 8);
+    const uint64_t n = f->bytes - HEAD;
+    const uint64_t meta = count_at(f, 4);
+    const uint64_t tensors = count_at(f, 8);
     return meta <= n / sizeof(meta_row) && tensors <= n / sizeof(tensor_row) &&
            meta * sizeof(meta_row) + tensors * sizeof(tensor_row) <= n;
 }
@@ -165,8 +175,9 @@ static mn_status add_tensor(mn_parsed *p, const mn_file *f, const char *at, uint
     tensor_row *t = &p->tensors[p->n_tensors];
     mn_plane *plane = &p->planes[p->n_tensors++];
     memcpy(t, at, sizeof *t);
-    const uint64_t rows = (uint64_t)t->dim[0], cols = t->dim[1] ? (uint64_t)t->dim[1] : 1,
-                   room = t->offset <= f->bytes ? (f->bytes - t->offset) / 4 : 0;
+    const uint64_t rows = (uint64_t)t->dim[0];
+    const uint64_t cols = t->dim[1] ? (uint64_t)t->dim[1] : 1;
+    const uint64_t room = t->offset <= f->bytes ? (f->bytes - t->offset) / 4 : 0;
     if (!text_ends(t->name, sizeof t->name) || t->dim[0] < 1 || t->dim[1] < 0 || t->offset < *end ||
         rows > room || cols > room / rows)
         return fail(err, MN_BAD_FILE, "%.*s: tensor %u is damaged or truncated", (int)f->name.len,
@@ -187,7 +198,8 @@ static mn_status add_tensor(mn_parsed *p, const mn_file *f, const char *at, uint
 
 static mn_status read_file(mn_parsed *p, const mn_file *f, mn_error *err) {
     const char *at = (const char *)f->map + HEAD;
-    const uint32_t n_meta = count_at(f, 4), n_tensors = count_at(f, 8);
+    const uint32_t n_meta = count_at(f, 4);
+    const uint32_t n_tensors = count_at(f, 8);
     uint64_t end = HEAD + n_meta * sizeof(meta_row) + n_tensors * sizeof(tensor_row);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n_meta && !st; i++, at += sizeof(meta_row))
@@ -211,13 +223,15 @@ static void close_model(mn_parsed *p) {
 
 static mn_status read_files(mn_parsed *p, const mn_file *const *order, uint32_t count,
                             mn_error *err) {
-    uint64_t meta = 0, tensors = 0;
+    uint64_t meta = 0;
+    uint64_t tensors = 0;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < count; i++) {
         if (!counts_fit(order[i]))
             return fail(err, MN_BAD_FILE, "%.*s: its header is truncated", (int)order[i]->name.len,
                         order[i]->name.ptr);
-        meta += count_at(order[i], 4), tensors += count_at(order[i], 8);
+        meta += count_at(order[i], 4);
+        tensors += count_at(order[i], 8);
     }
     p->meta = room_for(meta, sizeof *p->meta);
     p->tensors = room_for(tensors, sizeof *p->tensors);
