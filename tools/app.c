@@ -88,7 +88,7 @@ void app_remark(const app *a, const char *fmt, ...) {
 int app_open_runtime(app *a, const app_flags *flags) {
     char threads[24];
     mn_setting settings[6];
-    mn_runtime_params params = {sizeof params, 0, settings};
+    mn_runtime_params params = {.size = sizeof params, .settings = settings};
     memset(a, 0, sizeof *a);
     a->flags = flags;
     a->err = (mn_error)MN_ERROR;
@@ -113,6 +113,7 @@ int app_open_runtime(app *a, const app_flags *flags) {
         settings[params.n_settings++] = (mn_setting){"context", "0"};
     if (flags->quiet || flags->verbose)
         settings[params.n_settings++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
+    contain_plugins(&params);
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
 }

@@ -78,6 +78,10 @@ void signals_restore(void);
 /* What the signal does by default; SIGTSTP: returns when the program goes on. */
 void signals_pass_on(int number);
 
+/* ---- contain.c: plugins that hang, crash or call exit ----------------------------------------- */
+/* Sets what mn_runtime_create gives to the watch, and installs the handlers, once. */
+void contain_plugins(mn_runtime_params *params);
+
 /* ---- progress.c: one line on a terminal for what takes over a second ------------------------- */
 typedef struct progress progress;
 progress *progress_begin(const char *what); /* may return NULL: all functions take that */

@@ -54,18 +54,58 @@ typedef struct mn_runtime mn_runtime;
 typedef struct {
     const char *key, *value;
 } mn_setting;
-/* settings win over everything */
+/* A call into a plugin that has not come back. The texts live as long as the runtime. */
+typedef struct {
+    const char *plugin, *path, *call; /* "cuda", its file, "supports" */
+    uint64_t waited_ms, limit_ms;
+    int32_t is_step, pad; /* 1: one of those that step_limit_ms is for */
+} mn_plugin_call;
+#define MN_LIMIT_SETTING 0xffffffffu /* a limit is the setting's: call_timeout, step_timeout */
+#define MN_RUNTIME_JOURNAL 1u        /* opens the crash journal, for mn_plugin_crashed */
+/* settings win over everything.
+ *
+ * A call into a plugin that lasts longer than 5 s is named by a warning in the log; a step only
+ * after ten times its estimated time more. One that lasts longer than its limit is handed to `stuck`,
+ * once. call_limit_ms: of calls that prepare (entry, supports, compile, shutdown, ...).
+ * step_limit_ms: of those that move or compute data (execute, wait, weights_put, ...), to which a
+ * hundred times their estimated time is added, so that a long step is not taken for one that hangs.
+ * 0, the default: no limit. Limits are met to a quarter of the shortest.
+ *
+ * stuck runs on a thread of the runtime's own with all signals blocked, while the call goes on in
+ * its thread. It may read *call until it returns, write messages, and end the process by _exit (exit
+ * would run destructors of the plugin that is at work). It calls no function that is given this
+ * runtime or what was made from it. When it returns, the call is waited for as before: the library
+ * itself never gives up and never exits. */
 typedef struct {
     uint32_t size, n_settings;
     const mn_setting *settings;
+    uint32_t flags; /* MN_RUNTIME_* */
+    uint32_t call_limit_ms, step_limit_ms, pad;
+    void (*stuck)(void *arg, const mn_plugin_call *call); /* may be NULL */
+    void *arg;
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails costs a record, not the
- * runtime.
+ * runtime. One in whose calls two processes died, as the crash journal says, is set aside: it is not
+ * opened until its file changes or the setting "device" names it; loaders and the last CPU never.
  * NULL: params: no settings; out: MN_INVALID. */
 MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
                                    mn_error *err);
 /* NULL: rt: nothing. */
 MN_API void mn_runtime_free(mn_runtime *rt);
+
+/* Two functions for handlers of signals and of exit, which the application installs if it wants to:
+ * the library installs none for them. Both are async-signal-safe and keep errno.
+ *
+ * The call into a plugin that the calling thread is in, else one that another thread is in: 1 and
+ * *out, whose waited_ms and limit_ms are 0; else 0.
+ * NULL: out: 0. */
+MN_API int mn_plugin_call_now(mn_plugin_call *out);
+/* Notes in the crash journal that this process dies by signal_number (SIGSEGV, SIGBUS, SIGILL,
+ * SIGFPE or SIGABRT; others do not count) in the call that mn_plugin_call_now tells. A runtime with
+ * MN_RUNTIME_JOURNAL is alive. The caller is a handler of that signal which has seen that it comes
+ * from the kernel or from this process, and raises it again with the action that was there before.
+ * 1: noted. 0: no such call, no journal, or it cannot be written. */
+MN_API int mn_plugin_crashed(int signal_number);
 
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
 /* origin: "default", "environment MINERVA_DEVICE", "FILE:LINE", "command line" */

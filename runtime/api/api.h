@@ -16,6 +16,8 @@ struct mn_runtime {
     mn_config *config;
     mn_pool *pool;
     mn_registry *registry;
+    void (*stuck)(void *arg, const mn_plugin_call *call); /* mn_runtime_params has its contract */
+    void *stuck_arg;
 };
 
 #define MN_SAMPLING_KEYS 6

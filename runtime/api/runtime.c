@@ -84,11 +84,65 @@ static void tell_settings(const mn_config *cfg) {
             mn_log(MN_LOG_DEBUG, "setting %s = %s (%s)", name, value, origin);
 }
 
+/* ---- plugins that hang or crash -------------------------------------------------------------- */
+
+static uint64_t to_ms(uint64_t ns) {
+    return ns / 1000000;
+}
+
+/* From the watch to the application. */
+static void on_stuck(void *arg, const mn_call_seen *seen) {
+    const mn_runtime *rt = arg;
+    const mn_plugin_call call = {.plugin = seen->callee->id,
+                                 .path = seen->callee->path,
+                                 .call = seen->what,
+                                 .waited_ms = to_ms(seen->waited_ns),
+                                 .limit_ms = to_ms(seen->limit_ns),
+                                 .is_step = seen->expected_ns != 0};
+    rt->stuck(rt->stuck_arg, &call);
+}
+
+static uint64_t limit_of(const mn_runtime *rt, uint32_t given_ms, const char *key) {
+    if (given_ms == MN_LIMIT_SETTING)
+        return (uint64_t)(mn_config_get_float(rt->config, key) * 1e9);
+    return given_ms * UINT64_C(1000000);
+}
+
+static mn_containment containment(mn_runtime *rt, const mn_runtime_params *p) {
+    enum { SAY_S = 5 };
+    rt->stuck = p->stuck;
+    rt->stuck_arg = p->arg;
+    return (mn_containment){
+        .watch = {.say_ns = SAY_S * UINT64_C(1000000000),
+                  .limit_ns = limit_of(rt, p->call_limit_ms, "call_timeout"),
+                  .step_limit_ns = limit_of(rt, p->step_limit_ms, "step_timeout"),
+                  .stuck = p->stuck ? on_stuck : NULL,
+                  .arg = rt},
+        .journal = p->flags & MN_RUNTIME_JOURNAL};
+}
+
+int mn_plugin_call_now(mn_plugin_call *out) {
+    const mn_callee *callee;
+    const char *what;
+    if (!out || !mn_call_now(&callee, &what, NULL))
+        return 0;
+    *out = (mn_plugin_call){.plugin = callee->id, .path = callee->path, .call = what};
+    return 1;
+}
+
+int mn_plugin_crashed(int signal_number) {
+    return mn_journal_note(signal_number);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {
     mn_runtime_params p = {.size = sizeof p};
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"out", out}, {0}});
     if (!st)
         st = mn_args_take(MN_SIZED_RUNTIME_PARAMS, &p, params, err);
+    if (!st)
+        st = mn_args_flags(err, "mn_runtime_params.flags", p.flags, MN_RUNTIME_JOURNAL);
     if (!st)
         st = check_settings(&p, err);
     if (st)
@@ -102,8 +156,10 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
         tell_settings(rt->config);
         st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
     }
-    if (!st)
-        st = mn_registry_create(rt->config, rt->pool, &rt->registry, err);
+    if (!st) {
+        const mn_containment how = containment(rt, &p);
+        st = mn_registry_create(rt->config, rt->pool, &how, &rt->registry, err);
+    }
     if (!st)
         warn_of_variables(rt);
     if (st)
@@ -152,18 +208,24 @@ mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *ou
 /* Free memory now; 0 = unknown. A device that tells it only when opened is asked if it is open:
  * opening one for this question would start its driver and take the very memory. */
 static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
-    const mn_backend *b = d->plugin->backend;
+    const mn_plugin_record *p = d->plugin;
+    const mn_backend *b = p->backend;
     mn_device_info now = {.size = sizeof now};
-    uint64_t free_bytes = 0, total;
+    uint64_t free_bytes = 0, total = 0;
+    mn_status st = MN_OK;
     if (!d->usable)
         return 0;
-    if (b->device_info(d->plugin->plugin->self, d->index, &now, NULL) == MN_OK && now.mem_free)
+    MN_WATCHED(p->callee, "device_info",
+               st = b->device_info(p->plugin->self, d->index, &now, NULL));
+    if (!st && now.mem_free)
         return now.mem_free;
     mn_device *device = mn_registry_device_opened(reg, d);
     if (!device)
         return 0;
-    if (!MN_HAS(mn_backend, b, device_memory) ||
-        b->device_memory(device, &free_bytes, &total, NULL) != MN_OK)
+    if (MN_HAS(mn_backend, b, device_memory))
+        MN_WATCHED(p->callee, "device_memory",
+                   st = b->device_memory(device, &free_bytes, &total, NULL));
+    if (st)
         free_bytes = 0;
     mn_registry_device_release(reg, d, device);
     return free_bytes;

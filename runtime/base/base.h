@@ -186,13 +186,16 @@ uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
 
 /* ---- cache.c: small files of the user's own, below $XDG_CACHE_HOME/minerva or ~/.cache/minerva */
 /* name: "rates-01ab", "probe/01ab". Appends all of the file, at most max bytes. MN_END: there is no
- * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), or the file or
+ * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), more than max (EFBIG), or the file or
  * a folder is not the user's alone, or no regular file. Nothing here waits. */
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
 /* Replaces the file as a whole; folders are made for the user alone, but not a home that does not
  * exist. */
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err);
 void mn_cache_remove(const char *name);
+/* Opens the file for appending, made if need be, as a whole line by one write; close(*fd) by the
+ * caller. Checked and failing as above. */
+mn_status mn_cache_append(const char *name, int *fd, mn_error *err);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);

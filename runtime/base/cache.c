@@ -140,8 +140,7 @@ static mn_status open_folder(const char *name, bool make, int *fd, const char **
     return status;
 }
 
-static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out, mn_error *err) {
-    char chunk[4096];
+static mn_status check_own(int fd, const char *name, mn_error *err) {
     struct stat st;
     if (fstat(fd, &st))
         return fail_errno(err, name, "cannot look at it");
@@ -150,7 +149,23 @@ static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out,
     if (not_private(&st))
         return mn_fail(err, MN_IO_ERROR, "cache: %s: %s (mode %03o, user %u)", name,
                        not_private(&st), st.st_mode & 0777u, (unsigned)st.st_uid);
+    return MN_OK;
+}
+
+static mn_status fail_too_large(mn_error *err, const char *name, uint64_t max) {
+    const mn_status st = mn_fail(err, MN_IO_ERROR, "cache: %s: is larger than %llu bytes", name,
+                                 (unsigned long long)max);
+    if (err)
+        err->vendor_code = EFBIG;
+    return st;
+}
+
+static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out, mn_error *err) {
+    char chunk[4096];
     uint64_t total = 0;
+    mn_status st = check_own(fd, name, err);
+    if (st)
+        return st;
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0)
@@ -159,8 +174,7 @@ static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out,
             break;
         total += (uint64_t)n;
         if (total > max)
-            return mn_fail(err, MN_IO_ERROR, "cache: %s: is larger than %llu bytes", name,
-                           (unsigned long long)max);
+            return fail_too_large(err, name, max);
         mn_text_put(out, chunk, (size_t)n);
     }
     return out->failed ? mn_fail_memory(err, total) : MN_OK;
@@ -243,6 +257,31 @@ mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     return tell(write_entry(name, data, bytes, &why), &why, err);
+}
+
+/* The file open for appending, made if need be. */
+static mn_status append_entry(const char *name, int *fd, mn_error *err) {
+    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int folder;
+    const char *leaf;
+    mn_status st = open_folder(name, true, &folder, &leaf, err);
+    if (st)
+        return st;
+    *fd = openat(folder, leaf, flags | O_NOCTTY, 0600);
+    if (*fd < 0)
+        st = fail_errno(err, name, "cannot open");
+    close(folder);
+    if (*fd < 0)
+        return st;
+    st = check_own(*fd, name, err);
+    if (st)
+        close(*fd);
+    return st;
+}
+
+mn_status mn_cache_append(const char *name, int *fd, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    return tell(append_entry(name, fd, &why), &why, err);
 }
 
 void mn_cache_remove(const char *name) {

@@ -38,6 +38,12 @@ static const mn_config_key keys[] = {
      "opened without a probe"},
     {"probe_cache", "MINERVA_PROBE_CACHE", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether what probes find is remembered; false forgets what was"},
+    {"call_timeout", "MINERVA_CALL_TIMEOUT", MN_CONFIG_FLOAT, "300", 0, 1e6, NULL, false,
+     "seconds that the command waits for a call into a plugin which prepares something; 0 = for "
+     "ever"},
+    {"step_timeout", "MINERVA_STEP_TIMEOUT", MN_CONFIG_FLOAT, "600", 0, 1e6, NULL, false,
+     "seconds that the command waits for a call of a step beyond 100 times its estimated time; 0 = "
+     "for ever"},
     {"chat_history", "MINERVA_CHAT_HISTORY", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether minerva chat keeps what is typed for later chats"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,

@@ -5,7 +5,7 @@
  * worker whose index is below that number takes part and counts `pending` down; the others never
  * look at the job, so they need not be waited for. Waiting is a short spin (a decode step calls
  * many times per millisecond), then a condition variable. */
-#include "base/base.h"
+#include "base/call.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -77,6 +77,7 @@ static void after_fork(void) {
 }
 static void in_child(void) {
     mn_map_fork(false);
+    mn_call_fork();
     atomic_fetch_add(&n_forks, 1);
 }
 static void watch_forks(void) {

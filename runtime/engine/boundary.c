@@ -4,13 +4,14 @@
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };
 
-mn_status mn_event_settle(const mn_backend *b, mn_event **event, mn_error *err) {
+mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event **event,
+                          mn_error *err) {
     mn_status st = MN_OK;
     if (!*event)
         return MN_OK;
     const uint64_t begin = mn_now_ns();
     do {
-        st = b->wait(*event, SLICE_NS, err);
+        MN_WATCHED(callee, "wait", st = b->wait(*event, SLICE_NS, err));
         if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT &&
             mn_now_ns() - begin > SETTLE_S * 1000000000ull)
             st = mn_fail(err, MN_DEVICE_LOST, "nothing was finished in %d s", SETTLE_S);
@@ -118,15 +119,18 @@ static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols
         return MN_OK;
     if (!rows) {
         mn_event *done = NULL;
-        MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0, from->staging, 0,
-                                         bytes, &done, err));
+        MN_WATCHED_FOR(mn_callee_of(from), "read", MN_MOVES_NS(bytes),
+                       MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0,
+                                                        from->staging, 0, bytes, &done, err)));
         if (!st)
-            st = mn_event_settle(from->backend, &done, err);
+            st = mn_event_settle(from->backend, mn_callee_of(from), &done, err);
         rows = from->staging_map;
     }
     if (st)
         return mn_engine_note(e, t->from, st);
-    MN_RETRY(st, to->backend->write(to->queue, to->at[t->tensor], 0, rows, bytes, err));
+    MN_WATCHED_FOR(
+        mn_callee_of(to), "write", MN_MOVES_NS(bytes),
+        MN_RETRY(st, to->backend->write(to->queue, to->at[t->tensor], 0, rows, bytes, err)));
     return mn_engine_note(e, t->to, st);
 }
 

@@ -13,7 +13,9 @@ mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st) {
 mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
                           mn_buffer **out, mn_error *err) {
     const mn_engine_device *d = &e->devices[device];
-    mn_status st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err);
+    mn_status st = MN_OK;
+    MN_WATCHED(mn_callee_of(d), "alloc",
+               st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err));
     if (!st)
         return st;
     *out = NULL;
@@ -50,6 +52,7 @@ static mn_status list_parts(mn_engine *e, const mn_placement *p, mn_error *err) 
         e->segments[e->n_segments++] = (mn_engine_segment){.device = device_index(e, o),
                                                            .node_lo = s->node_lo,
                                                            .node_hi = s->node_hi,
+                                                           .row_us = s->row_us,
                                                            .precision = o->precision,
                                                            .k_dtype = o->k_dtype,
                                                            .v_dtype = o->v_dtype};
@@ -207,7 +210,9 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
         st = set_pages(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
-        st = mn_engine_note(e, i, d->backend->queue_create(d->device, &d->queue, err));
+        MN_WATCHED(mn_callee_of(d), "queue_create",
+                   st = d->backend->queue_create(d->device, &d->queue, err));
+        mn_engine_note(e, i, st);
     }
     for (uint32_t i = 0; i < e->n_segments && !st; i++) {
         mn_engine_segment *s = &e->segments[i];
@@ -281,16 +286,19 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     return st;
 }
 
+static void free_buffer(const mn_engine_device *d, mn_buffer *b) {
+    if (b)
+        MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(b));
+}
+
 static void free_device(const mn_engine *e, mn_engine_device *d) {
     mn_buffer *all[] = {d->inputs, d->pinned, d->slots, d->history, d->params, d->staging};
     for (size_t i = 0; i < MN_COUNT(all); i++)
-        if (all[i])
-            d->backend->buffer_free(all[i]);
+        free_buffer(d, all[i]);
     for (uint32_t t = 0; d->at && t < e->graph->abi.n_tensors; t++)
-        if (d->at[t])
-            d->backend->buffer_free(d->at[t]);
+        free_buffer(d, d->at[t]);
     if (d->queue)
-        d->backend->queue_free(d->queue);
+        MN_WATCHED(mn_callee_of(d), "queue_free", d->backend->queue_free(d->queue));
     mn_free(d->at);
     mn_free(d->packed);
 }
@@ -301,9 +309,9 @@ void mn_engine_free(mn_engine *e) {
     for (uint32_t i = 0; i < e->n_segments; i++)
         mn_engine_segment_free(e, &e->segments[i]);
     if (e->ids_host)
-        mn_engine_output_device(e)->backend->buffer_free(e->ids_host);
+        free_buffer(mn_engine_output_device(e), e->ids_host);
     if (e->logits_host)
-        e->devices[e->logits_device].backend->buffer_free(e->logits_host);
+        free_buffer(&e->devices[e->logits_device], e->logits_host);
     for (uint32_t i = 0; i < e->n_devices; i++)
         free_device(e, &e->devices[i]);
     mn_free(e->units);

@@ -36,6 +36,7 @@ typedef struct mn_engine_segment {
     mn_weights *weights;
     mn_program *program;
     mn_context *context;
+    double row_us;                /* as in mn_segment */
     uint32_t *tensors, n_tensors; /* what its nodes read and write but weights: roots, each once */
 } mn_engine_segment;
 
@@ -57,6 +58,10 @@ typedef struct mn_transfer {
 /* The device of the last segment: slots, history and ids are there. */
 static inline uint32_t mn_engine_output_index(const mn_engine *e) {
     return e->segments[e->n_segments - 1].device;
+}
+/* For MN_WATCHED around calls of its plugin. */
+static inline const mn_callee *mn_callee_of(const mn_engine_device *d) {
+    return d->record->plugin->callee;
 }
 static inline mn_engine_device *mn_engine_output_device(const mn_engine *e) {
     return &e->devices[mn_engine_output_index(e)];
@@ -107,5 +112,6 @@ mn_status mn_boundary_create(mn_engine *e, mn_error *err);
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
 /* Waits in slices until the event is over and frees it. A device that does not finish in ten
  * minutes counts as lost. */
-mn_status mn_event_settle(const mn_backend *b, mn_event **event, mn_error *err);
+mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event **event,
+                          mn_error *err);
 #endif

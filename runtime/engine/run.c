@@ -47,6 +47,22 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
     facts[MN_STEP_SEQS] = (int32_t)size->n_seqs;
 }
 
+static mn_status write_to(const mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
+                          uint64_t bytes, mn_error *err) {
+    mn_status st;
+    MN_WATCHED_FOR(mn_callee_of(d), "write", MN_MOVES_NS(bytes),
+                   MN_RETRY(st, d->backend->write(d->queue, b, at, src, bytes, err)));
+    return st;
+}
+
+static mn_status read_from(const mn_engine_device *d, mn_buffer *from, mn_buffer *to, uint64_t at,
+                           uint64_t bytes, mn_event **done, mn_error *err) {
+    mn_status st;
+    MN_WATCHED_FOR(mn_callee_of(d), "read", MN_MOVES_NS(bytes),
+                   MN_RETRY(st, d->backend->read(d->queue, from, 0, to, at, bytes, done, err)));
+    return st;
+}
+
 /* Place `at` of the pinned blocks is free again: the step that used it is complete. */
 static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_t at,
                              mn_error *err) {
@@ -54,11 +70,12 @@ static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_
     mn_status st;
     if (d->pinned) {
         memcpy(d->pinned_map + (uint64_t)at * d->in.total, inputs, bytes);
-        MN_RETRY(st,
-                 d->backend->copy(d->queue, d->inputs, 0, d->pinned, at * bytes, bytes, NULL, err));
-    } else
-        MN_RETRY(st, d->backend->write(d->queue, d->inputs, 0, inputs, bytes, err));
-    return st;
+        MN_WATCHED_FOR(mn_callee_of(d), "copy", MN_MOVES_NS(bytes),
+                       MN_RETRY(st, d->backend->copy(d->queue, d->inputs, 0, d->pinned, at * bytes,
+                                                     bytes, NULL, err)));
+        return st;
+    }
+    return write_to(d, d->inputs, 0, inputs, bytes, err);
 }
 
 static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, mn_error *err) {
@@ -83,7 +100,8 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
         if (!st)
             st = mn_engine_segment_execute(e, s, symbols, d->unified ? &done : NULL, err);
         if (!st)
-            st = mn_engine_note(e, s->device, mn_event_settle(d->backend, &done, err));
+            st = mn_engine_note(e, s->device,
+                                mn_event_settle(d->backend, mn_callee_of(d), &done, err));
     }
     return st ? st : mn_boundary_move(e, e->n_segments - 1, symbols, err);
 }
@@ -103,7 +121,7 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
                                        n ? NULL : &done, err);
     if (!st && n) {
         mn_buffer *ids = d->at[e->graph->io.ids];
-        MN_RETRY(st, d->backend->read(d->queue, ids, 0, e->ids_host, at * row, n, &done, err));
+        st = read_from(d, ids, e->ids_host, at * row, n, &done, err);
         mn_engine_note(e, mn_engine_output_index(e), st);
     }
     if (!st)
@@ -114,7 +132,10 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err) {
     if (!*event)
         return MN_OK;
-    mn_status st = mn_engine_output_device(e)->backend->wait(*event, timeout_ns, err);
+    const mn_engine_device *d = mn_engine_output_device(e);
+    mn_status st = MN_OK;
+    MN_WATCHED_FOR(mn_callee_of(d), "wait", MN_MOVES_NS(0),
+                   st = d->backend->wait(*event, timeout_ns, err));
     if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
         return MN_TIMEOUT;
     mn_engine_drop(e, event);
@@ -135,8 +156,7 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
                             mn_error *err) {
     mn_engine_device *d = mn_engine_output_device(e);
-    mn_status st;
-    MN_RETRY(st, d->backend->write(d->queue, b, at, src, n, err));
+    const mn_status st = write_to(d, b, at, src, n, err);
     return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
@@ -165,8 +185,9 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
         const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
                                   MN_MIN(per, c.n_tokens - i * per), 0};
-        MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group], &own, 1,
-                                         sizeof own, NULL, err));
+        MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(0),
+                       MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group],
+                                                        &own, 1, sizeof own, NULL, err)));
     }
     return mn_engine_note(e, s->device, st);
 }
@@ -222,11 +243,9 @@ mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn
     mn_engine_device *d = &e->devices[e->logits_device];
     mn_event *done = NULL;
     const uint64_t bytes = (uint64_t)n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
-    mn_status st;
-    MN_RETRY(st, d->backend->read(d->queue, d->at[e->graph->io.logits], 0, e->logits_host, 0, bytes,
-                                  &done, err));
+    mn_status st = read_from(d, d->at[e->graph->io.logits], e->logits_host, 0, bytes, &done, err);
     if (!st)
-        st = mn_event_settle(d->backend, &done, err);
+        st = mn_event_settle(d->backend, mn_callee_of(d), &done, err);
     *rows = e->logits_map;
     return mn_engine_note(e, e->logits_device, st);
 }

@@ -92,7 +92,9 @@ static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, m
     mn_kv_layout *kv = &s->kv[group];
     const mn_compile c = question(e, s);
     *kv = (mn_kv_layout){.size = sizeof *kv};
-    mn_status st = d->backend->kv_layout(d->device, &c, group, kv, err);
+    mn_status st = MN_OK;
+    MN_WATCHED(mn_callee_of(d), "kv_layout",
+               st = d->backend->kv_layout(d->device, &c, group, kv, err));
     if (st)
         return mn_engine_note(e, s->device, st);
     if (!kv->page_tokens || !kv->page_bytes)
@@ -120,7 +122,9 @@ static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     const mn_compile c = question(e, s);
     mn_estimate x = {.size = sizeof x};
-    mn_status st = mn_engine_note(e, s->device, d->backend->estimate(d->device, &c, &x, err));
+    mn_status st = MN_OK;
+    MN_WATCHED(mn_callee_of(d), "estimate", st = d->backend->estimate(d->device, &c, &x, err));
+    mn_engine_note(e, s->device, st);
     s->weight_bytes = x.weights;
     s->scratch_bytes = x.scratch;
     s->row_grain = x.row_grain;
@@ -147,6 +151,7 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     mn_compile c = question(e, s);
     const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
     const mn_import import = {.backend = d->backend,
+                              .callee = mn_callee_of(d),
                               .device = d->device,
                               .queue = d->queue,
                               .n_threads = parallel ? mn_device_workers(d->record) : 1,
@@ -155,9 +160,11 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
     c.weights = s->weights;
     if (!st)
-        st = d->backend->compile(d->device, &c, &s->program, err);
+        MN_WATCHED(mn_callee_of(d), "compile",
+                   st = d->backend->compile(d->device, &c, &s->program, err));
     if (!st)
-        st = d->backend->context_create(s->program, d->queue, &s->context, err);
+        MN_WATCHED(mn_callee_of(d), "context_create",
+                   st = d->backend->context_create(s->program, d->queue, &s->context, err));
     mn_engine_note(e, s->device, st);
     for (uint32_t i = 0; i < e->graph->hp.n_kv && !st; i++)
         if (s->kv[i].page_tokens)
@@ -216,7 +223,10 @@ mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t se
     for (uint32_t i = 0; i < s->n_tensors; i++)
         n += binding(e, s, set, s->tensors[i], &b[n]);
     n += binding(e, s, set, (uint32_t)e->graph->io.step, &b[n]); /* no node reads it */
-    mn_status st = device_of(e, s)->backend->context_bind(s->context, set, b, n, sizeof *b, err);
+    const mn_engine_device *d = device_of(e, s);
+    mn_status st = MN_OK;
+    MN_WATCHED(mn_callee_of(d), "context_bind",
+               st = d->backend->context_bind(s->context, set, b, n, sizeof *b, err));
     mn_free(b);
     return mn_engine_note(e, s->device, st);
 }
@@ -241,8 +251,9 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
     if (MN_HAS(mn_backend, b, context_prepare))
-        MN_RETRY(
-            st, b->context_prepare(s->context, MN_SET_PLAIN, own_symbols(e, s, symbols, own), err));
+        MN_WATCHED(mn_callee_of(device_of(e, s)), "context_prepare",
+                   MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN,
+                                                   own_symbols(e, s, symbols, own), err)));
     return mn_engine_note(e, s->device, st);
 }
 
@@ -252,18 +263,20 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
     const bool with_logits =
         e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
     const uint32_t set = with_logits ? MN_SET_LOGITS : MN_SET_PLAIN;
+    const uint64_t expected_ns = (uint64_t)(s->row_us * 1e3 * (double)symbols[MN_SYM_TOKENS]) + 1;
     int64_t own[MN_SYM_COUNT];
     mn_status st;
-    if (e->profile) {
-        st = mn_engine_segment_profile(e, s, set, own_symbols(e, s, symbols, own), err);
-        return mn_engine_note(e, s->device, st);
-    }
-    MN_RETRY(st, b->execute(s->context, set, own_symbols(e, s, symbols, own), event, err));
+    own_symbols(e, s, symbols, own);
+    mn_call *call = mn_call_begin(mn_callee_of(device_of(e, s)), "execute", expected_ns);
+    if (e->profile)
+        st = mn_engine_segment_profile(e, s, set, own, err);
+    else
+        MN_RETRY(st, b->execute(s->context, set, own, event, err));
+    mn_call_end(call);
     return mn_engine_note(e, s->device, st);
 }
 
-void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
-    const mn_backend *b = device_of(e, s)->backend;
+static void free_objects(const mn_backend *b, const mn_engine_segment *s) {
     if (s->context)
         b->context_free(s->context);
     if (s->program)
@@ -273,5 +286,10 @@ void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
         if (s->pages_kv[i])
             b->buffer_free(s->pages_kv[i]);
+}
+
+void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
+    const mn_engine_device *d = device_of(e, s);
+    MN_WATCHED(mn_callee_of(d), "context_free", free_objects(d->backend, s));
     mn_free(s->tensors);
 }

@@ -17,6 +17,7 @@ typedef struct {
     const mn_import *in;
     mn_weights *set;
     const bool *wanted; /* by tensor */
+    uint64_t bytes;     /* of the weights that are wanted */
     _Atomic uint32_t next;
     _Atomic bool stop; /* somebody failed */
 } importer;
@@ -44,8 +45,14 @@ static void describe_constant(const mn_tensor *t, const void *data, mn_plane *pl
     plane->bytes = (uint64_t)stride;
 }
 
-static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn_model_graph *g,
-                     const mn_graph_weight *w, mn_event **event, mn_error *err) {
+static mn_status settle(const mn_import *in, mn_event **event, mn_error *err) {
+    return mn_event_settle(in->backend, in->callee, event, err);
+}
+
+static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
+    const mn_import *in = p->all->in;
+    const mn_graph *g = &in->graph->abi;
+    const uint64_t bytes = w->source ? w->source->bytes : 0;
     mn_plane plane;
     mn_weight_src src = {.size = sizeof src,
                          .tensor = (uint32_t)w->tensor,
@@ -53,7 +60,7 @@ static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn
                          .n_planes = 1,
                          .plane_stride = sizeof plane,
                          .planes = &plane,
-                         .dtype = g->abi.tensors[w->tensor].dtype};
+                         .dtype = g->tensors[w->tensor].dtype};
     if (w->source) {
         const mn_tensor_info *t = &w->source->info;
         src.n_parts = t->n_parts;
@@ -62,8 +69,12 @@ static mn_status put(const mn_backend *b, mn_weights *set, mn_queue *q, const mn
         src.planes = t->planes;
         src.dtype = t->dtype;
     } else
-        describe_constant(&g->abi.tensors[w->tensor], w->constant, &plane);
-    return b->weights_put(set, q, &src, event, err);
+        describe_constant(&g->tensors[w->tensor], w->constant, &plane);
+    mn_status st;
+    MN_WATCHED_FOR(
+        in->callee, "weights_put", MN_MOVES_NS(bytes),
+        MN_RETRY(st, in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err)));
+    return st;
 }
 
 /* [n_tensors]: what the nodes of the segment read. NULL = out of memory. */
@@ -81,7 +92,7 @@ static bool *wanted_by(const mn_graph *g, const mn_compile *c) {
 static void settle_all(putter *p, mn_event **events) {
     const importer *all = p->all;
     for (uint32_t i = 0; i < p->in_flight; i++) {
-        mn_status st = mn_event_settle(all->in->backend, &events[i], p->status ? NULL : &p->err);
+        mn_status st = settle(all->in, &events[i], p->status ? NULL : &p->err);
         if (st && !p->status) {
             p->status = st;
             p->failed_at = all->in->graph->n_weights;
@@ -104,9 +115,9 @@ static void *put_some(void *arg) {
             continue;
         mn_event **event = &events[n++ % p->in_flight];
         p->failed_at = i;
-        p->status = mn_event_settle(in->backend, event, &p->err);
+        p->status = settle(in, event, &p->err);
         if (!p->status)
-            MN_RETRY(p->status, put(in->backend, all->set, p->queue, in->graph, w, event, &p->err));
+            p->status = put(p, w, event);
     }
     if (p->status)
         all->stop = true;
@@ -144,7 +155,8 @@ static const putter *worst_of(const putter *p, uint32_t n) {
 static mn_status put_all(importer *all, mn_error *err) {
     const mn_import *in = all->in;
     const mn_backend *b = in->backend;
-    const uint64_t useful = 1 + bytes_to_put(in, all->wanted) / BYTES_PER_THREAD;
+    all->bytes = bytes_to_put(in, all->wanted);
+    const uint64_t useful = 1 + all->bytes / BYTES_PER_THREAD;
     const uint64_t most = MN_MIN(in->n_threads, (uint32_t)MAX_THREADS);
     const uint32_t n_wanted = (uint32_t)MN_MAX(MN_MIN(useful, most), (uint64_t)1);
     putter p[MAX_THREADS];
@@ -185,14 +197,17 @@ mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kep
     bool *wanted = wanted_by(&in->graph->abi, in->compile);
     if (!wanted)
         return mn_fail_memory(err, in->graph->abi.n_tensors * sizeof *wanted);
-    mn_status st = b->weights_open(in->device, in->compile, &set, err);
+    mn_status st = MN_OK;
+    MN_WATCHED(in->callee, "weights_open",
+               st = b->weights_open(in->device, in->compile, &set, err));
     importer all = {.in = in, .set = set, .wanted = wanted};
     if (!st)
         st = put_all(&all, err);
     if (!st)
-        st = b->weights_seal(set, in->queue, kept_how, err);
+        MN_WATCHED_FOR(in->callee, "weights_seal", MN_MOVES_NS(all.bytes),
+                       st = b->weights_seal(set, in->queue, kept_how, err));
     if (st && set)
-        b->weights_free(set);
+        MN_WATCHED(in->callee, "weights_free", b->weights_free(set));
     else
         *out = set;
     mn_free(wanted);

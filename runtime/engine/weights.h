@@ -2,10 +2,12 @@
  * stored. */
 #ifndef MN_WEIGHTS_H
 #define MN_WEIGHTS_H
+#include "base/call.h"
 #include "graph/graph.h"
 
 typedef struct {
     const mn_backend *backend;
+    const mn_callee *callee; /* for MN_WATCHED; may be NULL */
     mn_device *device;
     mn_queue *queue;    /* the caller's; with several threads each other one has its own */
     uint32_t n_threads; /* at most; above 1 only for a device with MN_DEVICE_PARALLEL_PUT */

@@ -82,14 +82,14 @@ static void add_node(const mn_rates *r, const mn_graph *g, uint32_t i, mn_segmen
     }
 }
 
-void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
-    const mn_rates *r = &o->rates;
-    s->decode_us = s->prefill_us = r->step_us;
-    if (r->n_types) {
-        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-            add_node(r, &g->abi, i, s);
-        return;
-    }
+/* By the rates that were measured. */
+static void add_measured(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+        add_node(&o->rates, &g->abi, i, s);
+}
+
+/* By what the plugin claims. */
+static void add_claimed(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
     double bytes = 0, gbps = mn_sane(o->record->info.mem_gbps), decode = s->estimate.decode_us;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++)
         bytes += mn_node_bytes(&g->abi, i);
@@ -97,6 +97,19 @@ void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) 
         decode = bytes / (gbps > 0 ? gbps : UNKNOWN_GBPS) * 1e-3;
     s->decode_us += decode;
     s->prefill_us += s->estimate.prefill_us > 0 ? s->estimate.prefill_us : decode * 16;
+}
+
+void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
+    const bool measured = o->rates.n_types > 0;
+    s->decode_us = s->prefill_us = o->rates.step_us;
+    if (measured)
+        add_measured(o, g, s);
+    else
+        add_claimed(o, g, s);
+    s->row_us = MN_MAX(s->decode_us, s->prefill_us / 512);
+    /* a claim may be too good: not less than reading the weights at 1 GB/s for each token */
+    if (!measured)
+        s->row_us = MN_MAX(s->row_us, mn_segment_bytes(&g->abi, s) * 1e-3);
 }
 
 typedef struct {

@@ -75,6 +75,8 @@ static const char *failed_step(const mn_plugin_record *r) {
     case MN_RECORD_CRASHED:
     case MN_RECORD_HUNG:
         return "probe";
+    case MN_RECORD_SET_ASIDE:
+        return "load";
     case MN_RECORD_FAILED:
         return r->probe.done && !r->probe.ok ? "probe" : "load";
     case MN_RECORD_SHADOWED:

@@ -26,6 +26,7 @@ typedef struct {
 
 typedef struct {
     const mn_backend *b;
+    const mn_callee *callee;
     mn_device *dev;
     uint32_t precision;
     mn_queue *queue;
@@ -58,7 +59,7 @@ static mn_status settle(bench *be, mn_event *event, mn_error *e) {
     if (!event)
         return MN_OK;
     do
-        st = be->b->wait(event, POLL_NS, e);
+        MN_WATCHED(be->callee, "wait", st = be->b->wait(event, POLL_NS, e));
     while (st == MN_TIMEOUT && mn_now_ns() - begin < GIVE_UP_NS);
     be->stuck = be->stuck || st == MN_TIMEOUT;
     be->b->event_free(event);
@@ -171,10 +172,7 @@ static mn_status import(bench *be, const mn_compile *c, made *m, mn_error *e) {
     return st ? st : be->b->weights_seal(m->weights, be->queue, &kept, e);
 }
 
-static void drop(bench *be, made *m) {
-    const mn_backend *b = be->b;
-    if (be->stuck && MN_HAS(mn_backend, b, abort))
-        b->abort(be->queue);
+static void drop_objects(const mn_backend *b, const made *m) {
     if (m->context)
         b->context_free(m->context);
     if (m->program)
@@ -185,6 +183,13 @@ static void drop(bench *be, made *m) {
         b->buffer_free(m->x);
     if (m->y)
         b->buffer_free(m->y);
+}
+
+static void drop(bench *be, made *m) {
+    const mn_backend *b = be->b;
+    if (be->stuck && MN_HAS(mn_backend, b, abort))
+        MN_WATCHED(be->callee, "abort", b->abort(be->queue));
+    MN_WATCHED(be->callee, "context_free", drop_objects(b, m));
     *m = (made){0};
 }
 
@@ -202,10 +207,11 @@ static bool make(bench *be, int64_t rows_max, made *m) {
                     .symbol_max = &rows_max,
                     .k_dtype = MN_F16,
                     .v_dtype = MN_F16};
-    mn_status st = import(be, &c, m, &e);
+    mn_status st = MN_OK;
+    MN_WATCHED(be->callee, "weights_put", st = import(be, &c, m, &e));
     c.weights = m->weights;
     if (!st)
-        st = b->compile(be->dev, &c, &m->program, &e);
+        MN_WATCHED(be->callee, "compile", st = b->compile(be->dev, &c, &m->program, &e));
     if (!st)
         st = b->context_create(m->program, be->queue, &m->context, &e);
     if (!st)
@@ -233,7 +239,8 @@ static bool time_rows(bench *be, const made *m, int64_t rows, double *us) {
     for (int i = 0; i < 9 && (i < 2 || spent < BUDGET_US); i++) {
         mn_event *event = NULL;
         uint64_t begin = mn_now_ns();
-        mn_status st = be->b->execute(m->context, 0, &rows, &event, &e);
+        mn_status st = MN_OK;
+        MN_WATCHED(be->callee, "execute", st = be->b->execute(m->context, 0, &rows, &event, &e));
         if (!st)
             st = settle(be, event, &e);
         if (st)
@@ -375,9 +382,11 @@ static bool in_range(const mn_measured *m) {
     return true;
 }
 
-bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype type,
+bool mn_measure(const mn_plugin_record *plugin, mn_device *d, uint32_t precision, mn_dtype type,
                 uint64_t free_bytes, mn_measured *out, char *note, size_t cap) {
+    const mn_backend *b = plugin->backend;
     bench be = {.b = b,
+                .callee = plugin->callee,
                 .dev = d,
                 .precision = precision,
                 .fill_bytes = BIG_BYTES,
@@ -386,7 +395,8 @@ bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype 
     mn_error e = MN_ERROR_INIT;
     *out = (mn_measured){0};
     note[0] = 0;
-    mn_status st = b->queue_create(d, &be.queue, &e);
+    mn_status st = MN_OK;
+    MN_WATCHED(be.callee, "queue_create", st = b->queue_create(d, &be.queue, &e));
     if (st)
         return say(&be, "a queue", st, &e);
     be.fill = mn_alloc_aligned(BIG_BYTES, 4096);
@@ -397,7 +407,7 @@ bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype 
         ok = launch(&be, type.id, out) && copies(&be, out) && products(&be, type, free_bytes, out);
     } else
         snprintf(note, cap, "out of memory");
-    b->queue_free(be.queue);
+    MN_WATCHED(be.callee, "queue_free", b->queue_free(be.queue));
     if (ok && !in_range(out)) {
         snprintf(note, cap, "measured figures that cannot be");
         ok = false;

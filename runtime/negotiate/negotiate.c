@@ -534,12 +534,13 @@ static mn_status choose(chooser *c) {
 }
 
 /* ---- the sentence and the words -------------------------------------------------------------- */
-/* Backends that could not even be loaded: the likely reason for a fallback. */
-static void list_failed_plugins(const mn_registry *reg, mn_text *out) {
+/* Backends that are not even loaded: those that are set aside, or (all) whatever the reason, which is
+ * the likely one for a fallback. */
+static void list_failed_plugins(const mn_registry *reg, bool all, mn_text *out) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(reg, &n);
     for (size_t i = 0; i < n; i++)
-        if (has_failed(&r[i]))
+        if (r[i].status == MN_RECORD_SET_ASIDE || (all && has_failed(&r[i])))
             mn_text_printf(out, "%s%s (%s): %s", out->len ? "; " : "", r[i].path,
                            mn_record_status_name(r[i].status), r[i].reason);
 }
@@ -579,8 +580,8 @@ static void say_why(chooser *c, mn_text *why) {
         mn_text_printf(why, "the fastest of %u usable devices", others + 1);
     mn_text refused = {0};
     list_refusals(c, &refused);
-    if (c->p->fallback)
-        list_failed_plugins(c->reg, &refused);
+    if (!c->named)
+        list_failed_plugins(c->reg, c->p->fallback, &refused);
     if (refused.len)
         mn_text_printf(why, "; not used: %s", refused.ptr);
     mn_text_free(&refused);

@@ -139,6 +139,7 @@ typedef struct {
     uint64_t boundary_bytes;      /* tensors that cross its ends, at symbol_max */
     uint64_t need;                /* all of the above, upper bound */
     double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
+    double row_us;                /* of a step, per token, at the slowest: for its time limit */
 } mn_segment;
 
 typedef struct {

@@ -84,7 +84,9 @@ void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) 
         break;
     }
     if (o->verdicts[i].reason && MN_HAS(mn_backend, b, reason))
-        b->reason(o->record->plugin->plugin->self, o->verdicts[i].reason, why, (uint32_t)cap);
+        MN_WATCHED(
+            o->record->plugin->callee, "reason",
+            b->reason(o->record->plugin->plugin->self, o->verdicts[i].reason, why, (uint32_t)cap));
     why[cap - 1] = 0;
     why[mn_utf8_complete(why, strlen(why))] = 0;
 }
@@ -179,19 +181,23 @@ static uint32_t contract_state(const uint32_t (*table)[2], uint32_t n, const mn_
 static mn_status ask_verdicts(mn_registry *reg, mn_offer *o, const mn_model_graph *g,
                               const int64_t *symbols) {
     const mn_backend *b = o->record->plugin->backend;
+    const mn_callee *callee = o->record->plugin->callee;
     void *self = o->record->plugin->plugin->self;
     const uint32_t(*table)[2] = NULL;
     uint32_t count = 0, known = 0;
     mn_error why = MN_ERROR_INIT;
     o->stage = MN_STAGE_CONTRACTS;
-    if (b->contracts(self, &table, &count) || (count && !table) || count > MAX_CONTRACTS)
+    mn_status st = MN_OK;
+    MN_WATCHED(callee, "contracts", st = b->contracts(self, &table, &count));
+    if (st || (count && !table) || count > MAX_CONTRACTS)
         return refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
     for (uint32_t i = 0; i < g->abi.n_nodes; i++)
         known += contract_state(table, count, &g->abi.nodes[i]) == SAID;
     o->stage = MN_STAGE_VERDICTS;
-    mn_status st =
-        known ? b->supports(o->device, &g->abi, symbols, o->verdicts, sizeof *o->verdicts, &why)
-              : MN_OK;
+    if (known)
+        MN_WATCHED(
+            callee, "supports",
+            st = b->supports(o->device, &g->abi, symbols, o->verdicts, sizeof *o->verdicts, &why));
     if (st) {
         memset(o->verdicts, 0, g->abi.n_nodes * sizeof *o->verdicts);
         return refuse_by(reg, o, st, &why);
@@ -256,9 +262,11 @@ static void longest_run(const mn_offer *o, uint32_t n, uint32_t *lo, uint32_t *h
 static void ask_free(mn_offer *o) {
     const mn_backend *b = o->record->plugin->backend;
     uint64_t left = 0, total = 0;
-    bool told =
-        MN_HAS(mn_backend, b, device_memory) && !b->device_memory(o->device, &left, &total, NULL);
-    o->free_bytes = told ? left : o->record->info.mem_free;
+    mn_status st = MN_UNSUPPORTED;
+    if (MN_HAS(mn_backend, b, device_memory))
+        MN_WATCHED(o->record->plugin->callee, "device_memory",
+                   st = b->device_memory(o->device, &left, &total, NULL));
+    o->free_bytes = st ? o->record->info.mem_free : left;
 }
 
 static mn_status ask_memory(mn_registry *reg, mn_offer *o, const mn_model_graph *g,

@@ -110,6 +110,6 @@ typedef struct {
     double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps;
 } mn_measured;
 /* false: note says why. */
-bool mn_measure(const mn_backend *b, mn_device *d, uint32_t precision, mn_dtype type,
+bool mn_measure(const mn_plugin_record *plugin, mn_device *d, uint32_t precision, mn_dtype type,
                 uint64_t free_bytes, mn_measured *out, char *note, size_t cap);
 #endif

@@ -126,8 +126,8 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
     *fresh = false;
     if (!ok && !key.failed && mn_dtype_by_id(dtype, &t)) {
         uint64_t begin = mn_now_ns();
-        ok = *fresh = mn_measure(o->record->plugin->backend, o->device, o->precision, t,
-                                 o->free_bytes, m, o->rates.note, sizeof o->rates.note);
+        ok = *fresh = mn_measure(o->record->plugin, o->device, o->precision, t, o->free_bytes, m,
+                                 o->rates.note, sizeof o->rates.note);
         if (ok)
             o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
         if (ok)

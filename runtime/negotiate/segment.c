@@ -69,7 +69,9 @@ static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, ui
 static mn_status ask_estimate(const mn_offer *o, const mn_compile *c, mn_estimate *e,
                               mn_error *err) {
     *e = (mn_estimate){.size = sizeof *e};
-    mn_status st = o->record->plugin->backend->estimate(o->device, c, e, err);
+    const mn_plugin_record *p = o->record->plugin;
+    mn_status st = MN_OK;
+    MN_WATCHED(p->callee, "estimate", st = p->backend->estimate(o->device, c, e, err));
     if (st)
         return st;
     if (e->size < MN_UP_TO(mn_estimate, precision) || e->precision < MN_PRECISION_EXACT ||
@@ -122,7 +124,9 @@ static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
 static mn_status ask_group(const mn_offer *o, const mn_compile *c, uint32_t group, mn_segment *s,
                            mn_error *err) {
     mn_kv_layout *kv = &s->kv[group];
-    mn_status st = o->record->plugin->backend->kv_layout(o->device, c, group, kv, err);
+    const mn_plugin_record *p = o->record->plugin;
+    mn_status st = MN_OK;
+    MN_WATCHED(p->callee, "kv_layout", st = p->backend->kv_layout(o->device, c, group, kv, err));
     if (st)
         return st;
     if (!kv->page_tokens || kv->page_tokens > MAX_PAGE_TOKENS || !kv->page_bytes ||

@@ -33,7 +33,9 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
     mn_device_info *info = &dev->info;
     info->size = sizeof *info;
     dev->index = index;
-    dev->usable = plugin->backend->device_info(plugin->plugin->self, index, info, &why) == MN_OK;
+    MN_WATCHED(plugin->callee, "device_info",
+               dev->usable =
+                   !plugin->backend->device_info(plugin->plugin->self, index, info, &why));
     if (!dev->usable) {
         *info = (mn_device_info){.size = sizeof *info};
         set_reason(dev, &why, "the plugin cannot describe it and gave no reason");
@@ -50,10 +52,31 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
         snprintf(dev->name, sizeof dev->name, "%s:%u", plugin->id.ptr, index);
 }
 
+static mn_status count_devices(const mn_plugin_record *plugin, uint32_t *n, mn_error *why) {
+    mn_status st = MN_OK;
+    MN_WATCHED(plugin->callee, "device_count",
+               st = plugin->backend->device_count(plugin->plugin->self, n, why));
+    return st;
+}
+
+bool mn_plugin_offers_cpu(const mn_plugin_record *plugin) {
+    mn_error why = MN_ERROR_INIT;
+    uint32_t n = 0;
+    if (!plugin->backend || count_devices(plugin, &n, &why) || n > MAX_DEVICES)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        mn_device_record dev = {.plugin = plugin};
+        ask_device(&dev, i, n);
+        if (dev.usable && dev.info.kind == MN_DEVICE_CPU)
+            return true;
+    }
+    return false;
+}
+
 static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
-    mn_status status = plugin->backend->device_count(plugin->plugin->self, &n, &why);
+    mn_status status = count_devices(plugin, &n, &why);
     if (status != MN_OK || !n || n > MAX_DEVICES) {
         mn_device_record *dev = add_device(reg, plugin);
         if (dev)
@@ -116,7 +139,9 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
     pthread_mutex_lock(&reg->lock);
     const bool usable = rec->usable;
     if (usable && !s->open)
-        st = plugin->backend->device_open(plugin->plugin->self, rec->index, &s->open, &why);
+        MN_WATCHED(
+            plugin->callee, "device_open",
+            st = plugin->backend->device_open(plugin->plugin->self, rec->index, &s->open, &why));
     if (st)
         s->open = NULL;
     *out = usable ? s->open : NULL;

@@ -88,4 +88,5 @@ void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
     };
     host->services = services;
     id_of_path(path, host->id, sizeof host->id);
+    host->callee = (mn_callee){.id = host->id, .path = path, .watch = services->watch};
 }

@@ -4,6 +4,7 @@
  *                  say of itself?
  *   probe.c        asks all files at once in other processes (probe_main.c, the program
  *                  minerva-probe), probe_cache.c remembers
+ *   journal.c      did processes die in it?
  *   load.c         opens it and checks what it offers           host.c    what plugins may call
  *   devices.c      the list of their devices                    lost.c    devices that are lost
  *   registry.c     life and lists */
@@ -21,6 +22,8 @@ typedef struct {
     mn_pool *pool;
     mn_progress_fn progress; /* NULL = nobody listens */
     void *progress_arg;
+    mn_watch *watch; /* NULL = calls are not waited for */
+    bool journal;    /* deaths are told and noted */
     /* told before each step of mn_plugin_load: "running its entry"; NULL = nobody asks */
     void (*phase)(const char *doing);
 } mn_services;
@@ -29,6 +32,7 @@ typedef struct {
 typedef struct mn_plugin_host {
     mn_host table;
     const mn_services *services;
+    mn_callee callee;
     char id[64];    /* until the plugin has told its id: its file's name */
     mn_text report; /* of the probe */
 } mn_plugin_host;
@@ -54,6 +58,7 @@ struct mn_registry {
     size_t n_records, cap_records;
     mn_plugin_folder *folders;
     size_t n_folders, cap_folders;
+    bool notes_crashes;   /* holds the journal open */
     pthread_mutex_t lock; /* of what follows */
     bool listed;
     mn_device_record *devices;
@@ -62,6 +67,8 @@ struct mn_registry {
     uint64_t first_delay_ns, most_delay_ns;
 };
 
+/* devices.c: whether one of its devices is a CPU that can be used. */
+bool mn_plugin_offers_cpu(const mn_plugin_record *plugin);
 /* lost.c: closes what is open and forgets why devices were lost. */
 void mn_registry_close_devices(mn_registry *reg);
 
@@ -154,6 +161,7 @@ typedef struct {
     mn_plugin_file file;
     mn_text report; /* always complete after mn_probe_all, or empty: not probed */
     bool cached;
+    uint32_t deaths; /* for which it is set aside; 0 = it is not */
 } mn_probe_candidate;
 
 /* Probes all candidates, side by side, by the program at `program`, which is started only if `trust`
@@ -176,6 +184,26 @@ void mn_probe_cache_close(mn_probe_cache *cache);
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report);
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
                          const mn_text *report);
+
+/* ---- deaths of earlier processes: journal.c -------------------------------------------------- */
+
+typedef struct {
+    uint32_t deaths;
+    bool told;    /* the user knows of the last one */
+    char how[64]; /* "SIGSEGV in execute" */
+} mn_past;
+/* What stands for the file, as long as it stays as it is, in 16 digits. */
+void mn_plugin_file_key(const mn_plugin_file *file, char key[17]);
+/* Appends the whole journal. A damaged one is removed with a warning, and none is an empty one. */
+void mn_journal_read(mn_text *journal);
+void mn_journal_past(const mn_text *journal, const char *key, mn_past *out);
+/* Opens the process's descriptor of the journal if it can, and closes it after as many calls. */
+void mn_journal_open(void);
+void mn_journal_close(void);
+/* Names a plugin in which a process died, and sets it aside, as minerva.h says of
+ * mn_runtime_create; false = out of memory. */
+bool mn_plugin_past_judge(const mn_services *services, const mn_text *journal,
+                          mn_plugin_record *rec, mn_probe_candidate *c);
 
 /* ---- search.c -------------------------------------------------------------------------------- */
 mn_status mn_search(mn_registry *reg, mn_error *err);

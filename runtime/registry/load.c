@@ -7,10 +7,15 @@
 /* ---- the words of statuses ------------------------------------------------------------------- */
 
 static const char *const status_names[] = {
-    [MN_RECORD_PENDING] = "",        [MN_RECORD_OK] = "ok",
-    [MN_RECORD_REFUSED] = "refused", [MN_RECORD_INCOMPATIBLE] = "incompatible",
-    [MN_RECORD_FAILED] = "failed",   [MN_RECORD_CRASHED] = "crashed",
-    [MN_RECORD_HUNG] = "hung",       [MN_RECORD_SHADOWED] = "shadowed",
+    [MN_RECORD_PENDING] = "",
+    [MN_RECORD_OK] = "ok",
+    [MN_RECORD_REFUSED] = "refused",
+    [MN_RECORD_INCOMPATIBLE] = "incompatible",
+    [MN_RECORD_FAILED] = "failed",
+    [MN_RECORD_CRASHED] = "crashed",
+    [MN_RECORD_HUNG] = "hung",
+    [MN_RECORD_SHADOWED] = "shadowed",
+    [MN_RECORD_SET_ASIDE] = "set aside",
 };
 
 const char *mn_record_status_name(mn_record_status status) {
@@ -36,7 +41,8 @@ bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, c
     rec->host = mn_calloc(1, sizeof *rec->host);
     if (!done || !rec->host)
         return false;
-    mn_plugin_host_init(rec->host, services, path);
+    mn_plugin_host_init(rec->host, services, rec->path);
+    rec->callee = &rec->host->callee;
     return true;
 }
 
@@ -73,9 +79,9 @@ void mn_plugin_unload(mn_plugin_record *rec) {
     if (rec->plugin) {
         uint64_t flags = rec->plugin->flags;
         if (MN_HAS(mn_plugin, rec->plugin, shutdown))
-            rec->plugin->shutdown(rec->plugin->self);
+            MN_WATCHED(rec->callee, "shutdown", rec->plugin->shutdown(rec->plugin->self));
         if (rec->handle && (flags & MN_PLUGIN_UNLOADABLE))
-            dlclose(rec->handle);
+            MN_WATCHED(rec->callee, "its destructors", dlclose(rec->handle));
     }
     /* a library that did not say so is never closed: its threads may still run */
     rec->handle = NULL;
@@ -229,13 +235,15 @@ static void phase(const mn_plugin_record *rec, const char *doing) {
 
 static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
                               bool *enough_memory) {
+    mn_plugin_file_key(file, rec->host->callee.key);
     phase(rec, "running its constructors");
     if (!mn_plugin_file_same(file)) {
         *enough_memory =
             mn_plugin_reject(rec, MN_RECORD_REFUSED, "changed while it was being looked at");
         return NULL;
     }
-    rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL);
+    MN_WATCHED(rec->callee, "its constructors",
+               rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL));
     if (!rec->handle) {
         const char *why = dlerror();
         *enough_memory = mn_plugin_reject(rec, MN_RECORD_FAILED, "cannot be loaded: %s",
@@ -257,7 +265,8 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     mn_error why = MN_ERROR_INIT;
     phase(rec, "running its entry");
     uint64_t begin = mn_now_ns();
-    const mn_plugin *p = entry(&rec->host->table, &why);
+    const mn_plugin *p = NULL;
+    MN_WATCHED(rec->callee, "entry", p = entry(&rec->host->table, &why));
     rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
     phase(rec, "offering its tables");
     why.msg[sizeof why.msg - 1] = 0;

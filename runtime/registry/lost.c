@@ -27,11 +27,16 @@ void mn_registry_set_delays(mn_registry *reg, uint64_t first_ns, uint64_t most_n
     reg->most_delay_ns = most_ns;
 }
 
+static void close_device(const mn_device_record *rec, mn_device *device) {
+    const mn_plugin_record *p = rec->plugin;
+    MN_WATCHED(p->callee, "device_close", p->backend->device_close(device));
+}
+
 void mn_registry_close_devices(mn_registry *reg) {
     for (size_t i = reg->n_devices; i-- > 0;) {
         mn_device_state *s = &reg->state[i];
         if (s->open)
-            reg->devices[i].plugin->backend->device_close(s->open);
+            close_device(&reg->devices[i], s->open);
         for (mn_loss *l = s->losses, *next; l; l = next) {
             next = l->next;
             mn_free(l);
@@ -99,7 +104,7 @@ void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, m
     pthread_mutex_unlock(&reg->lock);
     if (!last)
         return;
-    rec->plugin->backend->device_close(last);
+    close_device(rec, last);
     pthread_mutex_lock(&reg->lock);
     s->busy = false;
     pthread_mutex_unlock(&reg->lock);
@@ -111,13 +116,16 @@ void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, m
 static mn_device *open_again(const mn_device_record *rec, mn_error *why) {
     const mn_backend *b = rec->plugin->backend;
     mn_device *device = NULL;
-    mn_status st = b->device_open(rec->plugin->plugin->self, rec->index, &device, why);
+    mn_status st = MN_OK;
+    MN_WATCHED(rec->plugin->callee, "device_open",
+               st = b->device_open(rec->plugin->plugin->self, rec->index, &device, why));
     if (st)
         return NULL;
-    st = MN_HAS(mn_backend, b, self_test) ? b->self_test(device, why) : MN_OK;
+    if (MN_HAS(mn_backend, b, self_test))
+        MN_WATCHED(rec->plugin->callee, "self_test", st = b->self_test(device, why));
     if (!st)
         return device;
-    b->device_close(device);
+    close_device(rec, device);
     return NULL;
 }
 
@@ -143,7 +151,7 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
     if (d->usable || !claim(reg, d, &old))
         return;
     if (old)
-        rec->plugin->backend->device_close(old);
+        close_device(rec, old);
     mn_device *device = open_again(rec, &why);
     why.msg[sizeof why.msg - 1] = 0;
     pthread_mutex_lock(&reg->lock);

@@ -2,13 +2,17 @@
 #include "registry/internal.h"
 #include <string.h>
 
-mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out,
-                             mn_error *err) {
+mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_containment *how,
+                             mn_registry **out, mn_error *err) {
     mn_registry *reg = mn_calloc(1, sizeof *reg);
     if (!reg)
         return mn_fail_memory(err, sizeof *reg);
     reg->services.cfg = cfg;
     reg->services.pool = pool;
+    if (how) {
+        reg->services.watch = mn_watch_create(&how->watch);
+        reg->services.journal = how->journal;
+    }
     pthread_mutex_init(&reg->lock, NULL);
     mn_registry_set_delays(reg, 1000000000ull, 300 * 1000000000ull);
     mn_status status = mn_search(reg, err);
@@ -23,9 +27,14 @@ void mn_registry_free(mn_registry *reg) {
         return;
     mn_registry_close_devices(reg);
     for (size_t i = reg->n_records; i-- > 0;)
+        mn_plugin_unload(&reg->records[i]);
+    mn_watch_free(reg->services.watch); /* nothing is called any more, and it reads the records */
+    for (size_t i = reg->n_records; i-- > 0;)
         mn_plugin_record_clear(&reg->records[i]);
     for (size_t i = 0; i < reg->n_folders; i++)
         mn_free(reg->folders[i].path);
+    if (reg->notes_crashes)
+        mn_journal_close();
     pthread_mutex_destroy(&reg->lock);
     mn_free(reg->state);
     mn_free(reg->devices);

@@ -10,6 +10,7 @@
 #ifndef MN_REGISTRY_H
 #define MN_REGISTRY_H
 #include "base/base.h"
+#include "base/call.h"
 #include "base/config.h"
 
 typedef struct mn_registry mn_registry;
@@ -30,7 +31,9 @@ typedef enum {
     MN_RECORD_CRASHED,
     /* the probing process was not done in time: "hung for 10 s while running its constructors" */
     MN_RECORD_HUNG,
-    MN_RECORD_SHADOWED /* good, but another file with the same id comes first */
+    MN_RECORD_SHADOWED, /* good, but another file with the same id comes first */
+    /* not opened: processes died in its calls, as the crash journal says */
+    MN_RECORD_SET_ASIDE
 } mn_record_status;
 
 /* "ok", "refused", ...: the words of minerva.h, of probe reports and of `minerva plugins`; "" of
@@ -62,6 +65,7 @@ typedef struct {
     mn_patterns patterns;      /* the loader's */
     void *handle;
     struct mn_plugin_host *host; /* the registry's */
+    const mn_callee *callee;     /* for MN_WATCHED around calls of its functions */
     uint64_t file_dev, file_ino;
 } mn_plugin_record;
 
@@ -86,11 +90,20 @@ typedef struct {
     char text[400]; /* what reason points to from the start; not for readers */
 } mn_device_record;
 
-/* Finds and loads all plugins. cfg and pool outlive the registry. An error is out of memory,
- * nothing else. */
-mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, mn_registry **out, mn_error *err);
+/* How the calls of plugins are watched, and whether their crashes are noted. */
+typedef struct {
+    mn_watch_params watch;
+    bool journal; /* opens the crash journal for mn_journal_note */
+} mn_containment;
+/* Finds and loads all plugins. cfg and pool outlive the registry; how NULL: nothing is watched. An
+ * error is out of memory, nothing else. */
+mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_containment *how,
+                             mn_registry **out, mn_error *err);
 /* Closes the devices and shuts the plugins down: whatever came from either was freed before. */
 void mn_registry_free(mn_registry *reg);
+
+/* mn_plugin_crashed of minerva.h. */
+int mn_journal_note(int signal_number);
 
 /* All that follows lives as long as the registry; any thread. */
 /* every file tried, in search order */

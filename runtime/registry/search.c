@@ -84,22 +84,80 @@ static mn_status shadow(mn_registry *reg, mn_plugin_record *rec, mn_error *err) 
                : mn_fail_memory(err, 0);
 }
 
+static mn_plugin_record *record_of(const search_state *s, const mn_probe_candidate *c) {
+    return &s->reg->records[c->record];
+}
+
+static mn_status load(search_state *s, mn_probe_candidate *c, mn_error *err) {
+    mn_plugin_record *rec = record_of(s, c);
+    rec->host->report = c->report; /* the device list asks it */
+    c->report = (mn_text){0};
+    const mn_status st = mn_plugin_load(rec, &c->file, err);
+    return st ? st : shadow(s->reg, rec, err);
+}
+
 /* In the order of the search: the first good file of an id wins. */
-static mn_status load_candidates(search_state *s, mn_error *err) {
-    mn_status status = MN_OK;
-    for (size_t i = 0; i < s->n && status == MN_OK; i++) {
-        mn_plugin_record *rec = &s->reg->records[s->list[i].record];
-        if (!mn_probe_judge(rec, &s->list[i]))
+static mn_status load_candidates(search_state *s, const mn_text *journal, mn_error *err) {
+    const mn_services *services = &s->reg->services;
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < s->n && !st; i++) {
+        mn_probe_candidate *c = &s->list[i];
+        mn_plugin_record *rec = record_of(s, c);
+        bool judged = mn_probe_judge(rec, c);
+        if (judged && rec->status == MN_RECORD_PENDING)
+            judged = mn_plugin_past_judge(services, journal, rec, c);
+        if (!judged)
             return mn_fail_memory(err, 0);
-        if (rec->status != MN_RECORD_PENDING)
-            continue;
-        rec->host->report = s->list[i].report; /* the device list asks it */
-        s->list[i].report = (mn_text){0};
-        status = mn_plugin_load(rec, &s->list[i].file, err);
-        if (status == MN_OK)
-            status = shadow(s->reg, rec, err);
+        if (rec->status == MN_RECORD_PENDING)
+            st = load(s, c, err);
     }
-    return status;
+    return st;
+}
+
+static bool has_cpu(const mn_registry *reg) {
+    for (size_t i = 0; i < reg->n_records; i++)
+        if (mn_plugin_offers_cpu(&reg->records[i]))
+            return true;
+    return false;
+}
+
+/* Of those that are set aside, the one in which the fewest processes died; NULL = none. */
+static mn_probe_candidate *least_deadly(const search_state *s) {
+    mn_probe_candidate *best = NULL;
+    for (size_t i = 0; i < s->n; i++) {
+        mn_probe_candidate *c = &s->list[i];
+        if (c->deaths && (!best || c->deaths < best->deaths))
+            best = c;
+    }
+    return best;
+}
+
+/* Opens what was set aside, and leaves it so only where it brings a CPU. */
+static mn_status bring_back(search_state *s, mn_probe_candidate *c, mn_error *err) {
+    mn_plugin_record *rec = record_of(s, c);
+    c->deaths = 0;
+    rec->status = MN_RECORD_PENDING;
+    const mn_status st = load(s, c, err);
+    if (st || rec->status != MN_RECORD_OK)
+        return st;
+    if (mn_plugin_offers_cpu(rec)) {
+        rec->reason[0] = 0;
+        return MN_OK;
+    }
+    mn_plugin_unload(rec);
+    rec->status = MN_RECORD_SET_ASIDE;
+    return MN_OK;
+}
+
+/* The last CPU of a machine is used whatever its past. */
+static mn_status keep_a_cpu(search_state *s, mn_error *err) {
+    mn_probe_candidate *c = least_deadly(s);
+    mn_status st = MN_OK;
+    while (c && !st && !has_cpu(s->reg)) {
+        st = bring_back(s, c, err);
+        c = least_deadly(s);
+    }
+    return st;
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -349,14 +407,23 @@ static void tell(const mn_registry *reg) {
 
 mn_status mn_search(mn_registry *reg, mn_error *err) {
     search_state s = {.reg = reg};
+    mn_text journal = {0};
     mn_trust_init(&s.trust);
     mn_status status = search_all(&s, err);
     char *program = status == MN_OK ? probe_program(&s.trust) : NULL;
     if (status == MN_OK)
         status = program ? mn_probe_all(reg->services.cfg, &s.trust, program, s.list, s.n, err)
                          : mn_fail_memory(err, PATH_MAX);
+    if (status == MN_OK) {
+        mn_journal_read(&journal);
+        reg->notes_crashes = reg->services.journal && s.n;
+        if (reg->notes_crashes) /* a damaged one is gone by now */
+            mn_journal_open();
+        status = load_candidates(&s, &journal, err);
+        mn_text_free(&journal);
+    }
     if (status == MN_OK)
-        status = load_candidates(&s, err);
+        status = keep_a_cpu(&s, err);
     if (status == MN_OK) {
         tell(reg);
         warn_of_descriptors(reg);

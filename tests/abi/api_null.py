@@ -16,7 +16,7 @@ FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_sessio
 GIVEN = {("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8",
-         "seq": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
+         "seq": "0", "signal_number": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
          "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()",
          "mn_str": '{"a", 1}', "mn_status": "0"}
 FILLED = {"mn_chat_params": ".n_messages = 1, .messages = api_messages", "mn_sample_params": ".max_new = 1",

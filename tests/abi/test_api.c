@@ -142,7 +142,7 @@ static void call_others(void) {
     const mn_setting *settings[] = {&nameless, &worthless, NULL};
     mn_runtime *rt = NULL;
     for (int i = 0; i < 3; i++) {
-        const mn_runtime_params p = {sizeof p, 1, settings[i]};
+        const mn_runtime_params p = {.size = sizeof p, .n_settings = 1, .settings = settings[i]};
         begin("settings with a NULL");
         end_status(mn_runtime_create(&p, &rt, &err), 1, "settings");
     }
@@ -243,7 +243,7 @@ static void call_sized(void) {
 
 int main(void) {
     static const mn_setting settings[] = {{"device", api_device}, {"threads", "2"}};
-    const mn_runtime_params p = {sizeof p, 2, settings};
+    const mn_runtime_params p = {.size = sizeof p, .n_settings = 2, .settings = settings};
     begin("start");
     if (mn_runtime_create(&p, &api_runtime, &err) ||
         mn_model_open(api_runtime, NULL, &api_model, &err)) {

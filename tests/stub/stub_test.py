@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Plugins that go wrong, and what a user sees of them: stub_test.py MINERVA GROUP. Standard library alone.
 
-Groups: list (minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
+Groups: contain (a plugin that hangs, exits or crashes only in the host), list (minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
 built stubs comes from MINERVA_STUBS. Every stub lies in a folder of MINERVA_PLUGIN_PATH, before the good plugins of the build."""
 import concurrent.futures
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import struct
 import sys
+import tempfile
 import time
 
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
@@ -145,6 +148,162 @@ def story(n, *args, **more):
     r = run("--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", str(n), "--temp", "0", "--precision", "exact", "--json", *args, **more)
     equal(r.json()["ids"], e["greedy_ids"][:n])
     return r
+
+
+# ---- contain --------------------------------------------------------------------------------------------------------
+LIMIT = 3  # seconds that a call into the plugin gets here
+COMMANDS = {"plugins": ("plugins",), "explain": ("devices", "--explain", "-m", MODEL), "run": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2"),
+            "named": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2", "--device", "late")}
+REACHED = {"entry": COMMANDS, "supports": ("explain", "run", "named"), "execute": ("explain", "run", "named"), "shutdown": COMMANDS}
+
+
+class Late:
+    """The stub late.so, good in the probe, whose answers are remembered; each case has a cache of its own, with those."""
+    def __init__(self, f):
+        self.f, self.path = f, f.plugins + "/late.so"
+        for command in ("plugins", "explain"):
+            minerva(*COMMANDS[command], env=f.env)
+
+    def case(self, rates=True):
+        """Without rates, auto measures: it executes on every device."""
+        cache = tempfile.mkdtemp(dir=self.f.path) + "/cache"
+        shutil.copytree(self.f.cache, cache, ignore=None if rates else shutil.ignore_patterns("rates-*"))
+        return cache
+
+    def run(self, command, where="", how="", cache=None, code=0, **env):
+        """Ends with that code, long before any patience does; the result. A signal is a negative code."""
+        env = dict(self.f.env, XDG_CACHE_HOME=cache or self.case(where != "execute"), MINERVA_CALL_TIMEOUT=str(LIMIT), MINERVA_STEP_TIMEOUT=str(LIMIT),
+                   MINERVA_LATE_IN=where, MINERVA_LATE_HOW=how, **env)
+        return minerva(*COMMANDS[command], env=env, code=code, timeout=60, preexec_fn=no_core)
+
+    def says(self, r, *words):
+        lines = [line for line in r.err.splitlines() if line.startswith("minerva: error: plugin late (%s) " % self.path)]
+        equal(len(lines), 1)
+        has(lines[0], *words)
+
+
+def no_core():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def late(*names, **env):
+    return Folder(STUBS + "/late.so", *names, **env)
+
+
+def beside(cases, fn):
+    """All cases at a time: most of them wait."""
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda case: fn(*case), cases))
+
+
+def journal(cache):
+    path = cache + "/minerva/crashes"
+    return open(path, encoding="utf-8").read().splitlines() if os.path.exists(path) else []
+
+
+def test_contain_hang():
+    """Whatever hangs, every command ends with a sentence that names the plugin and the call."""
+    with late() as f:
+        stub = Late(f)
+
+        def hang(where, command):
+            reached = command in REACHED[where]
+            r = stub.run(command, where, "hang", code=1 if reached else 0)
+            if reached:
+                step = (where, command) == ("execute", "named")
+                stub.says(r, "does not come back from " + where, "step_timeout" if step else "call_timeout")
+        beside([(where, command) for where in REACHED for command in COMMANDS], hang)
+
+
+def test_contain_exit():
+    """exit(0) inside of a call is a failure of the command."""
+    with late() as f:
+        stub = Late(f)
+
+        def leave(where, command):
+            if command in REACHED[where]:
+                stub.says(stub.run(command, where, "exit", code=1), "exit was called in " + where)
+        beside([(where, command) for where in REACHED for command in COMMANDS], leave)
+
+
+def test_contain_signals():
+    """A crash is said and noted, and the process ends by its signal; what is no crash is not noted."""
+    with late() as f:
+        stub = Late(f)
+
+        def die(how, name, where):
+            cache = stub.case()
+            r = stub.run("named", where, how, cache=cache, code=-getattr(signal, name))
+            stub.says(r, "crashed: %s in %s" % (name, where))
+            line, = journal(cache)
+            assert re.fullmatch("died [0-9a-f]{16} %s late %s" % (name, where), line), line
+        beside([(name, name, "execute") for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")] +
+               [("stack", "SIGSEGV", "execute"), ("thread", "SIGSEGV", "execute"), ("SIGSEGV", "SIGSEGV", "entry"), ("SIGABRT", "SIGABRT", "supports"),
+                ("SIGSEGV", "SIGSEGV", "shutdown")], die)
+        cache = stub.case()
+        r = stub.run("named", "execute", "SIGTERM", cache=cache, code=-signal.SIGTERM)
+        equal((journal(cache), "late (" in r.err), ([], False))
+
+
+def test_contain_set_aside():
+    """One death is told once; after two the plugin is set aside, until its file changes or it is named."""
+    with late() as f:
+        stub = Late(f)
+        cache = stub.case(rates=False)
+        dies = {"cache": cache, "code": -signal.SIGSEGV}
+        r = stub.run("run", "execute", "SIGSEGV", **dies)
+        assert "earlier run" not in r.err, r.err
+        told = "minerva: warning: plugin late (%s): an earlier run died in it: SIGSEGV in execute" % stub.path
+        has(stub.run("plugins", cache=cache).err, told)
+        equal(stub.run("plugins", cache=cache).err, "")
+        stub.run("run", "supports", "SIGSEGV", **dies)
+        for _ in range(2):  # it would crash again
+            r = stub.run("run", "supports", "SIGSEGV", cache=cache)
+            has(r.err, stub.path + " (set aside): 2 runs died in its calls, the last by SIGSEGV in supports", "--device late")
+        has(stub.run("explain", "supports", "SIGSEGV", cache=cache).out, "set aside", "2 runs died")
+        r = stub.run("plugins", "entry", "SIGSEGV", cache=cache)
+        line, = [line for line in r.out.splitlines() if line.startswith("late ")]
+        has(line, "set aside", "2 runs died")
+        has(stub.run("named", cache=cache).err, "minerva: late:0: named by the user")
+        has(stub.run("plugins", cache=cache, MINERVA_DEVICE="cpu,late:0").out, "late")
+        assert "set aside" not in stub.run("plugins", cache=cache, MINERVA_DEVICE="cpu,late:0").out
+        os.utime(stub.path, (1, 1))  # another file
+        assert "set aside" not in stub.run("run", cache=cache).err
+        stub.says(stub.run("run", "supports", "SIGSEGV", **dies), "crashed: SIGSEGV in supports")
+
+
+def test_contain_last_cpu():
+    """The last CPU is tried whatever its past; beside another one it is not."""
+    loaders = [cli_test.plugin_files()[p] for p in ("gguf", "safetensors")]
+    with late(*loaders, only=True, MINERVA_LATE_CPU="1") as f:
+        stub = Late(f)
+        cache = stub.case()
+        for _ in range(3):
+            stub.says(stub.run("run", "execute", "SIGSEGV", cache=cache, code=-signal.SIGSEGV), "crashed: SIGSEGV in execute")
+        has(stub.run("run", cache=cache).err, "minerva: warning: late: nothing faster is there")
+        f.add(cli_test.plugin_files()["reference"])
+        has(stub.run("run", cache=cache).err, "reference", "set aside")
+
+
+def test_contain_journal():
+    """Processes that write at the same time do not spoil it; what is damaged is ignored with a line, and begins anew."""
+    with late() as f:
+        stub = Late(f)
+        cache = stub.case()
+        beside([()] * 6, lambda: stub.run("named", "execute", "SIGSEGV", cache=cache, code=-signal.SIGSEGV))
+        died = [line for line in journal(cache) if line.startswith("died")]
+        equal((len(died), len(set(died))), (6, 1))
+        for damage in (b"died 0123456789abcdef SIGSEGV late execute", b"\0" * 100, b"died x y\n", b"told 0123456789abcdef more\n", b"x\n" * 40000):
+            with open(cache + "/minerva/crashes", "wb") as out:
+                out.write(("\n".join(died) + "\n").encode() + damage)
+            r = stub.run("plugins", cache=cache)
+            has(r.err, "minerva: warning: cache: crashes: the journal of crashes is ", "ignored")
+            assert "set aside" not in r.out, r.out
+            equal((stub.run("plugins", cache=cache).err, journal(cache)), ("", []))
+        os.remove(cache + "/minerva/crashes")
+        os.mkdir(cache + "/minerva/crashes")  # no file at all: nothing is noted, and nothing else
+        stub.run("named", "execute", "SIGSEGV", cache=cache, code=-signal.SIGSEGV)
+        equal(stub.run("plugins", cache=cache).err, "")
 
 
 # ---- list -----------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ static mn_status flaky_runtime(const char *const *options, mn_runtime **rt, mn_e
         snprintf(keys[n - 2], sizeof keys[0], "plugin.flaky.%s", options[0]);
         settings[n] = (mn_setting){keys[n - 2], options[1]};
     }
-    mn_runtime_params p = {sizeof p, n, settings};
+    mn_runtime_params p = {.size = sizeof p, .n_settings = n, .settings = settings};
     return mn_runtime_create(&p, rt, err);
 }
 #endif

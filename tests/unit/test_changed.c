@@ -340,7 +340,7 @@ static void test_alternate_stack(void **state) {
 
 int main(void) {
     static const mn_setting settings[] = {{"threads", "3"}};
-    const mn_runtime_params params = {sizeof params, 1, settings};
+    const mn_runtime_params params = {.size = sizeof params, .n_settings = 1, .settings = settings};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_shorter, begin, end),
         cmocka_unit_test_setup_teardown(test_overwritten, begin, end),

@@ -28,7 +28,7 @@ typedef struct {
 
 static mn_status open_world(world *w) {
     const mn_setting settings[] = {{"threads", "4"}, {"device", "cpu"}, {"precision", "exact"}};
-    const mn_runtime_params params = {sizeof params, 3, settings};
+    const mn_runtime_params params = {.size = sizeof params, .n_settings = 3, .settings = settings};
     *w = (world){.err = MN_ERROR};
     mn_status st = mn_runtime_create(&params, &w->rt, &w->err);
     if (!st)

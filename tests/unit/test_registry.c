@@ -299,7 +299,7 @@ static void out_of_memory(void **state) {
         mn_error err = MN_ERROR_INIT;
         size_t n = 0;
         mn_alloc_fail_after(k);
-        mn_status status = mn_registry_create(w.cfg, w.pool, &w.reg, &err);
+        mn_status status = mn_registry_create(w.cfg, w.pool, NULL, &w.reg, &err);
         if (status == MN_OK)
             done = mn_registry_devices(w.reg, &n) != NULL;
         mn_alloc_fail_after(-1);

@@ -26,7 +26,7 @@ static inline void open_world_with(world *w, const mn_config_override *over, siz
     if (mn_config_load(over, n, &w->cfg, &err) != MN_OK)
         fail_msg("%s", err.msg);
     assert_int_equal(mn_pool_create(2, &w->pool, &err), MN_OK);
-    if (mn_registry_create(w->cfg, w->pool, &w->reg, &err) != MN_OK)
+    if (mn_registry_create(w->cfg, w->pool, NULL, &w->reg, &err) != MN_OK)
         fail_msg("%s", err.msg);
 }
 

@@ -12,7 +12,9 @@
 static void judge(check *c, const char *folder) {
     const mn_setting settings[] = {
         {"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
-    const mn_runtime_params params = {sizeof params, sizeof settings / sizeof *settings, settings};
+    const mn_runtime_params params = {.size = sizeof params,
+                                      .n_settings = sizeof settings / sizeof *settings,
+                                      .settings = settings};
     mn_runtime *rt = NULL;
     mn_plugin_item item;
     mn_error err = MN_ERROR;

@@ -1,0 +1,66 @@
+/* call.h -- calls into plugins as somebody else sees them: a thread that waits for one that hangs,
+ * a handler of the signal by which one dies.
+ *
+ * Whoever calls a plugin announces it: MN_WATCHED around the call. That costs some tens of
+ * nanoseconds and no system call, but for the first one after seconds without any. */
+#ifndef MN_CALL_H
+#define MN_CALL_H
+#include "base/base.h"
+
+typedef struct mn_watch mn_watch;
+
+/* A plugin that is called: part of its host table, freed when no call is in flight. */
+typedef struct {
+    const char *id, *path; /* may change between two calls */
+    char key[17];          /* of its file, for the crash journal; "" = not known */
+    mn_watch *watch;       /* of its runtime; NULL = nobody waits */
+} mn_callee;
+
+/* ---- announcing ------------------------------------------------------------------------------ */
+
+typedef struct mn_call mn_call;
+/* what: a literal, the function's name in plugin.h. expected_ns: 0 = it answers at once; else about
+ * how long it works, and it is a step. callee NULL, or too many calls at a time: nobody is told,
+ * and NULL is returned. Any thread. */
+mn_call *mn_call_begin(const mn_callee *callee, const char *what, uint64_t expected_ns);
+void mn_call_end(mn_call *call); /* by the same thread; NULL is fine */
+
+#define MN_WATCHED_FOR(callee, what, expected_ns, statement)                                       \
+    do {                                                                                           \
+        mn_call *call_ = mn_call_begin(callee, what, expected_ns);                                 \
+        statement;                                                                                 \
+        mn_call_end(call_);                                                                        \
+    } while (0)
+#define MN_WATCHED(callee, what, statement) MN_WATCHED_FOR(callee, what, 0, statement)
+/* Of a call that moves so many bytes: at 1 GB/s. */
+#define MN_MOVES_NS(bytes) ((uint64_t)(bytes) + 1)
+
+/* ---- watching: a thread per runtime ---------------------------------------------------------- */
+
+/* A call as the watch sees it. */
+typedef struct {
+    const mn_callee *callee;
+    const char *what;
+    uint64_t expected_ns, waited_ns, limit_ns; /* limit: with what it is granted more */
+} mn_call_seen;
+typedef struct {
+    uint64_t say_ns;                  /* a call of that age is named in the log */
+    uint64_t limit_ns, step_limit_ns; /* and told to stuck; 0 = never */
+    void (*stuck)(void *arg,
+                  const mn_call_seen *call); /* on the thread of the watch; may be NULL */
+    void *arg;
+} mn_watch_params;
+/* A step is granted more: 10 times its expected time before it is named, 100 times before it is
+ * told. NULL = no memory or thread for it, and nothing is watched. */
+mn_watch *mn_watch_create(const mn_watch_params *p);
+/* No call of its callees is in flight; waits for stuck to return. NULL is fine. */
+void mn_watch_free(mn_watch *w);
+
+/* ---- for handlers: async-signal-safe --------------------------------------------------------- */
+
+/* The call that this thread is in, else one of another thread's: true, callee and what. alone
+ * (may be NULL): whether all calls in flight are that callee's, or it is this thread's. */
+bool mn_call_now(const mn_callee **callee, const char **what, bool *alone);
+/* In the child of a fork: calls of the parent's threads are none of its own. */
+void mn_call_fork(void);
+#endif

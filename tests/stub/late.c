@@ -1,0 +1,108 @@
+/* late.c -- good in the probing process, and later not: the host is the first to meet it. The plugin's
+ * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (entry, supports,
+ * execute, shutdown; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
+ * ...). A real fault where the signal has one, so that it comes from the kernel. With
+ * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
+#include "stub.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+MN_PLUGIN_NOTE("late", MN_KIND_BACKEND, "");
+
+static char where[32], how[32];
+
+static void option(const mn_host *host, const char *key, char *dst, size_t cap) {
+    mn_str value;
+    dst[0] = 0;
+    if (!host->option(host->self, key, &value))
+        return;
+    const size_t n = value.len < cap ? value.len : cap - 1;
+    memcpy(dst, value.ptr, n);
+    dst[n] = 0;
+}
+
+static void fault(void) {
+    volatile int *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *nowhere = 1;
+}
+
+static void *fault_in_thread(void *arg) {
+    fault();
+    return arg;
+}
+
+static int overflow_stack(volatile char *from, int depth) {
+    volatile char frame[4096];
+    frame[0] = from[0];
+    return depth == 1 << 30 ? 0 : overflow_stack(frame, depth + 1) + frame[0];
+}
+
+static void misbehave(const char *here) {
+    static const struct {
+        const char *name;
+        int number;
+    } signals[] = {
+        {"SIGBUS", SIGBUS}, {"SIGILL", SIGILL}, {"SIGFPE", SIGFPE}, {"SIGTERM", SIGTERM}};
+    char start = 0;
+    pthread_t thread;
+    if (strcmp(where, here))
+        return;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (!strcmp(how, signals[i].name))
+            raise(signals[i].number);
+    if (!strcmp(how, "SIGSEGV"))
+        fault();
+    if (!strcmp(how, "stack"))
+        overflow_stack(&start, 0);
+    if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, fault_in_thread, NULL))
+        pthread_join(thread, NULL);
+    if (!strcmp(how, "SIGABRT"))
+        abort();
+    if (!strcmp(how, "exit"))
+        exit(0);
+    while (!strcmp(how, "hang"))
+        pause();
+}
+
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *out,
+                          uint32_t stride, mn_error *err) {
+    misbehave("supports");
+    return stub_inner->supports(d, g, symbols, out, stride, err);
+}
+
+static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
+                         mn_error *err) {
+    misbehave("execute");
+    return stub_inner->execute(c, set, symbols, event, err);
+}
+
+static void (*inner_shutdown)(void *self);
+static void shut_down(void *self) {
+    misbehave("shutdown");
+    inner_shutdown(self);
+}
+
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+    char cpu[4] = "";
+    const int in_host = !strstr(program_invocation_short_name, "probe");
+    mn_plugin *p = (mn_plugin *)(uintptr_t)stub_enter(host, err, "late");
+    if (!p)
+        return NULL;
+    if (in_host) {
+        option(host, "in", where, sizeof where);
+        option(host, "how", how, sizeof how);
+    }
+    option(host, "cpu", cpu, sizeof cpu);
+    misbehave("entry");
+    stub_table.supports = supports;
+    stub_table.execute = execute;
+    if (!cpu[0])
+        stub_table.device_info = stub_boast;
+    inner_shutdown = p->shutdown;
+    p->shutdown = shut_down;
+    return p;
+}

@@ -1,0 +1,127 @@
+/* contain.c -- plugins that hang, crash or end the process: the command ends with a sentence that
+ * names the plugin and the call that it was in, and the crash journal is told.
+ *
+ * The library exits in no case and installs no handler for these signals: both are decisions of a
+ * program, and are taken here. What is kept here belongs to the process, for that is what handlers
+ * of signals and of exit belong to. */
+#include "app.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HANDLER_ROOM = 16 << 10 }; /* beyond what the kernel saves */
+
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+static const char *const deadly_names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"};
+static struct sigaction before[COUNT(deadly)];
+static void *handler_stack;
+
+/* One line on standard error, of n words; async-signal-safe. On a terminal something else may stand
+ * on the line. */
+static void say(const char *const *words, size_t n) {
+    char line[4608];
+    size_t at = 0;
+    if (isatty(STDERR_FILENO))
+        line[at++] = '\n';
+    for (size_t i = 0; i < n; i++)
+        for (const char *c = words[i]; *c && at < sizeof line - 1; c++)
+            line[at++] = *c;
+    line[at++] = '\n';
+    const ssize_t wrote = write(STDERR_FILENO, line, at);
+    (void)wrote;
+}
+
+/* ---- a call that hangs ----------------------------------------------------------------------- */
+
+static void on_stuck(void *arg, const mn_plugin_call *call) {
+    char after[48];
+    (void)arg;
+    snprintf(after, sizeof after, "%.1f s", (double)call->waited_ms * 1e-3);
+    const char *const words[] = {"minerva: error: plugin ",
+                                 call->plugin,
+                                 " (",
+                                 call->path,
+                                 ") does not come back from ",
+                                 call->call,
+                                 ": given up after ",
+                                 after,
+                                 " (setting ",
+                                 call->is_step ? "step_timeout" : "call_timeout",
+                                 "): move the file away, or name other devices"};
+    say(words, COUNT(words));
+    _exit(EXIT_FAILED);
+}
+
+/* ---- a crash --------------------------------------------------------------------------------- */
+
+static size_t index_of(int number) {
+    size_t i = 0;
+    while (i + 1 < COUNT(deadly) && deadly[i] != number)
+        i++;
+    return i;
+}
+
+static void on_death(int number, siginfo_t *info, void *context) {
+    const size_t i = index_of(number);
+    const int faulted = info->si_code > 0;
+    mn_plugin_call call;
+    (void)context;
+    /* what another process sends says nothing of a plugin */
+    if ((faulted || info->si_pid == getpid()) && mn_plugin_call_now(&call)) {
+        const char *const words[] = {
+            "minerva: error: plugin ", call.plugin, " (",     call.path, ") crashed: ",
+            deadly_names[i],           " in ",      call.call};
+        mn_plugin_crashed(number);
+        say(words, COUNT(words));
+    }
+    sigaction(number, &before[i], NULL);
+    /* a fault comes again by itself, with its address */
+    if (!faulted || number == SIGBUS)
+        raise(number);
+}
+
+/* A stack that has run over is among the crashes: the handler has one of its own. */
+static void make_handler_stack(void) {
+    stack_t stack = {.ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ) + HANDLER_ROOM};
+    handler_stack = malloc(stack.ss_size);
+    stack.ss_sp = handler_stack;
+    if (handler_stack)
+        sigaltstack(&stack, NULL);
+}
+
+static void catch_deaths(void) {
+    struct sigaction action = {.sa_sigaction = on_death, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < COUNT(deadly); i++)
+        sigaction(deadly[i], &action, &before[i]);
+}
+
+/* ---- an exit --------------------------------------------------------------------------------- */
+
+/* The command itself ends when no call is in flight. */
+static void on_exit_inside(void) {
+    mn_plugin_call call;
+    if (!mn_plugin_call_now(&call))
+        return;
+    const char *const words[] = {"minerva: error: plugin ",
+                                 call.plugin,
+                                 " (",
+                                 call.path,
+                                 ") ended the process: exit was called in ",
+                                 call.call};
+    say(words, COUNT(words));
+    _exit(EXIT_FAILED);
+}
+
+void contain_plugins(mn_runtime_params *params) {
+    params->flags |= MN_RUNTIME_JOURNAL;
+    params->call_limit_ms = params->step_limit_ms = MN_LIMIT_SETTING;
+    params->stuck = on_stuck;
+    if (handler_stack)
+        return;
+    make_handler_stack();
+    catch_deaths();
+    atexit(on_exit_inside);
+}
