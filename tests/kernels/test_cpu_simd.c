@@ -175,7 +175,7 @@ static void small_ops(void **state) {
                 if (s.variant < 4)
                     near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
-                if (s.variant < 2)
+                for (s.n_rot = 0; s.variant < 2 && s.n_rot <= 40; s.n_rot += 40)
                     near(MN_OP_ROPE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             }
             static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
@@ -185,6 +185,57 @@ static void small_ops(void **state) {
         }
     }
     h_host_option(NULL, NULL);
+}
+
+/* Of experts that score the same the lower numbers are chosen, in their order. */
+static void equal_experts(void **state) {
+    enum { ROWS = 3, EXPERTS = 8, USED = 4 };
+    static const int32_t want[USED] = {1, 4, 7, 0}; /* those of 2, then one of 1 */
+    const op_shape s = {.rows = ROWS, .n_expert = EXPERTS, .n_used = USED};
+    h_plugin p;
+    (void)state;
+    if (!h_open(&p, "cpu_simd"))
+        skip();
+    op_case *c = case_random(MN_OP_MOE_ROUTE, 0, &s, 3);
+    float *logits = c->data[c->operands[c->n[0].in_off + MN_MOE_ROUTE_LOGITS]];
+    for (int i = 0; i < ROWS * EXPERTS; i++)
+        logits[i] = i % EXPERTS % 3 == 1 ? 2 : 1;
+    h_run(&p, c, MN_PRECISION_EXACT);
+    const int32_t *chosen = c->result[c->operands[c->n[0].out_off + MN_MOE_ROUTE_OUT_EXPERTS]];
+    for (int i = 0; i < ROWS; i++)
+        assert_memory_equal(chosen + i * USED, want, sizeof want);
+    case_free(c);
+    h_close(&p);
+}
+
+/* A position behind the page table of its slot is not stored: not in the page of the next slot, whose
+ * entry stands there. */
+static void behind_the_table(void **state) {
+    enum { D = 4, PAGES = 2 };
+    const float kv[2 * D] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const int32_t pos[2] = {PAGES * 64, 0}, slot[2] = {0, 0}, table[2 * PAGES] = {0, -1, 1, -1};
+    h_plugin p;
+    (void)state;
+    if (!h_open(&p, "cpu_simd"))
+        skip();
+    op_case *c = case_new();
+    const int32_t x = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 1, D, kv, "k");
+    const int32_t row_pos = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, pos, "pos");
+    const int32_t row_slot = case_vec(c, MN_ROLE_INPUT, MN_I32, 2, slot, "slot");
+    const int32_t pages = case_mat(c, MN_ROLE_INPUT, MN_I32, 2, PAGES, table, "pages");
+    const int32_t cache = case_kv(c, MN_F32, 2);
+    case_node(c, MN_OP_KV_STORE, (const int32_t[]){x, x, row_pos, row_slot, pages, cache}, 6, NULL,
+              0, (const uint64_t[]){0, 0}, 2);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    const float *stored = c->result[cache];
+    const size_t n = c->bytes[cache] / sizeof(float);
+    size_t n_stored = 0;
+    for (size_t i = 0; i < n; i++)
+        n_stored += stored[i] != 0;
+    assert_int_equal(n_stored, 2 * D); /* k and v of row 1 alone */
+    assert_true(stored[0] == 5);
+    case_free(c);
+    h_close(&p);
 }
 
 /* The same rows alone and among others: the same bits in class exact. Cases of one seed share x and
@@ -228,6 +279,7 @@ int main(void) {
         cmocka_unit_test(blas_when_needed), cmocka_unit_test(linear),
         cmocka_unit_test(experts),          cmocka_unit_test(attention),
         cmocka_unit_test(small_ops),        cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(equal_experts),    cmocka_unit_test(behind_the_table),
         cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
