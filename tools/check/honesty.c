@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *class_name(uint32_t precision) {
     static const char *const names[] = {"auto", "exact", "a16", "a8"};
@@ -89,6 +90,8 @@ void check_honesty_contracts(check *c) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* Above this, a bound that is too low is found; below it, a program is granted its bookkeeping. */
 #define SLACK (UINT64_C(1) << 20)
+#define GROWTH_SLACK (UINT64_C(64) << 10) /* roundings to alignment */
+enum { FEW_ROWS = 64, MANY_ROWS = 1024 };
 
 typedef struct {
     check_host host;
@@ -118,73 +121,150 @@ static void stage_close(check *c, stage *s) {
     check_close(c, &s->p);
 }
 
-static uint64_t device_held(const check_plugin *p, uint64_t *total) {
-    uint64_t free_bytes = 0;
-    *total = 0;
+static uint64_t device_held(const check_plugin *p) {
+    uint64_t free_bytes = 0, total = 0;
     if (!MN_HAS(mn_backend, p->be, device_memory) ||
-        p->be->device_memory(p->dev, &free_bytes, total, NULL))
+        p->be->device_memory(p->dev, &free_bytes, &total, NULL))
         return 0;
-    return *total - free_bytes;
+    return total - free_bytes;
+}
+
+/* Pages of this process in memory, in bytes; 0 = not known. */
+static uint64_t resident_bytes(void) {
+    unsigned long long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    const int n = f ? fscanf(f, "%llu %llu", &all, &resident) : 0;
+    if (f)
+        fclose(f);
+    return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* Memory taken past host->alloc shows here. The host's own is read off this process: what the
+ * machine has free is every program's doing. */
+static uint64_t elsewhere_held(const check_plugin *p, const mn_device_info *info) {
+    return strcmp(info->mem_pool, "host") ? device_held(p) : resident_bytes();
+}
+
+/* What one program was said to take, and took. */
+typedef struct {
+    mn_estimate said;
+    uint64_t buffers; /* the check's own */
+    uint64_t held, peak, elsewhere;
+} taken;
+
+/* Asks for the estimate of the stage's case, then compiles it, runs it once, and counts. */
+static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
+    case_plan *plan = NULL;
+    int64_t max[CASE_SYMBOLS];
+    for (uint32_t i = 0; i < s->o->g.n_symbols; i++)
+        max[i] = s->o->sym[i].max;
+    const mn_compile ask = {
+        sizeof ask, MN_PRECISION_EXACT, &s->o->g, 0, 1, max, NULL, {0}, MN_F32, MN_F32, 0};
+    *t = (taken){.said = {.size = sizeof t->said}};
+    mn_status st = s->p.be->estimate(s->p.dev, &ask, &t->said, &s->p.err);
+    CHECK(c, !st, "estimate: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
+    const case_on on = life_on(&s->p);
+    check_host_mark(&s->host);
+    const uint64_t before = (uint64_t)atomic_load(&s->host.bytes);
+    const uint64_t outside = elsewhere_held(&s->p, info);
+    check_doing(c, "a graph was compiled and its memory counted");
+    st = case_open(&on, s->o, MN_PRECISION_EXACT, &plan, &s->p.err);
+    if (!st)
+        st = case_step(plan, s->o, &s->p.err);
+    CHECK(c, !st, "a graph whose estimate fits: found status 0x%x (%s)", (unsigned)st,
+          s->p.err.msg);
+    for (uint32_t i = 0; i < plan->n_bindings; i++)
+        t->buffers += s->o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
+    t->buffers += plan->host_bytes; // which the plugin makes of either memory
+    t->held = (uint64_t)atomic_load(&s->host.bytes) - before;
+    t->peak = (uint64_t)atomic_load(&s->host.peak) - before;
+    const uint64_t now = elsewhere_held(&s->p, info);
+    t->elsewhere = now > outside ? now - outside : 0;
+    case_close(plan);
+}
+
+static uint64_t said_in_all(const taken *t) {
+    return t->said.weights + t->said.scratch + t->said.host_pinned + t->buffers;
+}
+
+/* Others may use the device at the same time, and drivers and the C library take memory by the
+ * piece: 64 MiB are granted. */
+#define PIECE (UINT64_C(64) << 20)
+
+static void judge_bound(check *c, const stage *s, const taken *t) {
+    const uint64_t bound = said_in_all(t) + SLACK;
+    CHECK(c, t->held <= bound,
+          "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, "
+          "host_pinned %llu, "
+          "buffers %llu, 1 MiB granted",
+          (unsigned long long)t->held, (unsigned long long)bound,
+          (unsigned long long)t->said.weights, (unsigned long long)t->said.scratch,
+          (unsigned long long)t->said.host_pinned, (unsigned long long)t->buffers);
+    CHECK(c, t->peak <= bound + t->said.import_peak,
+          "host->alloc: found %llu bytes at the peak, expected at most %llu with import_peak",
+          (unsigned long long)t->peak, (unsigned long long)(bound + t->said.import_peak));
+    CHECK(c, t->elsewhere <= bound + PIECE,
+          "memory of device %s: found %llu bytes more held, expected at most %llu and 64 MiB "
+          "granted",
+          s->p.api->id.ptr, (unsigned long long)t->elsewhere, (unsigned long long)bound);
+}
+
+/* Bookkeeping does not grow with the rows of a step: what grows is scratch. */
+static void judge_growth(check *c, const taken *few, const taken *many) {
+    const uint64_t said = said_in_all(many) + GROWTH_SLACK;
+    const uint64_t grown = many->held > few->held ? many->held - few->held : 0;
+    const uint64_t most = said > said_in_all(few) ? said - said_in_all(few) : 0;
+    CHECK(c, grown <= most,
+          "host->alloc: found %llu bytes more held for %d rows than for %d, expected at most %llu: "
+          "by the estimates weights %llu and %llu, scratch %llu and %llu",
+          (unsigned long long)grown, MANY_ROWS, FEW_ROWS, (unsigned long long)most,
+          (unsigned long long)many->said.weights, (unsigned long long)few->said.weights,
+          (unsigned long long)many->said.scratch, (unsigned long long)few->said.scratch);
+}
+
+static void check_growth(check *c, const mn_device_info *info) {
+    static const int64_t rows[2] = {FEW_ROWS, MANY_ROWS};
+    taken t[2];
+    for (int i = 0; i < 2; i++) {
+        stage s;
+        if (!stage_open(c, &s, rows[i], 256))
+            return;
+        take(c, &s, info, &t[i]);
+        if (check_over(c))
+            return;
+        stage_close(c, &s);
+    }
+    judge_growth(c, &t[0], &t[1]);
 }
 
 void check_honesty_memory(check *c) {
     stage s;
-    case_plan *plan = NULL;
+    taken t;
     mn_device_info info = {.size = sizeof info};
-    mn_estimate e = {.size = sizeof e};
-    uint64_t total, buffers = 0;
-    int64_t max[CASE_SYMBOLS];
     if (!stage_open(c, &s, 64, 1024))
         return;
-    for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
-        max[i] = s.o->sym[i].max;
-    const mn_compile ask = {
-        sizeof ask, MN_PRECISION_EXACT, &s.o->g, 0, 1, max, NULL, {0}, MN_F32, MN_F32, 0};
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
-    if (!st)
-        st = s.p.be->estimate(s.p.dev, &ask, &e, &s.p.err);
-    CHECK(c, !st, "estimate: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    CHECK(c, e.weights <= info.mem_total && e.scratch <= info.mem_total - e.weights,
+    CHECK(c, !st, "device_info: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+    take(c, &s, &info, &t);
+    if (check_over(c))
+        return;
+    CHECK(c, t.said.weights <= info.mem_total && t.said.scratch <= info.mem_total - t.said.weights,
           "a graph of one %s with 4 MiB of weights: found an estimate of %llu bytes of weights and "
           "%llu of scratch, of "
           "a device with %llu",
-          case_op_name(s.o->n[0].op), (unsigned long long)e.weights, (unsigned long long)e.scratch,
-          (unsigned long long)info.mem_total);
-    case_on on = life_on(&s.p);
-    check_host_mark(&s.host);
-    uint64_t before = (uint64_t)atomic_load(&s.host.bytes), device = device_held(&s.p, &total);
-    check_doing(c, "a graph was compiled and its memory counted");
-    st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    if (!st)
-        st = case_step(plan, s.o, &s.p.err);
-    CHECK(c, !st, "a graph whose estimate fits: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    for (uint32_t i = 0; i < plan->n_bindings; i++)
-        buffers += s.o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
-    buffers += plan->host_bytes; // the check's own, which the plugin makes of either memory
-    uint64_t bound = e.weights + e.scratch + e.host_pinned + buffers + SLACK,
-             peak = (uint64_t)atomic_load(&s.host.peak) - before;
-    uint64_t held = (uint64_t)atomic_load(&s.host.bytes) - before, now = device_held(&s.p, &total);
-    CHECK(c, held <= bound,
-          "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, "
-          "host_pinned %llu, "
-          "buffers %llu, 1 MiB granted",
-          (unsigned long long)held, (unsigned long long)bound, (unsigned long long)e.weights,
-          (unsigned long long)e.scratch, (unsigned long long)e.host_pinned,
-          (unsigned long long)buffers);
-    CHECK(c, peak <= bound + e.import_peak,
-          "host->alloc: found %llu bytes at the peak, expected at most %llu with import_peak",
-          (unsigned long long)peak, (unsigned long long)(bound + e.import_peak));
-    /* Others may use the device at the same time, and drivers take memory by the piece: 64 MiB are
-     * granted. */
-    CHECK(c, !total || now <= device || now - device <= bound + (UINT64_C(64) << 20),
-          "device_memory: found %llu bytes more held, expected at most %llu and 64 MiB granted",
-          (unsigned long long)(now - device), (unsigned long long)bound);
-    case_close(plan);
-    check_found(c, "estimate %llu + %llu bytes, held %llu beside %llu of buffers",
-                (unsigned long long)e.weights, (unsigned long long)e.scratch,
-                (unsigned long long)(held > buffers ? held - buffers : 0),
-                (unsigned long long)buffers);
+          case_op_name(s.o->n[0].op), (unsigned long long)t.said.weights,
+          (unsigned long long)t.said.scratch, (unsigned long long)info.mem_total);
+    judge_bound(c, &s, &t);
+    if (check_over(c))
+        return;
     stage_close(c, &s);
+    check_growth(c, &info);
+    if (check_over(c))
+        return;
+    check_found(c, "estimate %llu + %llu bytes, held %llu beside %llu of buffers",
+                (unsigned long long)t.said.weights, (unsigned long long)t.said.scratch,
+                (unsigned long long)(t.held > t.buffers ? t.held - t.buffers : 0),
+                (unsigned long long)t.buffers);
 }
 
 void check_honesty_execute_allocates(check *c) {
