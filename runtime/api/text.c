@@ -289,10 +289,10 @@ struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
     mn_spelled spelled;
-    mn_part part; /* of what was pushed last */
-    bool trim;    /* white space after </think> belongs to nobody */
-    bool plain;   /* no parts: all that is pushed is the answer */
-    bool pushed;  /* an id, or the end: stop strings come too late */
+    mn_channel part; /* of what was pushed last */
+    bool trim;       /* white space after </think> belongs to nobody */
+    bool plain;      /* no parts: all that is pushed is the answer */
+    bool pushed;     /* an id, or the end: stop strings come too late */
     mn_text text;
     mn_stops stops;
 };
@@ -342,7 +342,7 @@ int mn_stream_stopped(const mn_stream *s) {
 
 /* Text of the answer passes the strings that end it. */
 static mn_status stop(mn_stream *s, mn_str *text, bool last, mn_error *err) {
-    if (s->part == MN_PART_THINKING)
+    if (s->part == MN_CHANNEL_THINKING)
         return MN_OK;
     mn_status st = mn_stops_push(&s->stops, text, last);
     return st ? mn_fail(err, st, "turning ids into text failed") : MN_OK;
@@ -374,17 +374,17 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
 }
 
 int mn_stream_is_thinking(const mn_stream *s) {
-    return s && s->part == MN_PART_THINKING;
+    return s && s->part == MN_CHANNEL_THINKING;
 }
 
 mn_str mn_stream_tool(const mn_stream *s) {
-    return mn_str_of(s && s->part == MN_PART_CALL ? s->channels.tool : "");
+    return mn_str_of(s && s->part == MN_CHANNEL_CALL ? s->channels.tool : "");
 }
 
 static void respell(mn_stream *s, bool last) {
     bool thinking = false;
     mn_spelled_push(&s->spelled, &s->text, last, &thinking);
-    s->part = thinking ? MN_PART_THINKING : MN_PART_ANSWER;
+    s->part = thinking ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
 }
 
 /* Marks and headers give no text; after one, the white space that begins a part is dropped where
@@ -399,10 +399,11 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
         st = give(s, mn_detokenizer_push(s->d, id, &s->text), text, err);
         return st ? st : stop(s, text, false, err);
     }
-    mn_part part = mn_channels_push(&s->channels, id);
-    s->trim |= part == MN_PART_HEADER && (id == s->channels.think || id == s->channels.end_think);
-    s->part = part == MN_PART_HEADER ? s->channels.part : part;
-    if (part == MN_PART_HEADER)
+    mn_channel part = mn_channels_push(&s->channels, id);
+    s->trim |=
+        part == MN_CHANNEL_HEADER && (id == s->channels.think || id == s->channels.end_think);
+    s->part = part == MN_CHANNEL_HEADER ? s->channels.part : part;
+    if (part == MN_CHANNEL_HEADER)
         return give(s, MN_OK, text, err);
     st = mn_detokenizer_push(s->d, id, &s->text);
     if (!st && mn_channels_shows(&s->channels, id)) {
@@ -430,7 +431,7 @@ mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
         respell(s, true);
     st = give(s, st, text, err);
     if (!st && s->stops.held.len)
-        s->part = MN_PART_ANSWER; /* what was held back is of the answer */
+        s->part = MN_CHANNEL_ANSWER; /* what was held back is of the answer */
     return st ? st : stop(s, text, true, err);
 }
 

@@ -88,7 +88,7 @@ static void put_tokens(export *e, uint32_t n) {
         piece[i] = there && e->tok->vocab.token[i].piece.len
                        ? e->tok->vocab.token[i].piece
                        : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
-        if (type[i] != MN_TYPE_USER || e->tok->model != MN_MODEL_SCORES)
+        if (type[i] != MN_TYPE_USER || e->tok->model != MN_TOKENIZER_SPM_BPE)
             continue;
         if (e->tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
             type[i] = MN_TYPE_UNUSED; /* no text has it */
@@ -134,16 +134,16 @@ static void put_merges(export *e, const mn_merge *list, size_t n) {
 static double score_of(const mn_tokenizer *tok, uint32_t id) {
     if (id >= tok->vocab.n)
         return -1e9;
-    if (tok->model == MN_MODEL_SCORES)
+    if (tok->model == MN_TOKENIZER_SPM_BPE)
         return (double)tok->vocab.token[id].score;
-    if (tok->model == MN_MODEL_UNIGRAM)
+    if (tok->model == MN_TOKENIZER_UNIGRAM)
         return isnan(tok->unigram.log_prob[id]) ? 0 : tok->unigram.log_prob[id];
     return -1e9;
 }
 
 static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tokens) {
     double *score = room(e, n_tokens, sizeof *score);
-    const bool own = e->tok->model != MN_MODEL_MERGES;
+    const bool own = e->tok->model != MN_TOKENIZER_BPE;
     for (uint32_t i = 0; i < n_tokens && score; i++)
         score[i] = score_of(e->tok, i);
     for (size_t i = n; i-- > 0 && score && !own;)
@@ -181,8 +181,8 @@ static void put_ends(export *e) {
 /* Which form of Unicode the text takes first; programs that do not know the key give other ids to
  * text that is not in it. */
 static void put_form(export *e) {
-    const mn_steps *s = &e->tok->normalizer;
-    const char *form = s->n ? mn_step_form(&s->step[0]) : NULL;
+    const mn_stages *s = &e->tok->normalizer;
+    const char *form = s->n ? mn_stage_form(&s->stage[0]) : NULL;
     if (form)
         put_str(e, "minerva.tokenizer.form", mn_str_of(form));
 }
@@ -299,9 +299,9 @@ static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error 
  * them. */
 static void put_symbols(export *e) {
     const mn_tokenizer *tok = e->tok;
-    bool symbols = tok->model == MN_MODEL_SCORES && tok->normalized.n;
-    for (uint32_t i = 0; i < tok->vocab.n && tok->model == MN_MODEL_UNIGRAM && tok->unigram.single;
-         i++)
+    bool symbols = tok->model == MN_TOKENIZER_SPM_BPE && tok->normalized.n;
+    for (uint32_t i = 0;
+         i < tok->vocab.n && tok->model == MN_TOKENIZER_UNIGRAM && tok->unigram.single; i++)
         symbols |= type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
     if (symbols)
         put_bool(e, "minerva.tokenizer.symbols", true);
@@ -310,14 +310,14 @@ static void put_symbols(export *e) {
 /* How a text's characters and white space change before it is cut: SentencePiece's table, and two
  * switches that are tried. */
 static void put_charsmap(export *e) {
-    const mn_steps *s = &e->tok->normalizer;
+    const mn_stages *s = &e->tok->normalizer;
     mn_text blob = {0};
     bool graphemes = false;
     for (size_t i = 0; i < s->n && !blob.len; i++) {
-        if (s->step[i].kind != MN_STEP_CHARSMAP)
+        if (s->stage[i].kind != MN_STAGE_CHARSMAP)
             continue;
-        mn_charsmap_blob(s->step[i].charsmap, &blob);
-        graphemes = mn_charsmap_graphemes(s->step[i].charsmap);
+        mn_charsmap_blob(s->stage[i].charsmap, &blob);
+        graphemes = mn_charsmap_graphemes(s->stage[i].charsmap);
     }
     /* a little else than SentencePiece's own reading */
     if (graphemes)
@@ -337,7 +337,7 @@ static mn_status try_spaces(export *e, bool *same, mn_error *err) {
     for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
         e->n = at;
         put_bool(e, KEY("add_space_prefix"), !(i & 1));
-        if (i & 2 || e->tok->model == MN_MODEL_UNIGRAM)
+        if (i & 2 || e->tok->model == MN_TOKENIZER_UNIGRAM)
             put_bool(e, KEY("remove_extra_whitespaces"), i & 2);
         st = reads_back(e, same, err);
     }
@@ -429,10 +429,10 @@ mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, cons
     if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys)))
         return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
     memcpy(e.keys, base->entries, base->n * sizeof *e.keys);
-    if (tok->model == MN_MODEL_UNIGRAM)
+    if (tok->model == MN_TOKENIZER_UNIGRAM)
         st = try_scored(&e, "t5", n_tokens, &same, err);
-    else if (tok->model == MN_MODEL_WORDS)
-        st = tok->whole_words ? MN_OK : try_bert(&e, n_tokens, &same, err);
+    else if (tok->model == MN_TOKENIZER_WORDPIECE)
+        st = try_bert(&e, n_tokens, &same, err);
     else if (tok->byte_level)
         st = try_any_pre(&e, n_tokens, &same, err);
     else

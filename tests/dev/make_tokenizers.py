@@ -89,7 +89,7 @@ def made():
     for i, (name, behavior, pattern) in enumerate([("next", "merged_with_next", Regex(r"[.,;]")), ("removed", "removed", "e"), ("contiguous", "contiguous", Regex(r"[0-9]"))]):
         tok, tr = bpe(unk_token="<unk>", fuse_unk=bool(i % 2))
         tok.normalizer = [N.Sequence([N.Strip(), N.NFD()]), N.NFKC(), N.Sequence([])][i]
-        tok.pre_tokenizer = P.Sequence([P.Split(pattern, behavior, invert=i == 2), [P.Whitespace(), P.WhitespaceSplit(), P.CharDelimiterSplit(",")][i]])
+        tok.pre_tokenizer = P.Sequence([P.Split(pattern, behavior, invert=i == 2), [P.Whitespace(), P.WhitespaceSplit(), P.Split(",", "removed")][i]])
         tr.limit_alphabet = 80
         add("split-" + name, tok, tr)
 

@@ -36,7 +36,7 @@ def half(r):
 
 def normalizer(r):
     return several(r, [0, 0, 1, 1, 2, 3], [
-        N.NFC, N.NFD, N.NFKC, N.NFKD, N.Lowercase, N.StripAccents, N.Nmt, N.ByteLevel, lambda: N.Strip(half(r), half(r)), lambda: N.Precompiled(CHARSMAP),
+        N.NFC, N.NFD, N.NFKC, N.NFKD, N.Lowercase, N.StripAccents, N.ByteLevel, lambda: N.Strip(half(r), half(r)), lambda: N.Precompiled(CHARSMAP),
         lambda: N.Replace(Regex(r.choice([r" {2,}", r"\s+", r"[aeiou]", r"x*$", r"\d"])), r.choice(["", "▁", " ", "yy"])),
         lambda: N.Replace(r.choice([" ", "a", "ab"]), r.choice(["▁", "", "bb"])), lambda: N.Prepend(r.choice(["▁", " ", "xy"])),
         lambda: N.BertNormalizer(half(r), half(r), r.choice([None, True, False]), half(r))], N.Sequence)
@@ -44,16 +44,15 @@ def normalizer(r):
 
 def pre_tokenizer(r):
     return several(r, [0, 1, 1, 2, 2, 3], [
-        P.BertPreTokenizer, P.Whitespace, P.WhitespaceSplit, P.UnicodeScripts, lambda: P.ByteLevel(half(r), use_regex=half(r)), lambda: P.CharDelimiterSplit(r.choice(" ,a▁")),
+        P.BertPreTokenizer, P.Whitespace, P.WhitespaceSplit, lambda: P.ByteLevel(half(r), use_regex=half(r)),
         lambda: P.Metaspace(r.choice("▁_"), r.choice(["always", "never", "first"]), half(r)), lambda: P.Split(r.choice([" ", "a", "the"]), r.choice(BEHAVIORS), half(r)),
-        lambda: P.Split(Regex(r.choice(REGEXES)), r.choice(BEHAVIORS), half(r)), lambda: P.Punctuation(r.choice(BEHAVIORS)), lambda: P.Digits(half(r)),
-        lambda: P.FixedLength(r.randrange(1, 6))], P.Sequence)
+        lambda: P.Split(Regex(r.choice(REGEXES)), r.choice(BEHAVIORS), half(r)), lambda: P.Punctuation(r.choice(BEHAVIORS)), lambda: P.Digits(half(r))], P.Sequence)
 
 
 def decoder(r):
     """Whole tokens first, then one that fuses them, then what works on parts."""
-    first = [lambda: D.WordPiece(r.choice(["##", "▁"]), half(r)), lambda: D.Metaspace(r.choice("▁_"), r.choice(["always", "never", "first"])), lambda: D.BPEDecoder("</w>"),
-             lambda: D.CTC("<mask>", "X", half(r)), D.ByteFallback, lambda: D.Replace("▁", " "), lambda: D.Replace(Regex("[aeiou]+"), "-"), lambda: D.Strip(r.choice(" a▁"), r.randrange(2), 0)]
+    first = [lambda: D.WordPiece(r.choice(["##", "▁"]), half(r)), lambda: D.Metaspace(r.choice("▁_"), r.choice(["always", "never", "first"])),
+             D.ByteFallback, lambda: D.Replace("▁", " "), lambda: D.Replace(Regex("[aeiou]+"), "-"), lambda: D.Strip(r.choice(" a▁"), r.randrange(2), 0)]
     after = [lambda: D.Strip(r.choice(" a▁"), r.randrange(3), 0), lambda: D.Replace(r.choice(["▁", "ab", "aba"]), " "), lambda: D.Metaspace("▁", r.choice(["always", "never"]))]
     made = [r.choice(first)() for _ in range(r.choice([0, 0, 1, 1, 2]))]
     if not made or r.random() < .7:
@@ -62,21 +61,18 @@ def decoder(r):
 
 
 def model(r):
-    kind, unk = r.choice(["BPE", "BPE", "BPE", "Unigram", "WordPiece", "WordLevel"]), r.choice([None, "<unk>", "[UNK]"])
+    kind, unk = r.choice(["BPE", "BPE", "BPE", "Unigram", "WordPiece"]), r.choice([None, "<unk>", "[UNK]"])
     unk = unk or (None if kind == "BPE" else "<unk>")
     special = ["<s>", "</s>"] + ([unk] if unk else [])
     alphabet = {"initial_alphabet": P.ByteLevel.alphabet()} if r.random() < .3 else {}
     if kind == "BPE":
         fallback = r.random() < .4
-        affixes = {k: v for k, v in dict(continuing_subword_prefix=r.choice([None] * 3 + ["##"]), end_of_word_suffix=r.choice([None] * 3 + ["</w>"])).items() if v}
         special += [f"<0x{b:02X}>" for b in range(256)] if fallback and r.random() < .8 else []
-        tok = models.BPE(fuse_unk=half(r), byte_fallback=fallback, ignore_merges=r.random() < .3, **affixes, **({"unk_token": unk} if unk else {}))
-        return tok, trainers.BpeTrainer(vocab_size=r.choice([200, 500, 800]) + len(special), special_tokens=special, show_progress=False, limit_alphabet=r.choice([20, 60, 1000]), **affixes, **alphabet)
+        tok = models.BPE(fuse_unk=half(r), byte_fallback=fallback, ignore_merges=r.random() < .3, **({"unk_token": unk} if unk else {}))
+        return tok, trainers.BpeTrainer(vocab_size=r.choice([200, 500, 800]) + len(special), special_tokens=special, show_progress=False, limit_alphabet=r.choice([20, 60, 1000]), **alphabet)
     if kind == "Unigram":
         return models.Unigram(), trainers.UnigramTrainer(vocab_size=r.choice([100, 300]), special_tokens=special, unk_token=unk, show_progress=False, **alphabet)
-    if kind == "WordPiece":
-        return models.WordPiece(unk_token=unk, max_input_chars_per_word=r.choice([5, 20, 100])), trainers.WordPieceTrainer(vocab_size=r.choice([200, 600]), special_tokens=special, show_progress=False, limit_alphabet=r.choice([20, 100]))
-    return models.WordLevel(unk_token=unk), trainers.WordLevelTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    return models.WordPiece(unk_token=unk, max_input_chars_per_word=r.choice([5, 20, 100])), trainers.WordPieceTrainer(vocab_size=r.choice([200, 600]), special_tokens=special, show_progress=False, limit_alphabet=r.choice([20, 100]))
 
 
 def add_tokens(r, tok):

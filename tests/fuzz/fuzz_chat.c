@@ -3,7 +3,7 @@
  * JSON may become a special token. */
 #include "fuzz.h"
 #include "text/chat/chat.h"
-#include "text/pretokenizer/split.h"
+#include "text/pretokenizer/stages.h"
 #include "text/tokenizer/tokenizer.h"
 #include <cjson/cJSON.h>
 #include <string.h>

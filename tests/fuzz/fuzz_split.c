@@ -1,18 +1,18 @@
 /* Input: a regular expression in the first line, and a text that it cuts. */
 #include "fuzz.h"
-#include "text/pretokenizer/split.h"
+#include "text/pretokenizer/stages.h"
 #include <string.h>
 
 static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool invert) {
-    mn_steps steps = {0};
+    mn_stages steps = {0};
     mn_pieces p = {0};
     mn_error err = MN_ERROR_INIT;
     char *z = mn_strndup(expression.ptr, expression.len);
     if (fuzz_well(z ? MN_OK : MN_OUT_OF_MEMORY) &&
-        fuzz_ok(mn_steps_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
+        fuzz_ok(mn_stages_add_split(&steps, z, behavior, invert, "input", &err), &err) &&
         fuzz_ok(mn_pieces_set(&p, text.ptr, text.len, mn_char_length(text.ptr, text.len), &err),
                 &err) &&
-        fuzz_ok(mn_steps_run(&steps, &p, &err), &err)) {
+        fuzz_ok(mn_stages_run(&steps, &p, &err), &err)) {
         size_t at = 0;
         for (size_t i = 0; i < p.n; i++)
             fuzz_answered(&(size_t[]){p.span[i].off, p.span[i].len}, 2 * sizeof(size_t));
@@ -28,7 +28,7 @@ static void cut(mn_str expression, mn_str text, mn_split_behavior behavior, bool
         fuzz_accepted = true;
     }
     mn_pieces_free(&p);
-    mn_steps_free(&steps);
+    mn_stages_free(&steps);
     mn_free(z);
 }
 

@@ -21,11 +21,6 @@ static const struct {
      "a b cd"},
     {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\",\"split\":true}",
      "_a~_b", " a b"},
-    {"{\"type\":\"BPEDecoder\",\"suffix\":\"</w>\"}", "a~b</w>~c</w>~</w>d</w>", "ab c d"},
-    {"{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"|\",\"cleanup\":true}",
-     "<pad>~a~a~<pad>~a~|~|~b~ .", "aa b."},
-    {"{\"type\":\"CTC\",\"pad_token\":\"x\",\"word_delimiter_token\":\"|\",\"cleanup\":false}",
-     "a~ax~|", "aa|"},
     {"{\"type\":\"ByteFallback\"}", "a~<0xE3>~<0x81>~<0x82>~b~<0xE3>~c~<0xFF>",
      "a\xe3\x81\x82"
      "b\xef\xbf\xbd"
@@ -62,13 +57,6 @@ static const struct {
      "\"use_regex\":true},{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xc3\xa9\"},\"content\":"
      "\"e\"}]}",
      "\xc3\x83~\xc2\xa9\xc4\xa0~\xe6\xbc\xa2", "e \xe6\xbc\xa2"},
-    {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"BPEDecoder\",\"suffix\":\"</"
-     "w>\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":"
-     "true}]}",
-     "\xc4\xa0"
-     "a</w>~b</w>",
-     "\xc4\xa0"
-     "a b"},
     {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{"
      "\"String\":\"aba\"},"
      "\"content\":\"x\"}]}",

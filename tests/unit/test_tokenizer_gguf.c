@@ -137,25 +137,6 @@ static void bert_keys(void **state) {
     mn_tokenizer_free(tok);
 }
 
-/* Merges of words in plain UTF-8. */
-static void words_alone(void **state) {
-    (void)state;
-    const mn_str tokens[] = {str("a"),      str("b"),     str("ab"), str("\xe6\xbc\xa2"),
-                             str("<0xC3>"), str("<0xA9>")},
-                 merges[] = {str("a b")};
-    mn_meta_entry e[] = {meta_str("tokenizer.ggml.model", "whitespace"),
-                         meta_str("tokenizer.ggml.pre", "whitespace"),
-                         meta_array("tokenizer.ggml.tokens", MN_VALUE_STR, tokens, 6),
-                         meta_array("tokenizer.ggml.merges", MN_VALUE_STR, merges, 1),
-                         meta_int("tokenizer.ggml.normalizer.lowercase", MN_VALUE_BOOL, 1)};
-    mn_tokenizer *tok = from_keys(e, 5);
-    expect_ids(tok, str(" AB a\n\xe6\xbc\xa2 b"), NULL, 0, IDS(2, 0, 3, 1));
-    mn_tokenizer_free(tok);
-    tok = from_keys(e, 4);
-    expect_ids(tok, str("Ab ab"), NULL, 0, IDS(1, 2));
-    mn_tokenizer_free(tok);
-}
-
 /* "llama" with what SentencePiece does to spaces; a user's symbol in the normalised text. */
 static void sentencepiece_keys(void **state) {
     (void)state;
@@ -250,7 +231,6 @@ int main(void) {
                                        cmocka_unit_test(bert_keys),
                                        cmocka_unit_test(sentencepiece_keys),
                                        cmocka_unit_test(sentencepiece_without_ids),
-                                       cmocka_unit_test(words_alone),
                                        cmocka_unit_test(every_pre_tokeniser_works)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,23 +69,14 @@ static void components(void **state) {
            "a\xe2\x96\x81"
            "aab",
            1, 5, 3);
-    /* Affixes: c begins, ##c goes on, c</w> ends a word. A byte's mark is in bytes too. */
-    static const char affixes[] = "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##"
-                                  "\",\"end_of_word_suffix\":\"</"
-                                  "w>\",\"vocab\":{\"a\":0,"
-                                  "\"##b\":1,\"ab\":2,\"##a</w>\":3,\"##ba</w>\":4,\"a</"
-                                  "w>\":5},\"merges\":[\"##b ##a</w>\",\"a ##b\"]}}";
-    EXPECT(affixes, "aba", 0, 4);
-    EXPECT(affixes, "abb", 2);
-    EXPECT(affixes, "a", 5);
     static const char words[] =
-        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a "
+        "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a "
         "b\":1,\"c\":2}},"
         "\"added_tokens\":[{\"id\":3,\"content\":\"d\",\"special\":false,\"single_word\":true}],"
-        "\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\",\"}}";
+        "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\",\"},"
+        "\"behavior\":\"Removed\"}}";
     EXPECT(words, "a b,c,a,cc", 1, 2, 0, 0);
     EXPECT(words, "d,xd", 3, 0); /* an added token is no word of the model's */
-    EXPECT("{\"model\":{\"vocab\":{\"?\":0,\"c\":1},\"unk_token\":\"?\"}}", "c", 1);
     EXPECT("{\"model\":{\"vocab\":[[\"?\",0],[\"c\",-1],[\"c\",-2]],\"unk_id\":0}}", "c",
            2); /* of two alike the last */
 }
@@ -216,8 +207,23 @@ static void bad_json_is_refused(void **state) {
          MN_UNSUPPORTED, "Sideways"},
         {"{" MODEL("") ",\"decoder\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
         {"{" MODEL("") ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{"
-                       "\"type\":\"CTC\"}]}}",
-         MN_UNSUPPORTED, "\"CTC\" behind"},
+                       "\"type\":\"WordPiece\"}]}}",
+         MN_UNSUPPORTED, "\"WordPiece\" behind"},
+        /* what no model that runs here, or is to, makes use of is refused by name */
+        {"{" MODEL("") ",\"decoder\":{\"type\":\"CTC\"}}", MN_UNSUPPORTED, "\"CTC\""},
+        {"{" MODEL("") ",\"decoder\":{\"type\":\"BPEDecoder\"}}", MN_UNSUPPORTED, "\"BPEDecoder\""},
+        {"{" MODEL("") ",\"normalizer\":{\"type\":\"Nmt\"}}", MN_UNSUPPORTED, "\"Nmt\""},
+        {PRE("{\"type\":\"FixedLength\"}"), MN_UNSUPPORTED, "FixedLength"},
+        {PRE("{\"type\":\"UnicodeScripts\"}"), MN_UNSUPPORTED, "UnicodeScripts"},
+        {PRE("{\"type\":\"CharDelimiterSplit\",\"delimiter\":\",\"}"), MN_UNSUPPORTED,
+         "CharDelimiterSplit"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"?\":0},\"unk_token\":\"?\"}}",
+         MN_UNSUPPORTED, "\"WordLevel\"; known: BPE Unigram WordPiece"},
+        {"{\"model\":{\"vocab\":{\"?\":0},\"unk_token\":\"?\"}}", MN_UNSUPPORTED, "WordLevel"},
+        {"{" MODEL("\"continuing_subword_prefix\":\"##\",") "}", MN_UNSUPPORTED,
+         "model.continuing_subword_prefix: found \"##\""},
+        {"{" MODEL("\"end_of_word_suffix\":\"</w>\",") "}", MN_UNSUPPORTED,
+         "model.end_of_word_suffix: found \"</w>\""},
         {"{" MODEL("") ",\"post_processor\":{\"type\":\"Novel\"}}", MN_UNSUPPORTED, "Novel"},
         {"{" MODEL("") ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
                        "\"SpecialToken\":{\"id\":"

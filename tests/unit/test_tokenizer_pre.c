@@ -74,17 +74,17 @@ static void cuts(void **state) {
     int bad = 0;
     for (size_t i = 0; i < MN_COUNT(cases); i++) {
         const mn_pre_row *row = mn_pre_find(mn_str_of(cases[i].pre));
-        mn_steps steps = {0};
+        mn_stages steps = {0};
         mn_pieces p = {0};
         mn_text got = {0};
         if (!row)
             fail_msg("no pre-tokeniser %s", cases[i].pre);
         for (size_t k = 0; k < MN_COUNT(row->split) && row->split[k]; k++)
             assert_int_equal(
-                mn_steps_add_split(&steps, row->split[k], MN_SPLIT_ISOLATED, false, "", NULL),
+                mn_stages_add_split(&steps, row->split[k], MN_SPLIT_ISOLATED, false, "", NULL),
                 MN_OK);
         assert_int_equal(mn_pieces_set(&p, cases[i].text, strlen(cases[i].text), 1, NULL), MN_OK);
-        assert_int_equal(mn_steps_run(&steps, &p, NULL), MN_OK);
+        assert_int_equal(mn_stages_run(&steps, &p, NULL), MN_OK);
         for (size_t k = 0; k < p.n; k++) {
             if (k)
                 mn_text_puts(&got, "|");
@@ -96,7 +96,7 @@ static void cuts(void **state) {
                 bad++;
         mn_text_free(&got);
         mn_pieces_free(&p);
-        mn_steps_free(&steps);
+        mn_stages_free(&steps);
     }
     assert_int_equal(bad, 0);
 }

@@ -13,7 +13,7 @@ static int32_t find(const mn_tokenizer *tok, const char *piece) {
 }
 
 mn_channels mn_channels_of(const mn_tokenizer *tok) {
-    mn_channels c = {tok, -1, -1, -1, -1, -1, -1, -1, MN_PART_ANSWER, "", ""};
+    mn_channels c = {tok, -1, -1, -1, -1, -1, -1, -1, MN_CHANNEL_ANSWER, "", ""};
     if (find(tok, "<|channel|>") >= 0 && find(tok, "<|message|>") >= 0) {
         c.start = find(tok, "<|start|>");
         c.channel = find(tok, "<|channel|>");
@@ -34,9 +34,9 @@ mn_channels mn_channels_of(const mn_tokenizer *tok) {
 
 /* ---- Harmony's headers ----------------------------------------------------------------------- */
 
-static mn_part begin_header(mn_channels *c) {
+static mn_channel begin_header(mn_channels *c) {
     c->header[0] = c->tool[0] = 0;
-    return c->part = MN_PART_HEADER;
+    return c->part = MN_CHANNEL_HEADER;
 }
 
 static bool add_text(mn_channels *c, const char *text, size_t n) {
@@ -77,41 +77,41 @@ static int name_length(const char *s) {
 
 /* "assistant|commentary to=functions.f json": the channel is the word after the mark, the tool that
  * after "to=". */
-static mn_part end_header(mn_channels *c) {
+static mn_channel end_header(mn_channels *c) {
     const char *mark = strrchr(c->header, '|'), *name = mark ? mark + 1 : "",
                *to = strstr(c->header, "to=");
     name += strspn(name, " ");
     if (word_is(name, "final"))
-        c->part = MN_PART_ANSWER;
+        c->part = MN_CHANNEL_ANSWER;
     else if (to && (to == c->header || strchr(" |", to[-1])) && name_length(to + 3)) {
         snprintf(c->tool, sizeof c->tool, "%.*s", name_length(to + 3), to + 3);
-        c->part = MN_PART_CALL;
+        c->part = MN_CHANNEL_CALL;
     } else
-        c->part = *name ? MN_PART_THINKING : MN_PART_ANSWER;
+        c->part = *name ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
     c->header[0] = 0;
-    return MN_PART_HEADER;
+    return MN_CHANNEL_HEADER;
 }
 
-static mn_part in_header(mn_channels *c, int32_t id) {
+static mn_channel in_header(mn_channels *c, int32_t id) {
     if (id == c->message)
         return end_header(c);
     if (!add_piece(c, id))
-        c->part = MN_PART_ANSWER; /* no end in sight */
+        c->part = MN_CHANNEL_ANSWER; /* no end in sight */
     return c->part;
 }
 
-mn_part mn_channels_push(mn_channels *c, int32_t id) {
+mn_channel mn_channels_push(mn_channels *c, int32_t id) {
     if (id < 0)
         return c->part;
     if (id == c->start || id == c->end || id == c->call)
         return begin_header(c);
-    if (id == c->channel && c->part != MN_PART_HEADER)
+    if (id == c->channel && c->part != MN_CHANNEL_HEADER)
         begin_header(c);
-    if (c->part == MN_PART_HEADER)
+    if (c->part == MN_CHANNEL_HEADER)
         return in_header(c, id);
     if (id == c->think || id == c->end_think) {
-        c->part = id == c->think ? MN_PART_THINKING : MN_PART_ANSWER;
-        return MN_PART_HEADER;
+        c->part = id == c->think ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
+        return MN_CHANNEL_HEADER;
     }
     return c->part;
 }
@@ -119,11 +119,11 @@ mn_part mn_channels_push(mn_channels *c, int32_t id) {
 /* Control tokens begin a turn: what somebody typed into an earlier one opens nothing. */
 void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        mn_part part = mn_channels_push(c, ids[i]);
+        mn_channel part = mn_channels_push(c, ids[i]);
         bool mark = ids[i] == c->think || ids[i] == c->end_think;
-        if (part == MN_PART_THINKING && c->channel < 0 && !mark &&
+        if (part == MN_CHANNEL_THINKING && c->channel < 0 && !mark &&
             mn_tokenizer_is_special(c->tok, ids[i]))
-            c->part = MN_PART_ANSWER;
+            c->part = MN_CHANNEL_ANSWER;
     }
 }
 

@@ -11,11 +11,11 @@
 #include "text/tokenizer/tokenizer.h"
 
 typedef enum {
-    MN_PART_ANSWER,
-    MN_PART_THINKING,
-    MN_PART_CALL,
-    MN_PART_HEADER
-} mn_part; /* HEADER: marks, roles and names: nobody's text */
+    MN_CHANNEL_ANSWER,
+    MN_CHANNEL_THINKING,
+    MN_CHANNEL_CALL,
+    MN_CHANNEL_HEADER
+} mn_channel; /* HEADER: marks, roles and names: nobody's text */
 
 #define MN_HEADER_MAX 160 /* bytes; a header that is longer is none: what follows is the answer's */
 
@@ -23,7 +23,7 @@ typedef struct {
     const mn_tokenizer *tok;
     /* ids; -1 = the vocabulary has none */
     int32_t start, channel, message, end, call, think, end_think;
-    mn_part part;
+    mn_channel part;
     /* since <|start|>; '|' where <|channel|> stood, ' ' for other marks */
     char header[MN_HEADER_MAX];
     char tool[64]; /* whom the last message is addressed to: "functions.f"; cut */
@@ -31,7 +31,7 @@ typedef struct {
 
 mn_channels mn_channels_of(const mn_tokenizer *tok);
 /* what id is part of, in the order of the text */
-mn_part mn_channels_push(mn_channels *c, int32_t id);
+mn_channel mn_channels_push(mn_channels *c, int32_t id);
 /* Ids of a prompt: what they leave open is where the output begins. */
 void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n);
 /* A special token that begins or divides a tool call ([TOOL_CALLS], <|python_tag|>): it is shown,

@@ -152,7 +152,6 @@ static const mn_pre_row rows[] = {
      {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
       "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
     {"seed-coder", 0, {CONTRACTION "|" WORD "|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES}},
-    {"whitespace", MN_PRE_WORDS, {NULL}},
     {"superbpe", 0, {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}},
 };
 

@@ -497,7 +497,7 @@ static bool step(translator *t) {
     return true;
 }
 
-const char *mn_pattern_translate(mn_str e, mn_text *out) {
+const char *mn_regex_translate(mn_str e, mn_text *out) {
     mn_text copy = {0}; /* ended by a NUL */
     mn_text_put(&copy, e.ptr, (size_t)e.len);
     translator t = {

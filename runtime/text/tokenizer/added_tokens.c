@@ -1,6 +1,9 @@
 /* added_tokens.c -- finds tokens that are written out in a text: the leftmost, and of those the
  * longest. Vocabularies add up to thousands of them, most with the same first byte, so candidates
- * are looked up by length. */
+ * are looked up by length: one search in a table for each length that occurs.
+ *
+ * A tokeniser has two sets, matched before and after its normaliser; they do not change once they are
+ * indexed. The texts belong to the vocabulary. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -9,7 +12,7 @@ mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err) {
     if (item->text.len == 0)
         return MN_OK;
     void *grown = s->item;
-    bool ok = mn_grow(&grown, &s->cap, s->n + 1, sizeof *s->item);
+    const bool ok = mn_grow(&grown, &s->cap, s->n + 1, sizeof *s->item);
     s->item = grown;
     if (!ok)
         return mn_fail_memory(err, (s->n + 1) * sizeof *s->item);
@@ -17,6 +20,7 @@ mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err) {
     return MN_OK;
 }
 
+/* The slot of this text, or the free one where it belongs. */
 static size_t find_slot(const mn_added_set *s, const char *text, size_t n) {
     size_t i = (size_t)mn_hash(text, n, 0) & (s->n_slot - 1);
     for (; s->slot[i]; i = (i + 1) & (s->n_slot - 1)) {
@@ -27,6 +31,7 @@ static size_t find_slot(const mn_added_set *s, const char *text, size_t n) {
     return i;
 }
 
+/* Enters n among the distinct lengths, longest first. */
 static void note_length(mn_added_set *s, size_t n) {
     size_t i = 0;
     while (i < s->n_len && s->len[i] > n)
@@ -41,16 +46,14 @@ static void note_length(mn_added_set *s, size_t n) {
 mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err) {
     if (!s->n)
         return MN_OK;
-    s->n_slot = 16;
-    while (s->n_slot < 2 * s->n)
-        s->n_slot *= 2;
+    s->n_slot = mn_vocab_slots(s->n);
     s->slot = mn_calloc(s->n_slot, sizeof *s->slot);
     s->len = mn_alloc(s->n, sizeof *s->len);
     if (!s->slot || !s->len)
         return mn_fail_memory(err, s->n_slot * sizeof *s->slot);
     for (size_t k = 0; k < s->n; k++) {
-        mn_str t = s->item[k].text;
-        size_t i = find_slot(s, t.ptr, (size_t)t.len);
+        const mn_str t = s->item[k].text;
+        const size_t i = find_slot(s, t.ptr, (size_t)t.len);
         if (s->slot[i])
             return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where,
                            MN_STR_ARG(t));
@@ -73,7 +76,7 @@ void mn_added_free(mn_added_set *s) {
 static bool is_word(uint32_t c) {
     static const uint32_t circled[][2] = {
         {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL)
         return true;
     for (size_t i = 0; i < MN_COUNT(circled); i++)
@@ -92,6 +95,7 @@ static size_t char_before(mn_str text, size_t hi, uint32_t *code) {
     return lo;
 }
 
+/* No word character touches text[lo..hi). */
 static bool stands_alone(mn_str text, size_t lo, size_t hi) {
     uint32_t code = 0;
     if (lo > 0) {
@@ -106,59 +110,72 @@ static bool stands_alone(mn_str text, size_t lo, size_t hi) {
     return !is_word(code);
 }
 
+static bool any_set(const uint8_t *p, size_t n) {
+    size_t i = 0;
+    while (i < n && !p[i])
+        i++;
+    return i < n;
+}
+
+/* May this token be recognised at lo? Special ones only if it is asked for, and nowhere in what a
+ * user typed. */
 static bool allowed(const mn_added *a, size_t lo, const uint8_t *plain, bool parse_special) {
-    size_t n = (size_t)a->text.len;
-    if (a->special && !parse_special)
+    if (!a->special)
+        return true;
+    if (!parse_special)
         return false;
-    if (a->special && plain)
-        for (size_t i = lo; i < lo + n; i++)
-            if (plain[i])
-                return false;
-    return true;
+    return !plain || !any_set(plain + lo, (size_t)a->text.len);
 }
 
 /* lstrip and rstrip: the token takes the white space beside it. */
 static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_t *hi) {
     uint32_t code = 0;
     while (a->lstrip && *lo > from) {
-        size_t before = char_before(text, *lo, &code);
+        const size_t before = char_before(text, *lo, &code);
         if (before < from || !mn_is_space(code))
             break;
         *lo = before;
     }
     while (a->rstrip && *hi < text.len) {
-        int n = mn_utf8_decode(text.ptr + *hi, (size_t)text.len - *hi, &code);
+        const int n = mn_utf8_decode(text.ptr + *hi, (size_t)text.len - *hi, &code);
         if (n <= 0 || !mn_is_space(code))
             break;
         *hi += (size_t)n;
     }
 }
 
+/* The longest token that stands at text[at] and may be recognised there; NULL = none. */
+static const mn_added *token_at(const mn_added_set *s, mn_str text, size_t at, const uint8_t *plain,
+                                bool parse_special) {
+    if (!s->first[(unsigned char)text.ptr[at]])
+        return NULL;
+    for (size_t k = 0; k < s->n_len; k++) {
+        const size_t n = s->len[k];
+        if (n > text.len - at)
+            continue;
+        const uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
+        if (found && allowed(&s->item[found - 1], at, plain, parse_special))
+            return &s->item[found - 1];
+    }
+    return NULL;
+}
+
 bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain,
                    bool parse_special, mn_added_match *out) {
     for (; s->n && at < text.len; at++) {
-        if (!s->first[(unsigned char)text.ptr[at]])
+        const mn_added *a = token_at(s, text, at, plain, parse_special);
+        if (!a)
             continue;
-        for (size_t k = 0; k < s->n_len; k++) {
-            size_t n = s->len[k];
-            if (n > text.len - at)
-                continue;
-            uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
-            if (!found || !allowed(&s->item[found - 1], at, plain, parse_special))
-                continue;
-            *out = (mn_added_match){at, at + n, at + n, &s->item[found - 1]};
-            if (out->item->single_word && !stands_alone(text, at, at + n)) {
-                at += n - 1; /* no token then, nor what is inside it */
-                break;
-            }
-            widen(out->item, text, from, &out->lo, &out->hi);
-            if (out->item->lstrip && out->lo < from)
+        const size_t end = at + (size_t)a->text.len;
+        *out = (mn_added_match){at, end, end, a};
+        if (!a->single_word || stands_alone(text, at, end)) {
+            widen(a, text, from, &out->lo, &out->hi);
+            if (a->lstrip && out->lo < from)
                 out->lo = from;
             if (out->lo < out->hi)
-                return true;
-            at += n - 1; /* all of it was taken before */
-            break;
+                return true; // else all of it was taken before
         }
+        at = end - 1; // no token then, nor what is inside it
     }
     return false;
 }

@@ -1,5 +1,5 @@
-/* detokenizer.c -- ids to text as they come: pieces through the decoder's steps to bytes, bytes to
- * whole characters. */
+/* detokenizer.c -- ids to text as they come: pieces through the decoder's stages to bytes, bytes to
+ * whole characters. A detokeniser belongs to one text; the tokeniser outlives it. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 
@@ -16,14 +16,16 @@ static void start(mn_detokenizer *d) {
 
 mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_detokenizer **out,
                                 mn_error *err) {
-    mn_detokenizer *d = mn_calloc(1, sizeof *d);
     *out = NULL;
+    mn_detokenizer *d = mn_calloc(1, sizeof *d);
     if (!d)
         return mn_fail_memory(err, sizeof *d);
     d->tok = tok;
     d->flags = flags;
-    if (!mn_decoder_init(&d->decoder, &tok->decoder))
-        return mn_free(d), mn_fail_memory(err, sizeof *d);
+    if (!mn_decoder_init(&d->decoder, &tok->decoder)) {
+        mn_free(d);
+        return mn_fail_memory(err, sizeof *d);
+    }
     start(d);
     *out = d;
     return MN_OK;
@@ -37,17 +39,22 @@ void mn_detokenizer_free(mn_detokenizer *d) {
     mn_free(d);
 }
 
-/* Of <0xXX>; -1 = it is spelled otherwise. */
-static int byte_of(mn_str piece) {
+static int hex_digit(char c) {
     static const char digit[] = "0123456789abcdef";
-    const char *high = NULL, *low = NULL;
-    if (piece.len != 6 || memcmp(piece.ptr, "<0x", 3) || piece.ptr[5] != '>')
-        return -1;
-    high = memchr(digit, piece.ptr[3] | 32, 16);
-    low = memchr(digit, piece.ptr[4] | 32, 16);
-    return high && low ? (int)((high - digit) << 4 | (low - digit)) : -1;
+    const char *at = memchr(digit, c | 32, 16);
+    return at ? (int)(at - digit) : -1;
 }
 
+/* Of <0xXX>; -1 = it is spelled otherwise. */
+static int byte_of(mn_str piece) {
+    if (piece.len != 6 || memcmp(piece.ptr, "<0x", 3) != 0 || piece.ptr[5] != '>')
+        return -1;
+    const int high = hex_digit(piece.ptr[3]);
+    const int low = hex_digit(piece.ptr[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+/* How the normaliser spells an added token. */
 static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
     for (size_t i = 0; i < tok->normalized.n; i++)
         if (tok->normalized.item[i].id == id)
@@ -59,11 +66,14 @@ static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
  * spaces. */
 static mn_decode_piece piece_of(const mn_tokenizer *tok, int32_t id) {
     const mn_vocab_token *t = &tok->vocab.token[id];
-    const bool special = t->flags & MN_TOKEN_SPECIAL, normalized = t->flags & MN_TOKEN_NORMALIZED;
+    const bool special = t->flags & MN_TOKEN_SPECIAL;
+    const bool normalized = t->flags & MN_TOKEN_NORMALIZED;
+    const bool added = t->flags & MN_TOKEN_ADDED;
+    const bool byte = t->flags & MN_TOKEN_BYTE;
     return (mn_decode_piece){.text = normalized ? normalized_text(tok, id) : t->piece,
                              .verbatim = special,
-                             .plain = special || (t->flags & MN_TOKEN_ADDED && !normalized),
-                             .byte = t->flags & MN_TOKEN_BYTE ? byte_of(t->piece) : -1};
+                             .plain = special || (added && !normalized),
+                             .byte = byte ? byte_of(t->piece) : -1};
 }
 
 /* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of one
@@ -79,9 +89,10 @@ static size_t bad_length(const char *s, size_t n) {
 /* Moves whole characters from the waiting bytes to out; at the end of a text, everything. */
 static void flush(mn_detokenizer *d, mn_text *out, bool end) {
     mn_text *b = &d->bytes;
-    size_t usable = end ? b->len : mn_utf8_complete(b->ptr, b->len), i = 0;
+    const size_t usable = end ? b->len : mn_utf8_complete(b->ptr, b->len);
+    size_t i = 0;
     while (i < usable) {
-        size_t good = mn_utf8_check(b->ptr + i, usable - i);
+        const size_t good = mn_utf8_check(b->ptr + i, usable - i);
         mn_text_put(out, b->ptr + i, good);
         i += good;
         if (i == usable)
@@ -94,11 +105,13 @@ static void flush(mn_detokenizer *d, mn_text *out, bool end) {
 }
 
 mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out) {
+    const mn_vocab *v = &d->tok->vocab;
     if (id < 0)
         return MN_INVALID;
-    if ((uint32_t)id >= d->tok->vocab.n || !d->tok->vocab.token[id].piece.len)
+    if ((uint32_t)id >= v->n || !v->token[id].piece.len)
         return MN_OK;
-    if (d->tok->vocab.token[id].flags & MN_TOKEN_SPECIAL && !(d->flags & MN_DETOKENIZE_SPECIAL))
+    const bool special = v->token[id].flags & MN_TOKEN_SPECIAL;
+    if (special && !(d->flags & MN_DETOKENIZE_SPECIAL))
         return MN_OK;
     if (!mn_decoder_push(&d->decoder, piece_of(d->tok, id), &d->bytes))
         return MN_OUT_OF_MEMORY;

@@ -1,5 +1,7 @@
-/* json_vocab.c -- model.vocab, model.merges and added_tokens of a tokenizer.json. The
- * first two are read from the text itself; added tokens are few and come as a tree. */
+/* json_vocab.c -- model.vocab, model.merges and added_tokens of a tokenizer.json. The first two are
+ * read from the text itself, where a tree of a million nodes would cost more than everything else;
+ * added tokens are few and come as a tree. Entries are counted first: their table is allocated once,
+ * and ids are checked against the number of tokens before the vocabulary is. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include "text/json/scan.h"
 #include <cjson/cJSON.h>
@@ -23,13 +25,15 @@ static mn_status not_json(const mn_scan *s, mn_str whole, const char *where, mn_
                    (size_t)(s->at - whole.ptr), (int)MN_MIN(s->end - s->at, 20), s->at);
 }
 
-/* ---- vocabulary: {"piece": id, ...}, or for Unigram [["piece", log probability], ...], where ids
- * count up ---- */
+/* ---- vocabulary ------------------------------------------------------------------------------
+ * {"piece": id, ...}, or for Unigram [["piece", log probability], ...], where ids count up (listed) */
+
 typedef struct {
     mn_str piece;
     double value;
 } vocab_entry;
 
+/* false: something else stands there */
 static bool next_entry(mn_scan *s, bool listed, vocab_entry *e) {
     if (listed)
         return mn_scan_char(s, '[') && mn_scan_string(s, 0, &e->piece) && mn_scan_char(s, ',') &&
@@ -65,20 +69,21 @@ static mn_status read_entries(mn_str vocab, bool listed, vocab_entry *entry, uin
     return st;
 }
 
+/* *n: one more than the highest id. Checks each id and each added token. */
 static mn_status count_ids(const vocab_entry *entry, uint64_t n_entries, bool listed,
                            const cJSON *added, uint64_t *n, mn_error *err) {
     uint64_t n_items = n_entries;
+    const cJSON *item = NULL;
     *n = listed ? n_entries : 0;
     for (uint64_t i = 0; !listed && i < n_entries; i++) {
-        double id = entry[i].value;
+        const double id = entry[i].value;
         if (!(id >= 0 && id < MN_VOCAB_MAX) || id != (double)(int32_t)id)
             return bad_id("model.vocab", entry[i].piece, err);
         *n = MN_MAX(*n, (uint64_t)id + 1);
     }
-    const cJSON *item = NULL;
     cJSON_ArrayForEach(item, added) {
-        int32_t id = 0;
         const char *content = cJSON_GetStringValue(mn_json_item(item, "content"));
+        int32_t id = 0;
         if (!content)
             return mn_fail(err, MN_BAD_FILE,
                            "tokenizer.json: added_tokens: an entry has no \"content\"");
@@ -94,22 +99,54 @@ static mn_status count_ids(const vocab_entry *entry, uint64_t n_entries, bool li
     return MN_OK;
 }
 
+/* An added token that the model has already keeps its id and gets its flags. */
 static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err) {
-    mn_str content = mn_str_of(cJSON_GetStringValue(mn_json_item(item, "content")));
+    const mn_str content = mn_str_of(cJSON_GetStringValue(mn_json_item(item, "content")));
+    const bool special = cJSON_IsTrue(mn_json_item(item, "special"));
+    const uint32_t flags = MN_TOKEN_ADDED | (special ? MN_TOKEN_SPECIAL : 0);
+    const int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
     int32_t id = -1;
     mn_json_id(mn_json_item(item, "id"), &id);
-    uint32_t flags =
-        MN_TOKEN_ADDED | (cJSON_IsTrue(mn_json_item(item, "special")) ? MN_TOKEN_SPECIAL : 0);
-    int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
-    if (there >= 0 && there != id)
-        return mn_fail(err, MN_BAD_FILE,
-                       "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",
-                       MN_STR_ARG(content), id, there);
     if (there < 0)
         return mn_vocab_set(&tok->vocab, id, content, flags | MN_TOKEN_OUTSIDE,
                             "tokenizer.json: added_tokens", err);
+    if (there != id)
+        return mn_fail(err, MN_BAD_FILE,
+                       "tokenizer.json: added_tokens: \"%.*s\" has id %d, but %d in model.vocab",
+                       MN_STR_ARG(content), id, there);
     tok->vocab.token[id].flags |= flags;
     return MN_OK;
+}
+
+/* The model's own pieces. The slot of one is on the way from memory when its turn comes. */
+static mn_status enter_entries(mn_tokenizer *tok, const vocab_entry *entry, uint64_t n, bool listed,
+                               mn_error *err) {
+    enum { AHEAD = 8 };
+    mn_vocab *v = &tok->vocab;
+    mn_status st = MN_OK;
+    for (uint64_t i = 0; !st && i < n; i++) {
+        const mn_str piece = entry[i].piece;
+        if (i + AHEAD < n)
+            mn_vocab_ask(v, entry[i + AHEAD].piece.ptr, (size_t)entry[i + AHEAD].piece.len);
+        if (listed) {
+            tok->unigram.log_prob[i] = entry[i].value;
+            st = mn_vocab_set_last(v, (int32_t)i, piece, VOCAB, err);
+        } else
+            st = mn_vocab_set(v, (int32_t)entry[i].value, piece, 0, VOCAB, err);
+    }
+    return st;
+}
+
+/* Unigram: a piece that another id has taken over is special if that one is. */
+static void share_special(mn_vocab *v) {
+    for (uint32_t i = 0; i < v->n; i++) {
+        mn_vocab_token *t = &v->token[i];
+        if (!(t->flags & MN_TOKEN_OUTSIDE))
+            continue;
+        const int32_t same = mn_vocab_find(v, t->piece.ptr, (size_t)t->piece.len);
+        if (same >= 0)
+            t->flags |= v->token[same].flags & MN_TOKEN_SPECIAL;
+    }
 }
 
 static mn_status enter_all(mn_tokenizer *tok, const vocab_entry *entry, uint64_t n_entries,
@@ -120,26 +157,12 @@ static mn_status enter_all(mn_tokenizer *tok, const vocab_entry *entry, uint64_t
         st = mn_vocab_init(&tok->vocab, n, VOCAB, err);
     if (!st && listed)
         st = mn_unigram_init(tok, err);
-    for (uint64_t i = 0; !st && i < n_entries; i++) {
-        int32_t id = (int32_t)(listed ? (double)i : entry[i].value);
-        if (i + 8 < n_entries) /* its slot is on the way from memory when its turn comes */
-            mn_vocab_ask(&tok->vocab, entry[i + 8].piece.ptr, (size_t)entry[i + 8].piece.len);
-        if (listed)
-            tok->unigram.log_prob[id] = entry[i].value;
-        st = listed ? mn_vocab_set_last(&tok->vocab, id, entry[i].piece, VOCAB, err)
-                    : mn_vocab_set(&tok->vocab, id, entry[i].piece, 0, VOCAB, err);
-    }
-    const cJSON *item = NULL;
     if (!st)
-        cJSON_ArrayForEach(item, added) if ((st = enter_added(tok, item, err))) break;
-    for (uint64_t i = 0; !st && listed && i < n; i++) { /* spelled as a special token is */
-        mn_vocab_token *t = &tok->vocab.token[i];
-        int32_t same = t->flags & MN_TOKEN_OUTSIDE
-                           ? mn_vocab_find(&tok->vocab, t->piece.ptr, (size_t)t->piece.len)
-                           : -1;
-        if (same >= 0)
-            t->flags |= tok->vocab.token[same].flags & MN_TOKEN_SPECIAL;
-    }
+        st = enter_entries(tok, entry, n_entries, listed, err);
+    for (const cJSON *item = added ? added->child : NULL; item && !st; item = item->next)
+        st = enter_added(tok, item, err);
+    if (!st && listed)
+        share_special(&tok->vocab);
     return st;
 }
 
@@ -149,7 +172,7 @@ mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const cJSO
         return mn_fail(err, MN_BAD_FILE, VOCAB ": expected %s", listed ? "a list" : "an object");
     if (added && !cJSON_IsArray(added) && !cJSON_IsNull(added))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: added_tokens: expected a list");
-    uint64_t n = mn_scan_count(vocab);
+    const uint64_t n = mn_scan_count(vocab);
     vocab_entry *entry = mn_alloc((size_t)n, sizeof *entry);
     if (!entry)
         return mn_fail_memory(err, n * sizeof *entry);
@@ -163,6 +186,8 @@ mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const cJSO
 }
 
 /* ---- merges: ["left right", ...] or [["left", "right"], ...] --------------------------------- */
+
+/* false: no pair. left and right are used before the next call. */
 static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
     if (mn_scan_char(s, '['))
         return mn_scan_string(s, 0, left) && mn_scan_char(s, ',') && mn_scan_string(s, 1, right) &&
@@ -172,7 +197,7 @@ static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
     const char *blank = memchr(left->ptr, ' ', (size_t)left->len);
     if (!blank)
         return false;
-    uint64_t n = (uint64_t)(blank - left->ptr);
+    const uint64_t n = (uint64_t)(blank - left->ptr);
     *right = (mn_str){blank + 1, left->len - n - 1};
     left->len = n;
     return !memchr(right->ptr, ' ', (size_t)right->len);
@@ -181,16 +206,14 @@ static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
     if (!merges.len || merges.ptr[0] != '[')
         return mn_fail(err, MN_BAD_FILE, MERGES ": expected a list");
-    uint64_t n = mn_scan_count(merges);
+    const uint64_t n = mn_scan_count(merges);
     mn_scan s = mn_scan_of(merges);
-    mn_merges m = {.vocab = &tok->vocab,
-                   .where = MERGES,
-                   .skip = (size_t)tok->continuing.len,
-                   .last_wins = true};
+    mn_merges m = {.vocab = &tok->vocab, .where = MERGES, .last_wins = true};
     mn_status st = mn_merges_begin(&m, n, err);
     mn_scan_char(&s, '[');
     for (uint64_t i = 0; !st && i < n; i++) {
-        mn_str left = {NULL, 0}, right = {NULL, 0};
+        mn_str left = {NULL, 0};
+        mn_str right = {NULL, 0};
         if (i && !mn_scan_char(&s, ','))
             st = not_json(&s, merges, MERGES, err);
         else if (next_merge(&s, &left, &right))

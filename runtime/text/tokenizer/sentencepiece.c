@@ -1,6 +1,10 @@
 /* sentencepiece.c -- a tokeniser from tokenizer.model: SentencePiece's ModelProto, a protocol
  * buffer. Field numbers are those of sentencepiece_model.proto. Tokens that a model's authors added
- * later stand in tokenizer_config.json (added_tokens_decoder) and added_tokens.json. */
+ * later stand in tokenizer_config.json (added_tokens_decoder) and added_tokens.json. Pieces are
+ * copied; the file may go once the tokeniser is made.
+ *
+ * Also what GGUF and tokenizer.json share with it: SentencePiece's rules of white space, and the cut
+ * at words that keeps merging fast. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -19,12 +23,11 @@ typedef struct {
     mn_str bytes;   /* LEN */
 } field;
 
+/* 7 bits a byte, the lowest first; bad set, and 0, where it does not end. */
 static uint64_t varint(reader *r) {
     uint64_t v = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        if (r->at == r->end)
-            break;
-        uint8_t b = *r->at++;
+    for (unsigned shift = 0; shift < 64 && r->at < r->end; shift += 7) {
+        const uint8_t b = *r->at++;
         v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80))
             return v;
@@ -33,42 +36,48 @@ static uint64_t varint(reader *r) {
     return 0;
 }
 
+/* n bytes, little-endian */
 static uint64_t fixed(reader *r, size_t n) {
     uint64_t v = 0;
-    if ((size_t)(r->end - r->at) < n)
-        return r->bad = true, 0;
+    if ((size_t)(r->end - r->at) < n) {
+        r->bad = true;
+        return 0;
+    }
     for (size_t i = 0; i < n; i++)
         v |= (uint64_t)r->at[i] << 8 * i;
     r->at += n;
     return v;
 }
 
+enum { WIRE_VARINT, WIRE_FIXED64, WIRE_LEN, WIRE_FIXED32 = 5 };
+
 /* The next field; false at the end, or with bad set where the bytes are no field. */
 static bool next_field(reader *r, field *f) {
     if (r->bad || r->at == r->end)
         return false;
-    uint64_t tag = varint(r);
-    *f = (field){.number = (uint32_t)(tag >> 3)};
+    const uint64_t tag = varint(r);
+    const uint64_t number = tag >> 3;
+    *f = (field){.number = (uint32_t)number};
     switch (tag & 7) {
-    case 0:
+    case WIRE_VARINT:
         f->value = varint(r);
         break;
-    case 1:
+    case WIRE_FIXED64:
         f->value = fixed(r, 8);
         break;
-    case 5:
+    case WIRE_FIXED32:
         f->value = fixed(r, 4);
         break;
-    case 2:
+    case WIRE_LEN:
         f->bytes.len = varint(r);
+        r->bad |= f->bytes.len > (uint64_t)(r->end - r->at);
         break;
     default:
         r->bad = true;
     }
-    if ((tag & 7) == 2 && f->bytes.len > (uint64_t)(r->end - r->at))
-        r->bad = true;
-    if (r->bad || !f->number || tag >> 3 > UINT32_MAX)
-        return r->bad = true, false;
+    r->bad |= !number || number > UINT32_MAX;
+    if (r->bad)
+        return false;
     f->bytes.ptr = (const char *)r->at;
     r->at += f->bytes.len;
     return true;
@@ -85,7 +94,7 @@ static mn_status damaged(const reader *r, mn_str whole, const char *where, mn_er
 
 /* ---- the model ------------------------------------------------------------------------------- */
 typedef struct {
-    const char *name; /* of the file */
+    const char *name; // of the file
     mn_str whole;
     uint64_t n_pieces;
     int64_t kind;
@@ -94,6 +103,7 @@ typedef struct {
     mn_sentencepiece how;
 } model;
 
+/* TrainerSpec: the kind of model and its ids. */
 static mn_status read_trainer(model *m, mn_str bytes, mn_error *err) {
     reader r = reader_of(bytes);
     for (field f; next_field(&r, &f);)
@@ -125,6 +135,7 @@ static mn_status read_trainer(model *m, mn_str bytes, mn_error *err) {
     return r.bad ? damaged(&r, m->whole, m->name, err) : MN_OK;
 }
 
+/* NormalizerSpec: characters and white space. */
 static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
     reader r = reader_of(bytes);
     for (field f; next_field(&r, &f);)
@@ -147,6 +158,27 @@ static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
     return r.bad ? damaged(&r, m->whole, m->name, err) : MN_OK;
 }
 
+/* All three parts are there: a file that was cut between two fields would still be read, and be
+ * wrong. seen: bits of field numbers. */
+static mn_status check_parts(const model *m, uint32_t seen, mn_error *err) {
+    static const char *const part[] = {"pieces", "trainer_spec", "normalizer_spec"};
+    for (uint32_t i = 0; i < MN_COUNT(part); i++)
+        if (!(seen & 2u << i))
+            return mn_fail(err, MN_BAD_FILE, "%s: found no %s (field %u)", m->name, part[i], i + 1);
+    return MN_OK;
+}
+
+static mn_status check_kind(const model *m, mn_error *err) {
+    if (m->kind != MODEL_UNIGRAM && m->kind != MODEL_BPE)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s: trainer_spec.model_type: found %lld, expected 1 (unigram) or 2 (bpe)",
+                       m->name, (long long)m->kind);
+    if (m->suffix)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s: trainer_spec.treat_whitespace_as_suffix: not supported", m->name);
+    return MN_OK;
+}
+
 static mn_status read_top(model *m, mn_error *err) {
     reader r = reader_of(m->whole);
     mn_status st = MN_OK;
@@ -162,20 +194,9 @@ static mn_status read_top(model *m, mn_error *err) {
     }
     if (!st && r.bad)
         st = damaged(&r, m->whole, m->name, err);
-    for (uint32_t i = 1; !st && i < 4;
-         i++) { /* one that was cut between two fields would still be read, and be wrong */
-        static const char *const part[] = {"", "pieces", "trainer_spec", "normalizer_spec"};
-        if (!(seen & 1u << i))
-            st = mn_fail(err, MN_BAD_FILE, "%s: found no %s (field %u)", m->name, part[i], i);
-    }
-    if (!st && m->kind != MODEL_UNIGRAM && m->kind != MODEL_BPE)
-        st = mn_fail(err, MN_UNSUPPORTED,
-                     "%s: trainer_spec.model_type: found %lld, expected 1 (unigram) or 2 (bpe)",
-                     m->name, (long long)m->kind);
-    if (!st && m->suffix)
-        st = mn_fail(err, MN_UNSUPPORTED,
-                     "%s: trainer_spec.treat_whitespace_as_suffix: not supported", m->name);
-    return st;
+    if (!st)
+        st = check_parts(m, seen, err);
+    return st ? st : check_kind(m, err);
 }
 
 static uint32_t flags_of(uint64_t type) {
@@ -186,36 +207,50 @@ static uint32_t flags_of(uint64_t type) {
     return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0;
 }
 
-static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_str bytes,
-                            mn_error *err) {
+/* The fields of a piece, checked. */
+static mn_status parse_piece(const model *m, int32_t id, mn_str bytes, mn_str *piece, float *score,
+                             uint64_t *type, mn_error *err) {
     reader r = reader_of(bytes);
-    mn_str piece = {"", 0};
-    uint64_t type = MN_TYPE_NORMAL;
-    float score = 0;
+    *piece = (mn_str){"", 0};
+    *type = MN_TYPE_NORMAL;
+    *score = 0;
     for (field f; next_field(&r, &f);) {
-        uint32_t bits = (uint32_t)f.value;
+        const uint32_t bits = (uint32_t)f.value;
         if (f.number == 1)
-            piece = f.bytes;
+            *piece = f.bytes;
         if (f.number == 2)
-            memcpy(&score, &bits, sizeof score);
+            memcpy(score, &bits, sizeof *score);
         if (f.number == 3)
-            type = f.value;
+            *type = f.value;
     }
     if (r.bad)
         return damaged(&r, m->whole, m->name, err);
-    if (mn_utf8_check(piece.ptr, (size_t)piece.len) != piece.len || !piece.len ||
-        !(score >= -3e38f && score <= 3e38f))
+    const bool utf8 = mn_utf8_check(piece->ptr, (size_t)piece->len) == piece->len;
+    if (!utf8 || !piece->len || !(*score >= -3e38f && *score <= 3e38f))
         return mn_fail(
             err, MN_BAD_FILE,
             "%s: piece %d: found \"%.*s\" with score %g, expected UTF-8 and a finite score",
-            m->name, id, MN_STR_ARG(piece), (double)score);
-    mn_status st = mn_vocab_set(&tok->vocab, id, piece, flags_of(type), m->name, err);
+            m->name, id, MN_STR_ARG(*piece), (double)*score);
+    return MN_OK;
+}
+
+static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_str bytes,
+                            mn_error *err) {
+    mn_str piece;
+    uint64_t type;
+    float score;
+    mn_status st = parse_piece(m, id, bytes, &piece, &score, &type, err);
+    if (!st)
+        st = mn_vocab_set(&tok->vocab, id, piece, flags_of(type), m->name, err);
     if (st)
         return st;
     tok->vocab.token[id].score = score;
-    if (tok->model == MN_MODEL_UNIGRAM && (type == MN_TYPE_NORMAL || type == MN_TYPE_USER))
-        tok->unigram.log_prob[id] =
-            type == MN_TYPE_USER ? mn_symbol_log_prob(piece.len) : (double)score;
+    if (tok->model != MN_TOKENIZER_UNIGRAM)
+        return MN_OK;
+    if (type == MN_TYPE_USER)
+        tok->unigram.log_prob[id] = mn_symbol_log_prob(piece.len);
+    else if (type == MN_TYPE_NORMAL)
+        tok->unigram.log_prob[id] = (double)score;
     return MN_OK;
 }
 
@@ -230,14 +265,17 @@ static mn_status read_pieces(mn_tokenizer *tok, const model *m, mn_error *err) {
 }
 
 /* ---- tokens added beside the file ------------------------------------------------------------ */
+
+/* config, map: the two files as trees. decoder: {"32000": {"content": ...}}; map: {"<x>": 32000} */
 typedef struct {
     cJSON *config, *map;
-    const cJSON *decoder; /* {"32000": {"content": ...}}; map: {"<x>": 32000} */
+    const cJSON *decoder;
 } extra_tokens;
 
+/* *n: tokens of the model; then, one more than the highest id. Checks each entry. */
 static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) {
+    const uint64_t most = *n + 65536;
     const cJSON *item = NULL;
-    uint64_t most = *n + 65536;
     int32_t id = 0;
     cJSON_ArrayForEach(item, x->map) {
         if (!mn_json_id(item, &id))
@@ -247,8 +285,8 @@ static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) 
     }
     cJSON_ArrayForEach(item, x->decoder) {
         int64_t key = -1;
-        if (!mn_parse_i64(mn_str_of(item->string), &key) || key < 0 || key >= MN_VOCAB_MAX ||
-            !cJSON_IsString(mn_json_item(item, "content")))
+        const bool is_id = mn_parse_i64(mn_str_of(item->string), &key) && key >= 0;
+        if (!is_id || key >= MN_VOCAB_MAX || !cJSON_IsString(mn_json_item(item, "content")))
             return mn_fail(err, MN_BAD_FILE,
                            "tokenizer_config.json: added_tokens_decoder: \"%.80s\": expected an id "
                            "and its \"content\"",
@@ -261,12 +299,13 @@ static mn_status count_extra(const extra_tokens *x, uint64_t *n, mn_error *err) 
     return MN_OK;
 }
 
+/* One that the model has already becomes an added one. */
 static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error *err) {
-    uint32_t flags = MN_TOKEN_ADDED | (a.special ? MN_TOKEN_SPECIAL : 0);
+    const uint32_t flags = MN_TOKEN_ADDED | (a.special ? MN_TOKEN_SPECIAL : 0);
     mn_vocab_token *t = &tok->vocab.token[id];
     mn_status st = MN_OK;
     if (mn_str_eq(t->piece, a.text))
-        t->flags |= flags; /* the model's own, now an added one */
+        t->flags |= flags;
     else
         st = mn_vocab_set(&tok->vocab, id, a.text, flags, "added tokens", err);
     a.id = id;
@@ -285,31 +324,32 @@ static mn_status enter_extras(mn_tokenizer *tok, const extra_tokens *x, mn_error
     const cJSON *item = NULL;
     mn_status st = MN_OK;
     cJSON_ArrayForEach(item, x->decoder) {
-        mn_added a = {.text = mn_str_of(mn_json_item(item, "content")->valuestring),
-                      .special = mn_json_flag(item, "special", false),
-                      .lstrip = mn_json_flag(item, "lstrip", false),
-                      .rstrip = mn_json_flag(item, "rstrip", false),
-                      .single_word = mn_json_flag(item, "single_word", false)};
-        if ((st = enter_extra(tok, atoi(item->string), a, err)))
+        mn_added a = mn_json_added(item);
+        a.text = mn_str_of(mn_json_item(item, "content")->valuestring);
+        st = enter_extra(tok, atoi(item->string), a, err);
+        if (st)
             return st;
     }
     cJSON_ArrayForEach(item, x->map) {
-        mn_added a = {.text = mn_str_of(item->string)};
-        if (!is_there(&tok->raw, item->valueint) && (st = enter_extra(tok, item->valueint, a, err)))
+        const mn_added a = {.text = mn_str_of(item->string)};
+        if (!is_there(&tok->raw, item->valueint))
+            st = enter_extra(tok, item->valueint, a, err);
+        if (st)
             return st;
     }
-    return MN_OK;
+    return st;
 }
 
 /* Control pieces as they stand; a BPE model cuts at its user's symbols, in normalised text. */
 static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
+    const bool unigram = tok->model == MN_TOKENIZER_UNIGRAM;
     mn_status st = MN_OK;
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
         const mn_vocab_token *t = &tok->vocab.token[i];
-        bool special = t->flags & MN_TOKEN_SPECIAL;
-        if (!(t->flags & MN_TOKEN_ADDED) || (!special && tok->model == MN_MODEL_UNIGRAM))
+        const bool special = t->flags & MN_TOKEN_SPECIAL;
+        if (!(t->flags & MN_TOKEN_ADDED) || (!special && unigram))
             continue;
-        mn_added a = {
+        const mn_added a = {
             .text = t->piece, .id = (int32_t)i, .special = special, .normalized = !special};
         if (!is_there(&tok->raw, a.id))
             st = mn_added_put(special ? &tok->raw : &tok->normalized, &a, err);
@@ -320,57 +360,101 @@ static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
 }
 
 /* ---- characters and white space -------------------------------------------------------------- */
+
+/* The charsmap leaves user's symbols alone. */
 static mn_status keep_symbols(const mn_tokenizer *tok, mn_charsmap *m, mn_error *err) {
+    const uint32_t kinds = MN_TOKEN_ADDED | MN_TOKEN_SPECIAL;
     size_t n = 0;
     mn_str *symbol = mn_alloc(tok->vocab.n + 1u, sizeof *symbol);
     if (!symbol)
         return mn_fail_memory(err, tok->vocab.n * sizeof *symbol);
     for (uint32_t i = 0; i < tok->vocab.n; i++)
-        if ((tok->vocab.token[i].flags & (MN_TOKEN_ADDED | MN_TOKEN_SPECIAL)) == MN_TOKEN_ADDED)
+        if ((tok->vocab.token[i].flags & kinds) == MN_TOKEN_ADDED)
             symbol[n++] = tok->vocab.token[i].piece;
     mn_status st = n ? mn_charsmap_keep(m, symbol, n, err) : MN_OK;
     mn_free(symbol);
     return st;
 }
 
-mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
-                                 mn_error *err) {
-    const mn_str block = mn_str_of(MN_BLOCK), blank = mn_str_of(" ");
-    mn_steps *s = &tok->normalizer;
-    mn_status st = MN_OK;
-    if (how->charsmap.len) {
-        mn_step *step = mn_steps_add(s, MN_STEP_CHARSMAP);
-        st = step ? mn_charsmap_create(how->charsmap, how->graphemes, where, &step->charsmap, err)
-                  : mn_fail_memory(err, sizeof *step);
-        if (!st && how->symbols && !how->graphemes)
-            st = keep_symbols(tok, step->charsmap, err);
-    }
-    if (!st && how->squeeze) /* at the end also what looks like an escaped one */
-        st = mn_steps_add_rewrite(s, how->escape ? "\\A +|[ \\x{2581}]+\\z" : "\\A +| +\\z", "",
-                                  false, where, err);
-    if (!st && how->squeeze)
-        st = mn_steps_add_rewrite(s, " {2,}", " ", false, where, err);
-    if (!st && how->dummy_prefix)
-        st = mn_steps_add_prepend(s, blank, false, false, err);
-    if (!st && how->escape)
-        st = mn_steps_add_replace(s, blank, block, err);
-    return st ? st
-              : mn_decode_sentencepiece(&tok->decoder,
-                                        how->squeeze ? UINT32_MAX : how->dummy_prefix, err);
+static mn_status add_charsmap(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
+                              mn_error *err) {
+    mn_stage *stage = mn_stages_add(&tok->normalizer, MN_STAGE_CHARSMAP);
+    if (!stage)
+        return mn_fail_memory(err, sizeof *stage);
+    mn_status st = mn_charsmap_create(how->charsmap, how->graphemes, where, &stage->charsmap, err);
+    if (!st && how->symbols && !how->graphemes)
+        st = keep_symbols(tok, stage->charsmap, err);
+    return st;
 }
 
-static bool valid_id(const mn_tokenizer *tok, int32_t id) {
-    return id >= 0 && (uint32_t)id < tok->vocab.n;
+mn_status mn_sentencepiece_stages(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
+                                  mn_error *err) {
+    /* at the end also what looks like an escaped space */
+    const char *ends = how->escape ? "\\A +|[ \\x{2581}]+\\z" : "\\A +| +\\z";
+    const mn_str space = mn_str_of(" ");
+    const uint32_t strip = how->squeeze ? UINT32_MAX : how->dummy_prefix;
+    mn_stages *s = &tok->normalizer;
+    mn_status st = MN_OK;
+    if (how->charsmap.len)
+        st = add_charsmap(tok, how, where, err);
+    if (!st && how->squeeze)
+        st = mn_stages_add_rewrite(s, ends, "", false, where, err);
+    if (!st && how->squeeze)
+        st = mn_stages_add_rewrite(s, " {2,}", " ", false, where, err);
+    if (!st && how->dummy_prefix)
+        st = mn_stages_add_prepend(s, space, false, false, err);
+    if (!st && how->escape)
+        st = mn_stages_add_replace(s, space, mn_str_of(MN_BLOCK), err);
+    return st ? st : mn_decode_sentencepiece(&tok->decoder, strip, err);
+}
+
+/* A piece has a space behind another character. */
+static bool crosses_words(mn_str piece) {
+    const size_t block = strlen(MN_BLOCK);
+    bool other = false;
+    for (size_t i = 0; i < piece.len;) {
+        const bool space = i + block <= piece.len && !memcmp(piece.ptr + i, MN_BLOCK, block);
+        if (space && other)
+            return true;
+        other |= !space;
+        i += space ? block : 1;
+    }
+    return false;
+}
+
+/* No piece crosses words: then merging never does, and words can be merged one by one. The ids are
+ * the same, the heaps are small. A space is a piece: no run of unknown characters crosses one
+ * either. */
+mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
+    static const char words[] = "\\x{2581}*[^\\x{2581}]+|\\x{2581}+";
+    const mn_vocab *v = &tok->vocab;
+    if (mn_vocab_plain(v, MN_BLOCK, strlen(MN_BLOCK)) < 0)
+        return MN_OK;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const bool plain = !(v->token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE));
+        if (plain && crosses_words(v->token[i].piece))
+            return MN_OK;
+    }
+    return mn_stages_add_split(&tok->splitter, words, MN_SPLIT_ISOLATED, false, where, err);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* An id of the file, -1 if it is none. */
+static int32_t valid_id(const mn_tokenizer *tok, int32_t id) {
+    return id >= 0 && (uint32_t)id < tok->vocab.n ? id : -1;
 }
 
 /* BPE models are Llama's kin, which begin texts with BOS; Unigram ones T5's, which end them with
  * EOS. */
 static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
-    tok->unk = tok->model_unk = valid_id(tok, m->unk) ? m->unk : -1;
-    tok->bos = valid_id(tok, m->bos) ? m->bos : -1;
-    tok->eos = valid_id(tok, m->eos) ? m->eos : -1;
-    tok->pad = valid_id(tok, m->pad) ? m->pad : -1;
-    bool bpe = m->kind == MODEL_BPE, ok = true;
+    tok->unk = valid_id(tok, m->unk);
+    tok->model_unk = tok->unk;
+    tok->bos = valid_id(tok, m->bos);
+    tok->eos = valid_id(tok, m->eos);
+    tok->pad = valid_id(tok, m->pad);
+    const bool bpe = m->kind == MODEL_BPE;
+    bool ok = true;
     if (bpe && tok->bos >= 0)
         ok = mn_ids_put(&tok->prefix, tok->bos);
     if (!bpe && tok->eos >= 0)
@@ -380,13 +464,13 @@ static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
 
 static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x, mn_error *err) {
     uint64_t n = m->n_pieces;
-    tok->model = m->kind == MODEL_BPE ? MN_MODEL_SCORES : MN_MODEL_UNIGRAM;
+    tok->model = m->kind == MODEL_BPE ? MN_TOKENIZER_SPM_BPE : MN_TOKENIZER_UNIGRAM;
     tok->byte_fallback = m->byte_fallback;
     tok->fuse_unk = true;
     mn_status st = count_extra(x, &n, err);
     if (!st)
         st = mn_vocab_init(&tok->vocab, n, m->name, err);
-    if (!st && tok->model == MN_MODEL_UNIGRAM)
+    if (!st && tok->model == MN_TOKENIZER_UNIGRAM)
         st = mn_unigram_init(tok, err);
     tok->unigram.single = true;
     if (!st)
@@ -398,12 +482,13 @@ static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x,
     if (!st)
         st = set_ids(tok, m, err);
     if (!st)
-        st = mn_sentencepiece_steps(tok, &m->how, m->name, err);
+        st = mn_sentencepiece_stages(tok, &m->how, m->name, err);
     if (st)
         return st;
     mn_vocab_finish(&tok->vocab);
-    return tok->model == MN_MODEL_UNIGRAM ? mn_unigram_finish(tok, m->name, err)
-                                          : mn_split_words(tok, m->name, err);
+    if (tok->model == MN_TOKENIZER_UNIGRAM)
+        return mn_unigram_finish(tok, m->name, err);
+    return mn_split_words(tok, m->name, err);
 }
 
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const char *name,

@@ -1,4 +1,9 @@
-/* tokenizer.c -- creation, encoding, and what can be asked of a tokeniser. */
+/* tokenizer.c -- creation, encoding, and what can be asked of a tokeniser.
+ *
+ * A text is cut at special tokens (raw added tokens), each gap is normalised and cut at other added
+ * tokens, what lies between is cut into pieces by the splitter, and each piece becomes ids by the
+ * model. A tokeniser is immutable once it is made: what an encoding writes to is in mn_encoder, on the
+ * stack of the caller. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 
@@ -8,7 +13,7 @@
 bool mn_ids_put(mn_id_list *l, int32_t id) {
     if (l->n == l->cap) {
         void *grown = l->id;
-        bool ok = mn_grow(&grown, &l->cap, l->n + 1, sizeof *l->id);
+        const bool ok = mn_grow(&grown, &l->cap, l->n + 1, sizeof *l->id);
         l->id = grown;
         if (!ok)
             return false;
@@ -25,32 +30,52 @@ bool mn_ids_put_once(mn_id_list *l, int32_t id) {
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+/* From the text of a tokenizer.json in the metadata; keys of GGUF win over what it says. */
+static mn_status from_embedded_json(mn_tokenizer *tok, mn_str json, const mn_meta *meta,
+                                    const mn_file *files, uint32_t n_files, mn_error *err) {
+    mn_status st =
+        mn_tokenizer_from_json(tok, json, "tokenizer.huggingface.json", files, n_files, err);
+    if (!st)
+        st = mn_tokenizer_ids_from_gguf(tok, meta, err);
+    return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
+}
+
+/* MN_END: neither of the files is there. */
+static mn_status from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
+                            mn_error *err) {
+    mn_str file;
+    mn_status st = mn_companion(files, n_files, "tokenizer.json", MN_TOKENIZER_MAX, &file, err);
+    if (st)
+        return st;
+    if (file.ptr)
+        return mn_tokenizer_from_json(tok, file, "tokenizer.json", files, n_files, err);
+    st = mn_companion(files, n_files, "tokenizer.model", MN_TOKENIZER_MAX, &file, err);
+    if (st)
+        return st;
+    if (!file.ptr)
+        return MN_END;
+    return mn_tokenizer_from_sentencepiece(tok, file, "tokenizer.model", files, n_files, err);
+}
+
+/* GGUF's keys if they name a kind that is known, else the JSON in them, else the files. A kind that
+ * is not known is an error where nothing else is there. */
 static mn_status from_any(mn_tokenizer *tok, const mn_meta *meta, const mn_file *files,
                           uint32_t n_files, mn_error *err) {
-    mn_str model = {NULL, 0}, json = {NULL, 0};
-    mn_status st = mn_meta_str(meta, "tokenizer.ggml.model", &model, err);
-    if (st && st != MN_END)
-        return st;
-    mn_status found = mn_meta_str(meta, "tokenizer.huggingface.json", &json, err);
-    if (found && found != MN_END)
-        return found;
-    if (mn_tokenizer_gguf_knows(model) ||
-        (!st && !json.len && !mn_str_is(model, "no_vocab") && !mn_str_is(model, "none")))
+    mn_str model = {NULL, 0};
+    mn_str json = {NULL, 0};
+    const mn_status named = mn_meta_str(meta, "tokenizer.ggml.model", &model, err);
+    if (named && named != MN_END)
+        return named;
+    const mn_status embedded = mn_meta_str(meta, "tokenizer.huggingface.json", &json, err);
+    if (embedded && embedded != MN_END)
+        return embedded;
+    const bool none = named || mn_str_is(model, "no_vocab") || mn_str_is(model, "none");
+    if (mn_tokenizer_gguf_knows(model) || (!none && !json.len))
         return mn_tokenizer_from_gguf(tok, meta, err);
-    if (!found) {
-        st = mn_tokenizer_from_json(tok, json, "tokenizer.huggingface.json", files, n_files, err);
-        if (!st)
-            st = mn_tokenizer_ids_from_gguf(tok, meta, err);
-        return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
-    }
-    mn_str file;
-    st = mn_companion(files, n_files, "tokenizer.json", MN_TOKENIZER_MAX, &file, err);
-    if (st || file.ptr)
-        return st ? st : mn_tokenizer_from_json(tok, file, "tokenizer.json", files, n_files, err);
-    st = mn_companion(files, n_files, "tokenizer.model", MN_TOKENIZER_MAX, &file, err);
-    if (st || !file.ptr)
-        return st ? st : MN_END;
-    return mn_tokenizer_from_sentencepiece(tok, file, "tokenizer.model", files, n_files, err);
+    if (!embedded)
+        return from_embedded_json(tok, json, meta, files, n_files, err);
+    return from_files(tok, files, n_files, err);
 }
 
 mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_t n_files,
@@ -60,10 +85,16 @@ mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_
     mn_tokenizer *tok = mn_calloc(1, sizeof *tok);
     if (!tok)
         return mn_fail_memory(err, sizeof *tok);
-    tok->bos = tok->eos = tok->unk = tok->pad = tok->model_unk = -1;
+    tok->bos = -1;
+    tok->eos = -1;
+    tok->unk = -1;
+    tok->pad = -1;
+    tok->model_unk = -1;
     mn_status st = from_any(tok, meta ? meta : &none, files, n_files, err);
-    if (st)
-        return mn_tokenizer_free(tok), st;
+    if (st) {
+        mn_tokenizer_free(tok);
+        return st;
+    }
     *out = tok;
     return MN_OK;
 }
@@ -75,8 +106,8 @@ void mn_tokenizer_free(mn_tokenizer *tok) {
     mn_unigram_free(&tok->unigram);
     mn_added_free(&tok->raw);
     mn_added_free(&tok->normalized);
-    mn_steps_free(&tok->normalizer);
-    mn_steps_free(&tok->splitter);
+    mn_stages_free(&tok->normalizer);
+    mn_stages_free(&tok->splitter);
     mn_free(tok->prefix.id);
     mn_free(tok->suffix.id);
     mn_free(tok->stop.id);
@@ -85,6 +116,7 @@ void mn_tokenizer_free(mn_tokenizer *tok) {
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */
+
 static void encoder_free(mn_encoder *e) {
     mn_free(e->sym);
     mn_free(e->heap);
@@ -94,12 +126,33 @@ static void encoder_free(mn_encoder *e) {
     mn_free(e->ids.id);
 }
 
+mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                         bool as_bytes, mn_error *err) {
+    bool ok = true;
+    if (!as_bytes && tok->model_unk < 0)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "the vocabulary has no token for \"%.*s\" and none for unknown text",
+                       (int)MN_MIN(n, (size_t)40), s);
+    if (!as_bytes)
+        ok = mn_ids_put(&e->ids, tok->model_unk);
+    for (size_t i = 0; as_bytes && ok && i < n; i++)
+        ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[i]]);
+    return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
+}
+
+static bool put_all(mn_id_list *to, const int32_t *id, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!mn_ids_put(to, id[i]))
+            return false;
+    return true;
+}
+
 static mn_status encode_piece(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                               mn_error *err) {
-    if (tok->model == MN_MODEL_UNIGRAM)
+    if (tok->model == MN_TOKENIZER_UNIGRAM)
         return mn_unigram_encode(tok, e, s, n, err);
-    if (tok->model == MN_MODEL_WORDS)
-        return mn_words_encode(tok, e, s, n, err);
+    if (tok->model == MN_TOKENIZER_WORDPIECE)
+        return mn_wordpiece_encode(tok, e, s, n, err);
     return mn_bpe_encode(tok, e, s, n, err);
 }
 
@@ -110,14 +163,13 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
         return encode_piece(tok, e, s, n, err);
     mn_cached *c = &e->cache[mn_hash(s, n, 0) & (CACHE_SLOTS - 1)];
     if (c->len == n && !memcmp(c->key, s, n)) {
-        bool ok = true;
-        for (uint8_t i = 0; ok && i < c->n; i++)
-            ok = mn_ids_put(&e->ids, c->id[i]);
-        return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
+        if (put_all(&e->ids, c->id, c->n))
+            return MN_OK;
+        return mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
     }
-    size_t mark = e->ids.n;
+    const size_t mark = e->ids.n;
     mn_status st = encode_piece(tok, e, s, n, err);
-    size_t made = e->ids.n - mark;
+    const size_t made = e->ids.n - mark;
     if (st || made == 0 || made > MN_CACHED_IDS)
         return st;
     c->len = (uint8_t)n;
@@ -128,9 +180,9 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
 }
 
 static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, mn_error *err) {
-    mn_status st = mn_steps_run(&tok->splitter, &e->pieces, err);
+    mn_status st = mn_stages_run(&tok->splitter, &e->pieces, err);
     for (size_t i = 0; !st && i < e->pieces.n; i++) {
-        mn_span s = e->pieces.span[i];
+        const mn_span s = e->pieces.span[i];
         st = encode_cached(tok, e, e->pieces.text.ptr + s.off, s.len, err);
     }
     return st;
@@ -148,8 +200,8 @@ static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_st
         const size_t end = found ? m.lo : (size_t)text.len;
         if (end > from) {
             const size_t gap = end - from;
-            st = mn_pieces_set(&e->pieces, text.ptr + from, gap,
-                               lead > from ? MN_MIN(lead - from, gap) : 0, err);
+            const size_t gap_lead = lead > from ? MN_MIN(lead - from, gap) : 0;
+            st = mn_pieces_set(&e->pieces, text.ptr + from, gap, gap_lead, err);
             if (!st)
                 st = encode_pieces(tok, e, err);
         }
@@ -159,31 +211,25 @@ static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_st
     return st;
 }
 
+/* What stands between two raw added tokens. at_start: of the text. */
 static mn_status encode_gap(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                             bool at_start, mn_error *err) {
     if (!n)
         return MN_OK;
     mn_status st = mn_pieces_set(&e->pieces, s, n, at_start ? mn_char_length(s, n) : 0, err);
     if (!st)
-        st = mn_steps_run(&tok->normalizer, &e->pieces, err);
+        st = mn_stages_run(&tok->normalizer, &e->pieces, err);
     if (st || !e->pieces.n)
         return st;
     if (!tok->normalized.n)
         return encode_pieces(tok, e, err);
-    mn_span span = e->pieces.span[0];
+    const mn_span span = e->pieces.span[0];
     char *copy = mn_strndup(e->pieces.text.ptr + span.off, span.len);
     if (!copy)
         return mn_fail_memory(err, span.len);
     st = encode_normalized(tok, e, (mn_str){copy, span.len}, e->pieces.lead, err);
     mn_free(copy);
     return st;
-}
-
-static bool put_all(mn_id_list *to, const mn_id_list *from) {
-    bool ok = true;
-    for (size_t i = 0; ok && i < from->n; i++)
-        ok = mn_ids_put(to, from->id[i]);
-    return ok;
 }
 
 static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
@@ -202,28 +248,44 @@ static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text
     return st;
 }
 
-mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain,
-                              uint32_t flags, int32_t **ids, size_t *n, mn_error *err) {
+static mn_status check_text(mn_str text, mn_error *err) {
     if (text.len > INT32_MAX / 4)
         return mn_fail(err, MN_BAD_INPUT, "text: %llu bytes, expected at most %d",
                        (unsigned long long)text.len, INT32_MAX / 4);
-    size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
+    const size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
     if (valid < text.len)
         return mn_fail(err, MN_BAD_INPUT, "text: the byte 0x%02x at offset %zu is not valid UTF-8",
                        (unsigned)(uint8_t)text.ptr[valid], valid);
+    return MN_OK;
+}
+
+/* The ids of a text, in e. */
+static mn_status encode_all(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
+                            const uint8_t *plain, uint32_t flags, mn_error *err) {
+    const bool ends = flags & MN_TOKENIZE_ADD_SPECIAL;
+    if (text.len >= CACHE_FROM) {
+        e->cache = mn_calloc(CACHE_SLOTS, sizeof *e->cache);
+        if (!e->cache)
+            return mn_fail_memory(err, CACHE_SLOTS * sizeof *e->cache);
+    }
+    if (ends && !put_all(&e->ids, tok->prefix.id, tok->prefix.n))
+        return mn_fail_memory(err, tok->prefix.n * sizeof(int32_t));
+    mn_status st = encode_text(tok, e, text, plain, flags & MN_TOKENIZE_PARSE_SPECIAL, err);
+    if (st)
+        return st;
+    if (ends && !put_all(&e->ids, tok->suffix.id, tok->suffix.n))
+        return mn_fail_memory(err, tok->suffix.n * sizeof(int32_t));
+    if (!e->ids.id)
+        e->ids.id = mn_alloc(1, sizeof(int32_t)); // no ids are a list, too
+    return e->ids.id ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+}
+
+mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain,
+                              uint32_t flags, int32_t **ids, size_t *n, mn_error *err) {
     mn_encoder e = {0};
-    bool special = flags & MN_TOKENIZE_ADD_SPECIAL;
-    mn_status st = MN_OK;
-    if (text.len >= CACHE_FROM && !(e.cache = mn_calloc(CACHE_SLOTS, sizeof *e.cache)))
-        return mn_fail_memory(err, CACHE_SLOTS * sizeof *e.cache);
-    if (special && !put_all(&e.ids, &tok->prefix))
-        st = mn_fail_memory(err, tok->prefix.n * sizeof **ids);
+    mn_status st = check_text(text, err);
     if (!st)
-        st = encode_text(tok, &e, text, plain, flags & MN_TOKENIZE_PARSE_SPECIAL, err);
-    if (!st && special && !put_all(&e.ids, &tok->suffix))
-        st = mn_fail_memory(err, tok->suffix.n * sizeof **ids);
-    if (!st && !e.ids.id && !(e.ids.id = mn_alloc(1, sizeof **ids)))
-        st = mn_fail_memory(err, sizeof **ids);
+        st = encode_all(tok, &e, text, plain, flags, err);
     if (!st) {
         *ids = e.ids.id;
         *n = e.ids.n;
@@ -234,6 +296,7 @@ mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
+
 static bool known(const mn_tokenizer *tok, int32_t id) {
     return id >= 0 && (uint32_t)id < tok->vocab.n;
 }

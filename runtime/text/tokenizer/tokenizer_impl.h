@@ -2,7 +2,7 @@
 #ifndef MN_TOKENIZER_IMPL_H
 #define MN_TOKENIZER_IMPL_H
 #include "text/json/json.h"
-#include "text/pretokenizer/split.h"
+#include "text/pretokenizer/stages.h"
 #include "text/tokenizer/tokenizer.h"
 
 #define MN_BLOCK "\xe2\x96\x81" /* U+2581: a space, as SentencePiece writes it in pieces */
@@ -70,7 +70,7 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
                             mn_error *err);
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n); /* any token; -1 = none */
-/* The same in steps, for many at a time: memory is asked for the slot, then for the piece there,
+/* The same in three calls, for many at a time: memory is asked for the slot, then for the piece there,
  * then the search finds both. */
 uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n); /* the hash */
 void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
@@ -80,12 +80,12 @@ int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n);
 void mn_vocab_finish(mn_vocab *v); /* fills byte_id, char_id */
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
-/* ---- merges on their way in: merges.c -------------------------------------------------
+/* ---- merges on their way in: vocab.c ---------------------------------------------------------
  * Each is four searches in tables larger than the caches. They are entered by the dozen, so that
  * memory brings the places of all at once; what is wrong with one is told up to that many later.
  * begin, add in the order of rank, end. */
 typedef struct {
-    char text[160]; /* left, right and, with a skip, their union */
+    char text[96]; /* left and right, which together are their union */
     mn_str piece[3];
     uint64_t hash[3];
 } mn_merge_entry;
@@ -93,7 +93,6 @@ typedef struct {
     /* Set before begin: */
     mn_vocab *vocab;
     const char *where; /* for messages */
-    size_t skip;       /* bytes at the start of right that the union has not */
     bool last_wins;    /* which of two merges of the same pair counts */
     bool pass_over;    /* merges of pieces that are no tokens: counted, no error */
     /* Read after end: */
@@ -166,32 +165,30 @@ typedef enum {
     MN_DECODE_STRIP,     /* content goes, at most left and right times at a token's ends */
     MN_DECODE_METASPACE, /* content becomes a space, in the first token nothing */
     /* tokens but the first begin with content, which goes, or else get a space in front */
-    MN_DECODE_WORDS,
-    MN_DECODE_SUFFIX, /* content becomes a space, in the last token nothing */
-    MN_DECODE_CTC     /* of tokens that repeat one counts; content goes, extra becomes a space */
+    MN_DECODE_WORDPIECE
 } mn_decode_kind;
 typedef struct {
     mn_decode_kind kind;
-    mn_pattern pattern;
-    char *content, *extra;
+    mn_regex pattern;
+    char *content;
     size_t content_len;
     uint32_t left, right;
-    bool cleanup; /* WORDS, CTC: spaces that English has not go */
+    bool cleanup; /* WORDPIECE: spaces that English has not go */
     bool fused;   /* stands behind BYTES or FUSE */
-} mn_decode_step;
+} mn_decode_stage;
 typedef struct {
-    mn_decode_step *step;
+    mn_decode_stage *stage;
     size_t n, cap;
-    bool fused; /* the last step is BYTES or FUSE, or behind one */
-} mn_decode_steps;
+    bool fused; /* the last stage is BYTES or FUSE, or behind one */
+} mn_decode_stages;
 
-/* content is copied; *out, unless NULL, is the new step until the next is added. */
-mn_status mn_decode_add(mn_decode_steps *s, mn_decode_kind kind, mn_str content,
-                        mn_decode_step **out, mn_error *err);
-mn_status mn_decode_add_replace(mn_decode_steps *s, mn_str from, mn_str to, mn_error *err);
-mn_status mn_decode_add_strip(mn_decode_steps *s, mn_str what, uint32_t left, uint32_t right,
+/* content is copied; *out, unless NULL, is the new stage until the next is added. */
+mn_status mn_decode_add(mn_decode_stages *s, mn_decode_kind kind, mn_str content,
+                        mn_decode_stage **out, mn_error *err);
+mn_status mn_decode_add_replace(mn_decode_stages *s, mn_str from, mn_str to, mn_error *err);
+mn_status mn_decode_add_strip(mn_decode_stages *s, mn_str what, uint32_t left, uint32_t right,
                               mn_error *err);
-void mn_decode_free(mn_decode_steps *s);
+void mn_decode_free(mn_decode_stages *s);
 
 typedef struct {
     mn_str text;
@@ -201,15 +198,15 @@ typedef struct {
 typedef struct {
     /* what waits for the next token; what the last one became */
     mn_text held, made;
-    bool holds, started, verbatim, plain; /* verbatim, plain: what is held */
-    uint32_t left;
+    bool started;  /* a token has come */
+    uint32_t left; /* STRIP: how often content may still go in front */
 } mn_decode_state;
 typedef struct {
-    const mn_decode_steps *steps;
-    mn_decode_state *state; /* [steps->n] */
+    const mn_decode_stages *stages;
+    mn_decode_state *state; /* [stages->n] */
 } mn_decoder;
 /* false = out of memory, as below; then start */
-bool mn_decoder_init(mn_decoder *d, const mn_decode_steps *steps);
+bool mn_decoder_init(mn_decoder *d, const mn_decode_stages *stages);
 /* goes_on: what comes is not the text's beginning */
 void mn_decoder_start(mn_decoder *d, bool goes_on);
 bool mn_decoder_push(mn_decoder *d, mn_decode_piece p, mn_text *out); /* appends what p completes */
@@ -218,7 +215,12 @@ bool mn_decoder_finish(mn_decoder *d, mn_text *out);
 void mn_decoder_free(mn_decoder *d);
 
 /* ---- the tokeniser --------------------------------------------------------------------------- */
-typedef enum { MN_MODEL_MERGES, MN_MODEL_SCORES, MN_MODEL_UNIGRAM, MN_MODEL_WORDS } mn_model_kind;
+typedef enum {
+    MN_TOKENIZER_BPE,       /* merges by rank */
+    MN_TOKENIZER_SPM_BPE,   /* SentencePiece's: merges by the score of the union */
+    MN_TOKENIZER_UNIGRAM,   /* the most probable path */
+    MN_TOKENIZER_WORDPIECE, /* the longest piece first */
+} mn_tokenizer_model;
 typedef struct {
     int32_t *id;
     size_t n, cap;
@@ -227,19 +229,17 @@ typedef struct {
 struct mn_tokenizer {
     mn_vocab vocab;
     mn_added_set raw, normalized; /* matched before, and after, the normaliser */
-    mn_steps normalizer, splitter;
-    mn_model_kind model;
+    mn_stages normalizer, splitter;
+    mn_tokenizer_model model;
     mn_unigram unigram;
-    /* WORDS, MERGES: what a piece inside a word begins with; in the vocabulary's arena */
+    /* WORDPIECE: what a piece inside a word begins with; in the vocabulary's arena */
     mn_str continuing;
-    mn_str ending;     /* MERGES: what the last character of a word ends with; there too */
-    uint32_t max_word; /* WORDS: characters; longer words are unknown */
-    bool whole_words;  /* WORDS: a word is one token or unknown */
+    uint32_t max_word; /* WORDPIECE: characters; longer words are unknown */
     bool ignore_merges, byte_fallback, fuse_unk;
     int32_t bos, eos, unk, pad;
     int32_t model_unk; /* what an unknown character becomes; -1 = nothing */
     mn_id_list prefix, suffix, stop;
-    mn_decode_steps decoder;
+    mn_decode_stages decoder;
     bool byte_level; /* pieces are written in visible bytes: the decoder has BYTES */
 };
 
@@ -284,11 +284,14 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
                         mn_error *err);
 mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                             mn_error *err);
-mn_status mn_words_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                          mn_error *err);
+mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                              mn_error *err);
+/* Text that has no token of its own: its bytes, else the unknown token; MN_BAD_INPUT without one. */
+mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                         bool as_bytes, mn_error *err);
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err); /* in its arena */
 /* continuing: copied. wordpiece.c */
-mn_status mn_words_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
+mn_status mn_wordpiece_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
 /* The bytes of s[0..n) have tokens of their own. */
 bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n);
 
@@ -297,7 +300,7 @@ mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err); /* log_prob, all NA
 mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err);
 void mn_unigram_free(mn_unigram *u);
 
-/* gguf.c, json.c, json_steps.c, config.c */
+/* gguf.c, json.c, sentencepiece.c, config.c */
 bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name,
@@ -309,45 +312,49 @@ typedef struct {
     mn_str charsmap;
     bool graphemes, symbols, dummy_prefix, squeeze, escape;
 } mn_sentencepiece;
-mn_status mn_sentencepiece_steps(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
-                                 mn_error *err);
+mn_status mn_sentencepiece_stages(mn_tokenizer *tok, const mn_sentencepiece *how, const char *where,
+                                  mn_error *err);
 /* Cuts texts at words where that cannot change the ids: no piece has a space behind other
  * characters. */
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name,
                                           const mn_file *files, uint32_t n_files, mn_error *err);
-/* How pieces in the way of SentencePiece become text: U+2581 is a space, <0xXX> a byte, and of the
+/* How pieces as SentencePiece writes them become text: U+2581 is a space, <0xXX> a byte, and of the
  * spaces at the start strip go. */
-mn_status mn_decode_sentencepiece(mn_decode_steps *s, uint32_t strip, mn_error *err);
-/* ids: from GGUF's keys or the side-cars. */
+mn_status mn_decode_sentencepiece(mn_decode_stages *s, uint32_t strip, mn_error *err);
+/* ids: from GGUF's keys or the companion files. */
 mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
                                        mn_error *err);
 
+/* The flags of an added token as an object says them; id and text are the caller's to fill. */
+mn_added mn_json_added(const struct cJSON *item);
 /* json_vocab.c. vocab, merges: the JSON text of the two. listed: pieces with log
  * probabilities, in the order of their ids (UNIGRAM). */
 mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added,
                         mn_error *err);
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
-mn_status mn_json_normalizer(mn_steps *out, const struct cJSON *json, mn_error *err);
-mn_status mn_json_pre_tokenizer(mn_steps *out, const struct cJSON *json, mn_error *err);
+mn_status mn_json_normalizer(mn_stages *out, const struct cJSON *json, mn_error *err);
+mn_status mn_json_pre_tokenizer(mn_stages *out, const struct cJSON *json, mn_error *err);
 /* json_decoder.c */
 mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err);
 
+/* Metaspace's: "always", "first" or "never", as new files or old ones say it. */
+const char *mn_json_prepend_scheme(const struct cJSON *json);
+
 /* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
-mn_status mn_steps_add_form(mn_steps *out, mn_str name, mn_error *err);
-const char *mn_step_form(const mn_step *step); /* its name; NULL = the step is another one */
-/* BERT's normaliser and pre-tokeniser: json_steps.c. */
-mn_status mn_steps_add_bert_normalizer(mn_steps *out, bool clean, bool chinese, bool strip,
-                                       bool lower, mn_error *err);
-mn_status mn_steps_add_bert_split(mn_steps *out, mn_error *err);
+mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err);
+const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = it is another stage */
+/* BERT's normaliser and pre-tokeniser: json_stages.c. */
+mn_status mn_stages_add_bert_normalizer(mn_stages *out, bool clean, bool chinese, bool strip,
+                                        bool lower, mn_error *err);
+mn_status mn_stages_add_bert_split(mn_stages *out, mn_error *err);
 
 /* gguf_names.c: GGUF's names of pre-tokenisers. */
 #define MN_PRE_IGNORE_MERGES 1u
 #define MN_PRE_ADD_BOS 2u
-#define MN_PRE_RAW 4u   /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
-#define MN_PRE_WORDS 8u /* pieces are plain UTF-8, and of white space nothing is left */
+#define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
 typedef struct {
     const char *names; /* blank-separated */
     uint32_t flags;

@@ -1,7 +1,9 @@
-/* unigram.c -- the most probable way to write a piece as tokens (Kudo 2018): the best
- * path to each byte, from left to right. A character that no token begins with costs more than any
- * token; the pieces that begin at a byte are found by narrowing a range of the sorted vocabulary
- * byte by byte. */
+/* unigram.c -- the most probable way to write a piece as tokens (Kudo 2018): the best path to each
+ * byte, from left to right. A character that no token begins with costs more than any token.
+ *
+ * The pieces that begin at a byte are found by narrowing a range of the vocabulary, sorted by
+ * spelling, byte by byte: no trie is built. What a model keeps for it (mn_unigram) is made once after
+ * loading and not changed; paths are in the scratch memory of an encoding (mn_encoder.best). */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -24,19 +26,21 @@ void mn_unigram_free(mn_unigram *u) {
     mn_free(u->sorted);
 }
 
+/* ---- after loading --------------------------------------------------------------------------- */
+
 static int by_spelling(const void *a, const void *b, void *vocab) {
     const mn_vocab *v = vocab;
-    mn_str s = v->token[*(const int32_t *)a].piece, t = v->token[*(const int32_t *)b].piece;
-    int order = memcmp(s.ptr, t.ptr, (size_t)MN_MIN(s.len, t.len));
+    const mn_str s = v->token[*(const int32_t *)a].piece;
+    const mn_str t = v->token[*(const int32_t *)b].piece;
+    const int order = memcmp(s.ptr, t.ptr, (size_t)MN_MIN(s.len, t.len));
     return order ? order : (s.len > t.len) - (s.len < t.len);
 }
 
-mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err) {
+/* Fills sorted with the pieces that text may become. least: the lowest log probability of all. */
+static mn_status collect(mn_tokenizer *tok, double *least, const char *where, mn_error *err) {
+    const uint32_t never = MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE;
     mn_unigram *u = &tok->unigram;
-    double least = 0;
-    u->sorted = mn_alloc(tok->vocab.n, sizeof *u->sorted);
-    if (!u->sorted)
-        return mn_fail_memory(err, tok->vocab.n * sizeof *u->sorted);
+    *least = 0;
     for (uint32_t i = 0; i < tok->vocab.n; i++) {
         const mn_vocab_token *t = &tok->vocab.token[i];
         if (isnan(u->log_prob[i]))
@@ -45,29 +49,54 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
             return mn_fail(err, MN_BAD_FILE,
                            "%s: token %u has %g, expected a finite log probability", where, i,
                            u->log_prob[i]);
-        least = MN_MIN(least, u->log_prob[i]);
-        if (t->piece.len && !(t->flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE)))
+        *least = MN_MIN(*least, u->log_prob[i]);
+        if (t->piece.len && !(t->flags & never))
             u->sorted[u->n++] = (int32_t)i;
-    }
-    u->unknown = u->single ? (double)(float)(least - UNKNOWN_PENALTY) : least - UNKNOWN_PENALTY;
-    qsort_r(u->sorted, u->n, sizeof *u->sorted, by_spelling, &tok->vocab);
-    for (size_t i = u->n; i-- > 0;)
-        u->first[(uint8_t)tok->vocab.token[u->sorted[i]].piece.ptr[0]] = (uint32_t)i;
-    u->first[256] = (uint32_t)u->n;
-    for (size_t b = 256; b-- > 0;) { /* bytes that begin no piece: an empty range */
-        bool begins = u->first[b] < u->n &&
-                      (uint8_t)tok->vocab.token[u->sorted[u->first[b]]].piece.ptr[0] == b;
-        if (!begins)
-            u->first[b] = u->first[b + 1];
     }
     return MN_OK;
 }
 
+static uint8_t first_byte(const mn_tokenizer *tok, size_t i) {
+    return (uint8_t)tok->vocab.token[tok->unigram.sorted[i]].piece.ptr[0];
+}
+
+/* first[b]: where the pieces that begin with byte b begin in sorted; where none does, an empty range
+ * in front of the next. */
+static void index_first_bytes(mn_tokenizer *tok) {
+    mn_unigram *u = &tok->unigram;
+    size_t i = u->n;
+    u->first[256] = (uint32_t)u->n;
+    for (size_t b = 256; b-- > 0;) {
+        while (i > 0 && first_byte(tok, i - 1) >= b)
+            i--;
+        u->first[b] = (uint32_t)i;
+    }
+}
+
+mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err) {
+    mn_unigram *u = &tok->unigram;
+    double least;
+    u->sorted = mn_alloc(tok->vocab.n, sizeof *u->sorted);
+    if (!u->sorted)
+        return mn_fail_memory(err, tok->vocab.n * sizeof *u->sorted);
+    mn_status st = collect(tok, &least, where, err);
+    if (st)
+        return st;
+    u->unknown = least - UNKNOWN_PENALTY;
+    if (u->single)
+        u->unknown = (double)(float)u->unknown;
+    qsort_r(u->sorted, u->n, sizeof *u->sorted, by_spelling, &tok->vocab);
+    index_first_bytes(tok);
+    return MN_OK;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
 /* The first of sorted[lo..hi), which share depth bytes, whose next byte is at least b. */
 static size_t lower_bound(const mn_tokenizer *tok, size_t lo, size_t hi, size_t depth, int b) {
     while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        mn_str p = tok->vocab.token[tok->unigram.sorted[mid]].piece;
+        const size_t mid = lo + (hi - lo) / 2;
+        const mn_str p = tok->vocab.token[tok->unigram.sorted[mid]].piece;
         if (p.len <= depth || (uint8_t)p.ptr[depth] < b)
             lo = mid + 1;
         else
@@ -76,6 +105,7 @@ static size_t lower_bound(const mn_tokenizer *tok, size_t lo, size_t hi, size_t 
     return lo;
 }
 
+/* A path that comes to a byte by token id from the byte `from`: it counts if it is the best yet. */
 static void reach(const mn_unigram *u, mn_best *to, double score, uint32_t from, int32_t id) {
     if (u->single)
         score = (double)(float)score;
@@ -89,10 +119,11 @@ static bool offer_tokens(const mn_tokenizer *tok, mn_best *best, const char *s, 
                          size_t char_len) {
     const mn_unigram *u = &tok->unigram;
     uint8_t b = (uint8_t)s[i];
-    size_t lo = u->first[b], hi = u->first[b + 1];
+    size_t lo = u->first[b];
+    size_t hi = u->first[b + 1];
     bool whole = false;
     for (size_t depth = 1; lo < hi; depth++) {
-        int32_t id = u->sorted[lo];
+        const int32_t id = u->sorted[lo];
         if (tok->vocab.token[id].piece.len == depth) {
             reach(u, &best[i + depth], best[i].score + u->log_prob[id], (uint32_t)i, id);
             whole |= depth == char_len;
@@ -106,21 +137,6 @@ static bool offer_tokens(const mn_tokenizer *tok, mn_best *best, const char *s, 
     return whole;
 }
 
-static mn_status put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                             mn_error *err) {
-    bool ok = true;
-    if (tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s, n))
-        for (size_t k = 0; ok && k < n; k++)
-            ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[k]]);
-    else if (tok->model_unk >= 0)
-        ok = mn_ids_put(&e->ids, tok->model_unk);
-    else
-        return mn_fail(err, MN_BAD_INPUT,
-                       "the vocabulary has no token for \"%.*s\" and none for unknown text",
-                       (int)MN_MIN(n, 20), s);
-    return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
-}
-
 /* Walks the path of best tokens, whose ends were linked forwards. A run of unknown characters
  * counts as one. */
 static mn_status put_path(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
@@ -128,9 +144,9 @@ static mn_status put_path(const mn_tokenizer *tok, mn_encoder *e, const char *s,
     const mn_best *best = e->best;
     mn_status st = MN_OK;
     for (size_t i = 0; !st && i < n;) {
-        size_t next = best[i].from, start = i;
-        int32_t id = best[next].id;
-        i = next;
+        const size_t start = i;
+        i = best[start].from;
+        const int32_t id = best[i].id;
         if (id >= 0) {
             if (!mn_ids_put(&e->ids, id))
                 st = mn_fail_memory(err, e->ids.n * sizeof id);
@@ -138,15 +154,30 @@ static mn_status put_path(const mn_tokenizer *tok, mn_encoder *e, const char *s,
         }
         while (tok->fuse_unk && i < n && best[best[i].from].id < 0)
             i = best[i].from;
-        st = put_unknown(tok, e, s + start, i - start, err);
+        const size_t len = i - start;
+        const bool as_bytes = tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s + start, len);
+        st = mn_put_unknown(tok, e, s + start, len, as_bytes, err);
     }
     return st;
 }
 
+/* Turns the links from[i], which lead from byte n back to 0, so that they lead forwards. */
+static void turn_links(mn_best *best, size_t n) {
+    uint32_t to = (uint32_t)n;
+    for (size_t i = n; i > 0;) {
+        const uint32_t from = best[i].from;
+        best[i].from = to;
+        to = (uint32_t)i;
+        i = from;
+    }
+    best[0].from = to;
+}
+
 mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                             mn_error *err) {
+    const mn_unigram *u = &tok->unigram;
     void *grown = e->best;
-    bool ok = mn_grow(&grown, &e->cap_best, n + 1, sizeof *e->best);
+    const bool ok = mn_grow(&grown, &e->cap_best, n + 1, sizeof *e->best);
     e->best = grown;
     if (!ok)
         return mn_fail_memory(err, (n + 1) * sizeof *e->best);
@@ -155,19 +186,11 @@ mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *
         best[i] = (mn_best){0, -1, UINT32_MAX};
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
-        size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
+        const size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
         if (!offer_tokens(tok, best, s, n, i, len))
-            reach(&tok->unigram, &best[i + len], best[i].score + tok->unigram.unknown, (uint32_t)i,
-                  -1);
+            reach(u, &best[i + len], best[i].score + u->unknown, (uint32_t)i, -1);
         i += len;
     }
-    uint32_t to = (uint32_t)n;
-    for (size_t i = n; i > 0;) { /* links are turned: the path is walked forwards */
-        uint32_t from = best[i].from;
-        best[i].from = to;
-        to = (uint32_t)i;
-        i = from;
-    }
-    best[0].from = to;
+    turn_links(best, n);
     return put_path(tok, e, s, n, err);
 }

@@ -1,35 +1,38 @@
-/* pattern.c -- searching: PCRE2 with its compiler where it has one, memmem for literals. */
+/* regex.c -- searching: PCRE2 with its compiler to machine code where it has one, memmem for
+ * literals. A compiled expression is immutable and belongs to a stage; what a search writes to is in
+ * the matcher, of which each search has its own. Memory is the library's, so that it counts and can
+ * fail like any other. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/pretokenizer/split.h"
 #include "text/pretokenizer/regex_syntax.h"
+#include "text/pretokenizer/stages.h"
 #include <pcre2.h>
 #include <string.h>
 
-static void *pattern_alloc(size_t n, void *unused) {
+static void *regex_alloc(size_t n, void *unused) {
     (void)unused;
     return mn_alloc(n, 1);
 }
-static void pattern_release(void *p, void *unused) {
+
+static void regex_release(void *p, void *unused) {
     (void)unused;
     mn_free(p);
 }
 
-static mn_status compile(mn_pattern *out, mn_str e, const mn_text *own, const char *where,
+/* e: the expression as its author wrote it, for messages; own: rewritten for PCRE2. */
+static mn_status compile(mn_regex *out, mn_str e, const mn_text *own, const char *where,
                          mn_error *err) {
-    pcre2_general_context *general =
-        pcre2_general_context_create(pattern_alloc, pattern_release, NULL);
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    pcre2_general_context *general = pcre2_general_context_create(regex_alloc, regex_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     int code = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE at = 0;
     if (context)
         out->code = pcre2_compile((PCRE2_SPTR)(own->ptr ? own->ptr : ""), (PCRE2_SIZE)own->len,
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                                  &code, &at, context);
+                                  options, &code, &at, context);
     pcre2_compile_context_free(context);
     pcre2_general_context_free(general);
     if (out->code) {
-        /* without it, matches are interpreted */
-        (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);
+        (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); // else matches are interpreted
         return MN_OK;
     }
     if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED)
@@ -40,10 +43,10 @@ static mn_status compile(mn_pattern *out, mn_str e, const mn_text *own, const ch
                    MN_STR_ARG(e));
 }
 
-mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_error *err) {
+mn_status mn_regex_compile(mn_regex *out, mn_str e, const char *where, mn_error *err) {
     memset(out, 0, sizeof *out);
     mn_text own = {0};
-    const char *problem = mn_pattern_translate(e, &own);
+    const char *problem = mn_regex_translate(e, &own);
     mn_status st = MN_OK;
     if (own.failed)
         st = mn_fail_memory(err, e.len);
@@ -56,20 +59,20 @@ mn_status mn_pattern_regex(mn_pattern *out, mn_str e, const char *where, mn_erro
     return st;
 }
 
-mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err) {
+mn_status mn_regex_literal(mn_regex *out, mn_str text, mn_error *err) {
     memset(out, 0, sizeof *out);
     out->len = (size_t)text.len;
     out->literal = mn_strndup(text.ptr ? text.ptr : "", out->len);
     return out->literal ? MN_OK : mn_fail_memory(err, text.len + 1);
 }
 
-void mn_pattern_free(mn_pattern *p) {
+void mn_regex_free(mn_regex *p) {
     pcre2_code_free(p->code);
     mn_free(p->literal);
     memset(p, 0, sizeof *p);
 }
 
-mn_status mn_matcher_init(mn_matcher *m, const mn_pattern *p, mn_error *err) {
+mn_status mn_matcher_init(mn_matcher *m, const mn_regex *p, mn_error *err) {
     m->pattern = p;
     m->data = NULL;
     if (!p->code)
@@ -83,7 +86,8 @@ void mn_matcher_free(mn_matcher *m) {
     m->data = NULL;
 }
 
-static mn_status next_literal(const mn_pattern *p, const char *text, size_t n, size_t from,
+/* An empty literal matches nowhere. */
+static mn_status next_literal(const mn_regex *p, const char *text, size_t n, size_t from,
                               size_t *lo, size_t *hi) {
     const char *at = p->len ? memmem(text + from, n - from, p->literal, p->len) : NULL;
     if (!at)
@@ -93,6 +97,7 @@ static mn_status next_literal(const mn_pattern *p, const char *text, size_t n, s
     return MN_OK;
 }
 
+/* Where machine code runs out of stack, the interpreter, which has the heap, tries again. */
 mn_status mn_matcher_next(mn_matcher *m, const char *text, size_t n, size_t from, size_t *lo,
                           size_t *hi, mn_error *err) {
     if (!m->pattern->code)

@@ -1,7 +1,7 @@
-/* split.h -- the steps that turn a text into the pieces that a model sees: normalisers, which
- * rewrite it, and pre-tokenisers, which cut it. Both are lists of the same few primitive steps. */
-#ifndef MN_SPLIT_H
-#define MN_SPLIT_H
+/* stages.h -- the stages that turn a text into the pieces that a model sees: normalisers, which
+ * rewrite it, and pre-tokenisers, which cut it. Both are lists of the same few primitive stages. */
+#ifndef MN_STAGES_H
+#define MN_STAGES_H
 #include "base/base.h"
 
 /* Regular expression or literal string; immutable after make: any thread. */
@@ -9,20 +9,20 @@ typedef struct {
     void *code;
     char *literal;
     size_t len;
-} mn_pattern; /* code: pcre2_code, or NULL for a literal */
+} mn_regex; /* code: pcre2_code, or NULL for a literal */
 
 /* where: what to call the pattern in messages. The expression is Oniguruma's, rewritten for PCRE2
  * (regex_syntax.h); MN_UNSUPPORTED for what has no counterpart there. */
-mn_status mn_pattern_regex(mn_pattern *out, mn_str expression, const char *where, mn_error *err);
-mn_status mn_pattern_literal(mn_pattern *out, mn_str text, mn_error *err);
-void mn_pattern_free(mn_pattern *p);
+mn_status mn_regex_compile(mn_regex *out, mn_str expression, const char *where, mn_error *err);
+mn_status mn_regex_literal(mn_regex *out, mn_str text, mn_error *err);
+void mn_regex_free(mn_regex *p);
 
 /* One search at a time may use it; made for one pattern, freed with mn_matcher_free. */
 typedef struct {
-    const mn_pattern *pattern;
+    const mn_regex *pattern;
     void *data;
 } mn_matcher;
-mn_status mn_matcher_init(mn_matcher *m, const mn_pattern *p, mn_error *err);
+mn_status mn_matcher_init(mn_matcher *m, const mn_regex *p, mn_error *err);
 void mn_matcher_free(mn_matcher *m);
 /* The first match in text[from..n), text valid UTF-8: MN_OK with its bounds (it may be empty),
  * MN_END if none. */
@@ -38,16 +38,16 @@ typedef enum {
 } mn_split_behavior;
 
 typedef enum {
-    MN_STEP_SPLIT,   /* cuts at the pattern's matches */
-    MN_STEP_REPLACE, /* the pattern's matches become content */
-    MN_STEP_PREPEND, /* content in front of each piece */
-    MN_STEP_FORM,    /* a Unicode normalisation form; form: utf8proc's options */
-    MN_STEP_LOWER,
-    MN_STEP_STRIP,  /* white space at the ends */
-    MN_STEP_UNMARK, /* drops marks */
-    MN_STEP_CHARSMAP,
-    MN_STEP_BYTES /* each byte becomes the visible character that byte-level BPE writes for it */
-} mn_step_kind;
+    MN_STAGE_SPLIT,   /* cuts at the pattern's matches */
+    MN_STAGE_REPLACE, /* the pattern's matches become content */
+    MN_STAGE_PREPEND, /* content in front of each piece */
+    MN_STAGE_FORM,    /* a Unicode normalisation form; form: utf8proc's options */
+    MN_STAGE_LOWER,
+    MN_STAGE_STRIP,  /* white space at the ends */
+    MN_STAGE_UNMARK, /* drops marks */
+    MN_STAGE_CHARSMAP,
+    MN_STAGE_BYTES /* each byte becomes the visible character that byte-level BPE writes for it */
+} mn_stage_kind;
 
 typedef struct mn_charsmap mn_charsmap; /* immutable */
 /* graphemes: as tokenizer.json's "Precompiled" uses the table, else as SentencePiece does.
@@ -65,8 +65,8 @@ void mn_charsmap_free(mn_charsmap *m);
 void mn_charsmap_put(const mn_charsmap *m, mn_text *out, const char *s, size_t n);
 
 typedef struct {
-    mn_step_kind kind;
-    mn_pattern pattern;
+    mn_stage_kind kind;
+    mn_regex pattern;
     mn_split_behavior behavior;
     bool invert; /* SPLIT: what does not match counts as the match */
     /* STRIP; REPLACE: the match stays, content goes on its left and right */
@@ -78,23 +78,23 @@ typedef struct {
     size_t content_len;
     int form;
     mn_charsmap *charsmap;
-} mn_step;
+} mn_stage;
 typedef struct {
-    mn_step *step;
+    mn_stage *stage;
     size_t n, cap;
-} mn_steps;
+} mn_stages;
 
-/* A zeroed step at the end, NULL = out of memory. The list owns what is put into it. */
-mn_step *mn_steps_add(mn_steps *s, mn_step_kind kind);
-mn_status mn_steps_add_split(mn_steps *s, const char *regex, mn_split_behavior behavior,
-                             bool invert, const char *where, mn_error *err);
-mn_status mn_steps_add_replace(mn_steps *s, mn_str literal, mn_str content, mn_error *err);
+/* A zeroed stage at the end, NULL = out of memory. The list owns what is put into it. */
+mn_stage *mn_stages_add(mn_stages *s, mn_stage_kind kind);
+mn_status mn_stages_add_split(mn_stages *s, const char *regex, mn_split_behavior behavior,
+                              bool invert, const char *where, mn_error *err);
+mn_status mn_stages_add_replace(mn_stages *s, mn_str literal, mn_str content, mn_error *err);
 /* around: the match stays, between two contents. */
-mn_status mn_steps_add_rewrite(mn_steps *s, const char *regex, const char *content, bool around,
-                               const char *where, mn_error *err);
-mn_status mn_steps_add_prepend(mn_steps *s, mn_str content, bool unless_present, bool only_first,
-                               mn_error *err);
-void mn_steps_free(mn_steps *s);
+mn_status mn_stages_add_rewrite(mn_stages *s, const char *regex, const char *content, bool around,
+                                const char *where, mn_error *err);
+mn_status mn_stages_add_prepend(mn_stages *s, mn_str content, bool unless_present, bool only_first,
+                                mn_error *err);
+void mn_stages_free(mn_stages *s);
 
 /* Pieces of one text: spans of text, in order, none of them empty after a run. {0} is empty. */
 typedef struct {
@@ -111,7 +111,7 @@ typedef struct {
 /* One span (none if n == 0), and lead as the text stands. */
 mn_status mn_pieces_set(mn_pieces *p, const char *text, size_t n, size_t lead, mn_error *err);
 void mn_pieces_free(mn_pieces *p);
-mn_status mn_steps_run(const mn_steps *s, mn_pieces *p, mn_error *err);
+mn_status mn_stages_run(const mn_stages *s, mn_pieces *p, mn_error *err);
 size_t mn_char_length(const char *s, size_t n); /* of the character at s, at most n; 0 if n == 0 */
 
 bool mn_is_space(uint32_t code); /* Unicode's White_Space */
