@@ -76,7 +76,11 @@ static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, m
         return mn_fail_memory(err, n * sizeof *refs);
     for (size_t i = 0; i < n; i++)
         if (r[i].loader)
-            refs[k++] = (mn_loader_ref){r[i].loader, r[i].plugin->self, r[i].id, &r[i].patterns};
+            refs[k++] = (mn_loader_ref){.loader = r[i].loader,
+                                        .self = r[i].plugin->self,
+                                        .id = r[i].id,
+                                        .patterns = &r[i].patterns,
+                                        .callee = r[i].callee};
     mn_status st = mn_canonical_open(path, flags, refs, k, &m->canonical, err);
     mn_free(refs);
     return st;

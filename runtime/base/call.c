@@ -74,11 +74,11 @@ mn_call *mn_call_begin(const mn_callee *callee, const char *what, uint64_t expec
     if (!c)
         return NULL;
     const uint64_t number = atomic_load_explicit(&c->number, memory_order_relaxed);
-    atomic_store(&c->number, number + 1);
-    atomic_store_explicit(&c->callee, callee, memory_order_relaxed);
-    atomic_store_explicit(&c->watch, callee->watch, memory_order_relaxed);
-    atomic_store_explicit(&c->what, what, memory_order_relaxed);
-    atomic_store_explicit(&c->expected_ns, expected_ns, memory_order_relaxed);
+    atomic_store_explicit(&c->number, number + 1, memory_order_relaxed);
+    atomic_store_explicit(&c->callee, callee, memory_order_release);
+    atomic_store_explicit(&c->watch, callee->watch, memory_order_release);
+    atomic_store_explicit(&c->what, what, memory_order_release);
+    atomic_store_explicit(&c->expected_ns, expected_ns, memory_order_release);
     /* before the look at asleep, as in fall_asleep: one of the two sees the other */
     atomic_store(&c->number, number + 2);
     if (callee->watch && atomic_load(&callee->watch->asleep))

@@ -20,8 +20,10 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         mn_guess g = {.size = sizeof g};
-        mn_status guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n,
-                                                     sizeof(mn_file), &g);
+        mn_status guessed = MN_OK;
+        MN_WATCHED(loaders[i].callee, "guess",
+                   guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n,
+                                                      sizeof(mn_file), &g));
         if (guessed == MN_OUT_OF_MEMORY)
             st = mn_fail_memory(err, 0);
         if (guessed)
@@ -53,7 +55,9 @@ static mn_status read_meta(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
         mn_meta_entry e = {.value = {.size = sizeof(mn_value)}};
-        mn_status st = m->loader->meta_at(m->parsed, i, &e.key, &e.native, &e.value);
+        mn_status st = MN_OK;
+        MN_WATCHED(m->callee, "meta_at",
+                   st = m->loader->meta_at(m->parsed, i, &e.key, &e.native, &e.value));
         if (st == MN_END)
             return MN_OK;
         if (st || i >= MAX_META)
@@ -129,7 +133,8 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
         mn_model_tensor_entry e = {.info = {.size = sizeof(mn_tensor_info)}};
-        mn_status st = m->loader->tensor_at(m->parsed, i, &e.info);
+        mn_status st = MN_OK;
+        MN_WATCHED(m->callee, "tensor_at", st = m->loader->tensor_at(m->parsed, i, &e.info));
         if (st == MN_END)
             return MN_OK;
         if (st || i >= MAX_TENSORS)
@@ -191,7 +196,7 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 /* What a loader made of the files, forgotten. */
 static void forget(mn_canonical *m) {
     if (m->parsed)
-        m->loader->close(m->parsed);
+        MN_WATCHED(m->callee, "close", m->loader->close(m->parsed));
     mn_free(m->meta.entries);
     mn_free(m->tensors);
     mn_free(m->by_name);
@@ -203,10 +208,13 @@ static void forget(mn_canonical *m) {
 
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
+    m->callee = c->ref->callee;
     if (!(m->format = mn_strndup(c->format, strlen(c->format))))
         return mn_fail_memory(err, sizeof c->format);
-    mn_status st =
-        m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file), &m->parsed, err);
+    mn_status st = MN_OK;
+    MN_WATCHED(m->callee, "open",
+               st = m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file),
+                                    &m->parsed, err));
     if (st)
         return mn_fail_in(err, st, "%s", m->path);
     if (!m->parsed)

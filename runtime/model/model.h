@@ -6,6 +6,7 @@
 #ifndef MN_MODEL_H
 #define MN_MODEL_H
 #include "base/base.h"
+#include "base/call.h"
 #include "model/meta.h"
 
 /* A loader that may be asked, as the registry holds it. */
@@ -14,6 +15,7 @@ typedef struct {
     void *self;
     mn_str id;
     const mn_patterns *patterns;
+    const mn_callee *callee; /* for MN_WATCHED; may be NULL */
 } mn_loader_ref;
 
 /* The files of one model, in the order of their names: what the path names, its shards, and companion
@@ -41,6 +43,7 @@ typedef struct mn_canonical {
     char *path, *format;
     mn_file_set files;
     const mn_loader *loader;
+    const mn_callee *callee;
     mn_parsed *parsed;
     mn_meta meta;
     mn_model_tensor_entry *tensors;

@@ -342,7 +342,7 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_e
     if (enough_memory && rec->plugin)
         enough_memory = take_id(rec) && take_texts(rec);
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
-        enough_memory = find_tables(rec);
+        MN_WATCHED(rec->callee, "query", enough_memory = find_tables(rec));
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
         enough_memory = check_against_note(rec, &file->note);
     if (!enough_memory || rec->status != MN_RECORD_PENDING)

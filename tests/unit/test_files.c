@@ -43,7 +43,7 @@ static int setup(void **state) {
     for (uint32_t i = 0; i < N_FORMATS; i++) {
         if (mn_patterns_read(&loader, &formats[i], &patterns[i], NULL))
             return -1;
-        refs[i] = (mn_loader_ref){&loader, &formats[i], {"stub", 4}, &patterns[i]};
+        refs[i] = (mn_loader_ref){&loader, &formats[i], {"stub", 4}, &patterns[i], NULL};
     }
     return unit_setup(state);
 }
@@ -246,9 +246,69 @@ static void companions(void **state) {
     assert_int_equal(mn_companion(NULL, 0, "vocab.bin", 1, &text, &err), MN_INVALID);
 }
 
+/* ---- what a handler sees of a loader --------------------------------------------------------- */
+static char seen[128];
+
+/* Adds the call that is in flight; a loader's functions do it. */
+static void see(void) {
+    const mn_callee *callee = NULL;
+    const char *what = "none";
+    mn_call_now(&callee, &what, NULL);
+    const size_t n = strlen(seen);
+    snprintf(seen + n, sizeof seen - n, "%s:%s ", callee ? callee->id : "?", what);
+}
+static mn_status seen_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                            mn_guess *out) {
+    (void)self, (void)files, (void)n, (void)stride;
+    out->confidence = 100;
+    see();
+    return MN_OK;
+}
+static mn_status seen_open(void *self, const mn_file *files, uint32_t n, uint32_t stride,
+                           mn_parsed **out, mn_error *err) {
+    (void)self, (void)files, (void)n, (void)stride, (void)err;
+    *out = (mn_parsed *)seen;
+    see();
+    return MN_OK;
+}
+static mn_status seen_meta(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value) {
+    (void)p, (void)i, (void)key, (void)native, (void)value;
+    see();
+    return MN_END;
+}
+static mn_status seen_tensor(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
+    (void)p, (void)i, (void)out;
+    see();
+    return MN_END;
+}
+static void seen_close(mn_parsed *p) {
+    (void)p;
+    see();
+}
+
+static void calls(void **state) {
+    static const mn_callee callee = {.id = "toy", .path = "toy.so"};
+    const mn_loader all = {.size = sizeof all,
+                           .patterns = state_rows,
+                           .guess = seen_guess,
+                           .open = seen_open,
+                           .meta_at = seen_meta,
+                           .tensor_at = seen_tensor,
+                           .close = seen_close};
+    const mn_loader_ref ref = {&all, &formats[0], {"toy", 3}, &patterns[0], &callee};
+    const char *path = unit_path(*state, "calls.gguf");
+    mn_canonical *m = NULL;
+    mn_error err = MN_ERROR_INIT;
+    unit_write(path, "x", 1);
+    mn_status st = mn_canonical_open(path, 0, &ref, 1, &m, &err);
+    if (!st)
+        mn_canonical_close(m);
+    assert_string_equal(seen, "toy:guess toy:open toy:meta_at toy:tensor_at toy:close ");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sets), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(matches), cmocka_unit_test(bad_patterns),
-                                       cmocka_unit_test(companions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sets),       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(matches),    cmocka_unit_test(bad_patterns),
+                                       cmocka_unit_test(companions), cmocka_unit_test(calls)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
