@@ -152,6 +152,7 @@ def story(n, *args, **more):
 
 # ---- contain --------------------------------------------------------------------------------------------------------
 LIMIT = 3  # seconds that a call into the plugin gets here
+NO_HANDLERS = ":".join("handle_%s=0" % name for name in ("segv", "sigbus", "abort", "sigill", "sigfpe"))  # of a sanitizer: a signal is to be one
 COMMANDS = {"plugins": ("plugins",), "explain": ("devices", "--explain", "-m", MODEL), "run": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2"),
             "named": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2", "--device", "late")}
 REACHED = {"entry": COMMANDS, "supports": ("explain", "run", "named"), "execute": ("explain", "run", "named"), "shutdown": COMMANDS}
@@ -173,7 +174,7 @@ class Late:
     def run(self, command, where="", how="", cache=None, code=0, **env):
         """Ends with that code, long before any patience does; the result. A signal is a negative code."""
         env = dict(self.f.env, XDG_CACHE_HOME=cache or self.case(where != "execute"), MINERVA_CALL_TIMEOUT=str(LIMIT), MINERVA_STEP_TIMEOUT=str(LIMIT),
-                   MINERVA_LATE_IN=where, MINERVA_LATE_HOW=how, **env)
+                   MINERVA_LATE_IN=where, MINERVA_LATE_HOW=how, ASAN_OPTIONS=NO_HANDLERS, **env)
         return minerva(*COMMANDS[command], env=env, code=code, timeout=60, preexec_fn=no_core)
 
     def says(self, r, *words):
