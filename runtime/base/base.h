@@ -24,8 +24,8 @@
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 /* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status.
- * Long messages are cut at a character boundary; control characters, which a file's words may hold,
- * become spaces. */
+ * Long messages are cut at a character boundary; what a file's or a plugin's words may hold for a
+ * terminal is made harmless (mn_plain). */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
     MN_PRINTF(4, 5);
@@ -33,6 +33,8 @@ mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const cha
  * NULL). */
 mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_memory(mn_error *err, uint64_t bytes); /* "out of memory: N bytes" */
+/* A message that a plugin wrote: ended and made plain. */
+void mn_fail_plain(mn_error *err);
 #define MN_ERROR_INIT                                                                              \
     {                                                                                              \
         sizeof(mn_error), 0, 0, ~0u, 0, {                                                          \
@@ -101,6 +103,14 @@ int mn_utf8_encode(uint32_t code, char out[4]);
 size_t mn_utf8_check(const char *s, size_t n);
 /* The longest prefix of s that does not end inside a character which more bytes could complete. */
 size_t mn_utf8_complete(const char *s, size_t n);
+/* Text of strangers, such as a plugin's names and messages, as it may go to a terminal or a log: tabs
+ * and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters that
+ * turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and of what is
+ * no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap s. Returns
+ * the length without the NUL. cap >= 1 */
+size_t mn_plain(char *dst, size_t cap, mn_str s);
+/* The same for a char array of fixed size, in place; its NUL may be missing. */
+void mn_plain_array(char *text, size_t cap);
 
 /* ---- number.c -------------------------------------------------------------------------------- */
 bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */

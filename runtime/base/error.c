@@ -10,16 +10,9 @@ static size_t msg_cap(const mn_error *err) {
 }
 
 static void set_msg(mn_error *err, const char *text, size_t len) {
-    size_t cap = msg_cap(err);
-    if (!cap)
-        return;
-    if (len >= cap)
-        len = mn_utf8_complete(text, cap - 1);
-    memmove(err->msg, text, len);
-    err->msg[len] = 0;
-    for (char *c = err->msg; *c; c++) /* what a file says must not reach a terminal as commands */
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = ' ';
+    const size_t cap = msg_cap(err);
+    if (cap)
+        mn_plain(err->msg, cap, (mn_str){text, len});
 }
 
 /* Through a buffer of our own: the arguments may point into err->msg. */
@@ -85,4 +78,10 @@ mn_status mn_fail_memory(mn_error *err, uint64_t bytes) {
     if (!bytes)
         return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory: %llu bytes", (unsigned long long)bytes);
+}
+
+void mn_fail_plain(mn_error *err) {
+    const size_t cap = msg_cap(err);
+    if (cap)
+        mn_plain_array(err->msg, cap);
 }

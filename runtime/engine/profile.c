@@ -27,8 +27,8 @@ static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_u
                          .time_ns = from->time_ns,
                          .bytes = from->bytes,
                          .flop = from->flop};
-    for (size_t i = 0; i + 1 < sizeof to->name && from->name[i]; i++)
-        to->name[i] = from->name[i] > 32 && from->name[i] < 127 ? from->name[i] : '?';
+    const mn_str name = {from->name, strnlen(from->name, sizeof from->name)};
+    mn_plain(to->name, sizeof to->name, name);
 }
 
 static mn_status run(const mn_profile *p, const mn_engine_segment *s, uint32_t set,

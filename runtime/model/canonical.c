@@ -28,7 +28,8 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
             st = mn_fail_memory(err, 0);
         if (guessed)
             continue;
-        g.format[sizeof g.format - 1] = g.why[sizeof g.why - 1] = 0;
+        mn_plain_array(g.format, sizeof g.format);
+        mn_plain_array(g.why, sizeof g.why);
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
                        g.why[0] ? g.why : "not its format");
         if (!g.confidence)

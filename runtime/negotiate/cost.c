@@ -88,15 +88,28 @@ static void add_measured(const mn_offer *o, const mn_model_graph *g, mn_segment 
         add_node(&o->rates, &g->abi, i, s);
 }
 
-/* By what the plugin claims. */
+/* By what the plugin claims, but no less than the fastest known memory and units would take. */
 static void add_claimed(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
-    double bytes = 0, gbps = mn_sane(o->record->info.mem_gbps), decode = s->estimate.decode_us;
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+    static const mn_rates fastest = {
+        .type = {{.decode_gbps = MN_MOST_MEM_GBPS, .prefill_tflops = MN_MOST_TFLOPS}},
+        .n_types = 1,
+    };
+    const double claimed_gbps = mn_capped(o->record->info.mem_gbps, MN_MOST_MEM_GBPS);
+    const double gbps = claimed_gbps > 0 ? claimed_gbps : UNKNOWN_GBPS;
+    mn_segment least = {0};
+    double bytes = 0;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         bytes += mn_node_bytes(&g->abi, i);
+        add_node(&fastest, &g->abi, i, &least);
+    }
+    double decode = s->estimate.decode_us;
+    double prefill = s->estimate.prefill_us;
     if (decode <= 0)
-        decode = bytes / (gbps > 0 ? gbps : UNKNOWN_GBPS) * 1e-3;
-    s->decode_us += decode;
-    s->prefill_us += s->estimate.prefill_us > 0 ? s->estimate.prefill_us : decode * 16;
+        decode = bytes / gbps * 1e-3;
+    if (prefill <= 0)
+        prefill = decode * 16;
+    s->decode_us += MN_MAX(decode, least.decode_us);
+    s->prefill_us += MN_MAX(prefill, least.prefill_us);
 }
 
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {

@@ -1,5 +1,6 @@
 /* explain.c -- the record of a negotiation as JSON. docs/negotiation.md names the fields. */
 #include "negotiate/offer.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -232,9 +233,31 @@ static void memory(json *j, const mn_offer *o, const mn_model_graph *g) {
     end(j, "}");
 }
 
+/* The note of the rates, and which claims are too high to count. */
+static void rates_text(const mn_offer *o, char *text, size_t cap) {
+    const mn_device_info *info = &o->record->info;
+    const struct {
+        const char *what;
+        double claim, most;
+    } claims[] = {
+        {"of memory", info->mem_gbps, MN_MOST_MEM_GBPS},
+        {"from the host", info->h2d_gbps, MN_MOST_BUS_GBPS},
+    };
+    size_t len = (size_t)snprintf(text, cap, "%s", o->rates.note);
+    for (size_t i = 0; i < MN_COUNT(claims) && len < cap; i++)
+        if (claims[i].claim > claims[i].most)
+            len +=
+                (size_t)snprintf(text + len, cap - len,
+                                 "%sclaims %.3g GB/s %s, counted as %g at most: no known device "
+                                 "has more",
+                                 len ? "; " : "", claims[i].claim, claims[i].what, claims[i].most);
+}
+
 static void rates(json *j, const mn_offer *o) {
     const mn_rates *r = &o->rates;
-    step(j, "rates", true, r->note);
+    char text[sizeof r->note + 300];
+    rates_text(o, text, sizeof text);
+    step(j, "rates", true, text);
     put_str(j, "source", mn_rates_source_name(r->source));
     put_num(j, "measured_ms", r->measured_ms);
     put_num(j, "node_us", r->node_us);
@@ -253,7 +276,7 @@ static void rates(json *j, const mn_offer *o) {
     begin(j, "claims", "{");
     put_num(j, "decode_us", o->estimate.decode_us);
     put_num(j, "prefill_us", o->estimate.prefill_us);
-    put_num(j, "mem_gbps", mn_sane(o->record->info.mem_gbps));
+    put_num(j, "mem_gbps", mn_capped(o->record->info.mem_gbps, MN_MOST_MEM_GBPS));
     end(j, "}");
     end(j, "}");
 }

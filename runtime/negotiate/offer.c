@@ -13,7 +13,7 @@ static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(o->reason, sizeof o->reason, fmt, ap);
     va_end(ap);
-    o->reason[mn_utf8_complete(o->reason, strlen(o->reason))] = 0;
+    mn_plain_array(o->reason, sizeof o->reason);
     return o->status = st;
 }
 
@@ -21,7 +21,7 @@ static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
  * has been opened again. */
 static mn_status refuse_by(mn_registry *reg, mn_offer *o, mn_status st, mn_error *why) {
     uint32_t klass = MN_STATUS_CLASS(st);
-    why->msg[sizeof why->msg - 1] = 0;
+    mn_fail_plain(why);
     if (klass < MN_CLASS_REFUSE || klass > MN_CLASS_INPUT)
         st = MN_UNSUPPORTED;
     refuse(o, st, "%.390s", why->msg[0] ? why->msg : "refused without a reason");
@@ -87,8 +87,7 @@ void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) 
         MN_WATCHED(
             o->record->plugin->callee, "reason",
             b->reason(o->record->plugin->plugin->self, o->verdicts[i].reason, why, (uint32_t)cap));
-    why[cap - 1] = 0;
-    why[mn_utf8_complete(why, strlen(why))] = 0;
+    mn_plain_array(why, cap);
 }
 
 void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap) {

@@ -104,12 +104,20 @@ void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, boo
 static inline double mn_sane(double v) {
     return v > 0 && v < 1e12 ? v : 0;
 }
+/* What no known device exceeds. A claim that could not be measured counts as that much at most. */
+#define MN_MOST_MEM_GBPS 8000.0 /* 8 stacks of HBM3E: data sheets of NVIDIA B200, AMD MI355X */
+#define MN_MOST_BUS_GBPS 450.0  /* NVLink-C2C one way: NVIDIA Grace Hopper white paper */
+#define MN_MOST_TFLOPS 15000.0  /* FP4 without sparsity: data sheet of NVIDIA B300 */
+/* Like mn_sane, and most at most. */
+static inline double mn_capped(double v, double most) {
+    const double sane = mn_sane(v);
+    return MN_MIN(sane, most);
+}
 
 /* ---- measure.c: rates of one device and weight type, through the plugin's table alone -------- */
 typedef struct {
     double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps;
 } mn_measured;
-/* false: note says why. */
-bool mn_measure(const mn_plugin_record *plugin, mn_device *d, uint32_t precision, mn_dtype type,
-                uint64_t free_bytes, mn_measured *out, char *note, size_t cap);
+/* Measures o->device in the class and with the KV types of the offer. false: note says why. */
+bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap);
 #endif

@@ -56,7 +56,7 @@ static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size
         if (s[k].offer != d)
             continue;
         if (mn_segment_ask(&p->offers[d], p->g, p->r, &s[k], &e)) {
-            e.msg[sizeof e.msg - 1] = 0;
+            mn_fail_plain(&e);
             snprintf(why, cap, "%.95s: %.290s", p->offers[d].record->name, e.msg);
             *need = UINT64_MAX;
         } else if (!mn_add_u64(*need, s[k].need + s[k].boundary_bytes, need))
@@ -186,7 +186,7 @@ static mn_status finish(planner *p) {
         mn_error e = MN_ERROR_INIT;
         if (mn_segment_ask(&p->offers[s->offer], p->g, p->r, s, &e)) {
             out->status = MN_UNSUPPORTED;
-            e.msg[sizeof e.msg - 1] = 0;
+            mn_fail_plain(&e);
             snprintf(out->reason, sizeof out->reason, "%s: %.300s",
                      p->offers[s->offer].record->name, e.msg);
             return MN_OK;

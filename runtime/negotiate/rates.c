@@ -7,10 +7,10 @@
 #define HEAD "minerva rates 1\n"
 
 /* ---- cache: one small file per device, driver, plugin build, type and class ------------------ */
-/* no control characters: the key is one line */
+/* The key is one line: what a plugin says in it is plain. */
 static void put_word(mn_text *t, const char *bytes, uint64_t n) {
-    for (uint64_t i = 0; i < n && i < 200; i++)
-        mn_text_put(t, (unsigned char)bytes[i] < 32 ? " " : &bytes[i], 1);
+    char plain[256];
+    mn_text_put(t, plain, mn_plain(plain, sizeof plain, (mn_str){bytes, n}));
     mn_text_puts(t, "|");
 }
 
@@ -114,7 +114,8 @@ static void claim(mn_offer *o) {
     r->node_us = 0;
     r->step_us = mn_sane(info->launch_us);
     r->copy_us = mn_offer_is_cpu(o) ? 1 : 20; /* a copy over a bus, with its wait */
-    r->copy_gbps = mn_sane(info->h2d_gbps) > 0 ? mn_sane(info->h2d_gbps) : 10;
+    const double bus = mn_capped(info->h2d_gbps, MN_MOST_BUS_GBPS);
+    r->copy_gbps = bus > 0 ? bus : 10;
 }
 
 static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measured *m,
@@ -126,8 +127,7 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
     *fresh = false;
     if (!ok && !key.failed && mn_dtype_by_id(dtype, &t)) {
         uint64_t begin = mn_now_ns();
-        ok = *fresh = mn_measure(o->record->plugin, o->device, o->precision, t, o->free_bytes, m,
-                                 o->rates.note, sizeof o->rates.note);
+        ok = *fresh = mn_measure(o, t, m, o->rates.note, sizeof o->rates.note);
         if (ok)
             o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
         if (ok)

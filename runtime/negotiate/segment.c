@@ -222,7 +222,7 @@ mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request 
     mn_segment_answer fresh = {.segment = *s, .error = MN_ERROR_INIT};
     if (!known) {
         fresh.error.status = ask_segment(o, g, r, &fresh.segment, &fresh.error);
-        fresh.error.msg[sizeof fresh.error.msg - 1] = 0;
+        mn_fail_plain(&fresh.error);
         keep_answer(o, &fresh);
         known = &fresh;
     }

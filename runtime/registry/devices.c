@@ -21,10 +21,7 @@ static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *pl
 
 static void set_reason(mn_device_record *dev, mn_error *why, const char *otherwise) {
     why->msg[sizeof why->msg - 1] = 0;
-    size_t n = strlen(why->msg);
-    if (n >= sizeof dev->text)
-        why->msg[mn_utf8_complete(why->msg, sizeof dev->text - 1)] = 0;
-    snprintf(dev->text, sizeof dev->text, "%.399s", n ? why->msg : otherwise);
+    mn_plain(dev->text, sizeof dev->text, mn_str_of(why->msg[0] ? why->msg : otherwise));
 }
 
 static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
@@ -40,8 +37,10 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
         *info = (mn_device_info){.size = sizeof *info};
         set_reason(dev, &why, "the plugin cannot describe it and gave no reason");
     }
-    info->name[sizeof info->name - 1] = info->uid[sizeof info->uid - 1] = 0;
-    info->driver[sizeof info->driver - 1] = info->mem_pool[sizeof info->mem_pool - 1] = 0;
+    mn_plain_array(info->name, sizeof info->name);
+    mn_plain_array(info->uid, sizeof info->uid);
+    mn_plain_array(info->driver, sizeof info->driver);
+    mn_plain_array(info->mem_pool, sizeof info->mem_pool);
     mn_str fault = mn_report_fault(&plugin->host->report, index, info->uid);
     if (dev->usable && fault.len) {
         dev->usable = false;
@@ -147,7 +146,7 @@ mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec,
     *out = usable ? s->open : NULL;
     s->users += *out != NULL;
     pthread_mutex_unlock(&reg->lock);
-    why.msg[sizeof why.msg - 1] = 0;
+    mn_fail_plain(&why);
     if (!usable)
         return mn_fail(err, MN_NO_DEVICE, "device %s cannot be used: %s", rec->name, rec->reason);
     if (!st)

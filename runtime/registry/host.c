@@ -5,8 +5,9 @@
 
 static void host_log(void *self, int32_t level, mn_str msg) {
     const mn_plugin_host *host = self;
-    mn_log(level, "%s: %.*s", host->id, (int)MN_MIN(msg.len, (uint64_t)4096),
-           msg.ptr ? msg.ptr : "");
+    char text[1024];
+    mn_plain(text, sizeof text, (mn_str){msg.ptr, msg.ptr ? msg.len : 0});
+    mn_log(level, "%s: %s", host->id, text);
 }
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
@@ -34,7 +35,11 @@ static uint32_t host_workers(void *self) {
 static int32_t host_progress(void *self, float done, mn_str what) {
     const mn_plugin_host *host = self;
     const mn_services *s = host->services;
-    return s->progress ? s->progress(s->progress_arg, done, what) : 0;
+    char text[256];
+    if (!s->progress)
+        return 0;
+    const size_t n = mn_plain(text, sizeof text, (mn_str){what.ptr, what.ptr ? what.len : 0});
+    return s->progress(s->progress_arg, done, (mn_str){text, n});
 }
 
 static uint64_t host_now_ns(void *self) {

@@ -3,7 +3,8 @@
  *   plugin_file.c  may this file be opened? trust.c: who may write it; note.c, isa.c: what does it
  *                  say of itself?
  *   probe.c        asks all files at once in other processes (probe_main.c, the program
- *                  minerva-probe), probe_cache.c remembers
+ *                  minerva-probe, of which guest.c and small_graph.c are parts), probe_cache.c
+ *                  remembers
  *   journal.c      did processes die in it?
  *   load.c         opens it and checks what it offers           host.c    what plugins may call
  *   devices.c      the list of their devices                    lost.c    devices that are lost
@@ -120,7 +121,7 @@ void mn_plugin_record_clear(mn_plugin_record *rec);
 /* Sets status and reason; false = out of memory. */
 bool mn_plugin_reject(mn_plugin_record *rec, mn_record_status status, const char *fmt, ...)
     MN_PRINTF(3, 4);
-/* A copy of at most 255 bytes in place of *at; false = out of memory. */
+/* A copy in place of *at, made plain and cut at 255 bytes; false = out of memory. */
 bool mn_plugin_text(char **at, mn_str text);
 /* What the note says goes into the record, which is rejected if this host or CPU will not do; false
  * = out of memory. */
@@ -134,20 +135,30 @@ void mn_plugin_unload(mn_plugin_record *rec);
 /* ---- probing: probe.c, probe_report.c, probe_cache.c ----------------------------------------- */
 
 /* A report is text, one line per fact, "key\tvalue\n", written as the probing process goes, so that
- * what came before a crash is known. The line "end" makes it complete. Keys:
+ * what came before a crash is known. The line "end" makes it complete. Of lines with one key the
+ * last counts. Keys:
  *   phase      what is done now: "listing devices"
  *   id, kind, abi, vendor, version, build_id, entry_ms
- *   fault      a device that is not to be used: "INDEX\tUID\tREASON"
+ *   fault      a device that is not to be used: "INDEX\tUID\tREASON"; every line counts
+ *   changes    what the plugin changes of the process while it is loaded, where that can be set back
+ *   prints     how its words on standard output begin
+ *   leaves     threads that run on after its shutdown
  *   again      1: something was in the way that may be gone next time; not to be kept
  *   status     of the record, and reason
- *   ms         added by the host */
+ *   ms         what the host had to wait for
+ *   watch      until when (mn_now_ns in ms) the process goes on after its first verdict; 0 = over */
 #define MN_REPORT_END "end\n"
-/* where the probing process writes it */
+/* where minerva-probe writes it; what the plugin's process writes goes through another pipe first */
 #define MN_REPORT_FD 3
+#define MN_REPORT_MAX (1u << 20)
 /* behind a reason from the cache */
 #define MN_PROBE_REMEMBERED " (remembered; --no-probe-cache asks again)"
 void mn_report_put(mn_text *report, const char *key, const char *fmt, ...)
-    MN_PRINTF(3, 4); /* control characters become spaces */
+    MN_PRINTF(3, 4); /* made plain (mn_plain), but for tabs; at most 900 bytes */
+/* The lines status and reason. */
+void mn_report_verdict(mn_text *report, mn_record_status status, const char *fmt, ...)
+    MN_PRINTF(3, 4);
+mn_record_status mn_report_status(const mn_text *report);
 bool mn_report_complete(const mn_text *report);
 /* Value of the last line with this key, or empty. */
 mn_str mn_report_get(const mn_text *report, const char *key);
@@ -166,14 +177,16 @@ typedef struct {
 
 /* Probes all candidates, side by side, by the program at `program`, which is started only if `trust`
  * accepts it; returns after probe_timeout and a little at most. What went wrong with one is its
- * report. An error is out of memory. */
+ * report. Processes go on for some seconds afterwards, which are no children of this one: what they
+ * find is in the cache at the next start. An error is out of memory. */
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
                        mn_probe_candidate *list, size_t n, mn_error *err);
 /* From report to record; false = out of memory. */
 bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *candidate);
 
 /* The cache of reports: one file per plugin, whose first lines are the key: all that an answer
- * depends on. Whatever is wrong with the cache means that it has no answer. */
+ * depends on. The host reads it; minerva-probe, which is given the key, writes it. Whatever is wrong
+ * with the cache means that it has no answer. */
 typedef struct {
     mn_text host; /* the part of the key that all plugins share */
     bool forget;  /* probe_cache = false: nothing is found or kept, and what was kept is deleted */
@@ -181,9 +194,12 @@ typedef struct {
 /* false = out of memory */
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program);
 void mn_probe_cache_close(mn_probe_cache *cache);
+/* *report: complete, or empty where there is no answer. A first verdict whose watch never ended, the
+ * machine having been switched off, is none. */
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report);
+/* report: complete. replace: only if there is an answer already, which may have been deleted. */
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
-                         const mn_text *report);
+                         const mn_text *report, bool replace);
 
 /* ---- deaths of earlier processes: journal.c -------------------------------------------------- */
 

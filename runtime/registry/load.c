@@ -66,7 +66,8 @@ bool mn_plugin_reject(mn_plugin_record *rec, mn_record_status status, const char
     va_start(args, fmt);
     vsnprintf(reason, sizeof reason, fmt, args);
     va_end(args);
-    char *copy = mn_strndup(reason, mn_utf8_complete(reason, strlen(reason)));
+    mn_plain_array(reason, sizeof reason);
+    char *copy = mn_strndup(reason, strlen(reason));
     if (!copy)
         return false;
     mn_free(rec->reason);
@@ -210,9 +211,10 @@ static bool take_id(mn_plugin_record *rec) {
 }
 
 bool mn_plugin_text(char **at, mn_str text) {
-    uint64_t n = text.ptr ? MN_MIN(text.len, (uint64_t)255) : 0;
-    char *copy =
-        mn_strndup(n ? text.ptr : "", n && n < text.len ? mn_utf8_complete(text.ptr, n) : n);
+    char plain[256];
+    const mn_str given = {text.ptr, text.ptr ? text.len : 0};
+    const size_t n = mn_plain(plain, sizeof plain, given);
+    char *copy = mn_strndup(plain, n);
     if (!copy)
         return false;
     mn_free(*at);
@@ -269,7 +271,7 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     MN_WATCHED(rec->callee, "entry", p = entry(&rec->host->table, &why));
     rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
     phase(rec, "offering its tables");
-    why.msg[sizeof why.msg - 1] = 0;
+    mn_fail_plain(&why);
     if (!p)
         return mn_plugin_reject(rec, MN_RECORD_FAILED, "%s",
                                 why.msg[0] ? why.msg : "its entry gave no plugin and no reason");

@@ -153,7 +153,7 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
     if (old)
         close_device(rec, old);
     mn_device *device = open_again(rec, &why);
-    why.msg[sizeof why.msg - 1] = 0;
+    mn_fail_plain(&why);
     pthread_mutex_lock(&reg->lock);
     const uint64_t now = mn_now_ns();
     s->busy = false;

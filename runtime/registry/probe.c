@@ -1,21 +1,22 @@
 /* probe.c -- asks plugins in other processes, all at the same time, under one deadline: what hangs
- * or crashes there costs a record. */
+ * or crashes there costs a record. One minerva-probe is started per file. It forks and ends at once;
+ * what goes on is no child of this process, which an application may wait for by accident, and may
+ * outlive it: probe_watch.c, which gives the verdict. This file starts them and reads one report
+ * from each. What they print goes nowhere near the descriptors of this process. */
 #include "registry/internal.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define REPORT_MAX (1u << 20)
-#define GRACE_NS 500000000u /* for a killed process to go; one that hangs in a driver does not */
-#define ENTRY_MS 50         /* the contract */
-#define BLIND_POLL_MS 5     /* where the kernel has no pidfd */
+#define GRACE_NS 1000000000u /* for minerva-probe to say itself that a plugin hangs */
+#define ENTRY_MS 50          /* the contract */
 
 extern char **environ;
 
@@ -23,26 +24,25 @@ typedef struct {
     mn_probe_candidate *candidate;
     const char *failed; /* why it could not be asked at all; NULL = it was */
     int error;
-    pid_t pid; /* 0 = not running */
-    int how;   /* as of waitpid; -1 = somebody else took it */
-    bool late, too_long;
-    int pidfd, report_fd, output_fd; /* -1 = none */
-    char tail[200];                  /* the end of what it printed */
-    size_t n_tail;
-    uint64_t ended_ns;
+    pid_t pid;     /* of minerva-probe, and its process group, which lives on; 0 = not started */
+    int report_fd; /* -1 = all was read */
+    bool too_long;
 } child;
 
 typedef struct {
     const char *program; /* as named; what is started is real */
     char real[PATH_MAX];
     mn_error untrusted; /* why it is not started at all; status 0 = it may be */
-    /* of minerva-probe: [0] its name, [1] our process, [2] the plugin, then KEY=VALUE, NULL */
+    /* of minerva-probe: its name, the limit in ms, the plugin, the key of the cache, then KEY=VALUE,
+     * NULL */
     char **args;
+    char limit[24];
     child *children;
-    struct pollfd *fds; /* [3 * n] */
+    struct pollfd *fds; /* [n] */
     size_t n;
     uint64_t begin_ns, timeout_ns;
 } probe_run;
+enum { ARG_NAME, ARG_LIMIT, ARG_PLUGIN, ARG_KEY, ARG_SETTINGS };
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
@@ -63,9 +63,17 @@ static bool open_pipe(int ends[2]) {
     return false;
 }
 
-/* Its own process group, so that what it starts is killed with it; no signal ignored or blocked. 0,
- * or an errno. */
-static int spawn(const probe_run *run, child *c, int report, int output) {
+/* Descriptors 0 to 2 are /dev/null, 3 is the report. 0, or an errno. */
+static int add_files(posix_spawn_file_actions_t *files, int report) {
+    int error = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDWR, 0);
+    for (int fd = 1; fd <= 2 && !error; fd++)
+        error = posix_spawn_file_actions_adddup2(files, 0, fd);
+    return error ? error : posix_spawn_file_actions_adddup2(files, report, MN_REPORT_FD);
+}
+
+/* Its own process group, so that it can be ended with all that it started; no signal ignored or
+ * blocked. 0, or an errno. */
+static int spawn(const probe_run *run, child *c, int report) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     sigset_t all, none;
@@ -74,20 +82,17 @@ static int spawn(const probe_run *run, child *c, int report, int output) {
     int error = posix_spawn_file_actions_init(&files);
     if (error)
         return error;
-    if ((error = posix_spawnattr_init(&how)))
-        return posix_spawn_file_actions_destroy(&files), error;
+    error = posix_spawnattr_init(&how);
+    if (error) {
+        posix_spawn_file_actions_destroy(&files);
+        return error;
+    }
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
                                        POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigdefault(&how, &all);
     posix_spawnattr_setsigmask(&how, &none);
-    error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&files, output, 1);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&files, output, 2);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&files, report, MN_REPORT_FD);
-    run->args[2] = c->candidate->file.real;
+    error = add_files(&files, report);
+    run->args[ARG_PLUGIN] = c->candidate->file.real;
     if (!error)
         error = posix_spawn(&c->pid, run->real, &files, &how, run->args, environ);
     if (error)
@@ -98,284 +103,157 @@ static int spawn(const probe_run *run, child *c, int report, int output) {
 }
 
 static void start(const probe_run *run, child *c) {
-    int report[2], output[2];
-    c->failed = "cannot make a pipe";
+    int report[2];
     if (!open_pipe(report)) {
+        c->failed = "cannot make a pipe";
         c->error = errno;
         return;
     }
-    if (open_pipe(output)) {
-        c->failed = "cannot start";
-        c->error = spawn(run, c, report[1], output[1]);
-        close(output[1]);
-        c->output_fd = output[0];
-    } else
-        c->error = errno;
+    c->error = spawn(run, c, report[1]);
+    c->failed = c->error ? "cannot start" : NULL;
     close(report[1]);
     c->report_fd = report[0];
-    if (!c->pid)
-        return;
-    c->failed = NULL;
-#ifdef SYS_pidfd_open
-    c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-#endif
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+static void close_report(child *c) {
+    if (c->report_fd >= 0)
+        close(c->report_fd);
+    c->report_fd = -1;
 }
 
-/* What is there now, but not more than a few pages: another child waits, too. */
+/* What is there now, but not more than a few pages: another child waits, too. Closed when the report
+ * is complete: its writer may go on. */
 static void read_report(child *c) {
     char chunk[4096];
     mn_text *report = &c->candidate->report;
     for (int i = 0; i < 16 && c->report_fd >= 0; i++) {
-        ssize_t n = read(c->report_fd, chunk, sizeof chunk);
+        const ssize_t n = read(c->report_fd, chunk, sizeof chunk);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n <= 0)
-            close_fd(&c->report_fd);
-        if (n > 0 && report->len + (size_t)n > REPORT_MAX)
-            c->too_long = true;
+        c->too_long = n > 0 && report->len + (size_t)n > MN_REPORT_MAX;
         if (n > 0 && !c->too_long)
             mn_text_put(report, chunk, (size_t)n);
+        if (n <= 0 || c->too_long || mn_report_complete(report))
+            close_report(c);
     }
 }
 
-static void read_output(child *c) {
-    char chunk[4096];
-    for (int i = 0; i < 16 && c->output_fd >= 0; i++) {
-        ssize_t n = read(c->output_fd, chunk, sizeof chunk);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (n <= 0) {
-            close_fd(&c->output_fd);
-            return;
-        }
-        size_t keep = MN_MIN((size_t)n, sizeof c->tail),
-               old = MN_MIN(c->n_tail, sizeof c->tail - keep);
-        memmove(c->tail, c->tail + c->n_tail - old, old);
-        memcpy(c->tail + old, chunk + n - keep, keep);
-        c->n_tail = old + keep;
-    }
-}
-
-/* A child that the application's own handler took from us has ended, too: how, nobody tells. */
-static void take_end(child *c) {
-    int how = 0;
-    pid_t pid = waitpid(c->pid, &how, WNOHANG);
-    if (!pid || (pid < 0 && errno == EINTR))
-        return;
-    c->how = pid > 0 ? how : -1;
-    kill(-c->pid, SIGKILL); /* what it started and left */
-    c->pid = 0;
-    c->ended_ns = mn_now_ns();
-    read_report(c);
-    read_output(c);
-}
-
-static void wait_some(probe_run *run, uint64_t until_ns) {
-    uint64_t now = mn_now_ns(), left_ms = until_ns > now ? (until_ns - now + 999999) / 1000000 : 0;
-    int ms = (int)MN_MIN(left_ms, (uint64_t)60000);
-    for (size_t i = 0; i < run->n; i++) {
-        const child *c = &run->children[i];
-        const int fd[3] = {c->pidfd, c->report_fd, c->output_fd};
-        for (size_t k = 0; k < 3; k++)
-            run->fds[i * 3 + k] = (struct pollfd){c->pid ? fd[k] : -1, POLLIN, 0};
-        if (c->pid && c->pidfd < 0)
-            ms = MN_MIN(ms, BLIND_POLL_MS);
-    }
-    poll(run->fds, run->n * 3, ms);
-    for (size_t i = 0; i < run->n; i++) {
-        child *c = &run->children[i];
-        if (!c->pid)
-            continue;
-        read_report(c);
-        read_output(c);
-        if (c->too_long)
-            kill(-c->pid, SIGKILL);
-        take_end(c);
-    }
-}
-
-static bool any_running(const probe_run *run) {
+static bool any_open(const probe_run *run) {
     for (size_t i = 0; i < run->n; i++)
-        if (run->children[i].pid)
+        if (run->children[i].report_fd >= 0)
             return true;
     return false;
 }
 
-static void kill_running(const probe_run *run) {
+static void wait_some(probe_run *run, uint64_t until_ns) {
+    const uint64_t now = mn_now_ns();
+    const uint64_t left_ms = until_ns > now ? (until_ns - now + 999999) / 1000000 : 0;
     for (size_t i = 0; i < run->n; i++)
-        if (run->children[i].pid)
-            kill(-run->children[i].pid, SIGKILL);
+        run->fds[i] = (struct pollfd){run->children[i].report_fd, POLLIN, 0};
+    poll(run->fds, run->n, (int)MN_MIN(left_ms, (uint64_t)60000));
+    for (size_t i = 0; i < run->n; i++)
+        read_report(&run->children[i]);
 }
 
-/* One deadline for all. What cannot even be killed is left behind: it sits in its driver and ends
- * with it, or with the machine. */
+/* The process that was started has forked and is gone, or was killed. An application that takes all
+ * its children leaves none to wait for. */
+static void reap(const child *c) {
+    int how;
+    while (c->pid && waitpid(c->pid, &how, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+/* One deadline for all, which each keeps by itself. One that does not is ended; what cannot even be
+ * killed is left behind: it sits in its driver and ends with it, or with the machine. */
 static void wait_all(probe_run *run) {
-    uint64_t deadline = run->begin_ns + run->timeout_ns;
-    while (any_running(run) && mn_now_ns() < deadline)
+    const uint64_t deadline = run->begin_ns + run->timeout_ns + GRACE_NS;
+    while (any_open(run) && mn_now_ns() < deadline)
         wait_some(run, deadline);
-    for (size_t i = 0; i < run->n; i++)
-        run->children[i].late = run->children[i].pid != 0;
-    kill_running(run);
-    for (uint64_t until = mn_now_ns() + GRACE_NS; any_running(run) && mn_now_ns() < until;)
-        wait_some(run, until);
-}
-
-/* ---- the verdict ----------------------------------------------------------------------------- */
-
-static const char *signal_note(int number) {
-    switch (number) {
-    case SIGABRT:
-        return " (aborted)";
-    case SIGILL:
-        return " (illegal instruction: built for another CPU?)";
-    default:
-        return "";
+    for (size_t i = 0; i < run->n; i++) {
+        child *c = &run->children[i];
+        if (c->report_fd >= 0 && c->pid)
+            kill(-c->pid, SIGKILL);
+        reap(c);
     }
 }
 
-/* "; its last words: ..." of what it printed */
-static void last_words(const child *c, char *dst, size_t cap) {
-    size_t n = c->n_tail, from = 0;
-    while (n && (unsigned char)c->tail[n - 1] <= ' ')
-        n--;
-    for (size_t i = 0; i < n; i++)
-        if (c->tail[i] == '\n')
-            from = i + 1;
-    /* the rest of a character that was cut */
-    while (from < n && (c->tail[from] & 0xC0) == 0x80)
-        from++;
-    *dst = 0;
-    if (n > from && mn_utf8_check(c->tail + from, n - from) == n - from)
-        snprintf(dst, cap, "; its last words: %.*s", (int)(n - from), c->tail + from);
-}
+/* ---- where minerva-probe gave no verdict ----------------------------------------------------- */
 
-static void put_verdict(mn_text *report, mn_record_status status, const char *what,
-                        const char *more) {
-    mn_str at = mn_report_get(report, "phase");
-    if (!at.len)
-        at = mn_str_of("being started");
-    mn_report_put(report, "status", "%s", mn_record_status_name(status));
-    mn_report_put(report, "reason", "%s while %.*s%s", what, MN_STR_ARG(at), more);
-}
-
-static void put_hang(const probe_run *run, const child *c, mn_text *report) {
-    char what[64];
-    snprintf(what, sizeof what, "hung for %g s", (double)run->timeout_ns * 1e-9);
-    put_verdict(report, MN_RECORD_HUNG, what, c->pid ? "; it could not even be killed" : "");
-}
-
-static void put_end(const child *c, mn_text *report) {
-    char what[128], words[sizeof c->tail + 32];
-    last_words(c, words, sizeof words);
-    if (c->how < 0)
-        snprintf(what, sizeof what, "crashed: ended without a complete report");
-    else if (WIFSIGNALED(c->how)) {
-        const char *name = sigabbrev_np(WTERMSIG(c->how));
-        snprintf(what, sizeof what, "crashed: SIG%s%s", name ? name : "?",
-                 signal_note(WTERMSIG(c->how)));
-    } else
-        snprintf(what, sizeof what, "crashed: exited with code %d", WEXITSTATUS(c->how));
-    put_verdict(report, MN_RECORD_CRASHED, what, words);
-}
-
-static void put_failure(mn_text *report, const char *fmt, ...) MN_PRINTF(2, 3);
-static void put_failure(mn_text *report, const char *fmt, ...) {
-    char reason[PATH_MAX + 128];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(reason, sizeof reason, fmt, args);
-    va_end(args);
-    mn_report_put(report, "status", "%s", mn_record_status_name(MN_RECORD_FAILED));
-    mn_report_put(report, "reason", "%s", reason);
-}
-
-/* Adds how long it took, and the verdict where the child could not give one itself. */
+/* Makes the report complete, if it is not. */
 static void conclude(const probe_run *run, child *c) {
     mn_text *report = &c->candidate->report;
-    uint64_t end = !c->late && c->ended_ns ? c->ended_ns : run->begin_ns + run->timeout_ns;
-    bool complete = mn_report_complete(report) && !c->too_long;
-    if (complete)
-        report->len -= strlen(MN_REPORT_END);
-    else if (report->len && report->ptr[report->len - 1] != '\n')
-        mn_text_puts(report, "\n"); /* a line that was cut short */
-    mn_report_put(report, "ms", "%u", (unsigned)((end - run->begin_ns) / 1000000));
+    const bool is_late = c->report_fd >= 0;
+    close_report(c);
+    if (mn_report_complete(report))
+        return;
+    report->len = 0;
     if (run->untrusted.status)
-        put_failure(report, "cannot be probed: %s", run->untrusted.msg);
+        mn_report_verdict(report, MN_RECORD_FAILED, "cannot be probed: %s", run->untrusted.msg);
     else if (c->failed)
-        put_failure(report, "cannot be probed: %s %s: %s", c->failed, run->program,
-                    strerror(c->error));
+        mn_report_verdict(report, MN_RECORD_FAILED, "cannot be probed: %s %s: %s", c->failed,
+                          run->program, strerror(c->error));
     else if (c->too_long)
-        put_failure(report, "its report is longer than %u bytes", REPORT_MAX);
-    else if (!complete && c->late)
-        put_hang(run, c, report);
-    else if (!complete)
-        put_end(c, report);
+        mn_report_verdict(report, MN_RECORD_FAILED, "its report is longer than %u bytes",
+                          MN_REPORT_MAX);
+    else if (is_late)
+        mn_report_verdict(report, MN_RECORD_HUNG, "hung for %g s", (double)run->timeout_ns * 1e-9);
+    else
+        mn_report_verdict(report, MN_RECORD_CRASHED,
+                          "crashed: its probe ended without a complete report");
+    mn_report_put(report, "ms", "%" PRIu64, (mn_now_ns() - run->begin_ns) / 1000000);
     mn_text_puts(report, MN_REPORT_END);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* The command line but for the plugin: our process, and plugins' own settings. NULL = out of
- * memory. */
-static char **make_args(const mn_config *cfg, mn_text *settings) {
+/* The command line but for the plugin: the limit, the key, and plugins' own settings, whose bytes
+ * are in `settings`. NULL = out of memory. */
+static char **make_args(probe_run *run, const mn_config *cfg, const mn_probe_cache *cache,
+                        mn_text *settings) {
+    static char program[] = "minerva-probe";
+    static char no_key[] = "";
     const char *name, *value, *origin;
-    size_t n = 0, at = 3;
-    for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
-        if (!strncmp(name, "plugin.", 7) && strcmp(origin, "default") != 0 && ++n) {
-            mn_text_printf(settings, "%s=%s", name, value);
-            mn_text_put(settings, "", 1); /* one after the other, each with its NUL */
-        }
-    char **args = settings->failed ? NULL : mn_calloc(n + 4, sizeof *args);
-    for (size_t i = 0; args && i < settings->len; i += strlen(settings->ptr + i) + 1)
+    size_t n = 0;
+    size_t at = ARG_SETTINGS;
+    for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++) {
+        if (strncmp(name, "plugin.", 7) != 0 || !strcmp(origin, "default"))
+            continue;
+        n++;
+        mn_text_printf(settings, "%s=%s", name, value);
+        mn_text_put(settings, "", 1); /* one after the other, each with its NUL */
+    }
+    char **args = settings->failed ? NULL : mn_calloc(n + ARG_SETTINGS + 1, sizeof *args);
+    if (!args)
+        return NULL;
+    snprintf(run->limit, sizeof run->limit, "%" PRIu64, run->timeout_ns / 1000000);
+    args[ARG_NAME] = program;
+    args[ARG_LIMIT] = run->limit;
+    args[ARG_KEY] = cache->forget ? no_key : cache->host.ptr;
+    for (size_t i = 0; i < settings->len; i += strlen(settings->ptr + i) + 1)
         args[at++] = settings->ptr + i;
     return args;
 }
 
-static mn_record_status status_in(const mn_text *report) {
-    return mn_record_status_of(mn_report_get(report, "status"));
-}
-
-static bool worth_keeping(const mn_text *report) {
-    const mn_record_status status = status_in(report);
-    if (mn_report_number(report, "again"))
-        return false;
-    return status == MN_RECORD_OK || status == MN_RECORD_CRASHED || status == MN_RECORD_HUNG;
-}
-
 static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_probe_cache *cache,
                               mn_error *err) {
-    char parent[24];
     mn_text settings = {0};
-    bool enough_memory = true;
-    run->args = make_args(cfg, &settings);
-    run->fds = mn_calloc(run->n * 3, sizeof *run->fds);
-    if (run->args && run->fds) {
-        static char name[] = "minerva-probe";
-        snprintf(parent, sizeof parent, "%ld", (long)getpid());
-        run->args[0] = name;
-        run->args[1] = parent;
+    run->args = make_args(run, cfg, cache, &settings);
+    run->fds = mn_calloc(run->n, sizeof *run->fds);
+    bool enough_memory = run->args && run->fds;
+    if (enough_memory) {
         run->begin_ns = mn_now_ns();
         for (size_t i = 0; i < run->n && !run->untrusted.status; i++)
             start(run, &run->children[i]);
         wait_all(run);
     }
-    for (size_t i = 0; i < run->n && run->fds && run->args; i++) {
-        child *c = &run->children[i];
-        conclude(run, c);
-        enough_memory = enough_memory && !c->candidate->report.failed;
-        if (enough_memory && worth_keeping(&c->candidate->report))
-            mn_probe_cache_keep(cache, &c->candidate->file, &c->candidate->report);
-        close_fd(&c->pidfd), close_fd(&c->report_fd), close_fd(&c->output_fd);
+    for (size_t i = 0; i < run->n && enough_memory; i++) {
+        conclude(run, &run->children[i]);
+        enough_memory = !run->children[i].candidate->report.failed;
     }
-    enough_memory = enough_memory && run->args && run->fds;
+    for (size_t i = 0; i < run->n; i++)
+        close_report(&run->children[i]);
     mn_free(run->args);
     mn_free(run->fds);
     mn_text_free(&settings);
@@ -385,8 +263,9 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
 /* A hang is remembered as long as nobody is willing to wait longer. */
 static bool remembered(const mn_probe_cache *cache, mn_probe_candidate *c, uint64_t timeout_ns) {
     c->cached = mn_probe_cache_find(cache, &c->file, &c->report);
-    if (c->cached && status_in(&c->report) == MN_RECORD_HUNG &&
-        (uint64_t)mn_report_number(&c->report, "ms") * 1000000 + 1000000 <= timeout_ns) {
+    const uint64_t waited_ms = mn_report_number(&c->report, "ms");
+    const bool hung = mn_report_status(&c->report) == MN_RECORD_HUNG;
+    if (c->cached && hung && (waited_ms + 1) * 1000000 <= timeout_ns) {
         mn_text_free(&c->report);
         c->cached = false;
     }
@@ -396,24 +275,25 @@ static bool remembered(const mn_probe_cache *cache, mn_probe_candidate *c, uint6
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
                        mn_probe_candidate *list, size_t n, mn_error *err) {
     mn_probe_cache cache;
-    probe_run run = {.program = program,
-                     .untrusted = MN_ERROR_INIT,
-                     .timeout_ns = (uint64_t)(mn_config_get_float(cfg, "probe_timeout") * 1e9)};
+    probe_run run = {
+        .program = program,
+        .untrusted = MN_ERROR_INIT,
+        .timeout_ns = (uint64_t)(mn_config_get_float(cfg, "probe_timeout") * 1e9),
+    };
     if (!n || !run.timeout_ns)
         return MN_OK;
     run.children = mn_calloc(n, sizeof *run.children);
     mn_trust_path(trust, program, run.real, &run.untrusted);
-    bool enough_memory = mn_probe_cache_open(&cache, cfg, program) && run.children;
+    const bool enough_memory = mn_probe_cache_open(&cache, cfg, program) && run.children;
     for (size_t i = 0; i < n && enough_memory; i++)
         if (!remembered(&cache, &list[i], run.timeout_ns))
-            run.children[run.n++] =
-                (child){.candidate = &list[i], .pidfd = -1, .report_fd = -1, .output_fd = -1};
-    mn_status status = enough_memory ? MN_OK : mn_fail_memory(err, n * sizeof *run.children);
-    if (status == MN_OK && run.n)
-        status = run_children(&run, cfg, &cache, err);
+            run.children[run.n++] = (child){.candidate = &list[i], .report_fd = -1};
+    mn_status st = enough_memory ? MN_OK : mn_fail_memory(err, n * sizeof *run.children);
+    if (!st && run.n)
+        st = run_children(&run, cfg, &cache, err);
     mn_probe_cache_close(&cache);
     mn_free(run.children);
-    return status;
+    return st;
 }
 
 /* ---- from report to record ------------------------------------------------------------------- */
@@ -445,22 +325,51 @@ static bool take_facts(mn_plugin_record *rec, const mn_text *report) {
            mn_plugin_text(&rec->build_id, mn_report_get(report, "build_id"));
 }
 
+static void add_text(mn_plugin_record *rec, const char *fmt, ...) MN_PRINTF(2, 3);
+static void add_text(mn_plugin_record *rec, const char *fmt, ...) {
+    char *text = rec->probe.text;
+    const size_t len = strlen(text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text + len, sizeof rec->probe.text - len, fmt, args);
+    va_end(args);
+}
+
+/* What the probe found that is no reason to refuse the plugin. */
+static void add_remarks(mn_plugin_record *rec, const mn_text *report) {
+    const mn_str changes = mn_report_get(report, "changes");
+    const mn_str prints = mn_report_get(report, "prints");
+    const uint32_t leaves = mn_report_number(report, "leaves");
+    const size_t begin = strlen(rec->probe.text);
+    rec->probe.intrudes = rec->probe.ok && (changes.len || prints.len);
+    if (rec->probe.entry_ms > ENTRY_MS)
+        add_text(rec, "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms,
+                 ENTRY_MS);
+    if (changes.len)
+        add_text(rec, "; changes the process that opens it: %.*s", MN_STR_ARG(changes));
+    if (prints.len)
+        add_text(rec, "; prints on standard output: \"%.*s\"", MN_STR_ARG(prints));
+    if (leaves)
+        add_text(rec, "; leaves %u thread%s running after its shutdown", leaves,
+                 leaves == 1 ? "" : "s");
+    const bool any = rec->probe.text[begin] != 0;
+    rec->probe.remarks = any ? rec->probe.text + begin + strlen("; ") : "";
+}
+
 bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *c) {
     const mn_text *report = &c->report;
     if (!report->len)
         return true;
-    const mn_record_status status = status_in(report);
+    const mn_record_status status = mn_report_status(report);
     const mn_str reason = mn_report_get(report, "reason");
     rec->probe.done = true;
     rec->probe.ok = status == MN_RECORD_OK;
     rec->probe.cached = c->cached;
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");
-    int n = snprintf(rec->probe.text, sizeof rec->probe.text, "%s%s in %u ms",
-                     c->cached ? "remembered: " : "", mn_record_status_name(status), rec->probe.ms);
-    if (rec->probe.entry_ms > ENTRY_MS && n > 0 && (size_t)n < sizeof rec->probe.text)
-        snprintf(rec->probe.text + n, sizeof rec->probe.text - (size_t)n,
-                 "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms, ENTRY_MS);
+    add_text(rec, "%s%s in %u ms", c->cached ? "remembered: " : "", mn_record_status_name(status),
+             rec->probe.ms);
+    add_remarks(rec, report);
     if (rec->probe.ok)
         return true;
     return take_facts(rec, report) &&

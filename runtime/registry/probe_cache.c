@@ -1,5 +1,7 @@
 /* probe_cache.c -- what probes of earlier starts found: one file per plugin in the folder `probe` of
- * the cache (base/cache.c), whose first lines are the key. */
+ * the cache (base/cache.c), whose first lines are the key. The host computes the key and hands it to
+ * minerva-probe, so that both mean the same file; minerva-probe alone writes, for it may find more
+ * after the host has gone on. */
 #include "registry/internal.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_BYTES 65536u /* of a cache file */
+#define MAX_BYTES 65536u      /* of a cache file */
+#define WATCH_SLACK_MS 10000u /* for the second verdict to be late on a busy machine */
 
 /* ---- the key: all that an answer depends on -------------------------------------------------- */
 
@@ -125,33 +128,45 @@ static void name_of(const mn_plugin_file *file, char name[40]) {
     snprintf(name, 40, "probe/%016" PRIx64, mn_hash(file->real, strlen(file->real), 0));
 }
 
+/* Whether a first verdict waits for a second one that will not come any more. */
+static bool is_abandoned(const mn_text *report) {
+    int64_t until_ms = 0;
+    const bool watched = mn_parse_i64(mn_report_get(report, "watch"), &until_ms) && until_ms > 0;
+    return watched && mn_now_ns() / 1000000 > (uint64_t)until_ms + WATCH_SLACK_MS;
+}
+
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report) {
     char name[40];
-    mn_text key = {0}, found = {0};
+    mn_text key = {0};
+    mn_text found = {0};
     name_of(file, name);
     if (cache->forget)
         mn_cache_remove(name);
     if (cache->forget || mn_cache_read(name, MAX_BYTES, &found, NULL) != MN_OK)
         return false;
     put_key(cache, file, &key);
-    if (!key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
-        !memcmp(found.ptr, key.ptr, key.len)) {
+    const bool fits = !key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
+                      !memcmp(found.ptr, key.ptr, key.len);
+    if (fits)
         mn_text_put(report, found.ptr + key.len, found.len - key.len);
-        if (report->failed || !mn_report_complete(report))
-            mn_text_free(report);
-    }
+    if (report->failed || !mn_report_complete(report) || is_abandoned(report))
+        mn_text_free(report);
     mn_text_free(&key);
     mn_text_free(&found);
     return report->len > 0;
 }
 
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,
-                         const mn_text *report) {
+                         const mn_text *report, bool replace) {
     char name[40];
     mn_text text = {0};
     if (cache->forget)
         return;
     name_of(file, name);
+    const bool gone = replace && mn_cache_read(name, MAX_BYTES, &text, NULL) != MN_OK;
+    mn_text_free(&text);
+    if (gone)
+        return;
     put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
     if (!text.failed && text.len < MAX_BYTES)

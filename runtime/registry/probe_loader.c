@@ -114,7 +114,7 @@ static bool open_model(const mn_plugin_record *rec, const mn_file *files, uint32
     mn_parsed *parsed = NULL;
     if (rec->loader->open(rec->plugin->self, files, n, sizeof *files, &parsed, &why) != MN_OK ||
         !parsed) {
-        why.msg[sizeof why.msg - 1] = 0;
+        mn_fail_plain(&why);
         return mn_fail(err, MN_BAD_FILE, "its loader claims %s and cannot open it: %s", what,
                        why.msg),
                false;

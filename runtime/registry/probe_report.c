@@ -6,19 +6,44 @@
 
 #define VALUE_MAX 900 /* bytes of a value */
 
+/* Tabs separate fields: each field is made plain by itself. */
+static void put_plain(mn_text *report, mn_str value) {
+    char field[VALUE_MAX + 1];
+    for (uint64_t at = 0; at <= value.len;) {
+        const char *tab = memchr(value.ptr + at, '\t', value.len - at);
+        const uint64_t end = tab ? (uint64_t)(tab - value.ptr) : value.len;
+        const size_t n = mn_plain(field, sizeof field, (mn_str){value.ptr + at, end - at});
+        mn_text_put(report, field, n);
+        if (tab)
+            mn_text_puts(report, "\t");
+        at = end + 1;
+    }
+}
+
 void mn_report_put(mn_text *report, const char *key, const char *fmt, ...) {
     char value[VALUE_MAX + 1];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(value, sizeof value, fmt, args);
+    const int n = vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
-    size_t len = n < 0 ? 0 : MN_MIN((size_t)n, sizeof value - 1);
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)value[i] < ' ' && value[i] != '\t')
-            value[i] = ' ';
+    const size_t len = n < 0 ? 0 : MN_MIN((size_t)n, sizeof value - 1);
     mn_text_printf(report, "%s\t", key);
-    mn_text_put(report, value, mn_utf8_complete(value, len));
+    put_plain(report, (mn_str){value, mn_utf8_complete(value, len)});
     mn_text_puts(report, "\n");
+}
+
+void mn_report_verdict(mn_text *report, mn_record_status status, const char *fmt, ...) {
+    char reason[VALUE_MAX + 1];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(reason, sizeof reason, fmt, args);
+    va_end(args);
+    mn_report_put(report, "status", "%s", mn_record_status_name(status));
+    mn_report_put(report, "reason", "%s", reason);
+}
+
+mn_record_status mn_report_status(const mn_text *report) {
+    return mn_record_status_of(mn_report_get(report, "status"));
 }
 
 bool mn_report_complete(const mn_text *report) {

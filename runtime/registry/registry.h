@@ -55,8 +55,11 @@ typedef struct {
     uint32_t note_abi, note_abi_oldest;
     struct {
         bool done, ok, cached; /* done: asked, now or (cached) at an earlier start */
+        bool intrudes;         /* it changes the process, or prints, as it is loaded */
         uint32_t ms, entry_ms; /* the whole probe; its entry alone */
-        char text[160];        /* "ok in 12 ms", "remembered: ok in 12 ms"; "" = not done */
+        /* "ok in 12 ms", "remembered: ok in 12 ms; changes ...: the umask is 000"; "" = not done */
+        char text[900];
+        const char *remarks; /* what follows "; " there; "" = nothing, NULL = not done */
     } probe;
     const mn_plugin *plugin;   /* these, handle included: NULL unless ok */
     const mn_backend *backend; /* NULL also = has none */

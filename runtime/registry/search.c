@@ -1,5 +1,6 @@
 /* search.c -- walks the plugin folders, and takes what is found there through its checks into the
  * registry. */
+#include "registry/guest.h"
 #include "registry/internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -84,6 +85,19 @@ static mn_status shadow(mn_registry *reg, mn_plugin_record *rec, mn_error *err) 
                : mn_fail_memory(err, 0);
 }
 
+/* What a plugin is known to change or to print while it is loaded is set back, with a warning. */
+static mn_status load_guest(mn_plugin_record *rec, const mn_plugin_file *file, mn_error *err) {
+    mn_guest_visit visit;
+    if (!rec->probe.intrudes)
+        return mn_plugin_load(rec, file, err);
+    mn_guest_begin(&visit);
+    const mn_status st = mn_plugin_load(rec, file, err);
+    mn_guest_end(&visit);
+    mn_log(MN_LOG_WARN, "plugin %s %s; what it does so while it is loaded is set back", rec->path,
+           rec->probe.remarks);
+    return st;
+}
+
 static mn_plugin_record *record_of(const search_state *s, const mn_probe_candidate *c) {
     return &s->reg->records[c->record];
 }
@@ -92,7 +106,7 @@ static mn_status load(search_state *s, mn_probe_candidate *c, mn_error *err) {
     mn_plugin_record *rec = record_of(s, c);
     rec->host->report = c->report; /* the device list asks it */
     c->report = (mn_text){0};
-    const mn_status st = mn_plugin_load(rec, &c->file, err);
+    const mn_status st = load_guest(rec, &c->file, err);
     return st ? st : shadow(s->reg, rec, err);
 }
 
@@ -392,6 +406,14 @@ static void warn_of_descriptors(const mn_registry *reg) {
             n, (unsigned long long)most.rlim_cur);
 }
 
+/* A plugin that would have harmed this process is not left out in silence. */
+static void warn_of_harm(const mn_plugin_record *rec) {
+    const bool is_harm = rec->status == MN_RECORD_CRASHED || rec->status == MN_RECORD_HUNG ||
+                         rec->status == MN_RECORD_REFUSED;
+    if (rec->probe.done && !rec->probe.ok && is_harm)
+        mn_log(MN_LOG_WARN, "plugin %s is left out: %s", rec->path, rec->reason);
+}
+
 static void tell(const mn_registry *reg) {
     for (size_t i = 0; i < reg->n_folders; i++)
         mn_log(MN_LOG_DEBUG, "plugin folder %s (%s): %s", reg->folders[i].path,
@@ -399,6 +421,7 @@ static void tell(const mn_registry *reg) {
                *reg->folders[i].reason ? reg->folders[i].reason : "searched");
     for (size_t i = 0; i < reg->n_records; i++) {
         const mn_plugin_record *r = &reg->records[i];
+        warn_of_harm(r);
         mn_log(MN_LOG_DEBUG, "plugin file %s: %s%s%s%s%s", r->path,
                mn_record_status_name(r->status), *r->reason ? ": " : "", r->reason,
                *r->probe.text ? "; probe: " : "", r->probe.text);

@@ -53,6 +53,7 @@ bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st
     const uint32_t klass = MN_STATUS_CLASS(st);
     if (!d)
         return false;
+    mn_fail_plain(err);
     if (klass == MN_CLASS_LOST) {
         lose(s, d, err->msg);
         return true;
@@ -68,6 +69,8 @@ bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st
 }
 
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
+    if (st)
+        mn_fail_plain(err);
     if (MN_STATUS_CLASS(st) != MN_CLASS_LOST || !s->engine || !s->engine->fault)
         return st;
     const uint64_t begin = mn_now_ns();

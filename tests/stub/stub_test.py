@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Plugins that go wrong, and what a user sees of them: stub_test.py MINERVA GROUP. Standard library alone.
 
-Groups: contain (a plugin that hangs, exits or crashes only in the host), list (minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
+Groups: contain (a plugin that hangs, exits or crashes only in the host), guest (what a plugin does to the process that opens it), list
+(minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
 built stubs comes from MINERVA_STUBS. Every stub lies in a folder of MINERVA_PLUGIN_PATH, before the good plugins of the build."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import resource
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -440,8 +443,8 @@ def test_check():
 
 
 # ---- explain --------------------------------------------------------------------------------------------------------
-def explain(*args, env, model=MODEL):
-    return minerva("devices", "--explain", "-m", model, "--json", *args, env=env).json()
+def explain(*args, env, model=MODEL, **more):
+    return minerva("devices", "--explain", "-m", model, "--json", *args, env=env, **more).json()
 
 
 def candidate(record, f, name):
@@ -511,6 +514,155 @@ def test_vendor2_auto():
         equal(c["outcome"], "partial")
         assert not steps["split"]["ok"] and steps["split"]["copies"] > 6, steps["split"]
         has(steps["split"]["text"], "us per token", "cpu_simd alone")
+
+
+# ---- guest ----------------------------------------------------------------------------------------------------------
+class Guest:
+    """status and words: of minerva plugins once the watch is over, of the reason or, where it is ok, of the column probe. first: the status
+    at the first start. warns: minerva run says so, too. A plugin that is left out is always said to be."""
+    def __init__(self, status, *words, first=None, warns=True):
+        self.status, self.words, self.first, self.warns = status, words, first or status, warns
+
+
+CHANGES = "changes the process that opens it: "
+PRINTS = 'prints on standard output: "welcome to this driver"'
+GUESTS = {
+    "fork_child": Guest("refused", "leaves a process", "constructors"),
+    "fork_twin": Guest("refused", "leaves a process", "constructors"),
+    "fork_entry": Guest("refused", "leaves a process", "entry"),
+    "fork_daemon": Guest("refused", "leaves 1 process running"),
+    "thread_crash": Guest("crashed", "SIGSEGV", "being watched for 2 s", first="ok"),
+    "thread_unload": Guest("refused", "may be unloaded", "1 thread running", first="ok"),
+    "thread_stays": Guest("ok", "leaves 1 thread running", warns=False),
+    "close_all": Guest("refused", "closes descriptors that are not its own while running its entry"),
+    "close_one": Guest("refused", "after its constructors and its entry, descriptor 7 is closed"),
+    "signals": Guest("refused", "after a step on its devices", "SIGTERM has another handler"),
+    "folder": Guest("ok", CHANGES + "the working directory is /"),
+    "mask": Guest("ok", CHANGES + "the umask is 000"),
+    "limits": Guest("ok", CHANGES + "RLIMIT_NOFILE is 40"),
+    "rounding": Guest("ok", CHANGES + "floating-point numbers are rounded another way"),
+    "prints_load": Guest("ok", PRINTS),
+    "prints_entry": Guest("ok", PRINTS),
+    "prints_step": Guest("ok", PRINTS),
+    "claims": Guest("ok", warns=False),
+    "escapes": Guest("ok", warns=False),
+}
+SECONDS = 10  # for one command
+
+
+def wait_for_watch(f, n):
+    """Until the second verdicts of n files are in the cache."""
+    folder = f.cache + "/minerva/probe"
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        texts = []
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError), open(os.path.join(folder, name), encoding="utf-8") as file:
+                texts.append(file.read())
+        if sum("\nwatch\t0\n" in text for text in texts) >= n:
+            return
+        time.sleep(0.05)
+    raise AssertionError("after 60 s the watch of some plugin is not over: %r" % texts)
+
+
+def is_clean(text):
+    """No control character but line ends."""
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), text
+
+
+def check_guest(name, p, watched):
+    guest = GUESTS[name]
+    where = p["probe"] if guest.status == "ok" else p["reason"]
+    equal((name, p["status"]), (name, guest.status if watched else guest.first))
+    assert not watched or all(word in where for word in guest.words), (name, p)
+
+
+def test_guest_all():
+    """What each does is seen in the probing process, at the latest when its watch is over; the host starts at once, and its pipe ends."""
+    with Folder(*GUESTS) as f:
+        first = minerva("plugins", "--json", env=f.env, code=None, timeout=SECONDS)
+        if first.code == 0:  # else a thread of thread_unload met its end here
+            for p in first.json():
+                name = os.path.basename(p["path"])[:-3]
+                if name in GUESTS:
+                    check_guest(name, p, False)
+        good = sum(1 for name in cli_test.plugin_files())
+        wait_for_watch(f, len(GUESTS) + good)
+        listed = f.listed()
+        equal(sorted(listed), sorted(GUESTS))
+        for name, p in listed.items():
+            check_guest(name, p, True)
+        text = minerva("plugins", env=f.env, timeout=SECONDS)
+        is_clean(text.out + text.err)
+        has(text.out, r"1.0\x1b[31mred\x1b[0m\x07")
+        record = explain(env=f.env, timeout=SECONDS)
+        equal(record["placement"]["device"], "cpu_simd")
+        for name, guest in GUESTS.items():
+            if guest.status != "ok":
+                c = candidate(record, f, name)
+                equal((name, c["outcome"]), (name, guest.status))
+                assert all(word in c["reason"] for word in guest.words), (name, c["reason"])
+        r = story(8, env=f.env, timeout=SECONDS)
+        equal(r.json()["device"], "cpu_simd")
+        for name, guest in GUESTS.items():
+            lines = [line for line in r.err.splitlines() if "/%s.so " % name in line]
+            assert bool(lines) == guest.warns, (name, r.err)
+            assert not guest.warns or all(word in lines[0] for word in guest.words), (name, lines)
+
+
+def test_guest_alone():
+    """One beside the good plugins, at the first start: the answer is the golden one and comes from the CPU, and nothing was changed for it."""
+    names = [name for name, guest in GUESTS.items() if guest.first == guest.status]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(run_beside_guest, name) for name in names]:
+            done.result()
+
+
+def run_beside_guest(name):
+    with Folder(name) as f:
+        shutil.copytree(MODEL, f.path + "/model")
+        e = golden()
+        r = minerva("run", "-m", "model", "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "8", "--temp", "0", "--precision", "exact",
+                    "--json", env=f.env, cwd=f.path, timeout=SECONDS)  # a relative path: the working directory is still the caller's
+        equal((name, r.json()["ids"], r.json()["device"]), (name, e["greedy_ids"][:8], "cpu_simd"))
+
+
+def test_guest_claims():
+    """Claims of what no device has count as what the best have; keys and values in f32 alone are measured, too."""
+    with Folder("claims") as f:
+        steps = {step["step"]: step for step in candidate(explain(env=f.env), f, "claims")["steps"]}
+        rates = steps["rates"]
+        equal((rates["source"], rates["claims"]["mem_gbps"]), ("measured", 8000))
+        has(rates["text"], "claims 1e+09 GB/s of memory, counted as 8000 at most", "claims 1e+09 GB/s from the host, counted as 450 at most")
+
+
+def test_guest_escapes():
+    """Names and messages come as text: JSON holds them without control characters, a terminal gets none."""
+    red = r"\x1b[31mred\x1b[0m\x07"
+    with Folder("escapes") as f:
+        record = explain(env=f.env)
+        c = candidate(record, f, "escapes")
+        device = next(step for step in c["steps"] if step["step"] == "device")
+        equal((device["description"], device["driver"]), (red, r"\xc2\x9b31m \xe2\x80\xae \xff"))
+        has(c["reason"], "not in " + red)
+        is_clean(json.dumps(record, ensure_ascii=False))
+        for args in (("devices",), ("devices", "--explain", "-m", MODEL), ("run", "-m", MODEL, "-p", "A fox.", "-n", "2")):
+            r = minerva(*args, env=f.env, timeout=SECONDS)
+            is_clean(r.out + r.err)
+            has(r.err, "the log, too: " + red)
+
+
+def test_guest_pipe():
+    """A process that a plugin leaves keeps none of our pipes open, and is gone soon."""
+    with Folder("fork_child", "fork_daemon") as f:
+        read, write = os.pipe()
+        p = subprocess.Popen([cli_test.MINERVA, "plugins"], stdout=write, stderr=write, env=f.env)
+        os.close(write)
+        end = time.monotonic() + SECONDS
+        with os.fdopen(read, "rb") as pipe:
+            while pipe.read(4096):
+                assert time.monotonic() < end
+        equal(p.wait(), 0)
 
 
 if __name__ == "__main__":

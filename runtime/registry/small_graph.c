@@ -1,0 +1,237 @@
+/* small_graph.c -- a chain of a few nodes on one device; small_graph.h says for whom. Everything
+ * that a plugin returns is looked at before it is used: the probing process is the first to call
+ * these functions, and a pointer that is missing is a sentence there, not a crash. */
+#include "registry/small_graph.h"
+#include <string.h>
+
+#define GIVE_UP_NS UINT64_C(2000000000)
+#define N_TOKENS (~INT64_C(0)) /* a dim: the value of symbol 0 */
+#define POLL_NS UINT64_C(100000000)
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+static mn_tensor tensor(const char *name, uint32_t role, uint32_t dtype, int64_t rows,
+                        int64_t cols) {
+    mn_tensor t = {
+        .role = role,
+        .n_dim = cols ? 2 : 1,
+        .alias_of = -1,
+        .dim = {rows, cols},
+        .name = mn_str_of(name),
+    };
+    mn_dtype_by_id(dtype, &t.dtype);
+    return t;
+}
+
+/* Node i and its operands from *at on. */
+static void add_node(mn_small_graph *s, uint32_t op, uint32_t i, uint32_t *at) {
+    const int32_t in = i ? (int32_t)(MN_SMALL_FIRST_Y + i - 1) : MN_SMALL_X;
+    const int32_t second = op == MN_OP_ADD ? MN_SMALL_X : MN_SMALL_WEIGHT;
+    const bool linear = op == MN_OP_LINEAR;
+    mn_node *node = &s->nodes[i];
+    *node = (mn_node){.op = op, .contract = 1, .in_off = *at, .n_in = linear ? 3 : 2, .n_out = 1};
+    s->operands[(*at)++] = in;
+    s->operands[(*at)++] = second;
+    if (linear)
+        s->operands[(*at)++] = -1; /* no bias */
+    node->out_off = *at;
+    node->n_attr = op == MN_OP_RMS_NORM ? 2 : 0;
+    s->operands[(*at)++] = (int32_t)(MN_SMALL_FIRST_Y + i);
+}
+
+void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
+                          int64_t n_rows, int64_t k) {
+    const double eps = 1e-5;
+    const int64_t what[] = {op, n, dtype, n_rows, k};
+    const bool linear = op == MN_OP_LINEAR;
+    uint32_t at = 0;
+    memset(s, 0, sizeof *s);
+    s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
+    s->tensors[MN_SMALL_X] = tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
+    s->tensors[MN_SMALL_WEIGHT] = linear ? tensor("w", MN_ROLE_WEIGHT, dtype, n_rows, k)
+                                         : tensor("w", MN_ROLE_WEIGHT, MN_F32, k, 0);
+    memcpy(&s->attrs[0], &eps, sizeof eps);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t role = i + 1 == n ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR;
+        add_node(s, op, i, &at);
+        s->tensors[MN_SMALL_FIRST_Y + i] = tensor("y", role, MN_F32, N_TOKENS, n_rows);
+    }
+    s->g = (mn_graph){
+        .size = sizeof s->g,
+        .n_nodes = n,
+        .n_tensors = MN_SMALL_FIRST_Y + n,
+        .n_symbols = 1,
+        .node_stride = sizeof(mn_node),
+        .tensor_stride = sizeof(mn_tensor),
+        .symbol_stride = sizeof(mn_symbol),
+        .n_operands = at,
+        .nodes = s->nodes,
+        .tensors = s->tensors,
+        .symbols = &s->symbol,
+        .operands = s->operands,
+        .attrs = s->attrs,
+        .n_attrs = 2,
+        .step = -1,
+    };
+    for (uint64_t i = 0; i < 4; i++)
+        s->g.digest[i] = mn_hash(what, sizeof what, i + 77);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* The planes of weight t in d->fill, one part; p: [MN_PLANE_KINDS]. false: this type cannot be made
+ * so, or fill is too small. */
+static bool planes_of(const mn_small_device *d, const mn_tensor *t, mn_plane *p) {
+    const mn_dtype dtype = t->dtype;
+    const uint32_t last = t->n_dim - 1;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < dtype.n_planes; i++) {
+        mn_plane_spec spec;
+        mn_dtype e;
+        /* rows of scales for many rows are parts of their own */
+        if (!mn_dtype_plane(dtype.id, i, &spec) || !mn_dtype_by_id(spec.dtype, &e) || spec.rows > 1)
+            return false;
+        const int64_t rows = last && spec.rows ? t->dim[0] : 1;
+        const int64_t blocks = spec.by_block ? t->dim[last] / (int64_t)dtype.block_elems : 1;
+        const int64_t row = blocks * (int64_t)e.block_bytes;
+        p[i] = (mn_plane){.ptr = d->fill + at, .kind = spec.kind, .dtype = e.id};
+        p[i].dim[0] = rows;
+        p[i].dim[last] = i ? blocks : t->dim[last];
+        p[i].stride[0] = spec.rows ? row : 0;
+        p[i].stride[last] = spec.by_block ? e.block_bytes : 0;
+        p[i].bytes = (uint64_t)(row * rows);
+        at += p[i].bytes;
+    }
+    return at <= d->fill_bytes;
+}
+
+static mn_status put_weight(mn_small_device *d, const mn_tensor *t, mn_weights *set,
+                            mn_error *err) {
+    mn_plane planes[MN_PLANE_KINDS];
+    mn_event *event = NULL;
+    if (!planes_of(d, t, planes))
+        return mn_fail(err, MN_UNSUPPORTED, "no weights of this type to measure with");
+    const mn_weight_src src = {
+        .size = sizeof src,
+        .tensor = MN_SMALL_WEIGHT,
+        .n_parts = 1,
+        .n_planes = t->dtype.n_planes,
+        .plane_stride = sizeof *planes,
+        .planes = planes,
+        .dtype = t->dtype,
+    };
+    const mn_status st = d->b->weights_put(set, d->queue, &src, &event, err);
+    return st ? st : mn_small_wait(d, event, err);
+}
+
+/* What a call returned beside MN_OK has to be there. */
+static mn_status given(mn_status st, const void *made, const char *call, mn_error *err) {
+    if (st || made)
+        return st;
+    return mn_fail(err, MN_INVALID, "%s says that it worked and returns nothing", call);
+}
+
+static mn_status import(mn_small_device *d, const mn_compile *c, mn_small_run *m, mn_error *err) {
+    bool used = false;
+    uint32_t kept = 0;
+    mn_status st = d->b->weights_open(d->dev, c, &m->weights, err);
+    st = given(st, m->weights, "weights_open", err);
+    for (uint32_t i = 0; i < c->graph->n_operands; i++)
+        used |= c->graph->operands[i] == MN_SMALL_WEIGHT;
+    if (!st && used)
+        st = put_weight(d, &c->graph->tensors[MN_SMALL_WEIGHT], m->weights, err);
+    return st ? st : d->b->weights_seal(m->weights, d->queue, &kept, err);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+mn_status mn_small_wait(mn_small_device *d, mn_event *event, mn_error *err) {
+    const uint64_t begin = mn_now_ns();
+    mn_status st = MN_TIMEOUT;
+    if (!event)
+        return MN_OK;
+    while (st == MN_TIMEOUT && mn_now_ns() - begin < GIVE_UP_NS)
+        MN_WATCHED(d->callee, "wait", st = d->b->wait(event, POLL_NS, err));
+    d->stuck = d->stuck || st == MN_TIMEOUT;
+    d->b->event_free(event);
+    return st;
+}
+
+/* Children first. */
+static void drop_objects(const mn_backend *b, const mn_small_run *m) {
+    if (m->context)
+        b->context_free(m->context);
+    if (m->program)
+        b->program_free(m->program);
+    if (m->weights)
+        b->weights_free(m->weights);
+    if (m->x)
+        b->buffer_free(m->x);
+    if (m->y)
+        b->buffer_free(m->y);
+}
+
+void mn_small_run_drop(mn_small_device *d, mn_small_run *m) {
+    const mn_backend *b = d->b;
+    if (d->stuck && MN_HAS(mn_backend, b, abort))
+        MN_WATCHED(d->callee, "abort", b->abort(d->queue));
+    MN_WATCHED(d->callee, "context_free", drop_objects(b, m));
+    *m = (mn_small_run){0};
+}
+
+static mn_status make_buffer(const mn_small_device *d, uint64_t bytes, mn_buffer **out,
+                             mn_error *err) {
+    const mn_status st = d->b->alloc(d->dev, bytes, MN_MEM_DEVICE, out, err);
+    return given(st, *out, "alloc", err);
+}
+
+/* x holds the fill; y is zeroed. */
+static mn_status bind(const mn_small_device *d, const mn_graph *g, int64_t rows_max,
+                      mn_small_run *m, mn_error *err) {
+    const uint32_t last = g->n_tensors - 1;
+    const uint64_t in = (uint64_t)(rows_max * g->tensors[MN_SMALL_X].dim[1]) * sizeof(float);
+    const uint64_t out = (uint64_t)(rows_max * g->tensors[last].dim[1]) * sizeof(float);
+    mn_status st = make_buffer(d, in, &m->x, err);
+    if (!st)
+        st = make_buffer(d, out, &m->y, err);
+    if (!st && in <= d->fill_bytes)
+        st = d->b->write(d->queue, m->x, 0, d->fill, in, err);
+    const mn_binding bound[2] = {{MN_SMALL_X, 0, m->x, 0, in}, {last, 0, m->y, 0, out}};
+    return st ? st : d->b->context_bind(m->context, 0, bound, 2, sizeof *bound, err);
+}
+
+mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t rows_max,
+                            mn_small_run *out, mn_error *err) {
+    mn_compile c = {
+        .size = sizeof c,
+        .precision = d->precision,
+        .graph = &s->g,
+        .node_hi = s->g.n_nodes,
+        .symbol_max = &rows_max,
+        .k_dtype = d->k_dtype,
+        .v_dtype = d->v_dtype,
+    };
+    *out = (mn_small_run){0};
+    mn_status st = MN_OK;
+    MN_WATCHED(d->callee, "weights_put", st = import(d, &c, out, err));
+    c.weights = out->weights;
+    if (!st)
+        MN_WATCHED(d->callee, "compile", st = d->b->compile(d->dev, &c, &out->program, err));
+    st = given(st, out->program, "compile", err);
+    if (!st)
+        st = d->b->context_create(out->program, d->queue, &out->context, err);
+    st = given(st, out->context, "context_create", err);
+    if (!st)
+        st = bind(d, &s->g, rows_max, out, err);
+    if (st)
+        mn_small_run_drop(d, out);
+    return st;
+}
+
+mn_status mn_small_run_step(mn_small_device *d, const mn_small_run *m, int64_t rows,
+                            mn_error *err) {
+    mn_event *event = NULL;
+    mn_status st = MN_OK;
+    MN_WATCHED(d->callee, "execute", st = d->b->execute(m->context, 0, &rows, &event, err));
+    return st ? st : mn_small_wait(d, event, err);
+}
