@@ -94,15 +94,15 @@ static void on_step(void *arg, const mn_step_profile *step) {
 /* ---- for programs ---------------------------------------------------------------------------- */
 static void json_unit(json_out *j, const unit_sum *u) {
     json_open(j, '{');
-    json_key(j, "device"), json_z(j, u->device);
-    json_key(j, "unit"), json_z(j, u->name);
-    json_key(j, "op"), json_z(j, u->op);
-    json_key(j, "node"), json_uint(j, u->node);
-    json_key(j, "n_nodes"), json_uint(j, u->n_nodes);
-    json_key(j, "layer"), json_int(j, u->layer);
-    json_key(j, "us"), json_num(j, u->ns / u->count / 1e3);
-    json_key(j, "bytes"), json_num(j, u->bytes / u->count);
-    json_key(j, "flop"), json_num(j, u->flop / u->count);
+    json_put_z(j, "device", u->device);
+    json_put_z(j, "unit", u->name);
+    json_put_z(j, "op", u->op);
+    json_put_uint(j, "node", u->node);
+    json_put_uint(j, "n_nodes", u->n_nodes);
+    json_put_int(j, "layer", u->layer);
+    json_put_num(j, "us", u->ns / u->count / 1e3);
+    json_put_num(j, "bytes", u->bytes / u->count);
+    json_put_num(j, "flop", u->flop / u->count);
     json_close(j);
 }
 
@@ -112,18 +112,18 @@ static void print_json(const app *a, const bench_test *t, const char *what, cons
     char test[64];
     bench_name(t, test, sizeof test);
     json_open(&j, '{');
-    json_key(&j, "model"), json_z(&j, bench_model(a));
-    json_key(&j, "device"), json_z(&j, a->session_info.device);
-    json_key(&j, "threads"), json_uint(&j, a->session_info.threads);
-    json_key(&j, "precision"), json_z(&j, precision_name(a->session_info.precision));
-    json_key(&j, "test"), json_z(&j, test);
-    json_key(&j, "batch"), json_uint(&j, t->batch);
-    json_key(&j, "phase"), json_z(&j, what);
-    json_key(&j, "steps"), json_num(&j, p->steps);
-    json_key(&j, "rows_per_step"), json_num(&j, p->rows / p->steps);
-    json_key(&j, "us_per_step"), json_num(&j, p->ns / p->steps / 1e3);
-    json_key(&j, "us_in_units"), json_num(&j, p->unit_ns / p->steps / 1e3);
-    json_key(&j, "units"), json_open(&j, '[');
+    json_put_z(&j, "model", bench_model(a));
+    json_put_z(&j, "device", a->session_info.device);
+    json_put_uint(&j, "threads", a->session_info.threads);
+    json_put_z(&j, "precision", precision_name(a->session_info.precision));
+    json_put_z(&j, "test", test);
+    json_put_uint(&j, "batch", t->batch);
+    json_put_z(&j, "phase", what);
+    json_put_num(&j, "steps", p->steps);
+    json_put_num(&j, "rows_per_step", p->rows / p->steps);
+    json_put_num(&j, "us_per_step", p->ns / p->steps / 1e3);
+    json_put_num(&j, "us_in_units", p->unit_ns / p->steps / 1e3);
+    json_put_array(&j, "units");
     for (size_t i = 0; i < p->units.n; i++)
         json_unit(&j, &p->units.v[i]);
     json_close(&j);

@@ -7,9 +7,9 @@ static void as_json(const app *a, out_file *out) {
     json_open(&j, '[');
     for (uint32_t i = 0; mn_runtime_config(a->rt, i, &c) == MN_OK; i++) {
         json_open(&j, '{');
-        json_key(&j, "key"), json_z(&j, c.key);
-        json_key(&j, "value"), json_z(&j, c.value);
-        json_key(&j, "origin"), json_z(&j, c.origin);
+        json_put_z(&j, "key", c.key);
+        json_put_z(&j, "value", c.value);
+        json_put_z(&j, "origin", c.origin);
         json_close(&j);
     }
     json_close(&j);

@@ -9,19 +9,19 @@ static void as_json(const app *a, out_file *out) {
     json_open(&j, '[');
     for (uint32_t i = 0; mn_runtime_device(a->rt, i, &d) == MN_OK; i++) {
         json_open(&j, '{');
-        json_key(&j, "name"), json_z(&j, d.name);
-        json_key(&j, "plugin"), json_z(&j, d.plugin);
-        json_key(&j, "description"), json_z(&j, d.description);
-        json_key(&j, "uid"), json_z(&j, d.uid);
-        json_key(&j, "mem_total"), json_uint(&j, d.mem_total);
+        json_put_z(&j, "name", d.name);
+        json_put_z(&j, "plugin", d.plugin);
+        json_put_z(&j, "description", d.description);
+        json_put_z(&j, "uid", d.uid);
+        json_put_uint(&j, "mem_total", d.mem_total);
         json_key(&j, "mem_free");
         if (d.mem_free)
             json_uint(&j, d.mem_free);
         else
-            json_null(&j); /* unknown */
-        json_key(&j, "usable"), json_bool(&j, d.usable);
-        json_key(&j, "reason"), json_z(&j, d.reason);
-        json_key(&j, "retry_s"), json_uint(&j, (uint64_t)d.retry_s);
+            json_null(&j); // unknown
+        json_put_bool(&j, "usable", d.usable);
+        json_put_z(&j, "reason", d.reason);
+        json_put_uint(&j, "retry_s", (uint64_t)d.retry_s);
         json_close(&j);
     }
     json_close(&j);

@@ -302,15 +302,12 @@ const char *gen_tool_name(const gen *g) {
 /* The call in the form of chat-completion APIs: arguments as text, for the model may have written
  * anything. */
 static void call_json(const gen *g, json_out *j) {
-    json_key(j, "tool_calls");
-    json_open(j, '[');
+    json_put_array(j, "tool_calls");
     json_open(j, '{');
-    json_key(j, "type");
-    json_z(j, "function");
+    json_put_z(j, "type", "function");
     json_key(j, "function");
     json_open(j, '{');
-    json_key(j, "name");
-    json_z(j, gen_tool_name(g));
+    json_put_z(j, "name", gen_tool_name(g));
     json_key(j, "arguments");
     json_str(j, g->text + g->call, g->n_text - g->call);
     json_close(j);
@@ -322,12 +319,10 @@ void gen_json(const app *a, const gen *g, json_out *j) {
     static const char *const reason[] = {NULL, "stop", "length", "error", "interrupted", "stop"};
     json_open(j, '{');
     if (g->line) {
-        json_key(j, "line");
-        json_uint(j, g->line);
+        json_put_uint(j, "line", g->line);
     }
     if (g->error) {
-        json_key(j, "error");
-        json_z(j, g->error);
+        json_put_z(j, "error", g->error);
         json_close(j);
         json_line(j);
         return;
@@ -347,22 +342,15 @@ void gen_json(const app *a, const gen *g, json_out *j) {
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");
     json_ids(j, g->ids, g->n_ids);
-    json_key(j, "finish_reason");
-    json_z(j, (size_t)g->finish < COUNT(reason) ? reason[g->finish] : NULL);
-    json_key(j, "seed");
-    json_uint(j, g->sample.seed);
-    json_key(j, "device");
-    json_z(j, a->session_info.device);
+    json_put_z(j, "finish_reason", (size_t)g->finish < COUNT(reason) ? reason[g->finish] : NULL);
+    json_put_uint(j, "seed", g->sample.seed);
+    json_put_z(j, "device", a->session_info.device);
     json_key(j, "timings");
     json_open(j, '{');
-    json_key(j, "load_s");
-    json_num(j, a->load_s);
-    json_key(j, "ttft_s");
-    json_num(j, g->tokenize_s + g->first - g->begin);
-    json_key(j, "prompt_tps");
-    json_num(j, rate(g->n_prompt, g->first - g->begin));
-    json_key(j, "decode_tps");
-    json_num(j, rate((double)g->n_ids - 1, g->last - g->first));
+    json_put_num(j, "load_s", a->load_s);
+    json_put_num(j, "ttft_s", g->tokenize_s + g->first - g->begin);
+    json_put_num(j, "prompt_tps", rate(g->n_prompt, g->first - g->begin));
+    json_put_num(j, "decode_tps", rate((double)g->n_ids - 1, g->last - g->first));
     json_close(j);
     json_close(j);
     json_line(j);

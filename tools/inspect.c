@@ -130,10 +130,10 @@ static void json_types(const app *a, json_out *j) {
     json_open(j, '[');
     for (size_t i = 0; i < n; i++) {
         json_open(j, '{');
-        json_key(j, "dtype"), json_z(j, types[i].dtype);
-        json_key(j, "count"), json_uint(j, types[i].count);
-        json_key(j, "params"), json_uint(j, types[i].params);
-        json_key(j, "bytes"), json_uint(j, types[i].bytes);
+        json_put_z(j, "dtype", types[i].dtype);
+        json_put_uint(j, "count", types[i].count);
+        json_put_uint(j, "params", types[i].params);
+        json_put_uint(j, "bytes", types[i].bytes);
         json_close(j);
     }
     json_close(j);
@@ -144,15 +144,18 @@ static void json_tensors(const app *a, json_out *j) {
     json_open(j, '[');
     for (uint32_t i = 0; mn_model_tensor(a->model, i, &t) == MN_OK; i++) {
         json_open(j, '{');
-        json_key(j, "name"), json_str(j, t.name.ptr, t.name.len);
-        json_key(j, "dtype"), json_z(j, t.dtype);
-        json_key(j, "dim"), json_open(j, '[');
+        json_key(j, "name");
+        json_str(j, t.name.ptr, t.name.len);
+        json_put_z(j, "dtype", t.dtype);
+        json_put_array(j, "dim");
         for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++)
             json_int(j, t.dim[d]);
         json_close(j);
-        json_key(j, "bytes"), json_uint(j, t.bytes);
-        json_key(j, "native"), json_str(j, t.native.ptr ? t.native.ptr : "", t.native.len);
-        json_key(j, "file"), json_str(j, t.file.ptr, t.file.len);
+        json_put_uint(j, "bytes", t.bytes);
+        json_key(j, "native");
+        json_str(j, t.native.ptr ? t.native.ptr : "", t.native.len);
+        json_key(j, "file");
+        json_str(j, t.file.ptr, t.file.len);
         json_close(j);
     }
     json_close(j);
@@ -165,20 +168,23 @@ static void as_json(app *a, out_file *out) {
     mn_str key;
     mn_value v = {.size = sizeof v};
     json_open(&j, '{');
-    json_key(&j, "format"), json_z(&j, a->info.format);
-    json_key(&j, "arch"), json_z(&j, a->info.arch);
-    json_key(&j, "params"), json_uint(&j, a->info.n_params);
-    json_key(&j, "bytes"), json_uint(&j, a->info.n_bytes);
-    json_key(&j, "metadata"), json_open(&j, '{');
+    json_put_z(&j, "format", a->info.format);
+    json_put_z(&j, "arch", a->info.arch);
+    json_put_uint(&j, "params", a->info.n_params);
+    json_put_uint(&j, "bytes", a->info.n_bytes);
+    json_key(&j, "metadata");
+    json_open(&j, '{');
     for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
         json_key_n(&j, key.ptr, key.len);
         json_value(&j, &v);
     }
     json_close(&j);
-    json_key(&j, "tensors"), json_tensors(a, &j);
-    json_key(&j, "types"), json_types(a, &j);
-    json_key(&j, "runs"), json_bool(&j, runs);
-    json_key(&j, "why"), json_z(&j, why);
+    json_key(&j, "tensors");
+    json_tensors(a, &j);
+    json_key(&j, "types");
+    json_types(a, &j);
+    json_put_bool(&j, "runs", runs);
+    json_put_z(&j, "why", why);
     json_close(&j);
     json_line(&j);
 }

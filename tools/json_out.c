@@ -138,3 +138,33 @@ void json_ids(json_out *j, const int32_t *ids, size_t n) {
         json_int(j, ids[i]);
     json_close(j);
 }
+
+void json_put_array(json_out *j, const char *key) {
+    json_key(j, key);
+    json_open(j, '[');
+}
+
+void json_put_z(json_out *j, const char *key, const char *z) {
+    json_key(j, key);
+    json_z(j, z);
+}
+
+void json_put_int(json_out *j, const char *key, int64_t v) {
+    json_key(j, key);
+    json_int(j, v);
+}
+
+void json_put_uint(json_out *j, const char *key, uint64_t v) {
+    json_key(j, key);
+    json_uint(j, v);
+}
+
+void json_put_num(json_out *j, const char *key, double v) {
+    json_key(j, key);
+    json_num(j, v);
+}
+
+void json_put_bool(json_out *j, const char *key, int v) {
+    json_key(j, key);
+    json_bool(j, v);
+}

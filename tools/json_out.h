@@ -24,6 +24,13 @@ void json_num(json_out *j, double v); /* not finite: null */
 void json_bool(json_out *j, int v);
 void json_null(json_out *j);
 void json_ids(json_out *j, const int32_t *ids, size_t n);
+/* Members of an object: a key and its value; json_put_array: a key and the open array. */
+void json_put_array(json_out *j, const char *key);
+void json_put_z(json_out *j, const char *key, const char *z);
+void json_put_int(json_out *j, const char *key, int64_t v);
+void json_put_uint(json_out *j, const char *key, uint64_t v);
+void json_put_num(json_out *j, const char *key, double v);
+void json_put_bool(json_out *j, const char *key, int v);
 
 /* Length 1..4 of the UTF-8 character at s, or 0 if s[0..n) does not begin with one. */
 int utf8_length(const char *s, size_t n);

@@ -90,12 +90,12 @@ static int show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) 
         return out_finish(&out, 0);
     }
     json_open(&j, '{');
-    json_key(&j, "perplexity"), json_num(&j, value_of(s));
-    json_key(&j, "error"), json_num(&j, error_of(s));
-    json_key(&j, "tokens"), json_uint(&j, s->count);
-    json_key(&j, "windows"), json_uint(&j, windows);
-    json_key(&j, "n_ctx"), json_uint(&j, n_ctx);
-    json_key(&j, "device"), json_z(&j, a->session_info.device);
+    json_put_num(&j, "perplexity", value_of(s));
+    json_put_num(&j, "error", error_of(s));
+    json_put_uint(&j, "tokens", s->count);
+    json_put_uint(&j, "windows", windows);
+    json_put_uint(&j, "n_ctx", n_ctx);
+    json_put_z(&j, "device", a->session_info.device);
     json_close(&j);
     json_line(&j);
     return out_finish(&out, 0);

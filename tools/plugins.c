@@ -15,15 +15,15 @@ static void as_json(const app *a, out_file *out) {
     json_open(&j, '[');
     for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++) {
         json_open(&j, '{');
-        json_key(&j, "path"), json_z(&j, p.path);
-        json_key(&j, "id"), json_z(&j, p.id);
-        json_key(&j, "kind"), json_z(&j, p.kind);
-        json_key(&j, "abi"), json_z(&j, abi_text(p.abi, abi));
-        json_key(&j, "status"), json_z(&j, p.status);
-        json_key(&j, "reason"), json_z(&j, p.reason);
-        json_key(&j, "version"), json_z(&j, p.version);
-        json_key(&j, "vendor"), json_z(&j, p.vendor);
-        json_key(&j, "probe"), json_z(&j, p.probe);
+        json_put_z(&j, "path", p.path);
+        json_put_z(&j, "id", p.id);
+        json_put_z(&j, "kind", p.kind);
+        json_put_z(&j, "abi", abi_text(p.abi, abi));
+        json_put_z(&j, "status", p.status);
+        json_put_z(&j, "reason", p.reason);
+        json_put_z(&j, "version", p.version);
+        json_put_z(&j, "vendor", p.vendor);
+        json_put_z(&j, "probe", p.probe);
         json_close(&j);
     }
     json_close(&j);

@@ -58,8 +58,7 @@ static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
         json_key(&j, "ids");
         json_ids(&j, ids, n);
         if (pieces == PIECES_ALWAYS) {
-            json_key(&j, "pieces");
-            json_open(&j, '[');
+            json_put_array(&j, "pieces");
             code = print_pieces(a, &j, ids, n, 0);
             json_close(&j);
         }

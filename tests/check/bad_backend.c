@@ -15,7 +15,11 @@
 #include "reference/reference.h"
 #endif
 
+#if defined(BAD_OPEN_QUERY) /* the note promises a loader, too */
+MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND | MN_KIND_LOADER, "");
+#else
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
+#endif
 
 #if defined(BAD_HOST_NO_MEMORY)
 static const mn_host *the_host;

@@ -103,7 +103,7 @@ def test_static():
         breaks(shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "good.dll")), "static.name")
         open_to_all = shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "open.so"))
         os.chmod(open_to_all, 0o666)
-        breaks(open_to_all, "static.writable", "everybody")
+        breaks(open_to_all, "static.writable", "every user")
         os.mkdir(os.path.join(d, "folder"))
         os.chmod(os.path.join(d, "folder"), 0o777)
         breaks(shutil.copy(os.path.join(d, "good.so"), os.path.join(d, "folder", "good.so")), "static.writable")

@@ -1,62 +1,36 @@
-/* call_rules.c -- group call: calls in the wrong order or with wrong numbers, and many calls at
- * once. A wrong call is answered by a status of class CALLER, and the right call after it still
- * works. */
+/* call_rules.c -- group call: calls in the wrong order or with wrong arguments. A wrong call is refused
+ * with a status of class CALLER and a message, and the right call after it still works. Each rule opens
+ * a stage (life.h); what several threads do at the same time is tried in call_threads.c. */
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A small case compiled, with its buffers and a bound context. */
-typedef struct {
-    check_host host;
-    check_plugin p;
-    op_case *o;
-    case_plan *plan;
-} stage;
-
-static int stage_open(check *c, stage *s) {
-    check_host_init(&s->host);
-    s->o = NULL, s->plan = NULL;
-    if (!check_open_device(c, &s->p, &s->host))
-        return 0;
-    if (!(s->o = life_case(c, &s->p))) {
-        check_close(c, &s->p);
-        return 0;
-    }
-    case_on on = life_on(&s->p);
-    check_doing(c, "a small graph was compiled");
-    mn_status st = case_open(&on, s->o, MN_PRECISION_EXACT, &s->plan, &s->p.err);
-    if (st)
-        check_fail(c, "a small graph: found status 0x%x (%s), expected that it compiles",
-                   (unsigned)st, s->p.err.msg);
-    return !st;
-}
-
-/* After wrong calls the right one must still work. */
-static void stage_close(check *c, stage *s) {
+/* Closes a stage on which wrong calls were made; a right call is made first. */
+static void close_after_wrong(check *c, stage *s) {
     check_doing(c, "a right call ran after wrong ones");
     mn_status st = case_step(s->plan, s->o, &s->p.err);
-    CHECK(c, !st, "the right call after wrong ones: found status 0x%x (%s)", (unsigned)st,
-          s->p.err.msg);
+    CHECK_OK(c, st, &s->p.err, "the right call after wrong ones");
     CHECK(c, !case_breach(s->plan)[0], "%s", case_breach(s->plan));
-    case_close(s->plan);
-    case_free(s->o);
-    check_close(c, &s->p);
+    stage_close(c, s);
 }
 
-static void caller(check *c, mn_status s, const mn_error *err, const char *what) {
-    CHECK(c, s, "%s: found MN_OK, expected MN_INVALID", what);
-    CHECK(c, MN_STATUS_CLASS(s) == MN_CLASS_CALLER,
-          "%s: found status 0x%x (%s), expected MN_INVALID", what, (unsigned)s, err->msg);
+/* st is the answer to a wrong call. */
+static void must_blame_caller(check *c, mn_status st, const mn_error *err, const char *what) {
+    CHECK(c, st, "%s: found MN_OK, expected MN_INVALID", what);
+    CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_CALLER,
+          "%s: found status 0x%x (%s), expected MN_INVALID", what, (unsigned)st, err->msg);
     CHECK(c, err->msg[0], "%s: found MN_INVALID without a message", what);
 }
-/* Each wrong call twice: with an mn_error and without. */
-#define WRONG(c, s, what, call)                                                                    \
+
+/* Makes a wrong call twice, with an mn_error and without: `call` uses the variable err. Returns from the
+ * calling function if the rule is over. */
+#define WRONG(c, what, call)                                                                       \
     do {                                                                                           \
         mn_error e_ = check_error(), *err = &e_;                                                   \
         check_doing(c, "%s", what);                                                                \
         mn_status st_ = (call);                                                                    \
-        caller(c, st_, &e_, what);                                                                 \
+        must_blame_caller(c, st_, &e_, what);                                                      \
         err = NULL;                                                                                \
         check_doing(c, "%s, without an mn_error", what);                                           \
         if (!check_over(c))                                                                        \
@@ -68,331 +42,373 @@ static void caller(check *c, mn_status s, const mn_error *err, const char *what)
 void check_call_unbound(check *c) {
     stage s;
     mn_context *x = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
     const mn_backend *be = s.p.be;
     mn_status st = be->context_create(s.plan->program, s.p.queue, &x, &s.p.err);
-    CHECK(c, !st, "a second context: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    WRONG(c, &s, "execute before context_bind", be->execute(x, 0, s.o->value, NULL, err));
+    CHECK_OK(c, st, &s.p.err, "a second context");
+    WRONG(c, "execute before context_bind", be->execute(x, 0, s.o->value, NULL, err));
     be->context_free(x);
-    stage_close(c, &s);
+    close_after_wrong(c, &s);
 }
 
-/* bind and, where that says yes, execute: one of the two must refuse. */
+/* ---- bindings and symbols ------------------------------------------------------------------------ */
+/* context_bind and, if that accepts, execute: one of the two must refuse. */
 static mn_status bind_and_run(stage *s, const mn_binding *b, uint32_t n, mn_error *err) {
+    const mn_backend *be = s->p.be;
     mn_context *x = s->plan->contexts[0];
     mn_event *ev = NULL;
-    mn_status st = s->p.be->context_bind(x, 0, b, n, sizeof *b, err);
+    mn_status st = be->context_bind(x, 0, b, n, sizeof *b, err);
     if (!st)
-        st = s->p.be->execute(x, 0, s->o->value, &ev, err);
-    if (ev)
-        s->p.be->wait(ev, 10000000000u, NULL), s->p.be->event_free(ev);
-    return st;
+        st = be->execute(x, 0, s->o->value, &ev, err);
+    return case_wait(be, st, &ev, err);
+}
+
+/* The right bindings with one replaced. */
+static void wrong_binding(check *c, stage *s, uint32_t at, mn_binding b, const char *what) {
+    const case_plan *plan = s->plan;
+    mn_binding all[CASE_TENSORS];
+    memcpy(all, plan->binding, plan->n_bindings * sizeof *all);
+    all[at] = b;
+    WRONG(c, what, bind_and_run(s, all, plan->n_bindings, err));
+}
+
+static void bound_twice(check *c, stage *s, uint32_t at) {
+    const case_plan *plan = s->plan;
+    mn_binding all[CASE_TENSORS + 1];
+    memcpy(all, plan->binding, plan->n_bindings * sizeof *all);
+    all[plan->n_bindings] = all[at];
+    WRONG(c, "a tensor that is bound twice", bind_and_run(s, all, plan->n_bindings + 1, err));
+}
+
+static void not_bound(check *c, stage *s, uint32_t at) {
+    const case_plan *plan = s->plan;
+    const uint32_t n = plan->n_bindings - 1;
+    mn_binding all[CASE_TENSORS];
+    memcpy(all, plan->binding, plan->n_bindings * sizeof *all);
+    all[at] = all[n];
+    if (n)
+        WRONG(c, "a step without one of its inputs", bind_and_run(s, all, n, err));
+}
+
+/* The first binding of an input; 0 if there is none. */
+static uint32_t input_binding(const stage *s) {
+    for (uint32_t i = 0; i < s->plan->n_bindings; i++)
+        if (s->o->t[s->plan->binding[i].tensor].role == MN_ROLE_INPUT)
+            return i;
+    return 0;
 }
 
 void check_call_bindings(check *c) {
     stage s;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
-    case_plan *plan = s.plan;
-    mn_binding wrong[CASE_TENSORS + 1];
-    uint32_t n = plan->n_bindings, input = 0;
-    while (input < n && s.o->t[plan->binding[input].tensor].role != MN_ROLE_INPUT)
-        input++;
-    if (input == n)
-        input = 0;
-    const mn_binding right = plan->binding[input];
-#define RESET (memcpy(wrong, plan->binding, n * sizeof *wrong))
-    RESET, wrong[input].bytes = right.bytes / 2;
-    WRONG(c, &s, "a binding of half the bytes that the step needs",
-          bind_and_run(&s, wrong, n, err));
-    RESET, wrong[input].offset = (uint64_t)1 << 40;
-    WRONG(c, &s, "a binding whose offset leaves the buffer", bind_and_run(&s, wrong, n, err));
-    RESET, wrong[input].offset = UINT64_MAX - 255, wrong[input].bytes = 512;
-    WRONG(c, &s, "a binding whose offset and size wrap around", bind_and_run(&s, wrong, n, err));
-    RESET, wrong[input].bytes = UINT64_MAX;
-    WRONG(c, &s, "a binding of 2^64 - 1 bytes", bind_and_run(&s, wrong, n, err));
-    RESET, wrong[input].tensor = 100000;
-    WRONG(c, &s, "a binding of a tensor that does not exist", bind_and_run(&s, wrong, n, err));
-    RESET, wrong[n] = right;
-    WRONG(c, &s, "a tensor that is bound twice", bind_and_run(&s, wrong, n + 1, err));
-    RESET, wrong[input] = wrong[n - 1 == input ? 0 : n - 1];
-    if (n > 1)
-        WRONG(c, &s, "a step without one of its inputs",
-              bind_and_run(&s, wrong + (input == 0), n - 1, err));
-#undef RESET
-    mn_status st =
-        s.p.be->context_bind(plan->contexts[0], 0, plan->binding, n, sizeof *wrong, &s.p.err);
-    CHECK(c, !st, "the right bindings after wrong ones: found status 0x%x (%s)", (unsigned)st,
-          s.p.err.msg);
-    stage_close(c, &s);
+    const case_plan *plan = s.plan;
+    const uint32_t at = input_binding(&s);
+    const mn_binding right = plan->binding[at];
+    mn_binding half = right, far = right, wraps = right, huge = right, other = right;
+    half.bytes = right.bytes / 2;
+    far.offset = UINT64_C(1) << 40;
+    wraps.offset = UINT64_MAX - 255;
+    wraps.bytes = 512;
+    huge.bytes = UINT64_MAX;
+    other.tensor = 100000;
+    wrong_binding(c, &s, at, half, "a binding of half the bytes that the step needs");
+    wrong_binding(c, &s, at, far, "a binding whose offset is outside of the buffer");
+    wrong_binding(c, &s, at, wraps, "a binding whose offset and size wrap around");
+    wrong_binding(c, &s, at, huge, "a binding of 2^64 - 1 bytes");
+    wrong_binding(c, &s, at, other, "a binding of a tensor that does not exist");
+    bound_twice(c, &s, at);
+    not_bound(c, &s, at);
+    if (check_over(c))
+        return;
+    mn_status st = s.p.be->context_bind(plan->contexts[0], 0, plan->binding, plan->n_bindings,
+                                        sizeof *plan->binding, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "the right bindings after wrong ones");
+    close_after_wrong(c, &s);
+}
+
+/* One value of symbol 0 that is out of its bounds. */
+static void wrong_symbol(check *c, stage *s, int64_t value) {
+    const mn_backend *be = s->p.be;
+    const mn_symbol *sym = &s->o->sym[0];
+    mn_context *x = s->plan->contexts[0];
+    int64_t v[CASE_SYMBOLS];
+    char what[96], call[128];
+    memcpy(v, s->o->value, sizeof v);
+    v[0] = value;
+    snprintf(what, sizeof what, "%.24s = %lld of at most %lld", sym->name, (long long)value,
+             (long long)sym->max);
+    snprintf(call, sizeof call, "execute with %s", what);
+    WRONG(c, call, be->execute(x, 0, v, NULL, err));
+    if (!MN_HAS(mn_backend, be, context_prepare))
+        return;
+    snprintf(call, sizeof call, "context_prepare with %s", what);
+    WRONG(c, call, be->context_prepare(x, 0, v, err));
 }
 
 void check_call_symbols(check *c) {
     stage s;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
-    const mn_backend *be = s.p.be;
-    mn_context *x = s.plan->contexts[0];
-    int64_t v[CASE_SYMBOLS];
-    const int64_t bad[] = {s.o->sym[0].max + 1, -1, INT64_MAX, INT64_MIN, INT64_MAX / 2 + 1};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        char what[96];
-        memcpy(v, s.o->value, sizeof v);
-        v[0] = bad[i];
-        snprintf(what, sizeof what, "execute with %.24s = %lld of at most %lld", s.o->sym[0].name,
-                 (long long)bad[i], (long long)s.o->sym[0].max);
-        WRONG(c, &s, what, be->execute(x, 0, v, NULL, err));
-        if (!MN_HAS(mn_backend, be, context_prepare))
-            continue;
-        snprintf(what, sizeof what, "context_prepare with %.24s = %lld of at most %lld",
-                 s.o->sym[0].name, (long long)bad[i], (long long)s.o->sym[0].max);
-        WRONG(c, &s, what, be->context_prepare(x, 0, v, err));
-    }
-    stage_close(c, &s);
+    wrong_symbol(c, &s, s.o->sym[0].max + 1);
+    wrong_symbol(c, &s, -1);
+    wrong_symbol(c, &s, INT64_MAX);
+    wrong_symbol(c, &s, INT64_MIN);
+    wrong_symbol(c, &s, INT64_MAX / 2 + 1);
+    if (!check_over(c))
+        close_after_wrong(c, &s);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
-#define N 4096u
-static void transfers(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
-    static const struct {
-        uint64_t off, n;
-    } bad[] = {{N, 1},
-               {0, N + 1},
-               {N - 8, 16},
-               {UINT64_MAX, 1},
-               {UINT64_MAX - 7, 16},
-               {8, UINT64_MAX},
-               {UINT64_MAX, UINT64_MAX}};
+/* ---- memory -------------------------------------------------------------------------------------- */
+#define N 4096u /* bytes of each buffer */
+
+/* n bytes at `off` of a buffer of N bytes, where they do not fit, in each transfer. */
+static void wrong_transfer(check *c, stage *s, mn_buffer *dev, mn_buffer *pin, uint64_t off,
+                           uint64_t n) {
+    static uint8_t bytes[N + 16];
     const mn_backend *be = s->p.be;
     mn_queue *q = s->p.queue;
-    static uint8_t bytes[N + 16];
-    char what[96];
     mn_event *ev = NULL;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        snprintf(what, sizeof what, "write of %llu bytes at %llu of %u",
-                 (unsigned long long)bad[i].n, (unsigned long long)bad[i].off, N);
-        WRONG(c, s, what, be->write(q, dev, bad[i].off, bytes, bad[i].n, err));
-        snprintf(what, sizeof what, "read of %llu bytes at %llu of %u",
-                 (unsigned long long)bad[i].n, (unsigned long long)bad[i].off, N);
-        WRONG(c, s, what, be->read(q, dev, bad[i].off, pin, 0, bad[i].n, &ev, err));
-        snprintf(what, sizeof what, "read of %llu bytes to %llu of %u",
-                 (unsigned long long)bad[i].n, (unsigned long long)bad[i].off, N);
-        WRONG(c, s, what, be->read(q, dev, 0, pin, bad[i].off, bad[i].n, &ev, err));
-        snprintf(what, sizeof what, "copy of %llu bytes to %llu of %u",
-                 (unsigned long long)bad[i].n, (unsigned long long)bad[i].off, N);
-        WRONG(c, s, what, be->copy(q, dev, bad[i].off, dev, 0, bad[i].n, &ev, err));
-    }
+    char range[64], what[96];
+    snprintf(range, sizeof range, "%llu bytes at %llu of %u", (unsigned long long)n,
+             (unsigned long long)off, N);
+    snprintf(what, sizeof what, "write of %s", range);
+    WRONG(c, what, be->write(q, dev, off, bytes, n, err));
+    snprintf(what, sizeof what, "read of %s", range);
+    WRONG(c, what, be->read(q, dev, off, pin, 0, n, &ev, err));
+    snprintf(what, sizeof what, "read into %s", range);
+    WRONG(c, what, be->read(q, dev, 0, pin, off, n, &ev, err));
+    snprintf(what, sizeof what, "copy into %s", range);
+    WRONG(c, what, be->copy(q, dev, off, dev, 0, n, &ev, err));
 }
 
-/* ev by its place: the call that fills it is the argument before. */
-static mn_status settle(stage *s, mn_status st, mn_event **ev) {
-    if (!st && *ev)
-        st = s->p.be->wait(*ev, 10000000000u, &s->p.err);
-    if (*ev)
-        s->p.be->event_free(*ev);
-    return st;
+/* Reads n bytes at `off` of a device buffer to the same place of a pinned one. */
+static mn_status read_back(stage *s, mn_buffer *dev, mn_buffer *pin, uint64_t off, uint64_t n) {
+    const mn_backend *be = s->p.be;
+    mn_event *ev = NULL;
+    mn_status st = be->read(s->p.queue, dev, off, pin, off, n, &ev, &s->p.err);
+    return case_wait(be, st, &ev, &s->p.err);
 }
 
-/* Fresh memory is zero; write copies its source before it returns; no bytes are a right number of
- * bytes. */
+static uint8_t pattern(uint32_t i) {
+    return (uint8_t)(i * 7 + 3);
+}
+
+/* Fresh memory is zero; write copies its source before it returns; a transfer of 0 bytes is right. */
 static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     const mn_backend *be = s->p.be;
+    mn_error *err = &s->p.err;
     uint8_t source[N], *mapped = NULL;
-    mn_event *ev = NULL;
-    mn_status st = be->map(pin, (void **)&mapped, &s->p.err);
-    CHECK(c, !st && mapped, "map of host-pinned memory: found status 0x%x (%s)", (unsigned)st,
-          s->p.err.msg);
+    mn_status st = be->map(pin, (void **)&mapped, err);
+    CHECK_OK(c, st, err, "map of host-pinned memory");
+    CHECK(c, mapped, "map of host-pinned memory: found MN_OK and NULL, expected a pointer");
     memset(mapped, 1, N);
-    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), &ev);
-    CHECK(c, !st, "read: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
+    CHECK_OK(c, read_back(s, dev, pin, 0, N), err, "read");
     for (uint32_t i = 0; i < N; i++)
         CHECK(c, !mapped[i], "fresh memory: found byte %u = %u, expected 0", i, mapped[i]);
     for (uint32_t i = 0; i < N; i++)
-        source[i] = (uint8_t)(i * 7 + 3);
-    st = be->write(s->p.queue, dev, 0, source, N, &s->p.err);
+        source[i] = pattern(i);
+    st = be->write(s->p.queue, dev, 0, source, N, err);
     memset(source, 0, N);
-    CHECK(c, !st, "write: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
-    ev = NULL;
-    st = settle(s, be->read(s->p.queue, dev, 0, pin, 0, N, &ev, &s->p.err), &ev);
-    for (uint32_t i = 0; i < N && !st; i++)
-        CHECK(c, mapped[i] == (uint8_t)(i * 7 + 3),
+    CHECK_OK(c, st, err, "write");
+    CHECK_OK(c, read_back(s, dev, pin, 0, N), err, "read");
+    for (uint32_t i = 0; i < N; i++)
+        CHECK(c, mapped[i] == pattern(i),
               "write: found byte %u = %u: the source was not copied when write returned", i,
               mapped[i]);
-    st = be->write(s->p.queue, dev, N, source, 0, &s->p.err);
-    ev = NULL;
+    st = be->write(s->p.queue, dev, N, source, 0, err);
     if (!st)
-        st = settle(s, be->read(s->p.queue, dev, N, pin, N, 0, &ev, &s->p.err), &ev);
-    CHECK(c, !st,
-          "a write and a read of 0 bytes at the end: found status 0x%x (%s), expected MN_OK",
-          (unsigned)st, s->p.err.msg);
+        st = read_back(s, dev, pin, N, 0);
+    CHECK_OK(c, st, err, "a write and a read of 0 bytes at the end");
 }
 
 void check_call_transfers(check *c) {
     stage s;
     mn_buffer *dev = NULL, *pin = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
-    mn_status st = s.p.be->alloc(s.p.dev, N, MN_MEM_DEVICE, &dev, &s.p.err);
+    const mn_backend *be = s.p.be;
+    mn_status st = be->alloc(s.p.dev, N, MN_MEM_DEVICE, &dev, &s.p.err);
     if (!st)
-        st = s.p.be->alloc(s.p.dev, N, MN_MEM_HOST_PINNED, &pin, &s.p.err);
-    CHECK(c, !st, "alloc: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+        st = be->alloc(s.p.dev, N, MN_MEM_HOST_PINNED, &pin, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "alloc");
     round_trip(c, &s, dev, pin);
-    if (!check_over(c))
-        transfers(c, &s, dev, pin);
+    static const uint64_t bad[][2] = {{N, 1},
+                                      {0, N + 1},
+                                      {N - 8, 16},
+                                      {UINT64_MAX, 1},
+                                      {UINT64_MAX - 7, 16},
+                                      {8, UINT64_MAX},
+                                      {UINT64_MAX, UINT64_MAX}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0] && !check_over(c); i++)
+        wrong_transfer(c, &s, dev, pin, bad[i][0], bad[i][1]);
     if (check_over(c))
         return;
-    s.p.be->buffer_free(dev), s.p.be->buffer_free(pin);
-    stage_close(c, &s);
+    be->buffer_free(dev);
+    be->buffer_free(pin);
+    close_after_wrong(c, &s);
+}
+
+/* A kind of memory that does not exist. */
+static void unknown_kind(check *c, stage *s, uint32_t kind) {
+    mn_buffer *b = NULL;
+    check_doing(c, "alloc of memory of kind %u ran", kind);
+    const mn_status st = s->p.be->alloc(s->p.dev, 64, kind, &b, &s->p.err);
+    CHECK(c, st == MN_UNSUPPORTED,
+          "alloc of memory of kind %u: found status 0x%x, expected MN_UNSUPPORTED", kind,
+          (unsigned)st);
+}
+
+/* More bytes than any machine has. */
+static void huge_alloc(check *c, stage *s, uint32_t kind, uint64_t bytes) {
+    mn_buffer *b = NULL;
+    mn_error err = check_error();
+    check_doing(c, "alloc of %llu bytes ran", (unsigned long long)bytes);
+    const mn_status st = s->p.be->alloc(s->p.dev, bytes, kind, &b, &err);
+    const uint32_t class = MN_STATUS_CLASS(st);
+    const int refused = st && (class == MN_CLASS_SMALLER || class == MN_CLASS_CALLER);
+    CHECK(c, refused && err.msg[0],
+          "alloc of %llu bytes: found status 0x%x (%s), expected MN_OUT_OF_MEMORY and a message",
+          (unsigned long long)bytes, (unsigned)st, err.msg);
 }
 
 void check_call_alloc(check *c) {
-    static const uint64_t huge[] = {(uint64_t)1 << 50, (uint64_t)1 << 62, UINT64_MAX,
+    static const uint64_t huge[] = {UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX,
                                     UINT64_MAX - 4095};
     stage s;
     mn_buffer *b = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
-    for (uint32_t kind = 0; kind < 9; kind += kind == 0 ? 3 : 4) {
-        char what[48];
-        snprintf(what, sizeof what, "alloc of memory of kind %u", kind);
-        check_doing(c, "%s ran", what);
-        const mn_status st = s.p.be->alloc(s.p.dev, 64, kind, &b, &s.p.err);
-        CHECK(c, st == MN_UNSUPPORTED, "%s: found status 0x%x, expected MN_UNSUPPORTED", what,
-              (unsigned)st);
-    }
+    unknown_kind(c, &s, 0);
+    unknown_kind(c, &s, 3);
+    unknown_kind(c, &s, 7);
     for (uint32_t kind = MN_MEM_DEVICE; kind <= MN_MEM_HOST_PINNED; kind++)
-        for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
-            s.p.err = check_error();
-            check_doing(c, "alloc of %llu bytes ran", (unsigned long long)huge[i]);
-            mn_status st = s.p.be->alloc(s.p.dev, huge[i], kind, &b, &s.p.err);
-            CHECK(c,
-                  st &&
-                      (MN_STATUS_CLASS(st) == MN_CLASS_SMALLER ||
-                       MN_STATUS_CLASS(st) == MN_CLASS_CALLER) &&
-                      s.p.err.msg[0],
-                  "alloc of %llu bytes: found status 0x%x (%s), expected MN_OUT_OF_MEMORY and a "
-                  "message",
-                  (unsigned long long)huge[i], (unsigned)st, s.p.err.msg);
-        }
+        for (size_t i = 0; i < sizeof huge / sizeof huge[0] && !check_over(c); i++)
+            huge_alloc(c, &s, kind, huge[i]);
+    if (check_over(c))
+        return;
     check_doing(c, "alloc of 0 bytes ran");
-    b = NULL;
-    if (!s.p.be->alloc(s.p.dev, 0, MN_MEM_DEVICE, &b, NULL) && b)
+    const mn_status st = s.p.be->alloc(s.p.dev, 0, MN_MEM_DEVICE, &b, NULL);
+    if (!st && b)
         s.p.be->buffer_free(b);
-    stage_close(c, &s);
+    close_after_wrong(c, &s);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
-static mn_status put(stage *s, mn_weights *w, const mn_weight_src *src, mn_error *err) {
+/* ---- weights ------------------------------------------------------------------------------------- */
+static mn_status put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane, mn_error *err) {
     mn_event *ev = NULL;
-    mn_status st = s->p.be->weights_put(w, s->p.queue, src, &ev, err);
-    if (!st && ev)
-        st = s->p.be->wait(ev, 10000000000u, err);
-    if (ev)
-        s->p.be->event_free(ev);
-    return st;
+    src.planes = &plane;
+    mn_status st = s->p.be->weights_put(w, s->p.queue, &src, &ev, err);
+    return case_wait(s->p.be, st, &ev, err);
 }
 
+/* Weight t, dense in f32, with one thing wrong at a time. */
 static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
     const mn_tensor *x = &s->o->t[t];
-    int64_t step = x->dtype.block_bytes;
-    mn_plane right = {.ptr = s->o->data[t],
-                      .bytes = s->o->bytes[t],
-                      .kind = MN_PLANE_DATA,
-                      .dtype = x->dtype.id},
-             plane;
-    for (uint32_t d = x->n_dim; d-- > 0;)
-        right.dim[d] = x->dim[d], right.stride[d] = step, step *= x->dim[d];
-    const mn_weight_src good = {sizeof good, t, 1, 1, sizeof plane, 0, &plane, x->dtype};
-    mn_weight_src src;
-    uint32_t last = x->n_dim - 1;
-#define RESET (plane = right, src = good)
-    RESET, src.tensor = 100000;
-    WRONG(c, s, "weights_put of a tensor that does not exist", put(s, w, &src, err));
-    RESET, plane.bytes = right.bytes / 2;
-    WRONG(c, s, "weights_put of a plane whose strides leave it", put(s, w, &src, err));
-    RESET, plane.stride[0] = INT64_MAX / 2;
+    const mn_plane right = {
+        .ptr = s->o->data[t], .bytes = s->o->bytes[t], .kind = MN_PLANE_DATA, .dtype = x->dtype.id};
+    const mn_weight_src good = {.size = sizeof good,
+                                .tensor = t,
+                                .n_parts = 1,
+                                .n_planes = 1,
+                                .plane_stride = sizeof right,
+                                .dtype = x->dtype};
+    mn_plane dense = right;
+    int64_t stride = x->dtype.block_bytes;
+    for (uint32_t d = x->n_dim; d-- > 0;) {
+        dense.dim[d] = x->dim[d];
+        dense.stride[d] = stride;
+        stride *= x->dim[d];
+    }
+    mn_weight_src other = good, none = good;
+    mn_plane half = dense, overflows = dense, wide = dense;
+    other.tensor = 100000;
+    none.n_parts = 0;
+    half.bytes = dense.bytes / 2;
+    overflows.stride[0] = INT64_MAX / 2;
+    wide.dim[x->n_dim - 1] += 32;
+    WRONG(c, "weights_put of a tensor that does not exist", put(s, w, other, dense, err));
+    WRONG(c, "weights_put of a plane whose strides lead out of it", put(s, w, good, half, err));
     if (x->dim[0] > 1)
-        WRONG(c, s, "weights_put of a plane whose strides overflow", put(s, w, &src, err));
-    RESET, plane.dim[last] += 32;
-    WRONG(c, s, "weights_put of a plane with other dims than the tensor's", put(s, w, &src, err));
-    RESET, src.n_parts = 0;
-    WRONG(c, s, "weights_put without parts", put(s, w, &src, err));
-#undef RESET
+        WRONG(c, "weights_put of a plane whose strides overflow", put(s, w, good, overflows, err));
+    WRONG(c, "weights_put of a plane with other dims than the tensor's",
+          put(s, w, good, wide, err));
+    WRONG(c, "weights_put without parts", put(s, w, none, dense, err));
+}
+
+/* The first weight of the stage's case. false = the rule is skipped, and the stage closed: there is
+ * none. */
+static bool find_weight(check *c, stage *s, uint32_t *t) {
+    const op_case *o = s->o;
+    for (*t = 0; *t < o->g.n_tensors; ++*t)
+        if (o->t[*t].role == MN_ROLE_WEIGHT)
+            return true;
+    stage_close(c, s);
+    check_skip(c, "no op of this device has a weight");
+    return false;
 }
 
 void check_call_weights(check *c) {
     stage s;
-    uint32_t kept, t = 0;
+    uint32_t kept, t;
     mn_weights *w = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s) || !find_weight(c, &s, &t))
         return;
-    while (t < s.o->g.n_tensors && s.o->t[t].role != MN_ROLE_WEIGHT)
-        t++;
-    if (t == s.o->g.n_tensors) {
-        stage_close(c, &s);
-        check_skip(c, "no op of this device has a weight");
-        return;
-    }
+    const mn_backend *be = s.p.be;
     mn_compile ask = s.plan->ask;
     ask.weights = NULL;
-    mn_status st = s.p.be->weights_open(s.p.dev, &ask, &w, &s.p.err);
-    CHECK(c, !st, "weights_open: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    WRONG(c, &s, "weights_seal with a weight missing",
-          s.p.be->weights_seal(w, s.p.queue, &kept, err));
-    s.p.be->weights_free(w);
-    st = s.p.be->weights_open(s.p.dev, &ask, &w, &s.p.err);
-    CHECK(c, !st, "weights_open: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+    mn_status st = be->weights_open(s.p.dev, &ask, &w, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "weights_open");
+    WRONG(c, "weights_seal with a weight missing", be->weights_seal(w, s.p.queue, &kept, err));
+    be->weights_free(w);
+    st = be->weights_open(s.p.dev, &ask, &w, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "weights_open");
     wrong_weights(c, &s, w, t);
     if (check_over(c))
         return;
-    s.p.be->weights_free(w);
-    stage_close(c, &s);
+    be->weights_free(w);
+    close_after_wrong(c, &s);
 }
 
-/* A set is legal for a graph that it was not opened for if the weights match. */
+/* A weight set may be used for a graph that it was not opened for, if the weights match. */
 void check_call_shared_weights(check *c) {
     stage s;
-    uint32_t t = 0;
+    uint32_t t;
     mn_program *program = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s) || !find_weight(c, &s, &t))
         return;
-    while (t < s.o->g.n_tensors && s.o->t[t].role != MN_ROLE_WEIGHT)
-        t++;
-    op_case *twin = t < s.o->g.n_tensors ? life_case(c, &s.p) : NULL;
-    if (!twin) {
-        stage_close(c, &s);
-        if (!check_over(c))
-            check_skip(c, "no op of this device has a weight");
+    const mn_backend *be = s.p.be;
+    op_case *twin = life_case(c, s.o->n[0].op);
+    if (!twin)
         return;
-    }
     mn_compile ask = s.plan->ask;
     ask.graph = &twin->g;
     check_doing(c, "compile met the weight set of another graph with the same weights");
-    mn_status st = s.p.be->compile(s.p.dev, &ask, &program, &s.p.err);
-    CHECK(c, !st, "compile with the weight set of another graph: found status 0x%x (%s)",
-          (unsigned)st, s.p.err.msg);
-    s.p.be->program_free(program);
+    mn_status st = be->compile(s.p.dev, &ask, &program, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "compile with the weight set of another graph");
+    be->program_free(program);
     twin->t[t].name = (mn_str){"not there", 9};
     check_doing(c, "compile met a weight set without one of its weights");
-    st = s.p.be->compile(s.p.dev, &ask, &program, &s.p.err);
+    st = be->compile(s.p.dev, &ask, &program, &s.p.err);
     CHECK(c, st == MN_UNSUPPORTED,
           "compile with a set of another graph that lacks a weight: found status 0x%x, expected "
           "MN_UNSUPPORTED",
           (unsigned)st);
     case_free(twin);
-    stage_close(c, &s);
+    close_after_wrong(c, &s);
 }
 
-/* ---- aborting, and many at once -------------------------------------------------------------- */
+/* ---- abort --------------------------------------------------------------------------------------- */
 void check_call_abort(check *c) {
     stage s;
     mn_queue *q = NULL;
     mn_context *x = NULL;
     mn_event *ev = NULL;
-    if (!stage_open(c, &s))
+    if (!stage_plan(c, &s))
         return;
     const mn_backend *be = s.p.be;
+    const case_plan *plan = s.plan;
     if (!MN_HAS(mn_backend, be, abort)) {
         stage_close(c, &s);
         check_skip(c, "abort is optional, and NULL");
@@ -400,20 +416,19 @@ void check_call_abort(check *c) {
     }
     mn_status st = be->queue_create(s.p.dev, &q, &s.p.err);
     if (!st)
-        st = be->context_create(s.plan->program, q, &x, &s.p.err);
+        st = be->context_create(plan->program, q, &x, &s.p.err);
     if (!st)
-        st = be->context_bind(x, 0, s.plan->binding, s.plan->n_bindings, sizeof(mn_binding),
+        st = be->context_bind(x, 0, plan->binding, plan->n_bindings, sizeof *plan->binding,
                               &s.p.err);
     if (!st)
         st = be->execute(x, 0, s.o->value, &ev, &s.p.err);
-    CHECK(c, !st, "a second queue: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+    CHECK_OK(c, st, &s.p.err, "a step on a second queue");
     check_doing(c, "abort ran");
     be->abort(q);
     be->abort(q);
     check_doing(c, "what is left of an aborted queue was freed");
-    if (ev)
-        be->wait(ev, 5000000000u, NULL), be->event_free(ev);
+    case_wait(be, MN_OK, &ev, NULL);
     be->context_free(x);
     be->queue_free(q);
-    stage_close(c, &s);
+    close_after_wrong(c, &s);
 }

@@ -1,4 +1,6 @@
-/* case.c -- building a case. */
+/* case.c -- a case while it is built by hand or by the generators of case_ops.c: tensors, symbols and
+ * nodes in the fixed tables of op_case, with the data beside them. The case owns the data; the graph in
+ * it points into its own tables, so that a case is never copied or moved. */
 #include "case.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +9,16 @@ op_case *case_new(void) {
     op_case *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    c->g = (mn_graph){
-        sizeof c->g, 0,    0,    0,      sizeof(mn_node), sizeof(mn_tensor), sizeof(mn_symbol),
-        0,           c->n, c->t, c->sym, c->operands,     c->attrs,          0,
-        {0},         -1,   0};
+    c->g = (mn_graph){.size = sizeof c->g,
+                      .node_stride = sizeof *c->n,
+                      .tensor_stride = sizeof *c->t,
+                      .symbol_stride = sizeof *c->sym,
+                      .nodes = c->n,
+                      .tensors = c->t,
+                      .symbols = c->sym,
+                      .operands = c->operands,
+                      .attrs = c->attrs,
+                      .step = -1};
     for (uint32_t i = 0; i < CASE_GROUPS; i++)
         c->kv[i].tensor = -1;
     return c;
@@ -19,8 +27,10 @@ op_case *case_new(void) {
 void case_free(op_case *c) {
     if (!c)
         return;
-    for (uint32_t i = 0; i < c->g.n_tensors; i++)
-        free(c->data[i]), free(c->result[i]);
+    for (uint32_t i = 0; i < c->g.n_tensors; i++) {
+        free(c->data[i]);
+        free(c->result[i]);
+    }
     for (uint32_t i = 0; i < CASE_SYMBOLS; i++)
         free(c->dead[i]);
     free(c);
@@ -39,6 +49,7 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
     return ~(int64_t)i;
 }
 
+/* Of a tensor at the symbols' maxima. */
 static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
                          const int64_t *dim) {
     int64_t rows = 1, cols = 1;
@@ -49,8 +60,9 @@ static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32
         else
             rows *= n;
     }
-    return role == MN_ROLE_WEIGHT ? case_weight_bytes(dtype, rows, cols)
-                                  : case_plane_bytes(dtype, rows * cols);
+    if (role == MN_ROLE_WEIGHT)
+        return case_weight_bytes(dtype, rows, cols);
+    return case_plane_bytes(dtype, rows * cols);
 }
 
 int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
@@ -82,18 +94,22 @@ int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const vo
                  const char *name) {
     return case_tensor(c, role, dtype, 1, &d0, data, name);
 }
+
 int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1,
                  const void *data, const char *name) {
-    return case_tensor(c, role, dtype, 2, (const int64_t[]){d0, d1}, data, name);
+    const int64_t dim[] = {d0, d1};
+    return case_tensor(c, role, dtype, 2, dim, data, name);
 }
+
 int32_t case_cube(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1, int64_t d2,
                   const void *data, const char *name) {
-    return case_tensor(c, role, dtype, 3, (const int64_t[]){d0, d1, d2}, data, name);
+    const int64_t dim[] = {d0, d1, d2};
+    return case_tensor(c, role, dtype, 3, dim, data, name);
 }
 
 int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, const char *name) {
     const int64_t words = (int64_t)bytes / 4 / d0;
-    return case_tensor(c, MN_ROLE_STATE, MN_I32, 2, (const int64_t[]){d0, words}, data, name);
+    return case_mat(c, MN_ROLE_STATE, MN_I32, d0, words, data, name);
 }
 
 int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group) {
@@ -102,6 +118,7 @@ int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group)
     c->kv[group].tensor = case_vec(c, MN_ROLE_STATE, MN_U8, 0, NULL, group ? "kv.1" : "kv");
     return c->kv[group].tensor;
 }
+
 int32_t case_kv(op_case *c, uint32_t dtype, uint32_t n_pages) {
     return case_kv_of(c, dtype, n_pages, 0);
 }
@@ -116,10 +133,12 @@ int32_t case_kv_group(const op_case *c, uint32_t tensor) {
 bool case_in_segment(const op_case *c, uint32_t tensor) {
     if (!c->node_hi)
         return true;
-    for (uint32_t i = c->node_lo; i < c->node_hi; i++)
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
+        const int32_t *operands = c->operands + c->n[i].in_off; // outputs follow the inputs
         for (uint32_t k = 0; k < c->n[i].n_in + c->n[i].n_out; k++)
-            if (c->operands[c->n[i].in_off + k] == (int32_t)tensor)
+            if (operands[k] == (int32_t)tensor)
                 return true;
+    }
     return false;
 }
 
@@ -129,29 +148,42 @@ uint64_t case_f64(double v) {
     return bits;
 }
 
-/* The lowest contract that describes the node. */
+/* The lowest contract version that describes the node. */
 static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) {
-    if (op == MN_OP_ATTENTION && n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL)
-        return attr[MN_ATTENTION_ATTR_BIDIRECTIONAL] ? 2 : 1;
-    return op == MN_OP_SAMPLE ? 2 : 1;
+    if (op == MN_OP_SAMPLE)
+        return 2;
+    if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
+        return 1;
+    return attr[MN_ATTENTION_ATTR_BIDIRECTIONAL] ? 2 : 1;
+}
+
+/* memcpy, also of no bytes from NULL. */
+static void append(void *to, const void *from, size_t n) {
+    if (n)
+        memcpy(to, from, n);
 }
 
 void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
                uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     mn_graph *g = &c->g;
-    c->failed |=
-        g->n_nodes == CASE_NODES || g->n_operands + n_in + n_out > 256 || g->n_attrs + n_attr > 128;
+    const bool fits = g->n_nodes < CASE_NODES && g->n_operands + n_in + n_out <= CASE_OPERANDS &&
+                      g->n_attrs + n_attr <= CASE_ATTRS;
+    if (!fits)
+        c->failed = true;
     if (c->failed)
         return;
-    c->n[g->n_nodes++] =
-        (mn_node){op,    contract_of(op, attr, n_attr), g->n_operands, n_in, g->n_operands + n_in,
-                  n_out, (uint32_t)g->n_attrs,          n_attr,        0,    0};
-    if (n_in)
-        memcpy(c->operands + g->n_operands, in, n_in * sizeof *in);
-    if (n_out)
-        memcpy(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
-    if (n_attr)
-        memcpy(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
+    c->n[g->n_nodes] = (mn_node){.op = op,
+                                 .contract = contract_of(op, attr, n_attr),
+                                 .in_off = g->n_operands,
+                                 .n_in = n_in,
+                                 .out_off = g->n_operands + n_in,
+                                 .n_out = n_out,
+                                 .attr_off = (uint32_t)g->n_attrs,
+                                 .n_attr = n_attr};
+    append(c->operands + g->n_operands, in, n_in * sizeof *in);
+    append(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
+    append(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
+    g->n_nodes++;
     g->n_operands += n_in + n_out;
     g->n_attrs += n_attr;
 }

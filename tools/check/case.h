@@ -1,9 +1,10 @@
-/* case.h -- one small graph with its data: built by hand or at random, run through a plugin's real
- * table, compared. Shared by `minerva plugins check` and tests/kernels. Uses plugin.h and dtype.h alone;
- * nothing here ends the process.
+/* case.h -- a case: one small graph with its data, built by hand or at random, run through a plugin's
+ * table and compared. Shared by `minerva plugins check` and tests/kernels. Depends on plugin.h and
+ * dtype.h alone; no function here ends the process.
  *
- * Builders keep an error to themselves: after one fails (memory, a full table) `failed` is set, the
- * rest do nothing, and case_open refuses the case. Threads: one at a time per case and per run. */
+ * Functions that build a case record errors in it: once memory or a table was too small, `failed` is
+ * set, later calls have no effect, and case_open refuses the case. Threads: one at a time per case and
+ * per plan. */
 #ifndef CASE_H
 #define CASE_H
 #include "dtype.h"
@@ -13,7 +14,8 @@
 #define CASE_TENSORS 48
 #define CASE_NODES 12
 #define CASE_SYMBOLS 8
-#define CASE_PLANES 3
+#define CASE_OPERANDS 256
+#define CASE_ATTRS 128
 #define CASE_GROUPS 2
 
 /* ---- numbers and types (case_type.c) --------------------------------------------------------- */
@@ -40,15 +42,15 @@ typedef struct {
     mn_node n[CASE_NODES];
     mn_symbol sym[CASE_SYMBOLS];
     int64_t value[CASE_SYMBOLS]; /* of the step; case_symbol sets it to the maximum */
-    int32_t operands[256];
-    uint64_t attrs[128];
+    int32_t operands[CASE_OPERANDS];
+    uint64_t attrs[CASE_ATTRS];
     void *data[CASE_TENSORS];   /* weights, inputs and states before the run; owned */
     void *result[CASE_TENSORS]; /* outputs, and states and inputs after the run; owned */
     uint64_t bytes[CASE_TENSORS];
-    bool unbound[CASE_TENSORS];   /* outputs that the run shall not bind */
-    bool every_row[CASE_TENSORS]; /* an output that means something in padded rows too */
-    /* [value max] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, NaN must come out;
-     * NULL = none */
+    bool unbound[CASE_TENSORS];   /* outputs that the run does not bind */
+    bool every_row[CASE_TENSORS]; /* an output that is defined in padded rows, too */
+    /* [maximum of the symbol] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, the output
+     * must be NaN; NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
     uint32_t kv_dtype;
     struct {
@@ -61,7 +63,7 @@ typedef struct {
 
 op_case *case_new(void); /* NULL = out of memory */
 void case_free(op_case *c);
-/* Adds a SHAPE or BOUND symbol; returns what stands in a tensor's dims for it. */
+/* Adds a SHAPE or BOUND symbol; returns the number that denotes it in a tensor's dims. */
 int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind);
 /* Adds a tensor; data (may be NULL = zeros) is copied. dims: n_dim of int64_t, < 0 = a symbol. */
 int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
@@ -88,8 +90,8 @@ uint64_t case_f64(double v); /* an attribute */
 
 /* ---- random cases, one per op (case_ops.c) --------------------------------------------------- */
 typedef struct {
-    int64_t rows; /* the most rows of a step: T or O */
-    /* rows that count, 0 = all; the rest is padding with NaN in it */
+    int64_t rows; /* the maximum of rows of a step: T or O */
+    /* rows that count, 0 = all; the rest is padding and holds NaN */
     int64_t live;
     /* LINEAR: K, N; norms and elementwise: k = D; EMBED and SAMPLE: n = V */
     int64_t k, n;
@@ -107,15 +109,15 @@ typedef struct {
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t kv_group;              /* of KV_STORE and ATTENTION */
-    /* one live row (ATTENTION: one sequence too; ops of two inputs: and one row of each alone) holds
-     * NaN and Inf: the others must not notice */
+    /* one live row holds NaN and Inf (ATTENTION: and one sequence; ops of two inputs: and one row of
+     * each input alone): other rows must not change */
     bool spoil;
-    /* everything is NaN and Inf: what a step before may have left in scratch and pages */
+    /* all values are NaN and Inf, as an earlier step may leave them in scratch and pages */
     bool dirty;
 } op_shape;
 /* NULL = out of memory */
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed);
-/* Two KV groups with layers by turns: layer i is KV layer i / 2 of group i % 2, and has a KV_STORE
+/* Two KV groups whose layers alternate: layer i is KV layer i / 2 of group i % 2, and has a KV_STORE
  * and an ATTENTION. shape: [CASE_GROUPS], with the same rows, live, past and n_seqs. */
 op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed);
 /* NULL = no such op */
@@ -131,22 +133,21 @@ typedef struct {
 /* one case compiled on one device: weights, program, buffers, contexts */
 typedef struct case_plan case_plan;
 
-/* What is asked of the device for the case's segment, with the values of the step as maxima; valid
- * as long as the case. */
+/* The mn_compile of the case's segment, with the values of the step as maxima; points into the case. */
 mn_compile case_question(const op_case *c, uint32_t precision);
 /* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of
  * mn_compile come from the case. The case's weights must outlive the plan. */
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
                     mn_error *err);
-/* The same; the weights are put by so many threads at once, each with a queue of its own. */
+/* The same; n_threads threads put the weights at the same time, each with a queue of its own. */
 #define CASE_PUT_THREADS 8
 mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
                          case_plan **out, mn_error *err);
-/* Writes the inputs and states of c (of the same layout as the one that was opened), poisons the
- * outputs, executes with c->value, and reads everything back into c->result. MN_OK with a non-empty
- * case_breach: the plugin broke a rule. */
+/* Writes the inputs and states of c (its layout is that of the case that was opened), poisons the
+ * outputs, executes with c->value, and reads all tensors back into c->result. MN_OK with a non-empty
+ * case_breach: the plugin wrote where it must not. */
 mn_status case_step(case_plan *p, op_case *c, mn_error *err);
-/* Steps through a second context of the same program from now on, on a queue of its own. */
+/* Later steps run in a second context of the same program, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
 mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err);
 /* Copies pages of the KV buffer of a group. */
@@ -154,8 +155,12 @@ mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, 
                        mn_error *err);
 const char *case_breach(const case_plan *p); /* what was written that must not be; "" = nothing */
 void case_close(case_plan *p);
-/* The three in one. */
+/* case_open, case_step, case_close; a breach is an error. */
 mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *err);
+
+/* Completes a call that may have returned an event: if st is MN_OK and *ev is not NULL, waits for it,
+ * at most 60 s; then frees *ev and sets it to NULL. The call's status, or that of the wait. */
+mn_status case_wait(const mn_backend *be, mn_status st, mn_event **ev, mn_error *err);
 
 /* Largest relative L2 over the FLOAT outputs and f32 states of two runs of one case, INFINITY where
  * integers differ. *where (may be NULL): the tensor at fault. Padded and spoiled rows do not
@@ -164,7 +169,7 @@ double case_differ(const op_case *got, const op_case *want, const char **where);
 /* The first output with a number in a spoiled row where `want` has NaN; NULL = there is none. loose:
  * an infinity will do, for classes that round. */
 const char *case_hides_nan(const op_case *got, const op_case *want, bool loose);
-/* Does the device say yes (native, slow or ask) to every node? *reason (may be NULL): the first
+/* Whether the verdict of every node is a yes (native, slow or ask). *reason (may be NULL): of the first
  * no. */
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason);
 #endif

@@ -1,4 +1,6 @@
-/* cmd.c -- minerva plugins check FILE.so: the report as a table or as JSON. */
+/* cmd.c -- minerva plugins check FILE.so: the flags, the file mapped read-only, and the report of run.c as a
+ * table or as JSON. This process opens no plugin: rules run in children, and the path of the plugin
+ * `reference` is asked of a runtime in a child, too. */
 #include "../app.h"
 #include "check.h"
 #include <errno.h>
@@ -28,13 +30,17 @@ static const arg_row rows[] = {
 };
 
 static const char *status_text(uint32_t status) {
-    return status == CHECK_OK ? "ok" : status == CHECK_FAILED ? "FAIL" : "skipped";
+    if (status == CHECK_PASSED)
+        return "ok";
+    return status == CHECK_FAILED ? "FAIL" : "skipped";
 }
+
 static const char *kind_text(uint32_t kinds) {
-    return kinds == CHECK_ANY         ? "backend+loader"
-           : kinds == MN_KIND_BACKEND ? "backend"
-           : kinds                    ? "loader"
-                                      : "unknown";
+    if (kinds == CHECK_ANY)
+        return "backend+loader";
+    if (kinds == MN_KIND_BACKEND)
+        return "backend";
+    return kinds ? "loader" : "unknown";
 }
 
 typedef struct {
@@ -43,41 +49,40 @@ typedef struct {
 static counts count(const check_report *r) {
     counts n = {0};
     for (uint32_t i = 0; i < check_n_rules; i++) {
-        n.passed += r->result[i].status == CHECK_OK;
+        n.passed += r->result[i].status == CHECK_PASSED;
         n.failed += r->result[i].status == CHECK_FAILED;
         n.skipped += r->result[i].status == CHECK_SKIPPED;
     }
     return n;
 }
 
-static void as_json(const check_report *r, const char *file, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
-    counts n = count(r);
+static void rule_as_json(json_out *j, const check_rule *rule, const check_result *r) {
     char page[160];
+    check_page(rule, page, sizeof page);
+    json_open(j, '{');
+    json_put_z(j, "id", rule->id);
+    json_put_z(j, "group", rule->group);
+    json_put_z(j, "status", r->status == CHECK_FAILED ? "failed" : status_text(r->status));
+    json_put_z(j, "message", r->message);
+    json_put_z(j, "page", page);
+    json_close(j);
+}
+
+static void as_json(const check_report *r, const char *file, out_file *out) {
+    json_out j = {.out = out};
+    const counts n = count(r);
     json_open(&j, '{');
-    json_key(&j, "file"), json_z(&j, file);
-    json_key(&j, "id"), json_z(&j, r->facts.id);
-    json_key(&j, "kind"), json_z(&j, kind_text(r->facts.kinds));
-    json_key(&j, "rules"), json_open(&j, '[');
-    for (uint32_t i = 0; i < check_n_rules; i++) {
-        const check_rule *rule = &check_rules[i];
-        if (r->result[i].status == CHECK_WAITING)
-            continue;
-        check_page(rule, page, sizeof page);
-        json_open(&j, '{');
-        json_key(&j, "id"), json_z(&j, rule->id);
-        json_key(&j, "group"), json_z(&j, rule->group);
-        json_key(&j, "status"),
-            json_z(&j, r->result[i].status == CHECK_FAILED ? "failed"
-                                                           : status_text(r->result[i].status));
-        json_key(&j, "message"), json_z(&j, r->result[i].message);
-        json_key(&j, "page"), json_z(&j, page);
-        json_close(&j);
-    }
+    json_put_z(&j, "file", file);
+    json_put_z(&j, "id", r->facts.id);
+    json_put_z(&j, "kind", kind_text(r->facts.kinds));
+    json_put_array(&j, "rules");
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        if (r->result[i].status != CHECK_WAITING)
+            rule_as_json(&j, &check_rules[i], &r->result[i]);
     json_close(&j);
-    json_key(&j, "passed"), json_uint(&j, n.passed);
-    json_key(&j, "failed"), json_uint(&j, n.failed);
-    json_key(&j, "skipped"), json_uint(&j, n.skipped);
+    json_put_uint(&j, "passed", n.passed);
+    json_put_uint(&j, "failed", n.failed);
+    json_put_uint(&j, "skipped", n.skipped);
     json_close(&j);
     json_line(&j);
 }
@@ -101,6 +106,7 @@ static void as_table(const check_report *r, const char *file, out_file *out) {
     out_printf(out, "%u passed, %u failed, %u skipped\n", n.passed, n.failed, n.skipped);
 }
 
+/* Writes the path of the plugin `reference` to a pipe, and ends the process. */
 static void say_reference(int to) {
     mn_runtime *rt = NULL;
     mn_plugin_item p;
@@ -114,31 +120,38 @@ static void say_reference(int to) {
     _exit(st != 0);
 }
 
-/* The path of the plugin that numbers are held against. A runtime opens plugins, perhaps the very
- * one that is to be opened for the first time here: it lives in another process. */
+/* All that comes through a pipe, NUL-terminated. */
+static size_t read_pipe(int from, char *dst, size_t room) {
+    size_t n = 0;
+    ssize_t got = 1;
+    while (got > 0 && n < room - 1) {
+        got = read(from, dst + n, room - 1 - n);
+        n += got > 0 ? (size_t)got : 0;
+    }
+    dst[n] = 0;
+    return n;
+}
+
+/* The path of the plugin `reference`; NULL = not installed, the caller frees. A runtime opens plugins,
+ * perhaps the one that rules must open for the first time: it is created in another process. */
 static char *find_reference(void) {
     char path[4096];
-    size_t n = 0;
-    ssize_t got;
     int ends[2];
     if (pipe(ends))
         return NULL;
-    pid_t pid = fork();
+    const pid_t pid = fork();
     if (pid == 0)
         say_reference(ends[1]);
     close(ends[1]);
-    while (pid > 0 && n < sizeof path - 1 &&
-           (got = read(ends[0], path + n, sizeof path - 1 - n)) > 0)
-        n += (size_t)got;
+    const size_t n = read_pipe(ends[0], path, sizeof path);
     close(ends[0]);
     if (pid > 0)
         waitpid(pid, NULL, 0);
-    path[n] = 0;
     return n ? strdup(path) : NULL;
 }
 
 static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
-    char *path = realpath(f->file, NULL); // dlopen looks elsewhere for a bare name
+    char *path = realpath(f->file, NULL); // dlopen searches library folders for a name without '/'
     char *reference = find_reference();
     check plugin = {.path = path,
                     .bytes = bytes,
@@ -148,9 +161,10 @@ static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
                     .patience = (uint32_t)f->limit};
     check_report *r = path ? check_run(&plugin, f->only) : NULL;
     out_file out = out_stdout();
-    free(path), free(reference);
+    free(path);
+    free(reference);
     if (!r)
-        return complain(EXIT_NO_MEMORY, "%s: found no memory or process to check it in", f->file);
+        return complain(EXIT_NO_MEMORY, "%s: no memory or process to check it in", f->file);
     if (f->json)
         as_json(r, f->file, &out);
     else
@@ -160,32 +174,39 @@ static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
     return out_finish(&out, code);
 }
 
-static int map_and_check(const check_flags *f) {
+/* fd: the plugin, opened. */
+static int map_and_check(const check_flags *f, int fd) {
     struct stat st;
+    void *bytes = NULL;
+    if (fd < 0 || fstat(fd, &st))
+        return complain(EXIT_USAGE, "%s: %s", f->file, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return complain(EXIT_USAGE, "%s: found %s, expected a plugin file", f->file,
+                        S_ISDIR(st.st_mode) ? "a folder" : "a special file");
+    const size_t n = (size_t)st.st_size;
+    if (n)
+        bytes = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return complain(EXIT_USAGE, "%s: %s", f->file, strerror(errno));
+    const int code = check_file(f, bytes, n);
+    if (n)
+        munmap(bytes, n);
+    return code;
+}
+
+static int open_and_check(const check_flags *f) {
     if (!f->file)
         return complain(EXIT_USAGE,
                         "found no file, expected a plugin, as in minerva plugins check vendor.so");
-    int fd = open(f->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), code;
-    if (fd < 0 || fstat(fd, &st)) {
-        code = complain(EXIT_USAGE, "%s: %s", f->file, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        code = complain(EXIT_USAGE, "%s: found %s, expected a plugin file", f->file,
-                        S_ISDIR(st.st_mode) ? "a folder" : "a special file");
-    } else {
-        void *bytes =
-            st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-        code = bytes == MAP_FAILED ? complain(EXIT_USAGE, "%s: %s", f->file, strerror(errno))
-                                   : check_file(f, bytes, (uint64_t)st.st_size);
-        if (bytes && bytes != MAP_FAILED)
-            munmap(bytes, (size_t)st.st_size);
-    }
+    const int fd = open(f->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int code = map_and_check(f, fd);
     if (fd >= 0)
         close(fd);
     return code;
 }
 
-/* What the flags name must be there: rules that are skipped for it, or none that is tried, would look
- * like a plugin that keeps them all. */
+/* A model that is not there would skip rules, and an unknown id would try none: the report would look as if
+ * the plugin kept all rules. */
 static int judge_flags(const check_flags *f) {
     if (f->model && access(f->model, R_OK))
         return complain(EXIT_USAGE,
@@ -209,5 +230,5 @@ int cmd_plugins_check(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = judge_flags(&f);
-    return code == ARGS_OK ? map_and_check(&f) : code;
+    return code == ARGS_OK ? open_and_check(&f) : code;
 }

@@ -1,4 +1,5 @@
-/* elf_file.c -- see elf_file.h. */
+/* elf_file.c -- see elf_file.h. Tables are found from the program headers and the dynamic section; the number
+ * of symbols follows from a hash table, as for the dynamic linker. Nothing is allocated. */
 #include "elf_file.h"
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #define NATIVE_DATA ELFDATA2MSB
 #endif
 
-/* 0 = not inside the file. */
+/* Copies n bytes at a file offset. 0 = they are not inside the file. */
 static int take(const elf_file *f, uint64_t off, void *dst, uint64_t n) {
     if (off > f->n || n > f->n - off)
         return 0;
@@ -16,15 +17,19 @@ static int take(const elf_file *f, uint64_t off, void *dst, uint64_t n) {
     return 1;
 }
 
-/* Where n bytes at a virtual address lie in the file; 0 = nowhere (offset 0 is the header, so never
- * a table). */
+static int is_inside(const elf_file *f, const Elf64_Phdr *s) {
+    return s->p_offset <= f->n && s->p_filesz <= f->n - s->p_offset;
+}
+
+/* The file offset of n bytes at a virtual address; 0 = they are not in the file (offset 0 is the header,
+ * never a table). */
 static uint64_t at_address(const elf_file *f, uint64_t address, uint64_t n) {
     for (uint32_t i = 0; i < f->n_segments; i++) {
         const Elf64_Phdr *s = &f->segment[i];
-        if (s->p_type != PT_LOAD || address < s->p_vaddr || address - s->p_vaddr > s->p_filesz)
+        const uint64_t within = address - s->p_vaddr;
+        if (s->p_type != PT_LOAD || address < s->p_vaddr || within > s->p_filesz)
             continue;
-        uint64_t within = address - s->p_vaddr;
-        if (n > s->p_filesz - within || s->p_offset > f->n || s->p_filesz > f->n - s->p_offset)
+        if (n > s->p_filesz - within || !is_inside(f, s))
             return 0;
         return s->p_offset + within;
     }
@@ -34,9 +39,12 @@ static uint64_t at_address(const elf_file *f, uint64_t address, uint64_t n) {
 int elf_is_elf(const void *bytes, uint64_t n) {
     return n >= EI_NIDENT && !memcmp(bytes, ELFMAG, SELFMAG);
 }
+
 int elf_is_native(const void *bytes, uint64_t n) {
     const uint8_t *ident = bytes;
-    return elf_is_elf(bytes, n) && ident[EI_CLASS] == ELFCLASS64 && ident[EI_DATA] == NATIVE_DATA;
+    if (!elf_is_elf(bytes, n))
+        return 0;
+    return ident[EI_CLASS] == ELFCLASS64 && ident[EI_DATA] == NATIVE_DATA;
 }
 
 Elf64_Dyn elf_dynamic(const elf_file *f, uint64_t i) {
@@ -58,10 +66,10 @@ const char *elf_string(const elf_file *f, uint64_t off) {
     return memchr(s, 0, f->n_strings - off) ? s : "";
 }
 
-/* The dynamic linker knows the number of symbols from the hash table alone. */
+/* Each count_*: the number of symbols by a hash table at a virtual address; 0 = it is damaged. */
 static int count_by_hash(const elf_file *f, uint64_t address, uint64_t *n) {
-    uint32_t head[2]; /* buckets, chain entries = symbols */
-    uint64_t at = at_address(f, address, sizeof head);
+    uint32_t head[2]; // buckets, chain entries = symbols
+    const uint64_t at = at_address(f, address, sizeof head);
     if (!at || !take(f, at, head, sizeof head))
         return 0;
     *n = head[1];
@@ -69,29 +77,28 @@ static int count_by_hash(const elf_file *f, uint64_t address, uint64_t *n) {
 }
 
 static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
-    /* buckets, first hashed symbol, bloom words, bloom shift */
-    uint32_t head[4], last = 0, link = 0;
-    uint64_t at = at_address(f, address, sizeof head);
+    uint32_t head[4]; // buckets, first hashed symbol, bloom words, bloom shift
+    uint32_t last = 0, link = 0;
+    const uint64_t at = at_address(f, address, sizeof head);
     if (!at || !take(f, at, head, sizeof head))
         return 0;
-    uint64_t buckets = at + sizeof head + (uint64_t)head[2] * 8,
-             chains = buckets + (uint64_t)head[0] * 4;
-    for (uint32_t i = 0, b; i < head[0]; i++) {
-        if (!take(f, buckets + (uint64_t)i * 4, &b, 4))
+    const uint64_t n_buckets = head[0], first = head[1];
+    const uint64_t buckets = at + sizeof head + (uint64_t)head[2] * 8;
+    const uint64_t chains = buckets + n_buckets * 4;
+    for (uint64_t i = 0; i < n_buckets; i++) {
+        uint32_t b;
+        if (!take(f, buckets + i * 4, &b, 4))
             return 0;
         if (b > last)
             last = b;
     }
-    *n = head[1];
-    if (last < head[1])
-        return 1;                   // nothing is exported
-    for (uint64_t i = last;; i++) { // the chain of the last bucket ends with the lowest bit set
-        if (!take(f, chains + (i - head[1]) * 4, &link, 4))
+    *n = first;
+    if (last < first) // nothing is exported
+        return 1;
+    for (*n = last; !(link & 1); ++*n) // the chain of the last bucket ends with bit 0 set
+        if (!take(f, chains + (*n - first) * 4, &link, 4))
             return 0;
-        *n = i + 1;
-        if (link & 1)
-            return 1;
-    }
+    return 1;
 }
 
 static const char *read_segments(elf_file *f) {
@@ -105,10 +112,12 @@ static const char *read_segments(elf_file *f) {
         f->n_segments = i + 1;
         if (s->p_type != PT_LOAD && s->p_type != PT_DYNAMIC && s->p_type != PT_NOTE)
             continue;
-        if (s->p_offset > f->n || s->p_filesz > f->n - s->p_offset)
+        if (!is_inside(f, s))
             return "found a segment outside the file: is it truncated?";
-        if (s->p_type == PT_DYNAMIC)
-            f->dynamic = s->p_offset, f->n_dynamic = s->p_filesz / sizeof(Elf64_Dyn);
+        if (s->p_type == PT_DYNAMIC) {
+            f->dynamic = s->p_offset;
+            f->n_dynamic = s->p_filesz / sizeof(Elf64_Dyn);
+        }
     }
     return f->n_dynamic ? NULL : "found no dynamic section: is it linked with -shared?";
 }
@@ -116,33 +125,46 @@ static const char *read_segments(elf_file *f) {
 static const char *read_dynamic(elf_file *f) {
     uint64_t strings = 0, symbols = 0, hash = 0, gnu = 0;
     for (uint64_t i = 0; i < f->n_dynamic; i++) {
-        Elf64_Dyn d = elf_dynamic(f, i);
-        if (d.d_tag == DT_NULL)
+        const Elf64_Dyn d = elf_dynamic(f, i);
+        switch (d.d_tag) {
+        case DT_NULL:
             f->n_dynamic = i;
-        if (d.d_tag == DT_STRTAB)
+            break;
+        case DT_STRTAB:
             strings = d.d_un.d_ptr;
-        if (d.d_tag == DT_STRSZ)
+            break;
+        case DT_STRSZ:
             f->n_strings = d.d_un.d_val;
-        if (d.d_tag == DT_SYMTAB)
+            break;
+        case DT_SYMTAB:
             symbols = d.d_un.d_ptr;
-        if (d.d_tag == DT_HASH)
+            break;
+        case DT_HASH:
             hash = d.d_un.d_ptr;
-        if (d.d_tag == DT_GNU_HASH)
+            break;
+        case DT_GNU_HASH:
             gnu = d.d_un.d_ptr;
+            break;
+        default:
+            break;
+        }
     }
-    if (!(f->strings = at_address(f, strings, f->n_strings)))
+    f->strings = at_address(f, strings, f->n_strings);
+    if (!f->strings)
         return "found no string table inside the file";
-    if (gnu ? !count_by_gnu_hash(f, gnu, &f->n_symbols) : !count_by_hash(f, hash, &f->n_symbols))
+    const int counted =
+        gnu ? count_by_gnu_hash(f, gnu, &f->n_symbols) : count_by_hash(f, hash, &f->n_symbols);
+    if (!counted)
         return "found no symbol hash table inside the file";
-    if (f->n_symbols > f->n / sizeof(Elf64_Sym) ||
-        !(f->symbols = at_address(f, symbols, f->n_symbols * sizeof(Elf64_Sym))))
-        return "found no symbol table inside the file";
-    return NULL;
+    if (f->n_symbols <= f->n / sizeof(Elf64_Sym))
+        f->symbols = at_address(f, symbols, f->n_symbols * sizeof(Elf64_Sym));
+    return f->symbols ? NULL : "found no symbol table inside the file";
 }
 
 const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
     memset(f, 0, sizeof *f);
-    f->bytes = bytes, f->n = n;
+    f->bytes = bytes;
+    f->n = n;
     if (!elf_is_elf(bytes, n))
         return "found no ELF file, expected a shared object";
     if (!elf_is_native(bytes, n))
@@ -150,7 +172,7 @@ const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
     if (!take(f, 0, &f->head, sizeof f->head))
         return "found a truncated ELF header";
     if (f->head.e_type != ET_DYN)
-        return "found an ELF file that is no shared object: is it linked with -shared?";
+        return "found an ELF file that is not a shared object: is it linked with -shared?";
     const char *wrong = read_segments(f);
     return wrong ? wrong : read_dynamic(f);
 }

@@ -1,5 +1,4 @@
-/* fence.h -- memory that ends where a page begins that nobody may touch: reading or writing one
- * byte more is a SIGSEGV. */
+/* fence.h -- memory before a page without access: reading or writing one byte too many is a SIGSEGV. */
 #ifndef MINERVA_CHECK_FENCE_H
 #define MINERVA_CHECK_FENCE_H
 #include <stddef.h>

@@ -1,215 +1,213 @@
-/* honesty.c -- group honesty: what the plugin claims holds. */
+/* honesty.c -- group honesty: what a backend claims is true. Verdicts, memory, repeated steps, estimates,
+ * waits, device flags and outputs that are not bound, each against what the device then does. Memory is
+ * counted by the host of the stage (host.c), and outside of it by device_memory or this process. */
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char *class_name(uint32_t precision) {
-    static const char *const names[] = {"auto", "exact", "a16", "a8"};
-    return precision < 4 ? names[precision] : "?";
-}
-
-/* ---- native compiles ------------------------------------------------------------------------- */
-static void compiles(check *c, const check_plugin *p, uint32_t op, uint32_t dtype, uint32_t *seen) {
-    op_shape shape = life_shape();
-    case_on on = life_on(p);
+/* ---- verdicts ------------------------------------------------------------------------------------ */
+/* The lowest verdict of the case's nodes; MN_VERDICT_NO also where supports fails. */
+static int32_t least_verdict(const stage *s, const op_case *o) {
     mn_verdict v[CASE_NODES] = {{0}};
     int32_t least = MN_VERDICT_NATIVE;
-    shape.k = shape.n = 256; // whole blocks of every type
-    op_case *o = case_random(op, dtype, &shape, 5);
-    CHECK(c, o, "out of memory");
-    check_doing(c, "%s with weights in %s was offered", case_op_name(op), mn_dtype_name(dtype));
-    mn_status st =
-        o->failed ? MN_INVALID : p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], NULL);
+    if (o->failed || s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], NULL))
+        return MN_VERDICT_NO;
     for (uint32_t i = 0; i < o->g.n_nodes; i++)
         if (v[i].verdict < least)
             least = v[i].verdict;
-    for (uint32_t class = MN_PRECISION_AUTO;
-         class <= MN_PRECISION_EXACT && !st && least > MN_VERDICT_NO; class ++) {
+    return least;
+}
+
+/* If the verdict is yes, the case compiles. *n_programs counts. */
+static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32_t *n_programs) {
+    const char *name = case_op_name(op), *type = mn_dtype_name(dtype);
+    op_shape shape = life_shape();
+    shape.k = 256; // whole blocks of every type
+    shape.n = 256;
+    op_case *o = case_random(op, dtype, &shape, 5);
+    CHECK(c, o, "out of memory");
+    check_doing(c, "supports met %s with weights in %s", name, type);
+    const int32_t least = least_verdict(s, o);
+    const char *verdict = least == MN_VERDICT_NATIVE ? "native" : "slow";
+    for (uint32_t p = MN_PRECISION_AUTO; p <= MN_PRECISION_EXACT && least > MN_VERDICT_NO; p++) {
         case_plan *plan = NULL;
         mn_error err = check_error();
-        st = case_open(&on, o, class, &plan, &err);
-        if (st)
-            check_fail(
-                c, "%s with weights in %s, class %s: found verdict %s, and then status 0x%x (%s)",
-                case_op_name(op), mn_dtype_name(dtype), class_name(class),
-                least == MN_VERDICT_NATIVE ? "native" : "slow", (unsigned)st, err.msg);
-        else
-            case_close(plan), ++*seen;
+        mn_status st = case_open(&s->on, o, p, &plan, &err);
+        CHECK_OK(c, st, &err, "%s with weights in %s, class %s, of which the verdict is %s", name,
+                 type, check_class_name(p), verdict);
+        case_close(plan);
+        ++*n_programs;
     }
     case_free(o);
 }
 
 void check_honesty_native(check *c) {
-    check_host h;
-    check_plugin p;
-    const uint32_t(*table)[2] = NULL;
-    uint32_t n = 0, seen = 0;
-    check_host_init(&h);
-    if (!check_open_device(c, &p, &h))
+    stage s;
+    const uint32_t(*table)[2];
+    uint32_t n, n_programs = 0;
+    if (!stage_device(c, &s) || !stage_contracts(c, &s, &table, &n))
         return;
-    CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; mn_dtype_at(k) && case_op_name(table[i][0]) && !check_over(c); k++)
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t op = table[i][0];
+        for (uint32_t k = 0; mn_dtype_at(k) && case_op_name(op) && !check_over(c); k++)
             if (case_is_weight_type(mn_dtype_at(k)))
-                compiles(c, &p, table[i][0], mn_dtype_at(k), &seen);
+                must_compile(c, &s, op, mn_dtype_at(k), &n_programs);
+    }
     if (check_over(c))
         return;
-    check_close(c, &p);
-    check_found(c, "%u programs", seen);
+    stage_close(c, &s);
+    check_found(c, "%u programs", n_programs);
 }
 
-/* What is not in the table of contracts is a no. */
+/* The verdict of an op that is not in the table of contracts is no. */
 void check_honesty_contracts(check *c) {
-    check_host h;
-    check_plugin p;
-    const uint32_t(*table)[2] = NULL;
-    uint32_t n = 0;
-    op_shape shape = life_shape();
-    check_host_init(&h);
-    if (!check_open_device(c, &p, &h))
+    stage s;
+    const uint32_t(*table)[2];
+    uint32_t n;
+    if (!stage_device(c, &s) || !stage_contracts(c, &s, &table, &n))
         return;
-    case_on on = life_on(&p);
-    CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
     for (uint32_t op = 1; case_op_name(op); op++) {
         uint32_t i = 0;
         while (i < n && table[i][0] != op)
             i++;
         if (i < n)
             continue;
-        op_case *o = case_random(op, MN_F32, &shape, 5);
-        check_doing(c, "%s, which contracts does not name, was offered", case_op_name(op));
-        CHECK(c, !o || !case_supported(&on, o, NULL), "%s: found a yes; contracts does not name it",
-              case_op_name(op));
+        op_case *o = life_case(c, op);
+        if (!o)
+            return;
+        check_doing(c, "supports met %s, which contracts does not name", case_op_name(op));
+        CHECK(c, !case_supported(&s.on, o, NULL),
+              "%s: found a yes, expected no: contracts does not name it", case_op_name(op));
         case_free(o);
     }
-    check_close(c, &p);
+    stage_close(c, &s);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
-/* Above this, a bound that is too low is found; below it, a program is granted its bookkeeping. */
+/* ---- memory -------------------------------------------------------------------------------------- */
+/* Granted to a program for its own records. Bounds that are too low by more are found. */
 #define SLACK (UINT64_C(1) << 20)
-#define GROWTH_SLACK (UINT64_C(64) << 10) /* roundings to alignment */
+/* Granted to the growth of a program with the rows of a step: sizes are rounded up to alignments. */
+#define GROWTH_SLACK (UINT64_C(64) << 10)
+/* Granted outside of host->alloc: other processes may use the device at the same time, and drivers and the
+ * C library allocate in large pieces. */
+#define OUTSIDE_SLACK (UINT64_C(64) << 20)
 enum { FEW_ROWS = 64, MANY_ROWS = 1024 };
 
-typedef struct {
-    check_host host;
-    check_plugin p;
-    op_case *o;
-} stage;
-/* A case large enough that its weights and scratch are more than the slack. */
-static int stage_open(check *c, stage *s, int64_t rows, int64_t k) {
+/* stage_case, with so many rows and columns. */
+static int open_large(check *c, stage *s, int64_t rows, int64_t k) {
     op_shape shape = life_shape();
-    check_host_init(&s->host);
-    s->o = NULL;
-    if (!check_open_device(c, &s->p, &s->host))
+    if (!stage_case(c, s))
         return 0;
-    op_case *small = life_case(c, &s->p);
-    uint32_t op = small ? small->n[0].op : 0;
-    case_free(small);
-    shape.rows = rows, shape.k = shape.n = k;
-    s->o = op ? case_random(op, MN_F32, &shape, 3) : NULL;
-    if (op && (!s->o || s->o->failed))
-        check_fail(c, "out of memory");
-    if (!s->o || check_over(c))
-        check_close(c, &s->p);
-    return s->o && !check_over(c);
-}
-static void stage_close(check *c, stage *s) {
+    const uint32_t op = s->o->n[0].op;
     case_free(s->o);
-    check_close(c, &s->p);
+    shape.rows = rows;
+    shape.k = k;
+    shape.n = k;
+    s->o = case_random(op, MN_F32, &shape, 3);
+    if (!s->o || s->o->failed)
+        check_fail(c, "out of memory");
+    return !check_over(c);
 }
 
+/* open_large, and the case compiled. */
+static int open_large_plan(check *c, stage *s, int64_t rows, int64_t k) {
+    if (!open_large(c, s, rows, k))
+        return 0;
+    mn_status st = case_open(&s->on, s->o, MN_PRECISION_EXACT, &s->plan, &s->p.err);
+    return !check_status(c, st, &s->p.err, "compiling a small graph");
+}
+
+/* Bytes of the device in use; 0 = not known. */
 static uint64_t device_held(const check_plugin *p) {
     uint64_t free_bytes = 0, total = 0;
-    if (!MN_HAS(mn_backend, p->be, device_memory) ||
-        p->be->device_memory(p->dev, &free_bytes, &total, NULL))
+    if (!MN_HAS(mn_backend, p->be, device_memory))
+        return 0;
+    if (p->be->device_memory(p->dev, &free_bytes, &total, NULL))
         return 0;
     return total - free_bytes;
 }
 
-/* Pages of this process in memory, in bytes; 0 = not known. */
+/* Bytes of this process in physical memory; 0 = not known. */
 static uint64_t resident_bytes(void) {
     unsigned long long all = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
-    const int n = f ? fscanf(f, "%llu %llu", &all, &resident) : 0;
-    if (f)
-        fclose(f);
+    if (!f)
+        return 0;
+    const int n = fscanf(f, "%llu %llu", &all, &resident);
+    fclose(f);
     return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Memory taken past host->alloc shows here. The host's own is read off this process: what the
- * machine has free is every program's doing. */
-static uint64_t elsewhere_held(const check_plugin *p, const mn_device_info *info) {
+/* Memory in use where allocations that bypass host->alloc show. For a device in the host's memory that is
+ * this process: the free memory of the machine changes with every other program. */
+static uint64_t outside_held(const check_plugin *p, const mn_device_info *info) {
     return strcmp(info->mem_pool, "host") ? device_held(p) : resident_bytes();
 }
 
-/* What one program was said to take, and took. */
+/* The estimate of a program, and the memory that it took. */
 typedef struct {
     mn_estimate said;
-    uint64_t buffers; /* the check's own */
-    uint64_t held, peak, elsewhere;
+    uint64_t buffers;    /* bytes of the check's own buffers */
+    uint64_t held, peak; /* of host->alloc */
+    uint64_t outside;    /* more than before, outside of host->alloc */
 } taken;
 
-/* Asks for the estimate of the stage's case, then compiles it, runs it once, and counts. */
+/* Bytes of the check's own buffers: those bound, and the one that it reads back into, which the plugin
+ * may allocate from the host or the device. */
+static uint64_t buffer_bytes(const stage *s) {
+    const case_plan *plan = s->plan;
+    uint64_t n = plan->host_bytes;
+    for (uint32_t i = 0; i < plan->n_bindings; i++)
+        n += s->o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
+    return n;
+}
+
+/* Compiles the stage's case, runs it once, and counts. */
 static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
-    case_plan *plan = NULL;
-    int64_t max[CASE_SYMBOLS];
-    for (uint32_t i = 0; i < s->o->g.n_symbols; i++)
-        max[i] = s->o->sym[i].max;
-    const mn_compile ask = {
-        sizeof ask, MN_PRECISION_EXACT, &s->o->g, 0, 1, max, NULL, {0}, MN_F32, MN_F32, 0};
+    const mn_compile ask = case_question(s->o, MN_PRECISION_EXACT);
     *t = (taken){.said = {.size = sizeof t->said}};
     mn_status st = s->p.be->estimate(s->p.dev, &ask, &t->said, &s->p.err);
-    CHECK(c, !st, "estimate: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
-    const case_on on = life_on(&s->p);
+    CHECK_OK(c, st, &s->p.err, "estimate");
     check_host_mark(&s->host);
     const uint64_t before = (uint64_t)atomic_load(&s->host.bytes);
-    const uint64_t outside = elsewhere_held(&s->p, info);
+    const uint64_t outside = outside_held(&s->p, info);
     check_doing(c, "a graph was compiled and its memory counted");
-    st = case_open(&on, s->o, MN_PRECISION_EXACT, &plan, &s->p.err);
+    st = case_open(&s->on, s->o, MN_PRECISION_EXACT, &s->plan, &s->p.err);
     if (!st)
-        st = case_step(plan, s->o, &s->p.err);
-    CHECK(c, !st, "a graph whose estimate fits: found status 0x%x (%s)", (unsigned)st,
-          s->p.err.msg);
-    for (uint32_t i = 0; i < plan->n_bindings; i++)
-        t->buffers += s->o->bytes[plan->binding[i].tensor] + 2 * plan->guard;
-    t->buffers += plan->host_bytes; // which the plugin makes of either memory
+        st = case_step(s->plan, s->o, &s->p.err);
+    CHECK_OK(c, st, &s->p.err, "a graph whose estimate fits");
+    t->buffers = buffer_bytes(s);
     t->held = (uint64_t)atomic_load(&s->host.bytes) - before;
     t->peak = (uint64_t)atomic_load(&s->host.peak) - before;
-    const uint64_t now = elsewhere_held(&s->p, info);
-    t->elsewhere = now > outside ? now - outside : 0;
-    case_close(plan);
+    const uint64_t now = outside_held(&s->p, info);
+    t->outside = now > outside ? now - outside : 0;
 }
 
 static uint64_t said_in_all(const taken *t) {
     return t->said.weights + t->said.scratch + t->said.host_pinned + t->buffers;
 }
 
-/* Others may use the device at the same time, and drivers and the C library take memory by the
- * piece: 64 MiB are granted. */
-#define PIECE (UINT64_C(64) << 20)
-
 static void judge_bound(check *c, const stage *s, const taken *t) {
+    const mn_estimate *e = &t->said;
     const uint64_t bound = said_in_all(t) + SLACK;
     CHECK(c, t->held <= bound,
           "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, "
-          "host_pinned %llu, "
-          "buffers %llu, 1 MiB granted",
-          (unsigned long long)t->held, (unsigned long long)bound,
-          (unsigned long long)t->said.weights, (unsigned long long)t->said.scratch,
-          (unsigned long long)t->said.host_pinned, (unsigned long long)t->buffers);
-    CHECK(c, t->peak <= bound + t->said.import_peak,
+          "host_pinned %llu, buffers %llu, 1 MiB granted",
+          (unsigned long long)t->held, (unsigned long long)bound, (unsigned long long)e->weights,
+          (unsigned long long)e->scratch, (unsigned long long)e->host_pinned,
+          (unsigned long long)t->buffers);
+    CHECK(c, t->peak <= bound + e->import_peak,
           "host->alloc: found %llu bytes at the peak, expected at most %llu with import_peak",
-          (unsigned long long)t->peak, (unsigned long long)(bound + t->said.import_peak));
-    CHECK(c, t->elsewhere <= bound + PIECE,
-          "memory of device %s: found %llu bytes more held, expected at most %llu and 64 MiB "
+          (unsigned long long)t->peak, (unsigned long long)(bound + e->import_peak));
+    CHECK(c, t->outside <= bound + OUTSIDE_SLACK,
+          "memory of device %s: found %llu bytes more in use, expected at most %llu and 64 MiB "
           "granted",
-          s->p.api->id.ptr, (unsigned long long)t->elsewhere, (unsigned long long)bound);
+          s->p.api->id.ptr, (unsigned long long)t->outside, (unsigned long long)bound);
 }
 
-/* Bookkeeping does not grow with the rows of a step: what grows is scratch. */
+/* A program's records do not grow with the rows of a step: what grows is scratch. */
 static void judge_growth(check *c, const taken *few, const taken *many) {
     const uint64_t said = said_in_all(many) + GROWTH_SLACK;
     const uint64_t grown = many->held > few->held ? many->held - few->held : 0;
@@ -222,333 +220,354 @@ static void judge_growth(check *c, const taken *few, const taken *many) {
           (unsigned long long)many->said.scratch, (unsigned long long)few->said.scratch);
 }
 
-static void check_growth(check *c, const mn_device_info *info) {
-    static const int64_t rows[2] = {FEW_ROWS, MANY_ROWS};
-    taken t[2];
-    for (int i = 0; i < 2; i++) {
-        stage s;
-        if (!stage_open(c, &s, rows[i], 256))
-            return;
-        take(c, &s, info, &t[i]);
-        if (check_over(c))
-            return;
+/* take, on a stage of its own. */
+static int take_rows(check *c, const mn_device_info *info, int64_t rows, taken *t) {
+    stage s;
+    if (!open_large(c, &s, rows, 256))
+        return 0;
+    take(c, &s, info, t);
+    if (!check_over(c))
         stage_close(c, &s);
-    }
-    judge_growth(c, &t[0], &t[1]);
+    return !check_over(c);
 }
 
+/* The case is large enough that its weights and scratch are more than the slack. */
 void check_honesty_memory(check *c) {
     stage s;
-    taken t;
+    taken t, few, many;
     mn_device_info info = {.size = sizeof info};
-    if (!stage_open(c, &s, 64, 1024))
+    const mn_estimate *e = &t.said;
+    if (!open_large(c, &s, 64, 1024))
         return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
-    CHECK(c, !st, "device_info: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+    CHECK_OK(c, st, &s.p.err, "device_info");
     take(c, &s, &info, &t);
     if (check_over(c))
         return;
-    CHECK(c, t.said.weights <= info.mem_total && t.said.scratch <= info.mem_total - t.said.weights,
+    CHECK(c, e->weights <= info.mem_total && e->scratch <= info.mem_total - e->weights,
           "a graph of one %s with 4 MiB of weights: found an estimate of %llu bytes of weights and "
-          "%llu of scratch, of "
-          "a device with %llu",
-          case_op_name(s.o->n[0].op), (unsigned long long)t.said.weights,
-          (unsigned long long)t.said.scratch, (unsigned long long)info.mem_total);
+          "%llu of scratch, expected at most the device's %llu",
+          case_op_name(s.o->n[0].op), (unsigned long long)e->weights,
+          (unsigned long long)e->scratch, (unsigned long long)info.mem_total);
     judge_bound(c, &s, &t);
     if (check_over(c))
         return;
     stage_close(c, &s);
-    check_growth(c, &info);
-    if (check_over(c))
+    if (!take_rows(c, &info, FEW_ROWS, &few) || !take_rows(c, &info, MANY_ROWS, &many))
         return;
+    judge_growth(c, &few, &many);
     check_found(c, "estimate %llu + %llu bytes, held %llu beside %llu of buffers",
-                (unsigned long long)t.said.weights, (unsigned long long)t.said.scratch,
+                (unsigned long long)e->weights, (unsigned long long)e->scratch,
                 (unsigned long long)(t.held > t.buffers ? t.held - t.buffers : 0),
                 (unsigned long long)t.buffers);
 }
 
+/* One step whose values were prepared. */
+static void must_not_allocate(check *c, stage *s) {
+    const mn_backend *be = s->p.be;
+    const long long rows = s->o->value[0];
+    const long long before = atomic_load(&s->host.calls);
+    mn_event *ev = NULL;
+    check_doing(c, "execute ran for %lld rows", rows);
+    mn_status st = be->execute(s->plan->contexts[0], 0, s->o->value, &ev, &s->p.err);
+    const long long calls = atomic_load(&s->host.calls) - before;
+    st = case_wait(be, st, &ev, &s->p.err);
+    CHECK_OK(c, st, &s->p.err, "execute");
+    CHECK(c, !calls,
+          "execute of %lld rows: found %lld calls of host->alloc, expected none after "
+          "context_prepare",
+          rows, calls);
+}
+
 void check_honesty_execute_allocates(check *c) {
     stage s;
-    case_plan *plan = NULL;
-    mn_event *ev = NULL;
-    if (!stage_open(c, &s, 32, 128))
+    mn_status st = MN_OK;
+    if (!open_large_plan(c, &s, 32, 128))
         return;
     const mn_backend *be = s.p.be;
-    case_on on = life_on(&s.p);
-    mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    CHECK(c, !st, "a small graph: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
     for (int64_t rows = 1; rows <= 32; rows *= 2) {
         s.o->value[0] = rows;
         check_doing(c, "context_prepare ran for %lld rows", (long long)rows);
-        st = MN_HAS(mn_backend, be, context_prepare)
-                 ? be->context_prepare(plan->contexts[0], 0, s.o->value, &s.p.err)
-                 : MN_OK;
-        CHECK(c, !st, "context_prepare: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-        for (int i = 0; i < 3; i++) {
-            long long calls = atomic_load(&s.host.calls);
-            ev = NULL;
-            check_doing(c, "execute ran for %lld rows", (long long)rows);
-            st = be->execute(plan->contexts[0], 0, s.o->value, &ev, &s.p.err);
-            calls = atomic_load(&s.host.calls) - calls;
-            if (!st && ev)
-                st = be->wait(ev, 20000000000u, &s.p.err);
-            if (ev)
-                be->event_free(ev);
-            CHECK(c, !st, "execute: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-            CHECK(c, !calls,
-                  "execute of %lld rows: found %lld calls of host->alloc, expected none after "
-                  "context_prepare",
-                  (long long)rows, calls);
-        }
+        if (MN_HAS(mn_backend, be, context_prepare))
+            st = be->context_prepare(s.plan->contexts[0], 0, s.o->value, &s.p.err);
+        CHECK_OK(c, st, &s.p.err, "context_prepare");
+        for (int i = 0; i < 3 && !check_over(c); i++)
+            must_not_allocate(c, &s);
     }
-    case_close(plan);
-    stage_close(c, &s);
+    if (!check_over(c))
+        stage_close(c, &s);
 }
 
-/* ---- the same every time --------------------------------------------------------------------- */
+/* ---- repeated steps ------------------------------------------------------------------------------ */
 #define STEPS 40
+
+/* A copy; NULL = out of memory. */
+static void *copy_of(const void *from, uint64_t n) {
+    void *to = malloc(n + 1);
+    if (to && n)
+        memcpy(to, from, n);
+    return to;
+}
+
+/* Outputs of step i have the bits of `first`, which the first step fills. */
+static void same_bits(check *c, const op_case *o, int i, void *first[CASE_TENSORS]) {
+    for (uint32_t t = 0; t < o->g.n_tensors; t++) {
+        if (o->t[t].role != MN_ROLE_OUTPUT)
+            continue;
+        if (!first[t])
+            first[t] = copy_of(o->result[t], o->bytes[t]);
+        CHECK(c, first[t], "out of memory");
+        CHECK(c, !memcmp(first[t], o->result[t], o->bytes[t]),
+              "step %d of %d: found other bits than at first, expected the same: the estimate says "
+              "MN_ESTIMATE_DETERMINISTIC",
+              i + 1, STEPS);
+    }
+}
+
 void check_honesty_repeat(check *c) {
     stage s;
-    case_plan *plan = NULL;
     mn_estimate e = {.size = sizeof e};
     void *first[CASE_TENSORS] = {0};
-    if (!stage_open(c, &s, 32, 128))
+    if (!open_large_plan(c, &s, 32, 128))
         return;
-    case_on on = life_on(&s.p);
-    mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
-    if (!st)
-        st = s.p.be->estimate(s.p.dev, &plan->ask, &e, &s.p.err);
-    CHECK(c, !st, "a small graph: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    for (int i = 0; i < STEPS; i++) {
+    mn_status st = s.p.be->estimate(s.p.dev, &s.plan->ask, &e, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "estimate");
+    const bool exact = e.flags & MN_ESTIMATE_DETERMINISTIC;
+    for (int i = 0; i < STEPS && !check_over(c); i++) {
         check_doing(c, "step %d of %d ran", i + 1, STEPS);
-        st = case_step(plan, s.o, &s.p.err);
-        CHECK(c, !st, "step %d of %d: found status 0x%x (%s)", i + 1, STEPS, (unsigned)st,
-              s.p.err.msg);
-        CHECK(c, !case_breach(plan)[0], "%s", case_breach(plan));
-        for (uint32_t t = 0; t < s.o->g.n_tensors; t++) {
-            if (s.o->t[t].role != MN_ROLE_OUTPUT || !(e.flags & MN_ESTIMATE_DETERMINISTIC))
-                continue;
-            CHECK(c, !first[t] || !memcmp(first[t], s.o->result[t], s.o->bytes[t]),
-                  "step %d of %d: found other bits than at first; the estimate says "
-                  "MN_ESTIMATE_DETERMINISTIC",
-                  i + 1, STEPS);
-            if (!first[t] && (first[t] = malloc(s.o->bytes[t] + 1)))
-                memcpy(first[t], s.o->result[t], s.o->bytes[t]);
-        }
+        st = case_step(s.plan, s.o, &s.p.err);
+        CHECK_OK(c, st, &s.p.err, "step %d of %d", i + 1, STEPS);
+        CHECK(c, !case_breach(s.plan)[0], "%s", case_breach(s.plan));
+        if (exact)
+            same_bits(c, s.o, i, first);
     }
     for (uint32_t t = 0; t < CASE_TENSORS; t++)
         free(first[t]);
-    case_close(plan);
-    check_found(c, "%d steps%s", STEPS, e.flags & MN_ESTIMATE_DETERMINISTIC ? ", bit for bit" : "");
+    if (check_over(c))
+        return;
+    check_found(c, "%d steps%s", STEPS, exact ? ", bit for bit" : "");
     stage_close(c, &s);
+}
+
+/* ---- estimates ----------------------------------------------------------------------------------- */
+/* What an estimate for class p must say. */
+static void judge_estimate(check *c, const mn_estimate *e, uint32_t p) {
+    const bool is_class = e->precision >= MN_PRECISION_EXACT && e->precision <= MN_PRECISION_A8;
+    const bool is_fine = p == MN_PRECISION_AUTO || e->precision <= p;
+    CHECK(c, is_class && is_fine,
+          "estimate for class %s: found class %s, expected that one or a finer one",
+          check_class_name(p), check_class_name(e->precision));
+    CHECK(c, e->decode_us >= 0 && e->prefill_us >= 0,
+          "estimate for class %s: found times of %g and %g us, expected none below 0",
+          check_class_name(p), e->decode_us, e->prefill_us);
+}
+
+/* Asks twice: estimate has no side effects. */
+static void estimate_class(check *c, stage *s, uint32_t p) {
+    const mn_backend *be = s->p.be;
+    const mn_compile ask = case_question(s->o, p);
+    const long long live = atomic_load(&s->host.live);
+    mn_estimate a, b;
+    memset(&a, 0, sizeof a); // padding is compared
+    memset(&b, 0, sizeof b);
+    a.size = sizeof a;
+    b.size = sizeof b;
+    check_doing(c, "estimate ran twice for class %s", check_class_name(p));
+    const mn_status st = be->estimate(s->p.dev, &ask, &a, &s->p.err);
+    const mn_status again = be->estimate(s->p.dev, &ask, &b, &s->p.err);
+    CHECK(c, st == again && (!st || p > MN_PRECISION_EXACT),
+          "estimate for class %s: found status 0x%x, then 0x%x (%s), expected the same, and MN_OK "
+          "for auto and exact",
+          check_class_name(p), (unsigned)st, (unsigned)again, s->p.err.msg);
+    if (st)
+        return;
+    CHECK(c, !memcmp(&a, &b, sizeof a),
+          "estimate for class %s: found another answer the second time, expected the same",
+          check_class_name(p));
+    const long long kept = atomic_load(&s->host.live) - live;
+    CHECK(c, !kept, "estimate for class %s: found %lld blocks kept, expected none",
+          check_class_name(p), kept);
+    judge_estimate(c, &a, p);
 }
 
 void check_honesty_estimate(check *c) {
     stage s;
-    mn_estimate a, b;
-    int64_t max[CASE_SYMBOLS];
-    if (!stage_open(c, &s, 32, 128))
+    if (!open_large(c, &s, 32, 128))
         return;
-    for (uint32_t i = 0; i < s.o->g.n_symbols; i++)
-        max[i] = s.o->sym[i].max;
-    for (uint32_t class = MN_PRECISION_AUTO; class <= MN_PRECISION_A8; class ++) {
-        const mn_compile ask = {sizeof ask, class, &s.o->g, 0,      1, max,
-                                NULL,       {0},   MN_F32,  MN_F32, 0};
-        memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
-        a.size = b.size = sizeof a;
-        long long live = atomic_load(&s.host.live);
-        check_doing(c, "estimate ran twice for class %s", class_name(class));
-        mn_status st = s.p.be->estimate(s.p.dev, &ask, &a, &s.p.err),
-                  again = s.p.be->estimate(s.p.dev, &ask, &b, &s.p.err);
-        CHECK(c, st == again && (!st || class > MN_PRECISION_EXACT),
-              "estimate for class %s: found status 0x%x, then 0x%x (%s)", class_name(class),
-              (unsigned)st, (unsigned)again, s.p.err.msg);
-        if (st)
-            continue;
-        CHECK(c, !memcmp(&a, &b, sizeof a),
-              "estimate for class %s: found another answer the second time", class_name(class));
-        CHECK(c, atomic_load(&s.host.live) == live, "estimate for class %s: found %lld blocks kept",
-              class_name(class), (long long)atomic_load(&s.host.live) - live);
-        CHECK(c,
-              a.precision >= MN_PRECISION_EXACT && a.precision <= MN_PRECISION_A8 &&
-                  (!class || a.precision <= class),
-              "estimate for class %s: found class %s, expected that one or a finer one",
-              class_name(class), class_name(a.precision));
-        CHECK(c, a.decode_us >= 0 && a.prefill_us >= 0,
-              "estimate for class %s: found times of %g and %g us", class_name(class), a.decode_us,
-              a.prefill_us);
-    }
-    stage_close(c, &s);
+    for (uint32_t p = MN_PRECISION_AUTO; p <= MN_PRECISION_A8 && !check_over(c); p++)
+        estimate_class(c, &s, p);
+    if (!check_over(c))
+        stage_close(c, &s);
 }
 
-/* ---- waits ----------------------------------------------------------------------------------- */
+/* ---- waits --------------------------------------------------------------------------------------- */
+static void wait_for_null(check *c, stage *s) {
+    const mn_backend *be = s->p.be;
+    check_doing(c, "wait, queue_wait and event_free met an event that is NULL");
+    CHECK_OK(c, be->wait(NULL, 0, &s->p.err), &s->p.err, "wait for an event that is NULL");
+    mn_status st = be->queue_wait(s->p.queue, NULL, &s->p.err);
+    CHECK_OK(c, st, &s->p.err, "queue_wait for an event that is NULL");
+    be->event_free(NULL);
+}
+
+/* The step may be complete or not; the call returns in time. */
+static void wait_at_most(check *c, stage *s, mn_event *ev, uint64_t ns) {
+    check_doing(c, "wait ran with a limit of %llu ns", (unsigned long long)ns);
+    const uint64_t began = check_now_ns();
+    const mn_status st = s->p.be->wait(ev, ns, &s->p.err);
+    const uint64_t took = check_now_ns() - began;
+    CHECK(c, !st || st == MN_TIMEOUT, "wait: found status 0x%x (%s), expected MN_OK or MN_TIMEOUT",
+          (unsigned)st, s->p.err.msg);
+    CHECK(c, took < UINT64_C(5000000000),
+          "wait with a limit of %llu ns: found %.1f s, expected less than 5 s",
+          (unsigned long long)ns, (double)took / 1e9);
+}
+
 void check_honesty_waits(check *c) {
     stage s;
-    case_plan *plan = NULL;
     mn_event *ev = NULL;
-    if (!stage_open(c, &s, 64, 512))
+    if (!open_large_plan(c, &s, 64, 512))
         return;
     const mn_backend *be = s.p.be;
-    case_on on = life_on(&s.p);
-    mn_status st = case_open(&on, s.o, MN_PRECISION_EXACT, &plan, &s.p.err);
+    mn_error *err = &s.p.err;
+    mn_status st = case_step(s.plan, s.o, err);
     if (!st)
-        st = case_step(plan, s.o, &s.p.err);
-    if (!st)
-        st = be->execute(plan->contexts[0], 0, s.o->value, &ev, &s.p.err);
-    CHECK(c, !st, "execute: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
-    check_doing(c, "wait, queue_wait and event_free met an event that is NULL");
-    st = be->wait(NULL, 0, &s.p.err);
-    CHECK(c, !st, "wait for an event that is NULL: found status 0x%x, expected MN_OK",
-          (unsigned)st);
-    st = be->queue_wait(s.p.queue, NULL, &s.p.err);
-    CHECK(c, !st, "queue_wait for an event that is NULL: found status 0x%x, expected MN_OK",
-          (unsigned)st);
-    be->event_free(NULL);
-    for (uint64_t ns = 0; ns <= 1000000; ns += 1000000) {
-        check_doing(c, "wait ran with a limit of %llu ns", (unsigned long long)ns);
-        uint64_t began = check_now_ns();
-        st = be->wait(ev, ns, &s.p.err);
-        uint64_t took = check_now_ns() - began;
-        CHECK(c, !st || st == MN_TIMEOUT,
-              "wait: found status 0x%x (%s), expected MN_OK or MN_TIMEOUT", (unsigned)st,
-              s.p.err.msg);
-        CHECK(c, took < UINT64_C(5000000000), "wait with a limit of %llu ns: found %.1f s",
-              (unsigned long long)ns, (double)took / 1e9);
-    }
-    check_doing(c, "wait ran until the step was over");
-    st = be->wait(ev, UINT64_C(20000000000), &s.p.err);
-    CHECK(c, !st, "wait: found status 0x%x (%s) after 20 s", (unsigned)st, s.p.err.msg);
-    st = be->wait(ev, 0, &s.p.err);
-    CHECK(c, !st, "a poll of an event that is over: found status 0x%x, expected MN_OK",
-          (unsigned)st);
-    check_doing(c, "queue_wait ran on an event that is over");
-    st = be->queue_wait(s.p.queue, ev, &s.p.err);
-    CHECK(c, !st, "queue_wait: found status 0x%x (%s)", (unsigned)st, s.p.err.msg);
+        st = be->execute(s.plan->contexts[0], 0, s.o->value, &ev, err);
+    CHECK_OK(c, st, err, "execute");
+    wait_for_null(c, &s);
+    if (!check_over(c))
+        wait_at_most(c, &s, ev, 0);
+    if (!check_over(c))
+        wait_at_most(c, &s, ev, 1000000);
+    if (check_over(c))
+        return;
+    check_doing(c, "wait ran until the step was complete");
+    CHECK_OK(c, be->wait(ev, UINT64_C(20000000000), err), err, "wait of at most 20 s");
+    CHECK_OK(c, be->wait(ev, 0, err), err, "wait for an event that is complete");
+    check_doing(c, "queue_wait ran on an event that is complete");
+    CHECK_OK(c, be->queue_wait(s.p.queue, ev, err), err, "queue_wait");
     be->event_free(ev);
-    case_close(plan);
     stage_close(c, &s);
 }
 
-/* ---- flags ----------------------------------------------------------------------------------- */
-static void judge_map(check *c, stage *s, uint32_t kind, const char *what) {
+/* ---- device flags -------------------------------------------------------------------------------- */
+/* What the host writes through map, the device reads. name: of the kind of memory. */
+static void judge_map(check *c, stage *s, uint32_t kind, const char *name) {
     const mn_backend *be = s->p.be;
+    mn_error *err = &s->p.err;
     mn_buffer *b = NULL, *pin = NULL;
     uint8_t *at = NULL, *back = NULL;
     mn_event *ev = NULL;
-    mn_status st = be->alloc(s->p.dev, 256, kind, &b, &s->p.err);
+    mn_status st = be->alloc(s->p.dev, 256, kind, &b, err);
     if (!st)
-        st = be->alloc(s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, &s->p.err);
+        st = be->alloc(s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, err);
     if (!st)
-        st = be->map(pin, (void **)&back, &s->p.err);
-    CHECK(c, !st, "alloc and map: found status 0x%x (%s)", (unsigned)st, s->p.err.msg);
-    check_doing(c, "map of %s memory ran", what);
-    st = be->map(b, (void **)&at, &s->p.err);
-    CHECK(c, !st && at, "map of %s memory: found status 0x%x (%s)", what, (unsigned)st,
-          s->p.err.msg);
+        st = be->map(pin, (void **)&back, err);
+    CHECK_OK(c, st, err, "alloc and map");
+    check_doing(c, "map of %s memory ran", name);
+    CHECK_OK(c, be->map(b, (void **)&at, err), err, "map of %s memory", name);
+    CHECK(c, at, "map of %s memory: found MN_OK and NULL, expected a pointer", name);
     memset(at, 0x3c, 256);
-    st = be->read(s->p.queue, b, 0, pin, 0, 256, &ev, &s->p.err);
-    if (!st && ev)
-        st = be->wait(ev, 10000000000u, &s->p.err);
-    if (ev)
-        be->event_free(ev);
-    CHECK(c, !st && back[0] == 0x3c && back[255] == 0x3c,
-          "read of %s memory that was written through map: found status 0x%x, byte 0x%x", what,
-          (unsigned)st, back[0]);
-    be->buffer_free(b), be->buffer_free(pin);
+    st = be->read(s->p.queue, b, 0, pin, 0, 256, &ev, err);
+    st = case_wait(be, st, &ev, err);
+    CHECK_OK(c, st, err, "read of %s memory that was written through map", name);
+    CHECK(c, back[0] == 0x3c && back[255] == 0x3c,
+          "read of %s memory that was written through map: found byte 0x%x, expected 0x3c", name,
+          back[0]);
+    be->buffer_free(b);
+    be->buffer_free(pin);
 }
 
-static void judge_wrap(check *c, stage *s, int must) {
+/* must: the device has MN_DEVICE_WRAPS. */
+static void judge_wrap(check *c, stage *s, bool must) {
     _Alignas(4096) static uint8_t mine[8192];
+    const mn_backend *be = s->p.be;
     mn_buffer *b = NULL;
     void *at = NULL;
-    if (!MN_HAS(mn_backend, s->p.be, wrap)) {
-        CHECK(c, !must, "found MN_DEVICE_WRAPS and no wrap");
+    if (!MN_HAS(mn_backend, be, wrap)) {
+        CHECK(c, !must, "wrap: found none, expected a function: the device has MN_DEVICE_WRAPS");
         return;
     }
     check_doing(c, "wrap ran");
-    mn_status st = s->p.be->wrap(s->p.dev, mine, sizeof mine, &b, &s->p.err);
+    const mn_status st = be->wrap(s->p.dev, mine, sizeof mine, &b, &s->p.err);
     CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
           "wrap: found status 0x%x (%s), expected MN_OK or MN_UNSUPPORTED", (unsigned)st,
           s->p.err.msg);
-    CHECK(c, !st || !must, "wrap: found status 0x%x (%s); the device says MN_DEVICE_WRAPS",
+    CHECK(c, !st || !must,
+          "wrap: found status 0x%x (%s), expected MN_OK: the device has MN_DEVICE_WRAPS",
           (unsigned)st, s->p.err.msg);
     if (st)
         return;
-    if (!s->p.be->map(b, &at, &s->p.err))
+    if (!be->map(b, &at, &s->p.err))
         CHECK(c, at == mine, "wrap: found a copy, expected the memory itself");
-    s->p.be->buffer_free(b);
+    be->buffer_free(b);
 }
 
 void check_honesty_flags(check *c) {
     stage s;
     mn_device_info a = {.size = sizeof a}, b = {.size = sizeof b};
-    check_host_init(&s.host);
-    if (!check_open_device(c, &s.p, &s.host))
+    if (!stage_device(c, &s))
         return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &a, &s.p.err);
     if (!st)
         st = s.p.be->device_info(s.p.api->self, 0, &b, &s.p.err);
-    CHECK(c,
-          !st && a.flags == b.flags && a.kind == b.kind && a.mem_total == b.mem_total &&
-              !strcmp(a.uid, b.uid),
-          "device_info: found another device the second time");
+    CHECK_OK(c, st, &s.p.err, "device_info");
+    const bool same = a.flags == b.flags && a.kind == b.kind && a.mem_total == b.mem_total;
+    CHECK(c, same && !strcmp(a.uid, b.uid),
+          "device_info: found another device the second time, expected the same");
     judge_map(c, &s, MN_MEM_HOST_PINNED, "host-pinned");
     if (!check_over(c) && a.flags & MN_DEVICE_UNIFIED)
         judge_map(c, &s, MN_MEM_DEVICE, "device");
     if (!check_over(c))
-        judge_wrap(c, &s, (a.flags & MN_DEVICE_WRAPS) != 0);
+        judge_wrap(c, &s, a.flags & MN_DEVICE_WRAPS);
     if (check_over(c))
         return;
-    check_close(c, &s.p);
+    stage_close(c, &s);
     check_found(c, "%s%s%s", a.flags & MN_DEVICE_UNIFIED ? "unified " : "",
                 a.flags & MN_DEVICE_ASYNC ? "async " : "",
                 a.flags & MN_DEVICE_WRAPS ? "wraps " : "");
 }
 
-/* ---- outputs that nobody binds --------------------------------------------------------------- */
-static void judge_outputs(check *c, const check_plugin *p, uint32_t op) {
-    op_shape shape = life_shape();
-    case_on on = life_on(p);
+/* ---- outputs that are not bound ------------------------------------------------------------------ */
+/* name: of the op; all: has been run with every output bound; some: its twin. */
+static void run_without(check *c, stage *s, const char *name, const op_case *all, op_case *some,
+                        int32_t output) {
+    const char *tensor = some->t[output].name.ptr;
     mn_error err = check_error();
-    shape.variant = op == MN_OP_LINEAR ? 1 : 0; // two weights, two outputs
-    op_case *all = case_random(op, MN_F32, &shape, 9), *some = case_random(op, MN_F32, &shape, 9);
+    some->unbound[output] = true;
+    check_doing(c, "%s ran without output '%s'", name, tensor);
+    mn_status st = case_run(&s->on, some, MN_PRECISION_EXACT, &err);
+    CHECK_OK(c, st, &err, "%s without output '%s', which then need not be computed", name, tensor);
+    const double d = case_differ(some, all, NULL);
+    CHECK(c, d < 1e-5, "%s without output '%s': the others differ by %g, expected no difference",
+          name, tensor, d);
+    some->unbound[output] = false;
+}
+
+/* LINEAR with two weights, and so two outputs. */
+static void judge_outputs(check *c, stage *s, op_case *usual, uint32_t op) {
+    op_shape shape = life_shape();
+    mn_error err = check_error();
+    (void)usual;
+    shape.variant = op == MN_OP_LINEAR ? 1 : 0;
+    op_case *all = case_random(op, MN_F32, &shape, 9);
+    op_case *some = case_random(op, MN_F32, &shape, 9);
     CHECK(c, all && some, "out of memory");
-    if (case_supported(&on, all, NULL)) {
-        mn_status st = case_run(&on, all, MN_PRECISION_EXACT, &err);
-        CHECK(c, !st, "%s: found status 0x%x (%s)", case_op_name(op), (unsigned)st, err.msg);
-        for (uint32_t drop = 0; drop < some->n[life_node(some, op)].n_out && !check_over(c);
-             drop++) {
-            int32_t t = some->operands[some->n[life_node(some, op)].out_off + drop];
-            if (t < 0)
-                continue;
-            some->unbound[t] = true;
-            check_doing(c, "%s ran without output %u", case_op_name(op), drop);
-            st = case_run(&on, some, MN_PRECISION_EXACT, &err);
-            CHECK(c, !st,
-                  "%s without output %u: found status 0x%x (%s), expected that it is not computed",
-                  case_op_name(op), drop, (unsigned)st, err.msg);
-            double d = case_differ(some, all, NULL);
-            CHECK(c, d < 1e-5, "%s without output %u: the others differ by %g", case_op_name(op),
-                  drop, d);
-            some->unbound[t] = false;
-        }
+    if (case_supported(&s->on, all, NULL)) {
+        mn_status st = case_run(&s->on, all, MN_PRECISION_EXACT, &err);
+        CHECK_OK(c, st, &err, "%s", case_op_name(op));
+        const mn_node *node = &some->n[life_node(some, op)];
+        const int32_t *outputs = some->operands + node->out_off;
+        for (uint32_t i = 0; i < node->n_out && !check_over(c); i++)
+            if (outputs[i] >= 0)
+                run_without(c, s, case_op_name(op), all, some, outputs[i]);
     }
     case_free(all);
     case_free(some);
 }
 
 void check_honesty_outputs(check *c) {
-    check_host h;
-    check_plugin p;
-    const uint32_t(*table)[2] = NULL;
-    uint32_t n = 0;
-    check_host_init(&h);
-    if (!check_open_device(c, &p, &h))
-        return;
-    CHECK(c, !p.be->contracts(p.api->self, &table, &n), "contracts failed");
-    for (uint32_t i = 0; i < n && !check_over(c); i++)
-        if (case_op_name(table[i][0]))
-            judge_outputs(c, &p, table[i][0]);
-    if (!check_over(c))
-        check_close(c, &p);
+    stage s;
+    if (stage_device(c, &s))
+        stage_each_op(c, &s, judge_outputs);
 }

@@ -1,4 +1,6 @@
-/* host.c -- see host.h. */
+/* host.c -- see host.h. The state of a host is in its check_host, which the rule's function owns; a plugin
+ * gets a pointer to it as `self`. Blocks carry a head with their size and guard bytes on both sides, which
+ * are looked at when the block is released. Any thread of the plugin may call: counters are atomic. */
 #include "host.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -15,16 +17,30 @@ typedef struct {
     uint8_t guard[GUARD];
 } head;
 
-static void *give(void *self, uint64_t bytes, uint64_t align) {
+/* Whether this allocation is one that the rule makes fail. */
+static int must_fail(check_host *h) {
+    if (atomic_load(&h->fail_in) < 0 || atomic_fetch_sub(&h->fail_in, 1) > 0)
+        return 0;
+    atomic_store(&h->fail_in, h->fail_once ? -1 : 0);
+    atomic_fetch_add(&h->refused, 1);
+    return 1;
+}
+
+static void count_block(check_host *h, long long bytes) {
+    atomic_fetch_add(&h->live, 1);
+    const long long now = atomic_fetch_add(&h->bytes, bytes) + bytes;
+    long long peak = atomic_load(&h->peak);
+    while (now > peak && !atomic_compare_exchange_weak(&h->peak, &peak, now)) {
+    }
+}
+
+static void *alloc_block(void *self, uint64_t bytes, uint64_t align) {
     check_host *h = self;
     atomic_fetch_add(&h->calls, 1);
     if (!align || align & (align - 1))
         atomic_fetch_or(&h->broken, CHECK_HOST_ALIGN);
-    if (atomic_load(&h->fail_in) >= 0 && atomic_fetch_sub(&h->fail_in, 1) <= 0) {
-        atomic_store(&h->fail_in, h->fail_once ? -1 : 0);
-        atomic_fetch_add(&h->refused, 1);
+    if (must_fail(h))
         return NULL;
-    }
     if (align < 16)
         align = 16;
     if (bytes > UINT64_C(1) << 36 || align > UINT64_C(1) << 24)
@@ -32,18 +48,14 @@ static void *give(void *self, uint64_t bytes, uint64_t align) {
     uint8_t *base = malloc(sizeof(head) + align + bytes + GUARD);
     if (!base)
         return NULL;
-    uint8_t *p =
-        (uint8_t *)(((uintptr_t)base + sizeof(head) + align - 1) & ~(uintptr_t)(align - 1));
-    head k = {MAGIC, bytes, base, {0}};
+    const uintptr_t least = (uintptr_t)base + sizeof(head);
+    uint8_t *p = (uint8_t *)((least + align - 1) & ~(uintptr_t)(align - 1));
+    head k = {.magic = MAGIC, .bytes = bytes, .base = base};
     memset(k.guard, 0xfd, GUARD);
     memcpy(p - sizeof k, &k, sizeof k);
-    memset(p, 0xa5, bytes); // nobody may count on zeros
+    memset(p, 0xa5, bytes); // a plugin must not expect zeros
     memset(p + bytes, 0xfd, GUARD);
-    atomic_fetch_add(&h->live, 1);
-    long long now = atomic_fetch_add(&h->bytes, (long long)bytes) + (long long)bytes,
-              top = atomic_load(&h->peak);
-    while (now > top && !atomic_compare_exchange_weak(&h->peak, &top, now)) {
-    }
+    count_block(h, (long long)bytes);
     return p;
 }
 
@@ -54,7 +66,7 @@ static int intact(const uint8_t *guard) {
     return 1;
 }
 
-static void take_back(void *self, void *ptr) {
+static void release_block(void *self, void *ptr) {
     check_host *h = self;
     head k;
     if (!ptr)
@@ -86,7 +98,7 @@ static void *run_task(void *p) {
     return NULL;
 }
 
-/* Threads of their own, so that barriers among the tasks work whatever the number of processors. */
+/* One thread per task, so that barriers between tasks work with any number of processors. */
 static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t),
                           void *arg) {
     check_host *h = self;
@@ -98,10 +110,8 @@ static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, u
         tasks[i] = (task){fn, arg, i, n};
     for (uint32_t i = 1; i < n; i++)
         if (pthread_create(&thread[i], NULL, run_task, &tasks[i])) {
-            fprintf(
-                stderr,
-                "minerva: error: no more threads\n"); // those started may wait for it: there is no way on
-            _Exit(1);
+            fprintf(stderr, "minerva: error: cannot create a thread\n");
+            _Exit(1); // the threads that have started may wait for this one at a barrier
         }
     if (n)
         run_task(&tasks[0]);
@@ -116,7 +126,8 @@ static uint32_t workers(void *self) {
 
 static int32_t progress(void *self, float done, mn_str what) {
     check_host *h = self;
-    (void)done, (void)what;
+    (void)done;
+    (void)what;
     atomic_fetch_add(&h->progressed, 1);
     if (atomic_load(&h->stop_in) < 0)
         return 0;
@@ -138,7 +149,8 @@ static uint64_t now_ns(void *self) {
 
 static int32_t option(void *self, const char *key, mn_str *value) {
     check_host *h = self;
-    uint32_t n = atomic_load(&h->n_asked), i = 0;
+    const uint32_t n = atomic_load(&h->n_asked);
+    uint32_t i = 0;
     while (i < n && strcmp(h->asked[i], key))
         i++;
     if (i == n && n < 16) {
@@ -152,9 +164,12 @@ static int32_t option(void *self, const char *key, mn_str *value) {
 }
 
 static void log_line(void *self, int32_t level, mn_str msg) {
-    (void)self, (void)level, (void)msg;
+    (void)self;
+    (void)level;
+    (void)msg;
 }
-/* One thread does all: others may always come too late. */
+
+/* One thread does all the work of a team, which is legal: the others may always start too late. */
 static mn_status team(void *self, const mn_team *t) {
     (void)self;
     for (uint32_t p = 0; p < t->n_phases; p++) {
@@ -164,16 +179,29 @@ static mn_status team(void *self, const mn_team *t) {
     }
     return MN_OK;
 }
+
 static const void *query(void *self, const char *id) {
-    (void)self, (void)id;
+    (void)self;
+    (void)id;
     return NULL;
 }
 
 void check_host_init(check_host *h) {
     memset(h, 0, sizeof *h);
-    h->api = (mn_host){sizeof(mn_host), MN_ABI_VERSION, MN_ABI_OLDEST, 0,        h,
-                       log_line,        give,           take_back,     parallel, workers,
-                       progress,        now_ns,         option,        query,    team};
+    h->api = (mn_host){.size = sizeof(mn_host),
+                       .abi = MN_ABI_VERSION,
+                       .abi_min = MN_ABI_OLDEST,
+                       .self = h,
+                       .log = log_line,
+                       .alloc = alloc_block,
+                       .release = release_block,
+                       .parallel = parallel,
+                       .workers = workers,
+                       .progress = progress,
+                       .now_ns = now_ns,
+                       .option = option,
+                       .query = query,
+                       .team = team};
     h->workers = 3;
     atomic_store(&h->fail_in, -1);
     atomic_store(&h->stop_in, -1);
@@ -190,7 +218,7 @@ const char *check_host_fault(const check_host *h) {
     if (b & CHECK_HOST_UNDERRUN)
         return "wrote before the beginning of a block of host->alloc";
     if (b & CHECK_HOST_FOREIGN)
-        return "released what host->alloc did not give, or released it twice";
+        return "released what host->alloc did not return, or released it twice";
     if (b & CHECK_HOST_ALIGN)
         return "asked host->alloc for an alignment that is not a power of 2";
     return NULL;

@@ -1,8 +1,10 @@
-/* life.c -- see life.h. */
+/* life.c -- see life.h. A stage lives in the rule's function; its plugin, case and plan are freed by
+ * stage_close, or with the rule's process when the rule fails. */
 #include "life.h"
 #include "watch.h"
 #include <string.h>
 
+/* ---- cases --------------------------------------------------------------------------------------- */
 op_shape life_shape(void) {
     return (op_shape){.rows = 6,
                       .k = 64,
@@ -17,8 +19,21 @@ op_shape life_shape(void) {
                       .kv_dtype = MN_F32};
 }
 
-case_on life_on(const check_plugin *p) {
-    return (case_on){p->be, p->dev, p->queue, 0};
+/* NULL = out of memory. */
+static op_case *small_case(uint32_t op) {
+    const op_shape shape = life_shape();
+    op_case *o = case_random(op, MN_F32, &shape, 7);
+    if (!o || !o->failed)
+        return o;
+    case_free(o);
+    return NULL;
+}
+
+op_case *life_case(check *c, uint32_t op) {
+    op_case *o = small_case(op);
+    if (!o)
+        check_fail(c, "out of memory for a case of %s", case_op_name(op));
+    return o;
 }
 
 uint32_t life_node(const op_case *o, uint32_t op) {
@@ -28,7 +43,36 @@ uint32_t life_node(const op_case *o, uint32_t op) {
     return i;
 }
 
-/* *out NULL with MN_OK: none. A device that cannot answer is an error, not a no. */
+static case_on side_of(const check_plugin *p) {
+    return (case_on){.be = p->be, .dev = p->dev, .queue = p->queue};
+}
+
+static int contains(const uint32_t (*table)[2], uint32_t n, uint32_t op) {
+    for (uint32_t i = 0; i < n; i++)
+        if (table[i][0] == op)
+            return 1;
+    return 0;
+}
+
+/* Asks for the verdicts of a case of op. *out: the case, if no verdict is no; else NULL. */
+static mn_status try_op(const check_plugin *p, uint32_t op, op_case **out, mn_error *err) {
+    mn_verdict v[CASE_NODES] = {{0}};
+    op_case *o = small_case(op);
+    int yes = 1;
+    *out = NULL;
+    if (!o)
+        return MN_OUT_OF_MEMORY;
+    mn_status st = p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], err);
+    for (uint32_t i = 0; i < o->g.n_nodes; i++)
+        yes &= v[i].verdict != MN_VERDICT_NO;
+    if (!st && yes)
+        *out = o;
+    else
+        case_free(o);
+    return st;
+}
+
+/* *out NULL with MN_OK: there is none. A device that cannot answer is an error, not a no. */
 static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err) {
     static const uint32_t order[] = {
         MN_OP_LINEAR,      MN_OP_RMS_NORM,   MN_OP_ADD,     MN_OP_MUL,        MN_OP_GLU,
@@ -37,68 +81,110 @@ static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err)
         MN_OP_MOE_LINEAR,  MN_OP_MOE_COMBINE};
     const uint32_t(*table)[2] = NULL;
     uint32_t n = 0;
-    op_shape shape = life_shape();
-    case_on on = life_on(p);
-    mn_status s = p->be->contracts(p->api->self, &table, &n);
     *out = NULL;
-    for (size_t i = 0; i < sizeof order / sizeof order[0] && !s; i++)
-        for (uint32_t k = 0; k < n && !s; k++) {
-            mn_verdict v[CASE_NODES] = {{0}};
-            int yes = 1;
-            if (table[k][0] != order[i])
-                continue;
-            *out = case_random(order[i], MN_F32, &shape, 7);
-            if (!*out || (*out)->failed)
-                return MN_OUT_OF_MEMORY;
-            s = on.be->supports(on.dev, &(*out)->g, (*out)->value, v, sizeof v[0], err);
-            for (uint32_t j = 0; j < (*out)->g.n_nodes; j++)
-                yes &= v[j].verdict != MN_VERDICT_NO;
-            if (!s && yes)
-                return MN_OK;
-            case_free(*out);
-            *out = NULL;
-        }
-    return s;
+    mn_status st = p->be->contracts(p->api->self, &table, &n);
+    for (size_t i = 0; i < sizeof order / sizeof order[0] && !st && !*out; i++)
+        if (contains(table, n, order[i]))
+            st = try_op(p, order[i], out, err);
+    return st;
 }
 
-op_case *life_case(check *c, const check_plugin *p) {
+/* ---- stages -------------------------------------------------------------------------------------- */
+int stage_device(check *c, stage *s) {
+    memset(s, 0, sizeof *s);
+    check_host_init(&s->host);
+    if (!check_open_device(c, &s->p, &s->host))
+        return 0;
+    s->on = side_of(&s->p);
+    return 1;
+}
+
+int stage_case(check *c, stage *s) {
+    if (!stage_device(c, s))
+        return 0;
     check_doing(c, "contracts and supports ran");
-    op_case *o = NULL;
-    mn_error err = check_error();
-    mn_status s = first_case(p, &o, &err);
-    if (s)
-        check_fail(c, "supports: found status 0x%x (%s), expected MN_OK", (unsigned)s, err.msg);
-    if (!s && !o)
-        check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
-    return o;
+    mn_status st = first_case(&s->p, &s->o, &s->p.err);
+    if (check_status(c, st, &s->p.err, "supports"))
+        return 0;
+    if (s->o)
+        return 1;
+    check_close(c, &s->p);
+    check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
+    return 0;
 }
 
-static mn_status live(check *c, check_plugin *p, int *ran, mn_error *err) {
+int stage_plan(check *c, stage *s) {
+    if (!stage_case(c, s))
+        return 0;
+    check_doing(c, "a small graph was compiled");
+    mn_status st = case_open(&s->on, s->o, MN_PRECISION_EXACT, &s->plan, &s->p.err);
+    return !check_status(c, st, &s->p.err, "compiling a small graph");
+}
+
+void stage_close(check *c, stage *s) {
+    case_close(s->plan);
+    case_free(s->o);
+    check_close(c, &s->p);
+}
+
+int stage_contracts(check *c, const stage *s, const uint32_t (**table)[2], uint32_t *n) {
+    *table = NULL;
+    *n = 0;
+    check_doing(c, "contracts ran");
+    mn_status st = s->p.be->contracts(s->p.api->self, table, n);
+    return !check_status(c, st, NULL, "contracts");
+}
+
+void stage_each_op(check *c, stage *s, stage_fn fn) {
+    const uint32_t(*table)[2];
+    uint32_t n, tried = 0;
+    if (!stage_contracts(c, s, &table, &n))
+        return;
+    for (uint32_t i = 0; i < n && !check_over(c); i++) {
+        const uint32_t op = table[i][0];
+        op_case *o = case_op_name(op) ? life_case(c, op) : NULL;
+        if (!o)
+            continue;
+        check_doing(c, "supports met %s", case_op_name(op));
+        if (case_supported(&s->on, o, NULL)) {
+            fn(c, s, o, op);
+            tried++;
+        }
+        case_free(o);
+    }
+    if (check_over(c))
+        return;
+    stage_close(c, s);
+    if (tried)
+        check_found(c, "%u ops", tried);
+    else
+        check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
+}
+
+/* ---- a life -------------------------------------------------------------------------------------- */
+/* What is between entry and shutdown. */
+static mn_status live(check *c, check_plugin *p, mn_error *err) {
     check_doing(c, "device_open ran");
-    mn_status s = p->be->device_open(p->api->self, 0, &p->dev, err);
-    if (!s)
-        s = p->be->queue_create(p->dev, &p->queue, err);
-    if (s)
-        return s;
+    mn_status st = p->be->device_open(p->api->self, 0, &p->dev, err);
+    if (!st)
+        st = p->be->queue_create(p->dev, &p->queue, err);
+    if (st)
+        return st;
     check_doing(c, "a small graph was compiled and run");
     op_case *o = NULL;
-    s = first_case(p, &o, err);
-    if (s || !o)
-        return s;
-    case_on on = life_on(p);
-    s = case_run(&on, o, MN_PRECISION_EXACT, err);
-    if (!s && ran)
-        *ran = 1;
+    st = first_case(p, &o, err);
+    if (st || !o)
+        return st;
+    const case_on on = side_of(p);
+    st = case_run(&on, o, MN_PRECISION_EXACT, err);
     case_free(o);
-    return s;
+    return st;
 }
 
-mn_status life_run(check *c, check_host *host, int *ran, mn_error *err) {
+mn_status life_run(check *c, check_host *host, mn_error *err) {
     check_plugin p = {.host = host};
     mn_entry_fn entry = check_entry(c);
-    mn_status s = MN_OK;
-    if (ran)
-        *ran = 0;
+    mn_status st = MN_OK;
     if (!entry)
         return MN_INVALID;
     check_doing(c, "%s ran", MN_ENTRY_NAME);
@@ -109,7 +195,7 @@ mn_status life_run(check *c, check_host *host, int *ran, mn_error *err) {
         return err && err->status ? err->status : MN_INVALID;
     p.be = watch_backend(c, p.api->query(p.api->self, MN_BACKEND_ID));
     if (p.be && c->facts->n_devices)
-        s = live(c, &p, ran, err);
+        st = live(c, &p, err);
     check_close(c, &p);
-    return s;
+    return st;
 }

@@ -1,170 +1,229 @@
-/* loader_bad.c -- what a loader makes of bad files, and of a host without memory. Knows no format:
- * bytes are cut and changed. */
+/* loader_bad.c -- group loader: damaged files, and a host without memory. Knows no format: it cuts files
+ * and changes bytes of headers, and each input must be refused with a sentence or described rightly
+ * (loader_parse). Files are mapped so that a read beyond their end is a crash. */
 #include "loader.h"
 #include <stdio.h>
 #include <string.h>
 
-/* of all headers together, that are changed one by one; of longer ones every second, third
-     * ... */
+/* Places that are changed, in all headers together; of longer headers every second, third ... byte. */
 #define MOST_PLACES 4096
 
+/* One file of the model while it is damaged. */
 typedef struct {
-    uint64_t header, step; /* bytes of the header; from one place to the next */
-    uint64_t n;            /* inputs tried */
-} places;
-typedef void (*damage_fn)(loader *l, mapped_files *m, uint32_t file, places *at);
-/* Runs fn on each file of the model, mapped so that a byte too far is a crash. */
-static void each_file(check *c, damage_fn fn) {
-    loader l;
-    mapped_files m;
+    loader *l;
+    mapped_files *m;
+    uint32_t file;
+    uint64_t header; /* its bytes */
+    uint64_t step;   /* from one place to the next */
+    uint64_t n;      /* inputs tried, in all files */
+    char what[400];  /* the damage, for messages */
+} damage;
+
+/* Calls fn for each file of the model. */
+static void each_file(loader *l, mapped_files *m, void (*fn)(damage *d)) {
     uint64_t header[LOADER_FILES], all = 0;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_END)) {
-        for (uint32_t i = 0; i < m.n; i++)
-            all += header[i] = loader_header_bytes(&l, &m, i);
-        places at = {0, all / MOST_PLACES + 1, 0};
-        for (uint32_t i = 0; i < m.n && !check_over(c); i++) {
-            at.header = header[i];
-            fn(&l, &m, i, &at);
-        }
-        check_found(c, "%llu inputs", (unsigned long long)at.n);
-        mapped_free(&m);
+    for (uint32_t i = 0; i < m->n; i++) {
+        header[i] = loader_header_bytes(l, m, i);
+        all += header[i];
     }
-    loader_close(&l);
+    damage d = {.l = l, .m = m, .step = all / MOST_PLACES + 1};
+    for (d.file = 0; d.file < m->n && !check_over(l->c); d.file++) {
+        d.header = header[d.file];
+        fn(&d);
+    }
+    check_found(l->c, "%llu inputs", (unsigned long long)d.n);
 }
 
-static void try_input(loader *l, const mapped_files *m, const char *what, places *at) {
+static const char *file_name(const damage *d) {
+    return d->l->model.file[d->file].name;
+}
+
+static uint8_t *bytes_of(const damage *d) {
+    return (uint8_t *)(uintptr_t)d->m->views[d->file].map;
+}
+
+/* guess and a parse of the damaged files; d->what is set. */
+static void try_input(damage *d) {
+    const loader *l = d->l;
     mn_guess g = {.size = sizeof g};
-    check_doing(l->c, "guess on %s ran", what);
-    l->plugin.ld->guess(l->plugin.api->self, m->views, m->n, sizeof(mn_file), &g);
-    loader_parse(l, m, what, NULL);
-    at->n++;
+    check_doing(l->c, "guess on %s ran", d->what);
+    l->plugin.ld->guess(l->plugin.api->self, d->m->views, d->m->n, sizeof(mn_file), &g);
+    loader_parse(d->l, d->m, d->what, NULL);
+    d->n++;
 }
 
-/* ---- cut ------------------------------------------------------------------------------------- */
-static void cut_file(loader *l, mapped_files *m, uint32_t i, places *p) {
-    const model_file *f = &l->model.file[i];
-    char what[400];
-    uint64_t dense = p->header + 64, rest = f->n - (dense < f->n ? dense : f->n);
-    for (uint64_t at = 0; at < f->n && !check_over(l->c);
-         at += at < dense ? p->step : rest / 64 + 1) {
-        snprintf(what, sizeof what, "%s cut to %llu of %llu bytes", f->name, (unsigned long long)at,
-                 (unsigned long long)f->n);
-        mapped_cut(m, &l->model, i, at);
-        try_input(l, m, what, p);
+/* ---- cut ----------------------------------------------------------------------------------------- */
+/* At many places of the header, and at 64 of the data. */
+static void cut_file(damage *d) {
+    const uint64_t n = d->l->model.file[d->file].n;
+    const uint64_t dense = d->header + 64;
+    const uint64_t data_step = n > dense ? (n - dense) / 64 + 1 : 1;
+    uint64_t at = 0;
+    while (at < n && !check_over(d->l->c)) {
+        snprintf(d->what, sizeof d->what, "%s cut to %llu of %llu bytes", file_name(d),
+                 (unsigned long long)at, (unsigned long long)n);
+        mapped_cut(d->m, &d->l->model, d->file, at);
+        try_input(d);
+        at += at < dense ? d->step : data_step;
     }
-    mapped_cut(m, &l->model, i, f->n);
+    mapped_cut(d->m, &d->l->model, d->file, n);
 }
+
+static void truncated(loader *l, mapped_files *m) {
+    each_file(l, m, cut_file);
+}
+
 void check_loader_truncated(check *c) {
-    each_file(c, cut_file);
+    loader_on_model(c, MAP_END, truncated);
 }
 
-/* ---- one byte changed ------------------------------------------------------------------------ */
-static void flip_file(loader *l, mapped_files *m, uint32_t i, places *p) {
-    static const uint8_t sets[] = {0x00, 0xff, 0x7f, '"', '}'}, flips[] = {0x01, 0x80};
-    uint8_t *bytes = (uint8_t *)(uintptr_t)m->views[i].map;
-    char what[400];
-    for (uint64_t at = 0; at < p->header && !check_over(l->c); at += p->step) {
-        uint8_t was = bytes[at];
-        for (uint32_t k = 0; k < 7 && !check_over(l->c); k++) {
-            bytes[at] = k < 5 ? sets[k] : (uint8_t)(was ^ flips[k - 5]);
-            if (bytes[at] == was)
-                continue;
-            snprintf(what, sizeof what, "%s with byte %llu = 0x%02x", l->model.file[i].name,
-                     (unsigned long long)at, bytes[at]);
-            try_input(l, m, what, p);
-        }
-        bytes[at] = was;
+/* ---- one byte changed ---------------------------------------------------------------------------- */
+static void set_byte(damage *d, uint64_t at, uint8_t value) {
+    uint8_t *byte = bytes_of(d) + at;
+    const uint8_t was = *byte;
+    if (value == was || check_over(d->l->c))
+        return;
+    *byte = value;
+    snprintf(d->what, sizeof d->what, "%s with byte %llu = 0x%02x", file_name(d),
+             (unsigned long long)at, value);
+    try_input(d);
+    *byte = was;
+}
+
+static void flip_file(damage *d) {
+    static const uint8_t values[] = {0x00, 0xff, 0x7f, '"', '}'};
+    for (uint64_t at = 0; at < d->header && !check_over(d->l->c); at += d->step) {
+        const uint8_t was = bytes_of(d)[at];
+        for (uint32_t k = 0; k < sizeof values; k++)
+            set_byte(d, at, values[k]);
+        set_byte(d, at, was ^ 0x01);
+        set_byte(d, at, was ^ 0x80);
     }
 }
-void check_loader_flipped(check *c) {
-    each_file(c, flip_file);
+
+static void flipped(loader *l, mapped_files *m) {
+    each_file(l, m, flip_file);
 }
 
-/* ---- absurd numbers: every place of the header as a binary number, every number of a text ---- */
-static void binary_counts(loader *l, mapped_files *m, uint32_t i, places *p) {
+void check_loader_flipped(check *c) {
+    loader_on_model(c, MAP_END, flipped);
+}
+
+/* ---- absurd numbers: every place of the header as a binary number, every number of a text -------- */
+/* width: 4 or 8 bytes. */
+static void set_number(damage *d, uint64_t at, uint64_t value, uint32_t width) {
+    uint8_t *place = bytes_of(d) + at;
+    uint8_t was[8];
+    if (check_over(d->l->c))
+        return;
+    memcpy(was, place, 8);
+    memcpy(place, &value, width);
+    snprintf(d->what, sizeof d->what, "%s with the %u bytes at %llu = 0x%llx", file_name(d), width,
+             (unsigned long long)at, (unsigned long long)value);
+    try_input(d);
+    memcpy(place, was, 8);
+}
+
+static void binary_counts(damage *d) {
     static const uint64_t absurd[] = {~UINT64_C(0),         INT64_MAX,
                                       UINT64_C(1) << 63,    UINT64_C(1) << 32,
                                       UINT64_C(0x7fffffff), UINT64_C(1) << 60};
-    uint8_t *bytes = (uint8_t *)(uintptr_t)m->views[i].map;
-    char what[400];
-    for (uint64_t at = 0; at + 8 <= p->header && !check_over(l->c); at += p->step)
-        for (uint32_t k = 0; k < 12 && !check_over(l->c); k++) {
-            uint8_t was[8];
-            uint64_t width = k < 6 ? 8 : 4;
-            memcpy(was, bytes + at, 8);
-            memcpy(bytes + at, &absurd[k % 6], width);
-            snprintf(what, sizeof what, "%s with the %u bytes at %llu = 0x%llx",
-                     l->model.file[i].name, (unsigned)width, (unsigned long long)at,
-                     (unsigned long long)absurd[k % 6]);
-            try_input(l, m, what, p);
-            memcpy(bytes + at, was, 8);
+    for (uint64_t at = 0; at + 8 <= d->header && !check_over(d->l->c); at += d->step)
+        for (uint32_t k = 0; k < sizeof absurd / sizeof *absurd; k++) {
+            set_number(d, at, absurd[k], 8);
+            set_number(d, at, absurd[k], 4);
         }
 }
 
 static bool is_digit(uint8_t b) {
     return b >= '0' && b <= '9';
 }
-static void text_counts(loader *l, mapped_files *m, uint32_t i, places *p) {
-    uint8_t *bytes = (uint8_t *)(uintptr_t)m->views[i].map, was[64];
-    char what[400];
-    for (uint64_t at = 0; at < p->header && !check_over(l->c); at += p->step) {
-        uint64_t len = 0;
-        if (at && is_digit(bytes[at - 1]))
-            continue;
-        while (at + len < p->header && len < sizeof was && is_digit(bytes[at + len]))
-            len++;
-        if (!len)
-            continue;
-        memcpy(was, bytes + at, len);
-        for (uint32_t k = 0; k < 4 && !check_over(l->c); k++) {
-            memset(bytes + at, k == 1 ? '0' : '9', len); /* 999, 000, -99, 9e9 */
-            if (k == 2)
-                bytes[at] = '-';
-            if (k == 3 && len > 2)
-                bytes[at + 1] = 'e';
-            snprintf(what, sizeof what, "%s with '%.*s' at byte %llu", l->model.file[i].name,
-                     (int)len, (char *)bytes + at, (unsigned long long)at);
-            try_input(l, m, what, p);
-        }
-        memcpy(bytes + at, was, len);
+
+/* The decimal digits at a place of the header; 0 = none, or not the first ones of a number. */
+static uint64_t digits_at(const damage *d, uint64_t at) {
+    const uint8_t *bytes = bytes_of(d);
+    uint64_t n = 0;
+    if (at && is_digit(bytes[at - 1]))
+        return 0;
+    while (at + n < d->header && n < 64 && is_digit(bytes[at + n]))
+        n++;
+    return n;
+}
+
+/* n digits become 999, 000, -99 and 9e9. */
+static void set_digits(damage *d, uint64_t at, uint64_t n) {
+    char *place = (char *)bytes_of(d) + at;
+    char was[64];
+    memcpy(was, place, n);
+    for (uint32_t k = 0; k < 4 && !check_over(d->l->c); k++) {
+        memset(place, k == 1 ? '0' : '9', n);
+        if (k == 2)
+            place[0] = '-';
+        if (k == 3 && n > 2)
+            place[1] = 'e';
+        snprintf(d->what, sizeof d->what, "%s with '%.*s' at byte %llu", file_name(d), (int)n,
+                 place, (unsigned long long)at);
+        try_input(d);
+    }
+    memcpy(place, was, n);
+}
+
+static void text_counts(damage *d) {
+    for (uint64_t at = 0; at < d->header && !check_over(d->l->c); at += d->step) {
+        const uint64_t n = digits_at(d, at);
+        if (n)
+            set_digits(d, at, n);
     }
 }
 
-static void absurd_counts(loader *l, mapped_files *m, uint32_t i, places *p) {
-    binary_counts(l, m, i, p);
-    text_counts(l, m, i, p);
+static void absurd_counts(damage *d) {
+    binary_counts(d);
+    text_counts(d);
 }
+
+static void counts(loader *l, mapped_files *m) {
+    each_file(l, m, absurd_counts);
+}
+
 void check_loader_counts(check *c) {
-    each_file(c, absurd_counts);
+    loader_on_model(c, MAP_END, counts);
 }
 
-/* ---- memory that fails ----------------------------------------------------------------------- */
-void check_loader_memory(check *c) {
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        long long live = atomic_load(&l.host.live), k = 0;
-        mn_status s = MN_OUT_OF_MEMORY;
-        for (; s && k < 100000 && !check_over(c); k++) {
-            mn_parsed *p = NULL;
-            mn_error e = check_error();
-            atomic_store(&l.host.fail_in, k);
-            check_doing(c, "open ran, with allocation %lld and all later ones failing", k);
-            s = l.plugin.ld->open(l.plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e);
-            atomic_store(&l.host.fail_in, -1);
-            if (s && (MN_STATUS_CLASS(s) != MN_CLASS_SMALLER || !e.msg[0]))
-                check_fail(c,
-                           "allocation %lld failed: found status 0x%x (%s), expected "
-                           "MN_OUT_OF_MEMORY and a sentence",
-                           k, (unsigned)s, e.msg);
-            if (!s && p)
-                l.plugin.ld->close(p);
-            if (atomic_load(&l.host.live) != live)
-                check_fail(c, "allocation %lld failed: open left %lld blocks behind, expected none",
-                           k, (long long)atomic_load(&l.host.live) - live);
-        }
-        check_found(c, "%lld allocations", k - 1);
-        mapped_free(&m);
+/* ---- memory that fails --------------------------------------------------------------------------- */
+/* open with allocation k and all later ones failing. */
+static mn_status open_without(loader *l, const mapped_files *m, long long k) {
+    const long long live = atomic_load(&l->host.live);
+    mn_parsed *p = NULL;
+    mn_error e = check_error();
+    atomic_store(&l->host.fail_in, k);
+    check_doing(l->c, "open ran, with allocation %lld and all later ones failing", k);
+    const mn_status st = loader_open(l, m, &p, &e);
+    atomic_store(&l->host.fail_in, -1);
+    if (st && (MN_STATUS_CLASS(st) != MN_CLASS_SMALLER || !e.msg[0]))
+        check_fail(
+            l->c,
+            "allocation %lld failed: found status 0x%x (%s), expected MN_OUT_OF_MEMORY and a "
+            "sentence",
+            k, (unsigned)st, e.msg);
+    if (!st && p)
+        l->plugin.ld->close(p);
+    const long long left = atomic_load(&l->host.live) - live;
+    if (left)
+        check_fail(l->c, "allocation %lld failed: found %lld blocks left by open, expected none", k,
+                   left);
+    return st;
+}
+
+static void memory(loader *l, mapped_files *m) {
+    mn_status st = MN_OUT_OF_MEMORY;
+    long long k = 0;
+    while (st && k < 100000 && !check_over(l->c)) {
+        st = open_without(l, m, k);
+        k++;
     }
-    loader_close(&l);
+    check_found(l->c, "%lld allocations", k - 1);
+}
+
+void check_loader_memory(check *c) {
+    loader_on_model(c, MAP_BEGIN, memory);
 }

@@ -1,5 +1,6 @@
-/* loader_models.c -- small valid models of the formats that we know, and files that are nobody's
- * model. */
+/* loader_models.c -- small valid models in GGUF, SafeTensors and MLX, files that are models of no format,
+ * and models read from disk for --model. A model_files owns the bytes of its files until model_free; once
+ * memory runs out it is marked failed, and the functions that add to it have no effect. */
 #include "loader.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -26,37 +27,60 @@ static void put(model_files *m, model_file *f, const void *src, uint64_t n) {
         memcpy(p + f->n, src, n);
     else
         memset(p + f->n, 0, n);
-    f->bytes = p, f->n += n;
+    f->bytes = p;
+    f->n += n;
 }
+
+/* n bytes, little-endian. */
 static void put_int(model_files *m, model_file *f, uint64_t v, uint32_t n) {
     uint8_t b[8];
     for (uint32_t i = 0; i < n; i++)
         b[i] = (uint8_t)(v >> 8 * i);
     put(m, f, b, n);
 }
+
 static void put_text(model_files *m, model_file *f, const char *s) {
     put(m, f, s, strlen(s));
 }
 
 /* ---- gguf: version 3 ------------------------------------------------------------------------- */
+/* Ids of value types in the file. */
 enum { G_U32 = 4, G_F32 = 6, G_BOOL = 7, G_STRING = 8, G_ARRAY = 9, G_U64 = 10 };
+
 static void g_string(model_files *m, model_file *f, const char *s) {
     put_int(m, f, strlen(s), 8);
     put_text(m, f, s);
 }
+
 static void g_key(model_files *m, model_file *f, const char *key, uint32_t type) {
     g_string(m, f, key);
     put_int(m, f, type, 4);
 }
-static void g_int(model_files *m, model_file *f, const char *key, uint32_t type, uint64_t v) {
-    g_key(m, f, key, type);
-    put_int(m, f, v, type == G_U64 ? 8 : type == G_BOOL ? 1 : 4);
+
+static void g_text(model_files *m, model_file *f, const char *key, const char *value) {
+    g_key(m, f, key, G_STRING);
+    g_string(m, f, value);
 }
+
+/* A number or a bool. */
+static void g_int(model_files *m, model_file *f, const char *key, uint32_t type, uint64_t v) {
+    uint32_t width = 4;
+    if (type == G_U64)
+        width = 8;
+    if (type == G_BOOL)
+        width = 1;
+    g_key(m, f, key, type);
+    put_int(m, f, v, width);
+}
+
+/* The head of an array of n values, which the caller writes. */
 static void g_array(model_files *m, model_file *f, const char *key, uint32_t type, uint64_t n) {
     g_key(m, f, key, G_ARRAY);
     put_int(m, f, type, 4);
     put_int(m, f, n, 8);
 }
+
+/* rows 0: a vector. offset: from the start of the data. */
 static void g_tensor(model_files *m, model_file *f, const char *name, uint64_t cols, uint64_t rows,
                      uint32_t type, uint64_t offset) {
     g_string(m, f, name);
@@ -73,20 +97,25 @@ static void make_gguf(model_files *m) {
     m->format = "gguf";
     f->named = true;
     put_text(m, f, "GGUF");
-    put_int(m, f, 3, 4);
-    put_int(m, f, 3, 8);
-    put_int(m, f, 10, 8);
-    g_key(m, f, "general.architecture", G_STRING), g_string(m, f, "llama");
-    g_key(m, f, "general.name", G_STRING), g_string(m, f, "a model of nothing");
+    put_int(m, f, 3, 4);  // version
+    put_int(m, f, 3, 8);  // tensors
+    put_int(m, f, 10, 8); // keys
+    g_text(m, f, "general.architecture", "llama");
+    g_text(m, f, "general.name", "a model of nothing");
     g_int(m, f, "llama.block_count", G_U32, 1);
     g_int(m, f, "llama.context_length", G_U64, 512);
     g_int(m, f, "llama.embedding_length", G_U32, 64);
     g_int(m, f, "llama.attention.layer_norm_rms_epsilon", G_F32, 0x3727c5ac); /* 1e-5 */
     g_int(m, f, "tokenizer.ggml.add_bos_token", G_BOOL, 1);
-    g_array(m, f, "tokenizer.ggml.tokens", G_STRING, 3), g_string(m, f, "<s>"), g_string(m, f, ""),
-        g_string(m, f, "a");
-    g_array(m, f, "tokenizer.ggml.scores", G_F32, 3), put_int(m, f, 0, 8), put_int(m, f, 0, 4);
-    g_array(m, f, "tokenizer.ggml.token_type", G_U32, 3), put_int(m, f, 1, 8), put_int(m, f, 1, 4);
+    g_array(m, f, "tokenizer.ggml.tokens", G_STRING, 3);
+    g_string(m, f, "<s>");
+    g_string(m, f, "");
+    g_string(m, f, "a");
+    g_array(m, f, "tokenizer.ggml.scores", G_F32, 3);
+    put(m, f, NULL, 3 * 4);
+    g_array(m, f, "tokenizer.ggml.token_type", G_U32, 3);
+    put_int(m, f, 1, 8);
+    put_int(m, f, 1, 4);
     g_tensor(m, f, "token_embd.weight", 64, 256, 0, 0);              /* F32 */
     g_tensor(m, f, "blk.0.attn_q.weight", 64, 64, 8, 65536);         /* Q8_0 */
     g_tensor(m, f, "output_norm.weight", 64, 0, 0, 65536 + 64 * 68); /* F32 */
@@ -103,6 +132,7 @@ static const char config[] =
     " \"num_hidden_layers\": 1, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-05,\n"
     " \"rope_theta\": 10000.0, \"tie_word_embeddings\": true, \"vocab_size\": 256";
 
+/* config.json with `more` behind it, and a SafeTensors file of that header and `data` bytes. */
 static void make_folder(model_files *m, const char *format, const char *more, const char *header,
                         uint64_t data) {
     model_file *f = add(m, "config.json");
@@ -179,29 +209,54 @@ void model_free(model_files *m) {
 }
 
 /* ---- from disk ------------------------------------------------------------------------------- */
+/* A regular file of n bytes into f. false = it cannot be read. */
+static bool read_bytes(model_files *m, model_file *f, const char *path, uint64_t n) {
+    FILE *in = fopen(path, "rb");
+    if (!in)
+        return false;
+    put(m, f, NULL, n);
+    const bool good = !m->failed && fread(f->bytes, 1, n, in) == n;
+    fclose(in);
+    return good;
+}
+
+/* *left: bytes that the model may still have. NULL, or what is wrong. */
 static const char *read_file(model_files *m, const char *path, const char *name, uint64_t *left) {
     struct stat st;
-    FILE *in = stat(path, &st) || !S_ISREG(st.st_mode) ? NULL : fopen(path, "rb");
-    model_file *f = in ? add(m, name) : NULL;
-    const char *wrong = f ? NULL : in ? "more than 64 files" : "cannot be read";
-    if (f && (uint64_t)st.st_size > *left)
-        wrong = "more than 64 MiB: a small model of the format is wanted";
-    if (!wrong) {
-        put(m, f, NULL, (uint64_t)st.st_size);
-        if (m->failed || fread(f->bytes, 1, f->n, in) != f->n)
-            wrong = "cannot be read";
-        *left -= f->n;
-    }
-    if (in)
-        fclose(in);
-    return wrong;
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        return "cannot be read";
+    const uint64_t n = (uint64_t)st.st_size;
+    if (n > *left)
+        return "found more than 64 MiB, expected a small model of the format";
+    model_file *f = add(m, name);
+    if (!f)
+        return "found more than 64 files, expected a small model of the format";
+    *left -= n;
+    return read_bytes(m, f, path, n) ? NULL : "cannot be read";
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(((const model_file *)a)->name, ((const model_file *)b)->name);
+    const model_file *x = a;
+    const model_file *y = b;
+    return strcmp(x->name, y->name);
 }
+
 void model_sort(model_files *m) {
     qsort(m->file, m->n, sizeof *m->file, by_name);
+}
+
+/* One entry of the folder, if it is a regular file that belongs to the model. */
+static const char *read_entry(model_files *m, const char *folder, const char *name, bool is_named,
+                              uint64_t *left) {
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        return NULL;
+    const char *wrong = read_file(m, path, name, left);
+    if (!wrong)
+        m->file[m->n - 1].named = is_named;
+    return wrong;
 }
 
 /* named: base name of the file in it; NULL: the folder is meant. */
@@ -213,36 +268,31 @@ static const char *read_folder(model_files *m, const char *path, const char *nam
     if (!d)
         return "cannot be read";
     for (struct dirent *e = readdir(d); e && !wrong; e = readdir(d)) {
-        char full[4096];
-        struct stat st;
-        const bool is_named = named && !strcmp(named, e->d_name);
-        snprintf(full, sizeof full, "%s/%s", path, e->d_name);
-        if (!is_named && (e->d_name[0] == '.' || !patterns_take(patterns, named, e->d_name)))
+        const char *name = e->d_name;
+        const bool is_named = named && !strcmp(named, name);
+        if (!is_named && (name[0] == '.' || !patterns_take(patterns, named, name)))
             continue;
-        if (!stat(full, &st) && S_ISREG(st.st_mode))
-            wrong = read_file(m, full, e->d_name, &left);
-        if (!wrong && m->n)
-            m->file[m->n - 1].named |= is_named;
+        wrong = read_entry(m, path, name, is_named, &left);
     }
     closedir(d);
-    return wrong ? wrong : m->n ? NULL : "a folder without a file that a pattern names";
+    model_sort(m);
+    if (!wrong && !m->n)
+        return "found a folder without a file that a pattern matches";
+    return wrong;
 }
 
 const char *model_read(model_files *m, const char *path, const loader_patterns *patterns) {
-    char dir[4096];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
     struct stat st;
     memset(m, 0, sizeof *m);
     m->format = "--model";
     if (stat(path, &st))
         return "no such file or folder";
-    if (S_ISDIR(st.st_mode)) {
-        const char *wrong = read_folder(m, path, NULL, patterns);
-        model_sort(m);
-        return wrong;
-    }
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    const char *wrong = read_folder(m, *dir ? dir : "/", name, patterns);
-    model_sort(m);
-    return wrong;
+    if (S_ISDIR(st.st_mode))
+        return read_folder(m, path, NULL, patterns);
+    if (!slash)
+        return read_folder(m, ".", path, patterns);
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return read_folder(m, slash == path ? "/" : folder, slash + 1, patterns);
 }

@@ -1,6 +1,7 @@
-/* loader_patterns.c -- the file names that a loader states: whether they are valid, which names they
- * match, and which files of a folder belong to the one that was named. Written anew beside the
- * host's own (runtime/base/pattern.c, runtime/model/files.c): the command knows plugin.h alone. */
+/* loader_patterns.c -- rule model.patterns, and the file names that a loader states: whether they are valid,
+ * which names they match, and which files of a folder belong to the one that the user named. The host has
+ * the same in runtime/base/pattern.c and runtime/model/files.c; it is written a second time, because the
+ * command depends on plugin.h alone. Patterns are copied, their texts belong to the plugin. */
 #include "loader.h"
 #include <string.h>
 
@@ -16,19 +17,22 @@ static uint32_t count_of(mn_str text, char c) {
     return n;
 }
 
-/* What is wrong with a text, as "found ..., expected ..."; NULL = nothing. */
+/* What was expected of a text; NULL = it is valid. */
 static const char *fault_of_text(mn_str t) {
     if (!t.ptr || !t.len || t.len > 255)
         return "expected 1 to 255 bytes";
-    if (count_of(t, '*') > 2 || count_of(t, '#') > 2)
+    const uint32_t stars = count_of(t, '*'), numbers = count_of(t, '#');
+    if (stars > 2 || numbers > 2)
         return "expected at most two '*' and two '#'";
-    if (count_of(t, '*') + count_of(t, '#') + count_of(t, '.') == t.len)
-        return "expected something other than '*', '#' and '.': this names every file";
+    if (stars + numbers + count_of(t, '.') == t.len)
+        return "expected something other than '*', '#' and '.': this matches every file";
     for (uint64_t i = 0; i < t.len; i++) {
-        if (t.ptr[i] == '/' || (unsigned char)t.ptr[i] < 32)
+        const char at = t.ptr[i];
+        const char next = i + 1 < t.len ? t.ptr[i + 1] : 0;
+        if (at == '/' || (unsigned char)at < 32)
             return "expected a base name, without '/' and control characters";
-        if (t.ptr[i] == '#' && i + 1 < t.len && (is_digit(t.ptr[i + 1]) || t.ptr[i + 1] == '#'))
-            return "expected no digit or '#' after a '#', which takes all digits";
+        if (at == '#' && (is_digit(next) || next == '#'))
+            return "expected no digit or '#' after a '#', which matches all digits";
     }
     return NULL;
 }
@@ -45,7 +49,8 @@ static const char *fault_of(const mn_file_pattern *p) {
     return fault_of_text(p->text);
 }
 
-/* parts: [2] what stands for '*' first, [2] for '#'. */
+/* Whether pattern [p, end) matches all of s. parts: [4], what the two '*' match, then the two '#'. stars,
+ * numbers: how many of each came before p. */
 static bool match(const char *p, const char *end, const char *s, uint32_t stars, uint32_t numbers,
                   mn_str *parts) {
     if (p == end)
@@ -75,35 +80,36 @@ static bool matches(const mn_file_pattern *p, const char *name, mn_str parts[4])
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
+static void judge_pattern(check *c, uint32_t i, mn_status st, const mn_file_pattern *p) {
+    CHECK(c, !st && i < LOADER_PATTERNS,
+          "patterns(%u): found status 0x%x, expected MN_OK, or MN_END past the last of at most %d",
+          i, (unsigned)st, LOADER_PATTERNS);
+    const char *expected = fault_of(p);
+    const bool printable = p->text.ptr && p->text.len < 99;
+    CHECK(c, !expected, "patterns(%u): found kind %u, flags 0x%x, \"%.*s\", %s", i, p->kind,
+          p->flags, printable ? (int)p->text.len : 0, p->text.ptr, expected);
+}
+
 bool patterns_read(check *c, const check_plugin *plugin, loader_patterns *out) {
     uint32_t models = 0;
     out->n = 0;
     for (uint32_t i = 0;; i++) {
         mn_file_pattern p = {.size = sizeof p};
         check_doing(c, "patterns(%u) ran", i);
-        mn_status st = plugin->ld->patterns(plugin->api->self, i, &p);
+        const mn_status st = plugin->ld->patterns(plugin->api->self, i, &p);
         if (st == MN_END)
             break;
-        if (st || i == LOADER_PATTERNS) {
-            check_fail(c,
-                       "patterns(%u): found status 0x%x, expected MN_OK, or MN_END past the last "
-                       "of at most %d",
-                       i, (unsigned)st, LOADER_PATTERNS);
+        judge_pattern(c, i, st, &p);
+        if (check_over(c))
             return false;
-        }
-        const char *why = fault_of(&p);
-        if (why) {
-            check_fail(c, "patterns(%u): found kind %u, flags 0x%x, \"%.*s\", %s", i, p.kind,
-                       p.flags, (int)(p.text.ptr && p.text.len < 99 ? p.text.len : 0), p.text.ptr,
-                       why);
-            return false;
-        }
-        out->at[out->n++] = p;
+        out->at[out->n] = p;
+        out->n++;
         models += p.kind != MN_PATTERN_COMPANION;
     }
     if (!models)
-        check_fail(c, "patterns: found none of kind MODEL, SHARD or FOLDER, expected at least one: "
-                      "no file would ever reach the loader");
+        check_fail(c,
+                   "patterns: found none of kind MODEL, SHARD or FOLDER, expected at least one, or "
+                   "no file is ever given to the loader");
     return models > 0;
 }
 
@@ -117,14 +123,22 @@ uint32_t patterns_kinds(const loader_patterns *p, const char *name) {
 }
 
 static bool same(mn_str a, mn_str b) {
-    return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
+    if (a.len != b.len)
+        return false;
+    return !a.len || !memcmp(a.ptr, b.ptr, a.len);
+}
+
+/* Whether a and b are shards of one model by this pattern: they differ in the first number alone. */
+static bool are_shards(const mn_file_pattern *p, const char *a, const char *b) {
+    mn_str x[4], y[4];
+    if (p->kind != MN_PATTERN_SHARD || !matches(p, a, x) || !matches(p, b, y))
+        return false;
+    return same(x[0], y[0]) && same(x[1], y[1]) && same(x[3], y[3]);
 }
 
 static bool siblings(const loader_patterns *p, const char *a, const char *b) {
-    mn_str x[4], y[4];
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->at[i].kind == MN_PATTERN_SHARD && matches(&p->at[i], a, x) &&
-            matches(&p->at[i], b, y) && same(x[0], y[0]) && same(x[1], y[1]) && same(x[3], y[3]))
+        if (are_shards(&p->at[i], a, b))
             return true;
     return false;
 }
@@ -135,25 +149,28 @@ bool patterns_take(const loader_patterns *p, const char *named, const char *name
         return kinds != 0;
     if (!strcmp(named, name))
         return true;
-    return kinds & PATTERNS_FILE ? siblings(p, named, name) : kinds != 0;
+    if (kinds & PATTERNS_FILE)
+        return siblings(p, named, name);
+    return kinds != 0;
 }
 
 /* ---- the rule -------------------------------------------------------------------------------- */
-/* The struct's size says how much may be written. */
+/* A struct of an older version, without the text: nothing behind its size is written. */
 static void check_size(check *c, const check_plugin *plugin) {
-    mn_file_pattern p;
     const uint32_t room = offsetof(mn_file_pattern, text);
+    mn_file_pattern p;
+    const uint8_t *bytes = (const uint8_t *)&p;
     memset(&p, 0xA5, sizeof p);
     p.size = room;
     plugin->ld->patterns(plugin->api->self, 0, &p);
     for (size_t i = room; i < sizeof p; i++)
-        if (((const uint8_t *)&p)[i] != 0xA5) {
-            check_fail(c, "patterns(0) with size %u: byte %zu was written", room, i);
-            return;
-        }
-    if (p.size > room)
-        check_fail(c, "patterns(0) with size %u: found size %u, expected at most that", room,
-                   p.size);
+        CHECK(c, bytes[i] == 0xA5, "patterns(0) with size %u: byte %zu was written", room, i);
+    CHECK(c, p.size <= room, "patterns(0) with size %u: found size %u, expected at most %u", room,
+          p.size, room);
+}
+
+static bool same_pattern(const mn_file_pattern *a, const mn_file_pattern *b) {
+    return a->kind == b->kind && a->flags == b->flags && same(a->text, b->text);
 }
 
 static void check_again(check *c, const check_plugin *plugin, const loader_patterns *first) {
@@ -161,28 +178,27 @@ static void check_again(check *c, const check_plugin *plugin, const loader_patte
     mn_file_pattern past = {.size = sizeof past};
     bool equal = patterns_read(c, plugin, &again) && again.n == first->n;
     for (uint32_t i = 0; equal && i < first->n; i++)
-        equal = again.at[i].kind == first->at[i].kind && again.at[i].flags == first->at[i].flags &&
-                same(again.at[i].text, first->at[i].text);
-    if (!equal)
-        check_fail(c, "patterns: found other answers when asked again, expected the same");
-    if (!check_over(c) && plugin->ld->patterns(plugin->api->self, UINT32_MAX, &past) != MN_END)
-        check_fail(c, "patterns(%u): expected MN_END", UINT32_MAX);
+        equal = same_pattern(&again.at[i], &first->at[i]);
+    CHECK(c, equal, "patterns: found other answers when asked again, expected the same");
+    const mn_status st = plugin->ld->patterns(plugin->api->self, UINT32_MAX, &past);
+    CHECK(c, st == MN_END, "patterns(%u): found status 0x%x, expected MN_END", UINT32_MAX,
+          (unsigned)st);
 }
 
-/* Some file of a model of its format would lead a host to it. */
+/* The host gives a model to the loader only if one of its file names matches. */
 static void check_names(loader *l) {
+    const char *first = l->model.n ? l->model.file[0].name : "no file";
     uint32_t kinds = 0;
     for (uint32_t i = 0; i < l->model.n; i++)
         kinds |= patterns_kinds(&l->patterns, l->model.file[i].name);
-    if (!(kinds & (PATTERNS_FILE | 1u << MN_PATTERN_FOLDER)))
-        check_fail(l->c,
-                   "the model %s (%s) is claimed, and none of its names is matched by a pattern of "
-                   "kind MODEL, SHARD or FOLDER: no host would find it",
-                   l->model.format, l->model.n ? l->model.file[0].name : "no file");
-    model_free(&l->model);
+    CHECK(l->c, kinds & (PATTERNS_FILE | 1u << MN_PATTERN_FOLDER),
+          "the model %s (%s) is claimed, and none of its names is matched by a pattern of kind "
+          "MODEL, "
+          "SHARD or FOLDER: no host would find it",
+          l->model.format, first);
 }
 
-/* By guess alone: whether they open is the next rule's. */
+/* The built-in models that guess claims; whether they open is another rule. */
 static void check_models(loader *l) {
     for (uint32_t i = 0; i < LOADER_MODELS && !check_over(l->c); i++) {
         mapped_files m;
@@ -195,21 +211,23 @@ static void check_models(loader *l) {
     }
 }
 
+static void check_patterns(loader *l) {
+    check *c = l->c;
+    check_again(c, &l->plugin, &l->patterns);
+    if (!check_over(c))
+        check_size(c, &l->plugin);
+    if (check_over(c))
+        return;
+    if (!c->model)
+        check_models(l);
+    else if (!model_read(&l->model, c->model, &l->patterns))
+        check_names(l);
+    check_found(c, "%u patterns", l->patterns.n);
+}
+
 void check_model_patterns(check *c) {
     static loader l;
-    memset(&l, 0, sizeof l);
-    l.c = c;
-    check_host_init(&l.host);
-    if (check_open(c, &l.plugin, &l.host) && l.plugin.ld &&
-        patterns_read(c, &l.plugin, &l.patterns)) {
-        check_again(c, &l.plugin, &l.patterns);
-        if (!check_over(c))
-            check_size(c, &l.plugin);
-        if (c->model && !check_over(c) && !model_read(&l.model, c->model, &l.patterns))
-            check_names(&l);
-        else if (!c->model)
-            check_models(&l);
-        check_found(c, "%u patterns", l.patterns.n);
-    }
+    if (loader_enter(c, &l) && patterns_read(c, &l.plugin, &l.patterns))
+        check_patterns(&l);
     loader_close(&l);
 }

@@ -1,4 +1,6 @@
-/* loader_rules.c -- what a loader makes of good files. */
+/* loader_rules.c -- groups model and loader: what a loader says of undamaged files. Models and parses come
+ * from loader.h; damaged files are in loader_bad.c, the rule about patterns in loader_patterns.c. The rule
+ * loader.files is the last one of its group, since afterwards no file can be opened in its process. */
 #include "loader.h"
 #include <errno.h>
 #include <linux/audit.h>
@@ -12,92 +14,79 @@
 #include <unistd.h>
 
 /* ---- guess ----------------------------------------------------------------------------------- */
-static void guess_garbage(loader *l, uint32_t which) {
-    model_files own = l->model;
-    mapped_files m;
-    model_make_garbage(&l->model, which);
-    if (mapped_make(&m, &l->model, MAP_END)) {
-        int confidence = loader_guess(l, &m);
-        if (confidence > 0)
-            check_fail(l->c, "guess on %s: found confidence %d, expected 0: it is nobody's model",
-                       l->model.format, confidence);
-    }
-    mapped_free(&m);
-    model_free(&l->model);
-    l->model = own;
+/* Files of no format. */
+static void guess_garbage(loader *l, const mapped_files *m) {
+    const int confidence = loader_guess(l, m);
+    CHECK(l->c, confidence <= 0,
+          "guess on %s: found confidence %d, expected 0: it is a model of no format",
+          l->model.format, confidence);
 }
 
-/* A model of another format: 0, or it opens. */
-static void guess_other(loader *l, uint32_t which) {
-    model_files own = l->model;
-    mapped_files m;
+/* A model that may be of another format: confidence 0, or it opens. */
+static void guess_other(loader *l, const mapped_files *m) {
+    const char *format = l->model.format;
     mn_parsed *p = NULL;
-    model_make(&l->model, which);
-    if (mapped_make(&m, &l->model, MAP_BEGIN)) {
-        int confidence = loader_guess(l, &m);
-        check_doing(l->c, "open of a %s model, which it claims, ran", l->model.format);
-        mn_error e = check_error();
-        if (confidence > 0 &&
-            l->plugin.ld->open(l->plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e))
-            check_fail(l->c,
-                       "guess on a %s model: found confidence %d, but open fails (%s); expected 0",
-                       l->model.format, confidence, e.msg);
-        if (p)
-            l->plugin.ld->close(p);
-    }
-    mapped_free(&m);
-    model_free(&l->model);
-    l->model = own;
+    mn_error e = check_error();
+    const int confidence = loader_guess(l, m);
+    if (confidence <= 0)
+        return;
+    check_doing(l->c, "open of a %s model, which it claims, ran", format);
+    const mn_status st = loader_open(l, m, &p, &e);
+    CHECK(l->c, !st, "guess on a %s model: found confidence %d, but open fails (%s), expected 0",
+          format, confidence, e.msg);
+    if (p)
+        l->plugin.ld->close(p);
 }
 
-static int plain_open(check *c, loader *l) { /* without asking for a model yet */
-    const char *model = c->model;
-    memset(l, 0, sizeof *l);
-    l->c = c, c->model = NULL;
-    check_host_init(&l->host);
-    int ok = check_open(c, &l->plugin, &l->host);
-    c->model = model;
-    if (ok && !l->plugin.ld)
-        check_fail(c, "query(\"" MN_LOADER_ID "\"): found NULL, expected a table");
-    return ok && l->plugin.ld;
+/* Calls fn on the files of l->model, and frees them. */
+static void on_files(loader *l, int how, void (*fn)(loader *, const mapped_files *)) {
+    mapped_files m;
+    if (!check_over(l->c)) {
+        if (mapped_make(&m, &l->model, how))
+            fn(l, &m);
+        mapped_free(&m);
+    }
+    model_free(&l->model);
 }
 
 void check_model_guess(check *c) {
     loader l;
-    if (plain_open(c, &l)) {
-        for (uint32_t i = 0; i < LOADER_GARBAGE && !check_over(c); i++)
-            guess_garbage(&l, i);
-        /* mlx is safetensors by its names */
-        for (uint32_t i = 0; i < 2 && !check_over(c); i++)
-            guess_other(&l, i);
+    if (loader_enter(c, &l)) {
+        for (uint32_t i = 0; i < LOADER_GARBAGE; i++) {
+            model_make_garbage(&l.model, i);
+            on_files(&l, MAP_END, guess_garbage);
+        }
+        for (uint32_t i = 0; i < 2; i++) { // not mlx: a safetensors loader may claim its names
+            model_make(&l.model, i);
+            on_files(&l, MAP_BEGIN, guess_other);
+        }
     }
     loader_close(&l);
+}
+
+static void opens(loader *l, mapped_files *m) {
+    check *c = l->c;
+    const char *format = l->model.format;
+    mn_error e = check_error();
+    mn_parsed *p = NULL;
+    const int confidence = loader_guess(l, m);
+    if (check_over(c))
+        return;
+    CHECK(c, confidence > 0, "guess on %s: found confidence 0, expected a claim",
+          c->model ? c->model : format);
+    if (loader_parse(l, m, format, NULL)) // once more, for the message
+        check_status(c, loader_open(l, m, &p, &e), &e, "open of a valid model (%s)", format);
+    check_found(c, "%s, confidence %d", format, confidence);
 }
 
 void check_model_open(check *c) {
-    loader l;
-    mapped_files m;
-    uint64_t digest;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        int confidence = loader_guess(&l, &m);
-        mn_error e = check_error();
-        mn_parsed *p = NULL;
-        mn_status s = confidence > 0 ? loader_parse(&l, &m, l.model.format, &digest) : MN_OK;
-        if (confidence == 0)
-            check_fail(c, "guess on %s: found confidence 0, expected a claim",
-                       c->model ? c->model : l.model.format);
-        if (s) { /* once more, for the sentence */
-            l.plugin.ld->open(l.plugin.api->self, m.views, m.n, sizeof(mn_file), &p, &e);
-            check_fail(c, "a valid model (%s): found status 0x%x (%s), expected MN_OK",
-                       l.model.format, (unsigned)s, e.msg);
-        }
-        check_found(c, "%s, confidence %d", l.model.format, confidence);
-        mapped_free(&m);
-    }
-    loader_close(&l);
+    loader_on_model(c, MAP_BEGIN, opens);
 }
 
 /* ---- the same answers ------------------------------------------------------------------------ */
+enum { N_PARSERS = 4 };
+
+/* A thread that parses; digest: of all its parses, 0 = they differ. */
 typedef struct {
     loader *l;
     const mapped_files *m;
@@ -113,39 +102,34 @@ static void *parse_often(void *arg) {
     return NULL;
 }
 
-static void same_answers(loader *l, const mapped_files *m) {
-    parse_job jobs[4];
-    pthread_t threads[4];
+static void same_answers(loader *l, mapped_files *m) {
+    parse_job jobs[N_PARSERS];
+    pthread_t threads[N_PARSERS];
     int n = 0;
-    uint64_t want = loader_digest(l, m);
+    const uint64_t want = loader_digest(l, m);
     if (!check_over(l->c) && loader_digest(l, m) != want)
         check_fail(l->c, "two parses of the same files give different answers, expected the same");
     check_doing(l->c, "4 threads parsed the same files at the same time");
-    for (; n < 4; n++) {
+    while (n < N_PARSERS) {
         jobs[n] = (parse_job){l, m, 0};
         if (pthread_create(&threads[n], NULL, parse_often, &jobs[n]))
             break;
+        n++;
     }
     for (int i = 0; i < n; i++) {
         pthread_join(threads[i], NULL);
         if (jobs[i].digest != want)
-            check_fail(
-                l->c,
-                "parses in several threads give other answers than one alone, expected the same");
+            check_fail(l->c,
+                       "parses in several threads give other answers than one alone, expected "
+                       "the same");
     }
 }
 
 void check_loader_same(check *c) {
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        same_answers(&l, &m);
-        mapped_free(&m);
-    }
-    loader_close(&l);
+    loader_on_model(c, MAP_BEGIN, same_answers);
 }
 
-/* ---- who named what -------------------------------------------------------------------------- */
+/* ---- named files, flags and neighbours ------------------------------------------------------- */
 typedef struct {
     mn_file file;
     uint64_t later[3]; /* fields that the loader does not know */
@@ -171,16 +155,29 @@ static void try_flags(loader *l, const mapped_files *m, uint64_t want, const uin
         check_fail(l->c, "open with %s: found other answers, expected the same", what);
 }
 
-/* No file, each that a user may name, and all with a flag of a later version. */
+static uint32_t kinds_of(const loader *l, const mapped_files *m, uint32_t i) {
+    return patterns_kinds(&l->patterns, m->views[i].name.ptr);
+}
+
+/* Whether the user may name file i and mean the whole model: of several files that are models each, one
+ * names itself alone. */
+static bool may_be_named(const loader *l, const mapped_files *m, uint32_t i) {
+    const uint32_t kinds = kinds_of(l, m, i);
+    uint32_t models = 0;
+    for (uint32_t k = 0; k < m->n; k++)
+        models += kinds_of(l, m, k) == 1u << MN_PATTERN_MODEL;
+    if (!(kinds & PATTERNS_FILE))
+        return false;
+    return models <= 1 || (kinds & 1u << MN_PATTERN_SHARD);
+}
+
+/* No file named, then each that a user may name, then all with a flag of a later version. */
 static void try_names(loader *l, const mapped_files *m, uint64_t want) {
-    uint32_t flags[LOADER_FILES] = {0}, models = 0;
+    uint32_t flags[LOADER_FILES] = {0};
     char what[400];
-    for (uint32_t i = 0; i < m->n; i++)
-        models += patterns_kinds(&l->patterns, m->views[i].name.ptr) == 1u << MN_PATTERN_MODEL;
     try_flags(l, m, want, flags, "no file named, as of a folder");
     for (uint32_t i = 0; i < m->n && !check_over(l->c); i++) {
-        const uint32_t kinds = patterns_kinds(&l->patterns, m->views[i].name.ptr);
-        if (!(kinds & PATTERNS_FILE) || (models > 1 && !(kinds & 1u << MN_PATTERN_SHARD)))
+        if (!may_be_named(l, m, i))
             continue;
         flags[i] = MN_FILE_NAMED;
         snprintf(what, sizeof what, "%s named", m->views[i].name.ptr);
@@ -192,17 +189,18 @@ static void try_names(loader *l, const mapped_files *m, uint64_t want) {
     try_flags(l, m, want, flags, "flag 1 << 30 on every file");
 }
 
-/* Files that other loaders' patterns name come too. */
+/* With files that the patterns of other loaders match. */
 static void try_others(loader *l, uint64_t want) {
     static const uint8_t prose[] = "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n";
+    static const char *const names[] = {".aaa", "~~~.thing"}; // the first and the last by name
     static model_files more;
-    static const char *const names[] = {".aaa", "~~~.thing"};
     mapped_files m;
-    more = l->model;
+    more = l->model; // borrows the bytes
     for (uint32_t i = 0; i < 2 && more.n < LOADER_FILES; i++) {
         model_file f = {.bytes = (uint8_t *)(uintptr_t)prose, .n = sizeof prose - 1};
         snprintf(f.name, sizeof f.name, "%s", names[i]);
-        more.file[more.n++] = f;
+        more.file[more.n] = f;
+        more.n++;
     }
     model_sort(&more);
     check_doing(l->c, "open ran with files of other formats beside");
@@ -212,17 +210,15 @@ static void try_others(loader *l, uint64_t want) {
     mapped_free(&m);
 }
 
+static void named(loader *l, mapped_files *m) {
+    const uint64_t want = loader_digest(l, m);
+    try_names(l, m, want);
+    if (!check_over(l->c))
+        try_others(l, want);
+}
+
 void check_loader_named(check *c) {
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        const uint64_t want = loader_digest(&l, &m);
-        try_names(&l, &m, want);
-        if (!check_over(c))
-            try_others(&l, want);
-        mapped_free(&m);
-    }
-    loader_close(&l);
+    loader_on_model(c, MAP_BEGIN, named);
 }
 
 /* ---- headers alone --------------------------------------------------------------------------- */
@@ -235,28 +231,32 @@ static void list_plane(void *arg, uint32_t file, const mn_plane *p) {
     plane_list *list = arg;
     if (list->n == 4096)
         return;
-    list->file[list->n] = file, list->planes[list->n++] = *p;
+    list->file[list->n] = file;
+    list->planes[list->n] = *p;
+    list->n++;
+}
+
+/* Makes the pages of tensor data unreadable and parses again. */
+static void lazy(loader *l, mapped_files *m) {
+    static plane_list list;
+    uint64_t closed = 0;
+    const uint64_t want = loader_digest(l, m);
+    list.n = 0;
+    loader_each_plane(l, m, list_plane, &list);
+    for (uint32_t i = 0; i < list.n; i++) {
+        const mn_plane *p = &list.planes[i];
+        closed += mapped_close(m, list.file[i], p->ptr, p->bytes);
+    }
+    if (!closed)
+        check_skip(l->c, "no tensor of the model fills a page");
+    loader_guess(l, m);
+    check_doing(l->c, "open ran, with the pages of tensor data closed: headers are enough");
+    if (!check_over(l->c) && loader_digest(l, m) != want)
+        check_fail(l->c, "with tensor data closed: found other answers, expected the same");
 }
 
 void check_loader_lazy(check *c) {
-    static plane_list list;
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        uint64_t closed = 0, want = loader_digest(&l, &m);
-        list.n = 0;
-        loader_each_plane(&l, &m, list_plane, &list);
-        for (uint32_t i = 0; i < list.n; i++)
-            closed += mapped_close(&m, list.file[i], list.planes[i].ptr, list.planes[i].bytes);
-        if (!closed)
-            check_skip(c, "no tensor of the model fills a page");
-        loader_guess(&l, &m);
-        check_doing(c, "open ran, with the pages of tensor data closed: headers are enough");
-        if (!check_over(c) && loader_digest(&l, &m) != want)
-            check_fail(c, "with tensor data closed: found other answers, expected the same");
-        mapped_free(&m);
-    }
-    loader_close(&l);
+    loader_on_model(c, MAP_BEGIN, lazy);
 }
 
 /* ---- no file is opened ----------------------------------------------------------------------- */
@@ -294,22 +294,20 @@ static bool forbid_opening(void) {
 #endif
 }
 
-/* The last rule of its group: nothing opens a file in this process any more. */
+static void opens_no_file(loader *l, mapped_files *m) {
+    const uint64_t want = loader_digest(l, m);
+    mn_guess g = {.size = sizeof g};
+    if (!forbid_opening())
+        check_skip(l->c, "this system cannot forbid a process to open files (seccomp): %s",
+                   strerror(errno));
+    check_doing(l->c,
+                "guess and open ran where opening a file or a socket is forbidden (SIGSYS): a "
+                "loader opens none");
+    l->plugin.ld->guess(l->plugin.api->self, m->views, m->n, sizeof *m->views, &g);
+    if (!check_over(l->c) && loader_digest(l, m) != want)
+        check_fail(l->c, "found other answers where no file can be opened, expected the same");
+}
+
 void check_loader_files(check *c) {
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        uint64_t want = loader_digest(&l, &m);
-        if (!forbid_opening())
-            check_skip(c, "this system cannot forbid a process to open files (seccomp): %s",
-                       strerror(errno));
-        check_doing(c, "guess and open ran where opening a file or a socket is forbidden (SIGSYS): "
-                       "a loader opens none");
-        mn_guess g = {.size = sizeof g};
-        l.plugin.ld->guess(l.plugin.api->self, m.views, m.n, sizeof(mn_file), &g);
-        if (!check_over(c) && loader_digest(&l, &m) != want)
-            check_fail(c, "found other answers where no file can be opened, expected the same");
-        mapped_free(&m);
-    }
-    loader_close(&l);
+    loader_on_model(c, MAP_BEGIN, opens_no_file);
 }

@@ -1,26 +1,44 @@
-/* numeric.c -- what the plugin computes, against the reference plugin in the same process. */
+/* numeric.c -- what the plugin computes, compared with the plugin `reference` in the same process. A trial
+ * is one op, weight type, shape and precision class: a program on each side, and steps with several
+ * numbers of rows, with NaN in single rows, after a step on NaN, and in a second context. The plans and
+ * cases of a trial live in numeric_compare; numeric_rules.c chooses the trials. */
 #include "numeric.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- the two sides --------------------------------------------------------------------------- */
-static int open_oracle(numeric *n) {
-    check *c = n->c;
-    check_plugin *o = &n->oracle;
-    void *so = c->reference ? dlopen(c->reference, RTLD_NOW | RTLD_LOCAL) : NULL;
+/* The entry of the plugin `reference`; NULL = not installed. */
+static mn_entry_fn reference_entry(const check *c) {
     mn_entry_fn entry = NULL;
+    void *so = c->reference ? dlopen(c->reference, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (so)
         *(void **)&entry = dlsym(so, MN_ENTRY_NAME);
-    check_host_init(&n->hosts[1]);
-    o->host = &n->hosts[1], o->err = check_error();
-    if (entry && (o->api = entry(&n->hosts[1].api, &o->err)))
+    return entry;
+}
+
+/* Device and queue of the plugin `reference`. 1, or 0: it cannot be used. */
+static int open_device(check_plugin *o, check_host *host, mn_entry_fn entry) {
+    check_host_init(host);
+    o->host = host;
+    o->err = check_error();
+    if (entry)
+        o->api = entry(&host->api, &o->err);
+    if (o->api)
         o->be = o->api->query(o->api->self, MN_BACKEND_ID);
-    if (o->be && !o->be->device_open(o->api->self, 0, &o->dev, &o->err) &&
-        !o->be->queue_create(o->dev, &o->queue, &o->err))
+    if (!o->be || o->be->device_open(o->api->self, 0, &o->dev, &o->err))
+        return 0;
+    return !o->be->queue_create(o->dev, &o->queue, &o->err);
+}
+
+static int open_oracle(numeric *n) {
+    check_plugin *o = &n->oracle;
+    if (open_device(o, &n->hosts[1], reference_entry(n->c)))
         return 1;
-    check_skip(c, "the plugin `reference`, which numbers are held against, is not installed%s%s",
+    check_skip(n->c,
+               "the plugin `reference`, with which numbers are compared, is not installed%s%s",
                o->err.msg[0] ? ": " : "", o->err.msg);
     return 0;
 }
@@ -38,7 +56,8 @@ int numeric_open(check *c, numeric *n) {
     check_host_init(&n->hosts[0]);
     if (!check_open_device(c, &n->plugin, &n->hosts[0]) || !open_oracle(n))
         return 0;
-    n->here = side(&n->plugin), n->there = side(&n->oracle);
+    n->here = side(&n->plugin);
+    n->there = side(&n->oracle);
     return 1;
 }
 
@@ -55,53 +74,57 @@ typedef struct {
     op_shape mine, theirs; /* they differ in the tokens of a page */
     case_plan *plan, *oracle;
     op_case *first, *first_oracle; /* hold the weights */
-    uint32_t grain;
+    uint32_t grain;                /* mn_estimate.row_grain */
+    char text[400];                /* for messages: the op and its shape */
 } trial;
 
-static const char *shape_text(const trial *t, char *dst, size_t n) {
-    const op_shape *s = &t->mine;
-    int at = snprintf(dst, n, "%s", case_op_name(t->op));
-#define ADD(...)                                                                                   \
-    if (at >= 0 && (size_t)at < n)                                                                 \
-    at += snprintf(dst + at, n - (size_t)at, __VA_ARGS__)
-    if (t->dtype)
-        ADD(" %s", mn_dtype_name(t->dtype));
-    ADD(", class %s", check_class_name(t->precision));
-    if (s->kv_dtype)
-        ADD(", KV %s", mn_dtype_name(s->kv_dtype));
-    ADD(", %lld of at most %lld rows", (long long)(s->live ? s->live : s->rows),
-        (long long)s->rows);
-    if (s->k)
-        ADD(", k %lld", (long long)s->k);
-    if (s->n)
-        ADD(", n %lld", (long long)s->n);
-    if (s->n_head)
-        ADD(", %lld heads", (long long)s->n_head);
-    if (s->n_head_kv)
-        ADD(" on %lld", (long long)s->n_head_kv);
-    if (s->dim)
-        ADD(" of %lld", (long long)s->dim);
-    if (s->dim_v)
-        ADD(" and %lld", (long long)s->dim_v);
-    if (s->n_rot)
-        ADD(", %lld turn", (long long)s->n_rot);
-    if (s->past)
-        ADD(", %lld before", (long long)s->past);
-    if (s->n_seqs)
-        ADD(", %lld sequences", (long long)s->n_seqs);
-    if (s->n_expert)
-        ADD(", %lld of %lld experts", (long long)s->n_used, (long long)s->n_expert);
-    ADD(", variant %lld", (long long)s->variant);
-    if (s->spoil)
-        ADD(", rows with NaN");
-#undef ADD
-    return dst;
+/* Appends to t->text, as far as there is room. */
+static void add_text(trial *t, const char *fmt, ...) CHECK_PRINTF(2, 3);
+static void add_text(trial *t, const char *fmt, ...) {
+    const size_t n = strlen(t->text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(t->text + n, sizeof t->text - n, fmt, args);
+    va_end(args);
 }
 
-static void broken(const trial *t, const char *what, mn_status s, const mn_error *err) {
-    char shape[400];
-    check_fail(t->n->c, "%s: %s: found status 0x%x (%s), expected MN_OK",
-               shape_text(t, shape, sizeof shape), what, (unsigned)s, err->msg);
+/* A number of the shape, if it is not 0. */
+static void add_number(trial *t, const char *before, int64_t n, const char *after) {
+    if (n)
+        add_text(t, "%s%lld%s", before, (long long)n, after);
+}
+
+/* "LINEAR Q8_0, class exact, 5 of at most 37 rows, k 96, n 37, variant 1" */
+static const char *text_of(trial *t) {
+    const op_shape *s = &t->mine;
+    t->text[0] = 0;
+    add_text(t, "%s", case_op_name(t->op));
+    if (t->dtype)
+        add_text(t, " %s", mn_dtype_name(t->dtype));
+    add_text(t, ", class %s", check_class_name(t->precision));
+    if (s->kv_dtype)
+        add_text(t, ", KV %s", mn_dtype_name(s->kv_dtype));
+    add_number(t, ", ", s->live ? s->live : s->rows, "");
+    add_number(t, " of at most ", s->rows, " rows");
+    add_number(t, ", k ", s->k, "");
+    add_number(t, ", n ", s->n, "");
+    add_number(t, ", ", s->n_head, " heads");
+    add_number(t, " on ", s->n_head_kv, "");
+    add_number(t, " of ", s->dim, "");
+    add_number(t, " and ", s->dim_v, "");
+    add_number(t, ", ", s->n_rot, " rotated");
+    add_number(t, ", ", s->past, " before");
+    add_number(t, ", ", s->n_seqs, " sequences");
+    add_number(t, ", ", s->n_used, "");
+    add_number(t, " of ", s->n_expert, " experts");
+    add_text(t, ", variant %lld", (long long)s->variant);
+    if (s->spoil)
+        add_text(t, ", rows with NaN");
+    return t->text;
+}
+
+static void broken(trial *t, const char *what, mn_status st, const mn_error *err) {
+    check_status(t->n->c, st, err, "%s: %s", text_of(t), what);
 }
 
 /* How many tokens a page of this side has; false: it has no cache of this type. */
@@ -110,13 +133,7 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     mn_kv_layout l = {.size = sizeof l};
     mn_status st = MN_OUT_OF_MEMORY;
     if (c && !c->failed) {
-        mn_compile ask = {.size = sizeof ask,
-                          .precision = t->precision,
-                          .graph = &c->g,
-                          .node_hi = c->g.n_nodes,
-                          .symbol_max = c->value,
-                          .k_dtype = c->kv_dtype,
-                          .v_dtype = c->kv_dtype};
+        const mn_compile ask = case_question(c, t->precision);
         st = on->be->kv_layout(on->dev, &ask, 0, &l, NULL);
     }
     case_free(c);
@@ -124,84 +141,93 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     return !st && l.page_tokens;
 }
 
+/* n rows rounded up as the host does it: to the next power of two below the grain, to a multiple of the
+ * grain from there on; grain 1: not at all, 0: always to a power of two. */
 static int64_t bucket(int64_t n, int64_t max, uint32_t grain) {
-    int64_t b = n;
-    if (grain != 1 && (!grain || n < (int64_t)grain))
-        for (b = 1; b < n;)
-            b *= 2;
-    else if (grain)
+    int64_t b = 1;
+    if (grain && (grain == 1 || n >= (int64_t)grain)) {
         b = (n + grain - 1) / grain * grain;
+    } else {
+        while (b < n)
+            b *= 2;
+    }
     return b < max ? b : max;
 }
 
+/* A case of the trial, at the values of a step with s->live rows. */
 static op_case *make(const trial *t, const op_shape *s) {
     op_case *c = case_random(t->op, t->dtype, s, 42 + t->op);
-    int64_t live = s->live ? s->live : s->rows;
+    const int64_t live = s->live ? s->live : s->rows;
     if (!c)
         return NULL;
     c->value[0] = bucket(live, c->sym[0].max, t->grain);
-    if (t->op == MN_OP_GATHER_ROWS)
-        c->value[1] = bucket(live < c->sym[1].max ? live : c->sym[1].max, c->sym[1].max, t->grain);
+    if (t->op == MN_OP_GATHER_ROWS) {
+        const int64_t max = c->sym[1].max;
+        c->value[1] = bucket(live < max ? live : max, max, t->grain);
+    }
     return c;
 }
 
-/* One step on both sides. keep: results of the plugin, for the caller; may be NULL. */
-static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
-    numeric *n = t->n;
-    mn_error err = check_error();
+/* a: results of the plugin, b: of `reference`. */
+static void judge_results(trial *t, const op_case *a, const op_case *b) {
+    check *c = t->n->c;
+    const bool exact = t->precision == MN_PRECISION_EXACT;
+    const double most = check_class_limit(t->precision);
     const char *where = "";
-    char shape[400];
-    t->mine.live = t->theirs.live = live;
-    t->mine.spoil = t->theirs.spoil = spoil;
+    const double e = case_differ(a, b, &where);
+    CHECK(c, e <= most,
+          "%s: '%s' differs from reference's: found relative L2 %g, expected at most %g%s",
+          text_of(t), where, e, most, isinf(e) ? " (ids and states: equal, no NaN)" : "");
+    if (!t->mine.spoil)
+        return;
+    const char *hides = case_hides_nan(a, b, !exact);
+    CHECK(
+        c, !hides,
+        "%s: '%s' of a row that holds NaN: found a number where reference's is NaN, expected NaN%s",
+        text_of(t), hides, exact ? "" : " or an infinity");
+}
+
+/* One step on both sides. keep: receives the results of the plugin, for the caller; may be NULL. */
+static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
+    check *c = t->n->c;
+    mn_error err = check_error();
+    t->mine.live = live;
+    t->theirs.live = live;
+    t->mine.spoil = spoil;
+    t->theirs.spoil = spoil;
     op_case *a = make(t, &t->mine), *b = make(t, &t->theirs);
-    mn_status s = a && b ? case_step(t->oracle, b, &err) : MN_OUT_OF_MEMORY;
-    if (s)
-        check_skip(n->c, "the oracle failed: %s", err.msg);
-    if (!s && (s = case_step(t->plan, a, &err)))
-        broken(t, "execute", s, &err);
-    if (!s && case_breach(t->plan)[0])
-        check_fail(n->c, "%s: %s", shape_text(t, shape, sizeof shape), case_breach(t->plan));
-    double e = s ? 0 : case_differ(a, b, &where), most = check_class_limit(t->precision);
-    if (!(e <= most))
-        check_fail(n->c,
-                   isinf(e)
-                       ? "%s: '%s' differs from reference's: relative L2 %g, expected at most %g "
-                         "(ids and states: "
-                         "equal, no NaN)"
-                       : "%s: '%s' differs from reference's: relative L2 %g, expected at most %g",
-                   shape_text(t, shape, sizeof shape), where, e, most);
-    const char *hides =
-        s || !spoil ? NULL : case_hides_nan(a, b, t->precision != MN_PRECISION_EXACT);
-    if (hides)
-        check_fail(n->c,
-                   "%s: '%s' of a row that holds NaN is a number where reference's is NaN, "
-                   "expected NaN%s: NaN goes through",
-                   shape_text(t, shape, sizeof shape), hides,
-                   t->precision == MN_PRECISION_EXACT ? "" : " or an infinity");
-    n->n_cases++;
-    if (keep && !s)
+    mn_status st = a && b ? case_step(t->oracle, b, &err) : MN_OUT_OF_MEMORY;
+    if (st)
+        check_skip(c, "the plugin `reference` failed: %s", err.msg);
+    else
+        broken(t, "execute", case_step(t->plan, a, &err), &err);
+    if (case_breach(t->plan)[0])
+        check_fail(c, "%s: %s", text_of(t), case_breach(t->plan));
+    if (!check_over(c))
+        judge_results(t, a, b);
+    t->n->n_cases++;
+    case_free(b);
+    if (keep)
         *keep = a;
     else
         case_free(a);
-    case_free(b);
 }
 
-/* What a second context of the program gives for the same inputs: the same bits. */
+/* A second context of the program gives the same bits for the same inputs. before: the results of the
+ * first. */
 static void again(trial *t, const op_case *before) {
     mn_error err = check_error();
     const char *where = "";
-    char shape[400];
     op_case *c = make(t, &t->mine);
-    mn_status s = c ? case_second_context(t->plan, &err) : MN_OUT_OF_MEMORY;
-    if (!s)
-        s = case_step(t->plan, c, &err);
-    if (s)
-        broken(t, "a second context", s, &err);
-    else if (case_differ(c, before, &where) != 0)
-        check_fail(
-            t->n->c,
-            "%s: a second context of the same program gives another '%s', expected the same bits",
-            shape_text(t, shape, sizeof shape), where);
+    mn_status st = c ? case_second_context(t->plan, &err) : MN_OUT_OF_MEMORY;
+    if (!st)
+        st = case_step(t->plan, c, &err);
+    broken(t, "a second context", st, &err);
+    if (!st && case_differ(c, before, &where) != 0)
+        check_fail(t->n->c,
+                   "%s: a second context of the same program gives another '%s', expected the same "
+                   "bits",
+                   text_of(t), where);
     case_free(c);
 }
 
@@ -212,59 +238,59 @@ static void dirty(trial *t) {
     s.dirty = true;
     op_case *c = make(t, &s);
     mn_status st = c ? case_step(t->plan, c, &err) : MN_OUT_OF_MEMORY;
-    if (st)
-        broken(t, "execute on NaN and Inf", st, &err);
+    broken(t, "execute on NaN and Inf", st, &err);
     case_free(c);
 }
 
+/* Fewer steps in the rounding classes, which share most code with the exact one. */
 static void run_steps(trial *t) {
     static const int64_t lives[] = {1, 2, 3, 5, 17, 33};
+    const check *c = t->n->c;
+    const bool exact = t->precision == MN_PRECISION_EXACT;
     op_case *last = NULL;
     dirty(t);
-    for (size_t i = 0; i < sizeof lives / sizeof *lives && !check_over(t->n->c); i++)
-        if (lives[i] < t->mine.rows && (t->precision == MN_PRECISION_EXACT || i % 2))
+    for (size_t i = 0; i < sizeof lives / sizeof *lives && !check_over(c); i++)
+        if (lives[i] < t->mine.rows && (exact || i % 2))
             step(t, lives[i], false, NULL);
-    if (!check_over(t->n->c) && t->mine.rows > 2)
+    if (!check_over(c) && t->mine.rows > 2)
         step(t, t->mine.rows - 1, true, NULL);
-    if (!check_over(t->n->c))
+    if (!check_over(c))
         step(t, t->mine.rows, false, &last);
-    if (!check_over(t->n->c))
+    if (!check_over(c))
         again(t, last);
     case_free(last);
 }
 
-/* The verdicts, the programs of both sides. False: not claimed, not comparable, or failed. */
+/* Whether a plugin that claims the op must run it in this class and with this cache; it may refuse the
+ * others. */
+static bool must_run(const trial *t) {
+    const uint32_t kv = t->mine.kv_dtype;
+    return t->precision == MN_PRECISION_EXACT && (!kv || kv == MN_F32);
+}
+
+/* Verdicts and programs of both sides. False: not claimed, not comparable, or failed. */
 static bool begin(trial *t) {
     numeric *n = t->n;
     mn_error err = check_error();
     mn_estimate est = {.size = sizeof est};
-    uint32_t why = 0;
-    bool usual =
-        t->precision == MN_PRECISION_EXACT && (!t->mine.kv_dtype || t->mine.kv_dtype == MN_F32);
-    t->mine.live = t->mine.rows, t->theirs.live = t->theirs.rows;
-    t->first = make(t, &t->mine), t->first_oracle = make(t, &t->theirs);
-    if (!t->first || !t->first_oracle || t->first->failed ||
-        !case_supported(&n->here, t->first, &why))
+    t->mine.live = t->mine.rows;
+    t->theirs.live = t->theirs.rows;
+    t->first = make(t, &t->mine);
+    t->first_oracle = make(t, &t->theirs);
+    if (!t->first || !t->first_oracle || !case_supported(&n->here, t->first, NULL))
         return false;
-    if (!case_supported(&n->there, t->first_oracle, &why)) {
+    if (!case_supported(&n->there, t->first_oracle, NULL)) {
         n->n_unproven++;
         return false;
     }
-    mn_status s = case_open(&n->there, t->first_oracle, MN_PRECISION_EXACT, &t->oracle, &err);
-    if (s)
+    if (case_open(&n->there, t->first_oracle, MN_PRECISION_EXACT, &t->oracle, &err))
         return false;
-    s = case_open(&n->here, t->first, t->precision, &t->plan, &err);
-    if (s && (usual || MN_STATUS_CLASS(s) != MN_CLASS_REFUSE))
-        broken(t, "it is claimed, but estimate, weights or compile fail", s, &err);
-    if (s)
+    mn_status st = case_open(&n->here, t->first, t->precision, &t->plan, &err);
+    if (st && (must_run(t) || MN_STATUS_CLASS(st) != MN_CLASS_REFUSE))
+        broken(t, "it is claimed, but estimate, weights or compile fail", st, &err);
+    if (st)
         return false;
-    mn_compile ask = {.size = sizeof ask,
-                      .precision = t->precision,
-                      .graph = &t->first->g,
-                      .node_hi = t->first->g.n_nodes,
-                      .symbol_max = t->first->value,
-                      .k_dtype = t->first->kv_dtype,
-                      .v_dtype = t->first->kv_dtype};
+    const mn_compile ask = case_question(t->first, t->precision);
     if (!n->here.be->estimate(n->here.dev, &ask, &est, NULL))
         t->grain = est.row_grain;
     return true;
@@ -279,13 +305,16 @@ void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s,
                .mine = *s,
                .theirs = *s,
                .grain = 1};
-    char shape[400];
-    bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
-    check_doing(n->c, "%s ran", shape_text(&t, shape, sizeof shape));
-    if (cached && (!page_tokens(&n->here, &t, &t.mine) || !page_tokens(&n->there, &t, &t.theirs)))
+    const bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
+    check_doing(n->c, "%s ran", text_of(&t));
+    if (cached && !page_tokens(&n->here, &t, &t.mine))
+        return;
+    if (cached && !page_tokens(&n->there, &t, &t.theirs))
         return;
     if (begin(&t))
         run_steps(&t);
-    case_close(t.plan), case_close(t.oracle);
-    case_free(t.first), case_free(t.first_oracle);
+    case_close(t.plan);
+    case_close(t.oracle);
+    case_free(t.first);
+    case_free(t.first_oracle);
 }

@@ -1,43 +1,74 @@
-/* numeric_rules.c -- a rule per op: its types, shapes, variants and classes, and pages that are
- * copied. */
+/* numeric_rules.c -- group numeric: a rule per op, which compares the plugin with `reference` (numeric.c)
+ * for all its weight types, shapes (numeric_sweeps.c), variants and classes; and the rule about pages that
+ * kv_copy made. Layers of several KV groups are in numeric_groups.c. */
 #include "numeric.h"
 #include <string.h>
 
 static const uint32_t kv_types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
 
-/* All classes; with a cache class exact on every type of cache and the others on f16, as they
- * run. */
-static void compare_classes(numeric *n, uint32_t op, uint32_t dtype, op_shape s) {
-    bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
-    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++)
+/* All classes. Ops with a cache: class exact with every type of cache, the other classes with f16 alone,
+ * which is what they run with. */
+static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op_shape s) {
+    const bool cached = w->op == MN_OP_KV_STORE || w->op == MN_OP_ATTENTION;
+    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8; p++)
         for (uint32_t k = 0; k < (cached ? 4 : 1) && !check_over(n->c); k++) {
             if (cached && p != MN_PRECISION_EXACT && kv_types[k] != MN_F16)
                 continue;
             s.kv_dtype = cached ? kv_types[k] : 0;
-            numeric_compare(n, op, dtype, &s, p);
+            numeric_compare(n, w->op, dtype, &s, p);
         }
 }
 
+/* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one variant
+ * each is enough. */
+static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
+    if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
+        return false;
+    return w->types != SWEEP_MATRIX || i == 0 || v == i % w->n_variants;
+}
+
+/* k of a shape in elements. Rows of more than 2048 would make a rule too slow. */
+static int64_t elements_of(const check_sweep *w, uint32_t dtype, int64_t k) {
+    if (!w->k_blocks)
+        return k;
+    const int64_t block = case_dtype(dtype).block_elems;
+    while (block > 1 && k * block > 2048)
+        k /= 2;
+    return k * block;
+}
+
 static void sweep_type(numeric *n, const check_sweep *w, uint32_t dtype) {
-    uint32_t before = n->n_cases;
     for (uint32_t i = 0; i < w->n_shapes; i++)
         for (uint32_t v = 0; v < w->n_variants && !check_over(n->c); v++) {
             op_shape s = w->shapes[i];
-            if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
-                continue;
-            /* there are many types */
-            if (w->types == SWEEP_MATRIX && i && v != i % w->n_variants)
+            if (!is_tried(w, i, v))
                 continue;
             s.variant = v;
-            if (w->k_blocks) {
-                int64_t block = case_dtype(dtype).block_elems;
-                while (block > 1 && s.k * block > 2048)
-                    s.k /= 2;
-                s.k *= block;
-            }
-            compare_classes(n, w->op, dtype, s);
+            s.k = elements_of(w, dtype, s.k);
+            compare_classes(n, w, dtype, s);
         }
-    n->n_types += n->n_cases > before;
+}
+
+static bool has_type(const check_sweep *w, uint32_t type) {
+    if (w->types == SWEEP_MATRIX)
+        return case_is_weight_type(type);
+    const bool is_float = type == MN_F32 || type == MN_F16 || type == MN_BF16;
+    return w->types == SWEEP_VECTOR && is_float;
+}
+
+static void sweep_types(numeric *n, const check_sweep *w) {
+    check *c = n->c;
+    if (w->types == SWEEP_NONE)
+        sweep_type(n, w, MN_DTYPE_NONE);
+    for (uint32_t i = 0; mn_dtype_at(i) && !check_over(c); i++)
+        if (has_type(w, mn_dtype_at(i)))
+            sweep_type(n, w, mn_dtype_at(i));
+    if (!n->n_cases && n->n_unproven)
+        check_skip(c, "claimed, but the plugin `reference` has no kernel for it");
+    else if (!n->n_cases)
+        check_skip(c, "the plugin says no to %s", case_op_name(w->op));
+    check_found(c, "%u steps%s", n->n_cases,
+                n->n_unproven ? "; the plugin `reference` has no kernel for some types" : "");
 }
 
 static void sweep(check *c, uint32_t op) {
@@ -45,23 +76,8 @@ static void sweep(check *c, uint32_t op) {
     numeric n;
     while (w->op != op)
         w++;
-    if (numeric_open(c, &n)) {
-        for (uint32_t i = 0; mn_dtype_at(i) && !check_over(c); i++) {
-            const uint32_t type = mn_dtype_at(i);
-            const bool plain = type == MN_F32 || type == MN_F16 || type == MN_BF16;
-            if (w->types == SWEEP_MATRIX ? case_is_weight_type(type)
-                                         : w->types == SWEEP_VECTOR && plain)
-                sweep_type(&n, w, type);
-        }
-        if (w->types == SWEEP_NONE)
-            sweep_type(&n, w, MN_DTYPE_NONE);
-        if (!n.n_cases && n.n_unproven)
-            check_skip(c, "claimed, but the oracle has no kernel for it yet");
-        else if (!n.n_cases)
-            check_skip(c, "the plugin says no to %s", case_op_name(op));
-        check_found(c, "%u steps%s", n.n_cases,
-                    n.n_unproven ? "; the oracle has no kernel for some types yet" : "");
-    }
+    if (numeric_open(c, &n))
+        sweep_types(&n, w);
     numeric_close(&n);
 }
 
@@ -89,19 +105,20 @@ SWEEP(moe_linear, MOE_LINEAR)
 SWEEP(moe_combine, MOE_COMBINE)
 
 /* ---- pages that are copied ------------------------------------------------------------------- */
+/* The integers of an input; *n: how many. */
 static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
-    for (uint32_t i = 0; i < c->g.n_tensors; i++)
-        if (!strcmp(c->t[i].name.ptr, name)) {
-            *n = c->bytes[i] / 4;
-            return c->data[i];
-        }
-    return NULL;
+    uint32_t i = 0;
+    while (strcmp(c->t[i].name.ptr, name))
+        i++;
+    *n = c->bytes[i] / 4;
+    return c->data[i];
 }
 
+/* Page 1 + i to page 1 + n_pages + i. Pages descend (case_cache.c), so that page 1 is the last one of the
+ * sequence, which holds `last` tokens. */
 static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, uint32_t last,
                             uint32_t page_tokens, mn_error *err) {
     mn_page_copy pairs[64];
-    /* page 1 + (pages - 1 - i) is the slot's i-th: the half-filled one is page 1 */
     for (uint32_t i = 0; i < n_pages; i++)
         pairs[i] = (mn_page_copy){1 + i, n_pages + 1 + i, i ? page_tokens : last, 0};
     return case_kv_copy(plan, group, pairs, n_pages, err);
@@ -120,9 +137,49 @@ static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
     return l.page_tokens;
 }
 
-/* A sequence, its pages copied, and the same queries over the copies: nothing is stored in
- * between. */
-static void copied(check *c, numeric *n, uint32_t kv_dtype, uint32_t group) {
+/* The case reads the copies of its pages, and stores nothing. */
+static void use_copies(op_case *c, uint32_t n_pages) {
+    uint64_t n_table, n_pos;
+    int32_t *table = data_of(c, "pages", &n_table);
+    int32_t *pos = data_of(c, "kpos", &n_pos);
+    for (uint64_t i = 0; i < n_table; i++)
+        table[i] += (int32_t)n_pages;
+    for (uint64_t i = 0; i < n_pos; i++)
+        pos[i] = -1;
+}
+
+/* a and b are equal cases of shape s: a fills the cache, its pages are copied, b reads the copies. */
+static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b) {
+    const uint32_t group = s->kv_group;
+    const char *where = "", *type = mn_dtype_name(s->kv_dtype);
+    const uint32_t len = (uint32_t)(s->past + s->rows);
+    const uint32_t pages = (len + s->page_tokens - 1) / s->page_tokens;
+    const uint32_t last = len - (pages - 1) * s->page_tokens;
+    mn_error err = check_error();
+    case_plan *plan = NULL;
+    if (a->failed || b->failed || pages > 64)
+        return;
+    a->kv[group].pages = 2 * pages + 1;
+    use_copies(b, pages);
+    check_doing(n->c, "kv_copy of %u pages of group %u ran, KV %s", pages, group, type);
+    mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
+    if (!st)
+        st = case_step(plan, a, &err);
+    if (!st)
+        st = copy_pages(plan, group, pages, last, s->page_tokens, &err);
+    if (!st)
+        st = case_step(plan, b, &err);
+    check_status(n->c, st, &err, "KV %s, group %u", type, group);
+    if (!st && case_differ(b, a, &where) != 0)
+        check_fail(n->c,
+                   "KV %s, group %u: attention over copied pages gives another '%s' than over the "
+                   "pages themselves, expected the same bits",
+                   type, group, where);
+    n->n_cases++;
+    case_close(plan);
+}
+
+static void copied(numeric *n, uint32_t kv_dtype, uint32_t group) {
     op_shape s = {.rows = 5,
                   .n_head = 4,
                   .n_head_kv = 2,
@@ -130,56 +187,28 @@ static void copied(check *c, numeric *n, uint32_t kv_dtype, uint32_t group) {
                   .past = 150,
                   .kv_dtype = kv_dtype,
                   .kv_group = group};
-    const char *where = "", *type = mn_dtype_name(kv_dtype);
-    mn_error err = check_error();
-    case_plan *plan = NULL;
     s.page_tokens = tokens_of_page(n, &s);
     if (!s.page_tokens)
         return;
-    const uint32_t len = (uint32_t)(s.past + s.rows);
-    const uint32_t pages = (len + s.page_tokens - 1) / s.page_tokens;
-    const uint32_t last = len - (pages - 1) * s.page_tokens;
-    uint64_t n_table = 0, n_pos = 0;
-    op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7),
-            *b = case_random(MN_OP_ATTENTION, 0, &s, 7);
-    if (!a || !b || pages > 64)
-        goto out;
-    a->kv[group].pages = 2 * pages + 1;
-    check_doing(c, "kv_copy of %u pages of group %u ran, KV %s", pages, group, type);
-    mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
-    if (!st)
-        st = case_step(plan, a, &err);
-    if (!st)
-        st = copy_pages(plan, group, pages, last, s.page_tokens, &err);
-    int32_t *table = data_of(b, "pages", &n_table), *pos = data_of(b, "kpos", &n_pos);
-    for (uint64_t i = 0; i < n_table; i++)
-        table[i] += (int32_t)pages;
-    for (uint64_t i = 0; i < n_pos; i++)
-        pos[i] = -1;
-    if (!st)
-        st = case_step(plan, b, &err);
-    if (st)
-        check_fail(c, "KV %s, group %u: found status 0x%x (%s), expected MN_OK", type, group,
-                   (unsigned)st, err.msg);
-    else if (case_differ(b, a, &where) != 0)
-        check_fail(c,
-                   "KV %s, group %u: attention over copied pages gives another '%s' than over the "
-                   "pages themselves, expected the same bits",
-                   type, group, where);
-    n->n_cases++;
-out:
-    case_close(plan);
-    case_free(a), case_free(b);
+    op_case *a = case_random(MN_OP_ATTENTION, 0, &s, 7);
+    op_case *b = case_random(MN_OP_ATTENTION, 0, &s, 7);
+    if (a && b)
+        compare_copies(n, &s, a, b);
+    case_free(a);
+    case_free(b);
+}
+
+static void copy_each(numeric *n) {
+    for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++)
+        for (uint32_t group = 0; group < CASE_GROUPS && !check_over(n->c); group++)
+            copied(n, kv_types[i], group);
+    if (!n->n_cases)
+        check_skip(n->c, "the plugin says no to KV_STORE or ATTENTION");
 }
 
 void check_numeric_kv_copy(check *c) {
     numeric n;
-    if (numeric_open(c, &n)) {
-        for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++)
-            for (uint32_t group = 0; group < CASE_GROUPS && !check_over(c); group++)
-                copied(c, &n, kv_types[i], group);
-        if (!n.n_cases)
-            check_skip(c, "the plugin says no to KV_STORE or ATTENTION");
-    }
+    if (numeric_open(c, &n))
+        copy_each(&n);
     numeric_close(&n);
 }

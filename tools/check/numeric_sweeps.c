@@ -1,4 +1,5 @@
-/* numeric_sweeps.c -- the shapes: the smallest, odd ones, and some past every usual tile. */
+/* numeric_sweeps.c -- the shapes that numeric_rules.c runs each op with: the smallest, odd ones, and some
+ * that are larger than usual tiles of kernels; and the tolerance of each precision class. Constant. */
 #include "numeric.h"
 
 #define N(array) (uint32_t)(sizeof(array) / sizeof *(array))
@@ -50,8 +51,12 @@ const check_sweep check_sweeps[] = {
 const uint32_t check_n_sweeps = N(check_sweeps);
 
 const char *check_class_name(uint32_t precision) {
-    return precision == MN_PRECISION_EXACT ? "exact" : precision == MN_PRECISION_A16 ? "a16" : "a8";
+    static const char *const names[] = {"auto", "exact", "a16", "a8"};
+    return precision < N(names) ? names[precision] : "?";
 }
+
 double check_class_limit(uint32_t precision) {
-    return precision == MN_PRECISION_EXACT ? 1e-5 : precision == MN_PRECISION_A16 ? 5e-3 : 3e-2;
+    if (precision == MN_PRECISION_EXACT)
+        return 1e-5;
+    return precision == MN_PRECISION_A16 ? 5e-3 : 3e-2;
 }

@@ -1,18 +1,19 @@
-/* open.c -- the plugin in the process of a rule. */
+/* open.c -- the plugin in the process of a rule: the file is opened once (dlopen), and entered as often as
+ * the rule asks for. Calls before the tables are watched (dlopen, entry, query, shutdown) are announced to
+ * watch.c here. */
 #include "watch.h"
 #include <dlfcn.h>
 #include <string.h>
 
 mn_error check_error(void) {
-    return (mn_error){sizeof(mn_error), 0, 0, ~0u, 0, {0}};
+    return (mn_error){.size = sizeof(mn_error), .node = ~0u};
 }
 
 mn_entry_fn check_entry(check *c) {
     static void *so; // one file per process
     mn_entry_fn entry = NULL;
-    if (!so)
-        check_doing(c, "the file was being opened (its constructors)");
     if (!so) {
+        check_doing(c, "the file was opened (its constructors ran)");
         watch_begin(c, "dlopen");
         so = dlopen(c->path, RTLD_NOW | RTLD_LOCAL);
         watch_end("dlopen");
@@ -29,7 +30,8 @@ mn_entry_fn check_entry(check *c) {
 
 int check_open(check *c, check_plugin *p, check_host *host) {
     memset(p, 0, sizeof *p);
-    p->host = host, p->err = check_error();
+    p->host = host;
+    p->err = check_error();
     mn_entry_fn entry = check_entry(c);
     if (!entry)
         return 0;
@@ -60,13 +62,10 @@ int check_open_device(check *c, check_plugin *p, check_host *host) {
         return 0;
     }
     check_doing(c, "device_open ran");
-    mn_status s = p->be->device_open(p->api->self, 0, &p->dev, &p->err);
-    if (!s)
-        s = p->be->queue_create(p->dev, &p->queue, &p->err);
-    if (s)
-        check_fail(c, "device 0: found status 0x%x (%s), expected an open device and a queue",
-                   (unsigned)s, p->err.msg);
-    return !s;
+    mn_status st = p->be->device_open(p->api->self, 0, &p->dev, &p->err);
+    if (!st)
+        st = p->be->queue_create(p->dev, &p->queue, &p->err);
+    return !check_status(c, st, &p->err, "opening device 0 and a queue");
 }
 
 void check_close(check *c, check_plugin *p) {

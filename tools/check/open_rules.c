@@ -1,5 +1,5 @@
-/* open_rules.c -- groups open and device: the file becomes a plugin, with devices. What they find,
- * the later groups stand on. */
+/* open_rules.c -- groups open and device: opening the file, entering the plugin, its interfaces and tables,
+ * its devices. Later groups use what these find (check_facts), and are skipped where one of these fails. */
 #include "check.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@ void check_open_load(check *c) {
     check_entry(c);
 }
 
-/* "Within 50 ms", of which ten times are granted: the check may share the machine. The fastest of
- * three counts, or the processor's time of the first, which alone may initialise something. */
+/* The rule says 50 ms; ten times that is granted, since other programs may use the machine. The fastest of
+ * three entries counts, and the processor time of the first, which alone may initialise something. */
 #define ENTRY_NS UINT64_C(500000000)
 
 static uint64_t cpu_ns(void) {
@@ -23,14 +23,15 @@ void check_open_entry(check *c) {
     check_host h;
     check_plugin p;
     uint64_t least = UINT64_MAX, first_cpu = 0;
+    if (!check_entry(c))
+        return;
     for (int i = 0; i < 3; i++) {
         check_host_init(&h);
-        if (!check_entry(c))
-            return;
-        uint64_t cpu = cpu_ns(), began = check_now_ns();
+        const uint64_t cpu = cpu_ns();
+        const uint64_t began = check_now_ns();
         if (!check_open(c, &p, &h))
             return;
-        uint64_t took = check_now_ns() - began;
+        const uint64_t took = check_now_ns() - began;
         if (i == 0)
             first_cpu = cpu_ns() - cpu;
         if (took < least)
@@ -45,7 +46,9 @@ void check_open_entry(check *c) {
 }
 
 static int is_text(mn_str s) {
-    return s.len < 4096 && (s.ptr || !s.len) && !(s.len && memchr(s.ptr, 0, s.len));
+    if (!s.len)
+        return 1;
+    return s.len < 4096 && s.ptr && !memchr(s.ptr, 0, s.len);
 }
 
 static void judge_identity(check *c, const mn_plugin *p) {
@@ -56,17 +59,18 @@ static void judge_identity(check *c, const mn_plugin *p) {
           "found ABI %u.%u, expected one from %u.%u on of the same major", p->abi >> 16,
           p->abi & 0xffff, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
     CHECK(c, p->query && p->shutdown, "found no query or no shutdown");
-    CHECK(c, is_text(p->id) && is_text(p->vendor) && is_text(p->version) && is_text(p->build_id),
-          "found an id, vendor, version or build_id that is no text");
+    const int has_texts = is_text(p->id) && is_text(p->vendor) && is_text(p->version);
+    CHECK(c, has_texts && is_text(p->build_id),
+          "found an id, vendor, version or build_id that is not a text");
     if (p->id.len < sizeof id)
         memcpy(id, p->id.ptr, p->id.len);
     CHECK(c, id[0] && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_")],
           "found id \"%.*s\", expected 1 to 63 characters of [a-z0-9_]",
           (int)(p->id.len < 200 ? p->id.len : 200), p->id.ptr);
-    CHECK(c, !c->facts->id[0] || !strcmp(c->facts->id, id), "found id \"%s\"; its note says \"%s\"",
-          id, c->facts->id);
+    CHECK(c, !c->facts->id[0] || !strcmp(c->facts->id, id),
+          "found id \"%s\", expected \"%s\" as in the note", id, c->facts->id);
     CHECK(c, p->build_id.len,
-          "found an empty build_id, expected one that changes with every build");
+          "found an empty build_id, expected a text that changes with every build");
     memcpy(c->facts->id, id, sizeof id);
     check_found(c, "%s %.*s of %.*s, ABI %u.%u", id, (int)p->version.len, p->version.ptr,
                 (int)p->vendor.len, p->vendor.ptr, p->abi >> 16, p->abi & 0xffff);
@@ -82,30 +86,30 @@ void check_open_identity(check *c) {
     check_close(c, &p);
 }
 
-static const char *const strangers[] = {
+static const char *const unknown_ids[] = {
     "mn.backend/999999", "", "com.example.unheard-of/1", "mn.backend/1 ", "MN.LOADER/1", "%s%n%s"};
 
 void check_open_query(check *c) {
     check_host h;
     check_plugin p;
-    uint32_t noted = c->facts->kinds;
     check_host_init(&h);
     if (!check_open(c, &p, &h))
         return;
-    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
-        check_doing(c, "query(\"%s\") ran", strangers[i]);
-        CHECK(c, !p.api->query(p.api->self, strangers[i]),
-              "query(\"%s\"): found a table, expected NULL", strangers[i]);
+    const mn_plugin *api = p.api;
+    for (size_t i = 0; i < sizeof unknown_ids / sizeof unknown_ids[0]; i++) {
+        check_doing(c, "query(\"%s\") ran", unknown_ids[i]);
+        CHECK(c, !api->query(api->self, unknown_ids[i]),
+              "query(\"%s\"): found a table, expected NULL", unknown_ids[i]);
     }
-    CHECK(c, p.be || p.ld, "found neither " MN_BACKEND_ID " nor " MN_LOADER_ID);
-    const void *be = p.be_table;
-    const void *ld = p.api->query(p.api->self, MN_LOADER_ID);
-    CHECK(c,
-          p.api->query(p.api->self, MN_BACKEND_ID) == be &&
-              p.api->query(p.api->self, MN_LOADER_ID) == ld,
-          "found another table at the next query, expected the same");
-    CHECK(c, !noted || noted == c->facts->kinds, "the note says kinds 0x%x, query 0x%x", noted,
-          c->facts->kinds);
+    const uint32_t noted = check_note_kinds(c);
+    CHECK(c, !noted || noted == c->facts->kinds,
+          "found tables for kinds 0x%x, expected 0x%x as in the note", c->facts->kinds, noted);
+    CHECK(c, p.be || p.ld, "found neither " MN_BACKEND_ID " nor " MN_LOADER_ID ", expected one");
+    const void *loader = api->query(api->self, MN_LOADER_ID);
+    CHECK(c, api->query(api->self, MN_BACKEND_ID) == p.be_table,
+          "found another backend table at the next query, expected the same");
+    CHECK(c, api->query(api->self, MN_LOADER_ID) == loader,
+          "found another loader table at the next query, expected the same");
     check_close(c, &p);
 }
 
@@ -115,7 +119,7 @@ typedef struct {
 } function;
 #define F(T, f)                                                                                    \
     { #f, offsetof(T, f) }
-/* What the host cannot do without; the rest it does not call where it is NULL. */
+/* Functions that must be there; all others are optional, and NULL where the plugin lacks them. */
 static const function backend_functions[] = {
     F(mn_backend, device_count), F(mn_backend, device_info),  F(mn_backend, device_open),
     F(mn_backend, device_close), F(mn_backend, contracts),    F(mn_backend, supports),
@@ -131,16 +135,16 @@ static const function loader_functions[] = {F(mn_loader, guess),   F(mn_loader, 
                                             F(mn_loader, meta_at), F(mn_loader, tensor_at),
                                             F(mn_loader, close),   F(mn_loader, patterns)};
 
-static void judge_table(check *c, const char *what, const void *table, const function *f,
-                        size_t n) {
+/* id: of the interface; f: [n]. */
+static void judge_table(check *c, const char *id, const void *table, const function *f, size_t n) {
     uint32_t size;
     memcpy(&size, table, sizeof size);
     for (size_t i = 0; i < n; i++) {
         void *fn = NULL;
-        if (size >= f[i].at + sizeof fn)
-            memcpy(&fn, (const char *)table + f[i].at, sizeof fn);
-        CHECK(c, fn, "%s: found %s %s, expected a function", what, f[i].name,
-              size >= f[i].at + sizeof fn ? "NULL" : "outside of the table's size");
+        CHECK(c, size >= f[i].at + sizeof fn,
+              "%s: found %s outside of the table's size, expected a function", id, f[i].name);
+        memcpy(&fn, (const char *)table + f[i].at, sizeof fn);
+        CHECK(c, fn, "%s: found %s NULL, expected a function", id, f[i].name);
     }
 }
 
@@ -160,60 +164,75 @@ void check_open_table(check *c) {
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
+static int has_end(const char text[64]) {
+    return memchr(text, 0, 64) != NULL;
+}
+
+/* What device_info said of device i. */
 static void judge_info(check *c, uint32_t i, const mn_device_info *d) {
-    const char *const text[] = {d->name, d->uid, d->driver, d->mem_pool};
-    for (int k = 0; k < 4; k++)
-        CHECK(c, memchr(text[k], 0, 64), "device %u: found a name without an end in mn_device_info",
-              i);
+    const int has_ends = has_end(d->name) && has_end(d->uid) && has_end(d->driver);
+    const int has_rates = d->mem_gbps >= 0 && d->fp16_tflops >= 0 && d->int8_tops >= 0;
+    CHECK(c, has_ends && has_end(d->mem_pool),
+          "device %u: found a text without its NUL, expected one within 64 bytes", i);
     CHECK(c, d->size && d->size <= sizeof *d,
-          "device %u: found size %u, expected what was filled, at most %zu", i, d->size, sizeof *d);
+          "device %u: found size %u, expected the number of bytes filled, at most %zu", i, d->size,
+          sizeof *d);
     CHECK(c, d->kind >= MN_DEVICE_CPU && d->kind <= MN_DEVICE_OTHER,
           "device %u: found kind %u, expected 1 to 4", i, d->kind);
     CHECK(c, d->name[0] && d->uid[0] && d->mem_pool[0],
-          "device %u: found an empty name, uid or mem_pool", i);
+          "device %u: found an empty name, uid or mem_pool, expected a text", i);
     CHECK(c, d->align && !(d->align & (d->align - 1)),
           "device %u: found align %llu, expected a power of 2", i, (unsigned long long)d->align);
     CHECK(c, d->mem_total && d->mem_free <= d->mem_total,
-          "device %u: found %llu bytes free of %llu", i, (unsigned long long)d->mem_free,
-          (unsigned long long)d->mem_total);
-    CHECK(c,
-          d->mem_gbps >= 0 && d->fp16_tflops >= 0 && d->int8_tops >= 0 && d->launch_us >= 0 &&
-              d->h2d_gbps >= 0,
-          "device %u: found a rate below 0 or no number, expected 0 for unknown", i);
+          "device %u: found %llu bytes free of %llu, expected a total above 0 and no more free", i,
+          (unsigned long long)d->mem_free, (unsigned long long)d->mem_total);
+    CHECK(c, has_rates && d->launch_us >= 0 && d->h2d_gbps >= 0,
+          "device %u: found a rate below 0 or NaN, expected 0 for unknown", i);
+}
+
+/* Fills the facts. A plugin may refuse, with a message that says why it has no device. */
+static void count_devices(check *c, check_plugin *p) {
+    check_facts *facts = c->facts;
+    const char *why = "";
+    uint32_t n = 0;
+    check_doing(c, "device_count ran");
+    const mn_status st = p->be->device_count(p->api->self, &n, &p->err);
+    CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
+          "device_count: found status 0x%x (%s), expected MN_OK or MN_UNSUPPORTED", (unsigned)st,
+          p->err.msg);
+    CHECK(c, !st || p->err.msg[0],
+          "device_count: found status 0x%x without a message, expected one", (unsigned)st);
+    facts->n_devices = st ? 0 : n;
+    if (st)
+        why = p->err.msg;
+    else if (n == 0)
+        why = "device_count says 0";
+    snprintf(facts->no_device, sizeof facts->no_device, "%s", why);
+    check_found(c, "%u devices%s%s", facts->n_devices, st ? ": " : "", st ? why : "");
+}
+
+static void must_not_exist(check *c, check_plugin *p, uint32_t i) {
+    mn_device_info d = {.size = sizeof d};
+    mn_device *dev = NULL;
+    check_doing(c, "device_info and device_open of device %u, which does not exist, ran", i);
+    const mn_status info = p->be->device_info(p->api->self, i, &d, NULL);
+    const mn_status opened = p->be->device_open(p->api->self, i, &dev, NULL);
+    CHECK(c, info && opened, "device %u: found MN_OK, expected an error, as there are %u devices",
+          i, c->facts->n_devices);
 }
 
 static void list(check *c, check_plugin *p) {
-    uint32_t n = 0;
-    check_doing(c, "device_count ran");
-    mn_status s = p->be->device_count(p->api->self, &n, &p->err);
-    CHECK(c, !s || MN_STATUS_CLASS(s) == MN_CLASS_REFUSE,
-          "device_count: found status 0x%x (%s), expected MN_OK or a refusal", (unsigned)s,
-          p->err.msg);
-    CHECK(c, !s || p->err.msg[0], "device_count: found status 0x%x without a message", (unsigned)s);
-    c->facts->n_devices = s ? 0 : n;
-    snprintf(c->facts->no_device, sizeof c->facts->no_device, "%s",
-             s   ? p->err.msg
-             : n ? ""
-                 : "device_count says 0");
-    check_found(c, "%u devices%s%s", c->facts->n_devices, s ? ": " : "", s ? p->err.msg : "");
+    count_devices(c, p);
     for (uint32_t i = 0; i < c->facts->n_devices; i++) {
         mn_device_info d = {.size = sizeof d};
         check_doing(c, "device_info(%u) ran", i);
-        s = p->be->device_info(p->api->self, i, &d, &p->err);
-        CHECK(c, !s, "device_info(%u): found status 0x%x (%s)", i, (unsigned)s, p->err.msg);
+        mn_status st = p->be->device_info(p->api->self, i, &d, &p->err);
+        CHECK_OK(c, st, &p->err, "device_info(%u)", i);
         judge_info(c, i, &d);
     }
-    for (uint32_t i = 0, bad[] = {c->facts->n_devices, 9999, ~0u}; i < 3; i++) {
-        mn_device_info d = {.size = sizeof d};
-        mn_device *dev = NULL;
-        check_doing(c, "device_info and device_open of device %u, which does not exist, ran",
-                    bad[i]);
-        CHECK(c,
-              p->be->device_info(p->api->self, bad[i], &d, NULL) &&
-                  p->be->device_open(p->api->self, bad[i], &dev, NULL),
-              "device %u: found MN_OK, expected an error, as there are %u devices", bad[i],
-              c->facts->n_devices);
-    }
+    must_not_exist(c, p, c->facts->n_devices);
+    must_not_exist(c, p, 9999);
+    must_not_exist(c, p, ~0u);
 }
 
 void check_device_list(check *c) {
@@ -223,7 +242,8 @@ void check_device_list(check *c) {
     if (!check_open(c, &p, &h))
         return;
     list(c, &p);
-    check_close(c, &p);
+    if (!check_over(c))
+        check_close(c, &p);
 }
 
 void check_device_open(check *c) {
@@ -235,9 +255,11 @@ void check_device_open(check *c) {
         return;
     if (MN_HAS(mn_backend, p.be, device_memory)) {
         check_doing(c, "device_memory ran");
-        mn_status s = p.be->device_memory(p.dev, &free_bytes, &total, &p.err);
-        CHECK(c, !s && free_bytes <= total && total,
-              "device_memory: found status 0x%x, %llu bytes free of %llu", (unsigned)s,
+        mn_status st = p.be->device_memory(p.dev, &free_bytes, &total, &p.err);
+        CHECK_OK(c, st, &p.err, "device_memory");
+        CHECK(c, free_bytes <= total && total,
+              "device_memory: found %llu bytes free of %llu, expected a total above 0 and no more "
+              "free",
               (unsigned long long)free_bytes, (unsigned long long)total);
     }
     check_close(c, &p);
@@ -255,12 +277,32 @@ void check_device_self_test(check *c) {
         return;
     }
     check_doing(c, "self_test ran");
-    mn_status s = p.be->self_test(p.dev, &p.err);
-    CHECK(c, !s, "self_test: found status 0x%x (%s), expected MN_OK", (unsigned)s, p.err.msg);
+    CHECK_OK(c, p.be->self_test(p.dev, &p.err), &p.err, "self_test");
     check_close(c, &p);
 }
 
+static void judge_contracts(check *c, const uint32_t (*table)[2], uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t op = table[i][0], version = table[i][1];
+        CHECK(c, op && version, "contracts: found op %u version %u, expected both from 1 on", op,
+              version);
+        for (uint32_t k = 0; k < i; k++)
+            CHECK(c, table[k][0] != op, "contracts: found op %u twice, expected it once", op);
+    }
+}
+
+/* The text of a reason into room for n bytes, at most 16. */
+static void judge_reason(check *c, const check_plugin *p, uint32_t id, uint32_t n) {
+    char text[24];
+    memset(text, 0x6e, sizeof text);
+    check_doing(c, "reason(%u) with room for %u bytes ran", id, n);
+    p->be->reason(p->api->self, id, text, n);
+    CHECK(c, text[n] == 0x6e && (!n || memchr(text, 0, n)),
+          "reason(%u) with room for %u bytes: found more written, or no NUL", id, n);
+}
+
 void check_device_contracts(check *c) {
+    static const uint32_t reasons[] = {0, 1, 2, 3, 1000, ~0u};
     check_host h;
     check_plugin p;
     const uint32_t(*table)[2] = NULL;
@@ -269,25 +311,15 @@ void check_device_contracts(check *c) {
     if (!check_open(c, &p, &h))
         return;
     check_doing(c, "contracts ran");
-    mn_status s = p.be->contracts(p.api->self, &table, &n);
-    CHECK(c, !s && (table || !n), "contracts: found status 0x%x", (unsigned)s);
-    for (uint32_t i = 0; i < n; i++) {
-        CHECK(c, table[i][0] && table[i][1],
-              "contracts: found op %u version %u, expected both from 1 on", table[i][0],
-              table[i][1]);
-        for (uint32_t k = 0; k < i; k++)
-            CHECK(c, table[k][0] != table[i][0], "contracts: found op %u twice", table[i][0]);
-    }
-    for (uint32_t i = 0, ids[] = {0, 1, 2, 3, 1000, ~0u}; i < 6 && MN_HAS(mn_backend, p.be, reason);
-         i++)
-        for (uint32_t cap = 0; cap <= 16; cap += 8) {
-            char buf[24];
-            memset(buf, 0x6e, sizeof buf);
-            check_doing(c, "reason(%u) with room for %u bytes ran", ids[i], cap);
-            p.be->reason(p.api->self, ids[i], buf, cap);
-            CHECK(c, buf[cap] == 0x6e && (!cap || memchr(buf, 0, cap)),
-                  "reason(%u) with room for %u bytes: found more written, or no NUL", ids[i], cap);
-        }
+    CHECK_OK(c, p.be->contracts(p.api->self, &table, &n), NULL, "contracts");
+    CHECK(c, table || !n, "contracts: found NULL for %u ops, expected a table", n);
+    judge_contracts(c, table, n);
+    const int has_reason = MN_HAS(mn_backend, p.be, reason);
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons && has_reason && !check_over(c); i++)
+        for (uint32_t room = 0; room <= 16; room += 8)
+            judge_reason(c, &p, reasons[i], room);
+    if (check_over(c))
+        return;
     check_found(c, "%u ops", n);
     check_close(c, &p);
 }

@@ -1,7 +1,7 @@
-/* process.c -- group process: a plugin is a guest in the host's process. What it may not leave
- * behind there: open descriptors, signal handlers, another working folder, umask or floating-point
- * mode, text on standard output, child processes. Looked at after each call (watch.h), in the thread
- * that made it; a rule runs in a process of its own. */
+/* process.c -- group process: a plugin runs in the host's process and must not change its state: open
+ * descriptors, signal handlers and masks, working folder, umask, floating-point mode, standard output,
+ * child processes. The state is compared after each call of the plugin (watch.h), in the thread that made
+ * the call; a rule runs in a process of its own, so that earlier rules have changed nothing. */
 #include "life.h"
 #include "loader.h"
 #include "watch.h"
@@ -29,8 +29,8 @@ typedef struct {
     uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
 } process_state;
 
-/* What the control registers say beyond rounding: exceptions that trap, subnormals that count as
- * zero. 0 where it is not known. */
+/* The control register beyond rounding: exceptions that trap, subnormals that count as zero. 0 where it
+ * is not known. */
 static uint32_t fp_mode(void) {
 #if defined(__x86_64__)
     return __builtin_ia32_stmxcsr() & 0xffc0u; /* without the flags that arithmetic raises */
@@ -49,7 +49,7 @@ static mode_t umask_now(void) {
     return m;
 }
 
-static void look(process_state *s) {
+static void read_state(process_state *s) {
     memset(s, 0, sizeof *s);
     for (int i = 1; i < NSIG; i++)
         sigaction(i, NULL, &s->action[i]);
@@ -63,6 +63,7 @@ static void look(process_state *s) {
         s->descriptor[i] = fcntl(i, F_GETFD) >= 0;
 }
 
+/* Says which file an open descriptor refers to. */
 static void name_descriptor(int fd, char *text, size_t n) {
     char link[64], to[256];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -71,52 +72,61 @@ static void name_descriptor(int fd, char *text, size_t n) {
     snprintf(text, n, "descriptor %d (%.120s) is open, which was not", fd, to);
 }
 
-/* Fills text with the first difference, as a clause; 0 = there is none. Descriptors are compared
- * only where asked: an open device may hold some. */
-static int differs(const process_state *was, const process_state *is, int descriptors, char *text,
-                   size_t n) {
-    text[0] = 0;
+/* Each diff_*: the first difference in text, as a clause; text is not changed where there is none. */
+static void diff_signals(const process_state *was, const process_state *is, char *text, size_t n) {
     for (int i = 1; i < NSIG && !text[0]; i++) {
+        const char *name = sigabbrev_np(i) ? sigabbrev_np(i) : "?";
         if (was->action[i].sa_handler != is->action[i].sa_handler)
-            snprintf(text, n, "SIG%s has another handler", sigabbrev_np(i) ? sigabbrev_np(i) : "?");
+            snprintf(text, n, "SIG%s has another handler", name);
         else if (sigismember(&was->blocked, i) != sigismember(&is->blocked, i))
-            snprintf(text, n, "SIG%s is blocked or not as it was before",
-                     sigabbrev_np(i) ? sigabbrev_np(i) : "?");
+            snprintf(text, n, "SIG%s is blocked or not as it was before", name);
     }
-    if (!text[0] && strcmp(was->folder, is->folder))
+}
+
+static void diff_modes(const process_state *was, const process_state *is, char *text, size_t n) {
+    if (strcmp(was->folder, is->folder))
         snprintf(text, n, "the working folder is %.200s, and was %.200s", is->folder, was->folder);
-    if (!text[0] && was->mask != is->mask)
+    else if (was->mask != is->mask)
         snprintf(text, n, "the umask is %03o, and was %03o", is->mask, was->mask);
-    if (!text[0] && was->rounding != is->rounding)
-        snprintf(text, n, "floating-point numbers are rounded another way");
-    if (!text[0] && was->fp_mode != is->fp_mode)
+    else if (was->rounding != is->rounding)
+        snprintf(text, n, "the rounding mode of floating-point numbers is %d, and was %d",
+                 is->rounding, was->rounding);
+    else if (was->fp_mode != is->fp_mode)
         snprintf(text, n,
                  "the floating-point control register is %#x, and was %#x (subnormals count as "
                  "zero? -ffast-math does that to a whole process)",
                  is->fp_mode, was->fp_mode);
-    for (int i = 0; i < N_DESCRIPTORS && descriptors && !text[0]; i++) {
+}
+
+static void diff_descriptors(const process_state *was, const process_state *is, char *text,
+                             size_t n) {
+    for (int i = 0; i < N_DESCRIPTORS && !text[0]; i++) {
         if (is->descriptor[i] && !was->descriptor[i])
             name_descriptor(i, text, n);
         else if (!is->descriptor[i] && was->descriptor[i])
             snprintf(text, n, "descriptor %d is closed, which was open", i);
     }
-    return text[0] != 0;
 }
 
 /* ---- what is looked at after each call -------------------------------------------------------- */
 typedef struct {
     check *c;
     process_state was;
-    int descriptors; /* compare them too */
-    int out;         /* where standard output goes */
+    int descriptors; /* 1: compare them, too; an open device may hold some */
+    int out;         /* descriptor of the file that receives standard output */
 } witness;
 
 static void after_state(void *arg, const char *name) {
     witness *w = arg;
     process_state is;
-    char text[700];
-    look(&is);
-    if (differs(&w->was, &is, w->descriptors, text, sizeof text))
+    char text[700] = "";
+    read_state(&is);
+    diff_signals(&w->was, &is, text, sizeof text);
+    if (!text[0])
+        diff_modes(&w->was, &is, text, sizeof text);
+    if (!text[0] && w->descriptors)
+        diff_descriptors(&w->was, &is, text, sizeof text);
+    if (text[0])
         check_fail(w->c, "after %s %s, expected all as it was before", name, text);
 }
 
@@ -146,38 +156,33 @@ static void after_children(void *arg, const char *name) {
 }
 
 /* ---- the calls -------------------------------------------------------------------------------- */
-static void loader_life(check *c) {
-    loader l;
-    mapped_files m;
-    if (loader_open(c, &l) && mapped_make(&m, &l.model, MAP_BEGIN)) {
-        loader_guess(&l, &m);
-        loader_parse(&l, &m, "a model", NULL);
-        mapped_free(&m);
-    }
-    loader_close(&l);
+static void guess_and_parse(loader *l, mapped_files *m) {
+    loader_guess(l, m);
+    loader_parse(l, m, "a model", NULL);
 }
 
-/* A whole life of the plugin, watched: opened, used, shut down. Statuses are other rules' matter. */
+/* A whole life of the plugin: opened, used, shut down, with fn called after each call. Statuses are
+ * judged by other rules. */
 static void live(check *c, void (*fn)(void *, const char *), witness *w) {
     watch_after(fn, w);
     if (c->facts->kinds & MN_KIND_BACKEND) {
         check_host h;
         mn_error err = check_error();
         check_host_init(&h);
-        life_run(c, &h, NULL, &err);
+        life_run(c, &h, &err);
     }
     if (c->facts->kinds & MN_KIND_LOADER && !check_over(c))
-        loader_life(c);
+        loader_on_model(c, MAP_BEGIN, guess_and_parse);
     watch_after(NULL, NULL);
 }
 
-/* The first rule of its group: the file is not open yet in this process. */
+/* The first rule of its group, since the file must not be open yet in this process. */
 void check_process_load(check *c) {
     witness w = {.c = c, .descriptors = 1};
     check_host h;
     check_plugin p;
     check_host_init(&h);
-    look(&w.was);
+    read_state(&w.was);
     watch_after(after_state, &w);
     const int opened = check_open(c, &p, &h);
     watch_after(NULL, NULL);
@@ -187,7 +192,7 @@ void check_process_load(check *c) {
 
 void check_process_calls(check *c) {
     witness w = {.c = c};
-    look(&w.was);
+    read_state(&w.was);
     live(c, after_state, &w);
 }
 
@@ -195,7 +200,7 @@ void check_process_silent(check *c) {
     witness w = {.c = c, .out = memfd_create("stdout", MFD_CLOEXEC)};
     const int usual = dup(1);
     if (w.out < 0 || usual < 0 || dup2(w.out, 1) < 0) {
-        check_skip(c, "standard output cannot be caught: %s", strerror(errno));
+        check_skip(c, "standard output cannot be redirected: %s", strerror(errno));
         return;
     }
     live(c, after_output, &w);
@@ -211,7 +216,7 @@ void check_process_children(check *c) {
     /* children of children become this process's when their parent ends */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) ||
         waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
-        check_skip(c, "processes of the plugin cannot be told from others here");
+        check_skip(c, "child processes of the plugin cannot be distinguished from others here");
         return;
     }
     live(c, after_children, &w);

@@ -1,5 +1,7 @@
-/* run.c -- tries the rules, each in a process that it may kill. Results lie in memory shared with
- * the children, so that what a child had found when it died is not lost. */
+/* run.c -- the runner: tries the rules of a group in forked children, and judges children that crash, hang
+ * or take too long. The report is in memory that parent and children share (mmap), so that it holds what a
+ * child had found when it ended. The child writes the result of the rule that it runs, the parent those of
+ * rules that no child runs. Functions that rules call to report are here, too. */
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,14 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static void text(char *dst, size_t n, const char *fmt, va_list args) {
-    vsnprintf(dst, n, fmt, args);
-}
-
 void check_doing(check *c, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    text(c->result->doing, sizeof c->result->doing, fmt, args);
+    vsnprintf(c->result->doing, sizeof c->result->doing, fmt, args);
     va_end(args);
 }
 
@@ -30,7 +28,7 @@ void check_fail(check *c, const char *fmt, ...) {
     if (c->result->status == CHECK_FAILED)
         return;
     va_start(args, fmt);
-    text(c->result->message, sizeof c->result->message, fmt, args);
+    vsnprintf(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
     c->result->status = CHECK_FAILED;
 }
@@ -40,7 +38,7 @@ void check_skip(check *c, const char *fmt, ...) {
     if (check_over(c))
         return;
     va_start(args, fmt);
-    text(c->result->message, sizeof c->result->message, fmt, args);
+    vsnprintf(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
     c->result->status = CHECK_SKIPPED;
 }
@@ -50,7 +48,7 @@ void check_found(check *c, const char *fmt, ...) {
     if (check_over(c))
         return;
     va_start(args, fmt);
-    text(c->result->message, sizeof c->result->message, fmt, args);
+    vsnprintf(c->result->message, sizeof c->result->message, fmt, args);
     va_end(args);
 }
 
@@ -58,24 +56,39 @@ int check_over(const check *c) {
     return c->result->status == CHECK_FAILED || c->result->status == CHECK_SKIPPED;
 }
 
+int check_status(check *c, mn_status st, const mn_error *err, const char *fmt, ...) {
+    char what[600];
+    va_list args;
+    if (st == MN_OK)
+        return 0;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    const char *why = err && err->msg[0] ? err->msg : "no message";
+    check_fail(c, "%s: found status 0x%x (%s), expected MN_OK", what, (unsigned)st, why);
+    return 1;
+}
+
 void check_page(const check_rule *rule, char *dst, size_t n) {
     snprintf(dst, n, "docs/plugin-howto.md#rule-%s-%s", rule->group, rule->name);
 }
 
 /* ---- the child ------------------------------------------------------------------------------- */
+/* Runs rules [lo, hi) until one fails. Standard output is the report's: what the plugin prints goes to
+ * standard error. */
 static _Noreturn void child(check c, check_result *results, uint32_t lo, uint32_t hi,
                             pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
-        _exit(1); // stdout is the report's
+        _exit(1);
     for (uint32_t i = lo; i < hi; i++) {
         c.result = &results[i];
         c.result->status = CHECK_RUNNING;
         check_rules[i].fn(&c);
         if (c.result->status == CHECK_RUNNING)
-            c.result->status = CHECK_OK;
+            c.result->status = CHECK_PASSED;
         if (c.result->status == CHECK_FAILED)
             break;
     }
@@ -90,17 +103,17 @@ static void nap(void) {
 
 #define SECOND UINT64_C(1000000000)
 
-/* How a child that was watched came to its end. */
+/* How a child ended. */
 typedef enum {
     ENDED, /* by itself */
     SLOW,  /* one rule took longer than its group allows */
     HUNG   /* one call did not return */
 } end_of_child;
 
-/* A call that runs for longer than call_ns, with none beginning or ending meanwhile, hangs. */
+/* A call hangs if it runs for longer than call_ns, and no call begins or returns meanwhile. */
 typedef struct {
-    unsigned long long n_calls; /* when it was looked at last */
-    uint64_t since;
+    unsigned long long n_calls; /* at the last look */
+    uint64_t since;             /* ns; when n_calls changed */
 } call_clock;
 
 static int hangs(check_result *r, call_clock *k, uint64_t call_ns) {
@@ -112,103 +125,128 @@ static int hangs(check_result *r, call_clock *k, uint64_t call_ns) {
     return check_now_ns() - k->since > call_ns;
 }
 
+/* Kills a child and its process group. One that cannot be reaped within 2 s is left alone. */
 static void end(pid_t pid, int *how) {
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
     for (int i = 0; i < 1000 && waitpid(pid, how, WNOHANG) != pid; i++)
-        nap(); // then it is abandoned
+        nap();
 }
 
-/* Waits for the child, or ends it. *how: its wait status, if it ended by itself. */
-static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi, uint32_t seconds,
-                          uint64_t call_ns, int *how) {
+/* What one child may take: seconds for each rule, ns for each call. */
+typedef struct {
+    uint32_t seconds;
+    uint64_t call_ns;
+} time_limits;
+
+static int is_done(const check_result *r) {
+    return *(const volatile uint32_t *)&r->status > CHECK_RUNNING;
+}
+
+/* Waits for the child that runs rules [lo, hi), or ends it. *how: its wait status, if it ended by
+ * itself. */
+static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi,
+                          const time_limits *limits, int *how) {
     uint64_t began = check_now_ns();
     call_clock clock = {0, began};
-    for (uint32_t at = lo;;) {
-        if (waitpid(pid, how, WNOHANG) == pid)
-            return ENDED;
-        while (at<hi &&*(volatile uint32_t *)&r[at].status> CHECK_RUNNING) {
+    uint32_t at = lo;
+    while (waitpid(pid, how, WNOHANG) != pid) {
+        while (at < hi && is_done(&r[at])) {
             at++;
             began = check_now_ns();
         }
-        const int hung = at < hi && hangs(&r[at], &clock, call_ns);
-        if (hung || check_now_ns() - began > seconds * SECOND) {
+        const int hung = at < hi && hangs(&r[at], &clock, limits->call_ns);
+        if (hung || check_now_ns() - began > limits->seconds * SECOND) {
             end(pid, how);
             return hung ? HUNG : SLOW;
         }
         nap();
     }
+    return ENDED;
 }
 
-static void died(check_result *r, end_of_child ended, int how, uint32_t seconds, uint64_t call_ns) {
+/* The result of the rule that a child was running when it ended. */
+static void died(check_result *r, end_of_child ended, int how, const time_limits *limits) {
     const char *doing = r->doing[0] ? r->doing : "the rule was tried";
     const char *call = atomic_load(&r->call);
     char *msg = r->message;
-    size_t n = sizeof r->message;
+    const size_t n = sizeof r->message;
     r->doing[sizeof r->doing - 1] = 0;
-    if (ended == HUNG)
+    if (ended == HUNG) {
         snprintf(msg, n, "%s did not return within %.3g s while %s", call ? call : "a call",
-                 (double)call_ns / 1e9, doing);
-    else if (ended == SLOW)
-        snprintf(msg, n, "did not return within %u s while %s", seconds, doing);
-    else if (WIFSIGNALED(how))
-        snprintf(msg, n, "crashed with SIG%s while %s",
-                 sigabbrev_np(WTERMSIG(how)) ? sigabbrev_np(WTERMSIG(how)) : "?", doing);
-    else
+                 (double)limits->call_ns / 1e9, doing);
+    } else if (ended == SLOW) {
+        snprintf(msg, n, "did not return within %u s while %s", limits->seconds, doing);
+    } else if (WIFSIGNALED(how)) {
+        const char *name = sigabbrev_np(WTERMSIG(how));
+        snprintf(msg, n, "crashed with SIG%s while %s", name ? name : "?", doing);
+    } else {
         snprintf(msg, n, "ended the process with exit code %d while %s", WEXITSTATUS(how), doing);
+    }
     r->status = CHECK_FAILED;
 }
 
-static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *why) {
-    for (; lo < hi; lo++) {
-        results[lo].status = CHECK_SKIPPED;
-        snprintf(results[lo].message, sizeof results[lo].message, "%s failed", why);
+static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *fmt, ...)
+    CHECK_PRINTF(4, 5);
+static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *fmt, ...) {
+    for (uint32_t i = lo; i < hi; i++) {
+        va_list args;
+        va_start(args, fmt);
+        vsnprintf(results[i].message, sizeof results[i].message, fmt, args);
+        va_end(args);
+        results[i].status = CHECK_SKIPPED;
     }
 }
 
-static void no_patience(check_result *results, uint32_t lo, uint32_t hi, uint32_t seconds) {
-    for (; lo < hi; lo++) {
-        results[lo].status = CHECK_SKIPPED;
-        snprintf(results[lo].message, sizeof results[lo].message,
-                 "calls that hang have taken %u s, and the check waits no longer (--limit)",
-                 seconds);
-    }
+/* One child with rules [lo, hi). The rule that failed; hi = none. *no_process: fork failed. */
+static uint32_t run_child(const check *c, check_report *report, uint32_t lo, uint32_t hi,
+                          const time_limits *limits, int *no_process) {
+    check_result *results = report->result;
+    const pid_t self = getpid();
+    const uint64_t began = check_now_ns();
+    const pid_t pid = fork();
+    uint32_t at = lo;
+    int how = 0;
+    *no_process = pid < 0;
+    if (pid < 0)
+        return hi;
+    if (pid == 0)
+        child(*c, results, lo, hi, self);
+    const end_of_child ended = watch(pid, results, lo, hi, limits, &how);
+    kill(-pid, SIGKILL); // processes that it has left
+    if (ended == HUNG)
+        report->hung_ns += limits->call_ns;
+    if (ended == SLOW)
+        report->hung_ns += check_now_ns() - began;
+    while (at < hi && (results[at].status == CHECK_PASSED || results[at].status == CHECK_SKIPPED))
+        at++;
+    if (at < hi && results[at].status != CHECK_FAILED)
+        died(&results[at], ended, how, limits);
+    return at;
 }
 
-/* Rules [lo, hi) of one group. What hangs or dies in a group that others stand on ends it: the next
- * rule would too, as slowly. 0 = no process could be made. */
+/* Rules [lo, hi) of one group. In a group that later groups depend on, a rule that fails ends the group:
+ * the next one would fail, too, and as slowly. 0 = fork failed. */
 static int run_rules(const check *c, check_report *report, uint32_t lo, uint32_t hi,
                      const check_group *group) {
-    check_result *results = report->result;
     const uint64_t patience = c->patience * SECOND;
-    while (lo < hi) {
+    const time_limits limits = {group->seconds, patience / 3};
+    int no_process = 0;
+    while (lo < hi && !no_process) {
         if (report->hung_ns >= patience) {
-            no_patience(results, lo, hi, c->patience);
+            skip_rules(report->result, lo, hi,
+                       "calls that hang have taken %u s, and the check waits no longer (--limit)",
+                       c->patience);
             break;
         }
-        pid_t self = getpid(), pid = fork();
-        int how = 0;
-        if (pid < 0)
-            return 0;
-        if (pid == 0)
-            child(*c, results, lo, hi, self);
-        const uint64_t began = check_now_ns();
-        const end_of_child ended = watch(pid, results, lo, hi, group->seconds, patience / 3, &how);
-        kill(-pid, SIGKILL); // what it has left behind
-        if (ended != ENDED)
-            report->hung_ns += ended == HUNG ? patience / 3 : check_now_ns() - began;
-        uint32_t at = lo;
-        while (at < hi && (results[at].status == CHECK_OK || results[at].status == CHECK_SKIPPED))
-            at++;
-        if (at < hi && results[at].status != CHECK_FAILED)
-            died(&results[at], ended, how, group->seconds, patience / 3);
+        const uint32_t at = run_child(c, report, lo, hi, &limits, &no_process);
         lo = at + 1;
         if (at < hi && group->first) {
-            skip_rules(results, lo, hi, check_rules[at].id);
+            skip_rules(report->result, lo, hi, "%s failed", check_rules[at].id);
             break;
         }
     }
-    return 1;
+    return !no_process;
 }
 
 static int wanted(const char *id, const char *only) {
@@ -222,32 +260,54 @@ int check_selects(const char *only) {
     return 0;
 }
 
-/* Rules outside of `only` are forgotten again, but for those of the first groups: the others stand
- * on what they find. */
+/* The end of the group whose first rule is lo. */
+static uint32_t end_of_group(uint32_t lo, const check_group *group) {
+    uint32_t hi = lo;
+    while (hi < check_n_rules && !strcmp(check_rules[hi].group, group->name))
+        hi++;
+    return hi;
+}
+
+/* The wanted rules among [lo, hi); all of them in a group that others depend on. 0 = no process could be
+ * made. */
+static int run_wanted(const check *c, check_report *r, uint32_t lo, uint32_t hi, const char *only,
+                      const check_group *group) {
+    if (group->first)
+        return run_rules(c, r, lo, hi, group);
+    while (lo < hi) {
+        uint32_t end = lo;
+        while (end < hi && wanted(check_rules[end].id, only))
+            end++;
+        if (!run_rules(c, r, lo, end, group))
+            return 0;
+        lo = end + 1;
+    }
+    return 1;
+}
+
+/* The id of the first rule among [lo, hi) that failed; NULL = none. */
+static const char *first_failed(const check_report *r, uint32_t lo, uint32_t hi) {
+    for (uint32_t i = lo; i < hi; i++)
+        if (r->result[i].status == CHECK_FAILED)
+            return check_rules[i].id;
+    return NULL;
+}
+
+/* Results of rules outside of `only` are removed at the end. 0 = no process could be made. */
 static int run_groups(check *c, check_report *r, const char *only) {
     const char *broken = NULL;
-    for (uint32_t g = 0, lo = 0, hi; g < check_n_groups; g++, lo = hi) {
+    uint32_t lo = 0;
+    for (uint32_t g = 0; g < check_n_groups; g++) {
         const check_group *group = &check_groups[g];
-        for (hi = lo; hi < check_n_rules && !strcmp(check_rules[hi].group, group->name);)
-            hi++;
-        if (group->kinds != CHECK_ANY && !(group->kinds & r->facts.kinds))
-            continue;
-        if (broken) {
-            skip_rules(r->result, lo, hi, broken);
-            continue;
-        }
-        for (uint32_t i = lo, end = hi; i < hi; i = end) {
-            end = group->first ? hi : i + 1;
-            while (!group->first && end < hi &&
-                   wanted(check_rules[end].id, only) == wanted(check_rules[i].id, only))
-                end++;
-            if ((group->first || wanted(check_rules[i].id, only)) &&
-                !run_rules(c, r, i, end, group))
-                return 0;
-        }
-        for (uint32_t i = lo; i < hi && !broken; i++)
-            if (group->first && r->result[i].status == CHECK_FAILED)
-                broken = check_rules[i].id;
+        const uint32_t hi = end_of_group(lo, group);
+        const int applies = group->kinds == CHECK_ANY || (group->kinds & r->facts.kinds);
+        if (applies && broken)
+            skip_rules(r->result, lo, hi, "%s failed", broken);
+        else if (applies && !run_wanted(c, r, lo, hi, only, group))
+            return 0;
+        if (group->first && !broken)
+            broken = first_failed(r, lo, hi);
+        lo = hi;
     }
     for (uint32_t i = 0; i < check_n_rules; i++)
         if (!wanted(check_rules[i].id, only))

@@ -1,10 +1,12 @@
-/* static.c -- group static: what the file says before it is opened. */
+/* static.c -- group static: what the file says before it is opened: format, machine, symbols, link options
+ * and the note. The file is read as bytes (elf_file.h), since a file that breaks these rules must not be
+ * opened. Where it lies is judged in static_place.c, what the host says of it in static_host.c. */
 #include "check.h"
 #include "elf_file.h"
 #include <stdio.h>
 #include <string.h>
 
-/* 0 = the rule is skipped: static.elf says why. */
+/* 0 = the rule is skipped: static.elf reports why. */
 static int readable(check *c, elf_file *f) {
     const char *wrong = elf_open(f, c->bytes, c->n_bytes);
     if (wrong)
@@ -23,12 +25,20 @@ void check_static_elf(check *c) {
 }
 
 static const char *machine_name(unsigned machine) {
-    return machine == EM_X86_64    ? "x86-64"
-           : machine == EM_AARCH64 ? "AArch64"
-           : machine == EM_386     ? "x86 of 32 bits"
-           : machine == EM_ARM     ? "Arm of 32 bits"
-                                   : "another machine";
+    switch (machine) {
+    case EM_X86_64:
+        return "x86-64";
+    case EM_AARCH64:
+        return "AArch64";
+    case EM_386:
+        return "x86 of 32 bits";
+    case EM_ARM:
+        return "Arm of 32 bits";
+    default:
+        return "another machine";
+    }
 }
+
 static unsigned machine_here(void) {
 #if defined(__x86_64__)
     return EM_X86_64;
@@ -62,19 +72,31 @@ static int is_linkers(const char *name) {
     return 0;
 }
 
+/* The first eight names, and how many there are. */
 typedef struct {
     char text[700];
     uint32_t n;
 } name_list;
+
 static void add_name(name_list *l, const char *name) {
-    size_t at = strlen(l->text), len = strlen(name);
-    if (l->n++ < 8 && at + len + 3 < sizeof l->text)
-        snprintf(l->text + at, sizeof l->text - at, "%s%s", at ? ", " : "", name);
+    const size_t at = strlen(l->text);
+    const size_t room = sizeof l->text - at;
+    if (l->n < 8 && strlen(name) + 3 < room)
+        snprintf(l->text + at, room, "%s%s", at ? ", " : "", name);
+    l->n++;
 }
 
-/* Weak and unique definitions count too. Those of a C++ runtime's templates would be replaced by
- * the host's or another plugin's copy (weak) or shared with it for the life of the process
- * (unique): two plugins built by two compilers then meet. */
+/* Whether another object can see the symbol. */
+static int is_exported(const Elf64_Sym *s, const char *name) {
+    const unsigned visibility = ELF64_ST_VISIBILITY(s->st_other);
+    if (s->st_shndx == SHN_UNDEF || ELF64_ST_BIND(s->st_info) == STB_LOCAL || is_linkers(name))
+        return 0;
+    return visibility != STV_HIDDEN && visibility != STV_INTERNAL;
+}
+
+/* Weak and unique definitions count, too. Those of C++ templates would be replaced by the copy of the host
+ * or of another plugin (weak), or shared with it for the life of the process (unique), though another
+ * compiler may have made that copy. */
 void check_static_exports(check *c) {
     elf_file f;
     name_list others = {{0}, 0};
@@ -84,10 +106,7 @@ void check_static_exports(check *c) {
     for (uint64_t i = 1; i < f.n_symbols; i++) {
         Elf64_Sym s = elf_symbol(&f, i);
         const char *name = elf_string(&f, s.st_name);
-        if (s.st_shndx == SHN_UNDEF || ELF64_ST_BIND(s.st_info) == STB_LOCAL || is_linkers(name))
-            continue;
-        unsigned visibility = ELF64_ST_VISIBILITY(s.st_other);
-        if (visibility == STV_HIDDEN || visibility == STV_INTERNAL)
+        if (!is_exported(&s, name))
             continue;
         if (!strcmp(name, MN_ENTRY_NAME) && ELF64_ST_TYPE(s.st_info) == STT_FUNC)
             entry = 1;
@@ -176,24 +195,31 @@ static uint64_t aligned(uint64_t n, uint64_t to) {
     return (n + to - 1) & ~(to - 1);
 }
 
-/* The notes of one segment that are Minerva's, the last one into `note`; -1 = they do not end where
- * the segment does. */
+/* The description of Minerva's note is mn_note from `size` on. */
+#define NOTE_BYTES (sizeof(mn_note) - offsetof(mn_note, size))
+
+static void read_note(mn_note *note, const uint8_t *desc, uint32_t n) {
+    memset(note, 0, sizeof *note);
+    memcpy((uint8_t *)note + offsetof(mn_note, size), desc, n < NOTE_BYTES ? n : NOTE_BYTES);
+}
+
+/* The number of Minerva's notes in one segment; the last one is copied to `note`, the length of its
+ * description to *n_desc. -1 = a note does not end inside the segment. */
 static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, mn_note *note) {
     const uint8_t *p = f->bytes + s->p_offset;
-    uint64_t align = s->p_align == 8 ? 8 : 4;
+    const uint64_t align = s->p_align == 8 ? 8 : 4;
+    uint64_t at = 0;
     int found = 0;
-    for (uint64_t at = 0; at + 12 <= s->p_filesz;) {
-        uint32_t head[3]; /* n_name, n_desc, type */
+    while (at + 12 <= s->p_filesz) {
+        uint32_t head[3]; // bytes of the name, bytes of the description, type
         memcpy(head, p + at, sizeof head);
-        uint64_t desc = at + aligned(12 + (uint64_t)head[0], align), end = desc + head[1];
+        const uint64_t desc = at + aligned(12 + (uint64_t)head[0], align);
+        const uint64_t end = desc + head[1];
         if (desc > s->p_filesz || end > s->p_filesz)
             return -1;
-        if (head[0] == 8 && head[2] == 1 && !memcmp(p + at + 12, "Minerva", 8)) {
-            uint64_t n = head[1] < sizeof *note - offsetof(mn_note, size)
-                             ? head[1]
-                             : sizeof *note - offsetof(mn_note, size);
-            memset(note, 0, sizeof *note);
-            memcpy((uint8_t *)note + offsetof(mn_note, size), p + desc, n);
+        const int is_type = head[0] == 8 && head[2] == 1;
+        if (is_type && !memcmp(p + at + 12, "Minerva", 8)) {
+            read_note(note, p + desc, head[1]);
             *n_desc = head[1];
             found++;
         }
@@ -207,13 +233,11 @@ static int is_id(const char *id) {
 }
 
 static void judge_note(check *c, const mn_note *note, uint32_t n_desc) {
-    CHECK(c,
-          n_desc >= sizeof(mn_note) - offsetof(mn_note, size) && note->size <= n_desc &&
-              note->size >= sizeof(mn_note) - offsetof(mn_note, size),
+    CHECK(c, note->size >= NOTE_BYTES && note->size <= n_desc,
           "found a note of %u bytes that says %u, expected at least %zu: use MN_PLUGIN_NOTE",
-          n_desc, note->size, sizeof(mn_note) - offsetof(mn_note, size));
+          n_desc, note->size, NOTE_BYTES);
     CHECK(c, memchr(note->id, 0, sizeof note->id) && memchr(note->isa, 0, sizeof note->isa),
-          "found an id or isa without an end");
+          "found an id or isa without its NUL, expected one");
     CHECK(c, is_id(note->id), "found id \"%s\", expected characters of [a-z0-9_]", note->id);
     CHECK(c, note->kinds && !(note->kinds & ~CHECK_ANY),
           "found kinds 0x%x, expected MN_KIND_BACKEND, MN_KIND_LOADER or both", note->kinds);
@@ -230,20 +254,37 @@ static void judge_note(check *c, const mn_note *note, uint32_t n_desc) {
                 note->isa[0] ? ", needs " : "", note->isa);
 }
 
+/* read_notes of all segments. */
+static int all_notes(const elf_file *f, uint32_t *n_desc, mn_note *note) {
+    int total = 0;
+    for (uint32_t i = 0; i < f->n_segments; i++) {
+        if (f->segment[i].p_type != PT_NOTE)
+            continue;
+        const int found = read_notes(f, &f->segment[i], n_desc, note);
+        if (found < 0)
+            return -1;
+        total += found;
+    }
+    return total;
+}
+
+uint32_t check_note_kinds(const check *c) {
+    elf_file f;
+    mn_note note;
+    uint32_t n_desc;
+    if (elf_open(&f, c->bytes, c->n_bytes) || all_notes(&f, &n_desc, &note) != 1)
+        return 0;
+    return note.kinds;
+}
+
 void check_static_note(check *c) {
     elf_file f;
     mn_note note;
     uint32_t n_desc = 0;
-    int total = 0;
     if (!readable(c, &f))
         return;
-    for (uint32_t i = 0; i < f.n_segments; i++) {
-        if (f.segment[i].p_type != PT_NOTE)
-            continue;
-        int found = read_notes(&f, &f.segment[i], &n_desc, &note);
-        CHECK(c, found >= 0, "found a note that does not end inside its segment");
-        total += found;
-    }
+    const int total = all_notes(&f, &n_desc, &note);
+    CHECK(c, total >= 0, "found a note that does not end inside its segment");
     CHECK(c, total == 1, "found %d notes of Minerva, expected 1: MN_PLUGIN_NOTE at file scope",
           total);
     judge_note(c, &note, n_desc);

@@ -1,5 +1,6 @@
-/* static_host.c -- group static: what this host says of the file before it opens it: its own rules
- * for files, versions and instruction sets, asked rather than repeated here. */
+/* static_host.c -- rule static.accepted: what this host says of the file before it opens it. The host's rules
+ * for files, versions and instruction sets are not repeated here: a runtime is created whose only plugin
+ * folder holds a link to the file, and its record of the plugin is read. */
 #include "check.h"
 #include <minerva/minerva.h>
 #include <stdio.h>
@@ -7,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The host's record of the one plugin in the folder. What goes wrong later than before opening is
- * told by later rules. */
+/* The host's record of the one plugin in the folder. Refusals after the probe are left to later
+ * rules. */
 static void judge(check *c, const char *folder) {
     const mn_setting settings[] = {
         {"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
@@ -19,14 +20,15 @@ static void judge(check *c, const char *folder) {
     mn_plugin_item item;
     mn_error err = MN_ERROR;
     CHECK(c, !mn_runtime_create(&params, &rt, &err), "the host cannot start: %s", err.msg);
-    for (uint32_t i = 0; mn_runtime_plugin(rt, i, &item) == MN_OK; i++)
-        if (!item.probe[0] &&
-            (!strcmp(item.status, "refused") || !strcmp(item.status, "incompatible")))
+    for (uint32_t i = 0; mn_runtime_plugin(rt, i, &item) == MN_OK; i++) {
+        const int refused = !strcmp(item.status, "refused") || !strcmp(item.status, "incompatible");
+        if (refused && !item.probe[0])
             check_fail(c, "found \"%s\": %s", item.status, item.reason);
+    }
     mn_runtime_free(rt);
 }
 
-/* The host looks at folders: one with nothing but a link to the file. */
+/* Makes a folder below /tmp with a link to the file, and removes both. */
 void check_static_accepted(check *c) {
     char folder[] = "/tmp/minerva-check-XXXXXX", link[64];
     check_doing(c, "the host looked at the file");

@@ -1,4 +1,6 @@
-/* static_place.c -- group static: where the file lies, and where its libraries are looked for. */
+/* static_place.c -- group static: the file's name, owner and folders, the folders that its libraries are
+ * searched in, and whether all its symbols resolve. The last is asked of the dynamic linker in a process
+ * of its own, as ldd -r does it, since that process must hold no symbol of the host. */
 #include "check.h"
 #include "elf_file.h"
 #include <stdio.h>
@@ -9,54 +11,59 @@
 #include <unistd.h>
 
 void check_static_name(check *c) {
-    const char *slash = strrchr(c->path, '/'), *base = slash ? slash + 1 : c->path,
-               *dot = strrchr(base, '.');
+    const char *slash = strrchr(c->path, '/');
+    const char *base = slash ? slash + 1 : c->path;
+    const char *dot = strrchr(base, '.');
     CHECK(c, dot && dot != base && !strcmp(dot, ".so"),
-          "found the name %s, expected NAME.so: the host looks at these only", base);
+          "found the name %s, expected NAME.so: the host ignores other names", base);
 }
 
-/* May anybody put a file of this name there? The nearest folder that exists decides; /tmp and its
- * like are open to all, but what lies in them is its owner's. own: the folder that holds the file
- * itself. */
-static int open_to_all(const char *path) {
+/* Path becomes its folder: "/a/b" -> "/a" -> "/". 0 = it has none. */
+static int to_folder(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash || !path[1])
+        return 0;
+    slash[slash == path] = 0;
+    return 1;
+}
+
+/* Whether every user can put a file into the folder, or replace a folder above it. Folders that do not
+ * exist are passed over. In a sticky folder above (/tmp), files can be replaced by their owner alone. */
+static int open_to_all(const char *folder) {
     char at[4096];
     struct stat st;
-    snprintf(at, sizeof at, "%s", path);
-    for (int own = 1; at[0];) {
-        int there = stat(at, &st) == 0;
-        if (there && st.st_mode & S_IWOTH && (own || !(st.st_mode & S_ISVTX)))
+    int is_first = 1;
+    snprintf(at, sizeof at, "%s", folder);
+    do {
+        if (stat(at, &st))
+            continue;
+        const int sticky = st.st_mode & S_ISVTX;
+        if (st.st_mode & S_IWOTH && (is_first || !sticky))
             return 1;
-        if (there)
-            own = 0;
-        char *slash = strrchr(at, '/');
-        if (!slash || !at[1])
-            break;
-        slash[slash == at] = 0;
-    }
+        is_first = 0;
+    } while (to_folder(at));
     return 0;
 }
 
 void check_static_writable(check *c) {
     struct stat st;
     char folder[4096];
-    CHECK(c, !stat(c->path, &st), "%s cannot be looked at", c->path);
+    CHECK(c, !stat(c->path, &st), "stat of %s fails", c->path);
     CHECK(c, !(st.st_mode & S_IWOTH),
-          "found mode %04o: everybody may write the file; expected chmod o-w",
+          "found mode %04o, which lets every user write the file, expected chmod o-w",
           (unsigned)st.st_mode & 07777);
     CHECK(c, st.st_uid == 0 || st.st_uid == geteuid(),
-          "found owner %u, expected root or %u, who runs this", (unsigned)st.st_uid,
+          "found owner %u, expected root or %u, the user of this process", (unsigned)st.st_uid,
           (unsigned)geteuid());
     snprintf(folder, sizeof folder, "%s", c->path);
-    if (strrchr(folder, '/'))
-        strrchr(folder, '/')[strrchr(folder, '/') == folder] = 0;
-    CHECK(
-        c, !open_to_all(folder),
-        "found %s or a folder above it open for everybody to write; the host refuses such a plugin",
-        folder);
+    to_folder(folder);
+    CHECK(c, !open_to_all(folder),
+          "found %s or a folder above it writable by every user; the host refuses such a plugin",
+          folder);
 }
 
-/* One element of a search path: "" and "lib" mean the current directory of whoever runs the
- * host. */
+/* One element of a search path, n bytes. "" and "lib" mean the current directory of the process that opens
+ * the plugin. */
 static void judge_folder(check *c, const char *at, size_t n) {
     char folder[4096];
     if (n >= sizeof folder)
@@ -69,7 +76,7 @@ static void judge_folder(check *c, const char *at, size_t n) {
     CHECK(c, folder[0] == '/',
           "found \"%s\" in RPATH or RUNPATH, expected a path from / or $ORIGIN", folder);
     CHECK(c, !open_to_all(folder),
-          "found \"%s\" in RPATH or RUNPATH: everybody may put a library there", folder);
+          "found \"%s\" in RPATH or RUNPATH, where every user can put a library", folder);
 }
 
 void check_static_runpath(check *c) {
@@ -84,26 +91,38 @@ void check_static_runpath(check *c) {
             continue;
         const char *path = elf_string(&f, d.d_un.d_val);
         check_found(c, "%s", path);
-        for (size_t n; n = strcspn(path, ":"), judge_folder(c, path, n), path[n];)
+        size_t n = strcspn(path, ":");
+        judge_folder(c, path, n);
+        while (path[n]) {
             path += n + 1;
+            n = strcspn(path, ":");
+            judge_folder(c, path, n);
+        }
     }
 }
 
-/* ---- does it resolve? Asked of the dynamic linker as ldd -r does, in a process that holds nothing
- * of the host's ---- */
+/* ---- symbols --------------------------------------------------------------------------------- */
+/* The start of this program's own file; the number of bytes. */
+static size_t read_self(char *head, size_t room) {
+    FILE *self = fopen("/proc/self/exe", "rb");
+    if (!self)
+        return 0;
+    const size_t n = fread(head, 1, room, self);
+    fclose(self);
+    return n;
+}
+
+/* The path of the dynamic linker that this program names; 0 = none. */
 static int interpreter(char dst[256]) {
     char head[4096];
-    FILE *self = fopen("/proc/self/exe", "rb");
-    size_t n = self ? fread(head, 1, sizeof head, self) : 0;
+    const size_t n = read_self(head, sizeof head);
     Elf64_Ehdr e;
-    Elf64_Phdr p;
-    if (self)
-        fclose(self);
     if (!elf_is_native(head, n) || n < sizeof e)
         return 0;
     memcpy(&e, head, sizeof e);
-    for (uint64_t i = 0, at; i < e.e_phnum; i++) {
-        at = e.e_phoff + i * sizeof p;
+    for (uint64_t i = 0; i < e.e_phnum; i++) {
+        Elf64_Phdr p;
+        const uint64_t at = e.e_phoff + i * sizeof p;
         if (at > n || n - at < sizeof p)
             return 0;
         memcpy(&p, head + at, sizeof p);
@@ -118,11 +137,13 @@ static int interpreter(char dst[256]) {
     return 0;
 }
 
+/* Starts the dynamic linker on the file as ldd -r does, with its output to descriptor `to`. */
 static pid_t trace(const char *linker, const char *file, int to) {
     pid_t pid = fork();
     if (pid)
         return pid;
-    dup2(to, 1), dup2(to, 2);
+    dup2(to, 1);
+    dup2(to, 2);
     unsetenv("LD_PRELOAD");
     unsetenv("LD_LIBRARY_PATH");
     setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
@@ -132,8 +153,8 @@ static pid_t trace(const char *linker, const char *file, int to) {
     _exit(127);
 }
 
-/* ld.so's words for what it did not find. */
-static int complains(const char *line) {
+/* Whether a line of ld.so's output says that something was not found. */
+static int is_complaint(const char *line) {
     return strstr(line, "undefined symbol") || strstr(line, "not found") ||
            strstr(line, "error while loading");
 }
@@ -146,20 +167,19 @@ void check_static_resolves(check *c) {
         check_skip(c, "no dynamic linker for such a file here");
         return;
     }
-    CHECK(c, !pipe(ends), "no pipe");
+    CHECK(c, !pipe(ends), "pipe fails");
     pid_t pid = trace(linker, c->path, ends[1]);
     close(ends[1]);
     FILE *in = fdopen(ends[0], "r");
     while (in && fgets(line, sizeof line, in))
-        if (complains(line) && !first[0])
+        if (is_complaint(line) && !first[0])
             snprintf(first, sizeof first, "%.*s", (int)strcspn(line, "\n"),
                      line + strspn(line, " \t"));
     if (in)
         fclose(in);
     waitpid(pid, &how, 0);
     CHECK(c, !first[0],
-          "the dynamic linker, which was given the plugin and what it links against, says: %s",
-          first);
+          "the dynamic linker does not find all libraries and symbols of the plugin: %s", first);
     if (!WIFEXITED(how) || WEXITSTATUS(how) == 127)
         check_skip(c, "%s does not run", linker);
 }

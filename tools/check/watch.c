@@ -1,11 +1,12 @@
-/* watch.c -- see watch.h. The state is the process's: a rule runs in a process of its own, with one
- * plugin. What the parent reads lies in the shared memory of the rule's result. */
+/* watch.c -- see watch.h. The state is static, since a rule runs in a process of its own with one plugin:
+ * copies of the plugin's tables, and the rule that runs. What the parent reads is in the shared memory of
+ * that rule's result (run.c). One line per function of a table makes the function that passes calls on. */
 #include "watch.h"
 #include <stdatomic.h>
 #include <string.h>
 
 static check *judge;
-static mn_backend real_backend; /* copies: a table may go with its self */
+static mn_backend real_backend; /* copies: a table may be freed with the plugin's self */
 static mn_loader real_loader;
 static void (*after)(void *arg, const char *name);
 static void *after_arg;
@@ -29,7 +30,7 @@ void watch_after(void (*fn)(void *arg, const char *name), void *arg) {
     after = fn;
 }
 
-/* name: the member of the table; params, args: with their parentheses. */
+/* name: the member of the table; params, args: in parentheses. */
 #define PASS_STATUS(real, prefix, name, params, args)                                              \
     static mn_status prefix##name params {                                                         \
         watch_begin(judge, #name);                                                                 \
@@ -96,57 +97,65 @@ LOADER_STATUS(patterns, (void *a, uint32_t i, mn_file_pattern *p), (a, i, p))
 /* clang-format on */
 
 /* Where the plugin has a function, the table gets the one that passes calls on to it. */
-#define WATCH(T, table, real, prefix, name)                                                        \
-    if (MN_HAS(T, real, name))                                                                     \
-        table.name = prefix##name;
+#define WATCH_BACKEND(name)                                                                        \
+    if (MN_HAS(mn_backend, be, name))                                                              \
+        table.name = backend_##name;
+#define WATCH_LOADER(name)                                                                         \
+    if (MN_HAS(mn_loader, ld, name))                                                               \
+        table.name = loader_##name;
+
+/* Copies the plugin's table up to the size that both know; that size. */
+static uint32_t copy_table(void *to, uint32_t room, const void *from, uint32_t size) {
+    const uint32_t known = size < room ? size : room;
+    memset(to, 0, room);
+    memcpy(to, from, known);
+    return known;
+}
 
 const mn_backend *watch_backend(check *c, const mn_backend *be) {
     static mn_backend table;
     if (!be)
         return NULL;
     judge = c;
-    memset(&real_backend, 0, sizeof real_backend);
-    memcpy(&real_backend, be, be->size < sizeof real_backend ? be->size : sizeof real_backend);
-    table = (mn_backend){.size = be->size < sizeof table ? be->size : (uint32_t)sizeof table};
-    if (be->size >= offsetof(mn_backend, flags) + sizeof be->flags)
-        table.flags = be->flags;
-    WATCH(mn_backend, table, be, backend_, device_count)
-    WATCH(mn_backend, table, be, backend_, device_info)
-    WATCH(mn_backend, table, be, backend_, device_open)
-    WATCH(mn_backend, table, be, backend_, device_close)
-    WATCH(mn_backend, table, be, backend_, device_memory)
-    WATCH(mn_backend, table, be, backend_, self_test)
-    WATCH(mn_backend, table, be, backend_, contracts)
-    WATCH(mn_backend, table, be, backend_, supports)
-    WATCH(mn_backend, table, be, backend_, reason)
-    WATCH(mn_backend, table, be, backend_, estimate)
-    WATCH(mn_backend, table, be, backend_, alloc)
-    WATCH(mn_backend, table, be, backend_, wrap)
-    WATCH(mn_backend, table, be, backend_, buffer_free)
-    WATCH(mn_backend, table, be, backend_, map)
-    WATCH(mn_backend, table, be, backend_, queue_create)
-    WATCH(mn_backend, table, be, backend_, queue_free)
-    WATCH(mn_backend, table, be, backend_, write)
-    WATCH(mn_backend, table, be, backend_, read)
-    WATCH(mn_backend, table, be, backend_, copy)
-    WATCH(mn_backend, table, be, backend_, wait)
-    WATCH(mn_backend, table, be, backend_, queue_wait)
-    WATCH(mn_backend, table, be, backend_, event_free)
-    WATCH(mn_backend, table, be, backend_, abort)
-    WATCH(mn_backend, table, be, backend_, weights_open)
-    WATCH(mn_backend, table, be, backend_, weights_put)
-    WATCH(mn_backend, table, be, backend_, weights_seal)
-    WATCH(mn_backend, table, be, backend_, weights_free)
-    WATCH(mn_backend, table, be, backend_, kv_layout)
-    WATCH(mn_backend, table, be, backend_, kv_copy)
-    WATCH(mn_backend, table, be, backend_, compile)
-    WATCH(mn_backend, table, be, backend_, program_free)
-    WATCH(mn_backend, table, be, backend_, program_save)
-    WATCH(mn_backend, table, be, backend_, context_create)
-    WATCH(mn_backend, table, be, backend_, context_bind)
-    WATCH(mn_backend, table, be, backend_, context_prepare)
-    WATCH(mn_backend, table, be, backend_, execute)
-    WATCH(mn_backend, table, be, backend_, context_free)
+    table = (mn_backend){.size = copy_table(&real_backend, sizeof real_backend, be, be->size)};
+    table.flags = real_backend.flags;
+    WATCH_BACKEND(device_count)
+    WATCH_BACKEND(device_info)
+    WATCH_BACKEND(device_open)
+    WATCH_BACKEND(device_close)
+    WATCH_BACKEND(device_memory)
+    WATCH_BACKEND(self_test)
+    WATCH_BACKEND(contracts)
+    WATCH_BACKEND(supports)
+    WATCH_BACKEND(reason)
+    WATCH_BACKEND(estimate)
+    WATCH_BACKEND(alloc)
+    WATCH_BACKEND(wrap)
+    WATCH_BACKEND(buffer_free)
+    WATCH_BACKEND(map)
+    WATCH_BACKEND(queue_create)
+    WATCH_BACKEND(queue_free)
+    WATCH_BACKEND(write)
+    WATCH_BACKEND(read)
+    WATCH_BACKEND(copy)
+    WATCH_BACKEND(wait)
+    WATCH_BACKEND(queue_wait)
+    WATCH_BACKEND(event_free)
+    WATCH_BACKEND(abort)
+    WATCH_BACKEND(weights_open)
+    WATCH_BACKEND(weights_put)
+    WATCH_BACKEND(weights_seal)
+    WATCH_BACKEND(weights_free)
+    WATCH_BACKEND(kv_layout)
+    WATCH_BACKEND(kv_copy)
+    WATCH_BACKEND(compile)
+    WATCH_BACKEND(program_free)
+    WATCH_BACKEND(program_save)
+    WATCH_BACKEND(context_create)
+    WATCH_BACKEND(context_bind)
+    WATCH_BACKEND(context_prepare)
+    WATCH_BACKEND(execute)
+    WATCH_BACKEND(context_free)
     return &table;
 }
 
@@ -155,16 +164,13 @@ const mn_loader *watch_loader(check *c, const mn_loader *ld) {
     if (!ld)
         return NULL;
     judge = c;
-    memset(&real_loader, 0, sizeof real_loader);
-    memcpy(&real_loader, ld, ld->size < sizeof real_loader ? ld->size : sizeof real_loader);
-    table = (mn_loader){.size = ld->size < sizeof table ? ld->size : (uint32_t)sizeof table};
-    if (ld->size >= offsetof(mn_loader, flags) + sizeof ld->flags)
-        table.flags = ld->flags;
-    WATCH(mn_loader, table, ld, loader_, guess)
-    WATCH(mn_loader, table, ld, loader_, open)
-    WATCH(mn_loader, table, ld, loader_, meta_at)
-    WATCH(mn_loader, table, ld, loader_, tensor_at)
-    WATCH(mn_loader, table, ld, loader_, close)
-    WATCH(mn_loader, table, ld, loader_, patterns)
+    table = (mn_loader){.size = copy_table(&real_loader, sizeof real_loader, ld, ld->size)};
+    table.flags = real_loader.flags;
+    WATCH_LOADER(guess)
+    WATCH_LOADER(open)
+    WATCH_LOADER(meta_at)
+    WATCH_LOADER(tensor_at)
+    WATCH_LOADER(close)
+    WATCH_LOADER(patterns)
     return &table;
 }

@@ -1,0 +1,221 @@
+/* case_cache.c -- random cases of KV_STORE and ATTENTION, also with several layers in two KV groups.
+ *
+ * The cache is filled by a KV_STORE of the same graph: `past` rows of each sequence, then the rows of
+ * the step, from row 0 on without gaps. The store has a row for every place of every page: what is left
+ * over is padding, and a dirty case fills all places with NaN. Used by case_ops.c through case_gen.h;
+ * cache_plan owns its arrays until plan_free, the case has copies. */
+#include "case_gen.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { WINDOW = 17 };
+
+/* What is stored and asked, per sequence q: rows [q * per, (q + 1) * per) of the step, rows
+ * [q * len, (q + 1) * len) of the store. */
+typedef struct {
+    int64_t n_seqs;
+    int64_t per;   /* rows of the step */
+    int64_t len;   /* keys: past + per */
+    int64_t pages; /* of one sequence */
+    int64_t page_tokens;
+    int64_t rows;          /* of the store: n_seqs * pages * page_tokens */
+    int32_t *kpos, *kslot; /* [rows]: position and slot of each stored row, -1 = padding */
+    int32_t *qpos, *qslot; /* [rows of the step] */
+    int32_t *seqs;         /* [n_seqs, 4]: first row, number of rows, slot, 0 */
+    int32_t *table;        /* [n_seqs, pages]: the page table, by slot; -1 = no page */
+    uint8_t *kdead;        /* [rows]: not 0 = the key and value hold NaN */
+} cache_plan;
+
+/* With a window (variant bit 0), pages before the window of the step's first rows have been given back:
+ * they have no entry in the table, nothing is stored in them, and their memory holds what a dirty case
+ * left there. */
+static void give_back(const op_shape *s, cache_plan *a) {
+    const int64_t n_pages = (s->past - WINDOW + 1) / a->page_tokens;
+    const int64_t n_rows = n_pages * a->page_tokens;
+    if (!(s->variant & 1) || s->dirty || s->past < WINDOW)
+        return;
+    for (int64_t q = 0; q < a->n_seqs; q++) {
+        for (int64_t i = 0; i < n_pages; i++)
+            a->table[q * a->pages + i] = -1;
+        for (int64_t i = q * a->len; i < q * a->len + n_rows; i++) {
+            a->kpos[i] = -1;
+            a->kdead[i] = 1;
+        }
+    }
+}
+
+/* Sequence q of the plan. With holes, slots are in reverse order, and sequence 1 of three or more is
+ * done: its rows of the step are there and have no effect. With spoil, the first key of the last
+ * sequence holds NaN. */
+static void plan_sequence(casegen *g, cache_plan *a, int64_t q) {
+    const int64_t past = g->s->past;
+    const int64_t left = g->live - q * a->per;
+    const int64_t used = left < a->per ? left : a->per;
+    const int32_t slot = (int32_t)(g->holes ? a->n_seqs - 1 - q : q);
+    const bool done = g->holes && a->n_seqs > 2 && q == 1;
+    const bool spoiled = g->s->spoil && a->n_seqs > 1 && q == a->n_seqs - 1;
+    if (used <= 0)
+        return;
+    for (int64_t i = 0; i < past + used; i++) {
+        const int64_t row = q * a->len + i;
+        const bool unused = done && i >= past;
+        a->kslot[row] = slot;
+        a->kpos[row] = unused ? -1 : (int32_t)i;
+        a->kdead[row] = unused || (spoiled && i == 0);
+    }
+    for (int64_t i = 0; i < used; i++) {
+        const int64_t t = q * a->per + i;
+        a->qpos[t] = done ? -1 : (int32_t)(past + i);
+        a->qslot[t] = slot;
+        g->c->dead[0][t] = casegen_row_mark(g, done, spoiled || t == casegen_spoiled_row(g));
+    }
+    a->seqs[4 * q] = (int32_t)(q * a->per);
+    a->seqs[4 * q + 1] = (int32_t)used;
+    a->seqs[4 * q + 2] = slot;
+}
+
+static void plan_rows(casegen *g, cache_plan *a) {
+    const int64_t places = a->pages * a->page_tokens; // of one sequence
+    for (int64_t i = 0; i < a->rows; i++) {
+        a->kpos[i] = -1;
+        a->kslot[i] = -1;
+        a->kdead[i] = 1;
+    }
+    for (int64_t t = 0; t < g->s->rows; t++) {
+        a->qpos[t] = -1;
+        a->qslot[t] = -1;
+    }
+    for (int64_t q = 0; q < a->n_seqs; q++)
+        plan_sequence(g, a, q);
+    for (int64_t i = 0; g->s->dirty && i < a->rows; i++) {
+        a->kpos[i] = (int32_t)(i % places);
+        a->kslot[i] = (int32_t)(i / places);
+    }
+    // Pages descend and those of the sequences alternate: a plugin that ignores the table is found.
+    for (int64_t slot = 0; slot < a->n_seqs; slot++)
+        for (int64_t i = 0; i < a->pages; i++)
+            a->table[slot * a->pages + i] = (int32_t)(1 + (a->pages - 1 - i) * a->n_seqs + slot);
+    give_back(g->s, a);
+}
+
+/* Fills the plan for the generator's shape; false = out of memory. plan_free after it in either
+ * case. */
+static bool plan_make(casegen *g, cache_plan *a) {
+    const op_shape *s = g->s;
+    *a = (cache_plan){.n_seqs = s->n_seqs ? s->n_seqs : 1};
+    a->page_tokens = s->page_tokens ? s->page_tokens : 64;
+    a->per = (s->rows + a->n_seqs - 1) / a->n_seqs;
+    a->len = s->past + a->per;
+    a->pages = (a->len + a->page_tokens - 1) / a->page_tokens;
+    a->rows = a->n_seqs * a->pages * a->page_tokens;
+    const int64_t n_table = a->n_seqs * a->pages;
+    const int64_t n_words = 2 * a->rows + 2 * s->rows + 4 * a->n_seqs + n_table;
+    a->kpos = casegen_zeroed(g, n_words, sizeof *a->kpos);
+    a->kdead = casegen_zeroed(g, a->rows, 1);
+    if (!a->kpos || !a->kdead || !g->c->dead[0])
+        return false;
+    a->kslot = a->kpos + a->rows;
+    a->qpos = a->kslot + a->rows;
+    a->qslot = a->qpos + s->rows;
+    a->seqs = a->qslot + s->rows;
+    a->table = a->seqs + 4 * a->n_seqs;
+    plan_rows(g, a);
+    return true;
+}
+
+static void plan_free(cache_plan *a) {
+    free(a->kpos);
+    free(a->kdead);
+}
+
+/* What the layers of one KV group share: tensors, and the symbol of the rows that are stored. */
+typedef struct {
+    uint32_t group;
+    int64_t n_stored;
+    int32_t kpos, kslot, pages, kv, row_pos, row_slot, seqs;
+} cache_tensors;
+
+static cache_tensors cache_of(casegen *g, const cache_plan *a, uint32_t group) {
+    op_case *c = g->c;
+    const int64_t U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE);
+    const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
+    const int64_t P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
+    const uint32_t n_pages = (uint32_t)(a->n_seqs * a->pages + 1);
+    const uint32_t kv_dtype = g->s->kv_dtype ? g->s->kv_dtype : MN_F32;
+    cache_tensors t = {.group = group, .n_stored = U};
+    t.kpos = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kpos, "kpos");
+    t.kslot = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kslot, "kslot");
+    t.pages = case_mat(c, MN_ROLE_INPUT, MN_I32, a->n_seqs, P, a->table, "pages");
+    t.kv = case_kv_of(c, kv_dtype, n_pages, group);
+    t.row_pos = casegen_int_input(g, a->qpos, "row_pos");
+    t.row_slot = casegen_int_input(g, a->qslot, "row_slot");
+    t.seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");
+    return t;
+}
+
+/* A KV_STORE and an ATTENTION of one layer. variant: bit 0 window, 1 softcap, 2 sinks,
+ * 3 bidirectional. k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
+static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors *t,
+                            uint64_t layer) {
+    const op_shape *s = g->s;
+    const int64_t dim_v = s->dim_v ? s->dim_v : s->dim;
+    const int64_t drawn = a->n_seqs * a->len;
+    const int64_t U = t->n_stored, n_kv = s->n_head_kv;
+    const int32_t k = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, s->dim, "k");
+    const int32_t v = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, dim_v, "v");
+    const int32_t q = casegen_float_input(g, s->n_head, s->dim, "q");
+    const int32_t y = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_head, dim_v, NULL, "y");
+    const int32_t sinks = s->variant & 4 ? casegen_vector(g, MN_F32, s->n_head, "sinks") : -1;
+    const int32_t store_in[] = {k, v, t->kpos, t->kslot, t->pages, t->kv};
+    const int32_t in[] = {q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks};
+    const uint64_t store_attr[] = {layer, t->group};
+    const uint64_t attr[] = {
+        case_f64(1 / sqrt((double)s->dim)),
+        s->variant & 1 ? WINDOW : 0,
+        s->variant & 2 ? case_f64(1.5) : 0, // softcap
+        layer,
+        t->group,
+        (uint64_t)s->n_head_kv,
+        (uint64_t)s->dim_v,
+        s->variant & 8 ? 1 : 0, // bidirectional
+    };
+    case_node(g->c, MN_OP_KV_STORE, store_in, 6, NULL, 0, store_attr, 2);
+    case_node(g->c, MN_OP_ATTENTION, in, 7, &y, 1, attr, 8);
+}
+
+void casegen_attention(casegen *g, uint32_t op, uint32_t dtype) {
+    cache_plan a;
+    (void)op;
+    (void)dtype;
+    casegen_mark_dead(g);
+    if (plan_make(g, &a)) {
+        const cache_tensors t = cache_of(g, &a, g->s->kv_group);
+        attention_nodes(g, &a, &t, 0);
+    }
+    plan_free(&a);
+}
+
+op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed) {
+    op_case *c = case_new();
+    cache_plan a[CASE_GROUPS] = {{0}};
+    cache_tensors t[CASE_GROUPS];
+    if (!c)
+        return NULL;
+    casegen g = casegen_begin(c, shape, &seed, "n_tokens");
+    casegen_mark_dead(&g);
+    for (uint32_t i = 0; i < CASE_GROUPS; i++) {
+        g.s = &shape[i];
+        if (!plan_make(&g, &a[i]))
+            c->failed = true;
+        if (!c->failed)
+            t[i] = cache_of(&g, &a[i], i);
+    }
+    for (uint32_t i = 0; i < n_layers && !c->failed; i++) {
+        const uint32_t group = i % CASE_GROUPS;
+        g.s = &shape[group];
+        attention_nodes(&g, &a[group], &t[group], i / CASE_GROUPS);
+    }
+    for (uint32_t i = 0; i < CASE_GROUPS; i++)
+        plan_free(&a[i]);
+    return c;
+}

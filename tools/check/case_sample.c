@@ -1,0 +1,167 @@
+/* case_sample.c -- random cases of SAMPLE (case_gen.h): row i draws for slot live - 1 - i, with other
+ * parameters in each. With holes, one slot in six is done, and one row in seven has no finite logit or
+ * a NaN: its id is defined, its top list is not. The arrays are the generator's until the case has
+ * copied them. */
+#include "case_gen.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3 };
+
+/* Periods that have no common factor, so that most combinations of parameters occur. variant bit 1:
+ * greedy. */
+static mn_slot_params draw_params(const casegen *g, int64_t i) {
+    static const int32_t last_n[] = {-1, 4, 0};
+    mn_slot_params p = {.seed = (uint64_t)i * 77 << i % 40,
+                        .top_k = (int32_t)(i % 5) * 10,
+                        .penalty_last_n = last_n[i % 3],
+                        .max_new = (int32_t)(i % 3)};
+    if (!(g->s->variant & 2))
+        p.temp = (float)(i % 3) * 0.7f;
+    if (i % 2)
+        p.top_p = 0.9f;
+    if (i % 7 == 1)
+        p.min_p = 0.05f;
+    if (i % 4 == 3)
+        p.repeat_penalty = 1.3f;
+    if (i % 6 == 2)
+        p.frequency_penalty = 0.4f;
+    if (i % 6 >= 4)
+        p.presence_penalty = 0.3f;
+    p.n_stop = i % 2 ? MN_MAX_STOP : 0;
+    for (int j = 0; j < p.n_stop; j++)
+        p.stop[j] = (int32_t)((j * 3 + i) % g->s->n);
+    return p;
+}
+
+/* Adds what contract 2 knows: MASK, sparse biases, TARGET and LOGPROB. One row in three has a
+ * target. */
+static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
+    const int64_t rows = g->s->rows;
+    op_case *c = g->c;
+    const int64_t words = (g->s->n + 31) / 32;
+    uint32_t *mask = casegen_zeroed(g, rows * words, sizeof *mask); // [rows, words]
+    int32_t *ids = casegen_zeroed(g, rows * N_BIASES, sizeof *ids); // [rows, N_BIASES]
+    float *values = casegen_zeroed(g, rows * N_BIASES, sizeof *values);
+    int32_t *target = casegen_zeroed(g, rows, sizeof *target);
+    for (int64_t i = 0; !c->failed && i < rows; i++) {
+        target[i] = i % 3 == 1 ? (int32_t)(i % g->s->n) : -1;
+        for (int64_t j = 0; j < words; j++)
+            mask[i * words + j] = 0xF7BD6F5Bu;
+        for (int64_t j = 0; j < N_BIASES; j++) {
+            const bool none = j == 1; // id -1: the value beside it must not be used
+            ids[i * N_BIASES + j] = none ? -1 : (int32_t)((i + j) % g->s->n);
+            values[i * N_BIASES + j] = none ? 100 : 3 * case_rand(g->seed);
+        }
+    }
+    in[MN_SAMPLE_MASK] = case_mat(c, MN_ROLE_INPUT, MN_I32, g->T, words, mask, "mask");
+    in[MN_SAMPLE_BIAS_IDS] = case_mat(c, MN_ROLE_STATE, MN_I32, rows, N_BIASES, ids, "bias_ids");
+    in[MN_SAMPLE_BIAS_VALUES] =
+        case_mat(c, MN_ROLE_STATE, MN_F32, rows, N_BIASES, values, "bias_values");
+    in[MN_SAMPLE_TARGET] = casegen_int_input(g, target, "target");
+    *logprob = case_vec(c, MN_ROLE_OUTPUT, MN_F32, g->T, NULL, "logprob");
+    free(mask);
+    free(ids);
+    free(values);
+    free(target);
+}
+
+/* Arrays of one case, [rows] or [rows, n]; NULL where memory ran out. */
+typedef struct {
+    mn_slot *slots;
+    mn_slot_params *params;
+    int32_t *slot, *history;
+    float *logits, *bias;
+} sample_arrays;
+
+static void arrays_make(casegen *g, sample_arrays *a) {
+    const int64_t rows = g->s->rows, n = g->s->n;
+    a->slots = casegen_zeroed(g, rows, sizeof *a->slots);
+    a->params = casegen_zeroed(g, rows, sizeof *a->params);
+    a->slot = casegen_zeroed(g, rows, sizeof *a->slot);
+    a->history = casegen_zeroed(g, rows * HISTORY, sizeof *a->history);
+    a->logits = casegen_zeroed(g, rows * n, sizeof *a->logits);
+    a->bias = casegen_zeroed(g, rows * n, sizeof *a->bias);
+}
+
+static void arrays_free(sample_arrays *a) {
+    free(a->slots);
+    free(a->params);
+    free(a->slot);
+    free(a->history);
+    free(a->logits);
+    free(a->bias);
+}
+
+/* Logits of row i: [n] */
+static void spoil_logits(const casegen *g, int64_t i, float *logits) {
+    const bool no_number = g->holes && i % 7 == 6;
+    const bool spoiled = g->s->spoil && i % 2;
+    const bool has_nan = i % 14 != 6;
+    for (int64_t j = 0; j < g->s->n; j++) {
+        if (!no_number && !(spoiled && j % 3 == 1))
+            continue;
+        logits[j] = j % 2 && has_nan ? NAN : -INFINITY;
+    }
+}
+
+static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
+    const op_shape *s = g->s;
+    float *logits = a->logits + i * s->n;
+    const bool padding = i >= g->live;
+    a->slot[i] = padding ? -1 : (int32_t)(g->live - 1 - i);
+    a->slots[i].pos = (int32_t)(3 + i % 12);
+    if (g->holes && i % 6 == 5)
+        a->slots[i].done = MN_SLOT_LENGTH;
+    a->params[i] = draw_params(g, i);
+    for (int64_t j = 0; j < HISTORY; j++)
+        a->history[i * HISTORY + j] = (int32_t)((i * 5 + j * 3) % s->n);
+    if (padding || s->dirty)
+        casegen_fill_bad(logits, s->n);
+    spoil_logits(g, i, logits);
+    const bool top_undefined = g->holes && (i % 7 == 6 || a->slot[i] % 6 == 5);
+    const bool spoiled = s->spoil && i % 2;
+    dead[i] = padding || top_undefined || spoiled || s->dirty;
+}
+
+/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds. */
+void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
+    const op_shape *s = g->s;
+    op_case *c = g->c;
+    const int64_t rows = s->rows;
+    const bool has_bias = s->variant & 1;
+    const bool has_more = s->variant & 4;
+    sample_arrays a;
+    int32_t in[MN_SAMPLE_TARGET + 1], out[4];
+    (void)dtype;
+    arrays_make(g, &a);
+    uint8_t *dead = casegen_zeroed(g, rows, 1);
+    c->dead[0] = dead;
+    for (int64_t i = 0; !c->failed && i < rows * s->n; i++) {
+        const float first = case_rand(g->seed);
+        a.logits[i] = 4 * (first + case_rand(g->seed));
+        a.bias[i] = i % 11 == 4 ? -INFINITY : 0.5f * case_rand(g->seed);
+    }
+    for (int64_t i = 0; !c->failed && i < rows; i++)
+        fill_row(g, &a, i, dead);
+    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_TARGET; i++)
+        in[i] = -1;
+    in[0] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.logits, "logits");
+    in[1] = casegen_int_input(g, a.slot, "out_slot");
+    in[2] = case_state(c, a.params, (uint64_t)rows * sizeof *a.params, rows, "params");
+    in[3] = case_state(c, a.slots, (uint64_t)rows * sizeof *a.slots, rows, "slots");
+    in[4] = case_mat(c, MN_ROLE_STATE, MN_I32, rows, HISTORY, a.history, "history");
+    if (has_bias)
+        in[MN_SAMPLE_BIAS] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.bias, "bias");
+    out[0] = casegen_int_output(g, "ids");
+    out[1] = case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, N_TOP, NULL, "top_ids");
+    out[2] = casegen_float_output(g, N_TOP, "top_logprobs");
+    c->every_row[out[0]] = true;
+    uint32_t n_in = has_bias ? MN_SAMPLE_BIAS + 1 : MN_SAMPLE_BIAS;
+    if (has_more) {
+        add_contract_2(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
+        n_in = MN_SAMPLE_TARGET + 1;
+    }
+    case_node(c, op, in, n_in, out, has_more ? 4 : 3, NULL, 0);
+    arrays_free(&a);
+}
