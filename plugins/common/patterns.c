@@ -18,14 +18,15 @@ static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t
     const mn_graph *g = l->g;
     const mn_node *x = mnp_node(g, u->node);
     const mn_node *glu = mnp_node(g, node);
-    const mn_tensor *a = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT);
-    const mn_tensor *b = mnp_in_tensor(g, x, MN_LINEAR_WEIGHT + 2);
+    const uint32_t first = x->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const mn_tensor *a = mnp_in_tensor(g, x, first);
+    const mn_tensor *b = mnp_in_tensor(g, x, first + 2);
     if (x->n_out != 2 || !a || !b)
         return "there are not two products";
     if (mnp_in(g, glu, MN_GLU_GATE) != mnp_out(g, x, 0) ||
         mnp_in(g, glu, MN_GLU_UP) != mnp_out(g, x, 1))
         return "the products are not gate, then up";
-    if (a->dtype.id != b->dtype.id || a->dim[0] != b->dim[0])
+    if (a->dtype.id != b->dtype.id || a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1])
         return "gate and up are of different types or sizes";
     return NULL;
 }
@@ -124,3 +125,25 @@ const mnp_pattern mnp_pattern_store = {.name = "store",
                                                                     .with = ROPES,
                                                                     .refuse = refuse_attention},
                                        }};
+
+/* ---- experts ---------------------------------------------------------------------------------- */
+const mnp_pattern mnp_pattern_moe_linear = {.name = "experts",
+                                            .op = MN_OP_MOE_LINEAR,
+                                            .n_parts = 1,
+                                            .parts = {
+                                                [MNP_MOE_LINEAR_GLU] = {.name = "glu",
+                                                                        .op = MN_OP_GLU,
+                                                                        .edge = MNP_READER,
+                                                                        .of = MNP_ANCHOR,
+                                                                        .refuse = refuse_glu},
+                                            }};
+
+const mnp_pattern mnp_pattern_combine = {.name = "combine",
+                                         .op = MN_OP_MOE_COMBINE,
+                                         .n_parts = 1,
+                                         .parts = {
+                                             [MNP_COMBINE_ADD] = {.name = "add",
+                                                                  .op = MN_OP_ADD,
+                                                                  .edge = MNP_READER,
+                                                                  .of = MNP_ANCHOR},
+                                         }};

@@ -87,6 +87,12 @@ extern const mnp_pattern mnp_pattern_linear;
  * rotations are the same. MNP_STORE_READER is a way only. */
 enum { MNP_STORE_READER, MNP_STORE_ROPE_K, MNP_STORE_ROPE_Q, MNP_STORE_ATTENTION };
 extern const mnp_pattern mnp_pattern_store;
+/* MOE_LINEAR [glu]: both products of the unit are of one type and size. */
+enum { MNP_MOE_LINEAR_GLU };
+extern const mnp_pattern mnp_pattern_moe_linear;
+/* MOE_COMBINE [add] */
+enum { MNP_COMBINE_ADD };
+extern const mnp_pattern mnp_pattern_combine;
 
 #ifdef __cplusplus
 }

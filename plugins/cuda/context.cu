@@ -167,9 +167,9 @@ static mn_status begin(mn_context *c, uint32_t set, const int64_t *values, mn_er
         return mnp_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", set);
     c->set = set;
     c->bindings = c->sets[set];
-    if (c->queue->aborted)
-        return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
-    mn_status st = mnp_symbols(p->graph, values, p->symbol_max, c->symbol, err);
+    mn_status st = cu_check_abort(c->queue, err);
+    if (!st)
+        st = mnp_symbols(p->graph, values, p->symbol_max, c->symbol, err);
     if (st)
         return st;
     CU_TRY(cudaSetDevice(p->dev->index), err, "choosing the device");

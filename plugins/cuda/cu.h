@@ -43,32 +43,35 @@ struct mn_buffer {
 
 /* Writes go through a ring of pinned segments, so that the source is free on return and the copy
  * stays asynchronous. */
-enum { CU_SEGMENTS = 32, CU_SEGMENT_BYTES = 1 << 18 };
+enum { CU_SEGMENTS = 32, CU_SEGMENT_BYTES = 1 << 18, CU_STAGE_BYTES = 6 << 20 };
 struct mn_queue {
     mn_device *dev;
     cudaStream_t stream;
-    char *ring;
+    char *ring, *staging; /* staging: on the device, for weights that are repacked; made when needed */
     cudaEvent_t used[CU_SEGMENTS];
     bool pending[CU_SEGMENTS];
     uint32_t next;
     uint64_t read_ns, n_reads; /* host time; logged when the queue ends */
-    volatile int aborted;
+    int aborted; /* atomic; set from any thread */
 };
 
-/* A weight on the device. Matrices: rows of `ld` elements. Vectors and frequencies: f32. Q8_0:
- * quants, then scales apart. */
+/* A weight on the device: a matrix in the planes of its type (types.h), or `flat`, f32 without
+ * padding: norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the
+ * other. */
+struct cu_type;
 struct cu_weight {
-    char *data;
-    __half *scale;
-    uint32_t dtype;
-    int64_t rows, cols, ld;
-    bool wanted, put, vector;
+    const cu_type *type;
+    char *data; /* all planes */
+    char *plane[4];
+    int64_t rows, cols, ld; /* ld: flat: cols */
+    int64_t group_rows;     /* rows of one expert; else rows */
+    bool wanted, put, flat;
 };
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
-    cu_weight
-        *w; /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
+    /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
+    cu_weight *w;
 };
 
 /* ---- error.cu -------------------------------------------------------------------------------- */
@@ -86,12 +89,20 @@ static inline void cu_delete(const mn_device *d, void *p) {
             return st_;                                                                            \
     } while (0)
 
+/* ---- weights.cu ------------------------------------------------------------------------------ */
+/* Whether operand i of a node is a matrix, which is kept by its type; else a weight is flat. */
+bool cu_is_matrix(const mn_node *n, uint32_t i);
+/* Bytes on the device of a weight of the graph. */
+uint64_t cu_weight_bytes(const mn_tensor *t, bool matrix);
+
 /* ---- kv.cu ----------------------------------------------------------------------------------- */
 extern const mnp_kv_rules cu_kv_rules;
 /* The class that a program of c runs in. */
 uint32_t cu_precision(const mn_compile *c);
 
 /* ---- memory.cu ------------------------------------------------------------------------------- */
+/* MN_CANCELLED after abort. */
+mn_status cu_check_abort(const mn_queue *q, mn_error *err);
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);
 /* so many can be had without an allocation */
 mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err);

@@ -1,6 +1,6 @@
 /* facts.cu -- what the driver says about its devices, and the self-test. */
 #include "backend.h"
-#include "kernels.h"
+#include "types.h"
 
 mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     int count = 0;
@@ -70,7 +70,7 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
             attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
     d->gbps = bandwidth((int)i);
     pthread_mutex_init(&d->lock, NULL);
-    cu_kernels_init(d);
+    cu_types_init(d);
     mn_status st = cu_check(cudaGetLastError(), err, "loading kernels");
     if (st)
         cu_device_close(d);
@@ -108,7 +108,12 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
     CU_TRY(cudaMalloc(&dev, sizeof host), err, "self-test");
     cudaMemcpy(dev, host, sizeof host, cudaMemcpyHostToDevice);
-    cu_elementwise(0, CU_EW_ADD, dev, dev, dev, 256, 0, 0, CU_F32);
+    cu_elementwise sum = {};
+    sum.what = CU_EW_ADD;
+    sum.a = sum.b = dev;
+    sum.y = dev;
+    sum.n = 256;
+    cu_elementwise_run(0, &sum);
     cudaError_t e = cudaMemcpy(host, dev, sizeof host, cudaMemcpyDeviceToHost);
     cudaFree(dev);
     CU_TRY(e, err, "self-test");

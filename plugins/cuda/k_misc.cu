@@ -36,11 +36,13 @@ void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_ro
 }
 
 __global__ void __launch_bounds__(256)
-    layer_rows(const float *x, const float *w, const float *b, float *y, int D, float eps) {
+    layer_rows(const float *x, const float *w, const float *b, float *y, int w_rows, int D,
+               float eps) {
     __shared__ float red[8];
     cu_next();
     cu_wait();
     const float *r = x + (int64_t)blockIdx.x * D;
+    const int64_t own = (int64_t)(blockIdx.x % w_rows) * D;
     float sum = 0, var = 0;
     for (int i = threadIdx.x; i < D; i += 256)
         sum += __ldcg(&r[i]);
@@ -51,11 +53,11 @@ __global__ void __launch_bounds__(256)
     }
     float rstd = cu_rstd(block_sum256(var, red), D, eps);
     for (int i = threadIdx.x; i < D; i += 256)
-        y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[i] + (b ? b[i] : 0);
+        y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[own + i] + (b ? b[own + i] : 0);
 }
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
-                   int rows, int D, float eps) {
-    launch(s, layer_rows, dim3(rows), 256, 0, x, w, b, y, D, eps);
+                   int rows, int w_rows, int D, float eps) {
+    launch(s, layer_rows, dim3(rows), 256, 0, x, w, b, y, w_rows, D, eps);
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
@@ -76,33 +78,14 @@ __device__ int resolve(const cu_embed &e, int t, int *id) {
     return p < e.C ? p : -1;
 }
 
-__device__ __forceinline__ float table_at(const cu_embed &e, int64_t id, int i) {
-    int64_t at = id * e.ld + i;
-    if (e.wtype == MN_F32)
-        return ((const float *)e.table)[at];
-    if (e.wtype == MN_F16)
-        return __half2float(((const __half *)e.table)[at]);
-    if (e.wtype == MN_BF16)
-        return __bfloat162float(((const __nv_bfloat16 *)e.table)[at]);
-    return __half2float(e.scale[at / 32]) * (float)((const int8_t *)e.table)[at];
-}
-
-__device__ __forceinline__ void copy_row(const cu_embed &e, int t, int id) {
-    for (int i = threadIdx.x; i < e.D; i += blockDim.x)
-        e.x[(int64_t)t * e.D + i] = id < 0 ? 0 : e.factor * table_at(e, id, i);
-}
-
 /* One block. All rows are resolved from the state before the step, then the state goes forward. */
-__global__ void __launch_bounds__(1024) embed_state(cu_embed e, int gather) {
-    extern __shared__ int32_t ids[];
+__global__ void __launch_bounds__(1024) embed_state(cu_embed e) {
     cu_next();
     cu_wait();
     for (int t = threadIdx.x; t < e.T; t += blockDim.x) {
         int id = -1, p = resolve(e, t, &id);
         e.row_pos[t] = p;
         e.ids[t] = p < 0 ? -1 : id;
-        if (gather)
-            ids[t] = p < 0 ? -1 : id;
     }
     __syncthreads();
     for (int t = threadIdx.x; t < e.T; t += blockDim.x) {
@@ -115,21 +98,10 @@ __global__ void __launch_bounds__(1024) embed_state(cu_embed e, int gather) {
         if (last)
             ((mn_slot *)(e.slots.at + (int64_t)s * e.slots.words))->pos = p + 1;
     }
-    for (int t = 0; gather && t < e.T; t++)
-        copy_row(e, t, ids[t]);
 }
 
-__global__ void __launch_bounds__(256) embed_rows(cu_embed e) {
-    cu_next();
-    cu_wait();
-    copy_row(e, blockIdx.x, __ldcg(&e.ids[blockIdx.x]));
-}
-
-void cu_embed_run(cudaStream_t s, const cu_embed *e) {
-    bool few = e->T <= 2;
-    launch(s, embed_state, dim3(1), e->T > 256 || few ? 1024 : 256, few ? 16 : 0, *e, (int)few);
-    if (!few)
-        launch(s, embed_rows, dim3(e->T), 256, 0, *e);
+void cu_embed_state(cudaStream_t s, const cu_embed *e) {
+    launch(s, embed_state, dim3(1), e->T > 256 ? 1024 : 256, 0, *e);
 }
 
 /* ---- rope ------------------------------------------------------------------------------------ */
@@ -233,19 +205,19 @@ void cu_store_run(cudaStream_t s, const cu_store *a) {
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
-__global__ void __launch_bounds__(256) elementwise(int what, const float *a, const float *b,
-                                                   void *y, int64_t n, int act, float f, int kind) {
+__global__ void __launch_bounds__(256) elementwise(cu_elementwise e) {
     cu_next();
     cu_wait();
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * 256) {
-        float x = __ldcg(&a[i]), z = b ? __ldcg(&b[i]) : 0, v;
-        switch (what) {
+    const int64_t step = (int64_t)gridDim.x * 256;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < e.n; i += step) {
+        const float x = __ldcg(&e.a[i]), z = e.b ? __ldcg(&e.b[i]) : 0;
+        float v;
+        switch (e.what) {
         case CU_EW_ACT:
-            v = cu_act(act, x);
+            v = cu_act(e.glu.kind, x);
             break;
         case CU_EW_GLU:
-            v = cu_act(act, x) * z;
+            v = cu_glu_of(e.glu, x, z);
             break;
         case CU_EW_ADD:
             v = x + z;
@@ -254,20 +226,18 @@ __global__ void __launch_bounds__(256) elementwise(int what, const float *a, con
             v = x * z;
             break;
         case CU_EW_SCALE:
-            v = x * f;
+            v = x * e.f;
             break;
         default:
-            v = f * tanhf(x / f);
+            v = e.f * tanhf(x / e.f);
         }
-        put(y, i, v, kind);
+        put(e.y, i, v, e.y_kind);
     }
 }
-void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n,
-                    int act, float f, int kind) {
-    int64_t blocks = (n + 255) / 256;
-    if (n > 0)
-        launch(s, elementwise, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, what, a, b,
-               y, n, act, f, kind);
+void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e) {
+    const int64_t blocks = (e->n + 255) / 256;
+    if (e->n > 0)
+        launch(s, elementwise, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, *e);
 }
 
 __global__ void __launch_bounds__(256)

@@ -292,11 +292,10 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     return tie(l, V, at.key, (unsigned)(j < most ? j : most - 1), h);
 }
 
-/* The n best in order, each found as the best of those behind the last one; n is small. */
-__device__ void write_top(const cu_sample &a, const float *l, int row, best top, hist &h,
-                          best *red) {
+/* log of the sum of exp(l), less top.v, which is the largest; for all threads. */
+__device__ double log_of_all(const float *l, int V, best top, hist &h) {
     double part = 0;
-    for (int i = threadIdx.x; i < a.V && top.i >= 0; i += THREADS)
+    for (int i = threadIdx.x; i < V && top.i >= 0; i += THREADS)
         part += exp((double)l[i] - (double)top.v);
     double *sums = (double *)h.sum;
 #pragma unroll
@@ -309,6 +308,20 @@ __device__ void write_top(const cu_sample &a, const float *l, int row, best top,
     part = 0;
     for (int i = 0; i < 32; i++)
         part += sums[i];
+    __syncthreads();
+    return log(part);
+}
+
+/* Of an id among logits whose largest is top.v; of_all: log_of_all. */
+__device__ __forceinline__ float log_prob(const float *l, int V, int id, best top, double of_all) {
+    if (top.i < 0 || id < 0 || id >= V)
+        return -INFINITY;
+    return (float)((double)l[id] - (double)top.v - of_all);
+}
+
+/* The n best in order, each found as the best of those behind the last one; n is small. */
+__device__ void write_top(const cu_sample &a, const float *l, int row, best top, double of_all,
+                          best *red) {
     best now = top;
     for (int k = 0; k < a.n_top; k++) {
         if (k && now.i >= 0) {
@@ -326,10 +339,114 @@ __device__ void write_top(const cu_sample &a, const float *l, int row, best top,
         if (a.top_ids)
             a.top_ids[(int64_t)row * a.n_top + k] = now.i;
         if (a.top_logprobs)
-            a.top_logprobs[(int64_t)row * a.n_top + k] =
-                now.i < 0 ? -INFINITY : (float)((double)now.v - (double)top.v - log(part));
+            a.top_logprobs[(int64_t)row * a.n_top + k] = log_prob(l, a.V, now.i, top, of_all);
     }
     __syncthreads();
+}
+
+/* A row with a TARGET: what its logits say of it. */
+__device__ void score_target(const cu_sample &a, int row, int target, hist &h, best *red) {
+    const float *l = a.logits + (int64_t)row * a.V;
+    int is_nan = 0;
+    const best top = arg_max(l, a.V, red, &is_nan);
+    const double of_all = is_nan ? (double)NAN : log_of_all(l, a.V, top, h);
+    if (a.n_top)
+        write_top(a, l, row, top, of_all, red);
+    if (a.logprob && !threadIdx.x)
+        a.logprob[row] = log_prob(l, a.V, target, top, of_all);
+}
+
+/* The logits of a row with sparse bias, bias and mask, in `to`; true = one is NaN. */
+__device__ bool adjust(const cu_sample &a, int row, int slot, float *to) {
+    const float *l = a.logits + (int64_t)row * a.V;
+    const float *bias = a.bias ? a.bias + (int64_t)row * a.V : NULL;
+    const uint32_t *mask = a.mask ? a.mask + (int64_t)row * ((a.V + 31) / 32) : NULL;
+    for (int i = threadIdx.x; i < a.V; i += THREADS) {
+        const float v = __ldcg(&l[i]);
+        to[i] = v > FLT_MAX ? FLT_MAX : v;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; a.bias_ids && i < a.n_bias_ids; i += THREADS) {
+        const int64_t at = (int64_t)slot * a.n_bias_ids + i;
+        const int id = __ldcg(&a.bias_ids[at]);
+        if (id >= 0 && id < a.V)
+            to[id] += __ldcg(&a.bias_values[at]);
+    }
+    __syncthreads();
+    bool is_nan = false;
+    for (int i = threadIdx.x; i < a.V; i += THREADS) {
+        float v = to[i];
+        if (bias)
+            v += __ldcg(&bias[i]);
+        is_nan |= isnan(v);
+        if (v > FLT_MAX)
+            v = FLT_MAX;
+        to[i] = mask && !(__ldcg(&mask[i / 32]) >> i % 32 & 1) ? -INFINITY : v;
+    }
+    return __syncthreads_or(is_nan);
+}
+
+/* The id that a slot draws from a row. */
+__device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_params &p, int pos,
+                        bool may_stop, hist &h, best *red) {
+    const float *l = a.logits + (int64_t)row * a.V;
+    const bool penal = p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
+                                                 p.frequency_penalty != 0 ||
+                                                 p.presence_penalty != 0);
+    const bool greedy = !(p.temp > 0), reports = a.n_top || a.logprob;
+    const bool plain = !a.bias && !a.mask && !a.bias_ids && !penal && may_stop;
+    int is_nan = 0;
+    if (greedy && plain && !reports) {
+        const best top = arg_max(l, a.V, red, &is_nan);
+        return is_nan ? MN_ID_NAN : top.i;
+    }
+    float *to = a.adjusted + (int64_t)row * a.V;
+    is_nan = adjust(a, row, slot, to);
+    for (int i = threadIdx.x; !may_stop && i < p.n_stop; i += THREADS) {
+        const int id = param(a.params, slot, PARAM_AT(stop) + i);
+        if (id >= 0 && id < a.V)
+            to[id] = -INFINITY;
+    }
+    __syncthreads();
+    if (penal)
+        penalise(a, p, to, a.count + (int64_t)row * a.V, a.history + (int64_t)slot * a.C, pos);
+    const best top = arg_max(to, a.V, red, &is_nan);
+    const double of_all = reports && !is_nan ? log_of_all(to, a.V, top, h) : (double)NAN;
+    if (a.n_top)
+        write_top(a, to, row, top, of_all, red);
+    int id = top.i;
+    if (is_nan)
+        id = MN_ID_NAN;
+    else if (!greedy && id >= 0)
+        id = draw(to, a.V, p, pos, top, h);
+    if (a.logprob && !threadIdx.x)
+        a.logprob[row] = log_prob(to, a.V, id, top, of_all);
+    return id;
+}
+
+/* Writes a drawn id into the slot; without one it has failed. One thread. */
+__device__ void advance(const cu_sample &a, mn_slot *s, int slot, const mn_slot_params &p, int id,
+                        int n_drawn) {
+    int now = id < 0 ? MN_SLOT_FAILED : MN_SLOT_RUNNING;
+    if (id >= 0) {
+        s->last_id = id;
+        s->n_drawn = n_drawn + 1;
+        if (p.max_new > 0 && n_drawn + 1 >= p.max_new)
+            now = MN_SLOT_LENGTH;
+        for (int i = 0; i < p.n_stop; i++)
+            if (param(a.params, slot, PARAM_AT(stop) + i) == id)
+                now = MN_SLOT_STOPPED;
+    }
+    if (now)
+        s->done = now;
+}
+
+/* The slot that draws from a row; -1 = none. */
+__device__ __forceinline__ int slot_of(const cu_sample &a, int row) {
+    if (a.target && __ldcg(&a.target[row]) >= 0)
+        return -1;
+    const int slot = __ldcg(&a.out_slot[row]);
+    return slot < a.S ? slot : -1;
 }
 
 __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
@@ -337,85 +454,36 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     __shared__ best red[32];
     cu_next();
     cu_wait();
-    const int row = blockIdx.x, slot = __ldcg(&a.out_slot[row]);
-    if (slot < 0 || slot >= a.S) {
+    const int row = blockIdx.x, slot = slot_of(a, row);
+    if (slot < 0) {
         if (!threadIdx.x)
-            a.ids[row] = -1;
+            a.ids[row] = MN_ID_NONE;
+        const int target = a.target ? __ldcg(&a.target[row]) : -1;
+        if (target >= 0 && (a.n_top || a.logprob))
+            score_target(a, row, target, h, red);
         return;
     }
     /* A slot that draws twice in a step draws in order: its first row's block does all its rows. */
     for (int r = 0; r < row; r++)
-        if (__ldcg(&a.out_slot[r]) == slot)
+        if (slot_of(a, r) == slot)
             return;
     for (int r = row; r < a.O; r++) {
-        if (__ldcg(&a.out_slot[r]) != slot)
+        if (slot_of(a, r) != slot)
             continue;
         mn_slot_params p;
         read_params(a.params, slot, &p);
-        const mn_slot *before = (const mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
-        const int pos = __ldcg(&before->pos), n_drawn = __ldcg(&before->n_drawn);
-        const int done = __ldcg(&before->done);
+        mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
+        const int pos = __ldcg(&s->pos), n_drawn = __ldcg(&s->n_drawn), done = __ldcg(&s->done);
         __syncthreads();
-        if (done) {
+        int id = MN_ID_NONE;
+        if (!done) {
+            const bool may_stop = n_drawn >= p.min_new || !p.n_stop;
+            id = draw_row(a, r, slot, p, pos, may_stop, h, red);
             if (!threadIdx.x)
-                a.ids[r] = -1;
-            continue;
+                advance(a, s, slot, p, id, n_drawn);
         }
-        const float *l = a.logits + (int64_t)r * a.V,
-                    *b = a.bias ? a.bias + (int64_t)r * a.V : NULL;
-        const bool penal =
-            p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
-                                      p.frequency_penalty != 0 || p.presence_penalty != 0);
-        const bool greedy = !(p.temp > 0), may_stop = n_drawn >= p.min_new || !p.n_stop;
-        best top;
-        int is_nan = 0;
-        if (greedy && !b && !penal && !a.n_top && may_stop)
-            top = arg_max(l, a.V, red, &is_nan);
-        else {
-            float *to = a.adjusted + (int64_t)r * a.V;
-            for (int i = threadIdx.x; i < a.V; i += THREADS) {
-                float v = __ldcg(&l[i]);
-                if (v > FLT_MAX)
-                    v = FLT_MAX;
-                if (b)
-                    v += __ldcg(&b[i]);
-                is_nan |= isnan(v);
-                to[i] = v > FLT_MAX ? FLT_MAX : v;
-            }
-            __syncthreads();
-            for (int i = threadIdx.x; !may_stop && i < p.n_stop; i += THREADS) {
-                const int id = param(a.params, slot, PARAM_AT(stop) + i);
-                if (id >= 0 && id < a.V)
-                    to[id] = -INFINITY;
-            }
-            __syncthreads();
-            if (penal)
-                penalise(a, p, to, a.count + (int64_t)r * a.V, a.history + (int64_t)slot * a.C,
-                         pos);
-            top = arg_max(to, a.V, red, &is_nan);
-            if (a.n_top)
-                write_top(a, to, r, top, h, red);
-            if (!greedy && top.i >= 0 && !is_nan)
-                top.i = draw(to, a.V, p, pos, top, h);
-        }
-        if (is_nan)
-            top.i = MN_ID_NAN;
-        if (!threadIdx.x) {
-            mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
-            a.ids[r] = top.i;
-            int now = top.i < 0 ? MN_SLOT_FAILED : MN_SLOT_RUNNING;
-            if (top.i >= 0) {
-                s->last_id = top.i;
-                s->n_drawn = n_drawn + 1;
-                if (p.max_new > 0 && n_drawn + 1 >= p.max_new)
-                    now = MN_SLOT_LENGTH;
-                for (int i = 0; i < p.n_stop; i++)
-                    if (param(a.params, slot, PARAM_AT(stop) + i) == top.i)
-                        now = MN_SLOT_STOPPED;
-            }
-            if (now)
-                s->done = now;
-        }
+        if (!threadIdx.x)
+            a.ids[r] = id;
         __threadfence();
         __syncthreads();
     }

@@ -9,12 +9,32 @@
 enum { CU_F32, CU_HALF, CU_BF16 }; /* how activations lie in memory */
 enum { CU_EPI_NONE, CU_EPI_ADD, CU_EPI_GLU };
 
+/* Planes of a weight as kernels see them; what a plane holds is its type's (types.h). */
+enum { CU_MAX_PLANES = 4 };
+struct cu_planes {
+    const char *at[CU_MAX_PLANES];
+};
+
+/* docs/ops.md, GLU; alpha 0 = 1, limit 0 = none */
+struct cu_glu {
+    int kind;
+    float alpha, limit, up_offset;
+};
+
+/* Which pairs of token and choice an expert has. of: [n_pairs], the expert of each; pair p reads row
+ * p / x_div of x and writes row p of y. The rest, for matrix units, is what cu_moe_sort made of it:
+ * pairs sorted by expert, where each expert's begin [n + 1], and the experts that have any
+ * [n_active], -1 behind the last. */
+struct cu_experts {
+    const int32_t *of, *pairs, *start, *active;
+    int n, n_active, x_div, typical; /* typical: rows of an expert if they spread */
+};
+
 struct cu_seg {
-    const void *w;
-    const __half *scale;
+    cu_planes w;
     const float *bias;
     float *y;
-    int rows;
+    int rows; /* of experts: of one */
 };
 /* y_i = epilogue(prologue(x) W_i^T + b_i). GLU: seg[0] is gate, seg[1] up, out in seg[0].y. */
 struct cu_linear {
@@ -26,21 +46,19 @@ struct cu_linear {
     /* x_rows: bound of gather; total: weight rows of all segments, GLU: of one */
     int n_seg, rows, x_rows, total;
     /* late: the successor starts once this kernel's input is there: older work is then over */
-    int K, ld, epi, act, y_kind, late;
+    int K, ld, epi, y_kind, late;
+    int x_kind; /* CU_F32: rows of K; else 16-bit rows of ld, zeros behind K */
+    cu_glu glu;
+    cu_experts experts; /* of NULL: an ordinary product; else rows counts pairs */
     cu_seg seg[CU_MAX_SEG];
 };
-/* any rows, exact; norm only with 1 row */
-void cu_gemv(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);
-/* x: f16 or bf16 rows of ld elements */
-void cu_mma(mn_device *d, cudaStream_t s, uint32_t wtype, const cu_linear *a);
-bool cu_gemv_fits(const mn_device *d, int64_t K);
-void cu_kernels_init(mn_device *d);
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
 void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w,
                  void *y, int rows, int D, float eps, float offset, int kind);
+/* w, b: [w_rows, D]; row r has those of r % w_rows */
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
-                   int rows, int D, float eps);
+                   int rows, int w_rows, int D, float eps);
 
 /* Rows of mn_slot or mn_slot_params, `words` apart. */
 struct cu_rows {
@@ -50,16 +68,16 @@ struct cu_rows {
 
 struct cu_embed {
     const int32_t *src, *pos, *row_slot;
-    const void *table;
-    const __half *scale;
-    uint32_t wtype;
+    cu_planes table;
+    const float *positions; /* [n_positions, D], or NULL */
     cu_rows slots;
     int32_t *history, *row_pos, *ids;
     float *x;
-    int T, S, C, V, D, ld;
+    int T, S, C, V, D, ld, n_positions;
     float factor;
 };
-void cu_embed_run(cudaStream_t s, const cu_embed *e);
+/* Resolves ids and positions and advances the slots; the rows themselves: cu_type.embed. */
+void cu_embed_state(cudaStream_t s, const cu_embed *e);
 
 struct cu_rope {
     const float *x;
@@ -97,6 +115,8 @@ struct cu_attend {
     void *y;
     float *partial;
     unsigned *arrived;
+    const int32_t *seqs; /* [n_seqs, 4]: first row, rows, slot, 0 */
+    int n_seqs, bidirectional;
     int H, split, max_splits, window, y_kind;
     float scale, softcap;
     bool one, early;
@@ -105,15 +125,48 @@ struct cu_attend {
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
-void cu_elementwise(cudaStream_t s, int what, const float *a, const float *b, void *y, int64_t n,
-                    int act, float f, int kind);
+/* glu.kind: of ACT, too; f: factor or cap */
+struct cu_elementwise {
+    int what;
+    const float *a, *b;
+    void *y;
+    int64_t n;
+    cu_glu glu;
+    float f;
+    int y_kind;
+};
+void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e);
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
+
+/* MOE_ROUTE: scores of n experts per token -> the k best and their weights, [T, k]. */
+struct cu_route {
+    const float *logits, *bias;
+    int32_t *experts;
+    float *weights;
+    int T, n, k, kind;
+    bool normalise;
+    float scale;
+};
+void cu_route_run(cudaStream_t s, const cu_route *r);
+/* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert outside
+ * of [0, n) counts as 0. The order within an expert is any. */
+void cu_moe_sort(cudaStream_t s, const int32_t *of, int n_pairs, int n, int n_active,
+                 int32_t *pairs, int32_t *start, int32_t *active);
+/* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL */
+void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
+                    float *y, int T, int k, int D);
 
 struct cu_sample {
     const float *logits, *bias;
     const int32_t *out_slot;
     cu_rows params, slots;
     const int32_t *history;
+    /* contract 2, each NULL = not there; bias_ids and bias_values: [S, n_bias_ids] */
+    const uint32_t *mask;
+    const int32_t *bias_ids, *target;
+    const float *bias_values;
+    int n_bias_ids;
+    float *logprob;
     int32_t *ids;
     float *adjusted;
     int32_t *count;
@@ -142,10 +195,11 @@ __device__ __forceinline__ float warp_sum(float s) {
         s += __shfl_xor_sync(~0u, s, o);
     return s;
 }
-__device__ __forceinline__ float cu_act(int kind, float x) {
+/* silu: x / (1 + exp(-alpha x)) */
+__device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
     switch (kind) {
     case MN_ACT_SILU:
-        return x / (1.0f + expf(-x));
+        return x / (1.0f + expf(-alpha * x));
     case MN_ACT_GELU_ERF:
         return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case MN_ACT_GELU_TANH:
@@ -153,6 +207,14 @@ __device__ __forceinline__ float cu_act(int kind, float x) {
     default:
         return x < 0 ? 0 : x; /* NaN stays NaN */
     }
+}
+/* docs/ops.md, GLU. Comparisons let NaN through. */
+__device__ __forceinline__ float cu_glu_of(const cu_glu &g, float gate, float up) {
+    if (g.limit != 0) {
+        gate = gate > g.limit ? g.limit : gate;
+        up = up > g.limit ? g.limit : up < -g.limit ? -g.limit : up;
+    }
+    return cu_act(g.kind, gate, g.alpha != 0 ? g.alpha : 1.0f) * (up + g.up_offset);
 }
 /* What exceeds f16 becomes its largest value; NaN and infinity stay what they are (fmaxf would make
  * a number of a NaN). */

@@ -89,14 +89,25 @@ void cu_queue_free(mn_queue *q) {
             cudaEventDestroy(q->used[i]);
     if (q->ring)
         cudaFreeHost(q->ring);
+    if (q->staging)
+        cudaFree(q->staging);
     if (q->stream)
         cudaStreamDestroy(q->stream);
     cu_delete(q->dev, q);
 }
 
+/* What abort promises: later calls are refused. */
+mn_status cu_check_abort(const mn_queue *q, mn_error *err) {
+    if (!__atomic_load_n(&q->aborted, __ATOMIC_ACQUIRE))
+        return MN_OK;
+    return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+}
+
 mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                    mn_error *err) {
-    mn_status st = mnp_check_range(off, n, b->bytes, "write", err);
+    mn_status st = cu_check_abort(q, err);
+    if (!st)
+        st = mnp_check_range(off, n, b->bytes, "write", err);
     if (st)
         return st;
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
@@ -172,7 +183,9 @@ void cu_event_free(mn_event *e) {
 
 mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                   uint64_t src_off, uint64_t n, mn_event **event, mn_error *err) {
-    mn_status st = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
+    mn_status st = cu_check_abort(q, err);
+    if (!st)
+        st = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
     if (!st)
         st = mnp_check_range(src_off, n, src->bytes, "copy from", err);
     if (st)
@@ -220,6 +233,6 @@ mn_status cu_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
 }
 
 mn_status cu_abort(mn_queue *q) {
-    q->aborted = 1;
+    __atomic_store_n(&q->aborted, 1, __ATOMIC_RELEASE);
     return MN_OK;
 }

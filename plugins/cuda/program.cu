@@ -1,25 +1,29 @@
 /* program.cu -- a segment as units (common/units.c), where its tensors lie, and what kernels need
  * beside them. A program belongs to its device; it reads the weight set's entries, which outlive
  * it. */
-#include "program.h"
+#include "ops.h"
 #include <stdlib.h>
 
 /* ---- units ----------------------------------------------------------------------------------- */
-static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store};
+static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store,
+                                              &mnp_pattern_moe_linear, &mnp_pattern_combine};
+enum { N_PATTERNS = sizeof patterns / sizeof *patterns };
 
 /* A unit of the lowering pass in the launches' terms. */
 static cu_unit unit_of(const mnp_unit *m) {
-    cu_unit u = {CU_UNIT_NODE, m->node, -1, -1, -1, -1, -1, -1, {}};
+    cu_unit u = {m->node, -1, -1, -1, -1, -1, -1, {}};
     if (m->pattern == &mnp_pattern_linear) {
-        u.kind = CU_UNIT_LINEAR;
         u.norm = m->part[MNP_LINEAR_NORM];
         u.gather = m->part[MNP_LINEAR_GATHER];
         u.epi = m->part[MNP_LINEAR_ADD];
         if (u.epi < 0)
             u.epi = m->part[MNP_LINEAR_GLU];
     }
+    if (m->pattern == &mnp_pattern_moe_linear)
+        u.epi = m->part[MNP_MOE_LINEAR_GLU];
+    if (m->pattern == &mnp_pattern_combine)
+        u.epi = m->part[MNP_COMBINE_ADD];
     if (m->pattern == &mnp_pattern_store) {
-        u.kind = CU_UNIT_STORE;
         u.rope_q = m->part[MNP_STORE_ROPE_Q];
         u.rope_k = m->part[MNP_STORE_ROPE_K];
     }
@@ -42,7 +46,7 @@ static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     if (!units)
         return mnp_fail_memory(err, (p->hi - p->lo) * sizeof *units, "fused units");
     mnp_count_uses(p->graph, p->lo, p->hi, p->uses);
-    mn_status st = mnp_lower(h, &l, patterns, 2, log, units, &p->n_units, err);
+    mn_status st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(&units[i]);
     for (uint32_t i = 0; i < p->n_units && !st; i++)
@@ -64,25 +68,28 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-/* CU_HALF or CU_BF16 if the LINEAR reads x and all its weights are of that type; else 0. */
-static uint8_t half_of(const mn_graph *g, const mn_node *linear, int32_t x) {
-    const mn_tensor *w = mnp_in_tensor(g, linear, MN_LINEAR_WEIGHT);
-    if (linear->op != MN_OP_LINEAR || mnp_in(g, linear, MN_LINEAR_X) != x || !w)
+/* How matrix units want x of a product, if it reads tensor t as x, all its weights agree, and rows
+ * need no padding; else 0. With experts one row goes to matrix units, too. */
+static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
+    const bool experts = n->op == MN_OP_MOE_LINEAR;
+    const uint32_t first = experts ? MN_MOE_LINEAR_WEIGHT : MN_LINEAR_WEIGHT;
+    if ((n->op != MN_OP_LINEAR && !experts) || mnp_in(g, n, 0) != t)
         return 0;
-    const uint32_t type = w->dtype.id;
-    if ((type != MN_F16 && type != MN_BF16) || w->dim[1] % CU_K_ALIGN)
+    const mn_tensor *w = mnp_in_tensor(g, n, first);
+    const int half = cu_type_of(w->dtype.id)->half;
+    if (w->dim[w->n_dim - 1] % CU_K_ALIGN)
         return 0;
-    for (uint32_t i = 1; i < linear->n_out; i++)
-        if (mnp_in_tensor(g, linear, MN_LINEAR_WEIGHT + 2 * i)->dtype.id != type)
+    for (uint32_t i = 1; i < n->n_out; i++)
+        if (cu_type_of(mnp_in_tensor(g, n, first + 2 * i)->dtype.id)->half != half)
             return 0;
-    return type == MN_F16 ? CU_HALF : CU_BF16;
+    return (uint8_t)(half != CU_F32 && experts ? half | CU_ALWAYS : half);
 }
 
-/* Tensors that only matrix products with one 16-bit type read. */
+/* Tensors that only products of matrix units read. */
 static void choose_half(mn_program *p) {
     const mn_graph *g = p->graph;
     const mnp_lowering l = {g, p->lo, p->hi, p->uses};
-    if (p->precision == MN_PRECISION_EXACT || (p->flags & MN_COMPILE_DETERMINISTIC))
+    if (!cu_rounds(p))
         return;
     for (uint32_t i = p->lo; i < p->hi; i++) {
         const mn_node *n = mnp_node(g, i);
@@ -103,7 +110,7 @@ static void unit_live(mn_program *p, uint32_t i) {
         if (n < 0)
             continue;
         mnp_arena_live(p->graph, (uint32_t)n, (int32_t)i, p->allocations);
-        if (u->kind == CU_UNIT_STORE && u->with >= 0)
+        if (u->with > (int32_t)i)
             mnp_arena_live(p->graph, (uint32_t)n, u->with, p->allocations);
     }
 }
@@ -112,10 +119,6 @@ static uint64_t reserve(mn_program *p, uint64_t bytes) {
     uint64_t at = p->scratch;
     p->scratch += (uint64_t)mnp_round((int64_t)bytes, 256);
     return at;
-}
-
-static uint64_t max_of(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
 }
 
 /* Long caches are attended in splits of so many positions, summed up at the end: one length for all
@@ -134,41 +137,24 @@ static void choose_splits(mn_program *p) {
     p->max_splits = (int)((most + p->split - 1) / p->split);
 }
 
-/* What kernels need beside tensors: 16-bit copies of inputs, partial attention, resolved ids,
- * adjusted logits. */
+/* What kernels need beside tensors. */
 static void extras(mn_program *p) {
-    const mn_graph *g = p->graph;
-    uint64_t half = 0, partial = 0, arrived = 0, ids = 0, logits = 0;
+    cu_needs needs = {};
     choose_splits(p);
     for (uint32_t i = p->lo; i < p->hi; i++) {
-        const mn_node *n = mnp_node(g, i);
-        const mn_tensor *x = mnp_in_tensor(g, n, 0);
-        const uint64_t rows = x->n_dim ? (uint64_t)mnp_dim(g, p->symbol_max, x->dim[0]) : 1;
-        if (n->op == MN_OP_LINEAR) {
-            const mn_tensor *w = mnp_in_tensor(g, n, MN_LINEAR_WEIGHT);
-            half = max_of(half, rows * (uint64_t)mnp_round(w->dim[1], CU_K_ALIGN) * 2);
-        }
-        if (n->op == MN_OP_EMBED)
-            ids = rows * 4;
-        if (n->op == MN_OP_SAMPLE)
-            logits = rows * (uint64_t)mnp_dim(g, p->symbol_max, x->dim[1]) * 4;
-        if (n->op != MN_OP_ATTENTION)
-            continue;
-        const mn_tensor *y = mnp_out_tensor(g, n, 0);
-        const uint64_t most = 16ull * (uint64_t)p->dev->sms;
-        uint64_t heads = rows * (uint64_t)x->dim[1];
-        heads = heads < most ? heads : most;
-        const uint64_t values = heads * (uint64_t)p->max_splits * (uint64_t)(y->dim[2] + 2);
-        partial = max_of(partial, values * 4);
-        arrived = max_of(arrived, heads * 4);
+        const mn_node *n = mnp_node(p->graph, i);
+        const cu_op *op = cu_op_of(n->op);
+        if (op->needs)
+            op->needs(p, n, &needs);
     }
     p->scratch = (uint64_t)mnp_round((int64_t)p->arena, 256);
-    p->half_at = reserve(p, half);
-    p->partial_at = reserve(p, partial);
-    p->arrived_at = reserve(p, arrived);
-    p->ids_at = reserve(p, ids);
-    p->adjusted_at = reserve(p, logits);
-    p->count_at = reserve(p, logits);
+    p->half_at = reserve(p, needs.half);
+    p->partial_at = reserve(p, needs.partial);
+    p->arrived_at = reserve(p, needs.arrived);
+    p->ids_at = reserve(p, needs.ids);
+    p->adjusted_at = reserve(p, needs.logits);
+    p->count_at = reserve(p, needs.logits);
+    p->pairs_at = reserve(p, needs.pairs);
 }
 
 static mn_status check_nodes(const mn_program *p, mn_error *err) {
@@ -237,38 +223,61 @@ static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn
     return st;
 }
 
-static uint64_t weight_bytes(const mn_program *p, bool streamed_only) {
+/* Whether a node of the segment reads the weight as a matrix, and whether one reads all of it, not
+ * a few rows of a table or a few experts. share: of its bytes that a step of one row reads. */
+static bool is_matrix(const mn_program *p, int32_t t, double *share) {
+    bool matrix = false;
+    *share = 0;
+    for (uint32_t i = p->lo; i < p->hi; i++) {
+        const mn_node *n = mnp_node(p->graph, i);
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (mnp_in(p->graph, n, k) != t)
+                continue;
+            double part = n->op == MN_OP_EMBED ? 0 : 1;
+            if (n->op == MN_OP_MOE_LINEAR && cu_is_matrix(n, k)) {
+                const mn_tensor *e = mnp_in_tensor(p->graph, n, MN_MOE_LINEAR_EXPERTS);
+                part = (double)e->dim[1] / (double)mnp_tensor(p->graph, (uint32_t)t)->dim[0];
+            }
+            *share = part > *share ? part : *share;
+            matrix = matrix || cu_is_matrix(n, k);
+        }
+    }
+    return matrix;
+}
+
+/* Of all weights of the segment; streamed: what a step of one row reads. */
+static uint64_t weight_bytes(const mn_program *p, double *streamed) {
     uint64_t sum = 0;
+    *streamed = 0;
     for (uint32_t t = 0; t < p->graph->n_tensors; t++) {
         const mn_tensor *x = mnp_tensor(p->graph, t);
+        double share;
         if (x->role != MN_ROLE_WEIGHT || !p->uses[t].reads || !x->dtype.block_elems)
             continue;
-        bool table = false;
-        for (uint32_t i = p->lo; i < p->hi && streamed_only; i++)
-            table |= mnp_node(p->graph, i)->op == MN_OP_EMBED &&
-                     mnp_in(p->graph, mnp_node(p->graph, i), MN_EMBED_WEIGHT) == (int32_t)t;
-        if (table && p->uses[t].reads == 1)
-            continue;
-        uint64_t cols = (uint64_t)(x->n_dim > 1 ? mnp_round(x->dim[1], CU_K_ALIGN) : x->dim[0]),
-                 rows = x->n_dim > 1 ? (uint64_t)x->dim[0] : 1;
-        sum +=
-            (x->n_dim > 1 ? rows * cols / x->dtype.block_elems * x->dtype.block_bytes : cols * 4) +
-            512;
+        const bool matrix = is_matrix(p, (int32_t)t, &share);
+        const uint64_t bytes = cu_weight_bytes(x, matrix) + 256;
+        sum += bytes;
+        *streamed += share * (double)bytes;
     }
     return sum;
 }
 
+/* What measurements said of one H200: about half of the bandwidth, 2 us a unit; a prompt of 512 rows
+ * on matrix units. */
 mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_program *p;
-    mn_status s = make(d, c, NULL, &p, err);
-    if (s)
-        return s;
+    mn_status st = make(d, c, NULL, &p, err);
+    if (st)
+        return st;
+    double streamed;
     mn_estimate e = {};
-    e.size = sizeof e, e.precision = p->precision, e.weights = weight_bytes(p, false),
+    e.size = sizeof e;
+    e.precision = p->precision;
+    e.weights = weight_bytes(p, &streamed);
     e.scratch = p->scratch + CU_SLACK;
     e.host_pinned = (uint64_t)CU_SEGMENTS * CU_SEGMENT_BYTES;
-    e.decode_us = (double)weight_bytes(p, true) / ((d->gbps > 0 ? d->gbps : 500) * 0.5) * 1e-3 +
-                  2.0 * p->n_units;
+    e.import_peak = CU_STAGE_BYTES;
+    e.decode_us = streamed / ((d->gbps > 0 ? d->gbps : 500) * 0.5) * 1e-3 + 2.0 * p->n_units;
     e.prefill_us = e.decode_us * (p->precision == MN_PRECISION_EXACT ? 100 : 16);
     e.row_grain = 8; /* rows of x go by eight, on the matrix units and off them */
     if (p->precision == MN_PRECISION_EXACT)

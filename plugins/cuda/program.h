@@ -4,10 +4,9 @@
 #include "backend.h"
 #include "kernels.h"
 
-enum { CU_UNIT_NODE, CU_UNIT_LINEAR, CU_UNIT_STORE };
-/* A unit of common/patterns.c, as the launches want it. Node indices; -1 = absent. */
+/* A unit of common/patterns.c, as the launches want it. Node indices; -1 = absent. epi: an ADD or
+ * GLU behind a product, an ADD behind a MOE_COMBINE. */
 struct cu_unit {
-    int kind;
     uint32_t node;
     int32_t gather, norm, epi, rope_q, rope_k;
     /* STORE: the unit of its ATTENTION, which takes the store in when there is one row; ATTENTION:
@@ -15,6 +14,17 @@ struct cu_unit {
     int32_t with;
     mnp_kv kv;
 };
+
+/* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits of
+ * attention and their counters, resolved ids, adjusted logits, pairs sorted by expert. */
+struct cu_needs {
+    uint64_t half, partial, arrived, ids, logits, pairs;
+};
+
+static inline void cu_need(uint64_t *at_least, uint64_t bytes) {
+    if (bytes > *at_least)
+        *at_least = bytes;
+}
 
 struct mn_program {
     mn_device *dev;
@@ -26,13 +36,14 @@ struct mn_program {
     cu_unit *units;
     mnp_allocation *allocations; /* [n_tensors] */
     mnp_use *uses;               /* [n_tensors] */
-    /* [n_tensors] CU_HALF or CU_BF16 if only 16-bit matrix products read the tensor: with several
-     * rows it is stored so; else 0 */
+    /* [n_tensors] CU_HALF or CU_BF16 if only products of matrix units read the tensor: it is stored
+     * so, if there are several rows or CU_ALWAYS is set; else 0 */
     uint8_t *half;
     /* places in the scratch */
-    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, scratch;
+    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at, scratch;
     int split, max_splits;
 };
+enum { CU_ALWAYS = 0x80 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
 
 struct cu_captured {
@@ -58,5 +69,10 @@ struct mn_context {
     uint64_t clock, launch_ns, n_launches, capture_ns; /* host time */
     bool direct; /* direct: launch without graphs, an option for finding faults */
 };
+struct cu_run;
+/* Whether products of the class go to matrix units. */
+static inline bool cu_rounds(const mn_program *p) {
+    return p->precision != MN_PRECISION_EXACT && !(p->flags & MN_COMPILE_DETERMINISTIC);
+}
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
 #endif

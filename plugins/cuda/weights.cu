@@ -1,60 +1,218 @@
 /* weights.cu -- weights stream from the mapped file through the queue's pinned ring into device
- * memory. Rows of matrices are padded to CU_K_ALIGN elements; Q8_0 is parted into quants and
- * scales; vectors become f32, which loses nothing. */
+ * memory. Float matrices go there as they are; packed types go to a staging area on the device, a
+ * kernel splits them into planes (rows.cuh), and the next rows follow in the order of the stream. A
+ * type without kernels of its own, and everything that is no matrix, is unpacked to f32 by dtype/ on
+ * the host. Rows of matrices are padded to CU_K_ALIGN elements.
+ *
+ * Sources are the host's until the event; the ring and the staging area belong to the queue. */
 #include "backend.h"
+#include "types.h"
+extern "C" {
+#include "dtype.h"
+}
+
+/* The staging area: stored blocks, then scales and biases as f32. */
+enum { STAGE_DATA = 4 << 20, STAGE_EXTRA = 1 << 20 };
+static_assert(STAGE_DATA + 2 * STAGE_EXTRA == CU_STAGE_BYTES, "the queue's staging area");
+
+bool cu_is_matrix(const mn_node *n, uint32_t i) {
+    switch (n->op) {
+    case MN_OP_EMBED:
+        return i == MN_EMBED_WEIGHT;
+    case MN_OP_LINEAR:
+        return i >= MN_LINEAR_WEIGHT && (i - MN_LINEAR_WEIGHT) % 2 == 0;
+    case MN_OP_MOE_LINEAR:
+        return i >= MN_MOE_LINEAR_WEIGHT && (i - MN_MOE_LINEAR_WEIGHT) % 2 == 0;
+    default:
+        return false;
+    }
+}
+
+static int64_t rows_of(const mn_tensor *t) {
+    int64_t rows = 1;
+    for (uint32_t i = 0; i + 1 < t->n_dim; i++)
+        rows *= t->dim[i];
+    return rows;
+}
+
+/* Sizes and planes of a weight; the planes' addresses count from 0. Returns its bytes. */
+static uint64_t shape(const mn_tensor *t, bool matrix, cu_weight *w) {
+    uint64_t bytes = 0;
+    w->flat = !matrix;
+    w->type = cu_type_of(matrix ? t->dtype.id : (uint32_t)MN_F32);
+    w->rows = rows_of(t);
+    w->cols = t->dim[t->n_dim - 1];
+    w->group_rows = t->n_dim == 3 ? t->dim[1] : w->rows;
+    w->ld = matrix ? mnp_round(w->cols, CU_K_ALIGN) : w->cols;
+    for (int i = 0; i < CU_MAX_PLANES; i++) {
+        w->plane[i] = (char *)bytes;
+        bytes += (uint64_t)mnp_round((int64_t)cu_plane_bytes(w->type, i, w->rows, w->ld), 256);
+    }
+    return bytes + 256; /* kernels read whole vectors */
+}
+
+uint64_t cu_weight_bytes(const mn_tensor *t, bool matrix) {
+    cu_weight w = {};
+    return shape(t, matrix, &w);
+}
+
+/* Marks what the segment reads, and what of it is a matrix. */
+static void mark(mn_weights *w, const mn_compile *c) {
+    for (uint32_t node = c->node_lo; node < c->node_hi; node++) {
+        const mn_node *n = mnp_node(c->graph, node);
+        for (uint32_t i = 0; i < n->n_in; i++) {
+            const int32_t t = mnp_in(c->graph, n, i);
+            if (t < 0 || mnp_tensor(c->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT)
+                continue;
+            if (!w->w[t].wanted)
+                w->w[t].flat = true;
+            w->w[t].wanted = true;
+            if (cu_is_matrix(n, i))
+                w->w[t].flat = false;
+        }
+    }
+}
 
 mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
-    mn_status s = mnp_read_compile(in, &c, err);
-    if (s)
-        return s;
+    mn_status st = mnp_read_compile(in, &c, err);
+    if (st)
+        return st;
     mn_weights *w = (mn_weights *)cu_new(d, sizeof *w);
-    if (w)
-        w->dev = d, w->graph = c.graph,
+    if (w) {
+        w->dev = d;
+        w->graph = c.graph;
         w->w = (cu_weight *)cu_new(d, c.graph->n_tensors * sizeof *w->w);
+    }
     if (!w || !w->w) {
         if (w)
             cu_delete(d, w);
         return mnp_fail_memory(err, c.graph->n_tensors * sizeof *w->w, "a weight set");
     }
-    mnp_cursor at = {c.node_lo, 0};
-    uint32_t node;
-    for (int32_t t; (t = mnp_next_weight(c.graph, c.node_hi, &at, &node)) >= 0;)
-        w->w[t].wanted = true;
+    mark(w, &c);
     *out = w;
     return MN_OK;
 }
 
+/* ---- sources --------------------------------------------------------------------------------- */
+/* A plane beside DATA against the type's: kind, type of its values, and that its steps stay within
+ * its bytes. */
+static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
+                             uint32_t k, mn_error *err) {
+    mn_plane_spec spec;
+    mn_dtype type;
+    uint64_t steps[MN_MAX_DIM], last;
+    uint32_t n_dim = t->n_dim;
+    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
+                        x->kind);
+    for (uint32_t i = 0; i < n_dim; i++)
+        steps[i] = (uint64_t)data->dim[i];
+    if (spec.by_block)
+        steps[n_dim - 1] /= t->dtype.block_elems;
+    else
+        n_dim--;
+    if (t->n_dim > 1 && spec.rows != 1)
+        steps[t->n_dim - 2] = spec.rows ? (steps[t->n_dim - 2] + spec.rows - 1) / spec.rows : 1;
+    bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
+    for (uint32_t i = 0; fits && i < n_dim; i++)
+        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
+    if (fits && mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNP_NAME(t));
+}
+
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
-    mn_status st = mnp_check_source(w->graph, s, 2, err);
+    mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
         return st;
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
     if (w->w[s->tensor].put)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
-    if (s->n_planes != 1)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes; cuda takes one", MNP_NAME(t),
-                        s->n_planes);
-    return MN_OK;
+    if (s->n_planes < t->dtype.n_planes)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
+                        s->n_planes, t->dtype.n_planes);
+    for (uint32_t i = 0; i < s->n_parts && !st; i++)
+        for (uint32_t k = 1; k < s->n_planes && !st; k++)
+            st = check_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
+    return st;
 }
 
-/* ---- staging: rows gather in a segment of the ring and leave together ------------------------ */
+/* A row of a source: its part, and its indices in the part's dims before the last. */
+struct source {
+    const mn_tensor *t;
+    const mn_weight_src *s;
+    uint32_t part;
+    int64_t row;      /* in the part, experts one after the other */
+    int64_t part_end; /* rows of the part */
+};
+
+static void enter_part(source *s, uint32_t part) {
+    const mn_plane *p = mnp_plane(s->s, part, 0);
+    s->part = part;
+    s->row = 0;
+    s->part_end = 1;
+    for (uint32_t i = 0; i + 1 < s->t->n_dim; i++)
+        s->part_end *= p->dim[i];
+}
+
+static void next_row(source *s) {
+    if (++s->row >= s->part_end && s->part + 1 < s->s->n_parts)
+        enter_part(s, s->part + 1);
+}
+
+/* Where the row begins in a plane. rows: how many share a row of values; 0 = all. */
+static const uint8_t *row_at(const source *s, uint32_t plane, uint32_t rows) {
+    const mn_plane *data = mnp_plane(s->s, s->part, 0), *p = mnp_plane(s->s, s->part, plane);
+    const uint8_t *at = (const uint8_t *)p->ptr;
+    const uint32_t n_dim = s->t->n_dim;
+    if (n_dim == 1)
+        return at;
+    const int64_t n = data->dim[n_dim - 2], expert = n_dim == 3 ? s->row / n : 0;
+    const int64_t row = rows ? s->row % n / rows : 0;
+    if (n_dim == 3)
+        at += expert * p->stride[0];
+    return at + row * p->stride[n_dim - 2];
+}
+
+/* All planes of the row, for the dequantiser. */
+static mn_stored_row stored_row(const source *s) {
+    mn_stored_row r = {};
+    const uint32_t last = s->t->n_dim - 1;
+    r.dtype = s->t->dtype;
+    for (uint32_t k = 0; k < s->s->n_planes; k++) {
+        const mn_plane *p = mnp_plane(s->s, s->part, k);
+        mn_plane_spec spec = {};
+        mn_dtype_plane(s->t->dtype.id, k, &spec);
+        mn_plane_row *to = &r.plane[p->kind - 1];
+        to->at = row_at(s, k, k ? spec.rows : 1);
+        to->step = !k || spec.by_block ? p->stride[last] : 0;
+        to->dtype = p->dtype;
+    }
+    return r;
+}
+
+/* ---- staging: bytes gather in a segment of the ring and leave together ----------------------- */
 struct stage {
     mn_queue *q;
     char *to;
-    uint64_t n, cap;
+    uint64_t n;
     char *buf;
     uint32_t seg;
 };
 
-static mn_status begin(stage *s, mn_error *err) {
+static mn_status begin(stage *s, char *to, mn_error *err) {
     mn_queue *q = s->q;
+    s->to = to;
     s->seg = q->next++ % CU_SEGMENTS;
     s->buf = q->ring + (uint64_t)s->seg * CU_SEGMENT_BYTES;
     s->n = 0;
-    return q->pending[s->seg] ? cu_check(cudaEventSynchronize(q->used[s->seg]), err, "weights")
-                              : MN_OK;
+    mn_status st = cu_check_abort(q, err);
+    if (st || !q->pending[s->seg])
+        return st;
+    return cu_check(cudaEventSynchronize(q->used[s->seg]), err, "weights");
 }
+
 static mn_status flush(stage *s, mn_error *err) {
     if (!s->n)
         return MN_OK;
@@ -62,109 +220,166 @@ static mn_status flush(stage *s, mn_error *err) {
            "weights");
     CU_TRY(cudaEventRecord(s->q->used[s->seg], s->q->stream), err, "weights");
     s->q->pending[s->seg] = true;
-    s->to += s->n;
-    return begin(s, err);
+    return begin(s, s->to + s->n, err);
 }
-static mn_status push(stage *s, const char *from, uint64_t n, mn_error *err) {
+
+static mn_status push(stage *s, const void *from, uint64_t n, mn_error *err) {
+    const char *at = (const char *)from;
     while (n) {
-        uint64_t m = CU_SEGMENT_BYTES - s->n < n ? CU_SEGMENT_BYTES - s->n : n;
-        memcpy(s->buf + s->n, from, m);
-        s->n += m, from += m, n -= m;
-        if (s->n == CU_SEGMENT_BYTES) {
-            mn_status st = flush(s, err);
-            if (st)
-                return st;
+        const uint64_t room = CU_SEGMENT_BYTES - s->n, m = room < n ? room : n;
+        memcpy(s->buf + s->n, at, m);
+        s->n += m;
+        at += m;
+        n -= m;
+        mn_status st = s->n == CU_SEGMENT_BYTES ? flush(s, err) : MN_OK;
+        if (st)
+            return st;
+    }
+    return MN_OK;
+}
+
+static mn_status push_zeros(stage *s, uint64_t n, mn_error *err) {
+    static const char zeros[1024] = {0};
+    mn_status st = MN_OK;
+    for (uint64_t m; n && !st; n -= m) {
+        m = n < sizeof zeros ? n : sizeof zeros;
+        st = push(s, zeros, m, err);
+    }
+    return st;
+}
+
+/* The stored blocks of a row, dense or by strides. */
+static mn_status push_blocks(stage *st, const source *s, mn_error *err) {
+    const mn_plane *p = mnp_plane(s->s, s->part, 0);
+    const uint8_t *from = row_at(s, 0, 1);
+    const uint32_t last = s->t->n_dim - 1, bytes = s->t->dtype.block_bytes;
+    const int64_t blocks = p->dim[last] / s->t->dtype.block_elems, step = p->stride[last];
+    if (step == bytes || blocks == 1)
+        return push(st, from, (uint64_t)blocks * bytes, err);
+    mn_status status = MN_OK;
+    for (int64_t b = 0; b < blocks && !status; b++)
+        status = push(st, from + b * step, bytes, err);
+    return status;
+}
+
+/* ---- the three ways of a weight -------------------------------------------------------------- */
+/* As stored. */
+static mn_status put_float(stage *st, const cu_weight *w, source *s, mn_error *err) {
+    const uint64_t pad = (uint64_t)(w->ld - w->cols) * (uint64_t)w->type->block_bytes;
+    mn_status status = begin(st, w->plane[0], err);
+    for (int64_t r = 0; r < w->rows && !status; r++, next_row(s)) {
+        status = push_blocks(st, s, err);
+        if (!status)
+            status = push_zeros(st, pad, err);
+    }
+    return status ? status : flush(st, err);
+}
+
+/* Unpacked on the host. */
+static mn_status put_unpacked(stage *st, const cu_weight *w, source *s, mn_error *err) {
+    const mn_device *d = st->q->dev;
+    float *row = (float *)cu_new(d, (uint64_t)w->ld * sizeof *row);
+    if (!row)
+        return mnp_fail_memory(err, (uint64_t)w->ld * sizeof *row, "a row of a weight");
+    mn_status status = begin(st, w->plane[0], err);
+    for (int64_t r = 0; r < w->rows && !status; r++, next_row(s)) {
+        const mn_stored_row stored = stored_row(s);
+        mn_dequant_row(&stored, w->cols, row);
+        status = push(st, row, (uint64_t)w->ld * sizeof *row, err);
+    }
+    cu_delete(d, row);
+    return status ? status : flush(st, err);
+}
+
+/* The values of SCALE or BIAS of n rows from s on, as f32. */
+static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int64_t n, int64_t groups,
+                             mn_error *err) {
+    mn_status status = begin(st, to, err);
+    for (int64_t r = 0; r < n && !status; r++, next_row(&s)) {
+        const mn_plane *p = mnp_plane(s.s, s.part, plane);
+        const uint8_t *at = row_at(&s, plane, 1);
+        for (int64_t g = 0; g < groups && !status; g++) {
+            const float v = mn_plane_value(p->dtype, at + g * p->stride[s.t->n_dim - 1]);
+            status = push(st, &v, sizeof v, err);
         }
     }
-    return MN_OK;
+    return status ? status : flush(st, err);
 }
 
-static float vector_at(const char *p, uint32_t dtype) {
-    uint32_t bits = 0;
-    float f;
-    if (dtype == MN_F32)
-        return memcpy(&f, p, 4), f;
-    memcpy(&bits, p, 2);
-    if (dtype == MN_BF16)
-        return bits <<= 16, memcpy(&f, &bits, 4), f;
-    __half h;
-    memcpy(&h, p, 2);
-    return __half2float(h);
-}
-
-static mn_status put_vector(stage *st, const mn_tensor *t, const mn_plane *p, mn_error *err) {
-    for (int64_t i = 0; i < p->dim[0]; i++) {
-        float f = vector_at((const char *)p->ptr + i * p->stride[0], t->dtype.id);
-        mn_status s = push(st, (const char *)&f, 4, err);
-        if (s)
-            return s;
+/* Through the staging area, as many rows at a time as it holds. */
+static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *err) {
+    mn_queue *q = st->q;
+    const int64_t blocks = w->cols / w->type->block, bytes = blocks * w->type->block_bytes;
+    int64_t most = STAGE_DATA / bytes;
+    if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
+        most = STAGE_EXTRA / 4 / blocks;
+    if (!q->staging)
+        CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err, "the staging area of weights");
+    char *scale = q->staging + STAGE_DATA, *bias = scale + STAGE_EXTRA;
+    for (int64_t row = 0; row < w->rows; row += most) {
+        const int64_t n = w->rows - row < most ? w->rows - row : most;
+        const source from = *s;
+        mn_status status = begin(st, q->staging, err);
+        for (int64_t r = 0; r < n && !status; r++, next_row(s))
+            status = push_blocks(st, s, err);
+        if (!status)
+            status = flush(st, err);
+        if (!status && w->type->planes)
+            status = stage_extra(st, from, 1, scale, n, blocks, err);
+        if (!status && w->type->planes && from.s->n_planes > 2)
+            status = stage_extra(st, from, 2, bias, n, blocks, err);
+        if (status)
+            return status;
+        cu_import im = {(const uint8_t *)q->staging, (const float *)scale, (const float *)bias};
+        for (int i = 0; i < CU_MAX_PLANES; i++)
+            im.to.at[i] = w->plane[i] + cu_plane_bytes(w->type, i, row, w->ld);
+        im.rows = n;
+        im.blocks = (int)blocks;
+        im.ld = (int)w->ld;
+        w->type->import(q->stream, &im);
+        CU_TRY(cudaPeekAtLastError(), err, "weights");
     }
     return MN_OK;
 }
 
-/* One row, dense or by strides; Q8_0: what = 0 quants, 1 scales. */
-static mn_status put_row(stage *st, const cu_weight *w, const mn_tensor *t, const mn_plane *p,
-                         int64_t row, int what, mn_error *err) {
-    static const char zeros[CU_K_ALIGN * 4] = {0};
-    const char *from = (const char *)p->ptr + row * p->stride[0];
-    const int64_t blocks = w->cols / t->dtype.block_elems, step = p->stride[1],
-                  bytes = t->dtype.block_bytes;
-    mn_status s = MN_OK;
-    if (t->dtype.id == MN_Q8_0) {
-        for (int64_t b = 0; b < blocks && !s; b++)
-            s = what ? push(st, from + b * step, 2, err) : push(st, from + b * step + 2, 32, err);
-        uint64_t pad = (uint64_t)(w->ld - w->cols);
-        return s ? s : push(st, zeros, what ? pad / 32 * 2 : pad, err);
-    }
-    if (step == bytes)
-        s = push(st, from, (uint64_t)(blocks * bytes), err);
-    else
-        for (int64_t b = 0; b < blocks && !s; b++)
-            s = push(st, from + b * step, (uint64_t)bytes, err);
-    return s ? s : push(st, zeros, (uint64_t)(w->ld - w->cols) * (uint64_t)bytes, err);
-}
-
-static mn_status put_matrix(mn_queue *q, const cu_weight *w, const mn_tensor *t,
-                            const mn_weight_src *src, int what, mn_error *err) {
-    stage st = {q, what ? (char *)w->scale : w->data, 0, 0, NULL, 0};
-    mn_status s = begin(&st, err);
-    for (uint32_t i = 0; i < src->n_parts && !s; i++)
-        for (int64_t r = 0; r < mnp_plane(src, i, 0)->dim[0] && !s; r++)
-            if (t->n_dim == 1) {
-                s = put_vector(&st, t, mnp_plane(src, i, 0), err);
-                break;
-            } else
-                s = put_row(&st, w, t, mnp_plane(src, i, 0), r, what, err);
-    return s ? s : flush(&st, err);
+static mn_status allocate(mn_weights *set, mn_queue *q, const mn_tensor *t, cu_weight *w,
+                          mn_error *err) {
+    const uint64_t bytes = shape(t, !w->flat, w);
+    if ((uint64_t)w->rows >> 40 || (uint64_t)w->ld >> 31 || bytes >> 46)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
+    CU_TRY(cudaSetDevice(set->dev->index), err, "choosing the device");
+    CU_TRY(cudaMalloc((void **)&w->data, bytes), err, "weights");
+    for (int i = 0; i < CU_MAX_PLANES; i++)
+        w->plane[i] = w->data + (uint64_t)w->plane[i];
+    /* padding of packed rows is written by nobody */
+    if (w->type->import && w->ld > w->cols)
+        CU_TRY(cudaMemsetAsync(w->data, 0, bytes, q->stream), err, "weights");
+    return MN_OK;
 }
 
 mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
                          mn_error *err) {
-    mn_weight_src s;
-    mnp_read(&s, sizeof s, in, in->size);
+    mn_weight_src src;
+    mnp_read(&src, sizeof src, in, in->size);
     if (event)
         *event = NULL;
-    mn_status st = check(set, &s, err);
-    if (st || !set->w[s.tensor].wanted)
+    mn_status st = check(set, &src, err);
+    if (st || !set->w[src.tensor].wanted)
         return st;
-    const mn_tensor *t = mnp_tensor(set->graph, s.tensor);
-    cu_weight *w = &set->w[s.tensor];
-    w->dtype = t->dtype.id, w->vector = t->n_dim == 1;
-    w->rows = w->vector ? 1 : t->dim[0], w->cols = w->vector ? t->dim[0] : t->dim[1];
-    w->ld = w->vector ? w->cols : mnp_round(w->cols, CU_K_ALIGN);
-    uint64_t bytes;
-    if (__builtin_mul_overflow((uint64_t)w->rows, (uint64_t)w->ld * 4, &bytes) || bytes >> 46)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
-    const uint64_t elem = w->vector || w->dtype == MN_F32 ? 4 : w->dtype == MN_Q8_0 ? 1 : 2;
-    CU_TRY(cudaSetDevice(set->dev->index), err, "choosing the device");
-    CU_TRY(cudaMalloc((void **)&w->data, (uint64_t)w->rows * w->ld * elem + 256), err, "weights");
-    st = put_matrix(q, w, t, &s, 0, err);
-    if (!st && w->dtype == MN_Q8_0 && !w->vector) {
-        st = cu_check(cudaMalloc((void **)&w->scale, (uint64_t)w->rows * w->ld / 32 * 2 + 256), err,
-                      "weights");
-        if (!st)
-            st = put_matrix(q, w, t, &s, 1, err);
-    }
+    const mn_tensor *t = mnp_tensor(set->graph, src.tensor);
+    cu_weight *w = &set->w[src.tensor];
+    st = allocate(set, q, t, w, err);
+    if (st)
+        return st;
+    source s = {t, &src, 0, 0, 0};
+    enter_part(&s, 0);
+    stage to = {q, NULL, 0, NULL, 0};
+    if (w->type->dtype != t->dtype.id)
+        st = put_unpacked(&to, w, &s, err);
+    else if (w->type->import)
+        st = put_packed(&to, w, &s, err);
+    else
+        st = put_float(&to, w, &s, err);
     /* the file's bytes were read; what they became is on its way to the device */
     if (!st && event)
         st = cu_event_new(set->dev, q->stream, event, err);
@@ -182,7 +397,7 @@ mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_err
                             MNP_NAME(mnp_tensor(w->graph, i)));
         if (w->w[i].put)
             kept |= MN_KEPT_COPIED;
-        if (w->w[i].scale)
+        if (w->w[i].put && w->w[i].type->import)
             kept |= MN_KEPT_REPACKED;
     }
     CU_TRY(cudaStreamSynchronize(q->stream), err, "weights");
@@ -195,12 +410,9 @@ void cu_weights_free(mn_weights *w) {
     if (!w)
         return;
     cudaSetDevice(w->dev->index);
-    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++)
         if (w->w[i].data)
             cudaFree(w->w[i].data);
-        if (w->w[i].scale)
-            cudaFree(w->w[i].scale);
-    }
     cu_delete(w->dev, w->w);
     cu_delete(w->dev, w);
 }

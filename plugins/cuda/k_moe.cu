@@ -1,0 +1,199 @@
+/* k_moe.cu -- which experts a token goes to, the pairs of token and choice sorted by expert, and the
+ * weighted sum of what the experts made. */
+#include "kernels.h"
+
+enum { ROUTE_WARPS = 8 };
+
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+    for (int o = 16; o; o >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+/* The lane with the largest score; of equal ones the lowest index. Every lane gets both. */
+__device__ __forceinline__ void warp_best(float &v, int &i) {
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        const float v2 = __shfl_xor_sync(~0u, v, o);
+        const int i2 = __shfl_xor_sync(~0u, i, o);
+        if (v2 > v || (v2 == v && i2 < i)) {
+            v = v2;
+            i = i2;
+        }
+    }
+}
+
+/* A warp has a token; lane l has experts l, l + 32, ... */
+template <int PER_LANE>
+__global__ void __launch_bounds__(32 * ROUTE_WARPS) route_rows(cu_route r) {
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (t >= r.T)
+        return;
+    const float *logits = r.logits + (int64_t)t * r.n;
+    int32_t *experts = r.experts + (int64_t)t * r.k;
+    float *weights = r.weights + (int64_t)t * r.k;
+    float p[PER_LANE], pick[PER_LANE];
+    float max = -INFINITY, sum = 0;
+    bool bad = false;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        const int e = lane + 32 * i;
+        p[i] = e < r.n ? __ldcg(&logits[e]) : -INFINITY;
+        if (e < r.n && r.kind == MN_ROUTE_SIGMOID)
+            p[i] = 1.0f / (1.0f + expf(-p[i]));
+        bad |= isnan(p[i]);
+        max = fmaxf(max, p[i]);
+    }
+    max = warp_max(max);
+    if (r.kind == MN_ROUTE_SOFTMAX) {
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            p[i] = expf(p[i] - max);
+            sum += p[i];
+        }
+        sum = warp_sum(sum);
+        bad |= isnan(sum);
+    }
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        const int e = lane + 32 * i;
+        if (r.kind == MN_ROUTE_SOFTMAX)
+            p[i] /= sum;
+        pick[i] = e < r.n ? p[i] + (r.bias ? r.bias[e] : 0) : -INFINITY;
+        bad |= e < r.n && isnan(pick[i]);
+    }
+    if (__any_sync(~0u, bad)) {
+        for (int j = lane; j < r.k; j += 32) {
+            experts[j] = j;
+            weights[j] = NAN;
+        }
+        return;
+    }
+    unsigned taken = 0; /* of the lane's */
+    float total = 0, first = 0;
+    for (int j = 0; j < r.k; j++) {
+        float v = -INFINITY;
+        int best = r.n;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            const int e = lane + 32 * i;
+            if (e < r.n && !(taken >> i & 1) && (best == r.n || pick[i] > v)) {
+                v = pick[i];
+                best = e;
+            }
+        }
+        warp_best(v, best);
+        float score = 0;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+            if (lane + 32 * i == best) {
+                taken |= 1u << i;
+                score = p[i];
+            }
+        score = __shfl_sync(~0u, score, best & 31);
+        if (r.kind == MN_ROUTE_TOPK_SOFTMAX) {
+            if (!j) /* by best first, unless a bias has moved the order */
+                first = max;
+            score = expf(score - first);
+        }
+        total += score;
+        if (!lane) {
+            experts[j] = best;
+            weights[j] = score;
+        }
+    }
+    __syncwarp();
+    float f = r.scale != 0 ? r.scale : 1.0f;
+    if (r.kind == MN_ROUTE_TOPK_SOFTMAX)
+        f /= total;
+    if (r.normalise)
+        f /= r.kind == MN_ROUTE_TOPK_SOFTMAX ? 1.0f : total;
+    if (!lane)
+        for (int j = 0; j < r.k; j++)
+            weights[j] *= f;
+}
+void cu_route_run(cudaStream_t s, const cu_route *r) {
+    const dim3 grid((r->T + ROUTE_WARPS - 1) / ROUTE_WARPS);
+    if (r->n <= 32)
+        launch(s, route_rows<1>, grid, 32 * ROUTE_WARPS, 0, *r);
+    else if (r->n <= 128)
+        launch(s, route_rows<4>, grid, 32 * ROUTE_WARPS, 0, *r);
+    else
+        launch(s, route_rows<32>, grid, 32 * ROUTE_WARPS, 0, *r);
+}
+
+/* One block: counts, their running sum, places. */
+__global__ void __launch_bounds__(1024)
+    sort_pairs(const int32_t *of, int n_pairs, int n, int n_active, int32_t *pairs, int32_t *start,
+               int32_t *active) {
+    __shared__ int count[1024], place[1024], used;
+    cu_next();
+    cu_wait();
+    auto expert = [&](int p) {
+        const int e = __ldcg(&of[p]);
+        return e >= 0 && e < n ? e : 0;
+    };
+    for (int e = threadIdx.x; e < n; e += 1024)
+        count[e] = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pairs; p += 1024)
+        atomicAdd(&count[expert(p)], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) { /* a warp sums up */
+        int at = 0, k = 0;
+        for (int e0 = 0; e0 < n; e0 += 32) {
+            const int e = e0 + threadIdx.x, c = e < n ? count[e] : 0;
+            int sum = c;
+            for (int o = 1; o < 32; o *= 2) {
+                const int left = __shfl_up_sync(~0u, sum, o);
+                if ((int)threadIdx.x >= o)
+                    sum += left;
+            }
+            const unsigned live = __ballot_sync(~0u, c > 0);
+            if (e < n) {
+                place[e] = at + sum - c;
+                start[e] = at + sum - c;
+            }
+            if (c)
+                active[k + __popc(live & ((1u << threadIdx.x) - 1))] = e;
+            at += __shfl_sync(~0u, sum, 31);
+            k += __popc(live);
+        }
+        if (!threadIdx.x) {
+            start[n] = at;
+            used = k;
+        }
+    }
+    __syncthreads();
+    for (int i = used + threadIdx.x; i < n_active; i += 1024)
+        active[i] = -1;
+    for (int p = threadIdx.x; p < n_pairs; p += 1024)
+        pairs[atomicAdd(&place[expert(p)], 1)] = p;
+}
+void cu_moe_sort(cudaStream_t s, const int32_t *of, int n_pairs, int n, int n_active,
+                 int32_t *pairs, int32_t *start, int32_t *active) {
+    launch(s, sort_pairs, dim3(1), 1024, 0, of, n_pairs, n, n_active, pairs, start, active);
+}
+
+__global__ void __launch_bounds__(256)
+    combine_rows(const float *x, const float *weights, const float *residual, float *y, int k,
+                 int D) {
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x, i = blockIdx.y * 256 + threadIdx.x;
+    if (i >= D)
+        return;
+    float sum = 0;
+    for (int j = 0; j < k; j++)
+        sum = fmaf(__ldcg(&weights[(int64_t)t * k + j]),
+                   __ldcg(&x[((int64_t)t * k + j) * D + i]), sum);
+    const int64_t at = (int64_t)t * D + i;
+    y[at] = residual ? __ldcg(&residual[at]) + sum : sum;
+}
+void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
+                    float *y, int T, int k, int D) {
+    launch(s, combine_rows, dim3(T, (D + 255) / 256), 256, 0, x, weights, residual, y, k, D);
+}

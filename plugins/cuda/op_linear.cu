@@ -1,0 +1,229 @@
+/* op_linear.cu -- LINEAR and MOE_LINEAR: which kernel multiplies so many rows by a weight of this
+ * type. Class exact: dot products in f32 (gemv). Else matrix units (mmv), for one row of a float
+ * type gemv again, which reads no more bytes and rounds less. */
+#include "ops.h"
+
+/* Whether a product of so many rows is one of matrix units. */
+static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
+    if (!cu_rounds(r->p) || w->type->half == CU_F32)
+        return false;
+    return rows > 1 || w->type->import;
+}
+
+/* x as 16-bit rows of ld elements, in the scratch if it is f32. */
+static void round_x(const cu_run *r, const cu_weight *w, cu_linear *a, int64_t rows) {
+    if (a->x_kind != CU_F32)
+        return;
+    void *half = r->c->scratch + r->p->half_at;
+    cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->ld, w->type->half);
+    a->x = half;
+    a->x_kind = w->type->half;
+}
+
+/* Segments [from, from + count) of a product: weights, biases, outputs. first: operand of weight 0 */
+static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t first, uint32_t from,
+                                     uint32_t count, cu_linear *a) {
+    const cu_weight *w = cu_weight_of(r, mnp_in(r->g, n, first + 2 * from));
+    a->K = (int)w->cols;
+    a->ld = (int)w->ld;
+    a->n_seg = (int)count;
+    a->epi = CU_EPI_NONE;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = first + 2 * (from + i);
+        const cu_weight *x = cu_weight_of(r, mnp_in(r->g, n, at));
+        a->seg[i].w = cu_planes_of(x);
+        a->seg[i].bias = cu_flat(r, mnp_in(r->g, n, at + 1));
+        a->seg[i].y = cu_f32(r, mnp_out(r->g, n, from + i));
+        a->seg[i].rows = (int)x->group_rows;
+        a->total += (int)x->group_rows;
+    }
+    return w;
+}
+
+static void fuse_glu(const cu_run *r, const mn_node *glu, cu_linear *a) {
+    const int32_t y = mnp_out(r->g, glu, 0);
+    a->epi = CU_EPI_GLU;
+    a->glu = cu_glu_attrs(r->g, glu);
+    a->total = a->seg[0].rows;
+    a->seg[0].y = cu_f32(r, y);
+    a->y_kind = cu_kind(r, y);
+}
+
+static void fuse_add(const cu_run *r, const mn_node *add, int32_t product, cu_linear *a) {
+    const int32_t left = mnp_in(r->g, add, MN_ADD_A);
+    const int32_t other = left == product ? mnp_in(r->g, add, MN_ADD_B) : left;
+    a->epi = CU_EPI_ADD;
+    a->residual = cu_f32(r, other);
+    a->seg[0].y = cu_f32(r, mnp_out(r->g, add, 0));
+}
+
+static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
+    const int32_t y = mnp_out(r->g, glu, 0);
+    cu_elementwise e = {};
+    e.what = CU_EW_GLU;
+    e.a = a->seg[0].y;
+    e.b = a->seg[1].y;
+    e.y = cu_ptr(r, y);
+    e.n = cu_elements(r, y);
+    e.glu = cu_glu_attrs(r->g, glu);
+    e.y_kind = cu_kind(r, y);
+    cu_elementwise_run(r->s, &e);
+}
+
+static void run_part(const cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
+    const cu_weight *w = set_segments(r, n, MN_LINEAR_WEIGHT, from, count, &a);
+    const bool units = on_matrix_units(r, w, a.rows);
+    bool glu_after = false;
+    if (epi && epi->op == MN_OP_ADD)
+        fuse_add(r, epi, mnp_out(r->g, n, 0), &a);
+    else if (epi && (units || a.rows == 1))
+        fuse_glu(r, epi, &a);
+    else
+        glu_after = epi != NULL;
+    if (units && a.rows > 1)
+        round_x(r, w, &a, a.rows);
+    cu_chose(r, u->node, units ? "mmv" : "gemv", w->type->name, a.rows);
+    (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+    if (glu_after)
+        glu_apart(r, epi, &a);
+}
+
+/* The norm before a product: fused if there is one row, else a kernel of its own. */
+static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
+    const mn_graph *g = r->g;
+    a->x = cu_f32(r, x);
+    a->x_kind = cu_kind(r, x);
+    if (u->norm < 0)
+        return;
+    const mn_node *norm = mnp_node(g, (uint32_t)u->norm);
+    const mn_node *gather = u->gather >= 0 ? mnp_node(g, (uint32_t)u->gather) : NULL;
+    const int32_t source = mnp_in(g, gather ? gather : norm, 0);
+    const int32_t *rows = gather ? cu_i32(r, mnp_in(g, gather, MN_GATHER_ROWS_ROWS)) : NULL;
+    const float *w = cu_flat(r, mnp_in(g, norm, MN_RMS_NORM_WEIGHT));
+    const float eps = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_EPS);
+    const float offset = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_OFFSET);
+    if (a->rows > 1) {
+        cu_rms_norm(r->s, cu_f32(r, source), rows, (int)cu_dim(r, source, 0), w, cu_ptr(r, x),
+                    a->rows, (int)cu_last_dim(r, x), eps, offset, a->x_kind);
+        return;
+    }
+    a->x = cu_f32(r, source);
+    a->gather = rows;
+    a->x_rows = (int)cu_dim(r, source, 0);
+    a->norm = w;
+    a->eps = eps;
+    a->offset = offset;
+}
+
+static void linear(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t x = mnp_in(g, n, MN_LINEAR_X);
+    cu_linear a = {};
+    a.rows = (int)cu_dim(r, x, 0);
+    a.late = r->late;
+    if (!a.rows)
+        return;
+    set_x(r, u, x, &a);
+    for (uint32_t i = 0, count; i < n->n_out; i += count) { /* weights of one type together */
+        const cu_type *type = cu_weight_of(r, mnp_in(g, n, MN_LINEAR_WEIGHT + 2 * i))->type;
+        for (count = 1; i + count < n->n_out && count < CU_MAX_SEG; count++)
+            if (cu_weight_of(r, mnp_in(g, n, MN_LINEAR_WEIGHT + 2 * (i + count)))->type != type)
+                break;
+        run_part(r, u, a, i, count);
+    }
+}
+
+/* Pairs of an EXPERTS tensor, sorted: places in the scratch. */
+static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
+    const int n_pairs = (int)cu_elements(r, experts);
+    const int n_active = n_pairs < n_experts ? n_pairs : n_experts;
+    cu_experts e = {};
+    int32_t *at = (int32_t *)(r->c->scratch + r->p->pairs_at);
+    int32_t *start = at + n_pairs, *active = start + n_experts + 1;
+    e.of = cu_i32(r, experts);
+    e.pairs = at;
+    e.start = start;
+    e.active = active;
+    e.n = n_experts;
+    e.n_active = n_active;
+    e.typical = (n_pairs + n_active - 1) / n_active;
+    if (r->sorted != experts)
+        cu_moe_sort(r->s, e.of, n_pairs, n_experts, n_active, at, start, active);
+    r->sorted = experts;
+    return e;
+}
+
+static void moe_linear(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const mn_node *epi = u->epi >= 0 ? mnp_node(g, (uint32_t)u->epi) : NULL;
+    const int32_t x = mnp_in(g, n, MN_MOE_LINEAR_X), experts = mnp_in(g, n, MN_MOE_LINEAR_EXPERTS);
+    const int n_pairs = (int)cu_elements(r, experts), k = (int)cu_last_dim(r, experts);
+    const bool per_pair = mnp_tensor(g, x)->n_dim == 3;
+    if (!n_pairs)
+        return;
+    for (uint32_t i = 0, count; i < n->n_out; i += count) {
+        cu_linear a = {};
+        const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_MOE_LINEAR_WEIGHT + 2 * i));
+        count = epi ? n->n_out : 1;
+        set_segments(r, n, MN_MOE_LINEAR_WEIGHT, i, count, &a);
+        const int n_experts = (int)(w->rows / w->group_rows);
+        const bool units = cu_rounds(r->p) && w->type->half != CU_F32;
+        a.rows = n_pairs;
+        a.x = cu_ptr(r, x);
+        a.x_kind = cu_kind(r, x);
+        if (epi)
+            fuse_glu(r, epi, &a);
+        if (units) {
+            round_x(r, w, &a, per_pair ? n_pairs : n_pairs / k);
+            a.experts = sort_experts(r, experts, n_experts);
+        } else {
+            a.experts.of = cu_i32(r, experts);
+            a.experts.n = n_experts;
+        }
+        a.experts.x_div = per_pair ? 1 : k;
+        cu_chose(r, u->node, units ? "mmv" : "gemv", w->type->name, n_pairs);
+        (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+    }
+}
+
+/* ---- what they need -------------------------------------------------------------------------- */
+static bool fits(const mn_device *d, int64_t K) {
+    return mnp_round(K, CU_K_ALIGN) * 10 <= d->smem_max - 4096;
+}
+
+static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const uint32_t n_dim = n->op == MN_OP_LINEAR ? 2 : 3;
+    for (uint32_t i = 0; i < n->n_out; i++) {
+        const mn_tensor *w = mnp_in_tensor(g, n, first + 2 * i);
+        if (!w || mnp_out(g, n, i) < 0 || w->n_dim != n_dim)
+            return CU_SHAPE;
+        if (!fits(d, w->dim[n_dim - 1]))
+            return CU_LENGTH;
+        if (n_dim == 3 && w->dim[0] > 1024)
+            return CU_EXPERTS;
+    }
+    return CU_OK;
+}
+
+static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
+    const mn_graph *g = p->graph;
+    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const mn_tensor *x = mnp_in_tensor(g, n, 0), *w = mnp_in_tensor(g, n, first);
+    const int64_t ld = mnp_round(w->dim[w->n_dim - 1], CU_K_ALIGN);
+    int64_t rows = mnp_dim(g, p->symbol_max, x->dim[0]);
+    if (n->op == MN_OP_MOE_LINEAR) {
+        const mn_tensor *e = mnp_in_tensor(g, n, MN_MOE_LINEAR_EXPERTS);
+        rows *= mnp_dim(g, p->symbol_max, e->dim[1]);
+        cu_need(&needs->pairs, (uint64_t)(rows + 2 * w->dim[0] + 1) * 4);
+    }
+    cu_need(&needs->half, (uint64_t)(rows * ld) * 2);
+}
+
+extern const cu_op cu_op_linear = {MN_OP_LINEAR, 1, linear_verdict, linear_needs, linear};
+extern const cu_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 1, linear_verdict, linear_needs,
+                                       moe_linear};

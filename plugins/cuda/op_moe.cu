@@ -1,0 +1,57 @@
+/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE. MOE_LINEAR: op_linear.cu. */
+#include "ops.h"
+
+static void route(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t logits = mnp_in(g, n, MN_MOE_ROUTE_LOGITS);
+    const int32_t experts = mnp_out(g, n, MN_MOE_ROUTE_OUT_EXPERTS);
+    cu_route a = {};
+    a.logits = cu_f32(r, logits);
+    a.bias = cu_flat(r, mnp_in(g, n, MN_MOE_ROUTE_BIAS));
+    a.experts = cu_i32(r, experts);
+    a.weights = cu_f32(r, mnp_out(g, n, MN_MOE_ROUTE_OUT_WEIGHTS));
+    a.T = (int)cu_dim(r, logits, 0);
+    a.n = (int)cu_last_dim(r, logits);
+    a.k = (int)cu_last_dim(r, experts);
+    a.kind = (int)mnp_attr(g, n, MN_MOE_ROUTE_ATTR_KIND);
+    a.normalise = mnp_attr(g, n, MN_MOE_ROUTE_ATTR_NORMALISE);
+    a.scale = (float)mnp_attr_f64(g, n, MN_MOE_ROUTE_ATTR_SCALE);
+    if (r->sorted == experts) /* of the step before this one in the graph */
+        r->sorted = -1;
+    if (a.T)
+        cu_route_run(r->s, &a);
+}
+
+static void combine(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t x = mnp_in(g, n, MN_MOE_COMBINE_X);
+    int32_t y = mnp_out(g, n, 0);
+    const float *residual = NULL;
+    if (u->epi >= 0) {
+        const mn_node *add = mnp_node(g, (uint32_t)u->epi);
+        const int32_t a = mnp_in(g, add, MN_ADD_A);
+        residual = cu_f32(r, a == y ? mnp_in(g, add, MN_ADD_B) : a);
+        y = mnp_out(g, add, 0);
+    }
+    if (cu_dim(r, x, 0))
+        cu_moe_combine(r->s, cu_f32(r, x), cu_f32(r, mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS)),
+                       residual, cu_f32(r, y), (int)cu_dim(r, x, 0), (int)cu_dim(r, x, 1),
+                       (int)cu_dim(r, x, 2));
+}
+
+static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+    const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_ROUTE_LOGITS);
+    if (x->n_dim != 2 || mnp_out(g, n, MN_MOE_ROUTE_OUT_WEIGHTS) < 0)
+        return CU_SHAPE;
+    return x->dim[1] > 1024 ? CU_EXPERTS : CU_OK;
+}
+
+static uint32_t combine_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+    const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_COMBINE_X);
+    return x->n_dim == 3 && mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS) >= 0 ? CU_OK : CU_SHAPE;
+}
+
+extern const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, NULL, route};
+extern const cu_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, combine_verdict, NULL, combine};

@@ -1,0 +1,169 @@
+/* op_rows.cu -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. */
+#include "ops.h"
+
+static void embed(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_EMBED_WEIGHT));
+    const int32_t history = mnp_in(g, n, MN_EMBED_HISTORY);
+    const int32_t positions = mnp_in(g, n, MN_EMBED_POS_WEIGHT);
+    const double scale = mnp_attr_f64(g, n, MN_EMBED_ATTR_SCALE);
+    cu_embed e = {};
+    e.src = cu_i32(r, mnp_in(g, n, MN_EMBED_SRC));
+    e.pos = cu_i32(r, mnp_in(g, n, MN_EMBED_POS));
+    e.row_slot = cu_i32(r, mnp_in(g, n, MN_EMBED_ROW_SLOT));
+    e.table = cu_planes_of(w);
+    e.positions = cu_flat(r, positions);
+    e.slots = cu_rows_of(r, mnp_in(g, n, MN_EMBED_SLOTS));
+    e.history = cu_i32(r, history);
+    e.row_pos = cu_i32(r, mnp_out(g, n, MN_EMBED_OUT_ROW_POS));
+    e.ids = (int32_t *)(r->c->scratch + r->p->ids_at);
+    e.x = cu_f32(r, mnp_out(g, n, MN_EMBED_OUT_X));
+    e.T = (int)cu_dim(r, mnp_in(g, n, MN_EMBED_SRC), 0);
+    e.S = (int)cu_dim(r, history, 0);
+    e.C = (int)cu_dim(r, history, 1);
+    e.V = (int)w->rows;
+    e.D = (int)w->cols;
+    e.ld = (int)w->ld;
+    e.n_positions = (int)cu_dim(r, positions, 0);
+    e.factor = scale == 0 ? 1 : (float)scale;
+    if (!e.T)
+        return;
+    cu_embed_state(r->s, &e);
+    w->type->embed(r->s, &e);
+}
+
+static void sample(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t logits = mnp_in(g, n, MN_SAMPLE_LOGITS);
+    const int32_t history = mnp_in(g, n, MN_SAMPLE_HISTORY);
+    const int32_t bias_ids = mnp_in(g, n, MN_SAMPLE_BIAS_IDS);
+    const int32_t ids = mnp_out(g, n, MN_SAMPLE_OUT_TOP_IDS);
+    const int32_t probs = mnp_out(g, n, MN_SAMPLE_OUT_TOP_LOGPROBS);
+    cu_sample a = {};
+    a.logits = cu_f32(r, logits);
+    a.bias = cu_f32(r, mnp_in(g, n, MN_SAMPLE_BIAS));
+    a.out_slot = cu_i32(r, mnp_in(g, n, MN_SAMPLE_OUT_SLOT));
+    a.params = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_PARAMS));
+    a.slots = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_SLOTS));
+    a.history = cu_i32(r, history);
+    a.mask = (const uint32_t *)cu_ptr(r, mnp_in(g, n, MN_SAMPLE_MASK));
+    a.bias_values = cu_f32(r, mnp_in(g, n, MN_SAMPLE_BIAS_VALUES));
+    a.bias_ids = a.bias_values ? cu_i32(r, bias_ids) : NULL;
+    a.n_bias_ids = (int)cu_dim(r, bias_ids, 1);
+    a.target = cu_i32(r, mnp_in(g, n, MN_SAMPLE_TARGET));
+    a.ids = cu_i32(r, mnp_out(g, n, MN_SAMPLE_OUT_IDS));
+    a.logprob = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB));
+    a.adjusted = (float *)(r->c->scratch + r->p->adjusted_at);
+    a.count = (int32_t *)(r->c->scratch + r->p->count_at);
+    a.O = (int)cu_dim(r, logits, 0);
+    a.S = (int)cu_dim(r, history, 0);
+    a.C = (int)cu_dim(r, history, 1);
+    a.V = (int)cu_dim(r, logits, 1);
+    a.top_ids = cu_i32(r, ids);
+    a.top_logprobs = cu_f32(r, probs);
+    if (a.top_ids || a.top_logprobs) /* not bound = not computed */
+        a.n_top = (int)cu_dim(r, ids >= 0 ? ids : probs, 1);
+    if (a.O)
+        cu_sample_run(r->s, &a);
+}
+
+static void rms_norm(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t x = mnp_in(g, n, MN_RMS_NORM_X), y = mnp_out(g, n, 0);
+    const int D = (int)cu_last_dim(r, x), rows = (int)(cu_elements(r, x) / D);
+    if (rows)
+        cu_rms_norm(r->s, cu_f32(r, x), NULL, rows, cu_flat(r, mnp_in(g, n, MN_RMS_NORM_WEIGHT)),
+                    cu_ptr(r, y), rows, D, (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_EPS),
+                    (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_OFFSET), cu_kind(r, y));
+}
+
+static void layer_norm(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t x = mnp_in(g, n, MN_LAYER_NORM_X), y = mnp_out(g, n, 0);
+    const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_LAYER_NORM_WEIGHT));
+    const int D = (int)cu_last_dim(r, x), rows = (int)(cu_elements(r, x) / D);
+    if (rows)
+        cu_layer_norm(r->s, cu_f32(r, x), (const float *)w->data,
+                      cu_flat(r, mnp_in(g, n, MN_LAYER_NORM_BIAS)), cu_f32(r, y), rows,
+                      (int)w->rows, D, (float)mnp_attr_f64(g, n, MN_LAYER_NORM_ATTR_EPS));
+}
+
+static void elementwise(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t y = mnp_out(g, n, 0);
+    cu_elementwise e = {};
+    e.a = cu_f32(r, mnp_in(g, n, 0));
+    e.y = cu_ptr(r, y);
+    e.n = cu_elements(r, y);
+    e.y_kind = cu_kind(r, y);
+    switch (n->op) {
+    case MN_OP_ACT:
+        e.what = CU_EW_ACT;
+        e.glu.kind = (int)mnp_attr(g, n, MN_ACT_ATTR_KIND);
+        break;
+    case MN_OP_GLU:
+        e.what = CU_EW_GLU;
+        e.glu = cu_glu_attrs(g, n);
+        break;
+    case MN_OP_SCALE:
+        e.what = CU_EW_SCALE;
+        e.f = (float)mnp_attr_f64(g, n, MN_SCALE_ATTR_FACTOR);
+        break;
+    case MN_OP_SOFTCAP:
+        e.what = CU_EW_SOFTCAP;
+        e.f = (float)mnp_attr_f64(g, n, MN_SOFTCAP_ATTR_CAP);
+        break;
+    default:
+        e.what = n->op == MN_OP_ADD ? CU_EW_ADD : CU_EW_MUL;
+    }
+    if (n->op == MN_OP_GLU || n->op == MN_OP_ADD || n->op == MN_OP_MUL)
+        e.b = cu_f32(r, mnp_in(g, n, 1));
+    cu_elementwise_run(r->s, &e);
+}
+
+static void gather(cu_run *r, const cu_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X), y = mnp_out(g, n, 0);
+    if (cu_dim(r, y, 0))
+        cu_gather(r->s, cu_f32(r, x), cu_i32(r, mnp_in(g, n, MN_GATHER_ROWS_ROWS)), cu_f32(r, y),
+                  (int)cu_dim(r, y, 0), (int)cu_dim(r, x, 0), (int)cu_last_dim(r, x));
+}
+
+/* ---- what they need -------------------------------------------------------------------------- */
+static uint32_t embed_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+    const mn_tensor *w = mnp_in_tensor(g, n, MN_EMBED_WEIGHT);
+    return w && w->n_dim == 2 && w->dim[0] <= 1 << 30 ? CU_OK : CU_SHAPE;
+}
+
+static uint32_t two_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+    return mnp_in(g, n, 1) >= 0 ? CU_OK : CU_SHAPE;
+}
+
+static void embed_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
+    const mn_tensor *src = mnp_in_tensor(p->graph, n, MN_EMBED_SRC);
+    cu_need(&needs->ids, (uint64_t)mnp_dim(p->graph, p->symbol_max, src->dim[0]) * 4);
+}
+
+static void sample_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
+    const mn_tensor *x = mnp_in_tensor(p->graph, n, MN_SAMPLE_LOGITS);
+    const int64_t rows = mnp_dim(p->graph, p->symbol_max, x->dim[0]);
+    cu_need(&needs->logits, (uint64_t)(rows * mnp_dim(p->graph, p->symbol_max, x->dim[1])) * 4);
+}
+
+extern const cu_op cu_op_embed = {MN_OP_EMBED, 1, embed_verdict, embed_needs, embed};
+extern const cu_op cu_op_rms_norm = {MN_OP_RMS_NORM, 1, two_verdict, NULL, rms_norm};
+extern const cu_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, two_verdict, NULL, layer_norm};
+extern const cu_op cu_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
+extern const cu_op cu_op_glu = {MN_OP_GLU, 1, two_verdict, NULL, elementwise};
+extern const cu_op cu_op_add = {MN_OP_ADD, 1, two_verdict, NULL, elementwise};
+extern const cu_op cu_op_mul = {MN_OP_MUL, 1, two_verdict, NULL, elementwise};
+extern const cu_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
+extern const cu_op cu_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
+extern const cu_op cu_op_gather_rows = {MN_OP_GATHER_ROWS, 1, two_verdict, NULL, gather};
+extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 2, two_verdict, sample_needs, sample};

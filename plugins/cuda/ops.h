@@ -1,0 +1,84 @@
+/* ops.h -- the table of operations: one row per operation of docs/ops.md with what this plugin can
+ * do of it, what memory it needs beside its tensors, and how it is launched. Contracts, verdicts and
+ * sizes follow from the rows (verdict.cu, program.cu). A row lies in the file of its family, op_*.cu.
+ *
+ * Launch functions run once for each combination of symbol values, when a step is captured: what
+ * they choose (a kernel for so many rows) holds for all steps with these values. */
+#ifndef CU_OPS_H
+#define CU_OPS_H
+#include "program.h"
+#include "types.h"
+
+/* Why a node does not run here; the texts are in verdict.cu. */
+enum {
+    CU_OK,
+    CU_WEIGHT_TYPE,
+    CU_FLAT_TYPE,
+    CU_WANTS_F32,
+    CU_SHAPE,
+    CU_HEAD,
+    CU_LENGTH,
+    CU_NO_KERNEL,
+    CU_EXPERTS,
+    CU_N_REASONS
+};
+
+struct cu_op {
+    uint32_t op, contract;
+    /* beyond what is true of all: operands there, weights of types that can be kept; NULL = nothing */
+    uint32_t (*verdict)(const mn_device *d, const mn_graph *g, const mn_node *n);
+    /* raises what the program needs for this node; NULL = nothing */
+    void (*needs)(const mn_program *p, const mn_node *n, cu_needs *needs);
+    void (*launch)(cu_run *r, const cu_unit *u);
+};
+const cu_op *cu_op_of(uint32_t op); /* NULL = none */
+extern const cu_op *const cu_ops[];
+extern const uint32_t cu_n_ops;
+
+/* A launch under way. */
+struct cu_run {
+    mn_context *c;
+    const mn_program *p;
+    const mn_graph *g;
+    mn_device *dev;
+    const int64_t *sym;
+    cudaStream_t s;
+    /* EXPERTS tensor whose pairs the scratch holds sorted; -1 = none */
+    int32_t sorted;
+    /* whether this launch lets its successor start before older work is over, or its predecessor
+     * did: see cu_linear.late, cu_attend.early */
+    bool late, early;
+};
+
+/* ---- operands in this step (operands.cu) ------------------------------------------------------ */
+/* Where a tensor lies; NULL = absent or not bound. */
+void *cu_ptr(const cu_run *r, int32_t t);
+static inline float *cu_f32(const cu_run *r, int32_t t) {
+    return (float *)cu_ptr(r, t);
+}
+static inline int32_t *cu_i32(const cu_run *r, int32_t t) {
+    return (int32_t *)cu_ptr(r, t);
+}
+/* 1 where the tensor has no such dim. */
+int64_t cu_dim(const cu_run *r, int32_t t, uint32_t i);
+int64_t cu_last_dim(const cu_run *r, int32_t t);
+int64_t cu_elements(const cu_run *r, int32_t t);
+static inline const cu_weight *cu_weight_of(const cu_run *r, int32_t t) {
+    return t < 0 ? NULL : r->p->w[t];
+}
+/* A flat weight; NULL = absent. */
+static inline const float *cu_flat(const cu_run *r, int32_t t) {
+    return t < 0 ? NULL : (const float *)r->p->w[t]->data;
+}
+static inline cu_planes cu_planes_of(const cu_weight *w) {
+    return cu_planes{{w->plane[0], w->plane[1], w->plane[2], w->plane[3]}};
+}
+/* SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
+cu_rows cu_rows_of(const cu_run *r, int32_t t);
+/* How the rows of a tensor lie in this step: CU_F32, CU_HALF, CU_BF16. */
+int cu_kind(const cu_run *r, int32_t t);
+/* The attributes of a GLU. */
+cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n);
+/* Says at level debug which kernel was chosen for a node. */
+void cu_chose(const cu_run *r, uint32_t node, const char *kernel, const char *type, int64_t rows);
+#endif

@@ -1,0 +1,143 @@
+/* rows.cuh -- whole rows of a weight: looked up (EMBED), widened to 16 bits for a product of many
+ * rows, and made from stored blocks at import; and the row of a type in the table. */
+#ifndef CU_ROWS_CUH
+#define CU_ROWS_CUH
+#include "gemv.cuh"
+#include "mmv.cuh"
+
+template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e) {
+    constexpr int E = T::E;
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x, id = __ldcg(&e.ids[t]);
+    float *x = e.x + (int64_t)t * e.D;
+    const float *add = NULL;
+    if (e.positions && id >= 0) {
+        const int pos = min(__ldcg(&e.row_pos[t]), e.n_positions - 1);
+        add = e.positions + (int64_t)pos * e.D;
+    }
+    for (int v = threadIdx.x; v < e.ld / E; v += 256) {
+        float f[E];
+        T w;
+        w.load(e.table, (int64_t)max(id, 0) * (e.ld / E) + v);
+        w.to_float(f);
+#pragma unroll
+        for (int i = 0; i < E; i++) {
+            const int at = v * E + i;
+            if (at < e.D)
+                x[at] = id < 0 ? 0 : e.factor * f[i] + (add ? add[at] : 0);
+        }
+    }
+}
+template <class T> static void embed_run(cudaStream_t s, const cu_embed *e) {
+    launch(s, embed_rows<T>, dim3(e->T), 256, 0, *e);
+}
+
+template <class T>
+__global__ void __launch_bounds__(256)
+    expand_rows(cu_planes w, int64_t row, int64_t n, int ld, uint4 *out) {
+    constexpr int E = T::E;
+    cu_next();
+    cu_wait();
+    const int64_t nv = ld / E, step = (int64_t)gridDim.x * 256;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n * nv; i += step) {
+        float f[E];
+        uint32_t h[E / 2];
+        T v;
+        v.load(w, row * nv + i);
+        v.to_float(f);
+#pragma unroll
+        for (int k = 0; k < E / 4; k++)
+            *(uint2 *)&h[2 * k] = round4<T::HALF>(((const float4 *)f)[k]);
+#pragma unroll
+        for (int k = 0; k < E / 8; k++)
+            out[i * (E / 8) + k] = make_uint4(h[4 * k], h[4 * k + 1], h[4 * k + 2], h[4 * k + 3]);
+    }
+}
+template <class T>
+static void expand_run(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld,
+                       void *out) {
+    const int64_t blocks = (n * (ld / T::E) + 255) / 256;
+    launch(s, expand_rows<T>, dim3((unsigned)(blocks < 8192 ? blocks : 8192)), 256, 0, *w, row, n,
+           ld, (uint4 *)out);
+}
+
+/* A thread makes one group of 32: codes by F::code, scales by F::scales. */
+template <class F> __global__ void __launch_bounds__(256) import_groups(cu_import im) {
+    using C = typename F::weight::codes;
+    const int per_row = im.blocks * F::BLOCK / 32, of_block = F::BLOCK / 32;
+    const int64_t n = im.rows * per_row, groups = im.ld / 32;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * 256) {
+        const int64_t row = i / per_row;
+        const int at = (int)(i % per_row), sub = at % of_block;
+        const int64_t to = row * groups + at;
+        const uint8_t *block = im.data + (row * im.blocks + at / of_block) * F::BYTES;
+        uint8_t *p0 = (uint8_t *)im.to.at[0] + to * C::LOW;
+        uint8_t *p1 = (uint8_t *)im.to.at[1] + to * C::HIGH;
+        C::pack(p0, p1, [&](int k) { return F::code(block, 32 * sub + k); });
+        F::scales(block, sub, im, row, at, to);
+    }
+}
+template <class F> static void import_run(cudaStream_t s, const cu_import *i) {
+    const int64_t groups = i->rows * i->blocks * (F::BLOCK / 32), blocks = (groups + 255) / 256;
+    if (groups)
+        import_groups<F><<<(unsigned)(blocks < 16384 ? blocks : 16384), 256, 0, s>>>(*i);
+}
+
+/* Little pieces of stored blocks. */
+__device__ __forceinline__ int nibble_of(const uint8_t *q, int i) {
+    return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+}
+__device__ __forceinline__ uint16_t u16_of(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+template <class T> static void init_run(mn_device *d) {
+    gemv_init<T>(d);
+    if constexpr ((int)T::HALF != CU_F32)
+        mmv_init<T>(d);
+}
+
+/* The table's row of a packed type; F: its stored form (w_*.cu). */
+template <class F> static constexpr cu_type packed_type(uint32_t dtype, const char *name) {
+    using W = typename F::weight;
+    cu_type t = {};
+    t.dtype = dtype;
+    t.name = name;
+    t.bits[0] = W::codes::LOW * 32;
+    t.bits[1] = W::codes::HIGH * 32;
+    t.bits[2] = W::scales::BITS2;
+    t.bits[3] = W::scales::BITS3;
+    t.block = F::BLOCK;
+    t.block_bytes = F::BYTES;
+    t.planes = F::PLANES;
+    t.half = W::HALF;
+    t.init = init_run<W>;
+    t.gemv = gemv_run<W>;
+    t.mmv = mmv_run<W>;
+    t.expand = expand_run<W>;
+    t.embed = embed_run<W>;
+    t.import = import_run<F>;
+    return t;
+}
+/* Of a float type, which is kept as it is stored. */
+template <class W>
+static constexpr cu_type float_type(uint32_t dtype, const char *name, int bytes) {
+    cu_type t = {};
+    t.dtype = dtype;
+    t.name = name;
+    t.bits[0] = 1024 * bytes;
+    t.block = 1;
+    t.block_bytes = bytes;
+    t.half = W::HALF;
+    t.init = init_run<W>;
+    t.gemv = gemv_run<W>;
+    t.embed = embed_run<W>;
+    if constexpr ((int)W::HALF != CU_F32) {
+        t.mmv = mmv_run<W>;
+        t.expand = expand_run<W>;
+    }
+    return t;
+}
+#endif

@@ -1,0 +1,34 @@
+/* types.cu -- the table of weight types. A type is a file w_*.cu and a line here. */
+#include "types.h"
+
+#define CU_TYPES(X)                                                                                \
+    X(f32) X(f16) X(bf16) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) \
+    X(q6_k) X(iq4_nl) X(iq4_xs) X(mxfp4) X(mxfp4_split) X(mlx4_32) X(mlx4_64) X(mlx4_128)          \
+    X(mlx8_32) X(mlx8_64) X(mlx8_128)
+
+#define DECLARE(name) extern const cu_type cu_type_##name;
+CU_TYPES(DECLARE)
+#define ROW(name) &cu_type_##name,
+static const cu_type *const table[] = {CU_TYPES(ROW)};
+enum { N = sizeof table / sizeof *table };
+
+static const cu_type *native(uint32_t dtype) {
+    for (int i = 0; i < N; i++)
+        if (table[i]->dtype == dtype)
+            return table[i];
+    return NULL;
+}
+
+const cu_type *cu_type_of(uint32_t dtype) {
+    const cu_type *t = native(dtype);
+    return t ? t : &cu_type_f32;
+}
+
+bool cu_type_is_native(uint32_t dtype) {
+    return native(dtype) != NULL;
+}
+
+void cu_types_init(mn_device *d) {
+    for (int i = 0; i < N; i++)
+        table[i]->init(d);
+}

@@ -1,0 +1,53 @@
+/* types.h -- the table of weight types: how a type lies on the device, and the kernels that read it.
+ * A type of the table is one file (w_*.cu) and one row (types.cu). A type that is not in the table
+ * is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32).
+ *
+ * On the device a weight is up to four planes, each an array of rows; a row has ld elements, the
+ * columns rounded up to CU_K_ALIGN, the rest zero bytes (which every type reads as zero, or which
+ * meets a zero of x). Codes lie in groups of 32 elements, in an order that a kernel can turn into
+ * bytes with few instructions (codes.cuh); scales lie apart. */
+#ifndef CU_TYPES_H
+#define CU_TYPES_H
+#include "kernels.h"
+
+/* One block of a stored weight in the DATA plane, and the values that lie in planes beside it. */
+struct cu_import {
+    const uint8_t *data;       /* [rows][blocks] stored blocks, dense */
+    const float *scale, *bias; /* [rows][groups]; NULL = the type has no such plane */
+    cu_planes to;              /* moved to the first row that is written */
+    int64_t rows;
+    int blocks; /* of a row */
+    int ld;
+};
+
+struct cu_type {
+    uint32_t dtype;
+    const char *name;
+    /* bits per 128 elements of each plane: bytes of a row are ld * bits / 1024 */
+    int bits[CU_MAX_PLANES];
+    int block;       /* elements of a stored block */
+    int block_bytes; /* of the DATA plane */
+    bool planes;     /* has SCALE, and BIAS where affine: passed to import as f32 */
+    int half;        /* how x is rounded in class a16: CU_HALF or CU_BF16; CU_F32 = never */
+    void (*init)(mn_device *d);
+    /* y = x W^T in f32, any rows */
+    void (*gemv)(mn_device *d, cudaStream_t s, const cu_linear *a);
+    /* the same on matrix units, x in 16 bits (or one row of f32); NULL where half is CU_F32 */
+    void (*mmv)(mn_device *d, cudaStream_t s, const cu_linear *a);
+    /* rows [row, row + n) of a matrix as f16 or bf16 (`half`), ld elements each */
+    void (*expand)(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, void *out);
+    void (*embed)(cudaStream_t s, const cu_embed *e);
+    /* stored blocks, already on the device, into planes */
+    void (*import)(cudaStream_t s, const cu_import *i);
+};
+
+/* Never NULL. */
+const cu_type *cu_type_of(uint32_t dtype);
+/* Whether the type has a row of its own. */
+bool cu_type_is_native(uint32_t dtype);
+/* Raises limits of shared memory, of all kernels of all types. */
+void cu_types_init(mn_device *d);
+static inline uint64_t cu_plane_bytes(const cu_type *t, int plane, int64_t rows, int64_t ld) {
+    return (uint64_t)rows * (uint64_t)ld * (uint64_t)t->bits[plane] / 1024;
+}
+#endif

@@ -1,0 +1,41 @@
+/* w_iq4.cu -- IQ4_NL: {f16 d; u8 q[16]}, x = d table[q]; IQ4_XS: {f16 d; u16 high; u8 low[4];
+ * u8 q[128]}, eight scales of 6 bits, x = d (scale - 32) table[q]; kept as bytes less 32. */
+#include "rows.cuh"
+
+/* The sixteen values, 128 added. */
+struct iq4_table {
+    static __device__ __forceinline__ constexpr uint32_t word(int i) {
+        return i == 0   ? 0x3f2d1801u
+               : i == 1 ? 0x766a5d4fu
+               : i == 2 ? 0xa6998d81u
+                        : 0xf1d9c5b5u;
+    }
+};
+
+struct iq4_nl {
+    enum { BLOCK = 32, BYTES = 18, PLANES = 0 };
+    using weight = packed<codes_table<iq4_table>, scale_f16, 128>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return nibble_of(b + 2, i);
+    }
+    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
+                                  int64_t to) {
+        ((uint16_t *)im.to.at[2])[to] = u16_of(b);
+    }
+};
+struct iq4_xs {
+    enum { BLOCK = 256, BYTES = 136, PLANES = 0 };
+    using weight = packed<codes_table<iq4_table>, scale_i8_32, 128>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return nibble_of(b + 8 + 16 * (i / 32), i % 32);
+    }
+    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
+                                  int64_t to) {
+        const int low = b[4 + sub / 2] >> 4 * (sub % 2) & 15, high = u16_of(b + 2) >> 2 * sub & 3;
+        ((uint8_t *)im.to.at[2])[to] = (uint8_t)((low | high << 4) - 32);
+        if (!sub)
+            ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b);
+    }
+};
+extern const cu_type cu_type_iq4_nl = packed_type<iq4_nl>(MN_IQ4_NL, "iq4_nl");
+extern const cu_type cu_type_iq4_xs = packed_type<iq4_xs>(MN_IQ4_XS, "iq4_xs");

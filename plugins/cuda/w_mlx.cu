@@ -1,0 +1,27 @@
+/* w_mlx.cu -- MLX's affine groups of 4 and 8 bits: a stream of codes, SCALE and BIAS in planes of
+ * their own, x = scale q + bias. */
+#include "rows.cuh"
+
+template <int BITS, int G> struct mlx {
+    enum { BLOCK = G, BYTES = G * BITS / 8, PLANES = 1 };
+    using codes = std::conditional_t<BITS == 4, codes4, codes8>;
+    using weight = packed<codes, scale_affine<G>, 0>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return BITS == 4 ? b[i / 2] >> 4 * (i % 2) & 15 : b[i];
+    }
+    static __device__ void scales(const uint8_t *, int sub, const cu_import &im, int64_t row, int at,
+                                  int64_t to) {
+        const int64_t from = row * im.blocks + at / (G / 32);
+        if (!sub)
+            ((float2 *)im.to.at[2])[to / (G / 32)] = make_float2(im.scale[from], im.bias[from]);
+    }
+};
+#define MLX(bits, group)                                                                           \
+    extern const cu_type cu_type_mlx##bits##_##group =                                             \
+        packed_type<mlx<bits, group>>(MN_MLX##bits##_##group, "mlx" #bits "_" #group)
+MLX(4, 32);
+MLX(4, 64);
+MLX(4, 128);
+MLX(8, 32);
+MLX(8, 64);
+MLX(8, 128);

@@ -1,0 +1,20 @@
+/* w_q2_k.cu -- Q2_K: {u8 scale[16]; u8 q[64]; f16 d, dmin}, groups of 16,
+ * x = d (scale & 15) q - dmin (scale >> 4). */
+#include "rows.cuh"
+
+struct q2_k {
+    enum { BLOCK = 256, BYTES = 84, PLANES = 0 };
+    using weight = packed<codes2, scale_q2, 0>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return b[16 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
+    }
+    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
+                                  int64_t to) {
+        uint8_t *s = (uint8_t *)im.to.at[2] + 2 * to;
+        s[0] = b[2 * sub];
+        s[1] = b[2 * sub + 1];
+        if (!sub)
+            ((uint32_t *)im.to.at[3])[to / 8] = u16_of(b + 80) | (uint32_t)u16_of(b + 82) << 16;
+    }
+};
+extern const cu_type cu_type_q2_k = packed_type<q2_k>(MN_Q2_K, "q2_k");

@@ -1,0 +1,15 @@
+/* w_q4_1.cu -- Q4_1: {f16 d, m; u8 q[16]}, x = d q + m. */
+#include "rows.cuh"
+
+struct q4_1 {
+    enum { BLOCK = 32, BYTES = 20, PLANES = 0 };
+    using weight = packed<codes4, scale_min_f16, 0>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return nibble_of(b + 4, i);
+    }
+    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
+                                  int64_t to) {
+        ((uint32_t *)im.to.at[2])[to] = u16_of(b) | (uint32_t)u16_of(b + 2) << 16;
+    }
+};
+extern const cu_type cu_type_q4_1 = packed_type<q4_1>(MN_Q4_1, "q4_1");
