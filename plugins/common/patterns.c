@@ -138,12 +138,10 @@ const mnp_pattern mnp_pattern_moe_linear = {.name = "experts",
                                                                         .refuse = refuse_glu},
                                             }};
 
-const mnp_pattern mnp_pattern_combine = {.name = "combine",
-                                         .op = MN_OP_MOE_COMBINE,
-                                         .n_parts = 1,
-                                         .parts = {
-                                             [MNP_COMBINE_ADD] = {.name = "add",
-                                                                  .op = MN_OP_ADD,
-                                                                  .edge = MNP_READER,
-                                                                  .of = MNP_ANCHOR},
-                                         }};
+const mnp_pattern mnp_pattern_combine = {
+    .name = "combine",
+    .op = MN_OP_MOE_COMBINE,
+    .n_parts = 1,
+    .parts = {
+        [MNP_COMBINE_ADD] = {.name = "add", .op = MN_OP_ADD, .edge = MNP_READER, .of = MNP_ANCHOR},
+    }};

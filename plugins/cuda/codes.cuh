@@ -50,8 +50,7 @@ struct codes2 {
             w[4 + k] = low.y >> 2 * k & 0x03030303u;
         }
     }
-    template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
+    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
         pack_pairs(p0, code);
     }
 };
@@ -96,8 +95,7 @@ struct codes4 {
     __device__ __forceinline__ void bytes(uint32_t *w) const {
         nibble_bytes(low, w);
     }
-    template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
+    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
         pack_nibbles(p0, code);
     }
 };
@@ -126,8 +124,7 @@ template <class TABLE> struct codes_table {
             w[4 + k] = __byte_perm(a, b, 0x7531);
         }
     }
-    template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
+    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
         pack_nibbles(p0, code);
     }
 };
@@ -192,8 +189,7 @@ struct codes8 {
             w[4 * h + 3] = low[h].w;
         }
     }
-    template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
+    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
         for (int i = 0; i < 32; i++)
             p0[i] = (uint8_t)code(i);
     }

@@ -47,12 +47,13 @@ enum { CU_SEGMENTS = 32, CU_SEGMENT_BYTES = 1 << 18, CU_STAGE_BYTES = 6 << 20 };
 struct mn_queue {
     mn_device *dev;
     cudaStream_t stream;
-    char *ring, *staging; /* staging: on the device, for weights that are repacked; made when needed */
+    char *ring,
+        *staging; /* staging: on the device, for weights that are repacked; made when needed */
     cudaEvent_t used[CU_SEGMENTS];
     bool pending[CU_SEGMENTS];
     uint32_t next;
     uint64_t read_ns, n_reads; /* host time; logged when the queue ends */
-    int aborted; /* atomic; set from any thread */
+    int aborted;               /* atomic; set from any thread */
 };
 
 /* A weight on the device: a matrix in the planes of its type (types.h), or `flat`, f32 without

@@ -35,9 +35,8 @@ void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_ro
     launch(s, rms_rows, dim3(rows), 256, 0, x, gather, x_rows, w, y, D, eps, offset, kind);
 }
 
-__global__ void __launch_bounds__(256)
-    layer_rows(const float *x, const float *w, const float *b, float *y, int w_rows, int D,
-               float eps) {
+__global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w, const float *b,
+                                                  float *y, int w_rows, int D, float eps) {
     __shared__ float red[8];
     cu_next();
     cu_wait();
@@ -53,7 +52,8 @@ __global__ void __launch_bounds__(256)
     }
     float rstd = cu_rstd(block_sum256(var, red), D, eps);
     for (int i = threadIdx.x; i < D; i += 256)
-        y[(int64_t)blockIdx.x * D + i] = (__ldcg(&r[i]) - mean) * rstd * w[own + i] + (b ? b[own + i] : 0);
+        y[(int64_t)blockIdx.x * D + i] =
+            (__ldcg(&r[i]) - mean) * rstd * w[own + i] + (b ? b[own + i] : 0);
 }
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps) {

@@ -25,8 +25,7 @@ __device__ __forceinline__ void warp_best(float &v, int &i) {
 }
 
 /* A warp has a token; lane l has experts l, l + 32, ... */
-template <int PER_LANE>
-__global__ void __launch_bounds__(32 * ROUTE_WARPS) route_rows(cu_route r) {
+template <int PER_LANE> __global__ void __launch_bounds__(32 * ROUTE_WARPS) route_rows(cu_route r) {
     cu_next();
     cu_wait();
     const int t = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -178,9 +177,8 @@ void cu_moe_sort(cudaStream_t s, const int32_t *of, int n_pairs, int n, int n_ac
     launch(s, sort_pairs, dim3(1), 1024, 0, of, n_pairs, n, n_active, pairs, start, active);
 }
 
-__global__ void __launch_bounds__(256)
-    combine_rows(const float *x, const float *weights, const float *residual, float *y, int k,
-                 int D) {
+__global__ void __launch_bounds__(256) combine_rows(const float *x, const float *weights,
+                                                    const float *residual, float *y, int k, int D) {
     cu_next();
     cu_wait();
     const int t = blockIdx.x, i = blockIdx.y * 256 + threadIdx.x;
@@ -188,8 +186,8 @@ __global__ void __launch_bounds__(256)
         return;
     float sum = 0;
     for (int j = 0; j < k; j++)
-        sum = fmaf(__ldcg(&weights[(int64_t)t * k + j]),
-                   __ldcg(&x[((int64_t)t * k + j) * D + i]), sum);
+        sum = fmaf(__ldcg(&weights[(int64_t)t * k + j]), __ldcg(&x[((int64_t)t * k + j) * D + i]),
+                   sum);
     const int64_t at = (int64_t)t * D + i;
     y[at] = residual ? __ldcg(&residual[at]) + sum : sum;
 }

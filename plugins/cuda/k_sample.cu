@@ -390,9 +390,9 @@ __device__ bool adjust(const cu_sample &a, int row, int slot, float *to) {
 __device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_params &p, int pos,
                         bool may_stop, hist &h, best *red) {
     const float *l = a.logits + (int64_t)row * a.V;
-    const bool penal = p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
-                                                 p.frequency_penalty != 0 ||
-                                                 p.presence_penalty != 0);
+    const bool penal =
+        p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
+                                  p.frequency_penalty != 0 || p.presence_penalty != 0);
     const bool greedy = !(p.temp > 0), reports = a.n_top || a.logprob;
     const bool plain = !a.bias && !a.mask && !a.bias_ids && !penal && may_stop;
     int is_nan = 0;

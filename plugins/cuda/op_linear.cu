@@ -21,8 +21,8 @@ static void round_x(const cu_run *r, const cu_weight *w, cu_linear *a, int64_t r
 }
 
 /* Segments [from, from + count) of a product: weights, biases, outputs. first: operand of weight 0 */
-static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t first, uint32_t from,
-                                     uint32_t count, cu_linear *a) {
+static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t first,
+                                     uint32_t from, uint32_t count, cu_linear *a) {
     const cu_weight *w = cu_weight_of(r, mnp_in(r->g, n, first + 2 * from));
     a->K = (int)w->cols;
     a->ld = (int)w->ld;
@@ -70,7 +70,8 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
     cu_elementwise_run(r->s, &e);
 }
 
-static void run_part(const cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
+static void run_part(const cu_run *r, const cu_unit *u, cu_linear a, uint32_t from,
+                     uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
     const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
     const cu_weight *w = set_segments(r, n, MN_LINEAR_WEIGHT, from, count, &a);
@@ -191,12 +192,18 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */
+static uint32_t first_weight(const mn_node *n) {
+    if (n->op == MN_OP_LINEAR)
+        return MN_LINEAR_WEIGHT;
+    return MN_MOE_LINEAR_WEIGHT;
+}
+
 static bool fits(const mn_device *d, int64_t K) {
     return mnp_round(K, CU_K_ALIGN) * 10 <= d->smem_max - 4096;
 }
 
 static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const uint32_t first = first_weight(n);
     const uint32_t n_dim = n->op == MN_OP_LINEAR ? 2 : 3;
     for (uint32_t i = 0; i < n->n_out; i++) {
         const mn_tensor *w = mnp_in_tensor(g, n, first + 2 * i);
@@ -212,7 +219,7 @@ static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_n
 
 static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
-    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const uint32_t first = first_weight(n);
     const mn_tensor *x = mnp_in_tensor(g, n, 0), *w = mnp_in_tensor(g, n, first);
     const int64_t ld = mnp_round(w->dim[w->n_dim - 1], CU_K_ALIGN);
     int64_t rows = mnp_dim(g, p->symbol_max, x->dim[0]);

@@ -72,7 +72,7 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
  * need no padding; else 0. With experts one row goes to matrix units, too. */
 static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
     const bool experts = n->op == MN_OP_MOE_LINEAR;
-    const uint32_t first = experts ? MN_MOE_LINEAR_WEIGHT : MN_LINEAR_WEIGHT;
+    const uint32_t first = experts ? (uint32_t)MN_MOE_LINEAR_WEIGHT : (uint32_t)MN_LINEAR_WEIGHT;
     if ((n->op != MN_OP_LINEAR && !experts) || mnp_in(g, n, 0) != t)
         return 0;
     const mn_tensor *w = mnp_in_tensor(g, n, first);

@@ -40,7 +40,8 @@ struct mn_program {
      * so, if there are several rows or CU_ALWAYS is set; else 0 */
     uint8_t *half;
     /* places in the scratch */
-    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at, scratch;
+    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
+        scratch;
     int split, max_splits;
 };
 enum { CU_ALWAYS = 0x80 };

@@ -46,8 +46,8 @@ static bool is_float(uint32_t dtype) {
 
 /* What every operation asks of a weight. */
 static uint32_t weight_verdict(const mn_node *n, const mn_tensor *t, uint32_t i) {
-    const bool f32_only = n->op == MN_OP_ROPE || n->op == MN_OP_ATTENTION ||
-                          n->op == MN_OP_MOE_ROUTE;
+    const bool f32_only =
+        n->op == MN_OP_ROPE || n->op == MN_OP_ATTENTION || n->op == MN_OP_MOE_ROUTE;
     for (uint32_t k = 0; k < t->n_dim; k++)
         if (t->dim[k] <= 0)
             return CU_SHAPE;

@@ -5,10 +5,7 @@
 /* The sixteen values, 128 added. */
 struct iq4_table {
     static __device__ __forceinline__ constexpr uint32_t word(int i) {
-        return i == 0   ? 0x3f2d1801u
-               : i == 1 ? 0x766a5d4fu
-               : i == 2 ? 0xa6998d81u
-                        : 0xf1d9c5b5u;
+        return i == 0 ? 0x3f2d1801u : i == 1 ? 0x766a5d4fu : i == 2 ? 0xa6998d81u : 0xf1d9c5b5u;
     }
 };
 

@@ -9,8 +9,8 @@ template <int BITS, int G> struct mlx {
     static __device__ int code(const uint8_t *b, int i) {
         return BITS == 4 ? b[i / 2] >> 4 * (i % 2) & 15 : b[i];
     }
-    static __device__ void scales(const uint8_t *, int sub, const cu_import &im, int64_t row, int at,
-                                  int64_t to) {
+    static __device__ void scales(const uint8_t *, int sub, const cu_import &im, int64_t row,
+                                  int at, int64_t to) {
         const int64_t from = row * im.blocks + at / (G / 32);
         if (!sub)
             ((float2 *)im.to.at[2])[to / (G / 32)] = make_float2(im.scale[from], im.bias[from]);

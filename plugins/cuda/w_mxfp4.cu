@@ -5,10 +5,7 @@
 /* Twice the value of E2M1, 12 added: 0 1 2 3 4 6 8 12, then negative. */
 struct e2m1_table {
     static __device__ __forceinline__ constexpr uint32_t word(int i) {
-        return i == 0   ? 0x0f0e0d0cu
-               : i == 1 ? 0x18141210u
-               : i == 2 ? 0x090a0b0cu
-                        : 0x00040608u;
+        return i == 0 ? 0x0f0e0d0cu : i == 1 ? 0x18141210u : i == 2 ? 0x090a0b0cu : 0x00040608u;
     }
 };
 

@@ -57,8 +57,8 @@ template <class C, class S, int ZERO> struct packed {
             /* 1024 + code, twice */
             const uint32_t bits = __byte_perm(w[i / 2], 0x64646464u, i % 2 ? 0x4342u : 0x4140u);
             const __half2 code = __hsub2(*(const __half2 *)&bits, zero);
-            const __half2 r = S::HAS_MIN ? __hfma2(code, scale2[k], min2[k])
-                                         : __hmul2(code, scale2[k]);
+            const __half2 r =
+                S::HAS_MIN ? __hfma2(code, scale2[k], min2[k]) : __hmul2(code, scale2[k]);
             v[i] = *(const uint32_t *)&r;
         }
     }

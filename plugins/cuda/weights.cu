@@ -292,8 +292,8 @@ static mn_status put_unpacked(stage *st, const cu_weight *w, source *s, mn_error
 }
 
 /* The values of SCALE or BIAS of n rows from s on, as f32. */
-static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int64_t n, int64_t groups,
-                             mn_error *err) {
+static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int64_t n,
+                             int64_t groups, mn_error *err) {
     mn_status status = begin(st, to, err);
     for (int64_t r = 0; r < n && !status; r++, next_row(&s)) {
         const mn_plane *p = mnp_plane(s.s, s.part, plane);
@@ -314,7 +314,8 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
         most = STAGE_EXTRA / 4 / blocks;
     if (!q->staging)
-        CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err, "the staging area of weights");
+        CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err,
+               "the staging area of weights");
     char *scale = q->staging + STAGE_DATA, *bias = scale + STAGE_EXTRA;
     for (int64_t row = 0; row < w->rows; row += most) {
         const int64_t n = w->rows - row < most ? w->rows - row : most;
