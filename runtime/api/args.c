@@ -10,7 +10,8 @@
     { #T, MN_UP_TO(T, last), sizeof(T) }
 static const struct {
     const char *name;
-    size_t first, bytes;
+    size_t first;
+    size_t bytes;
 } structs[MN_SIZED_COUNT] = {
     [MN_SIZED_RUNTIME_PARAMS] = ROW(mn_runtime_params, settings),
     [MN_SIZED_MODEL_PARAMS] = ROW(mn_model_params, flags),
@@ -68,7 +69,8 @@ static uint32_t size_of(const void *sized) {
 mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *err) {
     if (!given)
         return MN_OK;
-    const uint32_t bytes = (uint32_t)structs[which].bytes, size = size_of(given);
+    const uint32_t bytes = (uint32_t)structs[which].bytes;
+    const uint32_t size = size_of(given);
     mn_status st = check_size(which, size, err);
     if (st)
         return st;

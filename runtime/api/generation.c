@@ -72,7 +72,8 @@ static void complain(const mn_model *m, int i, const char *where, const mn_text 
 
 /* The last of several, as Python reads it. */
 static const cJSON *last_of(const mn_model *m, const cJSON *json, const char *key) {
-    const cJSON *found = NULL, *v;
+    const cJSON *found = NULL;
+    const cJSON *v;
     cJSON_ArrayForEach(v, json) {
         if (strcmp(v->string, key))
             continue;
@@ -89,7 +90,8 @@ static double said(const mn_model *m, const cJSON *generation, int i) {
     const mn_sampling_key *k = &mn_sampling_keys[i];
     const cJSON *v = last_of(m, generation, k->json);
     const mn_meta_entry *e = v ? NULL : mn_meta_find(&m->canonical->meta, k->key);
-    mn_text found = {0}, where = {0};
+    mn_text found = {0};
+    mn_text where = {0};
     double value = NAN;
     if (v) {
         mn_text_printf(&where, GENERATION ": key '%s'", k->json);
@@ -233,8 +235,10 @@ mn_status mn_generation_read(mn_model *m, mn_error *err) {
     cJSON *generation = NULL;
     uint32_t n = 0;
     mn_status st = mn_model_side_car(m, GENERATION, &generation, err);
-    if (!st)
-        read_defaults(m, generation), check_bos(m, generation, n_vocab);
+    if (!st) {
+        read_defaults(m, generation);
+        check_bos(m, generation, n_vocab);
+    }
     const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
     for (uint32_t i = 0; i < n && !st; i++)
         st = add(m, own[i], err);

@@ -55,7 +55,8 @@ static mn_status find_path(const mn_runtime *rt, const char *path, char **out, m
     const char *s = mn_config_get_str(rt->config, "model_path");
     while (!mn_path_exists(path) && !strchr(path, '/') && s && *s) {
         size_t n = strcspn(s, ":");
-        char *dir = mn_strndup(s, n), *full = dir ? mn_path_join(dir, path) : NULL;
+        char *dir = mn_strndup(s, n);
+        char *full = dir ? mn_path_join(dir, path) : NULL;
         mn_free(dir);
         *out = full;
         if (full && mn_path_exists(full))
@@ -89,7 +90,8 @@ static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, m
 /* A count of layers that is too low gives answers, but not the model's. */
 static void warn_of_spare_layers(const mn_model *m) {
     char key[96];
-    int64_t n_layer = 0, layer = -1;
+    int64_t n_layer = 0;
+    int64_t layer = -1;
     snprintf(key, sizeof key, "%s.block_count", m->arch);
     if (mn_meta_i64(&m->canonical->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK)
         return;
@@ -164,7 +166,8 @@ static char *display_name(const mn_model *m) {
     if (said && said->value.type != MN_VALUE_STR)
         mn_log(MN_LOG_WARN, "%s: key general.name is not a string, expected one: it is not used",
                m->canonical->path);
-    char *name = copy_meta(m, "general.name"), *full;
+    char *name = copy_meta(m, "general.name");
+    char *full;
     if (name && name[0] && strcmp(name, m->arch))
         return name;
     mn_free(name);

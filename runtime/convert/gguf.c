@@ -49,9 +49,12 @@ static void put_array(mn_text *out, const mn_value *v, bool bytes) {
     static const uint32_t kinds[] = {0, 0, KV_F32, KV_BOOL, KV_STR};
     const uint32_t element = v->type & 15u;
     const int64_t *ints = v->array;
-    int64_t lo = 0, hi = 0;
-    for (uint64_t i = 0; i < v->n && element == MN_VALUE_INT; i++)
-        lo = MN_MIN(lo, ints[i]), hi = MN_MAX(hi, ints[i]);
+    int64_t lo = 0;
+    int64_t hi = 0;
+    for (uint64_t i = 0; i < v->n && element == MN_VALUE_INT; i++) {
+        lo = MN_MIN(lo, ints[i]);
+        hi = MN_MAX(hi, ints[i]);
+    }
     const uint32_t ints_as = bytes && lo >= 0 && hi <= UINT8_MAX ? KV_U8 : int_type(lo, hi, true);
     const uint32_t type = element == MN_VALUE_INT ? ints_as : kinds[element];
     put_uint(out, type, 4);

@@ -159,7 +159,8 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
 /* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the
  * magnitude. */
 static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
-    mn_value width = {.type = MN_VALUE_INT}, window = {.type = MN_VALUE_INT};
+    mn_value width = {.type = MN_VALUE_INT};
+    mn_value window = {.type = MN_VALUE_INT};
     mn_status st = MN_OK;
     bool equal = true;
     for (int64_t i = 0; i < p->hp.n_layer; i++) {

@@ -96,7 +96,8 @@ static bool matters(int64_t layer, int64_t n) {
 
 static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
     const mn_convert_type *k = p->type;
-    const bool value = mn_str_is(rest, "attn_v.weight"), down = begins(rest, "ffn_down");
+    const bool value = mn_str_is(rest, "attn_v.weight");
+    const bool down = begins(rest, "ffn_down");
     const bool eight = p->hp.n_expert == 8; /* attention is a small part of such a model */
     if (!k->more)
         return k->dtype;
@@ -152,8 +153,9 @@ static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str res
         return (mn_row_order){0};
     const mn_layer_shape *l = &h->layer[layer];
     const mn_rope_table *t = &h->rope[l->rope < 0 ? 0 : l->rope]; /* where none rotate, too */
-    const uint64_t head = (uint64_t)l->head_dim_k, q = (uint64_t)l->n_head * head,
-                   k = (uint64_t)l->n_head_kv * head;
+    const uint64_t head = (uint64_t)l->head_dim_k;
+    const uint64_t q = (uint64_t)l->n_head * head;
+    const uint64_t k = (uint64_t)l->n_head_kv * head;
     mn_row_order o = {head, (uint64_t)t->n_rot, 0, wanted == MN_ROPE_HALVES};
     if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm."))
         o.end = q;
@@ -167,7 +169,9 @@ static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str res
 uint64_t mn_row_of(mn_row_order o, uint64_t row) {
     if (!o.head || row >= o.end || row % o.head >= o.rot)
         return row;
-    const uint64_t i = row % o.head, half = o.rot / 2, from = row - i;
+    const uint64_t i = row % o.head;
+    const uint64_t half = o.rot / 2;
+    const uint64_t from = row - i;
     return from + (o.back ? i % half * 2 + i / half : i / 2 + i % 2 * half);
 }
 
@@ -247,8 +251,8 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     if (!table || (!llama3 && table->n_turn == n) ||
         mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;
-    float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f),
-          *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
+    float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
+    float *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
     if (!f || !g)
         return no_memory(err);
     if (llama3)
@@ -261,7 +265,8 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
 }
 
 static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *err) {
-    char key[128], name[64];
+    char key[128];
+    char name[64];
     const void *array = NULL;
     uint64_t n = 0;
     snprintf(name, sizeof name, "rope_factors_%s.weight", which);

@@ -51,7 +51,8 @@ static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
     float m;
     const int hi = (1 << bits) - 1;
     const float d = mn_fit_affine(x, 32, hi, bits > 4 ? 3 : 5, false, &m, q);
-    const float stored = mn_put_half(scale, d), low = mn_put_half(scale + 2, m);
+    const float stored = mn_put_half(scale, d);
+    const float low = mn_put_half(scale + 2, m);
     mn_round_affine(x, 32, stored, low, 0, hi, (int8_t *)q);
 }
 
@@ -79,8 +80,8 @@ static void q5_1(const float *x, uint8_t *out) {
 }
 static void iq4_nl(const float *x, uint8_t *out) {
     uint8_t q[32];
-    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q)),
-                inv = d != 0 ? 1 / d : 0;
+    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q));
+    const float inv = d != 0 ? 1 / d : 0;
     for (int i = 0; i < 32; i++)
         q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
     put_nibbles(q, out + 2);
@@ -98,14 +99,17 @@ static uint8_t e2m1(float v) {
 
 /* The scale is a power of two: that of the largest value, or a neighbour. */
 static void mxfp4(const float *x, uint8_t *out) {
-    float top = 0, least = INFINITY;
-    int usual = 0, best = 0;
+    float top = 0;
+    float least = INFINITY;
+    int usual = 0;
+    int best = 0;
     for (int i = 0; i < 32; i++)
         top = fmaxf(top, fabsf(x[i]));
     if (top > 0)
         usual = ilogbf(top) - 2;
     for (int e = usual - 1; e <= usual + 1; e++) {
-        const float inv = ldexpf(1, -e), d = ldexpf(0.5f, e);
+        const float inv = ldexpf(1, -e);
+        const float d = ldexpf(0.5f, e);
         float error = 0;
         if (e < -126 || e > 125)
             continue;
@@ -113,8 +117,10 @@ static void mxfp4(const float *x, uint8_t *out) {
             const float r = x[i] - d * (float)mn_e2m1_doubled[e2m1(x[i] * inv)];
             error += r * r;
         }
-        if (error < least)
-            least = error, best = e;
+        if (error < least) {
+            least = error;
+            best = e;
+        }
     }
     uint8_t q[32];
     for (int i = 0; i < 32; i++)

@@ -14,7 +14,8 @@ static inline float clamp(float v, float lo, float hi) {
 
 /* sum(x q) and sum(q q) of the codes for x * inv. */
 static void explained(const float *x, int n, float inv, float lo, float hi, float *xq, float *qq) {
-    float a[8] = {0}, b[8] = {0};
+    float a[8] = {0};
+    float b[8] = {0};
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float q = nearest(clamp(x[i + k] * inv, lo, hi));
@@ -22,8 +23,10 @@ static void explained(const float *x, int n, float inv, float lo, float hi, floa
             b[k] += q * q;
         }
     *xq = *qq = 0;
-    for (int k = 0; k < 8; k++)
-        *xq += a[k], *qq += b[k];
+    for (int k = 0; k < 8; k++) {
+        *xq += a[k];
+        *qq += b[k];
+    }
 }
 
 /* The value farthest from 0, with its sign. */
@@ -37,7 +40,9 @@ static float extreme(const float *x, int n) {
 
 float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) {
     const float top = extreme(x, n);
-    float best = 0, inv = 0, d = 0;
+    float best = 0;
+    float inv = 0;
+    float d = 0;
     for (int i = 0; i < n; i++)
         q[i] = 0;
     if (fabsf(top) < 1e-30f)
@@ -45,10 +50,14 @@ float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) 
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) { /* the extreme value at lo, or at hi */
             const float candidate = ((side ? (float)hi : (float)lo) + 0.1f * (float)k) / top;
-            float xq, qq;
+            float xq;
+            float qq;
             explained(x, n, candidate, (float)lo, (float)hi, &xq, &qq);
-            if (qq > 0 && xq * xq > best * qq)
-                best = xq * xq / qq, inv = candidate, d = xq / qq;
+            if (qq > 0 && xq * xq > best * qq) {
+                best = xq * xq / qq;
+                inv = candidate;
+                d = xq / qq;
+            }
         }
     for (int i = 0; i < n; i++)
         q[i] = (int8_t)nearest(clamp(x[i] * inv, (float)lo, (float)hi));
@@ -57,11 +66,12 @@ float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) 
 
 float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, int8_t *q) {
     const float inv = d != 0 ? 1 / d : 0;
-    float e[8] = {0}, sum = 0;
+    float e[8] = {0};
+    float sum = 0;
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
-            const float c = nearest(clamp((x[i + k] - m) * inv, (float)lo, (float)hi)),
-                        r = x[i + k] - (d * c + m);
+            const float c = nearest(clamp((x[i + k] - m) * inv, (float)lo, (float)hi));
+            const float r = x[i + k] - (d * c + m);
             q[i + k] = (int8_t)c;
             e[k] += r * r;
         }
@@ -71,28 +81,44 @@ float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, i
 }
 
 typedef struct {
-    float d, m, error;
+    float d;
+    float m;
+    float error;
 } affine;
 
 /* Codes by one scale and offset, then the best scale and offset for these codes. */
 static affine solve(const float *x, int n, float inv, float from, float hi, bool below) {
-    float q[MN_FIT_MAX], sq[8] = {0}, sqq[8] = {0}, sx[8] = {0}, sxq[8] = {0}, e[8] = {0};
+    float q[MN_FIT_MAX];
+    float sq[8] = {0};
+    float sqq[8] = {0};
+    float sx[8] = {0};
+    float sxq[8] = {0};
+    float e[8] = {0};
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float c = nearest(clamp((x[i + k] - from) * inv, 0, hi));
             q[i + k] = c;
-            sq[k] += c, sqq[k] += c * c, sx[k] += x[i + k], sxq[k] += c * x[i + k];
+            sq[k] += c;
+            sqq[k] += c * c;
+            sx[k] += x[i + k];
+            sxq[k] += c * x[i + k];
         }
-    for (int k = 1; k < 8; k++)
-        sq[0] += sq[k], sqq[0] += sqq[k], sx[0] += sx[k], sxq[0] += sxq[k];
+    for (int k = 1; k < 8; k++) {
+        sq[0] += sq[k];
+        sqq[0] += sqq[k];
+        sx[0] += sx[k];
+        sxq[0] += sxq[k];
+    }
     const float det = (float)n * sqq[0] - sq[0] * sq[0];
     affine f = {0, 0, INFINITY};
     if (!(det > 0))
         return f;
     f.d = ((float)n * sxq[0] - sq[0] * sx[0]) / det;
     f.m = (sx[0] - f.d * sq[0]) / (float)n;
-    if (below && f.m > 0)
-        f.m = 0, f.d = sxq[0] / sqq[0];
+    if (below && f.m > 0) {
+        f.m = 0;
+        f.d = sxq[0] / sqq[0];
+    }
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float r = x[i + k] - (f.d * q[i + k] + f.m);
@@ -105,9 +131,12 @@ static affine solve(const float *x, int n, float inv, float from, float hi, bool
 }
 
 float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float *m, uint8_t *q) {
-    float lo = x[0], top = x[0];
-    for (int i = 1; i < n; i++)
-        lo = fminf(lo, x[i]), top = fmaxf(top, x[i]);
+    float lo = x[0];
+    float top = x[0];
+    for (int i = 1; i < n; i++) {
+        lo = fminf(lo, x[i]);
+        top = fmaxf(top, x[i]);
+    }
     if (below && lo > 0)
         lo = 0;
     affine best = {0, below && lo > 0 ? 0 : lo, INFINITY};
@@ -144,8 +173,8 @@ static void nearest_values(const float *x, int n, float inv, const int8_t *value
     for (int i = 0; i < n; i++)
         out[i] = (float)values[0];
     for (int k = 0; k < 15; k++) {
-        const float middle = 0.5f * (float)(values[k] + values[k + 1]),
-                    step = (float)(values[k + 1] - values[k]);
+        const float middle = 0.5f * (float)(values[k] + values[k + 1]);
+        const float step = (float)(values[k + 1] - values[k]);
         for (int i = 0; i < n; i++)
             out[i] += x[i] * inv > middle ? step : 0;
     }
@@ -153,7 +182,10 @@ static void nearest_values(const float *x, int n, float inv, const int8_t *value
 
 float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint8_t *q) {
     const float top = extreme(x, n);
-    float best = 0, inv = 0, d = 0, v[MN_FIT_MAX];
+    float best = 0;
+    float inv = 0;
+    float d = 0;
+    float v[MN_FIT_MAX];
     for (int i = 0; i < n; i++)
         q[i] = 0;
     if (fabsf(top) < 1e-30f)
@@ -162,15 +194,23 @@ float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint
         for (int side = 0; side < 2; side++) {
             const float candidate =
                 (float)(side ? values[15] : values[0]) * (1 + 0.03f * (float)k) / top;
-            float xq[8] = {0}, qq[8] = {0};
+            float xq[8] = {0};
+            float qq[8] = {0};
             nearest_values(x, n, candidate, values, v);
             for (int i = 0; i < n; i += 8)
-                for (int l = 0; l < 8; l++)
-                    xq[l] += x[i + l] * v[i + l], qq[l] += v[i + l] * v[i + l];
-            for (int l = 1; l < 8; l++)
-                xq[0] += xq[l], qq[0] += qq[l];
-            if (qq[0] > 0 && xq[0] * xq[0] > best * qq[0])
-                best = xq[0] * xq[0] / qq[0], inv = candidate, d = xq[0] / qq[0];
+                for (int l = 0; l < 8; l++) {
+                    xq[l] += x[i + l] * v[i + l];
+                    qq[l] += v[i + l] * v[i + l];
+                }
+            for (int l = 1; l < 8; l++) {
+                xq[0] += xq[l];
+                qq[0] += qq[l];
+            }
+            if (qq[0] > 0 && xq[0] * xq[0] > best * qq[0]) {
+                best = xq[0] * xq[0] / qq[0];
+                inv = candidate;
+                d = xq[0] / qq[0];
+            }
         }
     for (int i = 0; i < n; i++)
         q[i] = mn_nearest_value(values, x[i] * inv);

@@ -15,7 +15,9 @@ static int code_of(float v, int lo, int hi) {
 /* ---- scale and offset: x ~ d scale q - dmin min ---------------------------------------------- */
 typedef struct {
     int n_groups, size, hi, top; /* q to hi, scale and min to top */
-    uint8_t scale[MAX_GROUPS], min[MAX_GROUPS], q[256];
+    uint8_t scale[MAX_GROUPS];
+    uint8_t min[MAX_GROUPS];
+    uint8_t q[256];
     float d, dmin; /* as stored */
 } affine_block;
 
@@ -23,7 +25,8 @@ typedef struct {
 static void choose_codes(affine_block *b, const float *x, int g, int reach) {
     int8_t q[MN_FIT_MAX];
     float least = INFINITY;
-    const int s0 = b->scale[g], m0 = b->min[g];
+    const int s0 = b->scale[g];
+    const int m0 = b->min[g];
     for (int s = s0 - reach; s <= s0 + reach; s++)
         for (int m = m0 - reach; m <= m0 + reach; m++) {
             if (s < 0 || s > b->top || m < 0 || m > b->top)
@@ -33,17 +36,27 @@ static void choose_codes(affine_block *b, const float *x, int g, int reach) {
             if (!(e < least))
                 continue;
             least = e;
-            b->scale[g] = (uint8_t)s, b->min[g] = (uint8_t)m;
+            b->scale[g] = (uint8_t)s;
+            b->min[g] = (uint8_t)m;
             memcpy(b->q + g * b->size, q, (size_t)b->size);
         }
 }
 
 /* With all codes fixed: the d and dmin of the least error, two equations in f64. */
 static void solve_scales(affine_block *b, const float *x, float *d, float *dmin) {
-    double uu = 0, uv = 0, vv = 0, xu = 0, xv = 0;
+    double uu = 0;
+    double uv = 0;
+    double vv = 0;
+    double xu = 0;
+    double xv = 0;
     for (int i = 0; i < 256; i++) {
-        const double u = b->scale[i / b->size] * b->q[i], v = -(double)b->min[i / b->size];
-        uu += u * u, uv += u * v, vv += v * v, xu += u * (double)x[i], xv += v * (double)x[i];
+        const double u = b->scale[i / b->size] * b->q[i];
+        const double v = -(double)b->min[i / b->size];
+        uu += u * u;
+        uv += u * v;
+        vv += v * v;
+        xu += u * (double)x[i];
+        xv += v * (double)x[i];
     }
     const double det = uu * vv - uv * uv;
     if (det > 1e-9 * uu * vv && det > 0) {
@@ -55,14 +68,18 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
 
 static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at,
                       uint8_t *dmin_at) {
-    float scale[MAX_GROUPS], low[MAX_GROUPS], top_scale = 0, top_low = 0;
+    float scale[MAX_GROUPS];
+    float low[MAX_GROUPS];
+    float top_scale = 0;
+    float top_low = 0;
     for (int g = 0; g < b->n_groups; g++) {
         scale[g] = mn_fit_affine(x + g * b->size, b->size, b->hi, steps, true, &low[g],
                                  b->q + g * b->size);
         top_scale = fmaxf(top_scale, scale[g]);
         top_low = fmaxf(top_low, -low[g]);
     }
-    float d = top_scale / (float)b->top, dmin = top_low / (float)b->top;
+    float d = top_scale / (float)b->top;
+    float dmin = top_low / (float)b->top;
     for (int round = 0; round < 2; round++) {
         b->d = mn_put_half(d_at, d);
         b->dmin = mn_put_half(dmin_at, dmin);
@@ -127,7 +144,8 @@ void mn_quant_q5_k(const float *x, uint8_t *out) {
 /* ---- scale alone: x ~ d scale q -------------------------------------------------------------- */
 typedef struct {
     int lo, hi, top; /* q in [lo, hi], scale in [-top - 1, top] */
-    int8_t scale[MAX_GROUPS], q[256];
+    int8_t scale[MAX_GROUPS];
+    int8_t q[256];
 } scaled_block;
 
 static float extreme_of(const float *v, int n) {
@@ -155,10 +173,12 @@ static void choose_scale(scaled_block *b, const float *x, int g, float d) {
 }
 
 static float solve_scale(const scaled_block *b, const float *x, float d) {
-    double xu = 0, uu = 0;
+    double xu = 0;
+    double uu = 0;
     for (int i = 0; i < 256; i++) {
         const double u = b->scale[i / 16] * b->q[i];
-        xu += u * (double)x[i], uu += u * u;
+        xu += u * (double)x[i];
+        uu += u * u;
     }
     return uu > 0 ? (float)(xu / uu) : d;
 }
@@ -203,8 +223,10 @@ void mn_quant_q6_k(const float *x, uint8_t *out) {
     fit_scaled(&b, x, 4, out + 208);
     memset(out, 0, 192);
     for (int i = 0; i < 256; i++) {
-        const int at = i % 128, q = b.q[i] + 32;
-        uint8_t *low = &out[i / 128 * 64 + at % 64], *high = &out[128 + i / 128 * 32 + at % 32];
+        const int at = i % 128;
+        const int q = b.q[i] + 32;
+        uint8_t *low = &out[i / 128 * 64 + at % 64];
+        uint8_t *high = &out[128 + i / 128 * 32 + at % 32];
         *low = (uint8_t)(*low | (q & 15) << 4 * (at / 64));
         *high = (uint8_t)(*high | q >> 4 << 2 * (at / 32));
     }
@@ -224,9 +246,11 @@ static float values_error(const float *x, float d, uint8_t *q) {
 }
 
 void mn_quant_iq4_xs(const float *x, uint8_t *out) {
-    uint8_t q[256], tried[32];
+    uint8_t q[256];
+    uint8_t tried[32];
     int scale[8];
-    float fitted[8], d;
+    float fitted[8];
+    float d;
     for (int g = 0; g < 8; g++)
         fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q + 32 * g);
     d = extreme_of(fitted, 8) / -32;
@@ -241,7 +265,8 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
             const float e = values_error(x + 32 * g, d * (float)s, tried);
             if (!(e < least))
                 continue;
-            least = e, scale[g] = s;
+            least = e;
+            scale[g] = s;
             memcpy(q + 32 * g, tried, 32);
         }
         const unsigned s = (unsigned)(scale[g] + 32);

@@ -36,12 +36,14 @@ static void copy_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 
 /* MXFP4 with its scales apart -> in one block: nibbles of neighbours -> of the two halves. */
 static void join_mxfp4(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
-    const mn_row_place d = mn_row_find(t->src, row, 0), s = mn_row_find(t->src, row, 1);
+    const mn_row_place d = mn_row_find(t->src, row, 0);
+    const mn_row_place s = mn_row_find(t->src, row, 1);
     for (int64_t b = 0; b < (int64_t)(t->cols / 32); b++, out += 17) {
         const uint8_t *q = d.at + b * d.step;
         out[0] = s.at[b * s.step];
         for (int i = 0; i < 16; i++) {
-            const int low = q[i / 2] >> 4 * (i % 2) & 15, high = q[8 + i / 2] >> 4 * (i % 2) & 15;
+            const int low = q[i / 2] >> 4 * (i % 2) & 15;
+            const int high = q[8 + i / 2] >> 4 * (i % 2) & 15;
             out[1 + i] = (uint8_t)(low | high << 4);
         }
     }
@@ -49,15 +51,17 @@ static void join_mxfp4(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 
 /* MLX of up to four bits whose scales and biases are f16: the same codes in blocks of 32. */
 static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
-    const mn_row_place d = mn_row_find(t->src, row, 0), s = mn_row_find(t->src, row, 1),
-                       m = mn_row_find(t->src, row, 2);
+    const mn_row_place d = mn_row_find(t->src, row, 0);
+    const mn_row_place s = mn_row_find(t->src, row, 1);
+    const mn_row_place m = mn_row_find(t->src, row, 2);
     const uint32_t bits = mn_mlx_bits(t->src->dtype.id);
     const mn_plane *scale =
         (const mn_plane *)(const void *)((const char *)t->src->planes + t->src->plane_stride);
     const mn_plane *bias =
         (const mn_plane *)(const void *)((const char *)t->src->planes + 2 * t->src->plane_stride);
     for (int64_t at = 0; at < (int64_t)t->cols; at += 32, out += 20) {
-        const int64_t b = at / t->src->dtype.block_elems, from = at % t->src->dtype.block_elems;
+        const int64_t b = at / t->src->dtype.block_elems;
+        const int64_t from = at % t->src->dtype.block_elems;
         mn_put_half(out, mn_plane_value(scale->dtype, s.at + b * s.step));
         mn_put_half(out + 2, mn_plane_value(bias->dtype, m.at + b * m.step));
         for (int i = 0; i < 16; i++)
@@ -111,7 +115,8 @@ static void run_chunk(void *arg, uint32_t worker, uint32_t n_workers) {
     const uint64_t grain = c->t->row_bytes < 65536 ? 65536 / (c->t->row_bytes + 1) + 1 : 1;
     float *x = c->scratch + 2 * c->widest * worker;
     for (;;) {
-        const uint64_t lo = atomic_fetch_add(&c->next, grain), hi = MN_MIN(lo + grain, c->n);
+        const uint64_t lo = atomic_fetch_add(&c->next, grain);
+        const uint64_t hi = MN_MIN(lo + grain, c->n);
         if (lo >= c->n || atomic_load(&c->bad))
             return;
         for (uint64_t r = lo; r < hi; r++) {
@@ -147,15 +152,18 @@ static mn_status write_tensor(mn_output *f, const mn_convert_plan *p, chunk *c,
         if (!st && run->progress && run->progress(run->arg, *done, p->data_bytes))
             st = mn_fail(err, MN_CANCELLED, "stopped before it was done");
     }
-    if (!st && t->bytes % 32)
-        st = mn_output_put(f, zeros, 32 - t->bytes % 32, err), *done += 32 - t->bytes % 32;
+    if (!st && t->bytes % 32) {
+        st = mn_output_put(f, zeros, 32 - t->bytes % 32, err);
+        *done += 32 - t->bytes % 32;
+    }
     return st;
 }
 
 static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text *head,
                            const mn_convert_run *run, mn_error *err) {
     chunk c = {0};
-    uint64_t largest = CHUNK_BYTES, done = 0;
+    uint64_t largest = CHUNK_BYTES;
+    uint64_t done = 0;
     for (size_t i = 0; i < p->n_tensors; i++) {
         c.widest = MN_MAX(c.widest, p->tensors[i].cols);
         largest = MN_MAX(largest, p->tensors[i].row_bytes);

@@ -49,7 +49,8 @@ static mn_status give_home(mn_engine *e, uint32_t device, uint32_t t, mn_error *
 static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t to, uint32_t before,
                               mn_error *err) {
     mn_engine_device *d = &e->devices[from];
-    void *more = mn_realloc(e->transfers, e->n_transfers + 1u, sizeof *e->transfers), *map = NULL;
+    void *more = mn_realloc(e->transfers, e->n_transfers + 1u, sizeof *e->transfers);
+    void *map = NULL;
     if (!more)
         return mn_fail_memory(err, (e->n_transfers + 1ull) * sizeof *e->transfers);
     e->transfers = more;
@@ -60,7 +61,8 @@ static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t 
 
 /* Tensor t, made by segment `made`, is read by segment s. */
 static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_error *err) {
-    const uint32_t from = e->segments[made].device, to = e->segments[s].device;
+    const uint32_t from = e->segments[made].device;
+    const uint32_t to = e->segments[s].device;
     if ((int32_t)t == e->graph->io.logits)
         e->logits_crosses = true;
     mn_status st = give_home(e, from, t, err);
@@ -73,7 +75,8 @@ static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_e
 
 static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
     mn_engine_device *d = &e->devices[device];
-    uint64_t most = 0, bytes = 0;
+    uint64_t most = 0;
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < e->n_transfers; i++) {
         const mn_transfer *t = &e->transfers[i];
         if (t->from != device || t->map)
@@ -111,7 +114,8 @@ mn_status mn_boundary_create(mn_engine *e, mn_error *err) {
 }
 
 static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols, mn_error *err) {
-    mn_engine_device *from = &e->devices[t->from], *to = &e->devices[t->to];
+    mn_engine_device *from = &e->devices[t->from];
+    mn_engine_device *to = &e->devices[t->to];
     const void *rows = t->map;
     uint64_t bytes;
     mn_status st = MN_OK;

@@ -178,7 +178,8 @@ static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
 
 static mn_status allocate_home(mn_engine *e, mn_error *err) {
     const int64_t *s = e->symbol_max;
-    const uint64_t n_slots = (uint64_t)s[MN_SYM_SLOTS], ids = (uint64_t)s[MN_SYM_OUTPUTS] * 4;
+    const uint64_t n_slots = (uint64_t)s[MN_SYM_SLOTS];
+    const uint64_t ids = (uint64_t)s[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_engine_output_device(e);
     const struct {
         mn_buffer **to;
@@ -228,9 +229,9 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
 /* The sizes that are sure to come: one sequence that goes on, all of them, a full batch of a
  * prompt. */
 static mn_status prepare(mn_engine *e, mn_error *err) {
-    const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS],
-                   outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS],
-                   seqs = (uint32_t)e->symbol_max[MN_SYM_SEQS];
+    const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS];
+    const uint32_t outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS];
+    const uint32_t seqs = (uint32_t)e->symbol_max[MN_SYM_SEQS];
     const uint32_t longest = (uint32_t)e->symbol_max[MN_SYM_CTX];
     const mn_step_size sizes[] = {{1, 1, 1, 1, longest},
                                   {seqs, MN_MIN(seqs, outs), seqs, 1, longest},

@@ -42,7 +42,8 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, ui
                                     const int64_t *symbols, mn_error *err) {
     const mn_engine_device *d = &e->devices[s->device];
     const mn_profile *p = d->record->plugin->profile;
-    uint32_t room = 0, n = 0;
+    uint32_t room = 0;
+    uint32_t n = 0;
     mn_status st = mn_engine_can_profile(e, err);
     if (!st)
         st = p->execute(s->context, set, symbols, NULL, sizeof(mn_profile_unit), &room, err);

@@ -108,8 +108,8 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
 
 mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
                            uint32_t at, mn_event **event, mn_error *err) {
-    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4,
-                   row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
+    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4;
+    const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_engine_output_device(e);
     mn_event *done = NULL;
     e->n_units = 0;
@@ -180,7 +180,8 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
 static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_page_copy c,
                               mn_error *err) {
     mn_engine_device *d = &e->devices[s->device];
-    const uint32_t ratio = mn_page_ratio(e, d, group), per = d->page_tokens[group];
+    const uint32_t ratio = mn_page_ratio(e, d, group);
+    const uint32_t per = d->page_tokens[group];
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
         const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
@@ -215,7 +216,8 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
     mn_engine_device *d = &e->devices[at];
     const uint64_t bytes =
         (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * (uint64_t)e->graph->hp.n_vocab * 4;
-    mn_buffer **here = &e->logits_host, **there = &d->at[e->graph->io.logits];
+    mn_buffer **here = &e->logits_host;
+    mn_buffer **there = &d->at[e->graph->io.logits];
     mn_status st = MN_OK;
     if (!*here)
         st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);

@@ -187,8 +187,10 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set
                   {io->out_slot, l->out_slot}};
     *b = (mn_binding){.tensor = t};
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
-        if (id == io->pages[i])
-            b->buffer = d->inputs, b->offset = l->pages[i] * 4ull;
+        if (id == io->pages[i]) {
+            b->buffer = d->inputs;
+            b->offset = l->pages[i] * 4ull;
+        }
         if (id != io->kv[i])
             continue;
         b->buffer = s->pages_kv[i];

@@ -41,7 +41,8 @@ void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
                              l->n_head_kv * l->head_dim_v};
     const int64_t total = rows[0] + rows[1] + rows[2];
     const bool fused = mn_g_has(g, "blk.%d.attn_qkv.weight", layer);
-    int32_t w[3], b[3];
+    int32_t w[3];
+    int32_t b[3];
     char name[NAME];
     for (int64_t i = 0, lo = 0; i < 3; lo += rows[i++]) {
         const mn_row_part part = {total, lo, rows[i]};
@@ -57,7 +58,8 @@ void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]) {
 
 int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]) {
     const mn_layer_shape *l = mn_g_layer(g, layer);
-    const int32_t q = mn_g_rope(g, layer, qkv[0]), k = mn_g_rope(g, layer, qkv[1]);
+    const int32_t q = mn_g_rope(g, layer, qkv[0]);
+    const int32_t k = mn_g_rope(g, layer, qkv[1]);
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", layer, true, l->n_head);
     return linear(g, layer, mn_g_attention(g, layer, q, k, qkv[2], sinks), "blk.%d.attn_output",
                   g->hp.n_embd, l->n_head * l->head_dim_v);
@@ -78,8 +80,11 @@ int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x) {
 }
 
 int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
-    const int64_t n_ff = mn_g_layer(g, layer)->n_ff, n_embd = g->hp.n_embd;
-    int32_t w[2], b[2], y[2];
+    const int64_t n_ff = mn_g_layer(g, layer)->n_ff;
+    const int64_t n_embd = g->hp.n_embd;
+    int32_t w[2];
+    int32_t b[2];
+    int32_t y[2];
     if (mn_g_has(g, "blk.%d.ffn_gate.weight", layer)) {
         w[0] = mn_g_matrix(g, "blk.%d.ffn_gate.weight", layer, false, n_ff, n_embd);
         w[1] = mn_g_matrix(g, "blk.%d.ffn_up.weight", layer, false, n_ff, n_embd);
@@ -97,15 +102,20 @@ int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x) {
 }
 
 int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x) {
-    const int64_t n_ff = mn_g_layer(g, layer)->n_ff, n_embd = g->hp.n_embd;
+    const int64_t n_ff = mn_g_layer(g, layer)->n_ff;
+    const int64_t n_embd = g->hp.n_embd;
     x = mn_g_act(g, layer, linear(g, layer, x, "blk.%d.ffn_up", n_ff, n_embd));
     return linear(g, layer, x, "blk.%d.ffn_down", n_embd, n_ff);
 }
 
 int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g, layer);
-    const int64_t E = l->n_expert, F = l->n_ff_expert, D = g->hp.n_embd;
-    int32_t experts, weights, y[2];
+    const int64_t E = l->n_expert;
+    const int64_t F = l->n_ff_expert;
+    const int64_t D = g->hp.n_embd;
+    int32_t experts;
+    int32_t weights;
+    int32_t y[2];
     const int32_t logits = linear(g, layer, x, "blk.%d.ffn_gate_inp", E, D);
     mn_g_moe_route(g, layer, logits, mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", layer, true, E),
                    &experts, &weights);

@@ -26,7 +26,8 @@ mn_status mn_arch_gemma(mn_model_graph *g) {
 /* Without attn_v the keys before their norm are the values. */
 static int32_t attention4(mn_model_graph *g, int i, int32_t x) {
     const mn_layer_shape *l = mn_g_layer(g, i);
-    const int64_t D = g->hp.n_embd, kv = l->n_head_kv * l->head_dim_k;
+    const int64_t D = g->hp.n_embd;
+    const int64_t kv = l->n_head_kv * l->head_dim_k;
     const bool own = mn_g_has(g, "blk.%d.attn_v.weight", i);
     const int32_t w[3] = {
         mn_g_matrix(g, "blk.%d.attn_q.weight", i, false, l->n_head * l->head_dim_k, D),

@@ -5,8 +5,9 @@
 static int32_t attention(mn_model_graph *g, int i, int32_t x) {
     const mn_hparams *h = &g->hp;
     const mn_layer_shape *l = mn_g_layer(g, i);
-    const int64_t q = l->n_head * l->head_dim_k, k = l->n_head_kv * l->head_dim_k,
-                  v = l->n_head_kv * l->head_dim_v;
+    const int64_t q = l->n_head * l->head_dim_k;
+    const int64_t k = l->n_head_kv * l->head_dim_k;
+    const int64_t v = l->n_head_kv * l->head_dim_v;
     const int32_t w[3] = {mn_g_matrix(g, "blk.%d.attn_q.weight", i, false, q, h->n_embd),
                           mn_g_matrix(g, "blk.%d.attn_k.weight", i, false, k, h->n_embd),
                           mn_g_matrix(g, "blk.%d.attn_v.weight", i, false, v, h->n_embd)};

@@ -105,7 +105,8 @@ static void set_symbols(mn_model_graph *g) {
     static const struct {
         const char *name;
         uint32_t kind;
-        int64_t min, typical;
+        int64_t min;
+        int64_t typical;
     } rows[MN_SYM_COUNT] = {[MN_SYM_TOKENS] = {"n_tokens", MN_SYMBOL_SHAPE, 1, 1},
                             [MN_SYM_OUTPUTS] = {"n_outputs", MN_SYMBOL_SHAPE, 0, 1},
                             [MN_SYM_SEQS] = {"n_seqs", MN_SYMBOL_SHAPE, 1, 1},
@@ -132,12 +133,15 @@ static void set_symbols(mn_model_graph *g) {
 }
 
 static void add_io(mn_model_graph *g) {
-    const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS), Q = MN_DIM(MN_SYM_SEQS),
-                  S = MN_DIM(MN_SYM_SLOTS);
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
+    const int64_t Q = MN_DIM(MN_SYM_SEQS);
+    const int64_t S = MN_DIM(MN_SYM_SLOTS);
     /* P: of the group that needs most */
-    const int64_t P = MN_DIM(MN_SYM_PAGES), C = MN_DIM(MN_SYM_CTX);
-    const int64_t slot = (int64_t)(sizeof(mn_slot) / 4),
-                  params = (int64_t)(sizeof(mn_slot_params) / 4);
+    const int64_t P = MN_DIM(MN_SYM_PAGES);
+    const int64_t C = MN_DIM(MN_SYM_CTX);
+    const int64_t slot = (int64_t)(sizeof(mn_slot) / 4);
+    const int64_t params = (int64_t)(sizeof(mn_slot_params) / 4);
     mn_graph_io *io = &g->io;
     io->step = mn_gb_tensor(g, "step", MN_ROLE_INPUT, MN_I32, 1, (int64_t[]){MN_STEP_WORDS});
     io->src = mn_gb_tensor(g, "src", MN_ROLE_INPUT, MN_I32, 1, &T);

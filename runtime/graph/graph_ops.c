@@ -67,7 +67,8 @@ void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int3
         y[i] = -1;
         if (g->status)
             continue;
-        int64_t rows = tensor(g, w[i])->dim[0], hd = head_dim ? head_dim[i] : 0;
+        int64_t rows = tensor(g, w[i])->dim[0];
+        int64_t hd = head_dim ? head_dim[i] : 0;
         y[i] = mn_gb_interior(g, "linear", layer, tensor(g, x)->dim[0], hd ? rows / hd : rows, hd);
     }
     put_weights(in + 1, n, w, b);
@@ -90,8 +91,10 @@ int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32
                        int32_t sinks) {
     const mn_layer_shape *l = mn_g_layer(g, layer);
     const mn_graph_io *io = &g->io;
-    const uint64_t at = l->kv_layer, group = l->kv_group;
-    const int32_t pages = io->pages[group], kv = io->kv[group];
+    const uint64_t at = l->kv_layer;
+    const uint64_t group = l->kv_group;
+    const int32_t pages = io->pages[group];
+    const int32_t kv = io->kv[group];
     const uint64_t cap = g->hp.attn_softcap > 0 ? mn_gb_f64(g->hp.attn_softcap) : 0;
     int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), l->n_head, l->head_dim_v);
     mn_gb_node(g, MN_OP_KV_STORE, layer, MN_GB_LIST(k, v, g->row_pos, io->row_slot, pages, kv),
@@ -174,7 +177,8 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
     mn_graph_io *io = &g->io;
     const mn_hparams *h = &g->hp;
     const int64_t outputs = MN_DIM(MN_SYM_OUTPUTS);
-    const bool scaled = h->logit_scale > 0 && h->logit_scale != 1, capped = h->logit_softcap > 0;
+    const bool scaled = h->logit_scale > 0 && h->logit_scale != 1;
+    const bool capped = h->logit_softcap > 0;
     io->logits =
         mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, (int64_t[]){outputs, h->n_vocab});
     int32_t plain = scaled || capped ? mn_gb_interior(g, "logits.plain", -1, outputs, h->n_vocab, 0)

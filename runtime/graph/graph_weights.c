@@ -19,7 +19,8 @@ static void full_name(const char *name, int layer, char full[NAME]) {
 /* "blk.3.attn_q.bias" of the first layer, or of the next: what a whole model has, its layers
  * have. */
 static const mn_model_tensor_entry *of_other_layer(const mn_model_graph *g, const char *full) {
-    char other[NAME], *end;
+    char other[NAME];
+    char *end;
     if (strncmp(full, "blk.", 4))
         return NULL;
     const long layer = strtol(full + 4, &end, 10);
@@ -82,7 +83,8 @@ static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_d
         same = t->dim[i] == want[i];
     if (same)
         return true;
-    mn_text found = {0}, expected = {0};
+    mn_text found = {0};
+    mn_text expected = {0};
     for (uint32_t i = 0; i < t->n_dim; i++)
         mn_text_printf(&found, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
     for (uint32_t i = 0; i < n_dim; i++)
@@ -168,7 +170,8 @@ static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
 /* Rows per part of a cut: plugins want parts of one height (but the last), also where the cut
  * begins inside one. */
 static int64_t cut_height(const mn_tensor_info *t, int64_t lo, int64_t n) {
-    int64_t a = plane_at(t, 0, 0)->dim[0], b = lo % a;
+    int64_t a = plane_at(t, 0, 0)->dim[0];
+    int64_t b = lo % a;
     if (t->n_parts == 1)
         return n;
     while (b) {
@@ -205,7 +208,8 @@ static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_
     cut->bytes = e->bytes / (uint64_t)e->info.dim[0] * (uint64_t)n;
     int64_t at = 0; /* of the part's first row */
     for (uint32_t p = 0; p < e->info.n_parts; p++) {
-        const int64_t rows = plane_at(&e->info, p, 0)->dim[0], to = MN_MIN(lo + n, at + rows);
+        const int64_t rows = plane_at(&e->info, p, 0)->dim[0];
+        const int64_t to = MN_MIN(lo + n, at + rows);
         for (int64_t from = MN_MAX(lo, at); from < to; from += height)
             cut_part(&e->info, p, from - at, MN_MIN(height, to - from),
                      planes + (size_t)cut->info.n_parts++ * e->info.n_planes);
@@ -216,7 +220,8 @@ static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_
 
 static int32_t part_of(mn_model_graph *g, const char *name, int layer, bool optional,
                        mn_row_part part, uint32_t n_dim, int64_t cols) {
-    char full[NAME], own[NAME + 32];
+    char full[NAME];
+    char own[NAME + 32];
     full_name(name, layer, full);
     const mn_model_tensor_entry *e = find(g, full, optional);
     if (!e || !check_shape(g, &e->info, n_dim, (int64_t[]){part.total, cols}) ||

@@ -6,7 +6,8 @@ enum { REQUIRED, OPTIONAL, REPEATED };
 enum { OP, IN, OUT, ATTR, TEXT };
 typedef struct {
     int kind;
-    uint32_t id, contract;
+    uint32_t id;
+    uint32_t contract;
     int need;
     const char *name;
     const char *type; /* of an attribute: "INT" or "F64" */
@@ -74,7 +75,8 @@ static const row *nth(uint32_t id, int kind, uint32_t i) {
 }
 
 const char *mn_op_input_name(const mn_node *n, uint32_t i) {
-    uint32_t lead = 0, per_group = op_shape(n->op).n_in_repeated;
+    uint32_t lead = 0;
+    uint32_t per_group = op_shape(n->op).n_in_repeated;
     const row *r = nth(n->op, IN, 0);
     while (r && r->need != REPEATED)
         r = nth(n->op, IN, ++lead);
@@ -105,7 +107,8 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     mn_op_info op = op_shape(n->op);
     bool ok = n->contract >= 1 && n->contract <= op.contract && n->n_attr <= op.n_attr;
     if (op.n_in_repeated) {
-        const uint32_t groups = n->n_out, fixed = op.n_in - op.n_in_repeated - op.n_in_after;
+        const uint32_t groups = n->n_out;
+        const uint32_t fixed = op.n_in - op.n_in_repeated - op.n_in_after;
         const uint64_t least = fixed + (uint64_t)groups * op.n_in_repeated;
         ok = ok && groups >= 1 && n->n_in >= least && n->n_in <= least + op.n_in_after;
     } else
@@ -133,8 +136,9 @@ static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written,
     mn_op_info op = op_shape(n->op);
     for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
         int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-        bool is_in = j < n->n_in, required = is_in ? in_required(&op, n->n_out, j)
-                                                   : j - n->n_in < MN_MAX(op.n_out_required, 1u);
+        bool is_in = j < n->n_in;
+        bool required =
+            is_in ? in_required(&op, n->n_out, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
         if (t >= (int32_t)g->n_tensors || (t < 0 && required))
             return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i,
                                 op.name, j, t);
@@ -166,8 +170,8 @@ static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     const mn_tensor *x = &g->tensors[g->operands[n->in_off]];
     for (uint32_t j = 0; j < n->n_out; j++) {
-        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]],
-                        *y = &g->tensors[g->operands[n->out_off + j]];
+        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]];
+        const mn_tensor *y = &g->tensors[g->operands[n->out_off + j]];
         if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) ||
             x->dim[0] != y->dim[0])
             return mn_fail_node(err, MN_INVALID, i,
@@ -181,8 +185,8 @@ static mn_status check_moe_linear(const mn_graph *g, uint32_t i, mn_error *err) 
     const mn_node *n = &g->nodes[i];
     const mn_tensor *x = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_X]];
     for (uint32_t j = 0; j < n->n_out; j++) {
-        const mn_tensor *w = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_WEIGHT + 2 * j]],
-                        *y = &g->tensors[g->operands[n->out_off + j]];
+        const mn_tensor *w = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_WEIGHT + 2 * j]];
+        const mn_tensor *y = &g->tensors[g->operands[n->out_off + j]];
         if (w->n_dim != 3 || y->n_dim != 3 || w->dim[2] != x->dim[x->n_dim - 1] ||
             w->dim[1] != y->dim[2] || x->dim[0] != y->dim[0] ||
             (x->n_dim == 3 && x->dim[1] != y->dim[1]))

@@ -7,8 +7,14 @@
 enum kind { OP, IN, OUT, ATTR, TEXT };
 typedef struct {
     enum kind kind;
-    const char *op, *name, *type, *shape, *need, *doc;
-    int id, contract;
+    const char *op;
+    const char *name;
+    const char *type;
+    const char *shape;
+    const char *need;
+    const char *doc;
+    int id;
+    int contract;
 } row;
 static const row rows[] = {
 #define MN_OP(n, i, c, s) {OP, #n, 0, 0, 0, 0, s, i, c},
@@ -26,7 +32,8 @@ static int is(const row *r, const char *op, enum kind k) {
 
 /* One enum of the operands, outputs or attributes of an operation, wrapped at 100 columns. */
 static void list(const char *op, enum kind k, const char *middle) {
-    int n = 0, column = 0;
+    int n = 0;
+    int column = 0;
     for (int i = 0; i < N; i++) {
         if (!is(&rows[i], op, k))
             continue;

@@ -87,7 +87,8 @@ static bool mark_file(const mn_canonical *m, const uint8_t *ptr, uint64_t bytes)
 static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t *out) {
     uint64_t end = t.block_bytes;
     for (uint32_t d = 0; d < n_dim; d++) {
-        uint64_t steps = (uint64_t)p->dim[d], span;
+        uint64_t steps = (uint64_t)p->dim[d];
+        uint64_t span;
         if (p->dim[d] <= 0 || p->stride[d] < 0)
             return false;
         if (d + 1 == n_dim) {
@@ -169,8 +170,8 @@ static mn_status sort_names(mn_canonical *m, mn_error *err) {
         m->by_name[i] = (uint32_t)i;
     qsort_r(m->by_name, m->n_tensors, sizeof *m->by_name, by_name, m->tensors);
     for (size_t i = 1; i < m->n_tensors; i++) {
-        const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info,
-                             *b = &m->tensors[m->by_name[i]].info;
+        const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info;
+        const mn_tensor_info *b = &m->tensors[m->by_name[i]].info;
         if (mn_str_eq(a->name, b->name))
             return mn_fail(err, MN_BAD_FILE, "%s: tensors %.*s and %.*s are both %.*s", m->path,
                            MN_STR_ARG(a->native), MN_STR_ARG(b->native), MN_STR_ARG(a->name));
@@ -180,7 +181,8 @@ static mn_status sort_names(mn_canonical *m, mn_error *err) {
 
 const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const char *name) {
     mn_str key = mn_str_of(name);
-    size_t lo = 0, hi = m->n_tensors;
+    size_t lo = 0;
+    size_t hi = m->n_tensors;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
         int c = compare(m->tensors[m->by_name[mid]].info.name, key);
@@ -202,8 +204,13 @@ static void forget(mn_canonical *m) {
     mn_free(m->tensors);
     mn_free(m->by_name);
     mn_free(m->format);
-    m->parsed = NULL, m->tensors = NULL, m->by_name = NULL, m->format = NULL, m->loader = NULL;
-    m->meta.entries = NULL, m->meta.n = m->n_tensors = 0;
+    m->parsed = NULL;
+    m->tensors = NULL;
+    m->by_name = NULL;
+    m->format = NULL;
+    m->loader = NULL;
+    m->meta.entries = NULL;
+    m->meta.n = m->n_tensors = 0;
     m->n_params = m->n_bytes = 0;
 }
 

@@ -77,7 +77,8 @@ static bool same_model(const mn_name_hit *a, const mn_name_hit *b) {
 }
 
 static bool is_sibling(const choice *c, const char *name) {
-    mn_name_hit own, other;
+    mn_name_hit own;
+    mn_name_hit other;
     const mn_name_pattern *p;
     uint32_t at = 0;
     while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &own)))
@@ -213,7 +214,8 @@ static void put_part(mn_text *name, mn_str part) {
 static mn_status fail_shard(const char *dir, const mn_name_pattern *p, const mn_name_hit *hit,
                             uint64_t no, int width, mn_error *err) {
     mn_text name = {0};
-    uint32_t stars = 0, numbers = 0;
+    uint32_t stars = 0;
+    uint32_t numbers = 0;
     for (const char *c = p->text; *c; c++) {
         if (*c == '*')
             put_part(&name, hit->star[stars++]);

@@ -119,7 +119,10 @@ static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t
 
 /* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
 static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
-    int64_t head[MN_MAX_LAYER] = {0}, kv[MN_MAX_LAYER] = {0}, k[2] = {0}, v[2] = {0};
+    int64_t head[MN_MAX_LAYER] = {0};
+    int64_t kv[MN_MAX_LAYER] = {0};
+    int64_t k[2] = {0};
+    int64_t v[2] = {0};
     mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, 65536, head);
     if (!st)
         st = mn_hp_need(r, "attention.head_count", head[0]);
@@ -130,14 +133,16 @@ static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer
         st = mn_hp_int(r, "attention.key_length", 1, 65536, &k[0]);
     if (!st)
         st = mn_hp_int(r, "attention.value_length", 1, 65536, &v[0]);
-    k[1] = k[0], v[1] = v[0];
+    k[1] = k[0];
+    v[1] = v[0];
     if (!st)
         st = mn_hp_int(r, "attention.key_length_swa", 1, 65536, &k[1]);
     if (!st)
         st = mn_hp_int(r, "attention.value_length_swa", 1, 65536, &v[1]);
     for (int64_t i = 0; i < h->n_layer && !st; i++) {
         mn_layer_shape *l = &layers[i];
-        l->n_head = head[i], l->n_head_kv = kv[i];
+        l->n_head = head[i];
+        l->n_head_kv = kv[i];
         l->head_dim_k = k[l->window > 0];
         st = check_heads(r, h, i, head[i], kv[i]);
         if (!st && !l->head_dim_k)
@@ -157,7 +162,8 @@ static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
 
 static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
     enum { BIG = 1 << 24 };
-    int64_t ff[MN_MAX_LAYER] = {0}, expert[MN_MAX_LAYER] = {0};
+    int64_t ff[MN_MAX_LAYER] = {0};
+    int64_t expert[MN_MAX_LAYER] = {0};
     mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, BIG, expert);
     memcpy(ff, expert, sizeof ff); /* a model of experts alone may leave it out */
     if (!st)
@@ -175,7 +181,8 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
                              mn_layer_shape *layers) {
     uint8_t slides[MN_MAX_LAYER] = {0};
     bool told = false;
-    int64_t window = f->window, n = 0;
+    int64_t window = f->window;
+    int64_t n = 0;
     mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
     if (!st)
         st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, slides, &told);
@@ -215,7 +222,8 @@ static bool has_router(const mn_canonical *m, int64_t layer) {
 static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h,
                               mn_layer_shape *layers) {
     static const uint32_t kinds[] = {0, MN_ROUTE_SOFTMAX, MN_ROUTE_SIGMOID, MN_ROUTE_TOPK_SOFTMAX};
-    int64_t gating = 0, used = 0;
+    int64_t gating = 0;
+    int64_t used = 0;
     bool routed = false;
     mn_status st = mn_hp_int(r, "expert_count", 0, 65536, &h->n_expert);
     if (st || !h->n_expert)
@@ -350,8 +358,8 @@ static mn_status check_vocab(const mn_hp_reader *r, const mn_hparams *h) {
 static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
     const mn_canonical *m = r->m;
     mn_error *err = r->err;
-    const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight"),
-                                *pos = mn_canonical_tensor(m, "position_embd.weight");
+    const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight");
+    const mn_model_tensor_entry *pos = mn_canonical_tensor(m, "position_embd.weight");
     if (pos)
         h->n_pos = pos->info.dim[0];
     if (!embd || embd->info.n_dim != 2)

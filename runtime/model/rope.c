@@ -105,7 +105,8 @@ static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shap
                            "most the head size %lld (layer %lld)",
                            r->m->path, r->arch, own ? "_swa" : "", (long long)n_rot,
                            (long long)l->head_dim_k, (long long)i);
-        const int64_t most = n_rot / 2, n_turn = own || !b->n_turn ? most : b->n_turn;
+        const int64_t most = n_rot / 2;
+        const int64_t n_turn = own || !b->n_turn ? most : b->n_turn;
         const mn_rope_table want = {n_rot, MN_MIN(n_turn, most), b->theta[own], !own};
         st = table_of(r, h, want, &l->rope);
     }
@@ -154,7 +155,8 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *lay
 
 /* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
 static double llama3_scale(const mn_hparams *h, double freq) {
-    double wavelength = 2 * M_PI / freq, orig = (double)h->rope_orig_ctx;
+    double wavelength = 2 * M_PI / freq;
+    double orig = (double)h->rope_orig_ctx;
     if (wavelength < orig / h->rope_high_freq)
         return freq;
     if (wavelength > orig / h->rope_low_freq)
@@ -171,10 +173,14 @@ static double yarn_pair(const mn_hparams *h, const mn_rope_table *t, double turn
 }
 
 static double yarn_scale(const mn_hparams *h, const mn_rope_table *t, int64_t i, double freq) {
-    double lo = yarn_pair(h, t, h->rope_beta_fast), hi = yarn_pair(h, t, h->rope_beta_slow);
-    if (h->yarn_truncate)
-        lo = floor(lo), hi = ceil(hi);
-    lo = MN_MAX(lo, 0), hi = MN_MIN(hi, (double)t->n_rot - 1);
+    double lo = yarn_pair(h, t, h->rope_beta_fast);
+    double hi = yarn_pair(h, t, h->rope_beta_slow);
+    if (h->yarn_truncate) {
+        lo = floor(lo);
+        hi = ceil(hi);
+    }
+    lo = MN_MAX(lo, 0);
+    hi = MN_MIN(hi, (double)t->n_rot - 1);
     double ramp = ((double)i - lo) / MN_MAX(hi - lo, 0.001);
     ramp = MN_MIN(MN_MAX(ramp, 0), 1);
     return freq / h->rope_factor * ramp + freq * (1 - ramp);

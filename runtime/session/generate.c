@@ -57,7 +57,8 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
         return st;
     const mn_model *m = s->model;
     mn_sample_params own = m->defaults;
-    int32_t *ids = NULL, seq = -1;
+    int32_t *ids = NULL;
+    int32_t seq = -1;
     uint32_t n = 0;
     mn_stream *stream = NULL;
     own.max_new = 512;

@@ -58,7 +58,8 @@ static bool reserve(mn_session *s, uint32_t group, uint32_t seq, uint32_t n_posi
     mn_sequence *q = &s->seqs[seq];
     mn_page_pool *p = &s->pools[group];
     const uint32_t per = s->engine->group[group].page_tokens;
-    const uint32_t want = (n_positions + per - 1) / per, hi = q->pages[group].hi;
+    const uint32_t want = (n_positions + per - 1) / per;
+    const uint32_t hi = q->pages[group].hi;
     if (want <= hi)
         return true;
     if (p->n_free < want - hi + kept_for_others(s, group))
@@ -138,9 +139,11 @@ void mn_pages_settle(mn_session *s) {
 
 static mn_status share(mn_session *s, uint32_t group, uint32_t from, uint32_t to,
                        uint32_t n_positions, mn_error *err) {
-    mn_sequence *a = &s->seqs[from], *b = &s->seqs[to];
+    mn_sequence *a = &s->seqs[from];
+    mn_sequence *b = &s->seqs[to];
     const uint32_t per = s->engine->group[group].page_tokens;
-    const uint32_t full = n_positions / per, rest = n_positions % per;
+    const uint32_t full = n_positions / per;
+    const uint32_t rest = n_positions % per;
     b->pages[group].lo = b->pages[group].hi = a->pages[group].lo;
     for (uint32_t i = a->pages[group].lo; i < full; i++) {
         const int32_t page = row(s, group, from)[i];
@@ -152,8 +155,8 @@ static mn_status share(mn_session *s, uint32_t group, uint32_t from, uint32_t to
         return MN_OK;
     if (!reserve(s, group, to, n_positions))
         return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    const uint32_t src = (uint32_t)row(s, group, from)[full],
-                   dst = (uint32_t)row(s, group, to)[full];
+    const uint32_t src = (uint32_t)row(s, group, from)[full];
+    const uint32_t dst = (uint32_t)row(s, group, to)[full];
     return mn_engine_copy_page(s->engine, group, (mn_page_copy){src, dst, rest, 0}, err);
 }
 

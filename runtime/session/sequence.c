@@ -44,7 +44,9 @@ static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
 static mn_status check_params(const mn_sample_params *p, mn_error *err) {
     const struct {
         const char *name;
-        float value, min, max;
+        float value;
+        float min;
+        float max;
     } rows[] = {
         {"temp", p->temp, -FLT_MAX, FLT_MAX},
         {"top_p", p->top_p, 0, 1},

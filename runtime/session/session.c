@@ -22,7 +22,10 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         st = mn_model_graph_for(s->model, r->n_ctx, &s->graph, err);
     if (st)
         return st;
-    s->n_ctx = r->n_ctx, s->n_seq = r->n_seq, s->n_batch = r->n_batch, s->n_outputs = r->n_outputs;
+    s->n_ctx = r->n_ctx;
+    s->n_seq = r->n_seq;
+    s->n_batch = r->n_batch;
+    s->n_outputs = r->n_outputs;
     s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);

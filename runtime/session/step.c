@@ -202,7 +202,8 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, const int3
 }
 
 static void account(mn_session *s, const mn_pending_step *step) {
-    uint64_t now = mn_now_ns(), from = MN_MAX(step->start_ns, s->last_complete_ns);
+    uint64_t now = mn_now_ns();
+    uint64_t from = MN_MAX(step->start_ns, s->last_complete_ns);
     double dt = (double)(now - from) * 1e-9;
     s->last_complete_ns = now;
     s->stats.n_steps++;
