@@ -1,44 +1,44 @@
 /* arch.h -- the builders that arch.c lists, and the blocks that families share. Each builder
- * appends its layers to g and returns g->status. Shapes are checked against the hyper-parameters;
+ * appends its layers to g. Shapes are checked against the hyper-parameters;
  * what a layer has beyond the common part is what tensors the file holds. Sizes in comments: T
  * rows, D n_embd, H heads. */
 #ifndef MN_ARCH_H
 #define MN_ARCH_H
 #include "graph/graph.h"
 
-mn_status mn_arch_llama(mn_model_graph *g);
-mn_status mn_arch_gemma(mn_model_graph *g);
-mn_status mn_arch_gemma4(mn_model_graph *g);
-mn_status mn_arch_phi2(mn_model_graph *g);
-mn_status mn_arch_phi3(mn_model_graph *g);
-mn_status mn_arch_gpt_oss(mn_model_graph *g);
-mn_status mn_arch_olmo2(mn_model_graph *g);
-mn_status mn_arch_stablelm(mn_model_graph *g);
-mn_status mn_arch_gpt2(mn_model_graph *g);
+void mn_arch_llama(mn_model_graph *g);
+void mn_arch_gemma(mn_model_graph *g);
+void mn_arch_gemma4(mn_model_graph *g);
+void mn_arch_phi2(mn_model_graph *g);
+void mn_arch_phi3(mn_model_graph *g);
+void mn_arch_gpt_oss(mn_model_graph *g);
+void mn_arch_olmo2(mn_model_graph *g);
+void mn_arch_stablelm(mn_model_graph *g);
+void mn_arch_gpt2(mn_model_graph *g);
 
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
-int32_t mn_b_rms(mn_model_graph *g, int layer, int32_t x, const char *stem);
+int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);
 /* the bias is optional */
-int32_t mn_b_layer_norm(mn_model_graph *g, int layer, int32_t x, const char *stem);
+int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem);
 /* q, k, v [T, H, head_dim]: from attn_q, attn_k, attn_v, or from attn_qkv stored as one; biases
  * optional. */
-void mn_b_qkv(mn_model_graph *g, int layer, int32_t x, int32_t qkv[3]);
+void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]);
 /* Projected, heads of q and k normalised where the file has attn_q_norm, rotated, attended,
  * projected back: [T, D]. */
-int32_t mn_b_attention(mn_model_graph *g, int layer, int32_t x);
+int32_t mn_b_attention(mn_model_graph *g, int32_t x);
 /* What follows qkv in it: rotation, attention with sinks where the file has them, the projection
  * back. */
-int32_t mn_b_attend(mn_model_graph *g, int layer, const int32_t qkv[3]);
+int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]);
 /* ffn_gate and ffn_up, or both in ffn_up; ffn_down */
-int32_t mn_b_glu(mn_model_graph *g, int layer, int32_t x);
-int32_t mn_b_mlp(mn_model_graph *g, int layer, int32_t x); /* ffn_up, activation, ffn_down */
+int32_t mn_b_glu(mn_model_graph *g, int32_t x);
+int32_t mn_b_mlp(mn_model_graph *g, int32_t x); /* ffn_up, activation, ffn_down */
 /* ffn_gate_inp, ffn_{gate,up,down}_exps */
-int32_t mn_b_moe(mn_model_graph *g, int layer, int32_t x, mn_glu_form form);
+int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);
 /* x + residual_scale * y */
-int32_t mn_b_residual(mn_model_graph *g, int layer, int32_t x, int32_t y);
+int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y);
 int32_t mn_b_embed(mn_model_graph *g, double scale);
 /* After the last layer: the rows that give logits, normalised by output_norm, times output (or the
  * embedding table), SAMPLE. */
 void mn_b_head(mn_model_graph *g, int32_t x,
-               int32_t (*norm)(mn_model_graph *g, int layer, int32_t x, const char *stem));
+               int32_t (*norm)(mn_model_graph *g, int32_t x, const char *stem));
 #endif

@@ -6,57 +6,68 @@
 #include "graph/arch.h"
 #include <math.h>
 
-static int32_t after(mn_model_graph *g, int i, int32_t y, const char *stem) {
-    return g->hp.post_norms ? mn_b_rms(g, i, y, stem) : y;
+/* The norm behind a block, which Gemma 1 lacks. */
+static int32_t after(mn_model_graph *g, int32_t y, const char *stem) {
+    return g->hp.post_norms ? mn_b_rms(g, y, stem) : y;
 }
 
-mn_status mn_arch_gemma(mn_model_graph *g) {
-    const mn_hparams *h = &g->hp;
-    int32_t x = mn_b_embed(g, sqrt((double)h->n_embd));
-    for (int i = 0; i < h->n_layer; i++) {
-        int32_t y = mn_b_attention(g, i, mn_b_rms(g, i, x, "blk.%d.attn_norm"));
-        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_attention_norm"));
-        y = mn_b_glu(g, i, mn_b_rms(g, i, x, "blk.%d.ffn_norm"));
-        x = mn_g_add(g, i, x, after(g, i, y, "blk.%d.post_ffw_norm"));
+/* x + norm(GLU(norm(x))) */
+static int32_t feed_forward(mn_model_graph *g, int32_t x) {
+    int32_t y = mn_b_rms(g, x, "blk.%d.ffn_norm");
+    y = mn_b_glu(g, y);
+    y = after(g, y, "blk.%d.post_ffw_norm");
+    return mn_g_add(g, x, y);
+}
+
+void mn_arch_gemma(mn_model_graph *g) {
+    int32_t x = mn_b_embed(g, sqrt((double)g->hp.n_embd));
+    while (mn_g_next_layer(g)) {
+        int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
+        y = mn_b_attention(g, y);
+        y = after(g, y, "blk.%d.post_attention_norm");
+        x = mn_g_add(g, x, y);
+        x = feed_forward(g, x);
     }
     mn_b_head(g, x, mn_b_rms);
-    return g->status;
+}
+
+static int32_t normed_heads(mn_model_graph *g, int32_t x, const char *name) {
+    const int32_t w = mn_g_vector(g, name, false, mn_g_layer(g)->head_dim_k);
+    return mn_g_rms_norm(g, x, w);
 }
 
 /* Without attn_v the keys before their norm are the values. */
-static int32_t attention4(mn_model_graph *g, int i, int32_t x) {
-    const mn_layer_shape *l = mn_g_layer(g, i);
+static int32_t attention4(mn_model_graph *g, int32_t x) {
+    const mn_layer_shape *l = mn_g_layer(g);
     const int64_t D = g->hp.n_embd;
-    const int64_t kv = l->n_head_kv * l->head_dim_k;
-    const bool own = mn_g_has(g, "blk.%d.attn_v.weight", i);
-    const int32_t w[3] = {
-        mn_g_matrix(g, "blk.%d.attn_q.weight", i, false, l->n_head * l->head_dim_k, D),
-        mn_g_matrix(g, "blk.%d.attn_k.weight", i, false, kv, D),
-        own ? mn_g_matrix(g, "blk.%d.attn_v.weight", i, false, kv, D) : -1};
+    const int64_t head = l->head_dim_k;
+    const int64_t kv = l->n_head_kv * head;
+    const bool own = mn_g_has(g, "blk.%d.attn_v.weight");
+    int32_t w[3];
     int32_t qkv[3];
-    mn_g_linear(g, i, x, own ? 3 : 2, w, NULL,
-                (int64_t[]){l->head_dim_k, l->head_dim_k, l->head_dim_k}, qkv);
+    w[0] = mn_g_matrix(g, "blk.%d.attn_q.weight", false, l->n_head * head, D);
+    w[1] = mn_g_matrix(g, "blk.%d.attn_k.weight", false, kv, D);
+    w[2] = own ? mn_g_matrix(g, "blk.%d.attn_v.weight", false, kv, D) : -1;
+    mn_g_linear(g, x, own ? 3 : 2, w, NULL, (int64_t[]){head, head, head}, qkv);
     const int32_t v = own ? qkv[2] : qkv[1];
-    const char *const norms[2] = {"blk.%d.attn_q_norm.weight", "blk.%d.attn_k_norm.weight"};
-    for (int k = 0; k < 2; k++)
-        qkv[k] = mn_g_rms_norm(g, i, qkv[k], mn_g_vector(g, norms[k], i, false, l->head_dim_k));
-    qkv[2] = mn_g_rms_norm(g, i, v, mn_g_ones(g, l->head_dim_k));
-    return mn_b_attend(g, i, qkv);
+    qkv[0] = normed_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
+    qkv[1] = normed_heads(g, qkv[1], "blk.%d.attn_k_norm.weight");
+    qkv[2] = mn_g_rms_norm(g, v, mn_g_ones(g, head));
+    return mn_b_attend(g, qkv);
 }
 
-mn_status mn_arch_gemma4(mn_model_graph *g) {
-    const mn_hparams *h = &g->hp;
-    int32_t x = mn_b_embed(g, sqrt((double)h->n_embd));
+void mn_arch_gemma4(mn_model_graph *g) {
+    int32_t x = mn_b_embed(g, sqrt((double)g->hp.n_embd));
     mn_g_refuse(g, "embedding_length_per_layer_input", "embeddings per layer");
     mn_g_refuse(g, "attention.shared_kv_layers", "layers that share their cache");
     mn_g_refuse(g, "expert_count", "experts");
-    for (int i = 0; i < h->n_layer; i++) {
-        int32_t y = attention4(g, i, mn_b_rms(g, i, x, "blk.%d.attn_norm"));
-        x = mn_g_add(g, i, x, mn_b_rms(g, i, y, "blk.%d.post_attention_norm"));
-        y = mn_b_glu(g, i, mn_b_rms(g, i, x, "blk.%d.ffn_norm"));
-        x = mn_g_add(g, i, x, mn_b_rms(g, i, y, "blk.%d.post_ffw_norm"));
-        x = mn_g_scale_by(g, i, x, "blk.%d.layer_output_scale.weight");
+    while (mn_g_next_layer(g)) {
+        int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
+        y = attention4(g, y);
+        y = mn_b_rms(g, y, "blk.%d.post_attention_norm");
+        x = mn_g_add(g, x, y);
+        x = feed_forward(g, x);
+        x = mn_g_scale_by(g, x, "blk.%d.layer_output_scale.weight");
     }
     mn_b_head(g, x, mn_b_rms);
-    return g->status;
 }

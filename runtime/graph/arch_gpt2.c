@@ -2,15 +2,17 @@
  * MLP. */
 #include "graph/arch.h"
 
-mn_status mn_arch_gpt2(mn_model_graph *g) {
+void mn_arch_gpt2(mn_model_graph *g) {
     const mn_hparams *h = &g->hp;
-    const int32_t table = mn_g_matrix(g, "token_embd.weight", -1, false, h->n_vocab, h->n_embd);
-    int32_t x = mn_g_embed(
-        g, table, 1, mn_g_matrix(g, "position_embd.weight", -1, false, h->n_ctx_train, h->n_embd));
-    for (int i = 0; i < h->n_layer; i++) {
-        x = mn_g_add(g, i, x, mn_b_attention(g, i, mn_b_layer_norm(g, i, x, "blk.%d.attn_norm")));
-        x = mn_g_add(g, i, x, mn_b_mlp(g, i, mn_b_layer_norm(g, i, x, "blk.%d.ffn_norm")));
+    const int64_t D = h->n_embd;
+    const int32_t table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, D);
+    const int32_t positions = mn_g_matrix(g, "position_embd.weight", false, h->n_ctx_train, D);
+    int32_t x = mn_g_embed(g, table, 1, positions);
+    while (mn_g_next_layer(g)) {
+        int32_t y = mn_b_layer_norm(g, x, "blk.%d.attn_norm");
+        x = mn_g_add(g, x, mn_b_attention(g, y));
+        y = mn_b_layer_norm(g, x, "blk.%d.ffn_norm");
+        x = mn_g_add(g, x, mn_b_mlp(g, y));
     }
     mn_b_head(g, x, mn_b_layer_norm);
-    return g->status;
 }

@@ -3,17 +3,16 @@
  * Javaheripi et al. 2023; Abdin et al. 2024. */
 #include "graph/arch.h"
 
-mn_status mn_arch_phi2(mn_model_graph *g) {
+void mn_arch_phi2(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, 1);
-    for (int i = 0; i < g->hp.n_layer; i++) {
-        const int32_t y = mn_b_layer_norm(g, i, x, "blk.%d.attn_norm");
-        x = mn_g_add(g, i, x, mn_b_attention(g, i, y));
-        x = mn_g_add(g, i, x, mn_b_mlp(g, i, y));
+    while (mn_g_next_layer(g)) {
+        const int32_t y = mn_b_layer_norm(g, x, "blk.%d.attn_norm");
+        x = mn_g_add(g, x, mn_b_attention(g, y));
+        x = mn_g_add(g, x, mn_b_mlp(g, y));
     }
     mn_b_head(g, x, mn_b_layer_norm);
-    return g->status;
 }
 
-mn_status mn_arch_phi3(mn_model_graph *g) {
-    return mn_arch_llama(g);
+void mn_arch_phi3(mn_model_graph *g) {
+    mn_arch_llama(g);
 }

@@ -11,18 +11,17 @@ bool mn_gb_no_memory(mn_model_graph *g);
 int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype,
                      uint32_t n_dim, const int64_t *dim);
 /* An interior f32 tensor [rows, a] or, with b > 0, [rows, a, b]. */
-int32_t mn_gb_interior(mn_model_graph *g, const char *name, int layer, int64_t rows, int64_t a,
-                       int64_t b);
+int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_t a, int64_t b);
 int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
                      const int64_t *dim, mn_graph_weight w);
-void mn_gb_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in,
-                const int32_t *out, uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
-uint64_t mn_gb_f64(double d); /* as an attribute */
-#define MN_GB_LIST(...)                                                                            \
-    (const int32_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((int32_t[]){__VA_ARGS__}))
-#define MN_GB_ATTRS(...)                                                                           \
-    (const uint64_t[]){__VA_ARGS__}, (uint32_t)MN_COUNT(((uint64_t[]){__VA_ARGS__}))
-#define MN_GB_NO_ATTRS NULL, 0
+/* One node: begin, its inputs (-1: one that is not there), its outputs, its attributes in the order of
+ * ops.def, end. */
+void mn_gb_begin(mn_model_graph *g, uint32_t op);
+void mn_gb_in(mn_model_graph *g, int32_t t);
+void mn_gb_out(mn_model_graph *g, int32_t t);
+void mn_gb_attr(mn_model_graph *g, uint64_t bits);
+void mn_gb_attr_f64(mn_model_graph *g, double value);
+void mn_gb_end(mn_model_graph *g);
 
 /* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
  * failed. */

@@ -1,4 +1,9 @@
-/* graph.c -- appends tensors and nodes, and what every graph begins and ends with. */
+/* graph.c -- the life of a graph: tensors and nodes appended, what every graph begins with (symbols,
+ * inputs, state), the architecture's own part (arch_*.c), the check and the digest at the end.
+ *
+ * An mn_model_graph owns its arrays, names and constants; its weights point into the canonical model,
+ * which outlives it. While it is built the first failure is kept in g->status and every later append
+ * does nothing, so that builders need no checks between two calls. */
 #include "graph/build.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,90 +18,137 @@ bool mn_gb_no_memory(mn_model_graph *g) {
     return mn_gb_fail(g, mn_fail_memory(g->err, 64));
 }
 
+bool mn_g_next_layer(mn_model_graph *g) {
+    g->layer++;
+    if (g->layer < g->hp.n_layer)
+        return true;
+    g->layer = -1;
+    return false;
+}
+
+/* ---- appending ------------------------------------------------------------------------------- */
+/* Room for one more of an array that is const to plugins and ours to write. array: where the pointer
+ * to it is; n: how many it holds. The new element; NULL: g has failed. */
+static void *append(mn_model_graph *g, const void *array, size_t *cap, uint64_t n, size_t size) {
+    void *own;
+    memcpy(&own, array, sizeof own);
+    if (!mn_grow(&own, cap, n + 1, size)) {
+        mn_gb_no_memory(g);
+        return NULL;
+    }
+    memcpy((void *)(uintptr_t)array, &own, sizeof own);
+    return (char *)own + n * size;
+}
+
 int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype,
                      uint32_t n_dim, const int64_t *dim) {
+    mn_graph *abi = &g->abi;
     if (g->status)
         return -1;
-    mn_tensor t = {.role = role, .n_dim = n_dim, .alias_of = -1};
     char *copy = mn_arena_strndup(&g->arena, name, strlen(name));
-    if (!copy ||
-        !mn_grow((void **)&g->abi.tensors, &g->cap_tensors, g->abi.n_tensors + 1u, sizeof t))
-        return mn_gb_no_memory(g), -1;
-    t.name = mn_str_of(copy);
-    mn_dtype_by_id(dtype, &t.dtype);
+    if (!copy)
+        mn_gb_no_memory(g);
+    mn_tensor *t = append(g, &abi->tensors, &g->cap_tensors, abi->n_tensors, sizeof *t);
+    if (!copy || !t)
+        return -1;
+    *t = (mn_tensor){.role = role, .n_dim = n_dim, .alias_of = -1};
+    t->name = mn_str_of(copy);
+    mn_dtype_by_id(dtype, &t->dtype);
     for (uint32_t i = 0; i < n_dim; i++)
-        t.dim[i] = dim[i];
-    ((mn_tensor *)(uintptr_t)g->abi.tensors)[g->abi.n_tensors] = t;
-    return (int32_t)g->abi.n_tensors++;
+        t->dim[i] = dim[i];
+    return (int32_t)abi->n_tensors++;
 }
 
-int32_t mn_gb_interior(mn_model_graph *g, const char *name, int layer, int64_t rows, int64_t a,
-                       int64_t b) {
+int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_t a, int64_t b) {
+    const int64_t dim[] = {rows, a, b};
     char full[64];
-    snprintf(full, sizeof full, layer < 0 ? "%s" : "%s.%d", name, layer);
-    return mn_gb_tensor(g, full, MN_ROLE_INTERIOR, MN_F32, b ? 3 : 2, (int64_t[]){rows, a, b});
+    if (g->layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "%s.%d", name, g->layer);
+    return mn_gb_tensor(g, full, MN_ROLE_INTERIOR, MN_F32, b ? 3 : 2, dim);
 }
 
-static bool push_operands(mn_model_graph *g, const int32_t *ids, uint32_t n) {
-    if (!mn_grow((void **)&g->abi.operands, &g->cap_operands, g->abi.n_operands + n, sizeof *ids))
-        return mn_gb_no_memory(g);
-    if (n)
-        memcpy((int32_t *)(uintptr_t)g->abi.operands + g->abi.n_operands, ids, n * sizeof *ids);
-    g->abi.n_operands += n;
-    return true;
+/* ---- nodes ----------------------------------------------------------------------------------- */
+void mn_gb_begin(mn_model_graph *g, uint32_t op) {
+    g->node = (mn_node){.op = op,
+                        .layer = g->layer,
+                        .in_off = g->abi.n_operands,
+                        .attr_off = (uint32_t)g->abi.n_attrs};
 }
 
-uint64_t mn_gb_f64(double d) {
+static void push_operand(mn_model_graph *g, int32_t t) {
+    mn_graph *abi = &g->abi;
+    if (g->status)
+        return;
+    int32_t *to = append(g, &abi->operands, &g->cap_operands, abi->n_operands, sizeof *to);
+    if (!to)
+        return;
+    *to = t;
+    abi->n_operands++;
+}
+
+void mn_gb_in(mn_model_graph *g, int32_t t) {
+    push_operand(g, t);
+    g->node.n_in++;
+}
+
+void mn_gb_out(mn_model_graph *g, int32_t t) {
+    push_operand(g, t);
+    g->node.n_out++;
+}
+
+void mn_gb_attr(mn_model_graph *g, uint64_t bits) {
+    mn_graph *abi = &g->abi;
+    if (g->status)
+        return;
+    uint64_t *to = append(g, &abi->attrs, &g->cap_attrs, abi->n_attrs, sizeof *to);
+    if (!to)
+        return;
+    *to = bits;
+    abi->n_attrs++;
+    g->node.n_attr++;
+}
+
+void mn_gb_attr_f64(mn_model_graph *g, double value) {
     uint64_t bits;
-    memcpy(&bits, &d, sizeof bits);
-    return bits;
+    memcpy(&bits, &value, sizeof bits);
+    mn_gb_attr(g, bits);
 }
 
 /* The lowest contract that describes a node: builders use what later ones add only where they must. */
-static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) {
-    if (op == MN_OP_ATTENTION)
-        return n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL && attr[MN_ATTENTION_ATTR_BIDIRECTIONAL]
-                   ? 2
-                   : 1;
-    return mn_op_find(op)->contract;
+static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
+    const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
+    if (n->op != MN_OP_ATTENTION)
+        return mn_op_find(n->op)->contract;
+    return n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional] ? 2 : 1;
 }
 
-void mn_gb_node(mn_model_graph *g, uint32_t op, int layer, const int32_t *in, uint32_t n_in,
-                const int32_t *out, uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
+void mn_gb_end(mn_model_graph *g) {
+    mn_graph *abi = &g->abi;
+    mn_node *n = &g->node;
     if (g->status)
         return;
-    mn_node n = {.op = op,
-                 .contract = contract_of(op, attr, n_attr),
-                 .n_in = n_in,
-                 .n_out = n_out,
-                 .n_attr = n_attr,
-                 .layer = layer};
-    n.in_off = g->abi.n_operands;
-    if (!push_operands(g, in, n_in))
+    n->out_off = n->in_off + n->n_in;
+    n->contract = contract_of(abi, n);
+    mn_node *to = append(g, &abi->nodes, &g->cap_nodes, abi->n_nodes, sizeof *to);
+    if (!to)
         return;
-    n.out_off = g->abi.n_operands;
-    if (!push_operands(g, out, n_out))
-        return;
-    n.attr_off = (uint32_t)g->abi.n_attrs;
-    if (!mn_grow((void **)&g->abi.attrs, &g->cap_attrs, g->abi.n_attrs + n_attr, sizeof *attr) ||
-        !mn_grow((void **)&g->abi.nodes, &g->cap_nodes, g->abi.n_nodes + 1u, sizeof n)) {
-        mn_gb_no_memory(g);
-        return;
-    }
-    if (n_attr)
-        memcpy((uint64_t *)(uintptr_t)g->abi.attrs + g->abi.n_attrs, attr, n_attr * sizeof *attr);
-    g->abi.n_attrs += n_attr;
-    ((mn_node *)(uintptr_t)g->abi.nodes)[g->abi.n_nodes++] = n;
+    *to = *n;
+    abi->n_nodes++;
 }
 
+/* ---- weights --------------------------------------------------------------------------------- */
 int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
                      const int64_t *dim, mn_graph_weight w) {
     w.tensor = mn_gb_tensor(g, name, MN_ROLE_WEIGHT, dtype, n_dim, dim);
     if (w.tensor < 0)
         return -1;
-    if (!mn_grow((void **)&g->weights, &g->cap_weights, g->n_weights + 1u, sizeof w))
-        return mn_gb_no_memory(g), -1;
-    g->weights[g->n_weights++] = w;
+    mn_graph_weight *to = append(g, &g->weights, &g->cap_weights, g->n_weights, sizeof *to);
+    if (!to)
+        return -1;
+    *to = w;
+    g->n_weights++;
     return w.tensor;
 }
 
@@ -132,37 +184,54 @@ static void set_symbols(mn_model_graph *g) {
     g->abi.n_symbols = MN_SYM_COUNT;
 }
 
+static int32_t vector(mn_model_graph *g, const char *name, uint32_t role, int64_t n) {
+    return mn_gb_tensor(g, name, role, MN_I32, 1, &n);
+}
+
+static int32_t matrix(mn_model_graph *g, const char *name, uint32_t role, int64_t rows,
+                      int64_t cols) {
+    const int64_t dim[] = {rows, cols};
+    return mn_gb_tensor(g, name, role, MN_I32, 2, dim);
+}
+
+/* Page table [S, P] and pages of KV group i > 0; how large pages are is the plugin's. */
+static void add_group(mn_model_graph *g, uint32_t i) {
+    const int64_t one = 1;
+    char pages[32];
+    char kv[32];
+    snprintf(pages, sizeof pages, "pages.%u", i);
+    snprintf(kv, sizeof kv, "kv.%u", i);
+    const int64_t n_slots = MN_DIM(MN_SYM_SLOTS);
+    g->io.pages[i] = matrix(g, pages, MN_ROLE_INPUT, n_slots, MN_DIM(MN_SYM_PAGES));
+    g->io.kv[i] = mn_gb_tensor(g, kv, MN_ROLE_STATE, MN_U8, 1, &one);
+}
+
+/* The tensors that the host binds, in the order in which plugins have always seen them. */
 static void add_io(mn_model_graph *g) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
     const int64_t Q = MN_DIM(MN_SYM_SEQS);
     const int64_t S = MN_DIM(MN_SYM_SLOTS);
-    /* P: of the group that needs most */
-    const int64_t P = MN_DIM(MN_SYM_PAGES);
+    const int64_t P = MN_DIM(MN_SYM_PAGES); /* of the group that needs most */
     const int64_t C = MN_DIM(MN_SYM_CTX);
     const int64_t slot = (int64_t)(sizeof(mn_slot) / 4);
     const int64_t params = (int64_t)(sizeof(mn_slot_params) / 4);
+    const int64_t one = 1;
     mn_graph_io *io = &g->io;
-    io->step = mn_gb_tensor(g, "step", MN_ROLE_INPUT, MN_I32, 1, (int64_t[]){MN_STEP_WORDS});
-    io->src = mn_gb_tensor(g, "src", MN_ROLE_INPUT, MN_I32, 1, &T);
-    io->pos = mn_gb_tensor(g, "pos", MN_ROLE_INPUT, MN_I32, 1, &T);
-    io->row_slot = mn_gb_tensor(g, "row_slot", MN_ROLE_INPUT, MN_I32, 1, &T);
-    io->seqs = mn_gb_tensor(g, "seqs", MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){Q, 4});
-    io->pages[0] = mn_gb_tensor(g, "pages", MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){S, P});
-    io->out_row = mn_gb_tensor(g, "out_row", MN_ROLE_INPUT, MN_I32, 1, &O);
-    io->out_slot = mn_gb_tensor(g, "out_slot", MN_ROLE_INPUT, MN_I32, 1, &O);
-    io->slots = mn_gb_tensor(g, "slots", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, slot});
-    io->history = mn_gb_tensor(g, "history", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, C});
-    io->params = mn_gb_tensor(g, "params", MN_ROLE_STATE, MN_I32, 2, (int64_t[]){S, params});
-    /* pages: their size is the plugin's */
-    io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, (int64_t[]){1});
-    for (uint32_t i = 1; i < g->hp.n_kv; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "pages.%u", i);
-        io->pages[i] = mn_gb_tensor(g, name, MN_ROLE_INPUT, MN_I32, 2, (int64_t[]){S, P});
-        snprintf(name, sizeof name, "kv.%u", i);
-        io->kv[i] = mn_gb_tensor(g, name, MN_ROLE_STATE, MN_U8, 1, (int64_t[]){1});
-    }
+    io->step = vector(g, "step", MN_ROLE_INPUT, MN_STEP_WORDS);
+    io->src = vector(g, "src", MN_ROLE_INPUT, T);
+    io->pos = vector(g, "pos", MN_ROLE_INPUT, T);
+    io->row_slot = vector(g, "row_slot", MN_ROLE_INPUT, T);
+    io->seqs = matrix(g, "seqs", MN_ROLE_INPUT, Q, 4);
+    io->pages[0] = matrix(g, "pages", MN_ROLE_INPUT, S, P);
+    io->out_row = vector(g, "out_row", MN_ROLE_INPUT, O);
+    io->out_slot = vector(g, "out_slot", MN_ROLE_INPUT, O);
+    io->slots = matrix(g, "slots", MN_ROLE_STATE, S, slot);
+    io->history = matrix(g, "history", MN_ROLE_STATE, S, C);
+    io->params = matrix(g, "params", MN_ROLE_STATE, S, params);
+    io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, &one);
+    for (uint32_t i = 1; i < g->hp.n_kv; i++)
+        add_group(g, i);
 }
 
 static uint64_t digest_part(const mn_graph *a, uint64_t seed) {
@@ -199,38 +268,57 @@ static mn_status unknown_arch(const mn_canonical *m, const char *arch, mn_error 
     return st;
 }
 
+/* The architecture that the file names. An unknown one is an error that lists those that are known; a
+ * file without the key fails where the hyper-parameters are read. */
+static mn_status find_arch(const mn_canonical *m, const mn_arch **out, mn_error *err) {
+    mn_str name = {0};
+    char arch[64] = "";
+    *out = NULL;
+    if (mn_meta_str(&m->meta, "general.architecture", &name, NULL))
+        return MN_OK;
+    if (name.len < sizeof arch)
+        memcpy(arch, name.ptr, name.len);
+    *out = mn_arch_find(arch);
+    return *out || !arch[0] ? MN_OK : unknown_arch(m, arch, err);
+}
+
+/* All but the architecture's own part and the end. */
+static void begin(mn_model_graph *g) {
+    const size_t n = g->model->n_tensors + 1;
+    g->row_pos = -1;
+    g->layer = -1;
+    for (size_t i = 0; i < MN_COUNT(g->freqs); i++)
+        g->freqs[i] = -1;
+    g->asked = mn_arena_alloc(&g->arena, n, 1);
+    if (!g->asked)
+        mn_gb_no_memory(g);
+    else
+        g->status = mn_hparams_read(g->model, &g->arena, &g->hp, g->err);
+    if (g->status)
+        return;
+    set_symbols(g);
+    add_io(g);
+    mn_gb_freqs(g);
+}
+
 mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_graph **out,
                                mn_error *err) {
-    mn_str name;
-    char arch_name[64] = "";
-    if (mn_meta_str(&m->meta, "general.architecture", &name, NULL) == MN_OK &&
-        name.len < sizeof arch_name)
-        memcpy(arch_name, name.ptr, name.len);
-    const mn_arch *arch = mn_arch_find(arch_name);
-    if (arch_name[0] && !arch)
-        return unknown_arch(m, arch_name, err);
+    const mn_arch *arch;
+    mn_status st = find_arch(m, &arch, err);
+    if (st)
+        return st;
     mn_model_graph *g = mn_calloc(1, sizeof *g);
     if (!g)
         return mn_fail_memory(err, sizeof *g);
     g->model = m;
     g->err = err;
-    g->row_pos = -1;
-    for (size_t i = 0; i < MN_COUNT(g->freqs); i++)
-        g->freqs[i] = -1;
     g->n_ctx = n_ctx;
-    g->asked = mn_arena_alloc(&g->arena, m->n_tensors + 1, 1);
-    g->status =
-        g->asked ? mn_hparams_read(m, &g->arena, &g->hp, err) : mn_fail_memory(err, m->n_tensors);
-    if (!g->status) {
-        set_symbols(g);
-        add_io(g);
-        mn_gb_freqs(g);
-    }
+    begin(g);
     if (!g->status)
         arch->build(g);
     if (!g->status)
         mn_gb_check_biases(g);
-    mn_status st = finish(g);
+    st = finish(g);
     g->err = NULL;
     if (st)
         mn_model_graph_free(g);

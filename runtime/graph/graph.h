@@ -50,6 +50,8 @@ typedef struct {
     uint8_t *asked;   /* per tensor of the model: was it asked for? */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
+    mn_node node; /* between mn_gb_begin and mn_gb_end */
+    int layer;    /* that nodes and names with "%d" belong to; -1 = none: begin and end */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
@@ -57,7 +59,7 @@ typedef struct {
 
 typedef struct {
     const char *arch;
-    mn_status (*build)(mn_model_graph *g);
+    void (*build)(mn_model_graph *g); /* a failure is g->status */
 } mn_arch;
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
@@ -73,63 +75,61 @@ bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
 
 /* ---- for arch_*.c. All return tensor indices; after a failure they return -1 and g->status says
  * why. ---- */
+/* On to the next layer; false: that was the last one, and g is at none again. */
+bool mn_g_next_layer(mn_model_graph *g);
 /* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the
- * layer. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows [lo, lo + n) of
+ * layer that g is at. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows [lo, lo + n) of
  * a tensor of `total` rows (q, k and v stored as one). */
-int32_t mn_g_vector(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n);
-int32_t mn_g_matrix(mn_model_graph *g, const char *name, int layer, bool optional, int64_t rows,
-                    int64_t cols);
-int32_t mn_g_experts(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n,
-                     int64_t rows, int64_t cols);
+int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n);
+int32_t mn_g_matrix(mn_model_graph *g, const char *name, bool optional, int64_t rows, int64_t cols);
+int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t n, int64_t rows,
+                     int64_t cols);
 typedef struct {
     int64_t total, lo, n;
 } mn_row_part;
-int32_t mn_g_part_vector(mn_model_graph *g, const char *name, int layer, bool optional,
-                         mn_row_part part);
-int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, int layer, bool optional,
-                         mn_row_part part, int64_t cols);
+int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part);
+int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
+                         int64_t cols);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
-int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, int layer, bool optional, int64_t n);
+int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n);
 /* n times 1: the weight of a norm that has none */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);
 /* The model's key {arch}.key is there and not 0: what its graph would be nobody has built. */
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what);
-bool mn_g_has(const mn_model_graph *g, const char *name, int layer);
+bool mn_g_has(const mn_model_graph *g, const char *name);
 
 /* graph_ops.c: one per op. positions: learned ones, or -1. */
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions);
-int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight);
+int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight);
 /* RMS norm over all heads at once: x [T, H * D] in, [T, H, D] out. */
-int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight,
-                            int64_t head_dim);
-int32_t mn_g_layer_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight, int32_t bias);
+int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim);
+int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
 /* y[i] = x W_i^T + b_i for n weights of [rows_i, K]; head_dim[i] > 0 splits the rows into heads:
  * [T, rows / head_dim, head_dim]. */
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w,
-                 const int32_t *b, const int64_t *head_dim, int32_t *y);
-static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g, int layer) {
-    return &g->hp.layer[layer];
+void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+                 const int64_t *head_dim, int32_t *y);
+static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g) {
+    return &g->hp.layer[g->layer];
 }
 /* x itself where the layer has no rotation */
-int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x);
+int32_t mn_g_rope(mn_model_graph *g, int32_t x);
 /* KV_STORE and ATTENTION of one layer, in its KV group. sinks: -1 = none. */
-int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
-                       int32_t sinks);
-int32_t mn_g_act(mn_model_graph *g, int layer, int32_t x);
+int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
+int32_t mn_g_act(mn_model_graph *g, int32_t x);
 typedef struct {
     double alpha, limit, up_offset; /* zero: the plain form; see GLU in docs/ops.md */
 } mn_glu_form;
-int32_t mn_g_glu(mn_model_graph *g, int layer, int32_t gate, int32_t up, mn_glu_form form);
-int32_t mn_g_add(mn_model_graph *g, int layer, int32_t a, int32_t b);
-int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor);
+int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form);
+int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b);
+int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor);
 /* by the tensor of one value; x itself where the model has none */
-int32_t mn_g_scale_by(mn_model_graph *g, int layer, int32_t x, const char *name);
-void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
+int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name);
+void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *experts,
                     int32_t *weights);
 /* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */
-void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n,
-                     const int32_t *w, const int32_t *b, int32_t *y);
-int32_t mn_g_moe_combine(mn_model_graph *g, int layer, int32_t x, int32_t weights);
+void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
+                     const int32_t *b, int32_t *y);
+int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);

@@ -1,200 +1,305 @@
-/* graph_ops.c -- one function per op: shapes of its outputs, its attributes, one node. */
+/* graph_ops.c -- one function per operation: the shapes of its outputs, its attributes, one node.
+ *
+ * Each takes and returns indices of tensors; docs/ops.md has the contracts. A function that looks at
+ * the shape of an input returns before that once g has failed, since inputs may be -1 then. */
 #include "graph/build.h"
 
 static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {
     return &g->abi.tensors[t];
 }
 
-static int32_t like(mn_model_graph *g, const char *name, int layer, int32_t x) {
+/* A new tensor of the shape of x. */
+static int32_t like(mn_model_graph *g, const char *name, int32_t x) {
     if (g->status)
         return -1;
     const mn_tensor *t = tensor(g, x);
-    return mn_gb_interior(g, name, layer, t->dim[0], t->dim[1], t->n_dim > 2 ? t->dim[2] : 0);
+    const int64_t last = t->n_dim > 2 ? t->dim[2] : 0;
+    return mn_gb_interior(g, name, t->dim[0], t->dim[1], last);
+}
+
+/* Ends a node with its one output, which it returns. */
+static int32_t end(mn_model_graph *g, int32_t y) {
+    mn_gb_out(g, y);
+    mn_gb_end(g);
+    return y;
 }
 
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions) {
-    mn_graph_io *io = &g->io;
-    int32_t x = mn_gb_interior(g, "embd", -1, MN_DIM(MN_SYM_TOKENS), g->hp.n_embd, 0);
-    g->row_pos =
-        mn_gb_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, (int64_t[]){MN_DIM(MN_SYM_TOKENS)});
-    mn_gb_node(
-        g, MN_OP_EMBED, -1,
-        (int32_t[]){io->src, io->pos, io->row_slot, table, io->slots, io->history, positions},
-        positions < 0 ? 6 : 7, MN_GB_LIST(x, g->row_pos), MN_GB_ATTRS(mn_gb_f64(scale)));
+    const mn_graph_io *io = &g->io;
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int32_t x = mn_gb_interior(g, "embd", T, g->hp.n_embd, 0);
+    g->row_pos = mn_gb_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, &T);
+    mn_gb_begin(g, MN_OP_EMBED);
+    mn_gb_in(g, io->src);
+    mn_gb_in(g, io->pos);
+    mn_gb_in(g, io->row_slot);
+    mn_gb_in(g, table);
+    mn_gb_in(g, io->slots);
+    mn_gb_in(g, io->history);
+    if (positions >= 0)
+        mn_gb_in(g, positions);
+    mn_gb_attr_f64(g, scale);
+    mn_gb_out(g, x);
+    mn_gb_out(g, g->row_pos);
+    mn_gb_end(g);
     return x;
 }
 
-static void rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight, int32_t y) {
-    mn_gb_node(g, MN_OP_RMS_NORM, layer, MN_GB_LIST(x, weight), MN_GB_LIST(y),
-               MN_GB_ATTRS(mn_gb_f64(g->hp.norm_eps), mn_gb_f64(g->hp.norm_offset)));
+/* ---- norms ----------------------------------------------------------------------------------- */
+static int32_t rms_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t y) {
+    mn_gb_begin(g, MN_OP_RMS_NORM);
+    mn_gb_in(g, x);
+    mn_gb_in(g, weight);
+    mn_gb_attr_f64(g, g->hp.norm_eps);
+    mn_gb_attr_f64(g, g->hp.norm_offset);
+    return end(g, y);
 }
 
-int32_t mn_g_rms_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight) {
-    int32_t y = like(g, "norm", layer, x);
-    rms_norm(g, layer, x, weight, y);
-    return y;
+int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight) {
+    return rms_norm(g, x, weight, like(g, "norm", x));
 }
 
-int32_t mn_g_rms_norm_heads(mn_model_graph *g, int layer, int32_t x, int32_t weight,
-                            int64_t head_dim) {
+int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim) {
     if (g->status)
         return -1;
-    int32_t y = mn_gb_interior(g, "norm", layer, tensor(g, x)->dim[0],
-                               tensor(g, x)->dim[1] / head_dim, head_dim);
-    rms_norm(g, layer, x, weight, y);
-    return y;
+    const int64_t rows = tensor(g, x)->dim[0];
+    const int64_t n_head = tensor(g, x)->dim[1] / head_dim;
+    const int32_t y = mn_gb_interior(g, "norm", rows, n_head, head_dim);
+    return rms_norm(g, x, weight, y);
 }
 
-int32_t mn_g_layer_norm(mn_model_graph *g, int layer, int32_t x, int32_t weight, int32_t bias) {
-    int32_t y = like(g, "norm", layer, x);
-    mn_gb_node(g, MN_OP_LAYER_NORM, layer, MN_GB_LIST(x, weight, bias), MN_GB_LIST(y),
-               MN_GB_ATTRS(mn_gb_f64(g->hp.norm_eps)));
-    return y;
+int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias) {
+    mn_gb_begin(g, MN_OP_LAYER_NORM);
+    mn_gb_in(g, x);
+    mn_gb_in(g, weight);
+    mn_gb_in(g, bias);
+    mn_gb_attr_f64(g, g->hp.norm_eps);
+    return end(g, like(g, "norm", x));
 }
 
-enum { MAX_WEIGHTS = 8 };
-static void put_weights(int32_t *in, uint32_t n, const int32_t *w, const int32_t *b) {
+/* ---- products -------------------------------------------------------------------------------- */
+/* Ends a product: operands w0 b0 w1 b1 ... (b NULL: none has a bias), one output per weight. */
+static void end_product(mn_model_graph *g, uint32_t n, const int32_t *w, const int32_t *b,
+                        const int32_t *y) {
     for (uint32_t i = 0; i < n; i++) {
-        in[2 * i] = w[i];
-        in[2 * i + 1] = b ? b[i] : -1;
+        mn_gb_in(g, w[i]);
+        mn_gb_in(g, b ? b[i] : -1);
     }
+    for (uint32_t i = 0; i < n; i++)
+        mn_gb_out(g, y[i]);
+    mn_gb_end(g);
 }
 
-void mn_g_linear(mn_model_graph *g, int layer, int32_t x, uint32_t n, const int32_t *w,
-                 const int32_t *b, const int64_t *head_dim, int32_t *y) {
-    int32_t in[1 + 2 * MAX_WEIGHTS] = {x};
+void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+                 const int64_t *head_dim, int32_t *y) {
     for (uint32_t i = 0; i < n; i++) {
         y[i] = -1;
         if (g->status)
             continue;
-        int64_t rows = tensor(g, w[i])->dim[0];
-        int64_t hd = head_dim ? head_dim[i] : 0;
-        y[i] = mn_gb_interior(g, "linear", layer, tensor(g, x)->dim[0], hd ? rows / hd : rows, hd);
+        const int64_t rows = tensor(g, x)->dim[0];
+        const int64_t cols = tensor(g, w[i])->dim[0];
+        const int64_t hd = head_dim ? head_dim[i] : 0;
+        y[i] = mn_gb_interior(g, "linear", rows, hd ? cols / hd : cols, hd);
     }
-    put_weights(in + 1, n, w, b);
-    mn_gb_node(g, MN_OP_LINEAR, layer, in, 1 + 2 * n, y, n, MN_GB_NO_ATTRS);
+    mn_gb_begin(g, MN_OP_LINEAR);
+    mn_gb_in(g, x);
+    end_product(g, n, w, b, y);
 }
 
-int32_t mn_g_rope(mn_model_graph *g, int layer, int32_t x) {
+void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
+                     const int32_t *b, int32_t *y) {
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int64_t n_used = mn_g_layer(g)->n_expert_used;
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = -1;
+        if (!g->status)
+            y[i] = mn_gb_interior(g, "moe_linear", T, n_used, tensor(g, w[i])->dim[1]);
+    }
+    mn_gb_begin(g, MN_OP_MOE_LINEAR);
+    mn_gb_in(g, x);
+    mn_gb_in(g, experts);
+    end_product(g, n, w, b, y);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+int32_t mn_g_rope(mn_model_graph *g, int32_t x) {
     const mn_hparams *h = &g->hp;
-    const int32_t at = mn_g_layer(g, layer)->rope;
+    const int32_t at = mn_g_layer(g)->rope;
     if (at < 0)
         return x;
-    int32_t y = like(g, "rope", layer, x);
-    mn_gb_node(
-        g, MN_OP_ROPE, layer, MN_GB_LIST(x, g->row_pos, g->freqs[at]), MN_GB_LIST(y),
-        MN_GB_ATTRS(h->rope_pairing, (uint64_t)h->rope[at].n_rot, mn_gb_f64(g->rope_mscale[at])));
-    return y;
+    mn_gb_begin(g, MN_OP_ROPE);
+    mn_gb_in(g, x);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, g->freqs[at]);
+    mn_gb_attr(g, h->rope_pairing);
+    mn_gb_attr(g, (uint64_t)h->rope[at].n_rot);
+    mn_gb_attr_f64(g, g->rope_mscale[at]);
+    return end(g, like(g, "rope", x));
 }
 
-int32_t mn_g_attention(mn_model_graph *g, int layer, int32_t q, int32_t k, int32_t v,
-                       int32_t sinks) {
-    const mn_layer_shape *l = mn_g_layer(g, layer);
+static void kv_store(mn_model_graph *g, int32_t k, int32_t v) {
+    const mn_layer_shape *l = mn_g_layer(g);
     const mn_graph_io *io = &g->io;
-    const uint64_t at = l->kv_layer;
-    const uint64_t group = l->kv_group;
-    const int32_t pages = io->pages[group];
-    const int32_t kv = io->kv[group];
-    const uint64_t cap = g->hp.attn_softcap > 0 ? mn_gb_f64(g->hp.attn_softcap) : 0;
-    int32_t y = mn_gb_interior(g, "attn", layer, MN_DIM(MN_SYM_TOKENS), l->n_head, l->head_dim_v);
-    mn_gb_node(g, MN_OP_KV_STORE, layer, MN_GB_LIST(k, v, g->row_pos, io->row_slot, pages, kv),
-               NULL, 0, MN_GB_ATTRS(at, group));
-    mn_gb_node(g, MN_OP_ATTENTION, layer,
-               MN_GB_LIST(q, g->row_pos, io->row_slot, io->seqs, pages, kv, sinks), MN_GB_LIST(y),
-               MN_GB_ATTRS(mn_gb_f64(l->attn_scale), (uint64_t)l->window, cap, at, group,
-                           (uint64_t)l->n_head_kv, (uint64_t)l->head_dim_v));
-    return y;
+    mn_gb_begin(g, MN_OP_KV_STORE);
+    mn_gb_in(g, k);
+    mn_gb_in(g, v);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, io->row_slot);
+    mn_gb_in(g, io->pages[l->kv_group]);
+    mn_gb_in(g, io->kv[l->kv_group]);
+    mn_gb_attr(g, l->kv_layer);
+    mn_gb_attr(g, l->kv_group);
+    mn_gb_end(g);
 }
 
-int32_t mn_g_act(mn_model_graph *g, int layer, int32_t x) {
-    int32_t y = like(g, "act", layer, x);
-    mn_gb_node(g, MN_OP_ACT, layer, MN_GB_LIST(x), MN_GB_LIST(y), MN_GB_ATTRS(g->hp.act));
-    return y;
+int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks) {
+    const mn_layer_shape *l = mn_g_layer(g);
+    const mn_graph_io *io = &g->io;
+    const double softcap = g->hp.attn_softcap;
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int32_t y = mn_gb_interior(g, "attn", T, l->n_head, l->head_dim_v);
+    kv_store(g, k, v);
+    mn_gb_begin(g, MN_OP_ATTENTION);
+    mn_gb_in(g, q);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, io->row_slot);
+    mn_gb_in(g, io->seqs);
+    mn_gb_in(g, io->pages[l->kv_group]);
+    mn_gb_in(g, io->kv[l->kv_group]);
+    mn_gb_in(g, sinks);
+    mn_gb_attr_f64(g, l->attn_scale);
+    mn_gb_attr(g, (uint64_t)l->window);
+    mn_gb_attr_f64(g, softcap > 0 ? softcap : 0);
+    mn_gb_attr(g, l->kv_layer);
+    mn_gb_attr(g, l->kv_group);
+    mn_gb_attr(g, (uint64_t)l->n_head_kv);
+    mn_gb_attr(g, (uint64_t)l->head_dim_v);
+    return end(g, y);
 }
 
-int32_t mn_g_glu(mn_model_graph *g, int layer, int32_t gate, int32_t up, mn_glu_form form) {
+/* ---- element by element ---------------------------------------------------------------------- */
+int32_t mn_g_act(mn_model_graph *g, int32_t x) {
+    mn_gb_begin(g, MN_OP_ACT);
+    mn_gb_in(g, x);
+    mn_gb_attr(g, g->hp.act);
+    return end(g, like(g, "act", x));
+}
+
+int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form) {
     const bool plain = form.alpha == 0 && form.limit == 0 && form.up_offset == 0;
-    int32_t y = like(g, "glu", layer, gate);
-    const uint64_t attr[] = {g->hp.act, mn_gb_f64(form.alpha), mn_gb_f64(form.limit),
-                             mn_gb_f64(form.up_offset)};
-    mn_gb_node(g, MN_OP_GLU, layer, MN_GB_LIST(gate, up), MN_GB_LIST(y), attr,
-               plain ? 1 : MN_COUNT(attr));
-    return y;
+    mn_gb_begin(g, MN_OP_GLU);
+    mn_gb_in(g, gate);
+    mn_gb_in(g, up);
+    mn_gb_attr(g, g->hp.act);
+    if (!plain) {
+        mn_gb_attr_f64(g, form.alpha);
+        mn_gb_attr_f64(g, form.limit);
+        mn_gb_attr_f64(g, form.up_offset);
+    }
+    return end(g, like(g, "glu", gate));
 }
 
-int32_t mn_g_add(mn_model_graph *g, int layer, int32_t a, int32_t b) {
-    int32_t y = like(g, "add", layer, a);
-    mn_gb_node(g, MN_OP_ADD, layer, MN_GB_LIST(a, b), MN_GB_LIST(y), MN_GB_NO_ATTRS);
-    return y;
+int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b) {
+    mn_gb_begin(g, MN_OP_ADD);
+    mn_gb_in(g, a);
+    mn_gb_in(g, b);
+    return end(g, like(g, "add", a));
 }
 
-int32_t mn_g_scale(mn_model_graph *g, int layer, int32_t x, double factor) {
-    int32_t y = like(g, "scale", layer, x);
-    mn_gb_node(g, MN_OP_SCALE, layer, MN_GB_LIST(x), MN_GB_LIST(y), MN_GB_ATTRS(mn_gb_f64(factor)));
-    return y;
+static int32_t scale(mn_model_graph *g, int32_t x, double factor, int32_t y) {
+    mn_gb_begin(g, MN_OP_SCALE);
+    mn_gb_in(g, x);
+    mn_gb_attr_f64(g, factor);
+    return end(g, y);
 }
 
-void mn_g_moe_route(mn_model_graph *g, int layer, int32_t logits, int32_t bias, int32_t *experts,
+int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor) {
+    return scale(g, x, factor, like(g, "scale", x));
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *experts,
                     int32_t *weights) {
     const mn_hparams *h = &g->hp;
-    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), mn_g_layer(g, layer)->n_expert_used};
+    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), mn_g_layer(g)->n_expert_used};
     *experts = mn_gb_tensor(g, "experts", MN_ROLE_INTERIOR, MN_I32, 2, dim);
-    *weights = mn_gb_interior(g, "expert_weights", layer, dim[0], dim[1], 0);
-    mn_gb_node(g, MN_OP_MOE_ROUTE, layer, MN_GB_LIST(logits, bias), MN_GB_LIST(*experts, *weights),
-               MN_GB_ATTRS(h->route, h->route_normalise, mn_gb_f64(h->route_scale)));
+    *weights = mn_gb_interior(g, "expert_weights", dim[0], dim[1], 0);
+    mn_gb_begin(g, MN_OP_MOE_ROUTE);
+    mn_gb_in(g, logits);
+    mn_gb_in(g, bias);
+    mn_gb_attr(g, h->route);
+    mn_gb_attr(g, h->route_normalise);
+    mn_gb_attr_f64(g, h->route_scale);
+    mn_gb_out(g, *experts);
+    mn_gb_out(g, *weights);
+    mn_gb_end(g);
 }
 
-void mn_g_moe_linear(mn_model_graph *g, int layer, int32_t x, int32_t experts, uint32_t n,
-                     const int32_t *w, const int32_t *b, int32_t *y) {
-    int32_t in[2 + 2 * MAX_WEIGHTS] = {x, experts};
-    for (uint32_t i = 0; i < n; i++)
-        y[i] = g->status
-                   ? -1
-                   : mn_gb_interior(g, "moe_linear", layer, MN_DIM(MN_SYM_TOKENS),
-                                    mn_g_layer(g, layer)->n_expert_used, tensor(g, w[i])->dim[1]);
-    put_weights(in + 2, n, w, b);
-    mn_gb_node(g, MN_OP_MOE_LINEAR, layer, in, 2 + 2 * n, y, n, MN_GB_NO_ATTRS);
-}
-
-int32_t mn_g_moe_combine(mn_model_graph *g, int layer, int32_t x, int32_t weights) {
+int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights) {
     if (g->status)
         return -1;
-    int32_t y = mn_gb_interior(g, "moe", layer, tensor(g, x)->dim[0], tensor(g, x)->dim[2], 0);
-    mn_gb_node(g, MN_OP_MOE_COMBINE, layer, MN_GB_LIST(x, weights), MN_GB_LIST(y), MN_GB_NO_ATTRS);
-    return y;
+    const mn_tensor *t = tensor(g, x); // [T, n_expert_used, D]
+    const int32_t y = mn_gb_interior(g, "moe", t->dim[0], t->dim[2], 0);
+    mn_gb_begin(g, MN_OP_MOE_COMBINE);
+    mn_gb_in(g, x);
+    mn_gb_in(g, weights);
+    return end(g, y);
 }
 
+/* ---- the end --------------------------------------------------------------------------------- */
 int32_t mn_g_gather(mn_model_graph *g, int32_t x) {
-    int32_t rows = mn_gb_interior(g, "out_rows", -1, MN_DIM(MN_SYM_OUTPUTS), g->hp.n_embd, 0);
-    mn_gb_node(g, MN_OP_GATHER_ROWS, -1, MN_GB_LIST(x, g->io.out_row), MN_GB_LIST(rows),
-               MN_GB_NO_ATTRS);
-    return rows;
+    const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
+    const int32_t rows = mn_gb_interior(g, "out_rows", O, g->hp.n_embd, 0);
+    mn_gb_begin(g, MN_OP_GATHER_ROWS);
+    mn_gb_in(g, x);
+    mn_gb_in(g, g->io.out_row);
+    return end(g, rows);
+}
+
+static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y) {
+    mn_gb_begin(g, MN_OP_SOFTCAP);
+    mn_gb_in(g, x);
+    mn_gb_attr_f64(g, g->hp.logit_softcap);
+    return end(g, y);
+}
+
+static void sample(mn_model_graph *g) {
+    mn_graph_io *io = &g->io;
+    const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
+    io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &O);
+    mn_gb_begin(g, MN_OP_SAMPLE);
+    mn_gb_in(g, io->logits);
+    mn_gb_in(g, io->out_slot);
+    mn_gb_in(g, io->params);
+    mn_gb_in(g, io->slots);
+    mn_gb_in(g, io->history);
+    mn_gb_in(g, -1);
+    mn_gb_out(g, io->ids);
+    mn_gb_out(g, -1);
+    mn_gb_out(g, -1);
+    mn_gb_end(g);
 }
 
 /* The last of the nodes that make the logits writes the output; those before it write interior
  * tensors. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
-    mn_graph_io *io = &g->io;
     const mn_hparams *h = &g->hp;
-    const int64_t outputs = MN_DIM(MN_SYM_OUTPUTS);
+    const int64_t dim[] = {MN_DIM(MN_SYM_OUTPUTS), h->n_vocab};
     const bool scaled = h->logit_scale > 0 && h->logit_scale != 1;
     const bool capped = h->logit_softcap > 0;
-    io->logits =
-        mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, (int64_t[]){outputs, h->n_vocab});
-    int32_t plain = scaled || capped ? mn_gb_interior(g, "logits.plain", -1, outputs, h->n_vocab, 0)
-                                     : io->logits;
-    mn_gb_node(g, MN_OP_LINEAR, -1, MN_GB_LIST(x, table, bias), MN_GB_LIST(plain), MN_GB_NO_ATTRS);
-    int32_t shrunk = scaled && capped
-                         ? mn_gb_interior(g, "logits.scaled", -1, outputs, h->n_vocab, 0)
-                         : io->logits;
-    if (scaled)
-        mn_gb_node(g, MN_OP_SCALE, -1, MN_GB_LIST(plain), MN_GB_LIST(shrunk),
-                   MN_GB_ATTRS(mn_gb_f64(1 / h->logit_scale)));
+    const int32_t logits = mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, dim);
+    int32_t y = logits;
+    if (scaled || capped)
+        y = mn_gb_interior(g, "logits.plain", dim[0], dim[1], 0);
+    mn_gb_begin(g, MN_OP_LINEAR);
+    mn_gb_in(g, x);
+    end_product(g, 1, &table, &bias, &y);
+    if (scaled && capped)
+        y = scale(g, y, 1 / h->logit_scale, mn_gb_interior(g, "logits.scaled", dim[0], dim[1], 0));
+    else if (scaled)
+        y = scale(g, y, 1 / h->logit_scale, logits);
     if (capped)
-        mn_gb_node(g, MN_OP_SOFTCAP, -1, MN_GB_LIST(scaled ? shrunk : plain),
-                   MN_GB_LIST(io->logits), MN_GB_ATTRS(mn_gb_f64(h->logit_softcap)));
-    io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &outputs);
-    mn_gb_node(g, MN_OP_SAMPLE, -1,
-               MN_GB_LIST(io->logits, io->out_slot, io->params, io->slots, io->history, -1),
-               MN_GB_LIST(io->ids, -1, -1), MN_GB_NO_ATTRS);
+        softcap(g, y, logits);
+    g->io.logits = logits;
+    sample(g);
 }

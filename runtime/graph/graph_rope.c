@@ -4,8 +4,9 @@
 
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx) {
     const int64_t orig = g->hp.rope_orig_ctx;
-    return g->hp.rope_scaling == MN_ROPE_SCALING_LONGROPE &&
-           ((int64_t)g->n_ctx > orig) != ((int64_t)n_ctx > orig);
+    const bool is_long = (int64_t)g->n_ctx > orig;
+    const bool would_be_long = (int64_t)n_ctx > orig;
+    return g->hp.rope_scaling == MN_ROPE_SCALING_LONGROPE && is_long != would_be_long;
 }
 
 /* longrope's factors as a key: {arch}.rope.scaling.long_factor, an array of numbers. NULL = the key
@@ -21,27 +22,37 @@ static const float *factors_of_key(mn_model_graph *g, const char *which, int64_t
     if (!st && found != (uint64_t)n)
         st = mn_fail(g->err, MN_BAD_FILE, "%s: key %s has %llu numbers; expected %lld",
                      g->model->path, key, (unsigned long long)found, (long long)n);
-    float *copy = st ? NULL : mn_arena_alloc(&g->arena, (size_t)n, sizeof *copy);
-    if (!copy)
-        return st ? mn_gb_fail(g, st) : mn_gb_no_memory(g), NULL;
+    if (st) {
+        mn_gb_fail(g, st);
+        return NULL;
+    }
+    float *copy = mn_arena_alloc(&g->arena, (size_t)n, sizeof *copy);
+    if (!copy) {
+        mn_gb_no_memory(g);
+        return NULL;
+    }
     for (int64_t i = 0; i < n; i++)
         copy[i] = (float)((const double *)array)[i];
     return copy;
 }
 
+/* [n] divisors of the angles: a tensor, or of longrope also a key. NULL = the model has none, or g
+ * failed. */
 static const float *factors(mn_model_graph *g, int64_t n) {
     if (g->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE)
         return mn_gb_widen(g, "rope_freqs.weight", true, n);
-    const bool is_long = (int64_t)g->n_ctx > g->hp.rope_orig_ctx;
-    const float *f =
-        mn_gb_widen(g, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight", true, n);
+    const char *which = (int64_t)g->n_ctx > g->hp.rope_orig_ctx ? "long" : "short";
+    char name[64];
+    snprintf(name, sizeof name, "rope_factors_%s.weight", which);
+    const float *f = mn_gb_widen(g, name, true, n);
     if (!f && !g->status)
-        f = factors_of_key(g, is_long ? "long" : "short", n);
-    if (!f && !g->status)
-        mn_gb_fail(g, mn_fail(g->err, MN_BAD_FILE,
-                              "%s: longrope without its factors (tensor rope_factors_%s.weight)",
-                              g->model->path, is_long ? "long" : "short"));
-    return f;
+        f = factors_of_key(g, which, n);
+    if (f || g->status)
+        return f;
+    mn_fail(g->err, MN_BAD_FILE, "%s: longrope without its factors (tensor %s)", g->model->path,
+            name);
+    mn_gb_fail(g, MN_BAD_FILE);
+    return NULL;
 }
 
 /* One constant per table; the model's factors are those of its scaled ones, which are of one
@@ -65,9 +76,8 @@ void mn_gb_freqs(mn_model_graph *g) {
             return;
         }
         mn_rope_freqs(h, t, divisors, freqs, &g->rope_mscale[i]);
-        char name[32] = "rope.freqs";
-        if (!t->scaled)
-            snprintf(name, sizeof name, "rope.freqs_swa");
-        g->freqs[i] = mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){-1, NULL, freqs});
+        const char *name = t->scaled ? "rope.freqs" : "rope.freqs_swa";
+        const mn_graph_weight w = {.constant = freqs};
+        g->freqs[i] = mn_gb_weight(g, name, MN_F32, 1, &n, w);
     }
 }

@@ -1,4 +1,8 @@
-/* ops.c -- ops.def as data, and the check of a finished graph against it. */
+/* ops.c -- ops.def as data, and the check of a finished graph against it.
+ *
+ * The rows of an operation give its counts and the names of its operands. The check holds every graph,
+ * whoever built it, to what plugins may take for granted: counts, indices, definition before use, and
+ * the shapes that a product ties together. */
 #include "graph/graph.h"
 #include <string.h>
 
@@ -22,26 +26,38 @@ static const row rows[] = {
 };
 
 enum { N_OPS = 32 };
+
+static void count_input(mn_op_info *op, int need) {
+    op->n_in++;
+    if (need == REPEATED)
+        op->n_in_repeated++;
+    else if (op->n_in_repeated)
+        op->n_in_after++;
+    if (need == REQUIRED)
+        op->n_in_required = op->n_in;
+}
+
 static void count(mn_op_info *op, const row *r) {
-    if (r->kind == OP) {
+    switch (r->kind) {
+    case OP:
         op->name = r->name;
         op->id = r->id;
         op->contract = r->contract;
-    }
-    if (r->kind == IN && r->need == REPEATED)
-        op->n_in_repeated++;
-    else if (r->kind == IN && op->n_in_repeated)
-        op->n_in_after++;
-    if (r->kind == IN)
-        op->n_in++;
-    if (r->kind == IN && r->need == REQUIRED)
-        op->n_in_required = op->n_in;
-    if (r->kind == OUT)
+        break;
+    case IN:
+        count_input(op, r->need);
+        break;
+    case OUT:
         op->n_out++;
-    if (r->kind == OUT && r->need == REQUIRED)
-        op->n_out_required = op->n_out;
-    if (r->kind == ATTR)
+        if (r->need == REQUIRED)
+            op->n_out_required = op->n_out;
+        break;
+    case ATTR:
         op->n_attr++;
+        break;
+    default:
+        break;
+    }
 }
 
 const mn_op_info *mn_op_find(uint32_t id) {
@@ -68,9 +84,13 @@ static mn_op_info op_shape(uint32_t id) {
 /* ---- names ----------------------------------------------------------------------------------- */
 /* The i-th row of a kind; NULL = there is none. */
 static const row *nth(uint32_t id, int kind, uint32_t i) {
-    for (size_t k = 0; k < MN_COUNT(rows); k++)
-        if (rows[k].id == id && rows[k].kind == kind && i-- == 0)
+    for (size_t k = 0; k < MN_COUNT(rows); k++) {
+        if (rows[k].id != id || rows[k].kind != kind)
+            continue;
+        if (!i)
             return &rows[k];
+        i--;
+    }
     return NULL;
 }
 
@@ -100,24 +120,27 @@ const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
+/* Whether an op of that shape may have the node's numbers of inputs and outputs; with repeated inputs
+ * (a weight and its bias) one group per output. */
+static bool fits(const mn_op_info *op, const mn_node *n) {
+    if (!op->n_in_repeated)
+        return n->n_in >= op->n_in_required && n->n_in <= op->n_in && n->n_out <= op->n_out;
+    const uint32_t fixed = op->n_in - op->n_in_repeated - op->n_in_after;
+    const uint64_t least = fixed + (uint64_t)n->n_out * op->n_in_repeated;
+    return n->n_out >= 1 && n->n_in >= least && n->n_in <= least + op->n_in_after;
+}
+
 static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     if (!mn_op_find(n->op))
         return mn_fail_node(err, MN_UNSUPPORTED, i, "node %u: op %u is unknown", i, n->op);
-    mn_op_info op = op_shape(n->op);
-    bool ok = n->contract >= 1 && n->contract <= op.contract && n->n_attr <= op.n_attr;
-    if (op.n_in_repeated) {
-        const uint32_t groups = n->n_out;
-        const uint32_t fixed = op.n_in - op.n_in_repeated - op.n_in_after;
-        const uint64_t least = fixed + (uint64_t)groups * op.n_in_repeated;
-        ok = ok && groups >= 1 && n->n_in >= least && n->n_in <= least + op.n_in_after;
-    } else
-        ok = ok && n->n_in >= op.n_in_required && n->n_in <= op.n_in && n->n_out <= op.n_out;
-    if (!ok)
-        return mn_fail_node(err, MN_INVALID, i,
-                            "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op",
-                            i, op.name, n->n_in, n->n_out, n->n_attr);
-    return MN_OK;
+    const mn_op_info op = op_shape(n->op);
+    const bool known = n->contract >= 1 && n->contract <= op.contract;
+    if (known && n->n_attr <= op.n_attr && fits(&op, n))
+        return MN_OK;
+    return mn_fail_node(err, MN_INVALID, i,
+                        "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op", i,
+                        op.name, n->n_in, n->n_out, n->n_attr);
 }
 
 /* Of a repeated group (a weight and its bias) the first is required; what follows the groups is
@@ -130,31 +153,48 @@ static bool in_required(const mn_op_info *op, uint32_t n_out, uint32_t j) {
     return j < fixed + groups && (j - fixed) % op->n_in_repeated == 0;
 }
 
-/* Required operands present, indices in range, interior tensors written before they are read. */
-static mn_status check_operands(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
+static bool is_made_by_nodes(const mn_tensor *t) {
+    return t->role == MN_ROLE_INTERIOR || t->role == MN_ROLE_OUTPUT;
+}
+
+static mn_status fail_operand(const mn_graph *g, uint32_t i, uint32_t j, int32_t t, mn_error *err) {
+    const char *op = mn_op_find(g->nodes[i].op)->name;
+    return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i, op, j, t);
+}
+
+/* Required inputs are there, and are written before they are read. written: by tensor. */
+static mn_status check_inputs(const mn_graph *g, uint32_t i, const uint8_t *written,
+                              mn_error *err) {
     const mn_node *n = &g->nodes[i];
-    mn_op_info op = op_shape(n->op);
-    for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
-        int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-        bool is_in = j < n->n_in;
-        bool required =
-            is_in ? in_required(&op, n->n_out, j) : j - n->n_in < MN_MAX(op.n_out_required, 1u);
-        if (t >= (int32_t)g->n_tensors || (t < 0 && required))
-            return mn_fail_node(err, MN_INVALID, i, "node %u (%s): operand %u is tensor %d", i,
-                                op.name, j, t);
+    const mn_op_info op = op_shape(n->op);
+    for (uint32_t j = 0; j < n->n_in; j++) {
+        const int32_t t = g->operands[n->in_off + j];
+        if (t >= (int32_t)g->n_tensors || (t < 0 && in_required(&op, n->n_out, j)))
+            return fail_operand(g, i, j, t, err);
+        if (t < 0 || written[t] || !is_made_by_nodes(&g->tensors[t]))
+            continue;
+        return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written", i,
+                            op.name, MN_STR_ARG(g->tensors[t].name));
+    }
+    return MN_OK;
+}
+
+/* Required outputs are there, and each is written once. */
+static mn_status check_outputs(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    const mn_op_info op = op_shape(n->op);
+    const uint32_t n_required = MN_MAX(op.n_out_required, 1u);
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const int32_t t = g->operands[n->out_off + j];
+        if (t >= (int32_t)g->n_tensors || (t < 0 && j < n_required))
+            return fail_operand(g, i, n->n_in + j, t, err);
         if (t < 0)
             continue;
-        uint32_t role = g->tensors[t].role;
-        bool made = role == MN_ROLE_INTERIOR || role == MN_ROLE_OUTPUT;
-        if (is_in && made && !written[t])
-            return mn_fail_node(err, MN_INVALID, i, "node %u (%s) reads %.*s before it is written",
-                                i, op.name, MN_STR_ARG(g->tensors[t].name));
-        if (!is_in && (!made || written[t]))
+        if (written[t] || !is_made_by_nodes(&g->tensors[t]))
             return mn_fail_node(err, MN_INVALID, i,
                                 "node %u (%s) writes %.*s, which is not its to write", i, op.name,
                                 MN_STR_ARG(g->tensors[t].name));
-        if (!is_in)
-            written[t] = 1;
+        written[t] = 1;
     }
     return MN_OK;
 }
@@ -166,33 +206,37 @@ static int64_t columns(const mn_tensor *t) {
     return n;
 }
 
-static mn_status check_linear(const mn_graph *g, uint32_t i, mn_error *err) {
-    const mn_node *n = &g->nodes[i];
-    const mn_tensor *x = &g->tensors[g->operands[n->in_off]];
-    for (uint32_t j = 0; j < n->n_out; j++) {
-        const mn_tensor *w = &g->tensors[g->operands[n->in_off + 1 + 2 * j]];
-        const mn_tensor *y = &g->tensors[g->operands[n->out_off + j]];
-        if (w->n_dim != 2 || w->dim[1] != columns(x) || w->dim[0] != columns(y) ||
-            x->dim[0] != y->dim[0])
-            return mn_fail_node(err, MN_INVALID, i,
-                                "node %u (LINEAR): %.*s does not fit its input and output", i,
-                                MN_STR_ARG(w->name));
-    }
-    return MN_OK;
+// x: [T, K or H, D]   w: [N, K]   y: [T, N or H, D]
+static bool fits_linear(const mn_tensor *x, const mn_tensor *w, const mn_tensor *y) {
+    if (w->n_dim != 2 || x->dim[0] != y->dim[0])
+        return false;
+    return w->dim[1] == columns(x) && w->dim[0] == columns(y);
 }
 
-static mn_status check_moe_linear(const mn_graph *g, uint32_t i, mn_error *err) {
+// x: [T, K] or [T, J, K]   w: [E, N, K]   y: [T, J, N]
+static bool fits_moe_linear(const mn_tensor *x, const mn_tensor *w, const mn_tensor *y) {
+    if (w->n_dim != 3 || y->n_dim != 3 || x->dim[0] != y->dim[0])
+        return false;
+    if (x->n_dim == 3 && x->dim[1] != y->dim[1])
+        return false;
+    return w->dim[2] == x->dim[x->n_dim - 1] && w->dim[1] == y->dim[2];
+}
+
+/* Every weight of LINEAR or MOE_LINEAR between its input and its output. */
+static mn_status check_product(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = &g->nodes[i];
-    const mn_tensor *x = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_X]];
+    const bool moe = n->op == MN_OP_MOE_LINEAR;
+    const int32_t *in = g->operands + n->in_off;
+    const int32_t *weights = in + (moe ? MN_MOE_LINEAR_WEIGHT : 1);
+    const mn_tensor *x = &g->tensors[in[0]];
     for (uint32_t j = 0; j < n->n_out; j++) {
-        const mn_tensor *w = &g->tensors[g->operands[n->in_off + MN_MOE_LINEAR_WEIGHT + 2 * j]];
+        const mn_tensor *w = &g->tensors[weights[2 * j]];
         const mn_tensor *y = &g->tensors[g->operands[n->out_off + j]];
-        if (w->n_dim != 3 || y->n_dim != 3 || w->dim[2] != x->dim[x->n_dim - 1] ||
-            w->dim[1] != y->dim[2] || x->dim[0] != y->dim[0] ||
-            (x->n_dim == 3 && x->dim[1] != y->dim[1]))
+        const bool fit = moe ? fits_moe_linear(x, w, y) : fits_linear(x, w, y);
+        if (!fit)
             return mn_fail_node(err, MN_INVALID, i,
-                                "node %u (MOE_LINEAR): %.*s does not fit its input and output", i,
-                                MN_STR_ARG(w->name));
+                                "node %u (%s): %.*s does not fit its input and output", i,
+                                mn_op_find(n->op)->name, MN_STR_ARG(w->name));
     }
     return MN_OK;
 }
@@ -203,13 +247,14 @@ mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
         return mn_fail_memory(err, g->n_tensors);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
+        const uint32_t op = g->nodes[i].op;
         st = check_counts(g, i, err);
         if (!st)
-            st = check_operands(g, i, written, err);
-        if (!st && g->nodes[i].op == MN_OP_LINEAR)
-            st = check_linear(g, i, err);
-        if (!st && g->nodes[i].op == MN_OP_MOE_LINEAR)
-            st = check_moe_linear(g, i, err);
+            st = check_inputs(g, i, written, err);
+        if (!st)
+            st = check_outputs(g, i, written, err);
+        if (!st && (op == MN_OP_LINEAR || op == MN_OP_MOE_LINEAR))
+            st = check_product(g, i, err);
     }
     mn_free(written);
     return st;

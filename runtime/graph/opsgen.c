@@ -86,14 +86,16 @@ static void table(const char *op, enum kind k, const char *title) {
             continue;
         if (!n)
             printf("\n%s\n\n", title);
+        const row *r = &rows[i];
+        const int required = !strcmp(r->need ? r->need : "", "REQUIRED");
         if (k == ATTR)
-            printf("%d. `%s` (%s) %s\n", n, rows[i].name, rows[i].type, rows[i].doc);
+            printf("%d. `%s` (%s) %s\n", n, r->name, r->type, r->doc);
+        else if (required)
+            printf("%d. `%s` %s %s\n", n, r->name, r->type, r->shape);
         else
-            printf("%d. `%s` %s %s%s%s%s\n", n, rows[i].name, rows[i].type, rows[i].shape,
-                   strcmp(rows[i].need, "REQUIRED") ? " " : "",
-                   strcmp(rows[i].need, "REQUIRED") ? rows[i].need : "", *rows[i].doc ? "" : "");
-        if (k != ATTR && *rows[i].doc)
-            printf("   -- %s\n", rows[i].doc);
+            printf("%d. `%s` %s %s %s\n", n, r->name, r->type, r->shape, r->need);
+        if (k != ATTR && *r->doc)
+            printf("   -- %s\n", r->doc);
         n++;
     }
 }
@@ -149,10 +151,15 @@ static void docs(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "header"))
-        return header(), 0;
-    if (argc == 2 && !strcmp(argv[1], "docs"))
-        return docs(), 0;
+    const char *what = argc == 2 ? argv[1] : "";
+    if (!strcmp(what, "header")) {
+        header();
+        return 0;
+    }
+    if (!strcmp(what, "docs")) {
+        docs();
+        return 0;
+    }
     fprintf(stderr, "usage: opsgen header|docs\n");
     return 2;
 }
