@@ -25,11 +25,11 @@ MUTANTS = [
     ("runtime/session/step.c", "q->n_enqueued = q->n_tokens - 1;", "q->n_enqueued = q->n_tokens;", ["session"], "the last id counts as stored"),
     ("runtime/session/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
     ("runtime/session/sequence.c", "to->tokens, from->n_enqueued, err", "to->tokens, 0, err", ["session"], "a fork has no history to penalise"),
-    ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session", "failover"], "ids of an extend that failed stay"),
-    ("runtime/session/failover.c", "r->n_passed_over++]", "r->n_passed_over]", ["failover", "segments"], "a device that refuses is asked again"),
+    ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session"], "ids of an extend that failed stay"),
+    ("runtime/session/failover.c", "r->n_passed_over++]", "r->n_passed_over]", ["stub run"], "a device that refuses is asked again"),
     # runtime/engine
-    ("runtime/engine/run.c", "MN_MAX((int64_t)size->longest, MIN_BOUND)", "MIN_BOUND", ["session", "segments"], "CTX is no bound of the longest sequence"),
-    ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows", "session"], "a page that is begun is not copied"),
+    ("runtime/engine/run.c", "MN_MAX((int64_t)size->longest, MIN_BOUND)", "MIN_BOUND", ["segments"], "CTX is no bound of the longest sequence"),
+    ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows"], "a page that is begun is not copied"),
     ("runtime/engine/layout.c", "* (int32_t)ratio + (int32_t)k", "* (int32_t)ratio", ["windows", "segments"], "small pages of a large one are all the first"),
     ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
     ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
@@ -43,7 +43,7 @@ MUTANTS = [
     ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),
     ("runtime/negotiate/offer.c", "table[i][1] >= node->contract", "table[i][1] > node->contract", ["negotiate"], "a contract's own version is too old"),
     ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate"], "the maker of a tensor that crosses needs no room for it"),
-    ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["negotiate"], "types with a large share are not measured"),
+    ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry
     ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),
     ("runtime/registry/lost.c", "s->delay_ns * 2", "s->delay_ns", ["failover"], "the delay of a device that stays lost does not grow"),
@@ -53,13 +53,13 @@ MUTANTS = [
     ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
     ("runtime/model/rope.c", "lo = floor(lo)", "lo = ceil(lo)", ["rope"], "YaRN's ramp begins a pair late"),
     ("runtime/graph/graph_weights.c", "cut.ptr = (const char *)p->ptr + skipped;", "cut.ptr = p->ptr;", ["golden fixture phi3 reference"], "every part of fused rows is the first"),
-    ("runtime/graph/graph_weights.c", "b = lo % a;", "b = 0;", ["golden configs", "golden gguf forms"], "a cut that begins inside a part has parts of two heights"),
+    ("runtime/graph/graph_weights.c", "b = lo % a;", "b = 0;", ["units"], "a cut that begins inside a part has parts of two heights"),
     ("runtime/graph/graph_weights.c", "g->asked[e - g->model->tensors])\n            mn_gb_fail", "!g->asked[e - g->model->tensors])\n            mn_gb_fail", ["bad models", "bad families"], "a bias that nobody adds is no error"),
     # plugins/common
     ("plugins/common/arena.c", "o->last < x->first", "o->last <= x->first", ["plugin_common"], "an output lies on the input of its node"),
     ("plugins/common/arena.c", "o->place >= at + x->bytes", "o->place > at + x->bytes", ["plugin_common"], "a gap that just fits is not used"),
     ("plugins/common/bind.c", "b->bytes > e.bytes - b->offset", "b->bytes > e.bytes", ["plugin_common"], "a binding reaches over its buffer"),
-    ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common", "units"], "a node passes one that writes its state"),
+    ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common"], "a node passes one that writes its state"),
     ("plugins/common/source.c", "if (sum == t->dim[0])", "if (sum <= t->dim[0])", ["plugin_common"], "a weight whose parts lack rows is taken"),
     # plugins/cpu_simd
     ("plugins/cpu_simd/attention.c", "? pos - a->window + 1", "? pos - a->window", ["cpu_simd"], "a window sees a position more"),
@@ -71,8 +71,37 @@ MUTANTS = [
     # loaders
     ("loaders/gguf/read.c", "return type != KV_U64 || bits <= INT64_MAX;", "return true;", ["loader gguf"], "a number over 2^63-1 becomes negative"),
     ("loaders/gguf/read.c", "if (t->offset % r->alignment)", "if (0)", ["loader gguf"], "a tensor off its alignment is taken"),
-    ("loaders/safetensors/header.c", "to > room)", "to > room + 8)", ["loader safetensors"], "a tensor reaches over the end of its file"),
+    ("loaders/safetensors/header.c", "n > f->bytes - 8)", "n > f->bytes)", ["loader safetensors"], "a header reaches over the end of its file"),
     ("loaders/safetensors/header.c", "if (covered != f->bytes - data)", "if (covered > f->bytes - data)", ["loader safetensors"], "bytes that no tensor holds are no error"),
+    ("loaders/safetensors/f8.c", "C == K / 128 && R == (N + 127) / 128", "C == K / 128", ["loader safetensors", "bad models", "golden packed f8"], "scales for fewer rows than there are are taken"),
+    ("loaders/safetensors/f8.c", "? lo / n * sc->row", "? 0 * sc->row", ["golden packed f8"], "gate and up have one scale"),
+    ("loaders/mlx/mlx.c", "i + 1 < t->n_dim", "i + 2 < t->n_dim", ["bad families", "golden packed mlx"], "scales of fewer rows than the matrix has are taken"),
+    ("loaders/common/planes.c", "m.number != i || ", "", ["loader safetensors", "bad models", "bad families"], "an expert that is missing is no error"),
+    # dtype
+    ("dtype/float.c", "bits += 0xFFFu + (bits >> 13 & 1u);", "bits += 0x1000u;", ["dtype"], "f16 rounds ties away from 0"),
+    ("dtype/dequant_k.c", "s[8 + i % 4] >> 2 * (i / 4) & 3;", "s[8 + i % 4] >> 2 * (i / 8) & 3;", ["dtype", "quantise"], "high bits of Q3_K's scales are others'"),
+    # runtime/model
+    ("runtime/model/canonical.c", "claims[at - 1].confidence < g.confidence", "claims[at - 1].confidence <= g.confidence", ["bad loaders run"], "of equal claims the later loader goes first"),
+    ("runtime/model/canonical.c", "bytes <= n - (uint64_t)(ptr - lo)", "bytes <= n", ["bad loaders run"], "a plane reaches over the end of its file"),
+    ("runtime/model/hparams.c", "h->n_layer == f->broad_layers", "h->n_layer >= f->broad_layers", ["hparams"], "deeper models scale attention by the embedding"),
+    # runtime/convert
+    ("runtime/convert/plan.c", "layer >= 7 * n / 8", "layer > 7 * n / 8", ["convert types"], "a layer of the last eighth is quantised as the others"),
+    ("runtime/convert/quant.c", "0x7FFFu + (bits >> 16 & 1u)", "0x8000u", ["quantise"], "bf16 rounds ties away from 0"),
+    ("runtime/convert/quant_k.c", "round < 2; round++) {\n        b->d", "round < 1; round++) {\n        b->d", ["quantise"], "scales of a block are not solved for"),
+    ("runtime/convert/write.c", "65519.0f", "65503.0f", ["convert errors"], "the largest f16 does not fit an f16"),
+    ("runtime/convert/plan.c", "f[i] = i < table->n_turn ? f[i] / g[i]", "f[i] = i < table->n_turn ? g[i] / f[i]", ["convert f32"], "factors of llama3's scaling are upside down"),
+    # runtime/text
+    ("runtime/text/tokenizer/bpe.c", "return a->left < b->left;", "return a->left > b->left;", ["tokenizer", "tokenizer_files"], "of equal pairs the last is merged"),
+    ("runtime/text/tokenizer/unigram.c", "score <= to->score", "score < to->score", ["tokenizer", "tokenizer_files", "tokenizer_json"], "of equal paths the last is taken"),
+    ("runtime/text/tokenizer/added_tokens.c", "while (i < s->n_len && s->len[i] > n)", "while (i < s->n_len && s->len[i] < n)", ["tokenizer", "tokenizer_json"], "the shortest added token is found"),
+    ("runtime/text/tokenizer/detokenizer.c", "k <= 3 && k <= n", "k <= 2 && k <= n", ["decoder", "tokenizer"], "the start of a character of four bytes is two marks"),
+    ("runtime/text/chat/stop_strings.c", "if (open == n)\n                open = at;", "open = at;", ["stream"], "the beginning of a stop string is given out"),
+    ("runtime/text/chat/think_tags.c", "strlen(tag) - 1)", "strlen(tag) - 2)", ["stream"], "a tag that lacks one letter is given out"),
+    ("runtime/text/chat/channels.c", "c->part != MN_PART_HEADER)", "c->part == MN_PART_ANSWER)", ["stream"], "a channel within what is thought begins no header"),
+    # plugins/common, plugins/cpu_host
+    ("plugins/common/kv.c", "if (l < layer)", "if (l <= layer)", ["plugin_common"], "a layer of the cache lies in the next one's place"),
+    ("plugins/common/kv.c", "out->n_tokens <= l->page_tokens", "out->n_tokens <= l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
+    ("plugins/cpu_host/sampler.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
 ]
 
 

@@ -1,0 +1,125 @@
+/* test_hparams.c -- what architectures fix and files leave out: windows, rotations and scales per
+ * layer, from metadata made by hand. The fixtures have too few layers for the rules of the large
+ * models. */
+#include "model/model.h"
+#include "unit.h"
+#include <math.h>
+
+enum { MAX_KEYS = 16, WIDTH = 96, HEADS = 4, HEAD_DIM = 32 };
+
+/* A model of metadata and one tensor; keys are copied to `names`. */
+typedef struct {
+    mn_canonical model;
+    mn_meta_entry entries[MAX_KEYS];
+    char names[MAX_KEYS][96];
+    mn_model_tensor_entry embedding;
+    uint32_t first;
+    mn_arena arena;
+    mn_hparams hp;
+} world;
+
+static mn_value *put(world *w, const char *key) {
+    const size_t i = w->model.meta.n++;
+    assert_true(i < MAX_KEYS);
+    snprintf(w->names[i], sizeof w->names[i], "%s", key);
+    w->entries[i] = (mn_meta_entry){.key = mn_str_of(w->names[i])};
+    return &w->entries[i].value;
+}
+
+static void put_int(world *w, const char *arch, const char *key, int64_t v) {
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    *put(w, full) = (mn_value){.type = MN_VALUE_INT, .i = v};
+}
+
+static void begin(world *w, const char *arch, int64_t n_layer) {
+    *w = (world){.model = {.path = (char *)(uintptr_t) "m", .n_tensors = 1}};
+    w->model.meta.entries = w->entries;
+    w->embedding.info =
+        (mn_tensor_info){.name = mn_str_of("token_embd.weight"), .n_dim = 2, .dim = {100, WIDTH}};
+    w->model.tensors = &w->embedding;
+    w->model.by_name = &w->first;
+    *put(w, "general.architecture") = (mn_value){.type = MN_VALUE_STR, .s = mn_str_of(arch)};
+    put_int(w, arch, "block_count", n_layer);
+    put_int(w, arch, "embedding_length", WIDTH);
+    put_int(w, arch, "feed_forward_length", 64);
+    put_int(w, arch, "attention.head_count", HEADS);
+    put_int(w, arch, "attention.key_length", HEAD_DIM);
+}
+
+static const mn_hparams *read_it(world *w) {
+    mn_error err = MN_ERROR_INIT;
+    if (mn_hparams_read(&w->model, &w->arena, &w->hp, &err))
+        fail_msg("%s", err.msg);
+    return &w->hp;
+}
+
+/* Gemma's models of so many layers alone scale by the embedding's share of a head. */
+static void test_attention_scale(void **state) {
+    static const struct {
+        const char *arch;
+        int64_t n_layer, width;
+    } rows[] = {
+        {"gemma2", 45, HEAD_DIM}, {"gemma2", 46, WIDTH / HEADS}, {"gemma2", 47, HEAD_DIM},
+        {"gemma2", 62, HEAD_DIM}, {"gemma3", 62, WIDTH / HEADS}, {"gemma3", 63, HEAD_DIM},
+        {"gemma3", 46, HEAD_DIM}, {"llama", 46, HEAD_DIM},
+    };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        world w;
+        begin(&w, rows[i].arch, rows[i].n_layer);
+        put_int(&w, rows[i].arch, "attention.sliding_window", 8);
+        const mn_hparams *h = read_it(&w);
+        const double want = 1 / sqrt((double)rows[i].width);
+        for (int64_t l = 0; l < h->n_layer; l++)
+            assert_float_equal(h->layer[l].attn_scale, want, 1e-12);
+        mn_arena_free(&w.arena);
+    }
+}
+
+/* Of p layers the last sees everything; every p-th does not rotate. 0: no layer does. */
+static void test_layer_rules(void **state) {
+    static const struct {
+        const char *arch;
+        int64_t full, no_rope;
+    } rows[] = {{"gemma2", 2, 0}, {"gemma3", 6, 0}, {"gpt-oss", 2, 0}, {"smollm3", 0, 4}};
+    enum { N = 13, WINDOW = 8 };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        world w;
+        begin(&w, rows[i].arch, N);
+        put_int(&w, rows[i].arch, "attention.sliding_window", rows[i].full ? WINDOW : 0);
+        const mn_hparams *h = read_it(&w);
+        for (int64_t l = 0; l < N; l++) {
+            const bool slides = rows[i].full && (l + 1) % rows[i].full;
+            const bool still = rows[i].no_rope && (l + 1) % rows[i].no_rope == 0;
+            assert_int_equal(h->layer[l].window, slides ? WINDOW : 0);
+            assert_int_equal(h->layer[l].rope < 0, still);
+        }
+        assert_int_equal(h->n_kv, rows[i].full ? 2 : 1);
+        mn_arena_free(&w.arena);
+    }
+}
+
+/* Layers of one group are numbered by their order in it. */
+static void test_groups(void **state) {
+    world w;
+    (void)state;
+    begin(&w, "gemma3", 13);
+    put_int(&w, "gemma3", "attention.sliding_window", 8);
+    const mn_hparams *h = read_it(&w);
+    uint32_t next[2] = {0};
+    for (int64_t l = 0; l < 13; l++) {
+        const uint32_t group = (l + 1) % 6 == 0;
+        assert_int_equal(h->layer[l].kv_group, group);
+        assert_int_equal(h->layer[l].kv_layer, next[group]++);
+    }
+    mn_arena_free(&w.arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention_scale),
+                                       cmocka_unit_test(test_layer_rules),
+                                       cmocka_unit_test(test_groups)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
