@@ -121,7 +121,7 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     if (st && st != MN_END)
         st = mn_fail_in(err, st, "%s", m->canonical->path);
     if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
-        m->spells_thinking |= mn_spelled_in((mn_str){source.ptr, source.len});
+        m->spells_thinking |= mn_think_tags_in((mn_str){source.ptr, source.len});
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);

@@ -288,7 +288,7 @@ int mn_model_is_stop(const mn_model *m, int32_t id) {
 struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
-    mn_spelled spelled;
+    mn_think_tags spelled;
     mn_channel part; /* of what was pushed last */
     bool trim;       /* white space after </think> belongs to nobody */
     bool plain;      /* no parts: all that is pushed is the answer */
@@ -314,7 +314,7 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
     s->plain = flags & (MN_STREAM_PLAIN | MN_STREAM_SPECIAL);
     s->channels = mn_channels_of(m->tokenizer);
     if (m->spells_thinking && s->channels.think < 0 && s->channels.channel < 0 && !s->plain)
-        s->spelled.state = MN_SPELLED_BEGIN;
+        s->spelled.state = MN_THINK_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
     if (st)
         mn_free(s);
@@ -361,14 +361,14 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     if (!s || !ids)
         return;
     mn_channels_prompt(&s->channels, ids, n);
-    if (s->spelled.state == MN_SPELLED_OFF ||
+    if (s->spelled.state == MN_THINK_OFF ||
         mn_detokenizer_create(s->channels.tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
         return;
     bool ok = true;
     for (uint32_t i = n > 16 ? n - 16 : 0; i < n; i++)
         ok = ok && !mn_detokenizer_push(d, ids[i], &end);
     if (ok && end.len)
-        mn_spelled_prompt(&s->spelled, (mn_str){end.ptr, end.len});
+        mn_think_tags_prompt(&s->spelled, (mn_str){end.ptr, end.len});
     mn_detokenizer_free(d);
     mn_text_free(&end);
 }
@@ -383,7 +383,7 @@ mn_str mn_stream_tool(const mn_stream *s) {
 
 static void respell(mn_stream *s, bool last) {
     bool thinking = false;
-    mn_spelled_push(&s->spelled, &s->text, last, &thinking);
+    mn_think_tags_push(&s->spelled, &s->text, last, &thinking);
     s->part = thinking ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
 }
 
@@ -411,7 +411,7 @@ mn_status mn_stream_push(mn_stream *s, int32_t id, mn_str *text, mn_error *err) 
         if (mn_utf8_check(mark.ptr, mark.len) == mark.len)
             mn_text_put(&s->text, mark.ptr, mark.len);
     }
-    if (!st && s->spelled.state != MN_SPELLED_OFF)
+    if (!st && s->spelled.state != MN_THINK_OFF)
         respell(s, false);
     st = give(s, st, text, err);
     while (s->trim && text->len && strchr(" \t\r\n", *text->ptr))
@@ -427,7 +427,7 @@ mn_status mn_stream_finish(mn_stream *s, mn_str *text, mn_error *err) {
     s->pushed = true;
     s->text.len = 0;
     st = mn_detokenizer_finish(s->d, &s->text);
-    if (!st && s->spelled.state != MN_SPELLED_OFF)
+    if (!st && s->spelled.state != MN_THINK_OFF)
         respell(s, true);
     st = give(s, st, text, err);
     if (!st && s->stops.held.len)
@@ -439,7 +439,7 @@ void mn_stream_free(mn_stream *s) {
     if (!s)
         return;
     mn_detokenizer_free(s->d);
-    mn_spelled_free(&s->spelled);
+    mn_think_tags_free(&s->spelled);
     mn_text_free(&s->text);
     mn_stops_free(&s->stops);
     mn_free(s);

@@ -1,8 +1,10 @@
-/* channels.c -- see channels.h. */
+/* channels.c -- follows the ids of an output and says which channel each belongs to (channels.h). The
+ * state is a few ids and the header that is being read: plain data, no memory of its own. */
 #include "text/chat/channels.h"
 #include <stdio.h>
 #include <string.h>
 
+/* Tokens that models put around what they think. */
 static const char *const pairs[][2] = {{"<think>", "</think>"},
                                        {"[THINK]", "[/THINK]"},
                                        {"<seed:think>", "</seed:think>"},
@@ -13,7 +15,10 @@ static int32_t find(const mn_tokenizer *tok, const char *piece) {
 }
 
 mn_channels mn_channels_of(const mn_tokenizer *tok) {
-    mn_channels c = {tok, -1, -1, -1, -1, -1, -1, -1, MN_CHANNEL_ANSWER, "", ""};
+    mn_channels c = {.tok = tok, .start = -1, .channel = -1, .message = -1, .end = -1, .call = -1};
+    c.think = -1;
+    c.end_think = -1;
+    c.part = MN_CHANNEL_ANSWER;
     if (find(tok, "<|channel|>") >= 0 && find(tok, "<|message|>") >= 0) {
         c.start = find(tok, "<|start|>");
         c.channel = find(tok, "<|channel|>");
@@ -22,25 +27,28 @@ mn_channels mn_channels_of(const mn_tokenizer *tok) {
         c.call = find(tok, "<|call|>");
     }
     for (size_t i = 0; c.think < 0 && i < MN_COUNT(pairs); i++) {
-        c.think = find(tok, pairs[i][0]);
-        c.end_think = find(tok, pairs[i][1]);
-        if (c.end_think < 0)
-            c.think = -1; /* both or neither */
+        const int32_t begin = find(tok, pairs[i][0]);
+        const int32_t end = find(tok, pairs[i][1]);
+        if (begin < 0 || end < 0)
+            continue;
+        c.think = begin;
+        c.end_think = end;
     }
-    if (c.think < 0)
-        c.end_think = -1;
     return c;
 }
 
 /* ---- Harmony's headers ----------------------------------------------------------------------- */
 
 static mn_channel begin_header(mn_channels *c) {
-    c->header[0] = c->tool[0] = 0;
-    return c->part = MN_CHANNEL_HEADER;
+    c->header[0] = 0;
+    c->tool[0] = 0;
+    c->part = MN_CHANNEL_HEADER;
+    return c->part;
 }
 
+/* false: the header is too long to be one */
 static bool add_text(mn_channels *c, const char *text, size_t n) {
-    size_t have = strlen(c->header);
+    const size_t have = strlen(c->header);
     if (n >= sizeof c->header - have)
         return false;
     memcpy(c->header + have, text, n);
@@ -51,11 +59,11 @@ static bool add_text(mn_channels *c, const char *text, size_t n) {
 /* Roles, names and tools are ASCII, which byte-level BPE leaves as it is, but for the space
  * (U+0120). */
 static bool add_piece(mn_channels *c, int32_t id) {
-    mn_str piece = mn_tokenizer_piece(c->tok, id);
+    const mn_str piece = mn_tokenizer_piece(c->tok, id);
     if (id == c->channel || mn_tokenizer_is_special(c->tok, id))
         return add_text(c, id == c->channel ? "|" : " ", 1);
     for (size_t i = 0; i < piece.len; i++) {
-        bool space = i + 1 < piece.len && !memcmp(piece.ptr + i, "\xc4\xa0", 2);
+        const bool space = i + 1 < piece.len && !memcmp(piece.ptr + i, "\xc4\xa0", 2);
         if (!add_text(c, space ? " " : piece.ptr + i, 1))
             return false;
         i += space;
@@ -63,6 +71,7 @@ static bool add_piece(mn_channels *c, int32_t id) {
     return true;
 }
 
+/* Is the word at `at`, which ends at a blank or mark, this one? */
 static bool word_is(const char *at, const char *word) {
     return strcspn(at, " |") == strlen(word) && !strncmp(at, word, strlen(word));
 }
@@ -75,16 +84,25 @@ static int name_length(const char *s) {
     return n;
 }
 
+/* Whom a header addresses, "" = nobody: the word after "to=". */
+static const char *addressee(const char *header) {
+    const char *to = strstr(header, "to=");
+    if (!to || (to > header && !strchr(" |", to[-1])) || !name_length(to + 3))
+        return "";
+    return to + 3;
+}
+
 /* "assistant|commentary to=functions.f json": the channel is the word after the mark, the tool that
  * after "to=". */
 static mn_channel end_header(mn_channels *c) {
-    const char *mark = strrchr(c->header, '|'), *name = mark ? mark + 1 : "",
-               *to = strstr(c->header, "to=");
+    const char *mark = strrchr(c->header, '|');
+    const char *name = mark ? mark + 1 : "";
+    const char *tool = addressee(c->header);
     name += strspn(name, " ");
     if (word_is(name, "final"))
         c->part = MN_CHANNEL_ANSWER;
-    else if (to && (to == c->header || strchr(" |", to[-1])) && name_length(to + 3)) {
-        snprintf(c->tool, sizeof c->tool, "%.*s", name_length(to + 3), to + 3);
+    else if (*tool) {
+        snprintf(c->tool, sizeof c->tool, "%.*s", name_length(tool), tool);
         c->part = MN_CHANNEL_CALL;
     } else
         c->part = *name ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
@@ -96,9 +114,11 @@ static mn_channel in_header(mn_channels *c, int32_t id) {
     if (id == c->message)
         return end_header(c);
     if (!add_piece(c, id))
-        c->part = MN_CHANNEL_ANSWER; /* no end in sight */
+        c->part = MN_CHANNEL_ANSWER; // no end in sight
     return c->part;
 }
+
+/* ---- ids ------------------------------------------------------------------------------------- */
 
 mn_channel mn_channels_push(mn_channels *c, int32_t id) {
     if (id < 0)
@@ -119,10 +139,12 @@ mn_channel mn_channels_push(mn_channels *c, int32_t id) {
 /* Control tokens begin a turn: what somebody typed into an earlier one opens nothing. */
 void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        mn_channel part = mn_channels_push(c, ids[i]);
-        bool mark = ids[i] == c->think || ids[i] == c->end_think;
-        if (part == MN_CHANNEL_THINKING && c->channel < 0 && !mark &&
-            mn_tokenizer_is_special(c->tok, ids[i]))
+        const int32_t id = ids[i];
+        const mn_channel part = mn_channels_push(c, id);
+        const bool mark = id == c->think || id == c->end_think;
+        if (part != MN_CHANNEL_THINKING || c->channel >= 0 || mark)
+            continue;
+        if (mn_tokenizer_is_special(c->tok, id))
             c->part = MN_CHANNEL_ANSWER;
     }
 }
@@ -136,7 +158,7 @@ bool mn_channels_shows(const mn_channels *c, int32_t id) {
                                         "_ACTION|>",
                                         "[ARGS]",
                                         "[CALL_ID]"};
-    mn_str piece = mn_tokenizer_piece(c->tok, id);
+    const mn_str piece = mn_tokenizer_piece(c->tok, id);
     if (!piece.ptr || !mn_tokenizer_is_special(c->tok, id))
         return false;
     for (size_t i = 0; i < MN_COUNT(parts); i++)

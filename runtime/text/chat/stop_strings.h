@@ -1,7 +1,7 @@
 /* stop_strings.h -- strings that end a text which comes in pieces. They may be cut anywhere between
  * pieces: what may still become one is held back. */
-#ifndef MN_STOPS_H
-#define MN_STOPS_H
+#ifndef MN_STOP_STRINGS_H
+#define MN_STOP_STRINGS_H
 #include "base/base.h"
 
 enum { MN_STOPS_MAX = 64, MN_STOP_BYTES = 1024 };

@@ -2,22 +2,22 @@
  * the chat template speaks of it: models that were taught to think with another's vocabulary. Only
  * an output that begins with the tag, or a prompt that ends with it, opens such a part. Tags may be
  * cut anywhere between pieces; what may still become one is held back. */
-#ifndef MN_SPELLED_H
-#define MN_SPELLED_H
+#ifndef MN_THINK_H
+#define MN_THINK_H
 #include "base/base.h"
 
 typedef struct {
-    enum { MN_SPELLED_OFF, MN_SPELLED_BEGIN, MN_SPELLED_THINKING, MN_SPELLED_ANSWER } state;
+    enum { MN_THINK_OFF, MN_THINK_BEGIN, MN_THINK_INSIDE, MN_THINK_ANSWER } state;
     bool trim; /* white space after </think> belongs to nobody */
     mn_text held;
-} mn_spelled;
+} mn_think_tags;
 
-bool mn_spelled_in(mn_str chat_template);
-void mn_spelled_prompt(mn_spelled *s, mn_str end_of_prompt);
+bool mn_think_tags_in(mn_str chat_template);
+void mn_think_tags_prompt(mn_think_tags *s, mn_str end_of_prompt);
 /* text: what is new, replaced by what can be given, all of it of the part that *thinking says; what
  * belongs to the other one comes with the next call. last: no more will come. text->failed where
  * memory runs out. */
-void mn_spelled_push(mn_spelled *s, mn_text *text, bool last, bool *thinking);
-void mn_spelled_free(mn_spelled *s);
+void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool *thinking);
+void mn_think_tags_free(mn_think_tags *s);
 
 #endif

@@ -1,4 +1,6 @@
-/* json.c -- JSON files of a model as trees, and what their objects say. */
+/* json.c -- JSON files of a model as trees (cJSON), and what their objects say. The caller owns a
+ * tree; strings that are read from it live as long as it. For what is too large to be a tree there is
+ * scan.c. */
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -7,7 +9,8 @@
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
  * float holds. */
 static void spell_infinity(char *s) {
-    static const char word[] = "Infinity", number[] = "1e999   ";
+    static const char word[] = "Infinity";
+    static const char number[] = "1e999   "; // as long
     if (!strstr(s, word))
         return;
     for (bool quoted = false; *s; s++) {
@@ -26,11 +29,26 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
     return mn_json_parse_cut(text, NULL, 0, name, out, err);
 }
 
+/* Where the byte `at` of a text that parts were cut out of stood in the whole one. */
 static size_t place(size_t at, const mn_json_cut *cuts, size_t n_cuts) {
     for (size_t i = n_cuts; i > 0; i--)
         if (at >= cuts[i - 1].here)
             return at - cuts[i - 1].here + cuts[i - 1].there;
     return at;
+}
+
+/* json: NULL where the text is none; more: something follows it. at: the byte for messages. */
+static mn_status check_tree(const cJSON *json, bool more, const char *name, size_t at,
+                            mn_error *err) {
+    if (!json)
+        return mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
+    if (!cJSON_IsObject(json))
+        return mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
+    if (more)
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: bytes after the end of the JSON object at byte %zu, expected none",
+                       name, at);
+    return MN_OK;
 }
 
 mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts, const char *name,
@@ -39,28 +57,21 @@ mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts,
     mn_status st = mn_companion_text(&text, MN_COMPANION_MAX, name, err);
     if (st)
         return st;
-    size_t valid = mn_utf8_check(text.ptr, (size_t)text.len);
-    if (valid < text.len)
+    const size_t n = (size_t)text.len;
+    const size_t valid = mn_utf8_check(text.ptr, n);
+    if (valid < n)
         return mn_fail(err, MN_BAD_FILE, "%s: not valid UTF-8 at byte %zu", name, valid);
-    char *copy = mn_strndup(text.ptr ? text.ptr : "", (size_t)text.len);
+    char *copy = mn_strndup(text.ptr ? text.ptr : "", n);
     if (!copy)
-        return mn_fail_memory(err, text.len + 1);
+        return mn_fail_memory(err, n + 1);
     spell_infinity(copy);
     const char *end = copy;
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, (size_t)text.len + 1, &end, false);
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, n + 1, &end, false);
     size_t at = (size_t)(end - copy);
-    while (json && at < text.len && strchr(" \t\r\n", copy[at]) && copy[at])
+    while (json && at < n && copy[at] && strchr(" \t\r\n", copy[at]))
         at++;
     mn_free(copy);
-    if (!json)
-        st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name,
-                     place(at, cuts, n_cuts));
-    else if (!cJSON_IsObject(json))
-        st = mn_fail(err, MN_BAD_FILE, "%s: expected an object", name);
-    else if (at < text.len)
-        st = mn_fail(err, MN_BAD_FILE,
-                     "%s: bytes after the end of the JSON object at byte %zu, expected none", name,
-                     place(at, cuts, n_cuts));
+    st = check_tree(json, at < n, name, place(at, cuts, n_cuts), err);
     if (st)
         cJSON_Delete(json);
     else
@@ -80,18 +91,24 @@ const cJSON *mn_json_item(const cJSON *json, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(json, key);
 }
 
+/* A value in words; number: room for one. */
+static const char *in_words(const cJSON *v, char number[40]) {
+    if (cJSON_IsString(v))
+        return v->valuestring;
+    if (cJSON_IsBool(v))
+        return cJSON_IsTrue(v) ? "true" : "false";
+    if (!cJSON_IsNumber(v))
+        return cJSON_IsArray(v) ? "a list" : "an object";
+    snprintf(number, 40, "%g", v->valuedouble);
+    return number;
+}
+
 /* A value of another type than expected is not used, which is not done without a word. */
 static void warn_of_type(const cJSON *v, const char *key, const char *expected) {
     char number[40];
     if (!v || cJSON_IsNull(v))
         return;
-    snprintf(number, sizeof number, "%g", v->valuedouble);
-    mn_log(MN_LOG_WARN, "key '%s' is %.60s, expected %s: it is not used", key,
-           cJSON_IsString(v)   ? v->valuestring
-           : cJSON_IsNumber(v) ? number
-           : cJSON_IsBool(v)   ? (cJSON_IsTrue(v) ? "true" : "false")
-           : cJSON_IsArray(v)  ? "a list"
-                               : "an object",
+    mn_log(MN_LOG_WARN, "key '%s' is %.60s, expected %s: it is not used", key, in_words(v, number),
            expected);
 }
 

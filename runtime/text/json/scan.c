@@ -1,4 +1,6 @@
-/* scan.c -- see scan.h. */
+/* scan.c -- JSON read straight from its text (scan.h). The scan is a place in a text that the caller
+ * owns; only strings with escapes are copied, into buffers of the scan that are used again. What is
+ * passed over is not checked: whoever reads inside finds what is wrong there. */
 #include "text/json/scan.h"
 #include <string.h>
 
@@ -31,12 +33,15 @@ bool mn_scan_more(mn_scan *s) {
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
+
+/* Four hexadecimal digits; false: something else, and at is inside it. */
 static bool hex4(mn_scan *s, uint32_t *code) {
     *code = 0;
     if (s->end - s->at < 4)
         return false;
     for (int i = 0; i < 4; i++) {
-        char c = *s->at++, low = (char)(c | 0x20);
+        const char c = *s->at++;
+        const char low = (char)(c | 0x20);
         if (c >= '0' && c <= '9')
             *code = *code * 16 + (uint32_t)(c - '0');
         else if (low >= 'a' && low <= 'f')
@@ -47,30 +52,40 @@ static bool hex4(mn_scan *s, uint32_t *code) {
     return true;
 }
 
+static bool is_high_half(uint32_t code) {
+    return code >= 0xd800 && code < 0xdc00;
+}
+
+static bool is_low_half(uint32_t code) {
+    return code >= 0xdc00 && code < 0xe000;
+}
+
 /* After "\u": one code point, of two halves if it is beyond U+FFFF. */
 static bool put_code(mn_scan *s, mn_text *out) {
-    uint32_t code = 0, low = 0;
+    uint32_t code = 0;
+    uint32_t low = 0;
     char utf8[4];
-    if (!hex4(s, &code))
+    if (!hex4(s, &code) || is_low_half(code))
         return false;
-    if (code >= 0xd800 && code < 0xdc00) {
+    if (is_high_half(code)) {
         if (s->end - s->at < 2 || s->at[0] != '\\' || s->at[1] != 'u')
             return false;
         s->at += 2;
-        if (!hex4(s, &low) || low < 0xdc00 || low > 0xdfff)
+        if (!hex4(s, &low) || !is_low_half(low))
             return false;
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-    } else if (code >= 0xdc00 && code < 0xe000)
-        return false;
+    }
     mn_text_put(out, utf8, (size_t)mn_utf8_encode(code, utf8));
     return true;
 }
 
+/* What follows a backslash. */
 static bool put_escape(mn_scan *s, mn_text *out) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    static const char from[] = "\"\\/bfnrt";
+    static const char to[] = "\"\\/\b\f\n\r\t";
     if (s->at == s->end)
         return false;
-    char c = *s->at++;
+    const char c = *s->at++;
     if (c == 'u')
         return put_code(s, out);
     const char *known = c ? strchr(from, c) : NULL;
@@ -79,6 +94,7 @@ static bool put_escape(mn_scan *s, mn_text *out) {
     return known != NULL;
 }
 
+/* Bytes up to a quote, an escape or a control character. */
 static size_t plain_length(const mn_scan *s) {
     const char *p = s->at;
     while (p < s->end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
@@ -92,8 +108,10 @@ bool mn_scan_string(mn_scan *s, int which, mn_str *out) {
     size_t n = plain_length(s);
     *out = (mn_str){s->at, n};
     s->at += n;
-    if (s->at < s->end && *s->at == '"')
-        return s->at++, true;
+    if (s->at < s->end && *s->at == '"') {
+        s->at++;
+        return true;
+    }
     mn_text *t = &s->unescaped[which];
     t->len = 0;
     mn_text_put(t, out->ptr, n);
@@ -110,8 +128,9 @@ bool mn_scan_string(mn_scan *s, int which, mn_str *out) {
 }
 
 /* ---- other values ---------------------------------------------------------------------------- */
+
 bool mn_scan_word(mn_scan *s, const char *word) {
-    size_t n = strlen(word);
+    const size_t n = strlen(word);
     skip_space(s);
     if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
         return false;
@@ -130,19 +149,22 @@ bool mn_scan_digits(mn_scan *s, mn_str *text) {
 }
 
 bool mn_scan_number(mn_scan *s, double *out) {
+    const mn_scan back = *s;
     mn_str text;
-    mn_scan back = *s;
+    int64_t whole = 0;
     if (!mn_scan_digits(s, &text))
         return false;
-    int64_t whole = 0;
-    if (text.len <= 15 && text.ptr[0] != '+' && mn_parse_i64(text, &whole))
-        return *out = (double)whole, true;
+    if (text.len <= 15 && text.ptr[0] != '+' && mn_parse_i64(text, &whole)) {
+        *out = (double)whole;
+        return true;
+    }
     if (mn_parse_f64(text, out))
         return true;
     *s = back;
     return false;
 }
 
+/* From the opening quote to behind the closing one. */
 static bool skip_string(mn_scan *s) {
     for (s->at++; s->at < s->end && *s->at != '"'; s->at++)
         if (*s->at == '\\')
@@ -155,9 +177,9 @@ static bool skip_value(mn_scan *s, mn_str *value) {
     skip_space(s);
     const char *begin = s->at;
     int64_t depth = 0;
-    bool nested = s->at < s->end && (*s->at == '{' || *s->at == '[');
+    const bool nested = s->at < s->end && (*s->at == '{' || *s->at == '[');
     while (s->at < s->end) {
-        char c = *s->at;
+        const char c = *s->at;
         if (c == '"') {
             if (!skip_string(s))
                 return false;
@@ -189,7 +211,7 @@ uint64_t mn_scan_count(mn_str value) {
     if (mn_scan_char(&s, ']') || mn_scan_char(&s, '}'))
         return 0;
     for (; s.at < s.end; s.at++) {
-        char c = *s.at;
+        const char c = *s.at;
         if (c == '"') {
             if (!skip_value(&s, &none))
                 break;
@@ -207,7 +229,8 @@ uint64_t mn_scan_count(mn_str value) {
 /* Steps to key's value in the object at s: 1 found, 0 not there (s is behind the object), -1 not
  * JSON. */
 static int find_key(mn_scan *s, const char *key) {
-    mn_str name, value;
+    mn_str name;
+    mn_str value;
     if (!mn_scan_char(s, '{'))
         return -1;
     if (mn_scan_char(s, '}'))
@@ -230,7 +253,7 @@ bool mn_scan_find(mn_str json, const char *outer, const char *inner, mn_str *val
     skip_space(&s);
     if (found == 1 && s.at < s.end && *s.at == '{')
         found = find_key(&s, inner);
-    bool ok = found == 1 ? skip_value(&s, value) : found == 0;
+    const bool ok = found == 1 ? skip_value(&s, value) : found == 0;
     *at = (size_t)(s.at - json.ptr);
     mn_scan_free(&s);
     return ok;
