@@ -125,3 +125,10 @@ bool mn_json_flag(const cJSON *json, const char *key, bool otherwise) {
         warn_of_type(v, key, "true or false");
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
 }
+
+bool mn_json_id(const cJSON *v, int32_t *id) {
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX))
+        return false;
+    *id = (int32_t)v->valuedouble;
+    return (double)*id == v->valuedouble;
+}

@@ -3,7 +3,8 @@
 #define MN_TEXT_JSON_H
 #include "base/base.h"
 
-#define MN_JSON_DEPTH 16 /* of "Sequence" in "Sequence" in a tokenizer.json */
+#define MN_VOCAB_MAX (1 << 24) /* ids of tokens; beyond it the file is damaged */
+#define MN_JSON_DEPTH 16       /* of "Sequence" in "Sequence" in a tokenizer.json */
 
 struct cJSON;
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */

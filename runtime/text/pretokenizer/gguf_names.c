@@ -1,7 +1,7 @@
 /* gguf_names.c -- how GGUF's tokenizer.ggml.pre cuts a text before BPE: a table, each expression
  * isolating its matches in the pieces that the one before left. The expressions are those of the
  * models' own tokenizer.json. */
-#include "text/tokenizer/tokenizer_impl.h"
+#include "text/pretokenizer/stages.h"
 #include <string.h>
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

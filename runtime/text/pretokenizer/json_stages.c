@@ -2,7 +2,8 @@
  * and those of BERT, which GGUF names without describing them. Types of which no model that this
  * library runs, or is to run, makes use are unknown here and refused by name (Nmt, FixedLength,
  * UnicodeScripts, CharDelimiterSplit): ids that merely look right are worse than none. */
-#include "text/tokenizer/tokenizer_impl.h"
+#include "text/json/json.h"
+#include "text/pretokenizer/stages.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 #include <utf8proc.h>

@@ -4,6 +4,8 @@
 #define MN_STAGES_H
 #include "base/base.h"
 
+#define MN_BLOCK "\xe2\x96\x81" /* U+2581: a space, as SentencePiece writes it in pieces */
+
 /* Regular expression or literal string; immutable after make: any thread. */
 typedef struct {
     void *code;
@@ -123,4 +125,33 @@ int mn_byte_of_char(uint32_t code);
 
 #define MN_REGEX_GPT2                                                                              \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+/* ---- from tokenizer.json, and BERT's: json_stages.c ------------------------------------------ */
+struct cJSON;
+/* json: the value of "normalizer", "pre_tokenizer"; NULL or null: no stages. MN_UNSUPPORTED names a
+ * type that is unknown here. */
+mn_status mn_json_normalizer(mn_stages *out, const struct cJSON *json, mn_error *err);
+mn_status mn_json_pre_tokenizer(mn_stages *out, const struct cJSON *json, mn_error *err);
+/* Metaspace's: "always", "first" or "never", as new files or old ones say it. */
+const char *mn_json_prepend_scheme(const struct cJSON *json);
+
+/* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
+mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err);
+const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = it is another stage */
+/* BERT's normaliser and pre-tokeniser. */
+mn_status mn_stages_add_bert_normalizer(mn_stages *out, bool clean, bool chinese, bool strip,
+                                        bool lower, mn_error *err);
+mn_status mn_stages_add_bert_split(mn_stages *out, mn_error *err);
+
+/* ---- GGUF's names of pre-tokenisers: gguf_names.c --------------------------------------------- */
+#define MN_PRE_IGNORE_MERGES 1u
+#define MN_PRE_ADD_BOS 2u
+#define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
+typedef struct {
+    const char *names; /* blank-separated */
+    uint32_t flags;
+    const char *split[6];
+} mn_pre_row;
+const mn_pre_row *mn_pre_find(mn_str name); /* NULL = unknown */
+void mn_pre_list(mn_text *out);             /* all names, for messages */
 #endif

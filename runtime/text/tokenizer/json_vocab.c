@@ -10,13 +10,6 @@
 #define VOCAB "tokenizer.json: model.vocab"
 #define MERGES "tokenizer.json: model.merges"
 
-bool mn_json_id(const cJSON *v, int32_t *id) {
-    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX))
-        return false;
-    *id = (int32_t)v->valuedouble;
-    return (double)*id == v->valuedouble;
-}
-
 static mn_status not_json(const mn_scan *s, mn_str whole, const char *where, mn_error *err) {
     if (s->unescaped[0].failed || s->unescaped[1].failed)
         return mn_fail_memory(err, whole.len);

@@ -5,9 +5,7 @@
 #include "text/pretokenizer/stages.h"
 #include "text/tokenizer/tokenizer.h"
 
-#define MN_BLOCK "\xe2\x96\x81" /* U+2581: a space, as SentencePiece writes it in pieces */
-#define MN_VOCAB_MAX (1 << 24)  /* ids; beyond it the file is damaged */
-#define MN_MAX_WORD 100         /* characters that WordPiece takes apart, unless a file says so */
+#define MN_MAX_WORD 100 /* characters that WordPiece takes apart, unless a file says so */
 
 /* Types of tokens in SentencePiece's files, and in GGUF's, which add the first. */
 enum {
@@ -335,31 +333,6 @@ mn_added mn_json_added(const struct cJSON *item);
 mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const struct cJSON *added,
                         mn_error *err);
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err);
-mn_status mn_json_normalizer(mn_stages *out, const struct cJSON *json, mn_error *err);
-mn_status mn_json_pre_tokenizer(mn_stages *out, const struct cJSON *json, mn_error *err);
 /* json_decoder.c */
 mn_status mn_json_decoder(mn_tokenizer *tok, const struct cJSON *json, mn_error *err);
-
-/* Metaspace's: "always", "first" or "never", as new files or old ones say it. */
-const char *mn_json_prepend_scheme(const struct cJSON *json);
-
-/* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
-mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err);
-const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = it is another stage */
-/* BERT's normaliser and pre-tokeniser: json_stages.c. */
-mn_status mn_stages_add_bert_normalizer(mn_stages *out, bool clean, bool chinese, bool strip,
-                                        bool lower, mn_error *err);
-mn_status mn_stages_add_bert_split(mn_stages *out, mn_error *err);
-
-/* gguf_names.c: GGUF's names of pre-tokenisers. */
-#define MN_PRE_IGNORE_MERGES 1u
-#define MN_PRE_ADD_BOS 2u
-#define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */
-typedef struct {
-    const char *names; /* blank-separated */
-    uint32_t flags;
-    const char *split[6];
-} mn_pre_row;
-const mn_pre_row *mn_pre_find(mn_str name); /* NULL = unknown */
-void mn_pre_list(mn_text *out);             /* all names, for messages */
 #endif
