@@ -1,57 +1,80 @@
-/* cost.c -- times of segments and of the copies between them. */
+/* cost.c -- times of segments and of the copies between them.
+ *
+ * What a product of matrices takes is what its weights take: their bytes by the rate of their type
+ * for one row, their multiplications for a prompt. All other nodes cost their launch. Times are
+ * microseconds, of one drawn token (decode) and of a prompt of 512 tokens (prefill). */
 #include "negotiate/offer.h"
 
 /* for a device that states nothing and could not be measured: any that does goes first */
 #define UNKNOWN_GBPS 1.0
+enum { PROMPT = 512 };
 
-static double tensor_bytes(const mn_graph *g, int32_t t, const int64_t *symbols) {
-    const mn_tensor *x = &g->tensors[t];
+/* us of bytes at so many GB/s */
+static double us_at(double bytes, double gbps) {
+    return bytes / gbps * 1e-3;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* symbols may be NULL of a weight: its shape has none. */
+static double count_elements(const mn_tensor *t, const int64_t *symbols) {
     double n = 1;
-    for (uint32_t i = 0; i < x->n_dim; i++)
-        n *= (double)(x->dim[i] < 0 ? symbols[~x->dim[i]] : x->dim[i]);
-    if (x->role != MN_ROLE_WEIGHT)
+    for (uint32_t i = 0; i < t->n_dim; i++) {
+        const int64_t dim = t->dim[i];
+        n *= (double)(dim < 0 ? symbols[~dim] : dim);
+    }
+    return n;
+}
+
+static double tensor_bytes(const mn_tensor *t, const int64_t *symbols) {
+    const double n = count_elements(t, symbols);
+    if (t->role != MN_ROLE_WEIGHT)
         return n * 4; /* FLOAT crosses as f32, everything else is I32 */
-    return x->dtype.block_elems ? n / x->dtype.block_elems * x->dtype.block_bytes : 0;
+    return t->dtype.block_elems ? n / t->dtype.block_elems * t->dtype.block_bytes : 0;
 }
 
 /* Of the experts of a layer, a token reads those that it chose. */
 static double read_share(const mn_graph *g, const mn_node *n, const mn_tensor *w) {
     if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
         return 1;
-    int32_t chosen = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
-    int64_t each =
-        chosen >= 0 && g->tensors[chosen].n_dim == 2 ? g->tensors[chosen].dim[1] : w->dim[0];
-    return each > 0 && each < w->dim[0] ? (double)each / (double)w->dim[0] : 1;
+    const int32_t at = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
+    if (at < 0 || g->tensors[at].n_dim != 2)
+        return 1;
+    const int64_t chosen = g->tensors[at].dim[1];
+    const bool fewer = chosen > 0 && chosen < w->dim[0];
+    return fewer ? (double)chosen / (double)w->dim[0] : 1;
 }
 
-static bool multiplies(const mn_node *n) {
-    return n->op == MN_OP_LINEAR || n->op == MN_OP_MOE_LINEAR;
+/* Operand j of a product if that is a weight, else NULL. */
+static const mn_tensor *factor(const mn_graph *g, const mn_node *n, uint32_t j) {
+    if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
+        return NULL;
+    const int32_t t = g->operands[n->in_off + j];
+    return t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT ? &g->tensors[t] : NULL;
 }
 
 double mn_node_bytes(const mn_graph *g, uint32_t i) {
     const mn_node *n = &g->nodes[i];
     double sum = 0;
-    for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
-        int32_t t = g->operands[n->in_off + j];
-        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT)
-            continue;
-        sum += read_share(g, n, &g->tensors[t]) * tensor_bytes(g, t, NULL);
+    for (uint32_t j = 0; j < n->n_in; j++) {
+        const mn_tensor *w = factor(g, n, j);
+        if (w)
+            sum += read_share(g, n, w) * tensor_bytes(w, NULL);
     }
     return sum;
 }
 
 double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
     double sum = 0;
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        const mn_node *n = &g->nodes[i];
-        for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
-            int32_t t = g->operands[n->in_off + j];
-            if (t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT)
-                sum += tensor_bytes(g, t, NULL);
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+        for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
+            const mn_tensor *w = factor(g, &g->nodes[i], j);
+            sum += w ? tensor_bytes(w, NULL) : 0;
         }
-    }
     return sum;
 }
+
+/* ---- times of a segment ---------------------------------------------------------------------- */
 
 static const mn_type_rate *rate_of(const mn_rates *r, uint32_t dtype) {
     for (uint32_t i = 0; i < r->n_types; i++)
@@ -60,71 +83,77 @@ static const mn_type_rate *rate_of(const mn_rates *r, uint32_t dtype) {
     return &r->type[0]; /* of the type that the model has most of */
 }
 
-static void add_node(const mn_rates *r, const mn_graph *g, uint32_t i, mn_segment *s) {
-    const mn_node *n = &g->nodes[i];
-    int32_t x = n->n_in ? g->operands[n->in_off] : -1;
-    bool few_rows = x >= 0 && g->tensors[x].n_dim && g->tensors[x].dim[0] == MN_DIM(MN_SYM_OUTPUTS);
-    s->decode_us += r->node_us;
-    s->prefill_us += r->node_us;
-    for (uint32_t j = 0; multiplies(n) && j < n->n_in; j++) {
-        int32_t t = g->operands[n->in_off + j];
-        if (t < 0 || g->tensors[t].role != MN_ROLE_WEIGHT)
-            continue;
-        const mn_tensor *w = &g->tensors[t];
-        const mn_type_rate *rate = rate_of(r, w->dtype.id);
-        double share = read_share(g, n, w), bytes = tensor_bytes(g, t, NULL), elements = 1;
-        for (uint32_t d = 0; d < w->n_dim; d++)
-            elements *= (double)w->dim[d];
-        double one = share * bytes / rate->decode_gbps * 1e-3,
-               many = 2 * 512 * share * elements / rate->prefill_tflops * 1e-6;
-        s->decode_us += one;
-        s->prefill_us += few_rows ? one : MN_MAX(many, bytes / rate->decode_gbps * 1e-3);
-    }
+/* Whether the node works on the rows that are drawn from alone, also in a prompt. */
+static bool has_few_rows(const mn_graph *g, const mn_node *n) {
+    const int32_t x = n->n_in ? g->operands[n->in_off] : -1;
+    return x >= 0 && g->tensors[x].n_dim && g->tensors[x].dim[0] == MN_DIM(MN_SYM_OUTPUTS);
+}
+
+static void add_weight(const mn_rates *r, const mn_graph *g, const mn_node *n, const mn_tensor *w,
+                       mn_segment *s) {
+    const mn_type_rate *rate = rate_of(r, w->dtype.id);
+    const double share = read_share(g, n, w);
+    const double bytes = tensor_bytes(w, NULL);
+    const double flop = 2 * PROMPT * share * count_elements(w, NULL);
+    const double one_us = us_at(share * bytes, rate->decode_gbps);
+    const double read_us = us_at(bytes, rate->decode_gbps);
+    const double compute_us = flop / rate->prefill_tflops * 1e-6;
+    s->decode_us += one_us;
+    s->prefill_us += has_few_rows(g, n) ? one_us : MN_MAX(compute_us, read_us);
 }
 
 /* By the rates that were measured. */
-static void add_measured(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-        add_node(&o->rates, &g->abi, i, s);
+static void add_measured(const mn_rates *r, const mn_graph *g, mn_segment *s) {
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const mn_node *n = &g->nodes[i];
+        s->decode_us += r->node_us;
+        s->prefill_us += r->node_us;
+        for (uint32_t j = 0; j < n->n_in; j++) {
+            const mn_tensor *w = factor(g, n, j);
+            if (w)
+                add_weight(r, g, n, w, s);
+        }
+    }
 }
 
 /* By what the plugin claims, but no less than the fastest known memory and units would take. */
-static void add_claimed(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
+static void add_claimed(const mn_offer *o, const mn_graph *g, mn_segment *s) {
     static const mn_rates fastest = {
         .type = {{.decode_gbps = MN_MOST_MEM_GBPS, .prefill_tflops = MN_MOST_TFLOPS}},
         .n_types = 1,
     };
-    const double claimed_gbps = mn_capped(o->record->info.mem_gbps, MN_MOST_MEM_GBPS);
-    const double gbps = claimed_gbps > 0 ? claimed_gbps : UNKNOWN_GBPS;
-    mn_segment least = {0};
+    const double gbps = mn_capped(o->record->info.mem_gbps, MN_MOST_MEM_GBPS);
+    mn_segment least = {.node_lo = s->node_lo, .node_hi = s->node_hi};
+    double decode_us = s->estimate.decode_us;
+    double prefill_us = s->estimate.prefill_us;
     double bytes = 0;
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        bytes += mn_node_bytes(&g->abi, i);
-        add_node(&fastest, &g->abi, i, &least);
-    }
-    double decode = s->estimate.decode_us;
-    double prefill = s->estimate.prefill_us;
-    if (decode <= 0)
-        decode = bytes / gbps * 1e-3;
-    if (prefill <= 0)
-        prefill = decode * 16;
-    s->decode_us += MN_MAX(decode, least.decode_us);
-    s->prefill_us += MN_MAX(prefill, least.prefill_us);
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+        bytes += mn_node_bytes(g, i);
+    add_measured(&fastest, g, &least);
+    if (decode_us <= 0)
+        decode_us = us_at(bytes, gbps > 0 ? gbps : UNKNOWN_GBPS);
+    if (prefill_us <= 0)
+        prefill_us = decode_us * 16;
+    s->decode_us += MN_MAX(decode_us, least.decode_us);
+    s->prefill_us += MN_MAX(prefill_us, least.prefill_us);
 }
 
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
     const bool measured = o->rates.n_types > 0;
     s->decode_us = s->prefill_us = o->rates.step_us;
     if (measured)
-        add_measured(o, g, s);
+        add_measured(&o->rates, &g->abi, s);
     else
-        add_claimed(o, g, s);
-    s->row_us = MN_MAX(s->decode_us, s->prefill_us / 512);
+        add_claimed(o, &g->abi, s);
+    s->row_us = MN_MAX(s->decode_us, s->prefill_us / PROMPT);
     /* a claim may be too good: not less than reading the weights at 1 GB/s for each token */
     if (!measured)
-        s->row_us = MN_MAX(s->row_us, mn_segment_bytes(&g->abi, s) * 1e-3);
+        s->row_us = MN_MAX(s->row_us, us_at(mn_segment_bytes(&g->abi, s), 1));
 }
 
+/* ---- what crosses between segments ----------------------------------------------------------- */
+
+/* A tensor on its way from the segment that writes it to those that read it. */
 typedef struct {
     uint32_t maker;   /* segment that writes it; UINT32_MAX = none */
     uint32_t counted; /* last segment whose boundary it was counted in, + 1 */
@@ -133,19 +162,29 @@ typedef struct {
     uint32_t at[MN_MAX_SPLIT];
 } crossing;
 
+typedef struct {
+    const mn_offer *offers;
+    const mn_graph *g;
+    int64_t max[MN_SYM_COUNT];
+    crossing *all; /* [n_tensors] */
+    mn_segment *segments;
+    mn_copies *copies; /* NULL: nobody asks */
+} border;
+
 static double copy_time(const mn_rates *r, double bytes) {
-    return r->copy_us + (r->copy_gbps > 0 ? bytes / r->copy_gbps * 1e-3 : 0);
+    return r->copy_us + (r->copy_gbps > 0 ? us_at(bytes, r->copy_gbps) : 0);
 }
 
-static void add_copy(const mn_offer *offers, const mn_model_graph *g, int32_t t, uint32_t from,
-                     uint32_t to, mn_copies *copies) {
+/* A copy takes its time on both devices. */
+static void add_copy(const border *b, const mn_tensor *t, uint32_t from, uint32_t to) {
     const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1, 1};
-    const int64_t many[MN_SYM_COUNT] = {512, 1, 1, 1, 1, 1, 512};
+    const int64_t many[MN_SYM_COUNT] = {PROMPT, 1, 1, 1, 1, 1, PROMPT};
     const uint32_t ends[2] = {from, to};
-    copies->n_copies++;
+    b->copies->n_copies++;
     for (int i = 0; i < 2; i++) {
-        copies->decode_us += copy_time(&offers[ends[i]].rates, tensor_bytes(&g->abi, t, one));
-        copies->prefill_us += copy_time(&offers[ends[i]].rates, tensor_bytes(&g->abi, t, many));
+        const mn_rates *r = &b->offers[ends[i]].rates;
+        b->copies->decode_us += copy_time(r, tensor_bytes(t, one));
+        b->copies->prefill_us += copy_time(r, tensor_bytes(t, many));
     }
 }
 
@@ -158,39 +197,48 @@ static bool arrives(crossing *c, uint32_t offer) { /* false = the device has it 
     return true;
 }
 
+/* Segment k reads tensor t. It counts once on each side, and once per device as a copy. */
+static void read_tensor(const border *b, uint32_t k, uint32_t t) {
+    crossing *c = &b->all[t];
+    if (c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1)
+        return;
+    mn_segment *here = &b->segments[k], *there = &b->segments[c->maker];
+    const uint64_t bytes = (uint64_t)tensor_bytes(&b->g->tensors[t], b->max);
+    c->counted = k + 1;
+    here->boundary_bytes += bytes;
+    if (!c->left)
+        there->boundary_bytes += bytes;
+    c->left = true;
+    if (b->copies && here->offer != there->offer && arrives(c, here->offer))
+        add_copy(b, &b->g->tensors[t], there->offer, here->offer);
+}
+
+static void cross_node(const border *b, uint32_t k, const mn_node *n) {
+    const int32_t *in = &b->g->operands[n->in_off];
+    const int32_t *out = &b->g->operands[n->out_off];
+    for (uint32_t j = 0; j < n->n_in; j++)
+        if (in[j] >= 0)
+            read_tensor(b, k, (uint32_t)in[j]);
+    for (uint32_t j = 0; j < n->n_out; j++)
+        if (out[j] >= 0)
+            b->all[out[j]].maker = k;
+}
+
 mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err) {
-    const mn_graph *a = &g->abi;
-    int64_t max[MN_SYM_COUNT];
-    mn_request_symbols(r, 1, max);
-    crossing *all = mn_calloc(a->n_tensors, sizeof *all);
-    if (!all)
-        return mn_fail_memory(err, a->n_tensors * sizeof *all);
-    for (uint32_t i = 0; i < a->n_tensors; i++)
-        all[i].maker = UINT32_MAX;
-    for (uint32_t k = 0; k < n; k++) {
+    const uint32_t n_tensors = g->abi.n_tensors;
+    border b = {.offers = offers, .g = &g->abi, .segments = s, .copies = copies};
+    mn_request_symbols(r, 1, b.max);
+    b.all = mn_calloc(n_tensors, sizeof *b.all);
+    if (!b.all)
+        return mn_fail_memory(err, n_tensors * sizeof *b.all);
+    for (uint32_t i = 0; i < n_tensors; i++)
+        b.all[i].maker = UINT32_MAX;
+    for (uint32_t k = 0; k < n; k++)
         s[k].boundary_bytes = 0;
-        for (uint32_t i = s[k].node_lo; i < s[k].node_hi; i++) {
-            const mn_node *node = &a->nodes[i];
-            for (uint32_t j = 0; j < node->n_in; j++) {
-                int32_t t = a->operands[node->in_off + j];
-                crossing *c = t < 0 ? NULL : &all[t];
-                if (!c || c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1)
-                    continue;
-                uint64_t bytes = (uint64_t)tensor_bytes(a, t, max);
-                c->counted = k + 1;
-                s[k].boundary_bytes += bytes;
-                if (!c->left)
-                    s[c->maker].boundary_bytes += bytes;
-                c->left = true;
-                if (copies && s[k].offer != s[c->maker].offer && arrives(c, s[k].offer))
-                    add_copy(offers, g, t, s[c->maker].offer, s[k].offer, copies);
-            }
-            for (uint32_t j = 0; j < node->n_out; j++)
-                if (a->operands[node->out_off + j] >= 0)
-                    all[a->operands[node->out_off + j]].maker = k;
-        }
-    }
-    mn_free(all);
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t i = s[k].node_lo; i < s[k].node_hi; i++)
+            cross_node(&b, k, &g->abi.nodes[i]);
+    mn_free(b.all);
     return MN_OK;
 }

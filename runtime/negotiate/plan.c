@@ -1,5 +1,10 @@
 /* plan.c -- nodes to devices in an order of preference: by what each can, then by what its memory
- * holds. */
+ * holds.
+ *
+ * Every device in turn is tried on all nodes that nobody has yet; what is too much for its memory is
+ * cut to the largest number of layers from the first on. The plugins bound the memory of whole
+ * segments, so every try is cut into segments and asked about. Plans that are no good end as a
+ * status with a reason, for negotiate.c makes several and takes the best. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>
@@ -25,21 +30,39 @@ static uint32_t count_layers(const mn_graph *g) {
     return n;
 }
 
-/* Maximal runs of one owner. */
+static const char *name_of(const planner *p, uint32_t d) {
+    return p->offers[d].record->name;
+}
+
+/* Maximal runs of one owner; mn_free by the caller. */
 static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **out, uint32_t *n) {
     *n = 0;
     for (uint32_t i = 0; i < p->n; i++)
         *n += !i || owner[i] != owner[i - 1];
-    mn_segment *s = *out = mn_calloc(*n, sizeof *s);
+    mn_segment *s = mn_calloc(*n, sizeof *s);
+    *out = s;
     if (!s)
         return mn_fail_memory(p->err, *n * sizeof *s);
-    for (uint32_t i = 0, k = 0; i < p->n; i++) {
-        if (i && owner[i] == owner[i - 1])
-            s[k - 1].node_hi = i + 1;
-        else
-            s[k++] = (mn_segment){.node_lo = i, .node_hi = i + 1, .offer = (uint32_t)owner[i]};
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!i || owner[i] != owner[i - 1])
+            s[k++] = (mn_segment){.node_lo = i, .offer = (uint32_t)owner[i]};
+        s[k - 1].node_hi = i + 1;
     }
     return MN_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Adds what the device bounds for segment s; false = it refuses, and why, or it is beyond counting. */
+static bool add_need(planner *p, mn_segment *s, uint64_t *need, char *why, size_t cap) {
+    mn_offer *o = &p->offers[s->offer];
+    mn_error e = MN_ERROR_INIT;
+    if (!mn_segment_ask(o, p->g, p->r, s, &e))
+        return mn_add_u64(*need, s->need + s->boundary_bytes, need);
+    mn_fail_plain(&e);
+    snprintf(why, cap, "%.95s: %.290s", o->record->name, e.msg);
+    return false;
 }
 
 /* Bytes that the device of offer d would need for what trial gives it; UINT64_MAX with a reason =
@@ -47,50 +70,50 @@ static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **ou
 static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size_t cap) {
     mn_segment *s;
     uint32_t n;
+    bool counted = true;
     mn_status st = runs_of(p, p->trial, &s, &n);
     if (!st)
         st = mn_boundaries(p->offers, p->g, p->r, s, n, NULL, p->err);
     *need = 0;
-    for (uint32_t k = 0; k < n && !st && *need != UINT64_MAX; k++) {
-        mn_error e = MN_ERROR_INIT;
-        if (s[k].offer != d)
-            continue;
-        if (mn_segment_ask(&p->offers[d], p->g, p->r, &s[k], &e)) {
-            mn_fail_plain(&e);
-            snprintf(why, cap, "%.95s: %.290s", p->offers[d].record->name, e.msg);
-            *need = UINT64_MAX;
-        } else if (!mn_add_u64(*need, s[k].need + s[k].boundary_bytes, need))
-            *need = UINT64_MAX;
-    }
+    for (uint32_t k = 0; k < n && !st && counted; k++)
+        if (s[k].offer == d)
+            counted = add_need(p, &s[k], need, why, cap);
+    if (!counted)
+        *need = UINT64_MAX;
     mn_free(s);
     return st;
+}
+
+static bool share_memory(const planner *p, uint32_t a, uint32_t b) {
+    const char *pool = p->offers[a].record->info.mem_pool;
+    return a == b || (*pool && !strcmp(pool, p->offers[b].record->info.mem_pool));
 }
 
 /* Memory that is left to offer d when the devices before it in the plan have theirs. 0 in
  * free_bytes: unlimited. */
 static uint64_t room_of(const planner *p, uint32_t d) {
-    const mn_offer *o = &p->offers[d];
-    uint64_t left = o->free_bytes;
+    const mn_plan *out = p->out;
+    uint64_t left = p->offers[d].free_bytes;
     if (!left)
         return UINT64_MAX - 1;
-    for (uint32_t i = 0; i < p->out->n_devices; i++) {
-        const mn_device_info *a = &o->record->info, *b = &p->offers[p->out->device[i]].record->info;
-        bool same = p->out->device[i] == d || (a->mem_pool[0] && !strcmp(a->mem_pool, b->mem_pool));
-        if (same)
-            left -= MN_MIN(left, p->out->used[i]);
-    }
+    for (uint32_t i = 0; i < out->n_devices; i++)
+        if (share_memory(p, d, out->device[i]))
+            left -= MN_MIN(left, out->used[i]);
     return left;
 }
 
+/* ---- nodes to a device ----------------------------------------------------------------------- */
+
 /* trial = owner, with d on all nodes that nobody has, that it can, and that lie in layers below
- * n_layers (outside layers: if ends). */
+ * n_layers (outside layers: if ends). How many these are. */
 static uint32_t try_on(planner *p, uint32_t d, uint32_t n_layers, bool ends) {
+    const uint8_t *can = p->offers[d].can;
     uint32_t took = 0;
     memcpy(p->trial, p->owner, p->n * sizeof *p->trial);
     for (uint32_t i = 0; i < p->n; i++) {
-        int32_t layer = p->g->abi.nodes[i].layer;
-        bool inside = layer < 0 ? ends : (uint32_t)layer < n_layers;
-        if (p->owner[i] != NOBODY || !p->offers[d].can[i] || !inside)
+        const int32_t layer = p->g->abi.nodes[i].layer;
+        const bool inside = layer < 0 ? ends : (uint32_t)layer < n_layers;
+        if (p->owner[i] != NOBODY || !can[i] || !inside)
             continue;
         p->trial[i] = (int32_t)d;
         took++;
@@ -98,30 +121,40 @@ static uint32_t try_on(planner *p, uint32_t d, uint32_t n_layers, bool ends) {
     return took;
 }
 
-/* The largest number of layers that fits, by bisection: estimates are upper bounds that grow with
- * the segment. */
-static mn_status most_layers(planner *p, uint32_t d, bool ends, uint64_t room, uint32_t *layers,
-                             uint64_t *need) {
-    uint32_t lo = 0, hi = p->n_layers; /* lo fits, or nothing does */
-    *layers = 0, *need = UINT64_MAX;
+/* How many layers from the first on, and whether what lies outside of layers goes along. */
+typedef struct {
+    uint32_t layers;
+    bool ends;
+    uint64_t need; /* bytes; UINT64_MAX: not even none fits */
+} portion;
+
+/* The largest number of layers that fits into room, by bisection: estimates are upper bounds that
+ * grow with the segment. */
+static mn_status most_layers(planner *p, uint32_t d, uint64_t room, portion *out) {
+    uint32_t lo = 0, hi = p->n_layers; /* below lo fits, or nothing does */
+    out->layers = 0;
+    out->need = UINT64_MAX;
     while (lo <= hi && hi != UINT32_MAX) {
-        uint32_t mid = lo + (hi - lo) / 2;
+        const uint32_t mid = lo + (hi - lo) / 2;
         uint64_t bytes = 0;
         char why[8];
         mn_status st = MN_OK;
-        if (try_on(p, d, mid, ends))
+        if (try_on(p, d, mid, out->ends))
             st = need_of(p, d, &bytes, why, sizeof why);
         if (st)
             return st;
-        if (bytes <= room) {
-            *layers = mid, *need = bytes;
-            lo = mid + 1;
-        } else
+        if (bytes > room) {
             hi = mid - 1;
+            continue;
+        }
+        out->layers = mid;
+        out->need = bytes;
+        lo = mid + 1;
     }
     return MN_OK;
 }
 
+/* trial becomes the plan. */
 static void take(planner *p, uint32_t d, uint64_t need, uint64_t lacks) {
     mn_plan *out = p->out;
     memcpy(p->owner, p->trial, p->n * sizeof *p->owner);
@@ -130,88 +163,122 @@ static void take(planner *p, uint32_t d, uint64_t need, uint64_t lacks) {
     out->device[out->n_devices++] = d;
 }
 
-static mn_status give(planner *p, uint32_t d, bool *starved) {
-    uint64_t room = room_of(p, d), all, with_ends, without;
-    uint32_t layers, fewer;
-    char *why = p->out->reason;
-    if (!p->offers[d].can || !try_on(p, d, p->n_layers, true))
-        return MN_OK;
-    mn_status st = need_of(p, d, &all, why, sizeof p->out->reason);
-    if (st)
-        return st;
-    if (all <= room)
-        return take(p, d, all, 0), MN_OK;
-    if (!*why)
-        snprintf(why, sizeof p->out->reason, "%s: %.2f GiB would be needed, %.2f are free",
-                 p->offers[d].record->name, (double)all / 0x1p30, (double)room / 0x1p30);
-    /* What comes before and after the layers goes along, unless only that would fit. */
-    st = most_layers(p, d, true, room, &layers, &with_ends);
+/* A part of what d could run, which is more than its memory holds: `all` bytes. */
+static mn_status give_part(planner *p, uint32_t d, uint64_t room, uint64_t all, bool *starved) {
+    portion with = {.ends = true}, without = {.ends = false};
+    mn_status st = most_layers(p, d, room, &with);
     if (!st)
-        st = most_layers(p, d, false, room, &fewer, &without);
+        st = most_layers(p, d, room, &without);
     if (st)
         return st;
-    bool ends = with_ends <= room && (layers || !fewer);
-    if (!ends)
-        layers = fewer;
-    *starved = !try_on(p, d, layers, ends);
+    /* what comes before and after the layers goes along, unless only that would fit */
+    const bool ends = with.need <= room && (with.layers || !without.layers);
+    const portion *best = ends ? &with : &without;
+    *starved = !try_on(p, d, best->layers, best->ends);
     if (!*starved)
-        take(p, d, ends ? with_ends : without, all);
+        take(p, d, best->need, all);
     return MN_OK;
 }
 
+/* Gives d what it can and has memory for. starved: there were nodes for it, and room for none. */
+static mn_status give(planner *p, uint32_t d, bool *starved) {
+    const uint64_t room = room_of(p, d);
+    char *why = p->out->reason;
+    const size_t cap = sizeof p->out->reason;
+    uint64_t all;
+    if (!p->offers[d].can || !try_on(p, d, p->n_layers, true))
+        return MN_OK;
+    mn_status st = need_of(p, d, &all, why, cap);
+    if (st)
+        return st;
+    if (all <= room) {
+        take(p, d, all, 0);
+        return MN_OK;
+    }
+    if (!*why)
+        snprintf(why, cap, "%s: %.2f GiB would be needed, %.2f are free", name_of(p, d),
+                 (double)all / 0x1p30, (double)room / 0x1p30);
+    return give_part(p, d, room, all, starved);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Whether one of the n devices could run node i. */
+static bool anyone_can(const planner *p, const uint32_t *order, uint32_t n, uint32_t i) {
+    for (uint32_t k = 0; k < n; k++) {
+        const mn_offer *o = &p->offers[order[k]];
+        if (o->can && o->can[i])
+            return true;
+    }
+    return false;
+}
+
 /* Why nodes are left over: nobody can, or nobody has the room. */
-static void leftover(planner *p, const uint32_t *order, uint32_t n) {
+static void explain_rest(planner *p, const uint32_t *order, uint32_t n) {
     mn_plan *out = p->out;
-    for (uint32_t i = 0; i < p->n && out->status != MN_UNSUPPORTED; i++) {
+    char kind[200];
+    for (uint32_t i = 0; i < p->n; i++) {
         if (p->owner[i] != NOBODY)
             continue;
-        bool anyone = false;
-        for (uint32_t k = 0; k < n; k++)
-            anyone |= p->offers[order[k]].can && p->offers[order[k]].can[i];
-        out->status = anyone ? MN_OUT_OF_MEMORY : MN_UNSUPPORTED;
-        if (anyone)
+        out->status = MN_OUT_OF_MEMORY;
+        if (anyone_can(p, order, n, i))
             continue;
-        char kind[200];
+        out->status = MN_UNSUPPORTED;
         mn_offer_node_kind(&p->g->abi, i, kind, sizeof kind);
         snprintf(out->reason, sizeof out->reason, "none of the devices can run %s", kind);
+        return;
     }
 }
 
-static mn_status finish(planner *p) {
+/* Asks the device for a segment of the plan, and adds its times and weight bytes. A refusal is the
+ * plan's status. */
+static void finish_segment(planner *p, mn_segment *s, double *decode_us, double *prefill_us) {
     mn_plan *out = p->out;
-    double total = 0, decode = 0, prefill = 0;
-    mn_status st = runs_of(p, p->owner, &out->segments, &out->n_segments);
-    for (uint32_t k = 0; k < out->n_segments && !st; k++) {
-        mn_segment *s = &out->segments[k];
-        mn_error e = MN_ERROR_INIT;
-        if (mn_segment_ask(&p->offers[s->offer], p->g, p->r, s, &e)) {
-            out->status = MN_UNSUPPORTED;
-            mn_fail_plain(&e);
-            snprintf(out->reason, sizeof out->reason, "%s: %.300s",
-                     p->offers[s->offer].record->name, e.msg);
-            return MN_OK;
-        }
-        mn_segment_time(&p->offers[s->offer], p->g, s);
-        decode += s->decode_us, prefill += s->prefill_us;
-        for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-            double bytes = mn_node_bytes(&p->g->abi, i);
-            total += bytes;
-            for (uint32_t d = 0; d < out->n_devices; d++)
-                out->share[d] += out->device[d] == s->offer ? bytes : 0;
-        }
+    mn_error e = MN_ERROR_INIT;
+    if (mn_segment_ask(&p->offers[s->offer], p->g, p->r, s, &e)) {
+        out->status = MN_UNSUPPORTED;
+        mn_fail_plain(&e);
+        snprintf(out->reason, sizeof out->reason, "%s: %.300s", name_of(p, s->offer), e.msg);
+        return;
     }
-    if (!st)
-        st = mn_boundaries(p->offers, p->g, p->r, out->segments, out->n_segments, &out->copies,
-                           p->err);
-    if (st)
-        return st;
-    for (uint32_t k = 0; k < out->n_segments; k++)
-        out->segments[k].need += out->segments[k].boundary_bytes;
+    mn_segment_time(&p->offers[s->offer], p->g, s);
+    *decode_us += s->decode_us;
+    *prefill_us += s->prefill_us;
+    double bytes = 0;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+        bytes += mn_node_bytes(&p->g->abi, i);
+    for (uint32_t d = 0; d < out->n_devices; d++)
+        if (out->device[d] == s->offer)
+            out->share[d] += bytes;
+}
+
+/* From bytes to parts of 1; a model without weights is all the first device's. */
+static void normalise_shares(mn_plan *out) {
+    double total = 0;
+    for (uint32_t d = 0; d < out->n_devices; d++)
+        total += out->share[d];
     for (uint32_t d = 0; d < out->n_devices; d++)
         out->share[d] = total > 0 ? out->share[d] / total : 0;
     if (total <= 0)
         out->share[0] = 1;
-    out->score = mn_score(decode + out->copies.decode_us, prefill + out->copies.prefill_us);
+}
+
+static mn_status finish(planner *p) {
+    mn_plan *out = p->out;
+    mn_copies *copies = &out->copies;
+    double decode_us = 0, prefill_us = 0;
+    mn_status st = runs_of(p, p->owner, &out->segments, &out->n_segments);
+    for (uint32_t k = 0; k < out->n_segments && !st && !out->status; k++)
+        finish_segment(p, &out->segments[k], &decode_us, &prefill_us);
+    if (st || out->status)
+        return st;
+    st = mn_boundaries(p->offers, p->g, p->r, out->segments, out->n_segments, copies, p->err);
+    if (st)
+        return st;
+    for (uint32_t k = 0; k < out->n_segments; k++)
+        out->segments[k].need += out->segments[k].boundary_bytes;
+    normalise_shares(out);
+    out->score = mn_score(decode_us + copies->decode_us, prefill_us + copies->prefill_us);
     return MN_OK;
 }
 
@@ -223,13 +290,15 @@ mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_reque
     p.n_layers = count_layers(&g->abi);
     p.owner = mn_alloc(p.n, sizeof *p.owner);
     p.trial = mn_alloc(p.n, sizeof *p.trial);
-    mn_status st = p.owner && p.trial ? MN_OK : mn_fail_memory(err, p.n * sizeof *p.owner);
+    mn_status st = MN_OK;
+    if (!p.owner || !p.trial)
+        st = mn_fail_memory(err, p.n * sizeof *p.owner);
     for (uint32_t i = 0; !st && i < p.n; i++)
         p.owner[i] = NOBODY;
     for (uint32_t k = 0; k < n && !st; k++)
         st = give(&p, order[k], &out->starved[k]);
     if (!st)
-        leftover(&p, order, n);
+        explain_rest(&p, order, n);
     if (!st && !out->status)
         st = finish(&p);
     mn_free(p.owner);
@@ -242,48 +311,63 @@ void mn_plan_free(mn_plan *p) {
     *p = (mn_plan){0};
 }
 
+/* ---- in words -------------------------------------------------------------------------------- */
+
+static bool owns(const mn_plan *p, uint32_t offer, uint32_t node) {
+    for (uint32_t k = 0; k < p->n_segments; k++) {
+        const mn_segment *s = &p->segments[k];
+        if (node >= s->node_lo && node < s->node_hi)
+            return s->offer == offer;
+    }
+    return false;
+}
+
 /* The layers of a device's nodes, if it has every node of a range of layers; else false. */
 static bool layer_range(const mn_plan *p, const mn_graph *g, uint32_t offer, int32_t *lo,
                         int32_t *hi) {
-    *lo = INT32_MAX, *hi = -1;
-    for (int round = 0; round < 2; round++)
-        for (uint32_t k = 0; k < p->n_segments; k++)
-            for (uint32_t i = p->segments[k].node_lo; i < p->segments[k].node_hi; i++) {
-                int32_t layer = g->nodes[i].layer;
-                bool mine = p->segments[k].offer == offer;
-                if (layer < 0)
-                    continue;
-                if (!round && mine)
-                    *lo = MN_MIN(*lo, layer), *hi = MN_MAX(*hi, layer);
-                if (round && !mine && layer >= *lo && layer <= *hi)
-                    return false;
-            }
+    *lo = INT32_MAX;
+    *hi = -1;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const int32_t layer = g->nodes[i].layer;
+        if (layer < 0 || !owns(p, offer, i))
+            continue;
+        *lo = MN_MIN(*lo, layer);
+        *hi = MN_MAX(*hi, layer);
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const int32_t layer = g->nodes[i].layer;
+        if (layer >= *lo && layer <= *hi && !owns(p, offer, i))
+            return false;
+    }
     return *hi >= 0;
 }
 
+/* " LINEAR, RMS_NORM": the operations of a device, each once. */
 static void list_ops(const mn_plan *p, const mn_graph *g, uint32_t offer, mn_text *out) {
     uint64_t seen = 0;
-    for (uint32_t k = 0; k < p->n_segments; k++)
-        for (uint32_t i = p->segments[k].node_lo;
-             p->segments[k].offer == offer && i < p->segments[k].node_hi; i++) {
-            const mn_op_info *op = mn_op_find(g->nodes[i].op);
-            if (!op || seen >> (op->id & 63) & 1)
-                continue;
-            mn_text_printf(out, "%s%s", seen ? ", " : " ", op->name);
-            seen |= UINT64_C(1) << (op->id & 63);
-        }
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_op_info *op = mn_op_find(g->nodes[i].op);
+        const uint64_t bit = op ? UINT64_C(1) << (op->id & 63) : 0;
+        if (!op || seen & bit || !owns(p, offer, i))
+            continue;
+        mn_text_printf(out, "%s%s", seen ? ", " : " ", op->name);
+        seen |= bit;
+    }
 }
 
 void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g,
                       mn_text *out) {
     for (uint32_t d = 0; d < p->n_devices; d++) {
+        const uint32_t offer = p->device[d];
         int32_t lo, hi;
-        mn_text_printf(out, "%s%s", d ? ", " : "", offers[p->device[d]].record->name);
-        if (p->n_devices > 1 && d + 1 == p->n_devices)
+        mn_text_printf(out, "%s%s", d ? ", " : "", offers[offer].record->name);
+        if (p->n_devices == 1)
+            continue;
+        if (d + 1 == p->n_devices)
             mn_text_puts(out, " the rest");
-        else if (p->n_devices > 1 && layer_range(p, &g->abi, p->device[d], &lo, &hi))
+        else if (layer_range(p, &g->abi, offer, &lo, &hi))
             mn_text_printf(out, lo == hi ? " layer %d" : " layers %d-%d", lo, hi);
-        else if (p->n_devices > 1)
-            list_ops(p, &g->abi, p->device[d], out);
+        else
+            list_ops(p, &g->abi, offer, out);
     }
 }
