@@ -1,0 +1,74 @@
+/* choose.h -- the choice among plans, in three files: auto.c is what auto makes of the offers, list.c
+ * what the user's list makes of them, negotiate.c the beginning, the end and the words. */
+#ifndef MN_CHOOSE_H
+#define MN_CHOOSE_H
+#include "negotiate/offer.h"
+
+/* One negotiation. */
+typedef struct {
+    mn_registry *reg;
+    const mn_model_graph *g;
+    const mn_request *r;
+    mn_placement *p; /* its offers, made as devices are asked */
+    mn_plan plan;    /* the best so far; n_segments 0 = none */
+    bool named;      /* the user chose these devices */
+    mn_error *err;
+} mn_chooser;
+
+/* Offers, best first. */
+typedef struct {
+    uint32_t at[MN_MAX_SPLIT], n;
+} mn_order;
+
+static inline bool mn_has_plan(const mn_chooser *c) {
+    return c->plan.n_segments > 0;
+}
+static inline bool mn_explains(const mn_chooser *c) {
+    return c->r->flags & MN_REQUEST_EXPLAIN;
+}
+static inline mn_offer *mn_offer_at(const mn_chooser *c, uint32_t i) {
+    return &c->p->offers[i];
+}
+/* Whether the best plan so far has offer i. */
+static inline bool mn_in_plan(const mn_chooser *c, uint32_t i) {
+    for (uint32_t d = 0; d < c->plan.n_devices; d++)
+        if (c->plan.device[d] == i)
+            return true;
+    return false;
+}
+static inline bool mn_can_all(const mn_chooser *c, uint32_t i) {
+    return mn_offer_is_whole(mn_offer_at(c, i), c->g);
+}
+static inline bool mn_can_some(const mn_chooser *c, uint32_t i) {
+    const mn_offer *o = mn_offer_at(c, i);
+    return o->can && o->n_can;
+}
+
+/* ---- auto.c ---------------------------------------------------------------------------------- */
+/* Asks the device unless it was asked before; *at: its offer. Errors, here and below, are those of
+ * the host: a device that cannot is an offer that says so, devices that cannot are no plan. */
+mn_status mn_ask_device(mn_chooser *c, const mn_device_record *d, uint32_t *at);
+/* All devices but those that the request passes over; cpu_only: usable CPUs. */
+mn_status mn_ask_all(mn_chooser *c, bool cpu_only);
+bool mn_is_passed_over(const mn_chooser *c, const mn_device_record *d);
+/* Rates of everybody who was asked; compares: measured where they decide. */
+void mn_rate_all(mn_chooser *c, bool compares);
+void mn_order_add(mn_order *w, uint32_t i); /* at the end, unless it is in */
+/* Everybody who was asked and can do something, by rank. */
+void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool oracles);
+mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out);
+void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* which is empty afterwards */
+mn_status mn_choose_auto(mn_chooser *c, bool cpu_only);
+
+/* ---- list.c ---------------------------------------------------------------------------------- */
+/* By the request's list; c has a plan afterwards, or an error says why not. */
+mn_status mn_choose_listed(mn_chooser *c);
+/* Whether the list names the device, or leaves a choice that it is part of. */
+bool mn_may_choose(const mn_chooser *c, const mn_device_record *d);
+/* "a: why; b: why": who was asked, refused, and would be missed. */
+void mn_list_refusals(const mn_chooser *c, mn_text *out);
+/* Its file is there, but not its devices. */
+static inline bool mn_record_has_failed(const mn_plugin_record *r) {
+    return r->status != MN_RECORD_OK && r->status != MN_RECORD_SHADOWED;
+}
+#endif
