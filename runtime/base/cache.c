@@ -259,23 +259,29 @@ mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_
     return tell(write_entry(name, data, bytes, &why), &why, err);
 }
 
-/* The file open for appending, made if need be. */
-static mn_status append_entry(const char *name, int *fd, mn_error *err) {
+static mn_status open_append(int folder, const char *leaf, const char *name, int *fd,
+                             mn_error *err) {
     const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    *fd = openat(folder, leaf, flags | O_NOCTTY, 0600);
+    if (*fd < 0)
+        return fail_errno(err, name, "cannot open");
+    mn_status st = check_own(*fd, name, err);
+    if (st)
+        close(*fd);
+    return st;
+}
+
+/* What cannot be appended to is replaced, as by writing. */
+static mn_status append_entry(const char *name, int *fd, mn_error *err) {
     int folder;
     const char *leaf;
     mn_status st = open_folder(name, true, &folder, &leaf, err);
     if (st)
         return st;
-    *fd = openat(folder, leaf, flags | O_NOCTTY, 0600);
-    if (*fd < 0)
-        st = fail_errno(err, name, "cannot open");
+    st = open_append(folder, leaf, name, fd, err);
+    if (st && !unlinkat(folder, leaf, 0))
+        st = open_append(folder, leaf, name, fd, err);
     close(folder);
-    if (*fd < 0)
-        return st;
-    st = check_own(*fd, name, err);
-    if (st)
-        close(*fd);
     return st;
 }
 
