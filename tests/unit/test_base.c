@@ -104,6 +104,42 @@ static void strings(void **state) {
     mn_text_free(&t);
 }
 
+/* What a plugin or a file says, as a terminal may have it. */
+static void plain_text(void **state) {
+    static const struct {
+        mn_str from;
+        const char *to;
+    } cases[] = {
+        {{"plain \xC3\xA4 \\ \xE2\x82\xAC", 14}, "plain \xC3\xA4 \\ \xE2\x82\xAC"},
+        {{"a\tb\r\nc", 6}, "a b  c"},
+        {{"\x1b[2J\0\x7f", 6}, "\\x1b[2J\\x00\\x7f"},
+        {{"\xC2\x9B"
+          "1m",
+          4},
+         "\\xc2\\x9b1m"},                         /* CSI of C1 */
+        {{"\xE2\x80\xAE", 3}, "\\xe2\\x80\\xae"}, /* right to left from here */
+        {{"\xE2\x80\xA8\xE2\x81\xA6", 6}, "\\xe2\\x80\\xa8\\xe2\\x81\\xa6"},
+        {{"\xFF\xE2\x82", 3}, "\\xff\\xe2\\x82"}, /* no UTF-8, and half a character */
+    };
+    char out[64];
+    char array[8] = {'a', '\x1b', 'b', 'c', 'd', 'e', 'f', 'g'}; /* without an end */
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        assert_int_equal(mn_plain(out, sizeof out, cases[i].from), strlen(cases[i].to));
+        assert_string_equal(out, cases[i].to);
+        for (size_t cap = 1; cap < sizeof out;
+             cap++) { /* cut between characters, never written behind */
+            memset(out, '#', sizeof out);
+            const size_t n = mn_plain(out, cap, cases[i].from);
+            assert_true(n < cap && !out[n] && out[cap] == '#');
+            assert_memory_equal(out, cases[i].to, n);
+            assert_int_equal(mn_utf8_check(out, n), n);
+        }
+    }
+    mn_plain_array(array, sizeof array);
+    assert_string_equal(array, "a\\x1bbc");
+}
+
 static void utf8(void **state) {
     (void)state;
     char out[4];
@@ -424,6 +460,7 @@ int main(void) {
         cmocka_unit_test(errors),
         cmocka_unit_test(memory),
         cmocka_unit_test(strings),
+        cmocka_unit_test(plain_text),
         cmocka_unit_test(utf8),
         cmocka_unit_test(numbers),
         cmocka_unit_test(halves),

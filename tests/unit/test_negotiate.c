@@ -487,6 +487,25 @@ static void test_claims(void **state) {
     mn_placement_free(&p);
 }
 
+/* No claim makes a device faster than the fastest memory that is known. */
+static void test_claims_too_high(void **state) {
+    (void)state;
+    INSTALL({"boaster", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 1e-15, "a", HONEST, 0, 1});
+    devices[0].info.mem_gbps = 1e9;
+    mn_placement p = negotiate("boaster");
+    double bytes = 0;
+    for (uint32_t i = 0; i < n_nodes; i++)
+        bytes += mn_node_bytes(&graph->abi, i);
+    const double least_us = bytes / MN_MOST_MEM_GBPS * 1e-3;
+    assert_true(least_us > 1e-12);
+    assert_float_equal(p.segments[0].decode_us, least_us, least_us * 1e-6);
+    assert_true(p.segments[0].prefill_us >= least_us * 0.999999);
+    mn_placement_free(&p);
+    assert_true(mn_capped(1e9, MN_MOST_BUS_GBPS) == MN_MOST_BUS_GBPS);
+    assert_true(mn_capped(20, MN_MOST_BUS_GBPS) == 20);
+    assert_true(mn_capped(NAN, MN_MOST_BUS_GBPS) == 0);
+}
+
 /* 128 drawn ids count as much as the prompt of 512: a slow prompt is outweighed by quick ids, up to
  * 128 times what each of them saves. */
 static void test_drawn_ids_outweigh_the_prompt(void **state) {
@@ -983,6 +1002,7 @@ int main(void) {
                                        cmocka_unit_test(test_drawn_ids_outweigh_the_prompt),
                                        cmocka_unit_test(test_pages_of_windows),
                                        cmocka_unit_test(test_claims),
+                                       cmocka_unit_test(test_claims_too_high),
                                        cmocka_unit_test(test_oracle_last),
                                        cmocka_unit_test(test_quarantine),
                                        cmocka_unit_test(test_names),

@@ -1,5 +1,6 @@
 /* test_probe.c -- plugins that hang, crash or lie in another process, and what is remembered of
  * it. */
+#include "registry/guest.h"
 #include "registry/internal.h"
 #include "world.h"
 #include <dirent.h>
@@ -213,6 +214,32 @@ static void forgotten(void **state) {
     cached_is(dir, "good.so", "60", true);
 }
 
+static void cache_file(const char *dir, char path[1300]);
+/* A first verdict is good while its watch may still come to an end: then it is asked again. */
+static void watch_abandoned(void **state) {
+    static const char key[] = "\nwatch\t";
+    const char *dir = *state;
+    char path[1300] = "";
+    char *data;
+    uint64_t n;
+    put(dir, "good", NULL);
+    cached_is(dir, "good.so", "60", false);
+    cache_file(dir, path);
+    assert_int_equal(mn_read_file(path, 1 << 20, &data, &n, NULL), MN_OK);
+    char *until = strstr(data, key);
+    assert_non_null(until);
+    until += strlen(key);
+    assert_true(strtod(until, NULL) > (double)mn_now_ns() / 1e6); /* it goes on */
+    cached_is(dir, "good.so", "60", true);
+    until[strspn(until, "0123456789")] = 0;
+    memset(until, '0', strlen(until));
+    until[strlen(until) - 1] = '1'; /* over long ago */
+    until[strlen(until)] = '\n';
+    unit_write(path, data, (size_t)n);
+    cached_is(dir, "good.so", "60", false);
+    mn_free(data);
+}
+
 static void cache_file(const char *dir, char path[1300]) {
     DIR *d = opendir(unit_path(dir, "cache/minerva/probe"));
     assert_non_null(d);
@@ -311,6 +338,41 @@ static void not_asked(void **state) {
     assert_int_equal(n_kept(*state), 0);
 }
 
+/* What a guest changes is seen and, where that can be, set back. */
+static void guests(void **state) {
+    static mn_guest_state was, is;
+    static mn_guest_visit visit;
+    mn_guest_changes c;
+    struct rlimit limit;
+    (void)state;
+    const int fd = open("/dev/null", O_RDONLY);
+    mn_guest_look(&was);
+    mn_guest_begin(&visit);
+    close(fd);
+    signal(SIGUSR1, SIG_IGN);
+    umask(0);
+    fesetround(FE_UPWARD);
+    assert_int_equal(chdir("/"), 0);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur--;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    mn_guest_look(&is);
+    mn_guest_compare(&was, &is, &c);
+    assert_non_null(strstr(c.harm, " is closed, SIGUSR1 has another handler"));
+    assert_non_null(strstr(c.odd, "the working directory is /, the umask is 000, floating-point"));
+    assert_non_null(strstr(c.odd, "RLIMIT_NOFILE is "));
+    mn_guest_end(&visit);
+    signal(SIGUSR1, SIG_DFL);
+    assert_int_equal(open("/dev/null", O_RDONLY), fd);
+    mn_guest_look(&is);
+    mn_guest_compare(&was, &is, &c);
+    close(fd);
+    assert_string_equal(c.harm, "");
+    assert_string_equal(c.odd, "");
+    assert_false(mn_guest_has_children());
+    assert_true(mn_guest_threads() >= 1);
+}
+
 static void reports(void **state) {
     (void)state;
     mn_text t = {0};
@@ -371,10 +433,13 @@ int main(void) {
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(contained),          TEST(hanging),        TEST(side_by_side), TEST(children_ignored),
-        TEST(faults_of_devices),  TEST(remembered),     TEST(forgotten),    TEST(garbage),
-        TEST(no_program),         TEST(unsafe_program), TEST(not_asked),    TEST(quarantined),
-        cmocka_unit_test(reports)};
+    const struct CMUnitTest tests[] = {TEST(contained),          TEST(hanging),
+                                       TEST(side_by_side),       TEST(children_ignored),
+                                       TEST(faults_of_devices),  TEST(remembered),
+                                       TEST(forgotten),          TEST(garbage),
+                                       TEST(no_program),         TEST(unsafe_program),
+                                       TEST(not_asked),          TEST(quarantined),
+                                       TEST(watch_abandoned),    cmocka_unit_test(guests),
+                                       cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
