@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#define MN_GUEST_DESCRIPTORS 1024 /* those from 0 on that are compared */
+#define MN_GUEST_DESCRIPTORS 64 /* those from 0 on that are compared */
 
 typedef struct {
     struct sigaction action[NSIG];

@@ -52,7 +52,7 @@ static void close_from(int first) {
     if (!syscall(SYS_close_range, first, ~0u, 0))
         return;
 #endif
-    for (int fd = first; fd < MN_GUEST_DESCRIPTORS; fd++)
+    for (int fd = first; fd < 1024; fd++)
         close(fd);
 }
 
