@@ -19,11 +19,22 @@ typedef struct {
     size_t cap;
 } bench;
 
+/* The note; false, for the caller to return. */
 static bool say(bench *be, const char *what, mn_status st, mn_error *e) {
     mn_fail_plain(e);
-    snprintf(be->note, be->cap, "%s: %.120s", what,
-             st == MN_TIMEOUT ? "no answer within 2 s" : e->msg);
+    const char *why = st == MN_TIMEOUT ? "no answer within 2 s" : e->msg;
+    snprintf(be->note, be->cap, "%s: %.120s", what, why);
     return false;
+}
+
+static double us_since(uint64_t begin_ns) {
+    return (double)(mn_now_ns() - begin_ns) * 1e-3;
+}
+
+/* The best of the runs but the first, which warms up. */
+static void keep_best(int run, double took_us, double *best_us) {
+    if (run == 1 || (run && took_us < *best_us))
+        *best_us = took_us;
 }
 
 static bool make(bench *be, int64_t rows_max, mn_small_run *m) {
@@ -32,27 +43,28 @@ static bool make(bench *be, int64_t rows_max, mn_small_run *m) {
     return !st || say(be, "measuring", st, &e);
 }
 
-/* The best of a few runs; the first is not counted. */
+/* Microseconds of a step with so many rows. */
 static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us) {
+    enum { RUNS = 9 };
+    const mn_backend *b = be->d.b;
     mn_error e = MN_ERROR_INIT;
     double spent = 0;
     *us = 0;
-    if (MN_HAS(mn_backend, be->d.b, context_prepare))
-        be->d.b->context_prepare(m->context, 0, &rows, NULL);
-    for (int i = 0; i < 9 && (i < 2 || spent < BUDGET_US); i++) {
+    if (MN_HAS(mn_backend, b, context_prepare))
+        MN_WATCHED(be->d.callee, "context_prepare", b->context_prepare(m->context, 0, &rows, NULL));
+    for (int i = 0; i < RUNS && (i < 2 || spent < BUDGET_US); i++) {
         const uint64_t begin = mn_now_ns();
         const mn_status st = mn_small_run_step(&be->d, m, rows, &e);
         if (st)
             return say(be, "a step", st, &e);
-        double took = (double)(mn_now_ns() - begin) * 1e-3;
-        took = MN_MAX(took, 1e-2);
-        if (i == 1 || (i && took < *us))
-            *us = took;
+        const double took = MN_MAX(us_since(begin), 1e-2);
+        keep_best(i, took, us);
         spent += took;
     }
     return true;
 }
 
+/* The same of the graph that was built, compiled and freed around it. */
 static bool time_graph(bench *be, int64_t rows, double *us) {
     mn_small_run m = {0};
     const bool ok = make(be, rows, &m) && time_rows(be, &m, rows, us);
@@ -60,18 +72,23 @@ static bool time_graph(bench *be, int64_t rows, double *us) {
     return ok;
 }
 
-/* ---- the four figures ------------------------------------------------------------------------ */
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static bool time_chain(bench *be, uint32_t op, uint32_t n, uint32_t dtype, double *us) {
+    mn_small_graph_build(be->sg, op, n, dtype, 256, 256);
+    return time_graph(be, 1, us);
+}
+
+/* By a chain of nodes against one, of the first operation that the device has. */
 static bool launch(bench *be, uint32_t dtype, mn_measured *out) {
     static const uint32_t ops[] = {MN_OP_ADD, MN_OP_RMS_NORM, MN_OP_LINEAR};
-    double one, many;
+    enum { N = MN_SMALL_CHAIN };
+    double one;
+    double many;
     for (size_t i = 0; i < MN_COUNT(ops) && !be->d.stuck; i++) {
-        mn_small_graph_build(be->sg, ops[i], 1, dtype, 256, 256);
-        if (!time_graph(be, 1, &one))
+        if (!time_chain(be, ops[i], 1, dtype, &one) || !time_chain(be, ops[i], N, dtype, &many))
             continue;
-        mn_small_graph_build(be->sg, ops[i], MN_SMALL_CHAIN, dtype, 256, 256);
-        if (!time_graph(be, 1, &many))
-            continue;
-        out->node_us = MN_MAX((many - one) / (MN_SMALL_CHAIN - 1), 1e-3);
+        out->node_us = MN_MAX((many - one) / (N - 1), 1e-3);
         out->step_us = MN_MAX(one - out->node_us, 1e-3);
         be->note[0] = 0;
         return true;
@@ -79,116 +96,187 @@ static bool launch(bench *be, uint32_t dtype, mn_measured *out) {
     return false;
 }
 
-static bool to_and_fro(bench *be, mn_buffer *dev, mn_buffer *host, uint64_t bytes, double *us) {
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Memory on both sides, for `bytes` there and back. */
+typedef struct {
+    mn_buffer *device, *host;
+} copy_ends;
+
+static mn_status copy_once(bench *be, const copy_ends *ends, uint64_t bytes, mn_error *e) {
+    const mn_small_device *d = &be->d;
+    mn_event *event = NULL;
+    mn_status st = MN_OK;
+    MN_WATCHED(d->callee, "write", st = d->b->write(d->queue, ends->device, 0, d->fill, bytes, e));
+    if (!st)
+        MN_WATCHED(d->callee, "read",
+                   st = d->b->read(d->queue, ends->device, 0, ends->host, 0, bytes, &event, e));
+    return st ? st : mn_small_wait(&be->d, event, e);
+}
+
+/* Microseconds of one way. */
+static bool to_and_fro(bench *be, const copy_ends *ends, uint64_t bytes, double *us) {
+    enum { RUNS = 4 };
     mn_error e = MN_ERROR_INIT;
-    for (int i = 0; i < 4; i++) {
-        mn_event *event = NULL;
-        uint64_t begin = mn_now_ns();
-        mn_status st = be->d.b->write(be->d.queue, dev, 0, be->d.fill, bytes, &e);
-        if (!st)
-            st = be->d.b->read(be->d.queue, dev, 0, host, 0, bytes, &event, &e);
-        if (!st)
-            st = mn_small_wait(&be->d, event, &e);
+    for (int i = 0; i < RUNS; i++) {
+        const uint64_t begin = mn_now_ns();
+        const mn_status st = copy_once(be, ends, bytes, &e);
         if (st)
             return say(be, "a copy", st, &e);
-        double took = (double)(mn_now_ns() - begin) * 0.5e-3;
-        if (i == 1 || (i && took < *us))
-            *us = took;
+        keep_best(i, us_since(begin) / 2, us);
     }
     return true;
 }
 
-static bool copies(bench *be, mn_measured *out) {
-    const uint64_t row = 16 << 10, many = 4 << 20;
-    mn_buffer *dev = NULL, *host = NULL;
-    mn_error e = MN_ERROR_INIT;
-    double few = 0, lots = 0;
-    mn_status st = be->d.b->alloc(be->d.dev, many, MN_MEM_DEVICE, &dev, &e);
+static mn_status make_ends(const mn_small_device *d, uint64_t bytes, copy_ends *ends, mn_error *e) {
+    mn_status st = d->b->alloc(d->dev, bytes, MN_MEM_DEVICE, &ends->device, e);
     if (!st)
-        st = be->d.b->alloc(be->d.dev, many, MN_MEM_HOST_PINNED, &host, &e);
-    bool ok = st ? say(be, "buffers for a copy", st, &e)
-                 : to_and_fro(be, dev, host, row, &few) && to_and_fro(be, dev, host, many, &lots);
-    if (be->d.stuck && MN_HAS(mn_backend, be->d.b, abort))
-        be->d.b->abort(be->d.queue);
-    if (dev)
-        be->d.b->buffer_free(dev);
-    if (host)
-        be->d.b->buffer_free(host);
+        st = d->b->alloc(d->dev, bytes, MN_MEM_HOST_PINNED, &ends->host, e);
+    return st;
+}
+
+static void free_ends(const mn_small_device *d, const copy_ends *ends) {
+    if (d->stuck && MN_HAS(mn_backend, d->b, abort))
+        d->b->abort(d->queue);
+    if (ends->device)
+        d->b->buffer_free(ends->device);
+    if (ends->host)
+        d->b->buffer_free(ends->host);
+}
+
+/* A small row, and so many bytes that their rate shows. */
+static bool copies(bench *be, mn_measured *out) {
+    const uint64_t row = 16 << 10;
+    const uint64_t many = 4 << 20;
+    copy_ends ends = {NULL, NULL};
+    mn_error e = MN_ERROR_INIT;
+    double row_us = 0;
+    double many_us = 0;
+    mn_status st = MN_OK;
+    MN_WATCHED(be->d.callee, "alloc", st = make_ends(&be->d, many, &ends, &e));
+    const bool ok =
+        st ? say(be, "buffers for a copy", st, &e)
+           : to_and_fro(be, &ends, row, &row_us) && to_and_fro(be, &ends, many, &many_us);
+    MN_WATCHED(be->d.callee, "buffer_free", free_ends(&be->d, &ends));
     if (!ok)
         return false;
-    double per = MN_MAX(lots - few, 1) / (double)(many - row);
-    out->copy_us = MN_MAX(few - per * (double)row, 1e-2);
-    out->copy_gbps = 1e-3 / per;
+    const double us_per_byte = MN_MAX(many_us - row_us, 1) / (double)(many - row);
+    out->copy_us = MN_MAX(row_us - us_per_byte * (double)row, 1e-2);
+    out->copy_gbps = 1e-3 / us_per_byte;
     return true;
 }
+
+/* ---- products -------------------------------------------------------------------------------- */
 
 static double without_launch(const mn_measured *m, double us) {
     return MN_MAX(us - m->step_us, us * 0.3);
 }
 
-static void set_rates(mn_measured *out, double decode_bytes, double decode_us, double flop,
-                      double prefill_us) {
-    if (decode_us > 0)
-        out->decode_gbps = decode_bytes / without_launch(out, decode_us) * 1e-3;
-    if (prefill_us > 0)
-        out->prefill_tflops = flop / without_launch(out, prefill_us) * 1e-6;
+static void set_decode(mn_measured *out, double bytes, double us) {
+    out->decode_gbps = bytes / without_launch(out, us) * 1e-3;
 }
 
-static uint64_t weight_bytes(mn_dtype t, int64_t n, int64_t k) {
+static void set_prefill(mn_measured *out, double flop, double us) {
+    out->prefill_tflops = flop / without_launch(out, us) * 1e-6;
+}
+
+static double weight_bytes(mn_dtype t, int64_t n, int64_t k) {
     uint64_t bytes = 0;
-    return mn_dtype_bytes(t, (uint64_t)(n * k), &bytes) ? bytes : 0;
+    mn_dtype_bytes(t, (uint64_t)(n * k), &bytes);
+    return (double)bytes;
 }
 
-/* A small matrix first: it says what the large ones would take. */
-static bool products(bench *be, mn_dtype t, uint64_t free_bytes, mn_measured *out) {
-    const double small = (double)SMALL_N * SMALL_N, large = (double)LARGE_K * LARGE_K;
-    const double small_bytes = (double)weight_bytes(t, SMALL_N, SMALL_N);
-    double one = 0, many = 0, us;
+/* A small matrix says what the large ones would take. many_us: of 512 rows; 0 = one row took too
+ * long for that to be tried, and stands for them. */
+static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us,
+                          mn_measured *out) {
+    const double flop = 2.0 * SMALL_N * SMALL_N;
     mn_small_run m = {0};
+    *many_us = 0;
     mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
-    bool ok = make(be, MN_SMALL_ROWS, &m) && time_rows(be, &m, 1, &one);
-    if (ok && one * MN_SMALL_ROWS < 8 * BUDGET_US)
-        ok = time_rows(be, &m, MN_SMALL_ROWS, &many); /* a batch is never slower than its rows */
+    bool ok = make(be, MN_SMALL_ROWS, &m) && time_rows(be, &m, 1, one_us);
+    if (ok && *one_us * MN_SMALL_ROWS < 8 * BUDGET_US) /* a batch is never slower than its rows */
+        ok = time_rows(be, &m, MN_SMALL_ROWS, many_us);
     mn_small_run_drop(&be->d, &m);
     if (!ok)
         return false;
-    set_rates(out, small_bytes, one, 2 * small * (many > 0 ? MN_SMALL_ROWS : 1),
-              many > 0 ? many : one);
-    if (many > 0 && many * large / small < BUDGET_US) {
-        mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K);
-        if (weight_bytes(t, LARGE_K, LARGE_K) <= be->d.fill_bytes &&
-            time_graph(be, MN_SMALL_ROWS, &us))
-            set_rates(out, 0, 0, 2 * large * MN_SMALL_ROWS, us);
-    }
-    double most = MN_MIN((double)be->d.fill_bytes, BUDGET_US * small_bytes / one);
-    if (free_bytes)
-        most = MN_MIN(most, (double)free_bytes / 4);
-    int64_t n =
-        (int64_t)(most / ((double)weight_bytes(t, 1, LARGE_K) * (t.n_planes > 1 ? 1.25 : 1)));
-    if (!be->d.stuck && n >= SMALL_N) {
-        mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, n, LARGE_K);
-        if (time_graph(be, 1, &us))
-            set_rates(out, (double)weight_bytes(t, n, LARGE_K), us, 0, 0);
-    }
+    set_decode(out, weight_bytes(t, SMALL_N, SMALL_N), *one_us);
+    if (*many_us > 0)
+        set_prefill(out, flop * MN_SMALL_ROWS, *many_us);
+    else
+        set_prefill(out, flop, *one_us);
+    return true;
+}
+
+/* 512 rows by a matrix of LARGE_K x LARGE_K, if the small one promises that time allows it. */
+static void large_prefill(bench *be, mn_dtype t, double small_us, mn_measured *out) {
+    const double large = (double)LARGE_K * LARGE_K;
+    const double promised_us = small_us * large / ((double)SMALL_N * SMALL_N);
+    double us;
+    const bool fits = weight_bytes(t, LARGE_K, LARGE_K) <= (double)be->d.fill_bytes;
+    if (small_us <= 0 || promised_us >= BUDGET_US || !fits)
+        return;
+    mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K);
+    if (time_graph(be, MN_SMALL_ROWS, &us))
+        set_prefill(out, 2 * large * MN_SMALL_ROWS, us);
+}
+
+/* One row by as many rows of weights as time, the fill and a quarter of the memory allow. */
+static void large_decode(bench *be, mn_dtype t, double small_us, uint64_t free_bytes,
+                         mn_measured *out) {
+    const double in_budget = BUDGET_US * weight_bytes(t, SMALL_N, SMALL_N) / small_us;
+    const double in_memory = free_bytes ? (double)free_bytes / 4 : in_budget;
+    const double in_fill = MN_MIN((double)be->d.fill_bytes, in_budget);
+    const double planes = t.n_planes > 1 ? 1.25 : 1; /* beside the data */
+    const double row = weight_bytes(t, 1, LARGE_K) * planes;
+    const int64_t n = (int64_t)(MN_MIN(in_fill, in_memory) / row);
+    double us;
+    if (be->d.stuck || n < SMALL_N)
+        return;
+    mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, n, LARGE_K);
+    if (time_graph(be, 1, &us))
+        set_decode(out, weight_bytes(t, n, LARGE_K), us);
+}
+
+static bool products(bench *be, mn_dtype t, uint64_t free_bytes, mn_measured *out) {
+    double one_us = 0;
+    double many_us = 0;
+    if (!small_product(be, t, &one_us, &many_us, out))
+        return false;
+    large_prefill(be, t, many_us, out);
+    large_decode(be, t, one_us, free_bytes, out);
     return !be->d.stuck;
 }
 
+/* ---- the whole ------------------------------------------------------------------------------- */
+
 static bool in_range(const mn_measured *m) {
+    static const double most[] = {1e5, 1e5, 1e6, 1e6, 1e6, 1e5}; /* GB/s, TFLOP/s, us */
     const double v[] = {m->decode_gbps, m->prefill_tflops, m->node_us,
                         m->step_us,     m->copy_us,        m->copy_gbps};
-    static const double most[] = {1e5, 1e5, 1e6, 1e6, 1e6, 1e5}; /* GB/s, TFLOP/s, us */
     for (size_t i = 0; i < MN_COUNT(v); i++)
         if (!(v[i] > 1e-7 && v[i] < most[i]))
             return false;
     return true;
 }
 
+/* be has a queue and memory. */
+static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured *out) {
+    const bool ok =
+        launch(be, type.id, out) && copies(be, out) && products(be, type, o->free_bytes, out);
+    if (!ok || in_range(out))
+        return ok;
+    snprintf(be->note, be->cap, "measured figures that cannot be");
+    return false;
+}
+
 bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap) {
-    const mn_backend *b = o->record->plugin->backend;
+    const mn_plugin_record *p = o->record->plugin;
+    const mn_backend *b = p->backend;
     mn_error e = MN_ERROR_INIT;
     bench be = {
         .d = {.b = b,
-              .callee = o->record->plugin->callee,
+              .callee = p->callee,
               .dev = o->device,
               .precision = o->precision,
               .k_dtype = o->k_dtype,
@@ -197,27 +285,22 @@ bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, 
         .note = note,
         .cap = cap,
     };
+    bool ok = false;
+    mn_status st = MN_OK;
     *out = (mn_measured){0};
     note[0] = 0;
-    mn_status st = MN_OK;
-    MN_WATCHED(be.d.callee, "queue_create", st = b->queue_create(o->device, &be.d.queue, &e));
+    MN_WATCHED(p->callee, "queue_create", st = b->queue_create(o->device, &be.d.queue, &e));
     if (st)
         return say(&be, "a queue", st, &e);
     uint8_t *fill = mn_alloc_aligned(BIG_BYTES, 4096);
-    be.d.fill = fill;
     be.sg = mn_alloc(1, sizeof *be.sg);
-    bool ok = fill && be.sg;
-    if (ok) {
+    be.d.fill = fill;
+    if (fill && be.sg) {
         memset(fill, 0x11, BIG_BYTES);
-        ok = launch(&be, type.id, out) && copies(&be, out) &&
-             products(&be, type, o->free_bytes, out);
+        ok = measure_all(&be, o, type, out);
     } else
         snprintf(note, cap, "out of memory");
-    MN_WATCHED(be.d.callee, "queue_free", b->queue_free(be.d.queue));
-    if (ok && !in_range(out)) {
-        snprintf(note, cap, "measured figures that cannot be");
-        ok = false;
-    }
+    MN_WATCHED(p->callee, "queue_free", b->queue_free(be.d.queue));
     mn_free(fill);
     mn_free(be.sg);
     return ok;
