@@ -15,11 +15,13 @@ static bool has_a8(uint32_t t) {
     return is_block(t) && t != MN_F8_E4M3_128;
 }
 
+/* Every case is one that both can run: what is refused is not left out in silence. */
 static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most,
                  const char *cap) {
     double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
     if (e < 0)
-        skip();
+        fail_msg("op %u type %u class %u cap %s k %d: one of the two says no", op, type, precision,
+                 cap, (int)s.k);
     if (e > most)
         print_message("op %u type %u class %u cap %s rows %d k %d n %d variant %d: %g\n", op, type,
                       precision, cap, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, e);
@@ -51,20 +53,20 @@ static void blas_when_needed(void **state) {
         if (case_is_weight_type(t))
 
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 33};
+    static const int64_t rows[] = {1, 7, 33};
     static const int64_t ns[] = {1, 37};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
         EACH_WEIGHT_TYPE(t)
-        for (int r = 0; r < 4; r++)
+        for (int r = 0; r < 3; r++)
             for (int k = 0; k < 2; k++)
                 for (int n = 0; n < 2; n++) {
                     const int64_t e = case_dtype(t).block_elems;
                     op_shape s = {.rows = rows[r],
                                   .k = e == 1 ? (k ? 1037 : 50)
                                        : k    ? (1056 + e - 1) / e * e
-                                              : 3 * e,
+                                              : (3 * e + 31) / 32 * 32,
                                   .n = ns[n],
                                   .variant = n ? 2 : 0};
                     /* one output may cancel */
@@ -149,7 +151,7 @@ static void small_ops(void **state) {
             op_shape s = {.rows = r == 0   ? 1
                                   : r == 1 ? 7
                                            : 33,
-                          .k = is_block(t) ? 3 * e : 77,
+                          .k = is_block(t) ? (3 * e + 31) / 32 * 32 : 77,
                           .n = 53};
             for (s.variant = 0; s.variant < 2; s.variant++)
                 near(MN_OP_EMBED, t, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
