@@ -620,6 +620,9 @@ def test_errors_not_finite():
         for kind in ("q8_0", "q4_k", "f16"):
             is_error(convert(checkpoint(source, nan), out, "--type", kind, code=1), "up_proj", "NaN")
             is_empty(folder)
+        is_error(convert(checkpoint(source, {4: struct.pack("<f", 65520)}), out, "--type", "f16", code=1), "up_proj", "too large")
+        is_empty(folder)
+        convert(checkpoint(source, {4: struct.pack("<f", 65519)}), out, "--type", "f16")  # the largest that rounds to an f16
 
 
 def reshaped(source, path, change):

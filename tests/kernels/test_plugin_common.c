@@ -254,6 +254,24 @@ static void test_sources(void **state) {
     assert_int_equal(mnp_check_range(UINT64_MAX, 4, 64, "write", &err), MN_INVALID);
 }
 
+/* Pages that there are, and tokens that a page holds. */
+static void test_page_copies(void **state) {
+    (void)state;
+    const mn_kv_layout l = {sizeof l, 64, 1000, 0, 0};
+    static const struct {
+        mn_page_copy copy;
+        mn_status want;
+    } rows[] = {{{0, 2, 64, 0}, MN_OK},      {{2, 0, 1, 0}, MN_OK},
+                {{0, 2, 65, 0}, MN_INVALID}, {{3, 0, 1, 0}, MN_INVALID},
+                {{0, 3, 1, 0}, MN_INVALID},  {{UINT32_MAX, 0, 0, 0}, MN_INVALID}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mn_page_copy out;
+        ERR(err);
+        const mn_status st = mnp_kv_copy_at(&l, &rows[i].copy, 0, sizeof out, 3999, &out, &err);
+        assert_int_equal(st, rows[i].want);
+    }
+}
+
 /* ---- lowering -------------------------------------------------------------------------------- */
 static char told[4096]; /* what the pass logs, a line each */
 static void hear(void *self, int32_t level, mn_str msg) {
@@ -467,15 +485,11 @@ static void test_lower_store(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_symbols),
-        cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_bindings),
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_lower_by_uses),
-        cmocka_unit_test(test_lower_order),
-        cmocka_unit_test(test_lower_store),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_kv),          cmocka_unit_test(test_page_copies),
+        cmocka_unit_test(test_arena),       cmocka_unit_test(test_bindings),
+        cmocka_unit_test(test_sources),     cmocka_unit_test(test_lower_by_uses),
+        cmocka_unit_test(test_lower_order), cmocka_unit_test(test_lower_store),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,9 @@ def keys():
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E5M2", 1)(c, t), t.update(scale("F32", [1]))), [up, "f8_e5m2", "f8_e4m3"])
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("I32", [1]))), [up + "_scale", "i32", "f32"])
     folder("llama", lambda c, t: (c.update(fp8), retyped(up, "F8_E4M3", 1)(c, t), t.update(scale("F32", [3]))), [up + "_scale", "is 3", "128 x 128", "128 and 64"])
+    down = "model.layers.0.mlp.down_proj.weight"  # 64 x 128: one block
+    folder("llama", lambda c, t: (c.update(fp8), retyped(down, "F8_E4M3", 1)(c, t), t.update({down + "_scale": ("F32", [2, 1], bytes(8))})),
+           [down + "_scale", "128 x 128", "64 and 128"])
     nvfp4 = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
 
     def packed(rows=128, groups=4, one=(), scale_2="F32"):
@@ -211,6 +214,8 @@ def mlx():
     folder("llama-mlx4", drop(stem + ".weight"), [stem + ".scales", "missing"])
     folder("llama-mlx4", drop(stem + ".scales"), [stem])
     folder("llama-mlx4", lambda c, t: reshaped(stem + ".scales", [t[stem + ".scales"][1][0], 3])(c, t), [stem + ".scales", "per row"])
+    for plane in (".scales", ".biases"):
+        folder("llama-mlx4", lambda c, t: reshaped(stem + plane, [t[stem + plane][1][0] - 1, t[stem + plane][1][1]])(c, t), [stem + plane, "as many rows"])
     folder("llama-mlx4", retyped(stem + ".scales", "I32", 4), [stem + ".scales", "i32"])
 
 

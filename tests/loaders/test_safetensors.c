@@ -539,6 +539,15 @@ static void header_length(void **state) {
         test_refuse(st, &f, MN_BAD_FILE, "model.safetensors", NULL);
         test_clear(&f);
     }
+    for (uint64_t over = 1; over <= 8; over++) { /* behind the file by less than the length's own */
+        test_files f = folder(CONFIG);
+        mn_file *file = test_file(&f, "model.safetensors");
+        const uint64_t n = file->bytes - 8 + over;
+        for (int k = 0; k < 8; k++)
+            ((unsigned char *)(uintptr_t)file->map)[k] = (unsigned char)(n >> 8 * k);
+        test_refuse(st, &f, MN_BAD_FILE, "at most what follows in the file", NULL);
+        test_clear(&f);
+    }
 }
 
 static void deep_nesting(void **state) {

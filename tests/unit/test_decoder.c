@@ -57,6 +57,12 @@ static const struct {
      "\"use_regex\":true},{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xc3\xa9\"},\"content\":"
      "\"e\"}]}",
      "\xc3\x83~\xc2\xa9\xc4\xa0~\xe6\xbc\xa2", "e \xe6\xbc\xa2"},
+    /* the start of a character of four bytes is one mark, however much of it there is */
+    {"{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}",
+     "\xc3\xb0~\xc5\x81~\xc2\xa6~b~\xc3\xb0~\xc5\x81~c",
+     "\xef\xbf\xbd"
+     "b\xef\xbf\xbd"
+     "c"},
     {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{"
      "\"String\":\"aba\"},"
      "\"content\":\"x\"}]}",

@@ -104,11 +104,31 @@ static void small_floats(void **state) {
     }
 }
 
+/* Halves come back as they were; what lies in the middle of two goes to the even one. */
+static void halves(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x7C00; h++) {
+        const float a = mn_f16_to_f32((uint16_t)h), b = mn_f16_to_f32((uint16_t)(h + 1));
+        const uint16_t even = (uint16_t)(h + (h & 1));
+        assert_int_equal(mn_f32_to_f16(a), h);
+        assert_int_equal(mn_f32_to_f16(-a), h | 0x8000);
+        if (h + 1 == 0x7C00)
+            break;
+        assert_int_equal(mn_f32_to_f16((a + b) / 2), even);
+        assert_int_equal(mn_f32_to_f16(nextafterf((a + b) / 2, a)), h);
+        assert_int_equal(mn_f32_to_f16(nextafterf((a + b) / 2, b)), h + 1);
+    }
+    assert_int_equal(mn_f32_to_f16(65519.996f), 0x7BFF);
+    assert_int_equal(mn_f32_to_f16(65520), 0x7C00);
+    assert_int_equal(mn_f32_to_f16(INFINITY), 0x7C00);
+    assert_true(isnan(mn_f16_to_f32(mn_f32_to_f16(NAN))));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows),         cmocka_unit_test(planes),
         cmocka_unit_test(ggml_numbers), cmocka_unit_test(all_are_read),
-        cmocka_unit_test(small_floats),
+        cmocka_unit_test(small_floats), cmocka_unit_test(halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

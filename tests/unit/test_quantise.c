@@ -82,6 +82,39 @@ static void errors_of_gaussian_weights(void **state) {
     }
 }
 
+/* What a second round over the scales of a block gains; the limits above would not miss it. */
+static void scales_are_solved_for(void **state) {
+    static const struct {
+        uint32_t dtype;
+        double error;
+    } rows[] = {{MN_Q2_K, 6.82e-2}, {MN_Q4_K, 5.01e-3}, {MN_Q5_K, 1.21e-3}};
+    (void)state;
+    gaussian(0.02f);
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        mn_dtype t;
+        assert_true(mn_dtype_by_id(rows[i].dtype, &t));
+        mn_quant_row(t.id, values, N, bytes);
+        read_back(t, N, back);
+        const double e = relative_error();
+        if (e > rows[i].error)
+            fail_msg("%s: %g, at most %g", mn_dtype_name(t.id), e, rows[i].error);
+    }
+}
+
+/* bf16: to the nearest, and to the even one of two that are as near. */
+static void bf16_ties(void **state) {
+    static const uint32_t rows[][2] = {
+        {0x3F800000, 0x3F80}, {0x3F807FFF, 0x3F80}, {0x3F808000, 0x3F80}, {0x3F808001, 0x3F81},
+        {0x3F818000, 0x3F82}, {0xBF818000, 0xBF82}, {0x3FFF8000, 0x4000}, {0x00008000, 0x0000}};
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        float x;
+        memcpy(&x, &rows[i][0], sizeof x);
+        mn_quant_row(MN_BF16, &x, 1, bytes);
+        assert_int_equal(bytes[0] | bytes[1] << 8, rows[i][1]);
+    }
+}
+
 /* Blocks that a search over scales may stumble on: no value may come back far from where it was. */
 static void odd_blocks(void **state) {
     (void)state;
@@ -207,6 +240,8 @@ static void strides_and_parts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_of_gaussian_weights),
+        cmocka_unit_test(scales_are_solved_for),
+        cmocka_unit_test(bf16_ties),
         cmocka_unit_test(odd_blocks),
         cmocka_unit_test(several_planes),
         cmocka_unit_test(strides_and_parts),

@@ -1,9 +1,33 @@
 /* test_tokenizer.c -- ids against the originals', round trips, special tokens typed by users,
  * memory that runs out. */
 #include "test_tokenizer.h"
+#include "text/tokenizer/tokenizer_impl.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <cjson/cJSON.h>
+
+/* ---- added tokens ------------------------------------------------------------------------------ */
+/* The leftmost, and of those that begin there the longest, in whatever order they were added. */
+static void added_longest(void **state) {
+    static const char *const texts[] = {"<a>", "<a><b>", "<b>", "<a"};
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        mn_added_set set = {0};
+        mn_added_match m;
+        for (int i = 0; i < 4; i++) {
+            const mn_added item = {.text = str(texts[turned ? 3 - i : i]), .id = i};
+            assert_int_equal(mn_added_put(&set, &item, NULL), MN_OK);
+        }
+        assert_int_equal(mn_added_index(&set, "test", NULL), MN_OK);
+        assert_true(mn_added_next(&set, str("x<a><b><a<a>"), 0, 0, NULL, true, &m));
+        assert_true(m.lo == 1 && m.hi == 7);
+        assert_true(mn_added_next(&set, str("x<a><b><a<a>"), 7, 7, NULL, true, &m));
+        assert_true(m.lo == 7 && m.hi == 9);
+        assert_true(mn_added_next(&set, str("x<a><b><a<a>"), 9, 9, NULL, true, &m));
+        assert_true(m.lo == 9 && m.hi == 12);
+        mn_added_free(&set);
+    }
+}
 
 /* ---- against the originals ------------------------------------------------------------------- */
 static void storyteller_matches_golden(void **state) {
@@ -355,7 +379,8 @@ static void memory_may_run_out_anywhere(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(storyteller_matches_golden),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(added_longest),
+                                       cmocka_unit_test(storyteller_matches_golden),
                                        cmocka_unit_test(vocabularies_match),
                                        cmocka_unit_test(users_cannot_type_special_tokens),
                                        cmocka_unit_test(sentencepiece_spaces),

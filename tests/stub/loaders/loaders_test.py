@@ -187,6 +187,8 @@ def test_run_says_why():
             cut = cli_test.put(f.path, "cut.gguf", whole.read()[:300000])
         r = minerva("run", "-m", cut, "-n", "1", env=f.env, code=1)
         is_error(r, "cut.gguf", "sly_greedy", "had only pretended", "gguf", "truncated")
+        r = minerva("run", "-m", GGUF, "--prompt-ids", "1,2,3", "-n", "2", "--temp", "0", env=f.env)  # the same claim twice: the first one's goes first
+        has(r.err, "sly_greedy and gguf both claim it", "gguf opened", "before it sly_greedy")
     with Folder("sly_outside") as f:
         r = minerva("run", "-m", GGUF, "--prompt-ids", "1,2,3", "-n", "2", "--temp", "0", env=f.env)
         has(r.err, "gguf")
