@@ -93,8 +93,12 @@ typedef struct {
     struct mnc_team *team;
 } mnc_worker;
 void mnc_barrier(mnc_worker *w); /* all workers must come */
-                                 /* this worker's share, in multiples of grain */
+/* this worker's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
+/* The weight of an operand that the node may lack; NULL: it does. */
+static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
+    return in < c->node->n_in ? c->in[in].weight : NULL;
+}
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i); /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
 /* K [Hkv, page_tokens, Dk] of a page, this node's layer */

@@ -10,12 +10,24 @@
 #define BLOCK_ROWS 32           /* query rows (row x head) that share a tile of K and V */
 #define SPLIT_BYTES (16u << 20) /* for partial results of split rows */
 #define SPLIT_ROWS 8
+/* Tokens of a page that the scratch is counted with, cpu_host's: the page size is not known before
+ * the step. With larger pages rows are not split. */
+#define SCRATCH_PAGE 64
 
 typedef struct {
     const mnc_call *c;
     const mnk_vector *v;
-    const int32_t *pos;                                      /* [T] */
-    int64_t t, h, hkv, g, dk, dv, window, block, max_chunks; /* block: rows per task */
+    const int32_t *pos; /* [T] */
+    int64_t t;          /* rows */
+    int64_t h;          /* query heads */
+    int64_t hkv;        /* key and value heads */
+    int64_t g;          /* query heads per key head */
+    int64_t dk;
+    int64_t dv;
+    int64_t state;  /* floats of a state: m, l, acc[dv] */
+    int64_t window; /* 0: none */
+    int64_t block;  /* rows per task */
+    int64_t max_chunks;
     bool bidirectional;
     float scale;
     float cap;
@@ -31,63 +43,90 @@ typedef struct {
 static int64_t per_task(int64_t g) {
     return g >= BLOCK_ROWS ? 1 : BLOCK_ROWS / g;
 }
+
 static uint64_t up64(uint64_t n) {
     return (n + 63) / 64 * 64;
 }
-static uint64_t chunks_of(int64_t positions) {
-    return (uint64_t)(positions + CHUNK - 1) / CHUNK;
+
+static int64_t chunks_of(int64_t positions) {
+    return (positions + CHUNK - 1) / CHUNK;
 }
+
+/* The most rows whose partial results, of row_bytes each, are shared. */
 static int64_t split_rows(uint64_t row_bytes) {
-    uint64_t n = SPLIT_BYTES / row_bytes;
+    const uint64_t n = SPLIT_BYTES / row_bytes;
     return n > SPLIT_ROWS ? SPLIT_ROWS : (int64_t)n;
 }
 
-static uint64_t lay_out(attn *a, uint8_t *base) { /* base NULL: the size only */
-    uint64_t n = (uint64_t)(a->block * a->g);
+/* Partial results of one row: a state per head and chunk. */
+static uint64_t row_bytes(const attn *a) {
+    const int64_t n_states = a->h * a->max_chunks;
+    return (uint64_t)(n_states * a->state) * sizeof(float);
+}
+
+/* The next n floats behind base + *at, which moves on; NULL where base is. */
+static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
+    const uint64_t here = *at;
+    *at += up64((uint64_t)n * sizeof(float));
+    return base ? (float *)(void *)(base + here) : NULL;
+}
+
+/* Lays the worker's scratch out at base, NULL: not yet there. Its size in bytes. */
+static uint64_t lay_out(attn *a, uint8_t *base) {
+    const int64_t n = a->block * a->g;
+    const int64_t columns = MNK_TILE + 8;
     uint64_t at = 0;
-    const uint64_t need[6] = {
-        n * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dk, (MNK_TILE + 8) * (uint64_t)a->dv,
-        n * MNK_TILE,        n * (uint64_t)(a->dv + 2),        n * (uint64_t)(a->dv + 2)};
-    float **const to[6] = {&a->q, &a->k, &a->val, &a->s, &a->part, &a->total};
-    for (int i = 0; i < 6; i++) {
-        if (base)
-            *to[i] = (float *)(void *)(base + at);
-        at += up64(need[i] * sizeof(float));
-    }
+    a->q = next_floats(base, &at, n * a->dk);
+    a->k = next_floats(base, &at, columns * a->dk);
+    a->val = next_floats(base, &at, columns * a->dv);
+    a->s = next_floats(base, &at, n * MNK_TILE);
+    a->part = next_floats(base, &at, n * a->state);
+    a->total = next_floats(base, &at, n * a->state);
     return at;
 }
 
 /* State of a query row: m, l, acc[dv]. */
-static void reset(float *st, int64_t dv) {
+static void reset(const attn *a, float *st) {
+    const size_t others = (size_t)a->state - 1;
     st[0] = -INFINITY;
-    memset(st + 1, 0, (size_t)(dv + 1) * sizeof(float));
+    memset(st + 1, 0, others * sizeof *st);
 }
+
+static float greater(float a, float b) {
+    return a > b ? a : b;
+}
+
 /* What a state with maximum m counts for under the common maximum; NaN and +inf give NaN. */
 static float share_of(const attn *a, float m, float top) {
     return m == -INFINITY ? 0 : a->v->exp1(m - top);
 }
+
 /* A part whose logits are all -inf counts 0 times, but is added: a NaN among its values stays. */
 static void merge(const attn *a, float *into, const float *part) {
-    float m = into[0] > part[0] ? into[0] : part[0];
-    float x = share_of(a, into[0], m);
-    float y = share_of(a, part[0], m);
-    a->v->scale(into + 2, a->dv, x);
-    a->v->add_scaled(into + 2, part + 2, a->dv, y);
+    const mnk_vector *v = a->v;
+    const float m = greater(into[0], part[0]);
+    const float x = share_of(a, into[0], m);
+    const float y = share_of(a, part[0], m);
+    v->scale(into + 2, a->dv, x);
+    v->add_scaled(into + 2, part + 2, a->dv, y);
     into[0] = m;
     into[1] = into[1] * x + part[1] * y;
 }
+
+/* y: [dv], the output of a head; the sink counts as one more position without a value. */
 static void finish(const attn *a, float *st, int64_t head, float *y) {
-    const mnc_weight *sinks =
-        MN_ATTENTION_SINKS < a->c->node->n_in ? a->c->in[MN_ATTENTION_SINKS].weight : NULL;
+    const mnk_vector *v = a->v;
+    const mnc_weight *sinks = mnc_optional(a->c, MN_ATTENTION_SINKS);
     if (sinks) {
-        float sink = mnk_load1(sinks->data, MN_F32, head);
-        float m = st[0] > sink ? st[0] : sink;
-        float x = a->v->exp1(st[0] - m);
-        a->v->scale(st + 2, a->dv, x);
-        st[1] = st[1] * x + a->v->exp1(sink - m);
+        const float sink = mnk_load1(sinks->data, MN_F32, head);
+        const float m = greater(st[0], sink);
+        const float x = v->exp1(st[0] - m);
+        const float of_sink = v->exp1(sink - m);
+        v->scale(st + 2, a->dv, x);
+        st[1] = st[1] * x + of_sink;
     }
-    memcpy(y, st + 2, (size_t)a->dv * sizeof(float));
-    a->v->scale(y, a->dv, 1.0f / st[1]);
+    memcpy(y, st + 2, (size_t)a->dv * sizeof *y);
+    v->scale(y, a->dv, 1.0f / st[1]);
 }
 
 /* n cached elements to f32. */
@@ -105,26 +144,37 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
     const int64_t ks_size = mnp_kv_size(kv->geo.k_dtype);
     const int64_t vs_size = mnp_kv_size(kv->geo.v_dtype);
     for (int64_t p = lo; p < hi;) {
-        int64_t off = p % pt;
-        int64_t n = pt - off < hi - p ? pt - off : hi - p;
-        int32_t page = kv->pages[slot * kv->max_pages + p / pt];
+        const int64_t off = p % pt;
+        const int64_t left = pt - off;
+        const int64_t n = left < hi - p ? left : hi - p;
+        const int64_t nk = n * a->dk;
+        const int64_t nv = n * a->dv;
+        const int64_t row = h * pt + off;
+        const int32_t page = kv->pages[slot * kv->max_pages + p / pt];
         float *k = a->k + (p - t0) * a->dk;
         float *v = a->val + (p - t0) * a->dv;
         if (page < 0) { /* not a page: the host broke the contract; no wild read */
-            memset(k, 0, (size_t)(n * a->dk) * sizeof(float));
-            memset(v, 0, (size_t)(n * a->dv) * sizeof(float));
+            memset(k, 0, (size_t)nk * sizeof(float));
+            memset(v, 0, (size_t)nv * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page) + (h * pt + off) * a->dk * ks_size;
-            const uint8_t *vs = mnc_kv_v(kv, page) + (h * pt + off) * a->dv * vs_size;
-            load_cached(a, kv->geo.k_dtype, ks, n * a->dk, k);
-            load_cached(a, kv->geo.v_dtype, vs, n * a->dv, v);
+            const uint8_t *ks = mnc_kv_k(kv, page) + row * a->dk * ks_size;
+            const uint8_t *vs = mnc_kv_v(kv, page) + row * a->dv * vs_size;
+            load_cached(a, kv->geo.k_dtype, ks, nk, k);
+            load_cached(a, kv->geo.v_dtype, vs, nv, v);
         }
         p += n;
     }
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The first position that a row at `pos` sees. */
 static int64_t first_of(const attn *a, int64_t pos) {
-    return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+    if (a->window <= 0 || pos < a->window)
+        return 0;
+    return pos - a->window + 1;
 }
 
 /* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence. */
@@ -132,54 +182,63 @@ static int64_t end_of(const attn *a, int64_t r) {
     if (!a->bidirectional)
         return a->pos[r] + 1;
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
-    int64_t last = r;
-    while (last + 1 < a->t && slot[last + 1] == slot[r] && a->pos[last + 1] >= 0)
-        last++;
-    const int64_t end = a->pos[last] + 1;
-    if (a->window > 0 && a->pos[r] + a->window < end)
-        return a->pos[r] + a->window;
-    return end;
+    int64_t next = r + 1;
+    while (next < a->t && slot[next] == slot[r] && a->pos[next] >= 0)
+        next++;
+    const int64_t end = a->pos[next - 1] + 1;
+    if (a->window <= 0)
+        return end;
+    return least(end, a->pos[r] + a->window);
+}
+
+/* Row r of a block: the columns [x, y) of the tile's scores into the states of its heads. */
+static void add_row(const attn *a, int64_t r, int64_t x, int64_t y) {
+    const mnk_vector *v = a->v;
+    const int64_t dv = a->dv;
+    const int64_t first = r * a->g;
+    float *scores = a->s + first * MNK_TILE;
+    float *states = a->part + first * a->state;
+    for (int64_t g = 0; g < a->g; g++) {
+        float *s = scores + g * MNK_TILE;
+        float *st = states + g * a->state;
+        float sum;
+        const float m = v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
+        const float by = share_of(a, st[0], m);
+        v->scale(st + 2, dv, by);
+        st[0] = m;
+        st[1] = st[1] * by + sum;
+    }
+    v->weigh(scores, MNK_TILE, a->g, a->val, x, y, dv, states + 2, a->state);
 }
 
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
-    int64_t dv = a->dv;
-    int64_t b0 = lo - t0;
+    const int64_t b0 = lo - t0;
+    const int64_t n = hi - lo;
+    const float *k = a->k + b0 * a->dk;
     load_tile(a, slot, h, t0, lo, hi);
-    a->v->scores(a->q, nr * a->g, a->k + b0 * a->dk, hi - lo, a->dk, a->s + b0, MNK_TILE);
+    a->v->scores(a->q, nr * a->g, k, n, a->dk, a->s + b0, MNK_TILE);
     for (int64_t r = 0; r < nr; r++) {
-        int64_t pos = a->pos[r0 + r];
-        int64_t x = first_of(a, pos) - t0;
-        int64_t y = end_of(a, r0 + r) - t0;
-        x = x < b0 ? b0 : x;
-        y = y > hi - t0 ? hi - t0 : y;
-        if (pos < 0 || x >= y)
-            continue;
-        for (int64_t g = 0; g < a->g; g++) {
-            float *s = a->s + (r * a->g + g) * MNK_TILE;
-            float *st = a->part + (r * a->g + g) * (dv + 2);
-            float sum;
-            float m = a->v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
-            float by = share_of(a, st[0], m);
-            a->v->scale(st + 2, dv, by);
-            st[0] = m;
-            st[1] = st[1] * by + sum;
-        }
-        a->v->weigh(a->s + r * a->g * MNK_TILE, MNK_TILE, a->g, a->val, x, y, dv,
-                    a->part + r * a->g * (dv + 2) + 2, dv + 2);
+        const int64_t pos = a->pos[r0 + r];
+        const int64_t first = first_of(a, pos) - t0;
+        const int64_t end = end_of(a, r0 + r) - t0;
+        const int64_t x = first < b0 ? b0 : first;
+        const int64_t y = least(end, hi - t0);
+        if (pos >= 0 && x < y)
+            add_row(a, r, x, y);
     }
 }
 
 /* One chunk of the rows' positions [lo, hi) into a->part. */
 static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t ci,
                   int64_t lo, int64_t hi) {
-    int64_t end = (ci + 1) * CHUNK < hi ? (ci + 1) * CHUNK : hi;
+    const int64_t end = least((ci + 1) * CHUNK, hi);
     for (int64_t i = 0; i < nr * a->g; i++)
-        reset(a->part + i * (a->dv + 2), a->dv);
+        reset(a, a->part + i * a->state);
     for (int64_t t0 = ci * CHUNK; t0 < end; t0 += MNK_TILE) {
-        int64_t x = t0 < lo ? lo : t0;
-        int64_t y = t0 + MNK_TILE < end ? t0 + MNK_TILE : end;
+        const int64_t x = t0 < lo ? lo : t0;
+        const int64_t y = least(t0 + MNK_TILE, end);
         if (x < y)
             tile(a, slot, h, r0, nr, t0, x, y);
     }
@@ -189,91 +248,117 @@ static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
 static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *hi) {
     *lo = INT64_MAX;
     *hi = 0;
+    const mnc_kv *kv = &a->c->kv;
+    const int64_t max_pos = kv->max_pages * kv->geo.page_tokens;
     for (int64_t r = r0; r < r0 + nr; r++) {
-        int64_t pos = a->pos[r];
-        if (pos < 0 || pos >= a->c->kv.max_pages * a->c->kv.geo.page_tokens)
+        const int64_t pos = a->pos[r];
+        if (pos < 0 || pos >= max_pos)
             continue;
-        if (first_of(a, pos) < *lo)
-            *lo = first_of(a, pos);
-        if (end_of(a, r) > *hi)
-            *hi = end_of(a, r);
+        const int64_t first = first_of(a, pos);
+        const int64_t end = end_of(a, r);
+        *lo = least(*lo, first);
+        *hi = end > *hi ? end : *hi;
     }
     return *lo < *hi;
 }
+
+/* The queries of nr rows that belong to key head h, side by side. */
 static void load_q(const attn *a, int64_t r0, int64_t nr, int64_t h) {
-    for (int64_t r = 0; r < nr; r++)
-        memcpy(a->q + r * a->g * a->dk,
-               (const float *)a->c->in[MN_ATTENTION_Q].ptr + ((r0 + r) * a->h + h * a->g) * a->dk,
-               (size_t)(a->g * a->dk) * sizeof(float));
+    const float *q = a->c->in[MN_ATTENTION_Q].ptr; /* [T, H, Dk] */
+    const int64_t n = a->g * a->dk;
+    for (int64_t r = 0; r < nr; r++) {
+        const int64_t head = (r0 + r) * a->h + h * a->g;
+        const float *from = q + head * a->dk;
+        memcpy(a->q + r * n, from, (size_t)n * sizeof *q);
+    }
 }
+
 static float *out_of(const attn *a, int64_t r, int64_t head) {
-    return (float *)a->c->out[0].ptr + (r * a->h + head) * a->dv;
+    float *y = a->c->out[0].ptr; /* [T, H, Dv] */
+    return y + (r * a->h + head) * a->dv;
 }
 
 /* All chunks of a block of rows. */
 static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
+    const int64_t st = a->state;
+    const int64_t n = nr * a->g;
     int64_t lo;
     int64_t hi;
-    int64_t st = a->dv + 2;
     if (!range(a, r0, nr, &lo, &hi))
         return;
     load_q(a, r0, nr, h);
-    for (int64_t i = 0; i < nr * a->g; i++)
-        reset(a->total + i * st, a->dv);
+    for (int64_t i = 0; i < n; i++)
+        reset(a, a->total + i * st);
     for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++) {
         chunk(a, slot, h, r0, nr, ci, lo, hi);
-        for (int64_t i = 0; i < nr * a->g; i++)
+        for (int64_t i = 0; i < n; i++)
             merge(a, a->total + i * st, a->part + i * st);
     }
-    for (int64_t i = 0; i < nr * a->g; i++)
-        if (a->pos[r0 + i / a->g] >= 0)
-            finish(a, a->total + i * st, h * a->g + i % a->g,
-                   out_of(a, r0 + i / a->g, h * a->g + i % a->g));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t r = r0 + i / a->g;
+        const int64_t head = h * a->g + i % a->g;
+        if (a->pos[r] >= 0)
+            finish(a, a->total + i * st, head, out_of(a, r, head));
+    }
 }
 
 /* Calls whole for every (block of rows, kv head) of this worker, or only counts them. */
 static int64_t blocks(const attn *a, const mnc_worker *w) {
-    const int32_t *seq = a->c->in[MN_ATTENTION_SEQS].ptr;
+    const mnc_operand *seqs = &a->c->in[MN_ATTENTION_SEQS];
+    const int32_t *seq = seqs->ptr; /* first row, rows, slot, - */
     int64_t task = 0;
-    for (int64_t i = 0; i < a->c->in[MN_ATTENTION_SEQS].rows; i++, seq += 4)
-        for (int64_t r = 0; r < seq[1]; r += a->block)
+    for (int64_t i = 0; i < seqs->rows; i++, seq += 4)
+        for (int64_t r = 0; r < seq[1]; r += a->block) {
+            const int64_t n = least(seq[1] - r, a->block);
             for (int64_t h = 0; h < a->hkv; h++, task++)
                 if (w && task % w->n == w->i)
-                    whole(a, seq[2], h, seq[0] + r, seq[1] - r < a->block ? seq[1] - r : a->block);
+                    whole(a, seq[2], h, seq[0] + r, n);
+        }
     return task;
+}
+
+/* One chunk of row r and kv head h into the shared parts, [T, H, max_chunks] states. */
+static void share_chunk(const attn *a, int32_t slot, int64_t r, int64_t h, int64_t ci, int64_t lo,
+                        int64_t hi) {
+    const int64_t st = a->state;
+    const int64_t first = r * a->h + h * a->g;
+    float *shared = a->c->shared;
+    load_q(a, r, 1, h);
+    chunk(a, slot, h, r, 1, ci, lo, hi);
+    for (int64_t g = 0; g < a->g; g++) {
+        const int64_t at = (first + g) * a->max_chunks + ci;
+        const float *part = a->part + g * st;
+        memcpy(shared + at * st, part, (size_t)st * sizeof *part);
+    }
 }
 
 /* Few rows: (row, kv head, chunk) are shared out; after a barrier (row, head) are. */
 static void split(const attn *a, mnc_worker *w) {
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
-    int64_t st = a->dv + 2;
+    const int64_t st = a->state;
+    const float *shared = a->c->shared;
+    const int64_t n_heads = a->t * a->h;
     int64_t lo;
     int64_t hi;
     int64_t task = 0;
-    float *shared = a->c->shared;
     for (int64_t r = 0; r < a->t; r++) {
         if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
             continue;
         for (int64_t h = 0; h < a->hkv; h++)
-            for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++, task++) {
-                if (task % w->n != w->i)
-                    continue;
-                load_q(a, r, 1, h);
-                chunk(a, slot[r], h, r, 1, ci, lo, hi);
-                for (int64_t g = 0; g < a->g; g++)
-                    memcpy(shared + ((r * a->h + h * a->g + g) * a->max_chunks + ci) * st,
-                           a->part + g * st, (size_t)st * sizeof(float));
-            }
+            for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++, task++)
+                if (task % w->n == w->i)
+                    share_chunk(a, slot[r], r, h, ci, lo, hi);
     }
     mnc_barrier(w);
-    for (int64_t i = w->i; i < a->t * a->h; i += w->n) {
-        int64_t r = i / a->h;
-        int64_t head = i % a->h;
+    for (int64_t i = w->i; i < n_heads; i += w->n) {
+        const int64_t r = i / a->h;
+        const int64_t head = i % a->h;
         if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
             continue;
-        reset(a->total, a->dv);
+        const float *parts = shared + i * a->max_chunks * st;
+        reset(a, a->total);
         for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++)
-            merge(a, a->total, shared + (i * a->max_chunks + ci) * st);
+            merge(a, a->total, parts + ci * st);
         finish(a, a->total, head, out_of(a, r, head));
     }
 }
@@ -295,39 +380,44 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
         a.dv = a.dk;
+    a.state = a.dv + 2;
     a.g = a.h / a.hkv;
     a.block = per_task(a.g);
-    a.max_chunks = (int64_t)chunks_of(c->kv.max_pages * 64);
+    a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
     lay_out(&a, w->scratch);
-    int64_t tasks = blocks(&a, NULL);
-    bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
-    bool fits = c->kv.geo.page_tokens <= 64; /* what mnk_attention_scratch counted with */
-    if (uneven && fits &&
-        a.t <= split_rows((uint64_t)a.h * (uint64_t)a.max_chunks * (uint64_t)(a.dv + 2) *
-                          sizeof(float)))
+    const int64_t tasks = blocks(&a, NULL);
+    const bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
+    const bool fits = c->kv.geo.page_tokens <= SCRATCH_PAGE;
+    if (uneven && fits && a.t <= split_rows(row_bytes(&a)))
         split(&a, w);
     else
         blocks(&a, w);
 }
 
+/* An integer attribute of the query's node, 0 where it has none. */
+static int64_t attr_of(const mnc_query *q, uint32_t i) {
+    const uint64_t *attr = q->graph->attrs + q->node->attr_off;
+    return i < q->node->n_attr ? (int64_t)attr[i] : 0;
+}
+
 void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
     const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q);
     const mn_tensor *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
-    const uint64_t *at = q->graph->attrs + q->node->attr_off;
-    attn a = {.h = mnc_query_dim(q, qt, 1), .dk = mnc_query_dim(q, qt, 2)};
-    a.hkv = MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_N_HEAD_KV]
-                                                          : 0;
-    a.dv = MN_ATTENTION_ATTR_DIM_V < q->node->n_attr ? (int64_t)at[MN_ATTENTION_ATTR_DIM_V] : 0;
+    attn a = {
+        .h = mnc_query_dim(q, qt, 1),
+        .dk = mnc_query_dim(q, qt, 2),
+        .hkv = attr_of(q, MN_ATTENTION_ATTR_N_HEAD_KV),
+        .dv = attr_of(q, MN_ATTENTION_ATTR_DIM_V),
+        .max_chunks = chunks_of(mnc_query_dim(q, pages, 1) * SCRATCH_PAGE),
+    };
     if (!a.dv)
         a.dv = a.dk;
+    a.state = a.dv + 2;
     a.g = a.hkv > 0 ? a.h / a.hkv : 1;
     a.block = per_task(a.g);
     op->worker_bytes = lay_out(&a, NULL);
-    /* the page size is not known here: 64 tokens is cpu_host's; with larger pages rows are not
-     * split */
-    uint64_t row = (uint64_t)a.h * chunks_of(mnc_query_dim(q, pages, 1) * 64) *
-                   (uint64_t)(a.dv + 2) * sizeof(float);
-    int64_t rows = row ? split_rows(row) : 0;
-    int64_t t = mnc_query_dim(q, qt, 0);
-    op->shared_bytes = (uint64_t)(rows < t ? rows : t) * row;
+    const uint64_t row = row_bytes(&a);
+    const int64_t rows = row ? split_rows(row) : 0;
+    const int64_t t = mnc_query_dim(q, qt, 0);
+    op->shared_bytes = (uint64_t)least(rows, t) * row;
 }

@@ -1,9 +1,12 @@
-/* linear.c -- LINEAR: who computes which rows of which weight, by which kernel of the table. */
+/* linear.c -- LINEAR: who computes which rows of which weight, by which kernel of the table.
+ * Workers share out the rows of the weight, not those of x: each byte of a weight is read once. */
 #include "nodes.h"
 #include "blas.h"
-#define SOME_ROWS 48 /* up to here small panels, still in the first cache when they are used */
-/* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows:
-     * those are as fast */
+
+/* up to here small panels, still in the first cache when they are used */
+#define SOME_ROWS 48
+/* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are
+ * as fast */
 #define BLAS_ROWS 64
 
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */
@@ -33,26 +36,32 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
     }
 }
 
+/* r rows of x, `pair`, times rows [lo, hi) of the weight; more than a few through panels, unpacked
+ * weights of some rows and k->kc columns. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                      int64_t lo, int64_t hi, void *panel) {
-    int64_t kc = k->kc ? k->kc : w->cols;
+    const int64_t kc = k->kc ? k->kc : w->cols;
     if (lo >= hi || r <= 0)
         return;
     if (r <= MNK_FEW_ROWS) {
         few_rows(k, w, pair, r, lo, hi);
         return;
     }
-    int64_t step = r <= SOME_ROWS && k->few_panel_rows ? k->few_panel_rows : k->panel_rows;
+    const bool small = r <= SOME_ROWS && k->few_panel_rows;
+    const int64_t step = small ? k->few_panel_rows : k->panel_rows;
     for (int64_t j = lo; j < hi; j += step) {
-        int64_t n = hi - j < step ? hi - j : step;
+        const int64_t n = hi - j < step ? hi - j : step;
         for (int64_t k0 = 0; k0 < w->cols; k0 += kc) {
-            int64_t span = w->cols - k0 < kc ? w->cols - k0 : kc;
+            const int64_t left = w->cols - k0;
+            const int64_t span = left < kc ? left : kc;
+            const int64_t x0 = k->quantised_x ? 0 : 4 * k0;
             k->unpack(w, j, n, k0, span, panel);
-            k->gemm(panel, n, span, pair, k->quantised_x ? 0 : 4 * k0, r, j, k0 == 0);
+            k->gemm(panel, n, span, pair, x0, r, j, k0 == 0);
         }
     }
 }
 
+/* y[i, j] += b[j] for r rows, ldy apart, and the outputs [lo, hi). */
 static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int64_t lo,
                      int64_t hi) {
     for (int64_t i = 0; i < r; i++)
@@ -61,9 +70,9 @@ static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int6
 }
 
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {
+    const int64_t ldq = mnk_quant_bytes(k);
     int64_t lo;
     int64_t hi;
-    int64_t ldq = mnk_quant_bytes(k);
     mnc_range(w, r, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         mnk_quantise(x + i * k, k, to + i * ldq);
@@ -74,68 +83,76 @@ static uint64_t pairs_bytes(int64_t r) {
     return ((uint64_t)r * sizeof(mnk_pair) + 63) / 64 * 64;
 }
 
+/* This worker's share of output i. */
+static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
+    const mnk_use *use = c->user;
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+    const mnc_weight *bias = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
+    const int64_t r = x->rows;
+    const mnk_linear *kern = mnk_kernel(use, wt, r);
+    float *y = c->out[i].ptr; /* [R, N] */
+    int64_t lo;
+    int64_t hi;
+    mnc_range(w, wt->rows, 16, &lo, &hi);
+    const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
+    if (!blas || !mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi)) {
+        const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
+        const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(x->cols) : 4 * x->cols;
+        mnk_pair *pair = w->scratch;
+        uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
+        for (int64_t j = 0; j < r; j++)
+            pair[j] = (mnk_pair){from + j * ldx, y + j * wt->rows};
+        mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
+    }
+    if (bias)
+        add_bias(bias, y, r, wt->rows, lo, hi);
+}
+
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    int64_t r = x->rows;
-    int64_t k = x->cols;
-    int64_t lo;
-    int64_t hi;
     bool quantised = false;
-    mnk_pair *pair = w->scratch;
-    uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
-    if (r == 0)
+    if (x->rows == 0)
         return;
-    for (uint32_t i = 0; i < c->node->n_out; i++)
-        quantised |= mnk_kernel(use, c->in[MN_LINEAR_WEIGHT + 2 * i].weight, r)->quantised_x;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        quantised |= mnk_kernel(use, wt, x->rows)->quantised_x;
+    }
     if (quantised) { /* once for all weights, by all workers */
-        mnk_quantise_rows(w, x->ptr, r, k, c->shared);
+        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
         mnc_barrier(w);
     }
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const uint32_t at = MN_LINEAR_BIAS + 2 * i;
-        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        const mnc_weight *bias = at < c->node->n_in ? c->in[at].weight : NULL;
-        const mnk_linear *kern = mnk_kernel(use, wt, r);
-        float *y = c->out[i].ptr;
-        if (!y)
-            continue;
-        mnc_range(w, wt->rows, 16, &lo, &hi);
-        const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
-        if (!blas || !mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi)) {
-            const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
-            const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-            for (int64_t j = 0; j < r; j++)
-                pair[j] = (mnk_pair){from + j * ldx, y + j * wt->rows};
-            mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
-        }
-        if (bias)
-            add_bias(bias, y, r, wt->rows, lo, hi);
-    }
+    for (uint32_t i = 0; i < c->node->n_out; i++)
+        if (c->out[i].ptr)
+            output(c, w, i);
 }
 
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, bool *quantised) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
-    const mnk_linear *few = mnk_find_linear(dtype, use->precision, use->level, 1);
-    const mnk_linear *many = mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1);
-    *quantised |= (few && few->quantised_x) || (many && many->quantised_x);
+    const uint32_t precision = use->precision;
+    const mnk_linear *few = mnk_find_linear(dtype, precision, use->level, 1);
+    const mnk_linear *many = mnk_find_linear(dtype, precision, use->level, MNK_FEW_ROWS + 1);
+    *quantised |= few && few->quantised_x;
+    *quantised |= many && many->quantised_x;
     if (many && r > MNK_FEW_ROWS && many->panel_bytes(k) > *panel)
         *panel = many->panel_bytes(k);
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, 0);
-    int64_t r = mnc_query_dim(q, x, 0);
+    const int64_t r = mnc_query_dim(q, x, 0);
+    uint64_t *panel = &op->worker_bytes;
     int64_t k = 1;
     bool quantised = false;
     for (uint32_t i = 1; i < x->n_dim; i++)
         k *= mnc_query_dim(q, x, i);
     for (uint32_t i = 0; i < q->node->n_out; i++)
-        mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, &op->worker_bytes, &quantised);
+        mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &quantised);
     op->worker_bytes += pairs_bytes(r);
     if (quantised)
-        op->shared_bytes = (uint64_t)r * (uint64_t)mnk_quant_bytes(k);
+        op->shared_bytes = (uint64_t)(r * mnk_quant_bytes(k));
 }
 
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {

@@ -1,4 +1,6 @@
-/* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE. */
+/* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: J of E experts per token. A pair is a token and one of
+ * its experts. The choice is computed in double, as reference does it, so that every CPU plugin makes
+ * the same one. */
 #include "nodes.h"
 #include <math.h>
 
@@ -8,8 +10,10 @@ static void softmax(double *v, int64_t n) {
     double sum = 0;
     for (int64_t i = 1; i < n; i++)
         max = v[i] > max ? v[i] : max;
-    for (int64_t i = 0; i < n; i++)
-        sum += v[i] = exp(v[i] - max);
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = exp(v[i] - max);
+        sum += v[i];
+    }
     for (int64_t i = 0; i < n; i++)
         v[i] /= sum;
 }
@@ -29,6 +33,18 @@ static void choose(const double *score, double *pick, int64_t n, int64_t j, int3
     }
 }
 
+/* pick: scores with the bias, which decides the choice alone. False if one is NaN. */
+static bool add_bias(const double *score, const mnc_weight *bias, int64_t n, double *pick) {
+    bool ok = true;
+    for (int64_t e = 0; e < n; e++) {
+        pick[e] = score[e];
+        if (bias)
+            pick[e] += mnk_load1(bias->data, MN_F32, e);
+        ok &= !isnan(pick[e]);
+    }
+    return ok;
+}
+
 /* The outcome of a token whose router gives NaN: j experts, since there must be some, and weights
  * of NaN. */
 static void route_nowhere(int64_t j, int32_t *experts, float *weights) {
@@ -38,13 +54,27 @@ static void route_nowhere(int64_t j, int32_t *experts, float *weights) {
     }
 }
 
+/* Scores of the chosen experts as weights: scaled, and of a sum of 1 where that is asked for. */
+static void weigh_chosen(const mnc_call *c, const double *chosen, int64_t k, float *weights) {
+    double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
+    double sum = 0;
+    for (int64_t j = 0; j < k; j++)
+        sum += chosen[j];
+    if (scale == 0)
+        scale = 1;
+    if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE))
+        scale /= sum;
+    for (int64_t j = 0; j < k; j++)
+        weights[j] = (float)(chosen[j] * scale);
+}
+
 /* Scratch: scores [E], what the choice goes by [E], the chosen [J <= E], in double. */
 void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
-    const mnc_weight *bias =
-        MN_MOE_ROUTE_BIAS < c->node->n_in ? c->in[MN_MOE_ROUTE_BIAS].weight : NULL;
+    const mnc_weight *bias = mnc_optional(c, MN_MOE_ROUTE_BIAS);
+    const mnc_operand *out = &c->out[MN_MOE_ROUTE_OUT_EXPERTS];
     const int64_t n = x->cols;
-    const int64_t k = c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols;
+    const int64_t k = out->cols;
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
     double *score = w->scratch;
     double *pick = score + n;
@@ -55,41 +85,28 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     for (int64_t t = lo; t < hi; t++) {
         const float *logit = (const float *)x->ptr + t * n;
         float *weights = (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k;
-        double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
-        double sum = 0;
-        int32_t *experts = (int32_t *)c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr + t * k;
-        bool is_nan = false;
+        int32_t *experts = (int32_t *)out->ptr + t * k;
         for (int64_t e = 0; e < n; e++) {
-            const double l = (double)logit[e];
+            const double l = logit[e];
             score[e] = kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-l)) : l;
         }
         if (kind == MN_ROUTE_SOFTMAX)
             softmax(score, n);
-        for (int64_t e = 0; e < n; e++) {
-            pick[e] = score[e] + (bias ? (double)mnk_load1(bias->data, MN_F32, e) : 0);
-            is_nan |= isnan(pick[e]);
-        }
-        if (is_nan) {
+        if (!add_bias(score, bias, n, pick)) {
             route_nowhere(k, experts, weights);
             continue;
         }
         choose(score, pick, n, k, experts, chosen);
         if (kind == MN_ROUTE_TOPK_SOFTMAX)
             softmax(chosen, k);
-        for (int64_t j = 0; j < k; j++)
-            sum += chosen[j];
-        if (scale == 0)
-            scale = 1;
-        if (mnc_attr_int(c, MN_MOE_ROUTE_ATTR_NORMALISE))
-            scale /= sum;
-        for (int64_t j = 0; j < k; j++)
-            weights[j] = (float)(chosen[j] * scale);
+        weigh_chosen(c, chosen, k, weights);
     }
 }
 
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, MN_MOE_ROUTE_LOGITS);
-    op->worker_bytes = 3 * (uint64_t)mnc_query_dim(q, x, x->n_dim - 1) * sizeof(double);
+    const int64_t n = mnc_query_dim(q, x, x->n_dim - 1);
+    op->worker_bytes = 3 * (uint64_t)n * sizeof(double);
 }
 
 /* ---- MOE_LINEAR: the (token, choice) pairs of an expert are the rows of one product with its
@@ -102,33 +119,46 @@ typedef struct {
     mnk_pair *pair; /* [P] rows of one product */
     void *panel;
 } groups;
+
 static uint64_t up64(uint64_t n) {
     return (n + 63) / 64 * 64;
 }
+
 /* base NULL: the size only */
 static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *base) {
     const uint64_t order = up64((uint64_t)pairs * 4);
     const uint64_t start = up64((uint64_t)(n_expert + 2) * 4);
     const uint64_t pair = up64((uint64_t)pairs * sizeof(mnk_pair));
-    if (base)
-        *g = (groups){(int32_t *)(void *)base, (int32_t *)(void *)(base + order),
-                      (mnk_pair *)(void *)(base + order + start), base + order + start + pair};
+    if (base) {
+        g->order = (void *)base;
+        g->start = (void *)(base + order);
+        g->pair = (void *)(base + order + start);
+        g->panel = base + order + start + pair;
+    }
     return order + start + pair;
 }
 
 /* padding is not followed */
 static int64_t expert_of(const int32_t *experts, int64_t p, int64_t n) {
-    return experts[p] < 0 || experts[p] >= n ? 0 : experts[p];
+    const int32_t e = experts[p];
+    return e < 0 || e >= n ? 0 : e;
 }
+
+/* Pairs by expert: counted, then put in their places. */
 static void sort_pairs(groups *g, const int32_t *experts, int64_t pairs, int64_t n) {
     memset(g->start, 0, (size_t)(n + 2) * sizeof *g->start);
-    for (int64_t p = 0; p < pairs; p++)
-        g->start[expert_of(experts, p, n) + 2]++;
+    for (int64_t p = 0; p < pairs; p++) {
+        const int64_t e = expert_of(experts, p, n);
+        g->start[e + 2]++;
+    }
     /* start[e + 1]: where e's next pair goes */
     for (int64_t e = 0; e < n; e++)
         g->start[e + 2] += g->start[e + 1];
-    for (int64_t p = 0; p < pairs; p++)
-        g->order[g->start[expert_of(experts, p, n) + 1]++] = (int32_t)p;
+    for (int64_t p = 0; p < pairs; p++) {
+        const int64_t e = expert_of(experts, p, n);
+        const int32_t to = g->start[e + 1]++;
+        g->order[to] = (int32_t)p;
+    }
 }
 
 typedef struct {
@@ -141,24 +171,27 @@ typedef struct {
 /* Rows [lo, hi) of expert e of output i. */
 static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi) {
     const mnc_call *c = o->c;
-    const uint32_t at = MN_MOE_LINEAR_BIAS + 2 * i;
-    const mnc_weight one = mnc_expert(c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight, e);
-    const mnc_weight *bias = at < c->node->n_in ? c->in[at].weight : NULL;
-    const int64_t n_pairs = o->g->start[e + 1] - o->g->start[e];
+    const groups *g = o->g;
+    const mnc_weight *all = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
+    const mnc_weight one = mnc_expert(all, e);
+    const mnc_weight *bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
+    const int64_t n_pairs = g->start[e + 1] - g->start[e];
     const mnk_linear *kern = mnk_kernel(o->use, &one, n_pairs);
+    float *y = c->out[i].ptr; /* [T, J, N] */
     const uint8_t *x = kern->quantised_x ? c->shared : c->in[MN_MOE_LINEAR_X].ptr;
     const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(o->k) : 4 * o->k;
     for (int64_t j = 0; j < n_pairs; j++) {
-        const int64_t p = o->g->order[o->g->start[e] + j];
-        o->g->pair[j] = (mnk_pair){x + p / o->per_x * ldx, (float *)c->out[i].ptr + p * one.rows};
+        const int64_t p = g->order[g->start[e] + j];
+        g->pair[j].x = x + p / o->per_x * ldx;
+        g->pair[j].y = y + p * one.rows;
     }
-    mnk_linear_rows(kern, &one, o->g->pair, n_pairs, lo, hi, o->g->panel);
+    mnk_linear_rows(kern, &one, g->pair, n_pairs, lo, hi, g->panel);
     if (!bias)
         return;
     const uint8_t *b = mnc_row(bias, e);
     for (int64_t j = 0; j < n_pairs; j++)
         for (int64_t r = lo; r < hi; r++)
-            o->g->pair[j].y[r] += mnk_load1(b, bias->dtype.id, r);
+            g->pair[j].y[r] += mnk_load1(b, bias->dtype.id, r);
 }
 
 /* Reading the weights is the work where experts have few pairs each: the rows of all experts in use
@@ -170,11 +203,12 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
     int64_t hi;
     int64_t used = 0;
     int64_t begin = 0;
+    const int32_t *start = o->g->start;
     for (int64_t e = 0; e < n_expert; e++)
-        used += o->g->start[e + 1] > o->g->start[e];
+        used += start[e + 1] > start[e];
     mnc_range(w, few ? used * n : n, 16, &lo, &hi);
     for (int64_t e = 0; e < n_expert; e++) {
-        if (o->g->start[e + 1] == o->g->start[e])
+        if (start[e + 1] == start[e])
             continue;
         const int64_t from = lo > begin ? lo - begin : 0;
         const int64_t to = hi - begin < n ? hi - begin : n;
@@ -191,18 +225,26 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int64_t pairs = ex->rows * ex->cols;
     const int64_t k = x->dim[x->n_dim - 1];
+    const bool x_per_pair = x->n_dim == 3;
     bool quantised = false;
     groups g = {0};
-    product o = {c, use, &g, k, x->n_dim == 3 ? 1 : ex->cols};
+    const product o = {
+        .c = c,
+        .use = use,
+        .g = &g,
+        .k = k,
+        .per_x = x_per_pair ? 1 : ex->cols,
+    };
     if (!pairs)
         return;
-    /* as few or as many pairs as an expert may have */
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        quantised |= mnk_kernel(use, wt, 1)->quantised_x || mnk_kernel(use, wt, pairs)->quantised_x;
+        /* as few or as many pairs as an expert may have */
+        quantised |= mnk_kernel(use, wt, 1)->quantised_x;
+        quantised |= mnk_kernel(use, wt, pairs)->quantised_x;
     }
     if (quantised) {
-        mnk_quantise_rows(w, x->ptr, x->n_dim == 3 ? pairs : x->rows, k, c->shared);
+        mnk_quantise_rows(w, x->ptr, x_per_pair ? pairs : x->rows, k, c->shared);
         mnc_barrier(w);
     }
     for (uint32_t i = 0; i < c->node->n_out; i++) {
@@ -228,13 +270,15 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
     bool quantised = false;
     for (uint32_t i = 0; i < q->node->n_out; i++) {
         const mn_tensor *wt = mnc_query_in(q, MN_MOE_LINEAR_WEIGHT + 2 * i);
-        const uint64_t bytes = lay_out(NULL, pairs, mnc_query_dim(q, wt, 0), NULL);
+        const int64_t n_expert = mnc_query_dim(q, wt, 0);
+        const uint64_t bytes = lay_out(NULL, pairs, n_expert, NULL);
         mnk_product_scratch(q, use, MN_MOE_LINEAR_WEIGHT + 2 * i, k, pairs, &panel, &quantised);
         rest = bytes > rest ? bytes : rest;
     }
     op->worker_bytes = rest + panel;
+    const int64_t x_rows = x->n_dim == 3 ? pairs : t;
     if (quantised)
-        op->shared_bytes = (uint64_t)(x->n_dim == 3 ? pairs : t) * (uint64_t)mnk_quant_bytes(k);
+        op->shared_bytes = (uint64_t)(x_rows * mnk_quant_bytes(k));
 }
 
 /* ---- MOE_COMBINE ----------------------------------------------------------------------------- */
@@ -242,8 +286,9 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
-    const mnc_operand *weights = &c->in[MN_MOE_COMBINE_WEIGHTS];
-    const int64_t k = weights->cols;
+    const float *in = x->ptr; /* [T, J, D] */
+    const float *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
+    const int64_t k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
     const int64_t d = x->dim[x->n_dim - 1];
     int64_t lo;
     int64_t hi;
@@ -251,12 +296,12 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     while (lo < hi) {
         const int64_t t = lo / d;
         const int64_t at = lo % d;
-        const int64_t n = d - at < hi - lo ? d - at : hi - lo;
+        const int64_t left = d - at;
+        const int64_t n = left < hi - lo ? left : hi - lo;
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
         memset(y, 0, (size_t)n * sizeof *y);
-        for (int64_t j = 0; j < k; j++)
-            v->add_scaled(y, (const float *)x->ptr + (t * k + j) * d + at, n,
-                          ((const float *)weights->ptr)[t * k + j]);
+        for (int64_t p = t * k; p < (t + 1) * k; p++)
+            v->add_scaled(y, in + p * d + at, n, weights[p]);
         lo += n;
     }
 }

@@ -13,10 +13,10 @@ void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
         memcpy(bits, x, sizeof bits);
         /* as whole numbers, so that a NaN is the largest and stays one in d */
         for (int i = 0; i < 32; i++) {
-            int32_t a = bits[i] & 0x7fffffff;
-            top = a > top ? a : top;
+            const int32_t size = bits[i] & 0x7fffffff;
+            top = size > top ? size : top;
         }
-        float amax = mnk_bits_f32((uint32_t)top);
+        const float amax = mnk_bits_f32((uint32_t)top);
         float inv = amax != 0 ? 127.0f / amax : 0;
         /* 127 / amax would overflow; such blocks count as 0 */
         if (amax > 0 && amax < 1e-36f)
@@ -27,10 +27,14 @@ void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
         }
         for (int i = 0; i < 32; i++)
             q[i] = (int8_t)bits[i];
-        for (int i = 0; i < 8; i++)
-            sum4[i] = q[4 * i] + q[4 * i + 1] + q[4 * i + 2] + q[4 * i + 3];
-        for (int i = 0; i < 2; i++)
-            sum16[i] = sum4[4 * i] + sum4[4 * i + 1] + sum4[4 * i + 2] + sum4[4 * i + 3];
+        for (int i = 0; i < 8; i++) {
+            const int8_t *four = q + 4 * i;
+            sum4[i] = four[0] + four[1] + four[2] + four[3];
+        }
+        for (int i = 0; i < 2; i++) {
+            const int32_t *four = sum4 + 4 * i;
+            sum16[i] = four[0] + four[1] + four[2] + four[3];
+        }
         d[b] = amax / 127.0f;
         sum[b] = sum16[0] + sum16[1];
     }

@@ -180,7 +180,9 @@ static inline uint16_t mnk_to_f16(float x) {
         float f = mnk_bits_f32(a) + 0.5f;
         return (uint16_t)(s | (mnk_f32_bits(f) - 0x3f000000u));
     }
-    return (uint16_t)(s | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13));
+    const uint32_t odd = a >> 13 & 1u;
+    const uint32_t rounded = a + 0xfffu + odd - 0x38000000u;
+    return (uint16_t)(s | rounded >> 13);
 }
 static inline float mnk_bf16(uint16_t h) {
     return mnk_bits_f32((uint32_t)h << 16);
@@ -207,12 +209,16 @@ static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     at.scale = mnc_extra_row(w, &w->scale, row);
     if (w->bias.data || w->bias.groups)
         at.bias = mnc_extra_row(w, &w->bias, row);
-    if (w->tensor_scale.data || w->tensor_scale.groups)
-        memcpy(&at.tensor_scale, mnc_extra_row(w, &w->tensor_scale, row), sizeof(float));
+    if (w->tensor_scale.data || w->tensor_scale.groups) {
+        const uint8_t *from = mnc_extra_row(w, &w->tensor_scale, row);
+        memcpy(&at.tensor_scale, from, sizeof at.tensor_scale);
+    }
     return at;
 }
 static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
-    const float f = mnk_bits_f32((b & 127u) == 127 ? 0x7fc00000u : (b & 127u) << 20) * 0x1p120f;
+    const uint32_t size = b & 127u;
+    const uint32_t bits = size == 127 ? 0x7fc00000u : size << 20;
+    const float f = mnk_bits_f32(bits) * 0x1p120f;
     return b & 128 ? -f : f;
 }
 static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
@@ -225,7 +231,8 @@ static inline uint64_t mnk_spread(uint64_t v, const int bits) {
     const uint64_t four = (1u << 4 * bits) - 1;
     const uint64_t two = ((1u << 2 * bits) - 1) * 0x100000001u;
     const uint64_t one = ((1u << bits) - 1) * 0x0001000100010001u;
-    v = (v & four) | (v & four << 4 * bits) << (32 - 4 * bits);
+    const uint64_t upper = v & four << 4 * bits;
+    v = (v & four) | upper << (32 - 4 * bits);
     v = (v & two) | (v & ~two) << (16 - 2 * bits);
     return (v & one) | (v & ~one) << (8 - bits);
 }

@@ -31,9 +31,10 @@ INLINE void transpose8(const __m256i r[8], uint8_t *to) {
         u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
     }
     for (int i = 0; i < 4; i++) {
-        _mm256_storeu_si256((void *)(to + 64 * i), _mm256_permute2x128_si256(u[i], u[i + 4], 0x20));
-        _mm256_storeu_si256((void *)(to + 64 * (i + 4)),
-                            _mm256_permute2x128_si256(u[i], u[i + 4], 0x31));
+        const __m256i low = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
+        const __m256i high = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
+        _mm256_storeu_si256((void *)(to + 64 * i), low);
+        _mm256_storeu_si256((void *)(to + 64 * (i + 4)), high);
     }
 }
 
@@ -52,13 +53,15 @@ INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t 
         __m256i r[8];
         float *scale = (float *)(void *)(to + 512);
         for (int i = 0; i < 8; i++) {
+            const float *di = d[i] + n * j;
+            const float *mi = m[i] + n * j;
             r[i] = t.u(at[i].data + b * t.bytes, j);
             if (!t.min && t.off != 128)
                 r[i] = _mm256_add_epi8(r[i], _mm256_set1_epi8((char)(128 - t.off)));
             for (int g = 0; g < n; g++) {
-                scale[SIDE * g + i] = d[i][n * j + g];
+                scale[SIDE * g + i] = di[g];
                 if (t.min)
-                    scale[SIDE * (n + g) + i] = m[i][n * j + g] - (float)t.off * d[i][n * j + g];
+                    scale[SIDE * (n + g) + i] = mi[g] - (float)t.off * di[g];
             }
         }
         transpose8(r, to);
@@ -70,10 +73,15 @@ INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int6
     for (int64_t g = 0; g < n; g += SIDE)
         for (int h = 0; h < SIDE; h += 8) {
             mnk_at at[8];
-            uint8_t *to = (uint8_t *)panel + g / SIDE * (k / 32) * one + 32 * (h / 8);
-            for (int i = 0; i < 8; i++) /* past the end: any row */
-                at[i] = mnk_row_at(w, row + (g + h + i < n ? g + h + i : n - 1));
-            for (int64_t b = k0 / t.elems; b < (k0 + k) / t.elems; b++, to += t.elems / 32 * one)
+            const int64_t first = k0 / t.elems;
+            const int64_t end = (k0 + k) / t.elems;
+            uint8_t *to = (uint8_t *)panel + g / SIDE * (k / 32) * one;
+            to += 32 * (h / 8);
+            for (int i = 0; i < 8; i++) { /* past the end: any row */
+                const int64_t r = g + h + i;
+                at[i] = mnk_row_at(w, row + (r < n ? r : n - 1));
+            }
+            for (int64_t b = first; b < end; b++, to += t.elems / 32 * one)
                 unpack8(w, at, b, to, t);
         }
 }
@@ -97,23 +105,25 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
 #pragma GCC unroll 8
         for (int a = 0; a < mr; a++) {
             const uint8_t *x = pair[a].x;
-            const int32_t *sums =
-                group == 32 ? mnk_quant_sum(x, k) + b : mnk_quant_sum16(x, k) + 2 * b;
+            const int32_t *all = group == 32 ? mnk_quant_sum(x, k) : mnk_quant_sum16(x, k);
+            const int32_t *sums = all + 32 / group * b;
             const float dx = mnk_quant_d(x, k)[b];
 #pragma GCC unroll 2
             for (int g = 0; g < 32 / group; g++) {
                 const float *scale = (const float *)(const void *)(p + 512) + SIDE * g;
                 __m512i s = min ? _mm512_setzero_si512() : _mm512_set1_epi32(-128 * sums[g]);
 #pragma GCC unroll 8
-                for (int i = 0; i < group / 4; i++)
-                    s = _mm512_dpbusd_epi32(s, w[group / 4 * g + i],
-                                            broadcast4(x + 32 * b + group * g + 4 * i));
-                acc[a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s),
-                                         _mm512_mul_ps(_mm512_loadu_ps(scale), _mm512_set1_ps(dx)),
-                                         acc[a]);
-                if (min)
-                    acc[a] = _mm512_fmadd_ps(_mm512_loadu_ps(scale + SIDE * (32 / group)),
-                                             _mm512_set1_ps(dx * (float)sums[g]), acc[a]);
+                for (int i = 0; i < group / 4; i++) {
+                    const __m512i four = broadcast4(x + 32 * b + group * g + 4 * i);
+                    s = _mm512_dpbusd_epi32(s, w[group / 4 * g + i], four);
+                }
+                const __m512 d = _mm512_mul_ps(_mm512_loadu_ps(scale), _mm512_set1_ps(dx));
+                acc[a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), d, acc[a]);
+                if (min) {
+                    const __m512 m = _mm512_loadu_ps(scale + SIDE * (32 / group));
+                    const __m512 sum = _mm512_set1_ps(dx * (float)sums[g]);
+                    acc[a] = _mm512_fmadd_ps(m, sum, acc[a]);
+                }
             }
         }
     }
@@ -123,12 +133,15 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
 INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r,
                  int64_t y0, const int group, const int min) {
     for (int64_t i = 0; i < r;) {
-        int64_t left = r - i;
-        int64_t mr = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        const int64_t left = r - i;
+        int64_t mr = 8;
+        while (mr > left)
+            mr /= 2;
         for (int64_t j = 0; j < n; j += SIDE) {
-            const uint8_t *p =
-                (const uint8_t *)panel + j / SIDE * (k / 32) * block_bytes(group, min);
-            __mmask16 keep = n - j >= 16 ? 0xffff : (__mmask16)((1u << (n - j)) - 1u);
+            const int64_t block = j / SIDE * (k / 32);
+            const uint8_t *p = (const uint8_t *)panel + block * block_bytes(group, min);
+            const uint32_t some = (1u << ((n - j) & 15)) - 1u;
+            const __mmask16 keep = n - j >= 16 ? 0xffff : (__mmask16)some;
             switch (mr) {
             case 8:
                 tile(p, k, pair + i, y0 + j, keep, group, min, 8);

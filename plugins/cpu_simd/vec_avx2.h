@@ -43,7 +43,8 @@ static inline VF v_abs(VF a) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
 static inline VF v_copysign(VF a, VF s) {
-    return _mm256_or_ps(v_abs(a), _mm256_and_ps(s, _mm256_set1_ps(-0.0f)));
+    const VF sign = _mm256_and_ps(s, _mm256_set1_ps(-0.0f));
+    return _mm256_or_ps(v_abs(a), sign);
 }
 static inline float v_sum(VF a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -81,7 +82,8 @@ static inline VF v_e4m3(const uint8_t *p) {
     __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
     __m256i a = _mm256_and_si256(b, _mm256_set1_epi32(127));
     __m256i nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(127));
-    VF f = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(a, 20)), _mm256_set1_ps(0x1p120f));
+    VF f = _mm256_castsi256_ps(_mm256_slli_epi32(a, 20));
+    f = _mm256_mul_ps(f, _mm256_set1_ps(0x1p120f));
     __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(b, a), 24);
     return _mm256_or_ps(f, _mm256_castsi256_ps(_mm256_or_si256(nan, sign)));
 }

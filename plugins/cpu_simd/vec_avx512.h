@@ -43,7 +43,8 @@ static inline VF v_abs(VF a) {
     return _mm512_abs_ps(a);
 }
 static inline VF v_copysign(VF a, VF s) {
-    return _mm512_or_ps(v_abs(a), _mm512_and_ps(s, _mm512_set1_ps(-0.0f)));
+    const VF sign = _mm512_and_ps(s, _mm512_set1_ps(-0.0f));
+    return _mm512_or_ps(v_abs(a), sign);
 }
 static inline float v_sum(VF a) {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -78,9 +79,11 @@ static inline VF v_e4m3(const uint8_t *p) {
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
     __m512i a = _mm512_and_si512(b, _mm512_set1_epi32(127));
     __mmask16 nan = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(127));
-    VF f = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 20)), _mm512_set1_ps(0x1p120f));
+    VF f = _mm512_castsi512_ps(_mm512_slli_epi32(a, 20));
+    f = _mm512_mul_ps(f, _mm512_set1_ps(0x1p120f));
     f = _mm512_mask_blend_ps(nan, f, _mm512_set1_ps(__builtin_nanf("")));
-    return _mm512_or_ps(f, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(b, a), 24)));
+    const __m512i sign = _mm512_slli_epi32(_mm512_sub_epi32(b, a), 24);
+    return _mm512_or_ps(f, _mm512_castsi512_ps(sign));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return _mm512_cvtph_ps(

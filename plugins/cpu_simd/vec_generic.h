@@ -50,7 +50,9 @@ static inline VF v_abs(VF a) {
     return (VF)((VI)a & 0x7fffffff);
 }
 static inline VF v_copysign(VF a, VF s) {
-    return (VF)(((VI)a & 0x7fffffff) | ((VI)s & (int32_t)0x80000000));
+    const VI size = (VI)a & 0x7fffffff;
+    const VI sign = (VI)s & (int32_t)0x80000000;
+    return (VF)(size | sign);
 }
 static inline float v_sum(VF a) {
     return (a[0] + a[2]) + (a[1] + a[3]);
@@ -66,15 +68,18 @@ static inline VF v_round(VF a) {
 } /* |a| < 2^22 */
 /* integers, -126..127; a NaN gives anything, without an overflow of signed numbers */
 static inline VF v_pow2(VF n) {
-    return (VF)(((VU)(n + v_set1(0x1.8p23f)) + 127) << 23);
+    const VU bits = (VU)(n + v_set1(0x1.8p23f));
+    return (VF)((bits + 127) << 23);
 }
 static inline VF v_f16(const uint8_t *p) {
-    return (VF){mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2)), mnk_f16(mnk_u16(p + 4)),
-                mnk_f16(mnk_u16(p + 6))};
+    const float low[2] = {mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2))};
+    const float high[2] = {mnk_f16(mnk_u16(p + 4)), mnk_f16(mnk_u16(p + 6))};
+    return (VF){low[0], low[1], high[0], high[1]};
 }
 static inline VF v_bf16(const uint8_t *p) {
-    return (VF){mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2)), mnk_bf16(mnk_u16(p + 4)),
-                mnk_bf16(mnk_u16(p + 6))};
+    const float low[2] = {mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2))};
+    const float high[2] = {mnk_bf16(mnk_u16(p + 4)), mnk_bf16(mnk_u16(p + 6))};
+    return (VF){low[0], low[1], high[0], high[1]};
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     for (int i = 0; i < 4; i++) {
@@ -84,8 +89,10 @@ static inline void v_store_f16(uint8_t *p, VF v) {
 }
 /* d[i] = by * (byte i - less), i < 8 */
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
-    for (int i = 0; i < 8; i++)
-        d[i] = by * (float)((int)(bytes >> 8 * i & 255) - less);
+    for (int i = 0; i < 8; i++) {
+        const int byte = bytes >> 8 * i & 255;
+        d[i] = by * (float)(byte - less);
+    }
 }
 static inline VF v_e4m3(const uint8_t *p) {
     return (VF){mnk_e4m3(p[0]), mnk_e4m3(p[1]), mnk_e4m3(p[2]), mnk_e4m3(p[3])};
@@ -132,8 +139,10 @@ static inline VB vb_pairs(const uint8_t *p) {
     return v;
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
-    for (int i = 0; i < 32; i++)
-        v.b[i] = (uint8_t)((shift < 0 ? v.b[i] << -shift : v.b[i] >> shift) & mask);
+    for (int i = 0; i < 32; i++) {
+        const int moved = shift < 0 ? v.b[i] << -shift : v.b[i] >> shift;
+        v.b[i] = (uint8_t)(moved & mask);
+    }
     return v;
 }
 static inline VB vb_or(VB v, VB w) {
@@ -170,7 +179,8 @@ static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 }
 #include "bytes_plain.h"
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4) */
-    return (VF){(int8_t)v.b[e], (int8_t)v.b[e + 1], (int8_t)v.b[e + 2], (int8_t)v.b[e + 3]};
+    const int8_t *b = (const int8_t *)v.b + e;
+    return (VF){b[0], b[1], b[2], b[3]};
 }
 /* ---- 8-bit products: vec_a8_x86.h says what these do ----------------------------------------- */
 typedef struct {
@@ -189,6 +199,7 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int gr
         s[i & 3] += (u.b[i] - off) * x->x[i];
         t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
     }
-    return acc + v_set1(d[0]) * (VF){(float)s[0], (float)s[1], (float)s[2], (float)s[3]} +
-           v_set1(d[group < 32]) * (VF){(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
+    const VF low = {(float)s[0], (float)s[1], (float)s[2], (float)s[3]};
+    const VF high = {(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
+    return acc + v_set1(d[0]) * low + v_set1(d[group < 32]) * high;
 }

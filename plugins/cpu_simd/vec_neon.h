@@ -54,7 +54,8 @@ static inline VF v_round(VF a) {
     return vrndnq_f32(a);
 }
 static inline VF v_pow2(VF n) {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
+    const int32x4_t e = vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127));
+    return vreinterpretq_f32_s32(vshlq_n_s32(e, 23));
 }
 static inline VF v_f16(const uint8_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
@@ -75,22 +76,28 @@ static inline uint32x4_t v_bytes4(const uint8_t *p) {
 }
 /* d[i] = by * (byte i - less), i < 8 */
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
-    int16x8_t w =
-        vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(bytes))), vdupq_n_s16((int16_t)less));
-    vst1q_f32(d, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), by));
-    vst1q_f32(d + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(w))), by));
+    const uint16x8_t wide = vmovl_u8(vcreate_u8(bytes));
+    const int16x8_t minus = vdupq_n_s16((int16_t)less);
+    const int16x8_t w = vsubq_s16(vreinterpretq_s16_u16(wide), minus);
+    const VF low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(w)));
+    const VF high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(w)));
+    vst1q_f32(d, vmulq_n_f32(low, by));
+    vst1q_f32(d + 4, vmulq_n_f32(high, by));
 }
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
     uint32x4_t b = v_bytes4(p);
     uint32x4_t a = vandq_u32(b, vdupq_n_u32(127));
     uint32x4_t nan = vceqq_u32(a, vdupq_n_u32(127));
-    VF f = vmulq_f32(vreinterpretq_f32_u32(vshlq_n_u32(a, 20)), vdupq_n_f32(0x1p120f));
+    VF f = vreinterpretq_f32_u32(vshlq_n_u32(a, 20));
+    f = vmulq_f32(f, vdupq_n_f32(0x1p120f));
     uint32x4_t sign = vshlq_n_u32(vsubq_u32(b, a), 24);
-    return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign)));
+    uint32x4_t bits = vorrq_u32(vreinterpretq_u32_f32(f), vorrq_u32(nan, sign));
+    return vreinterpretq_f32_u32(bits);
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    return vcvt_f32_f16(vreinterpret_f16_u8(vzip1_u8(vdup_n_u8(0), v_load4(p))));
+    const uint8x8_t halves = vzip1_u8(vdup_n_u8(0), v_load4(p));
+    return vcvt_f32_f16(vreinterpret_f16_u8(halves));
 }
 static inline float v_f16_1(const uint8_t *p) {
     return mnk_f16(mnk_u16(p));
@@ -121,27 +128,42 @@ static inline VB vb_pairs(const uint8_t *p) {
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
     int8x16_t by = vdupq_n_s8((int8_t)-shift);
     uint8x16_t keep = vdupq_n_u8(mask);
-    return (VB){vandq_u8(vshlq_u8(v.lo, by), keep), vandq_u8(vshlq_u8(v.hi, by), keep)};
+    v.lo = vandq_u8(vshlq_u8(v.lo, by), keep);
+    v.hi = vandq_u8(vshlq_u8(v.hi, by), keep);
+    return v;
 }
 static inline VB vb_or(VB v, VB w) {
-    return (VB){vorrq_u8(v.lo, w.lo), vorrq_u8(v.hi, w.hi)};
+    v.lo = vorrq_u8(v.lo, w.lo);
+    v.hi = vorrq_u8(v.hi, w.hi);
+    return v;
 }
 static inline VB vb_less(VB v, uint8_t n) {
-    return (VB){vsubq_u8(v.lo, vdupq_n_u8(n)), vsubq_u8(v.hi, vdupq_n_u8(n))};
+    v.lo = vsubq_u8(v.lo, vdupq_n_u8(n));
+    v.hi = vsubq_u8(v.hi, vdupq_n_u8(n));
+    return v;
 }
 static inline VB vb_flip(VB v) {
-    return (VB){veorq_u8(v.lo, vdupq_n_u8(128)), veorq_u8(v.hi, vdupq_n_u8(128))};
+    v.lo = veorq_u8(v.lo, vdupq_n_u8(128));
+    v.hi = veorq_u8(v.hi, vdupq_n_u8(128));
+    return v;
 }
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
     const uint8x16_t t = vdupq_n_u8(to);
-    uint8x16_t lo = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
-    uint8x16_t hi = vcombine_u8(vdup_n_u8((uint8_t)(bits >> 16)), vdup_n_u8((uint8_t)(bits >> 24)));
-    return (VB){vandq_u8(vtstq_u8(lo, bit), t), vandq_u8(vtstq_u8(hi, bit), t)};
+    const uint8x8_t b0 = vdup_n_u8((uint8_t)bits);
+    const uint8x8_t b1 = vdup_n_u8((uint8_t)(bits >> 8));
+    const uint8x8_t b2 = vdup_n_u8((uint8_t)(bits >> 16));
+    const uint8x8_t b3 = vdup_n_u8((uint8_t)(bits >> 24));
+    VB v;
+    v.lo = vandq_u8(vtstq_u8(vcombine_u8(b0, b1), bit), t);
+    v.hi = vandq_u8(vtstq_u8(vcombine_u8(b2, b3), bit), t);
+    return v;
 }
 static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     uint8x16_t t = vld1q_u8(table);
-    return (VB){vqtbl1q_u8(t, v.lo), vqtbl1q_u8(t, v.hi)};
+    v.lo = vqtbl1q_u8(t, v.lo);
+    v.hi = vqtbl1q_u8(t, v.hi);
+    return v;
 }
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return (VB){vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b))),
@@ -177,8 +199,12 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int gr
     const int32x4_t none = vdupq_n_s32(0);
     int8x16_t lo = vreinterpretq_s8_u8(vsubq_u8(u.lo, less));
     int8x16_t hi = vreinterpretq_s8_u8(vsubq_u8(u.hi, less));
-    if (group == 32)
-        return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(v_dot16(none, lo, x->lo), hi, x->hi)), d[0]);
-    acc = vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, lo, x->lo)), d[0]);
-    return vfmaq_n_f32(acc, vcvtq_f32_s32(v_dot16(none, hi, x->hi)), d[1]);
+    int32x4_t sum = v_dot16(none, lo, x->lo);
+    if (group == 32) {
+        sum = v_dot16(sum, hi, x->hi);
+        return vfmaq_n_f32(acc, vcvtq_f32_s32(sum), d[0]);
+    }
+    acc = vfmaq_n_f32(acc, vcvtq_f32_s32(sum), d[0]);
+    sum = v_dot16(none, hi, x->hi);
+    return vfmaq_n_f32(acc, vcvtq_f32_s32(sum), d[1]);
 }

@@ -21,7 +21,7 @@ double ref_dot(const float *a, const float *b, int64_t n) {
 /* Output i of the node. Scratch: one weight row, [K], then the one row of a bias, [N]. */
 static void multiply(const mnc_call *c, mnc_worker *w, uint32_t i) {
     const mnc_weight *m = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-    const mnc_weight *b = ref_optional(c, MN_LINEAR_BIAS + 2 * i);
+    const mnc_weight *b = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
     const float *x = c->in[MN_LINEAR_X].ptr; /* [R, K] */
     const int64_t k = m->cols;
     float *y = c->out[i].ptr; /* [R, N] */

@@ -88,7 +88,7 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
 /* Scratch: scores, what the choice goes by and the chosen, [3, E] double, and the bias, [E]. */
 static void moe_route(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
-    const mnc_weight *b = ref_optional(c, MN_MOE_ROUTE_BIAS);
+    const mnc_weight *b = mnc_optional(c, MN_MOE_ROUTE_BIAS);
     const int64_t n = x->cols;
     const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     int32_t *experts = c->out[MN_MOE_ROUTE_OUT_EXPERTS].ptr; /* [T, J] */
@@ -162,7 +162,7 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
     };
     for (uint32_t i = 0; i < c->node->n_out && u.n_pairs; i++) {
         u.m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        u.bias = ref_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
+        u.bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
         u.y = c->out[i].ptr;
         const int64_t n_expert = u.m->rows / u.m->group_rows;
         int64_t lo;

@@ -18,11 +18,6 @@ static inline int64_t ref_rows(const mnc_operand *o) {
     return ref_last(o) ? o->rows * o->cols / ref_last(o) : 0;
 }
 
-/* The weight of an operand that the node may lack; NULL: it does. */
-static inline const mnc_weight *ref_optional(const mnc_call *c, uint32_t in) {
-    return in < c->node->n_in ? c->in[in].weight : NULL;
-}
-
 /* ---- an operation: one of these in its file, and its row of REF_OPS -------------------------- */
 enum { REF_NO_TYPE = 1, REF_NO_VECTOR, REF_NO_F32, REF_NO_SHAPE }; /* reasons of a no */
 typedef struct {
