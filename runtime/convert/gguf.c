@@ -1,5 +1,6 @@
 /* gguf.c -- the bytes in front of a GGUF file's data: header, keys, tensor descriptions. Source:
- * the specification of GGUF version 3. */
+ * the specification of GGUF version 3. Written from the plan into one text in memory, whose `failed`
+ * says that memory ran out; numbers are little-endian. */
 #include "convert/convert.h"
 #include <string.h>
 
@@ -41,7 +42,12 @@ static uint32_t int_type(int64_t lo, int64_t hi, bool array) {
 }
 
 static void put_int(mn_text *out, int64_t v, uint32_t type) {
-    put_uint(out, (uint64_t)v, type == KV_I64 ? 8 : type == KV_U8 ? 1 : 4);
+    int bytes = 4;
+    if (type == KV_I64)
+        bytes = 8;
+    if (type == KV_U8)
+        bytes = 1;
+    put_uint(out, (uint64_t)v, bytes);
 }
 
 /* bytes: integers that are a blob. */

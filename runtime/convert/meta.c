@@ -1,5 +1,8 @@
 /* meta.c -- the keys of a converted file: the model's own under GGUF's names, those of its
- * tokeniser, and what the file is. */
+ * tokeniser, and what the file is.
+ *
+ * Entries are appended to the plan; strings and arrays lie in its arena or in the model, which
+ * outlives it. A key that the model has is never overwritten. */
 #include "convert/convert.h"
 #include "text/chat/chat.h"
 #include "convert/tokenizer_export.h"
@@ -19,41 +22,51 @@ static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *e
 }
 
 static mn_status put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
-    return put(p, mn_str_of(key),
-               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_INT, .i = i}, err);
+    const mn_value v = {.size = sizeof v, .type = MN_VALUE_INT, .i = i};
+    return put(p, mn_str_of(key), v, err);
+}
+
+static mn_status put_real(mn_convert_plan *p, const char *key, double f, mn_error *err) {
+    const mn_value v = {.size = sizeof v, .type = MN_VALUE_FLOAT, .f = f};
+    return put(p, mn_str_of(key), v, err);
 }
 
 static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
     char *copy = mn_arena_strndup(&p->arena, s.ptr ? s.ptr : "", s.len);
     if (!copy)
         return mn_fail_memory(err, s.len);
-    return put(p, mn_str_of(key),
-               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_STR, .s = {copy, s.len}}, err);
+    const mn_value v = {.size = sizeof v, .type = MN_VALUE_STR, .s = {copy, s.len}};
+    return put(p, mn_str_of(key), v, err);
+}
+
+static bool is_one_of(mn_str s, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (mn_str_is(s, words[i]))
+            return true;
+    return false;
 }
 
 /* The file's own facts are written anew; minerva.* was applied; scaling by factors became
  * tensors. */
 static bool is_dropped(const mn_convert_plan *p, mn_str key) {
-    static const char *const own[] = {"general.file_type", "general.quantization_version",
-                                      "general.alignment"};
+    static const char *const files_own[] = {"general.file_type", "general.quantization_version",
+                                            "general.alignment"};
+    static const char *const tensors_now[] = {"rope.turning_count", "rope.scaling.long_factor",
+                                              "rope.scaling.short_factor"};
     const size_t arch = strlen(p->hp.arch) + 1;
-    if (begins(key, "minerva.") || begins(key, "split."))
+    if (begins(key, "minerva.") || begins(key, "split.") || is_one_of(key, files_own, 3))
         return true;
-    for (size_t i = 0; i < MN_COUNT(own); i++)
-        if (mn_str_is(key, own[i]))
-            return true;
     if (key.len <= arch || !begins(key, p->hp.arch))
         return false;
     const mn_str rest = {key.ptr + arch, key.len - arch};
     const uint32_t scaling = p->hp.rope_scaling;
-    if ((scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC) &&
-        begins(rest, "rope.scaling."))
+    const bool by_factors = scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC;
+    if (by_factors && begins(rest, "rope.scaling."))
         return true;
     /* see put_magnitude */
     if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor"))
         return true;
-    return mn_str_is(rest, "rope.turning_count") || mn_str_is(rest, "rope.scaling.long_factor") ||
-           mn_str_is(rest, "rope.scaling.short_factor");
+    return is_one_of(rest, tensors_now, 3);
 }
 
 /* Keys that GGUF spells in another way than the canonical model. */
@@ -74,10 +87,11 @@ static mn_status renamed(mn_convert_plan *p, mn_str *key, mn_error *err) {
     return MN_OK;
 }
 
-/* One true or false per layer. */
+/* The window pattern as GGUF has it: one true or false per layer. */
 static mn_status as_bools(mn_convert_plan *p, mn_str key, mn_value *v, mn_error *err) {
-    if (!mn_str_ends(key, ".attention.sliding_window_pattern") ||
-        v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
+    if (!mn_str_ends(key, ".attention.sliding_window_pattern"))
+        return MN_OK;
+    if (v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
         return MN_OK;
     uint8_t *flags = mn_arena_alloc(&p->arena, (size_t)v->n, 1);
     if (!flags)
@@ -89,33 +103,35 @@ static mn_status as_bools(mn_convert_plan *p, mn_str key, mn_value *v, mn_error 
     return MN_OK;
 }
 
+/* One key of the model, if the file is to have it. The architecture is followed by the name. */
+static mn_status copy_key(mn_convert_plan *p, mn_meta_entry e, const char *name, mn_error *err) {
+    const bool first = mn_str_is(e.key, "general.architecture");
+    if (is_dropped(p, e.key) || mn_str_is(e.key, "general.name"))
+        return MN_OK;
+    mn_status st = renamed(p, &e.key, err);
+    if (!st)
+        st = as_bools(p, e.key, &e.value, err);
+    if (!st)
+        st = put(p, e.key, e.value, err);
+    if (!st && first)
+        st = put_str(p, "general.name", mn_str_of(name), err);
+    return st;
+}
+
 static mn_status copy_keys(mn_convert_plan *p, const char *name, mn_error *err) {
+    const mn_meta *all = &p->model->meta;
     mn_status st = MN_OK;
-    for (size_t i = 0; i < p->model->meta.n && !st; i++) {
-        mn_meta_entry e = p->model->meta.entries[i];
-        if (mn_str_is(e.key, "general.architecture")) { /* the first one, then the name */
-            st = put(p, e.key, e.value, err);
-            if (!st)
-                st = put_str(p, "general.name", mn_str_of(name), err);
-            continue;
-        }
-        if (is_dropped(p, e.key))
-            continue;
-        if (mn_str_is(e.key, "general.name"))
-            continue;
-        st = renamed(p, &e.key, err);
-        if (!st)
-            st = as_bools(p, e.key, &e.value, err);
-        if (!st)
-            st = put(p, e.key, e.value, err);
-    }
+    for (size_t i = 0; i < all->n && !st; i++)
+        st = copy_key(p, all->entries[i], name, err);
     return st;
 }
 
 /* Unless the model has it. */
 static mn_status put_general(mn_convert_plan *p, const char *key, const char *value,
                              mn_error *err) {
-    return mn_meta_find(&p->model->meta, key) ? MN_OK : put_str(p, key, mn_str_of(value), err);
+    if (mn_meta_find(&p->model->meta, key))
+        return MN_OK;
+    return put_str(p, key, mn_str_of(value), err);
 }
 
 /* A key of the architecture's own, unless the model has it. */
@@ -125,8 +141,10 @@ static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, m
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;
     const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
+    if (!copy)
+        return mn_fail_memory(err, sizeof key);
     v.size = sizeof v;
-    return copy ? put(p, mn_str_of(copy), v, err) : mn_fail_memory(err, sizeof key);
+    return put(p, mn_str_of(copy), v, err);
 }
 
 /* The magnitude of sin and cos, which checkpoints may leave to a formula: longrope's itself, yarn's
@@ -142,9 +160,10 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     if (!freqs)
         return mn_fail_memory(err, (size_t)table->n_rot * sizeof *freqs);
     mn_rope_freqs(&p->hp, table, NULL, freqs, &scale);
-    if (!yarn)
-        return put_missing(p, "rope.scaling.attn_factor",
-                           (mn_value){.type = MN_VALUE_FLOAT, .f = scale}, err);
+    if (!yarn) {
+        const mn_value v = {.type = MN_VALUE_FLOAT, .f = scale};
+        return put_missing(p, "rope.scaling.attn_factor", v, err);
+    }
     scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
     if (fabs(scale - 1) < 1e-9)
         return MN_OK;
@@ -152,8 +171,7 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     const char *copy = mn_arena_strndup(&p->arena, key, strlen(key));
     if (!copy)
         return mn_fail_memory(err, sizeof key);
-    return put(p, mn_str_of(copy),
-               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = scale}, err);
+    return put_real(p, copy, scale, err);
 }
 
 /* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the
@@ -208,23 +226,35 @@ static int64_t file_type(const mn_convert_plan *p) {
 
 /* "1.1B", "95K", "8x7B": parameters with two digits or more; where there are experts, those of a
  * model of one, times the experts. */
-static mn_status put_size_label(mn_convert_plan *p, mn_error *err) {
-    static const char units[] = "KMBT";
-    char label[48] = "";
-    double n = 0;
-    int unit = 0;
+static double count_parameters(const mn_convert_plan *p) {
+    const double n_expert = (double)p->hp.n_expert;
+    double sum = 0;
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];
-        const bool split = p->hp.n_expert && (mn_str_ends(t->name, "_exps.weight") ||
-                                              mn_str_ends(t->name, "_exps.bias"));
-        n += (double)t->rows * (double)t->cols / (split ? (double)p->hp.n_expert : 1);
+        const double n = (double)t->rows * (double)t->cols;
+        const bool experts =
+            mn_str_ends(t->name, "_exps.weight") || mn_str_ends(t->name, "_exps.bias");
+        sum += experts && n_expert > 0 ? n / n_expert : n;
     }
-    for (n /= 1e3; n > 1e3 && units[unit + 1]; unit++)
+    return sum;
+}
+
+static mn_status put_size_label(mn_convert_plan *p, mn_error *err) {
+    static const char units[] = "KMBT";
+    char times[24] = "";
+    char label[48];
+    double n = count_parameters(p) / 1e3;
+    int unit = 0;
+    while (n > 1e3 && units[unit + 1]) {
         n /= 1e3;
+        unit++;
+    }
+    int digits = n < 9.5;
+    if (n < 0.5)
+        digits = 2;
     if (p->hp.n_expert)
-        snprintf(label, sizeof label, "%lldx", (long long)p->hp.n_expert);
-    snprintf(label + strlen(label), sizeof label - strlen(label), "%.*f%c", n < 0.5 ? 2 : n < 9.5,
-             n, units[unit]);
+        snprintf(times, sizeof times, "%lldx", (long long)p->hp.n_expert);
+    snprintf(label, sizeof label, "%s%.*f%c", times, digits, n, units[unit]);
     return put_general(p, "general.size_label", label, err);
 }
 
@@ -273,15 +303,15 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
         st = put_int(p, "general.quantization_version", 2, err);
     if (st || has_keys)
         return st;
-    return tok ? put_tokenizer(p, tok, err)
-               : put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
+    if (!tok)
+        return put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
+    return put_tokenizer(p, tok, err);
 }
 
 mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v, mn_error *err) {
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;
-    return put(p, mn_str_of(key),
-               (mn_value){.size = sizeof(mn_value), .type = MN_VALUE_FLOAT, .f = v}, err);
+    return put_real(p, key, v, err);
 }
 
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {

@@ -1,5 +1,6 @@
 /* output.c -- see output.h. Where the file system can, the file has no name until the end: nothing
- * is left of it, whatever happens. */
+ * is left of it, whatever happens. Elsewhere it is a temporary file beside the wanted one, which is
+ * removed when anything fails. An mn_output belongs to one thread, from open to close. */
 #include "convert/output.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@ static char *folder_of(const char *path) {
     return mn_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+/* An error where the file system says that the bytes do not fit: sooner than after hours. */
 static mn_status check_room(const char *path, const char *folder, uint64_t bytes, mn_error *err) {
     struct statvfs v;
     if (statvfs(folder, &v))
@@ -31,6 +33,7 @@ static mn_status check_room(const char *path, const char *folder, uint64_t bytes
                    (unsigned long long)bytes, (unsigned long long)room);
 }
 
+/* A name beside path for this thread alone; NULL = out of memory. */
 static char *temp_name(const char *path) {
     mn_text name = {0};
     mn_text_printf(&name, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)gettid());
@@ -50,7 +53,8 @@ static mn_status open_temp(mn_output *f, const char *folder, mn_error *err) {
         errno = EOPNOTSUPP;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)
         return fail_errno(err, f->path, "cannot create");
-    if (!(f->temp = temp_name(f->path)))
+    f->temp = temp_name(f->path);
+    if (!f->temp)
         return mn_fail_memory(err, strlen(f->path));
     unlink(f->temp); /* left by a process of this number that was killed */
     f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -104,7 +108,8 @@ static mn_status give_name(mn_output *f, mn_error *err) {
         return fail_errno(err, f->path, "cannot create");
     }
     if (!f->temp) {
-        if (!(f->temp = temp_name(f->path)))
+        f->temp = temp_name(f->path);
+        if (!f->temp)
             return mn_fail_memory(err, strlen(f->path));
         unlink(f->temp);
         if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW))

@@ -1,4 +1,8 @@
-/* plan.c -- which tensors a converted file holds, in which form and type. */
+/* plan.c -- which tensors a converted file holds, in which form, order of rows and type.
+ *
+ * The plan refers to the model's tensors, which outlive it; what it makes (factors of the rotary
+ * embedding) is in its arena. Nothing is read here but rows of scales, where a type depends on them:
+ * write.c does the rest. */
 #include "convert/convert.h"
 #include "convert/rows.h"
 #include "convert/quant.h"
@@ -30,9 +34,12 @@ static int64_t layer_of(mn_str name, mn_str *rest) {
     *rest = name;
     if (!begins(name, "blk."))
         return -1;
-    for (; at < name.len && name.ptr[at] >= '0' && name.ptr[at] <= '9' && layer < MN_MAX_LAYER;
-         at++)
-        layer = layer * 10 + (name.ptr[at] - '0');
+    for (; at < name.len && layer < MN_MAX_LAYER; at++) {
+        const int digit = name.ptr[at] - '0';
+        if (digit < 0 || digit > 9)
+            break;
+        layer = layer * 10 + digit;
+    }
     if (at >= name.len || name.ptr[at] != '.')
         return -1;
     *rest = (mn_str){name.ptr + at + 1, name.len - at - 1};
@@ -46,8 +53,9 @@ static bool is_experts(mn_str rest) {
 /* Small, or read as f32 by every reader: norms, biases, routers, sinks, learned positions,
  * angles. */
 static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
-    return t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight") ||
-           mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight");
+    if (t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight"))
+        return true;
+    return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight");
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -57,13 +65,13 @@ static bool halves_suffice(const mn_tensor_info *t) {
     const uint64_t rows = mn_row_count(t);
     const int64_t n = t->dim[t->n_dim - 1] / t->dtype.block_elems;
     for (uint32_t plane = 1; plane < 3; plane++) {
-        const mn_plane *first =
-            (const mn_plane *)(const void *)((const char *)t->planes + plane * t->plane_stride);
+        const uint32_t type = mn_tensor_plane(t, 0, plane)->dtype;
         for (uint64_t r = 0; r < rows; r++) {
             const mn_row_place p = mn_row_find(t, r, plane);
             for (int64_t b = 0; b < n; b++) {
-                const float v = mn_plane_value(first->dtype, p.at + b * p.step);
-                if (!(mn_f16_to_f32(mn_f32_to_f16(v)) == v))
+                const float v = mn_plane_value(type, p.at + b * p.step);
+                const float half = mn_f16_to_f32(mn_f32_to_f16(v));
+                if (!(half == v))
                     return false;
             }
         }
@@ -91,9 +99,13 @@ static uint32_t kept_type(const mn_tensor_info *t) {
 /* Layers whose attn_v and ffn_down matter more: the first and last eighth, and of the others every
  * third. */
 static bool matters(int64_t layer, int64_t n) {
-    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+    const int64_t eighth = n / 8;
+    if (layer < eighth || layer >= 7 * n / 8)
+        return true;
+    return (layer - eighth) % 3 == 2;
 }
 
+/* The type that a mix (q4_k_m) has for the tensor. */
 static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
     const mn_convert_type *k = p->type;
     const bool value = mn_str_is(rest, "attn_v.weight");
@@ -109,7 +121,8 @@ static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer)
         return MN_Q8_0;
     if (eight && mn_str_is(rest, "attn_output.weight"))
         return MN_Q5_K;
-    return (value || down) && matters(layer, p->hp.n_layer) ? k->more : k->dtype;
+    const bool finer = (value || down) && matters(layer, p->hp.n_layer);
+    return finer ? k->more : k->dtype;
 }
 
 /* The next type whose blocks fit rows of n. */
@@ -129,41 +142,51 @@ static uint32_t fitting(uint32_t dtype, int64_t n) {
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
+    const int64_t cols = t->dim[t->n_dim - 1];
+    const uint32_t stored = t->dtype.id;
     uint32_t number;
-    if (!mn_dtype_is_weight(t->dtype.id) && mn_dtype_ggml(t->dtype.id, &number))
-        return t->dtype.id;
+    if (!mn_dtype_is_weight(stored) && mn_dtype_ggml(stored, &number))
+        return stored;
     if (!p->type && !strcmp(p->model->format, "gguf"))
-        return t->dtype.id;
+        return stored;
     if (stays_f32(t, rest))
         return MN_F32;
     if (!p->type)
-        return fitting(kept_type(t), t->dim[t->n_dim - 1]);
+        return fitting(kept_type(t), cols);
     /* MXFP4 was made for experts; what else such a model has is stored finer. */
     if (p->type->dtype == MN_MXFP4 && p->hp.n_expert && !is_experts(rest))
-        return fitting(MN_Q8_0, t->dim[t->n_dim - 1]);
-    return fitting(mixed_type(p, rest, layer), t->dim[t->n_dim - 1]);
+        return fitting(MN_Q8_0, cols);
+    return fitting(mixed_type(p, rest, layer), cols);
 }
 
 /* ---- conventions ----------------------------------------------------------------------------- */
 
-static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str rest) {
-    const mn_hparams *h = &p->hp;
-    const uint32_t wanted = p->plain.rope_pairing;
-    if (h->rope_pairing == wanted || layer < 0 || layer >= h->n_layer || !h->n_rope)
-        return (mn_row_order){0};
-    const mn_layer_shape *l = &h->layer[layer];
-    const mn_rope_table *t = &h->rope[l->rope < 0 ? 0 : l->rope]; /* where none rotate, too */
+/* Rows of the tensor whose elements rotate in pairs: those of q, of k, of both; 0 = none. */
+static uint64_t rotated_rows(const mn_layer_shape *l, mn_str rest) {
     const uint64_t head = (uint64_t)l->head_dim_k;
     const uint64_t q = (uint64_t)l->n_head * head;
     const uint64_t k = (uint64_t)l->n_head_kv * head;
-    mn_row_order o = {head, (uint64_t)t->n_rot, 0, wanted == MN_ROPE_HALVES};
     if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm."))
-        o.end = q;
+        return q;
     if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm."))
-        o.end = k;
-    if (begins(rest, "attn_qkv."))
-        o.end = q + k;
-    return o.end ? o : (mn_row_order){0};
+        return k;
+    return begins(rest, "attn_qkv.") ? q + k : 0;
+}
+
+/* How rows move where GGUF pairs other elements than the checkpoint does; zero: as they are. */
+static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str rest) {
+    const mn_hparams *h = &p->hp;
+    const uint32_t wanted = p->plain.rope_pairing;
+    const mn_row_order none = {0};
+    if (h->rope_pairing == wanted || layer < 0 || layer >= h->n_layer || !h->n_rope)
+        return none;
+    const mn_layer_shape *l = &h->layer[layer];
+    const mn_rope_table *t = &h->rope[MN_MAX(l->rope, 0)]; /* where none rotate, too */
+    const mn_row_order o = {.head = (uint64_t)l->head_dim_k,
+                            .rot = (uint64_t)t->n_rot,
+                            .end = rotated_rows(l, rest),
+                            .back = wanted == MN_ROPE_HALVES};
+    return o.end ? o : none;
 }
 
 uint64_t mn_row_of(mn_row_order o, uint64_t row) {
@@ -172,7 +195,9 @@ uint64_t mn_row_of(mn_row_order o, uint64_t row) {
     const uint64_t i = row % o.head;
     const uint64_t half = o.rot / 2;
     const uint64_t from = row - i;
-    return from + (o.back ? i % half * 2 + i / half : i / 2 + i % 2 * half);
+    if (o.back)
+        return from + i % half * 2 + i / half;
+    return from + i / 2 + i % 2 * half;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -188,9 +213,10 @@ static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     for (uint32_t d = 0; d + 1 < t.n_dim; d++)
         t.rows *= (uint64_t)t.dim[d];
     t.offset = p->data_bytes;
-    if (!mn_dtype_bytes(t.type, t.cols, &t.row_bytes) ||
-        !mn_mul_u64(t.row_bytes, t.rows, &t.bytes) ||
-        !mn_add_u64(p->data_bytes, t.bytes + MN_GGUF_ALIGNMENT - 1, &p->data_bytes))
+    const bool fit = mn_dtype_bytes(t.type, t.cols, &t.row_bytes) &&
+                     mn_mul_u64(t.row_bytes, t.rows, &t.bytes) &&
+                     mn_add_u64(p->data_bytes, t.bytes + MN_GGUF_ALIGNMENT - 1, &p->data_bytes);
+    if (!fit)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%.*s: tensor %.*s: rows of %lld do not fit blocks of %s", MN_STR_ARG(file),
                        MN_STR_ARG(t.name), (long long)t.cols, mn_dtype_name(t.type.id));
@@ -201,8 +227,10 @@ static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     return MN_OK;
 }
 
-static bool same_type(const mn_tensor_info *t, uint32_t dtype) {
-    return t->dtype.id == dtype && t->n_planes == 1;
+static bool can_convert(const mn_tensor_info *t, uint32_t dtype) {
+    if (t->dtype.id == dtype && t->n_planes == 1)
+        return true;
+    return mn_dequant_has(t->dtype.id) && mn_quant_has(dtype);
 }
 
 static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
@@ -214,7 +242,7 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
     if (t->n_dim == 1 && t->n_parts > 1)
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one",
                        p->model->path, MN_STR_ARG(t->native), t->n_parts);
-    if (!same_type(t, out.type.id) && (!mn_dequant_has(t->dtype.id) || !mn_quant_has(out.type.id)))
+    if (!can_convert(t, out.type.id))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be turned into %s",
                        p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
                        mn_dtype_name(out.type.id));
@@ -248,8 +276,9 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     const bool llama3 = p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3;
     mn_hparams unscaled = p->hp;
     double mscale;
-    if (!table || (!llama3 && table->n_turn == n) ||
-        mn_canonical_tensor(p->model, "rope_freqs.weight"))
+    if (!table || (!llama3 && table->n_turn == n))
+        return MN_OK;
+    if (mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
     float *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
@@ -287,15 +316,16 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
 
 /* The hyper-parameters without minerva.* keys. */
 static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
+    const mn_meta *all = &p->model->meta;
     mn_canonical without = *p->model;
-    without.meta.n = 0;
-    without.meta.entries =
-        mn_arena_alloc(&p->arena, p->model->meta.n + 1, sizeof *without.meta.entries);
-    if (!without.meta.entries)
+    mn_meta_entry *kept = mn_arena_alloc(&p->arena, all->n + 1, sizeof *kept);
+    size_t n = 0;
+    if (!kept)
         return no_memory(err);
-    for (size_t i = 0; i < p->model->meta.n; i++)
-        if (!begins(p->model->meta.entries[i].key, "minerva."))
-            without.meta.entries[without.meta.n++] = p->model->meta.entries[i];
+    for (size_t i = 0; i < all->n; i++)
+        if (!begins(all->entries[i].key, "minerva."))
+            kept[n++] = all->entries[i];
+    without.meta = (mn_meta){kept, n};
     return mn_hparams_read(&without, &p->arena, &p->plain, err);
 }
 

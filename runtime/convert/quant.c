@@ -1,5 +1,5 @@
 /* quant.c -- the table of types that rows can be turned into, and those with blocks of 1 and of
- * 32. */
+ * 32. Layouts are those of GGUF (ggml-common.h of llama.cpp): the scale in front of its codes. */
 #include "convert/quant.h"
 #include <math.h>
 #include <string.h>
@@ -18,21 +18,22 @@ static void bf16(const float *x, uint8_t *out) { /* to nearest even */
 }
 
 /* ---- blocks of 32 ---------------------------------------------------------------------------- */
-static void put_nibbles(const uint8_t *q, uint8_t *out) {
-    for (int i = 0; i < 16; i++)
-        out[i] = (uint8_t)((q[i] & 15) | q[16 + i] << 4);
+void mn_put_nibbles(const uint8_t *q, uint8_t *out) {
+    for (int i = 0; i < 16; i++) {
+        out[i] = q[i] & 15;
+        mn_put_bits(&out[i], q[16 + i] & 15, 4);
+    }
 }
 
+/* The fifth bits of 32 codes. */
 static void put_fifth(const uint8_t *q, uint8_t *out) {
     memset(out, 0, 4);
     for (int i = 0; i < 32; i++)
-        out[i / 8] = (uint8_t)(out[i / 8] | (q[i] >> 4 & 1) << i % 8);
+        mn_put_bits(&out[i / 8], q[i] >> 4 & 1, i % 8);
 }
 
 static void q8_0(const float *x, uint8_t *out) {
-    float top = 0;
-    for (int i = 0; i < 32; i++)
-        top = fmaxf(top, fabsf(x[i]));
+    const float top = fabsf(mn_extreme(x, 32));
     const float d = mn_put_half(out, top / 127);
     mn_round_affine(x, 32, d, 0, -127, 127, (int8_t *)out + 2);
 }
@@ -41,12 +42,15 @@ static void q8_0(const float *x, uint8_t *out) {
 static void symmetric(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
     int8_t codes[32];
     const int lo = -(1 << (bits - 1));
-    const float d = mn_put_half(scale, mn_fit_scale(x, 32, lo, -lo - 1, bits > 4 ? 3 : 6, codes));
-    mn_round_affine(x, 32, d, 0, lo, -lo - 1, codes);
+    const int hi = -lo - 1;
+    const float fitted = mn_fit_scale(x, 32, lo, hi, bits > 4 ? 3 : 6, codes);
+    const float d = mn_put_half(scale, fitted);
+    mn_round_affine(x, 32, d, 0, lo, hi, codes);
     for (int i = 0; i < 32; i++)
         q[i] = (uint8_t)(codes[i] - lo);
 }
 
+/* The same with an offset, which is stored behind the scale. */
 static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
     float m;
     const int hi = (1 << bits) - 1;
@@ -59,32 +63,33 @@ static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
 static void q4_0(const float *x, uint8_t *out) {
     uint8_t q[32];
     symmetric(x, 4, out, q);
-    put_nibbles(q, out + 2);
+    mn_put_nibbles(q, out + 2);
 }
 static void q5_0(const float *x, uint8_t *out) {
     uint8_t q[32];
     symmetric(x, 5, out, q);
     put_fifth(q, out + 2);
-    put_nibbles(q, out + 6);
+    mn_put_nibbles(q, out + 6);
 }
 static void q4_1(const float *x, uint8_t *out) {
     uint8_t q[32];
     offset(x, 4, out, q);
-    put_nibbles(q, out + 4);
+    mn_put_nibbles(q, out + 4);
 }
 static void q5_1(const float *x, uint8_t *out) {
     uint8_t q[32];
     offset(x, 5, out, q);
     put_fifth(q, out + 4);
-    put_nibbles(q, out + 8);
+    mn_put_nibbles(q, out + 8);
 }
 static void iq4_nl(const float *x, uint8_t *out) {
     uint8_t q[32];
-    const float d = mn_put_half(out, mn_fit_values(x, 32, mn_iq4_values, 5, q));
+    const float fitted = mn_fit_values(x, 32, mn_iq4_values, 5, q);
+    const float d = mn_put_half(out, fitted);
     const float inv = d != 0 ? 1 / d : 0;
     for (int i = 0; i < 32; i++)
         q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
-    put_nibbles(q, out + 2);
+    mn_put_nibbles(q, out + 2);
 }
 
 /* E2M1 of v: the magnitudes 0 0.5 1 1.5 2 3 4 6 are codes 0 to 7, 8 is the sign. */
@@ -97,26 +102,27 @@ static uint8_t e2m1(float v) {
     return q && v < 0 ? q | 8 : q;
 }
 
+/* The squared error of 32 values with the scale 2^e. */
+static float mxfp4_error(const float *x, int e) {
+    const float inv = ldexpf(1, -e);
+    const float d = ldexpf(0.5f, e);
+    float error = 0;
+    for (int i = 0; i < 32; i++) {
+        const int code = e2m1(x[i] * inv);
+        const float r = x[i] - d * (float)mn_e2m1_doubled[code];
+        error += r * r;
+    }
+    return error;
+}
+
 /* The scale is a power of two: that of the largest value, or a neighbour. */
 static void mxfp4(const float *x, uint8_t *out) {
-    float top = 0;
+    const float top = fabsf(mn_extreme(x, 32));
+    const int usual = top > 0 ? ilogbf(top) - 2 : 0;
     float least = INFINITY;
-    int usual = 0;
     int best = 0;
-    for (int i = 0; i < 32; i++)
-        top = fmaxf(top, fabsf(x[i]));
-    if (top > 0)
-        usual = ilogbf(top) - 2;
-    for (int e = usual - 1; e <= usual + 1; e++) {
-        const float inv = ldexpf(1, -e);
-        const float d = ldexpf(0.5f, e);
-        float error = 0;
-        if (e < -126 || e > 125)
-            continue;
-        for (int i = 0; i < 32; i++) {
-            const float r = x[i] - d * (float)mn_e2m1_doubled[e2m1(x[i] * inv)];
-            error += r * r;
-        }
+    for (int e = MN_MAX(usual - 1, -126); e <= MN_MIN(usual + 1, 125); e++) {
+        const float error = mxfp4_error(x, e);
         if (error < least) {
             least = error;
             best = e;
@@ -126,7 +132,7 @@ static void mxfp4(const float *x, uint8_t *out) {
     for (int i = 0; i < 32; i++)
         q[i] = e2m1(x[i] * ldexpf(1, -best));
     out[0] = (uint8_t)(best + 127);
-    put_nibbles(q, out + 1);
+    mn_put_nibbles(q, out + 1);
 }
 
 static const struct {
@@ -163,8 +169,10 @@ void mn_quant_row(uint32_t dtype, const float *x, int64_t n, uint8_t *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++) {
         if (types[i].dtype != dtype || !mn_dtype_by_id(dtype, &t))
             continue;
-        for (int64_t at = 0; at < n; at += t.block_elems, out += t.block_bytes)
+        for (int64_t at = 0; at < n; at += t.block_elems) {
             types[i].block(x + at, out);
+            out += t.block_bytes;
+        }
         return;
     }
 }

@@ -19,6 +19,9 @@ float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float 
 /* x ~ d values[q] over 16 ascending values. Returns d. */
 float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint8_t *q);
 uint8_t mn_nearest_value(const int8_t *values, float v);
+float mn_extreme(const float *x, int n); /* the value farthest from 0, with its sign */
+/* 32 codes of four bits: the second 16 above the first. quant.c */
+void mn_put_nibbles(const uint8_t *q, uint8_t *out);
 /* The squared error of x against d q + m with q rounded and clamped; the codes go to q. */
 float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, int8_t *q);
 
@@ -31,10 +34,17 @@ void mn_quant_q6_k(const float *x, uint8_t *out);
 void mn_quant_iq4_xs(const float *x, uint8_t *out);
 
 static inline void mn_put_u16(uint8_t *p, uint16_t v) {
-    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+/* v, which has room there, into the bits of *p from `shift` on */
+static inline void mn_put_bits(uint8_t *p, int v, int shift) {
+    *p = (uint8_t)(*p | v << shift);
 }
 static inline float mn_put_half(uint8_t *p, float v) { /* returns what was stored */
-    const uint16_t h = mn_f32_to_f16(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
+    const float top = 65504;                           /* the largest f16 */
+    const float bounded = v > top ? top : v;
+    const uint16_t h = mn_f32_to_f16(bounded < -top ? -top : bounded);
     mn_put_u16(p, h);
     return mn_f16_to_f32(h);
 }

@@ -9,7 +9,8 @@ static inline float nearest(float v) {
     return (v + 12582912.0f) - 12582912.0f;
 }
 static inline float clamp(float v, float lo, float hi) {
-    return v < lo ? lo : v > hi ? hi : v;
+    const float bounded = v > hi ? hi : v;
+    return v < lo ? lo : bounded;
 }
 
 /* sum(x q) and sum(q q) of the codes for x * inv. */
@@ -18,8 +19,9 @@ static void explained(const float *x, int n, float inv, float lo, float hi, floa
     float b[8] = {0};
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
-            const float q = nearest(clamp(x[i + k] * inv, lo, hi));
-            a[k] += x[i + k] * q;
+            const float v = x[i + k];
+            const float q = nearest(clamp(v * inv, lo, hi));
+            a[k] += v * q;
             b[k] += q * q;
         }
     *xq = *qq = 0;
@@ -29,8 +31,7 @@ static void explained(const float *x, int n, float inv, float lo, float hi, floa
     }
 }
 
-/* The value farthest from 0, with its sign. */
-static float extreme(const float *x, int n) {
+float mn_extreme(const float *x, int n) {
     float e = 0;
     for (int i = 0; i < n; i++)
         if (fabsf(x[i]) > fabsf(e))
@@ -39,7 +40,7 @@ static float extreme(const float *x, int n) {
 }
 
 float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) {
-    const float top = extreme(x, n);
+    const float top = mn_extreme(x, n);
     float best = 0;
     float inv = 0;
     float d = 0;
@@ -49,7 +50,8 @@ float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) 
         return 0;
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) { /* the extreme value at lo, or at hi */
-            const float candidate = ((side ? (float)hi : (float)lo) + 0.1f * (float)k) / top;
+            const float goal = (float)(side ? hi : lo) + 0.1f * (float)k;
+            const float candidate = goal / top;
             float xq;
             float qq;
             explained(x, n, candidate, (float)lo, (float)hi, &xq, &qq);
@@ -70,8 +72,9 @@ float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, i
     float sum = 0;
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
-            const float c = nearest(clamp((x[i + k] - m) * inv, (float)lo, (float)hi));
-            const float r = x[i + k] - (d * c + m);
+            const float v = x[i + k];
+            const float c = nearest(clamp((v - m) * inv, (float)lo, (float)hi));
+            const float r = v - (d * c + m);
             q[i + k] = (int8_t)c;
             e[k] += r * r;
         }
@@ -86,47 +89,52 @@ typedef struct {
     float error;
 } affine;
 
+/* Eight partial sums, added in order: the loops that fill them are vectorised. */
+static inline float total(const float part[8]) {
+    float sum = part[0];
+    for (int k = 1; k < 8; k++)
+        sum += part[k];
+    return sum;
+}
+
 /* Codes by one scale and offset, then the best scale and offset for these codes. */
 static affine solve(const float *x, int n, float inv, float from, float hi, bool below) {
     float q[MN_FIT_MAX];
-    float sq[8] = {0};
-    float sqq[8] = {0};
-    float sx[8] = {0};
-    float sxq[8] = {0};
-    float e[8] = {0};
+    float q_parts[8] = {0};
+    float qq_parts[8] = {0};
+    float x_parts[8] = {0};
+    float xq_parts[8] = {0};
+    float e_parts[8] = {0};
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
-            const float c = nearest(clamp((x[i + k] - from) * inv, 0, hi));
+            const float v = x[i + k];
+            const float c = nearest(clamp((v - from) * inv, 0, hi));
             q[i + k] = c;
-            sq[k] += c;
-            sqq[k] += c * c;
-            sx[k] += x[i + k];
-            sxq[k] += c * x[i + k];
+            q_parts[k] += c;
+            qq_parts[k] += c * c;
+            x_parts[k] += v;
+            xq_parts[k] += c * v;
         }
-    for (int k = 1; k < 8; k++) {
-        sq[0] += sq[k];
-        sqq[0] += sqq[k];
-        sx[0] += sx[k];
-        sxq[0] += sxq[k];
-    }
-    const float det = (float)n * sqq[0] - sq[0] * sq[0];
+    const float sq = total(q_parts);
+    const float sqq = total(qq_parts);
+    const float sx = total(x_parts);
+    const float sxq = total(xq_parts);
+    const float det = (float)n * sqq - sq * sq;
     affine f = {0, 0, INFINITY};
     if (!(det > 0))
         return f;
-    f.d = ((float)n * sxq[0] - sq[0] * sx[0]) / det;
-    f.m = (sx[0] - f.d * sq[0]) / (float)n;
+    f.d = ((float)n * sxq - sq * sx) / det;
+    f.m = (sx - f.d * sq) / (float)n;
     if (below && f.m > 0) {
         f.m = 0;
-        f.d = sxq[0] / sqq[0];
+        f.d = sxq / sqq;
     }
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float r = x[i + k] - (f.d * q[i + k] + f.m);
-            e[k] += r * r;
+            e_parts[k] += r * r;
         }
-    for (int k = 1; k < 8; k++)
-        e[0] += e[k];
-    f.error = e[0];
+    f.error = total(e_parts);
     return f;
 }
 
@@ -180,8 +188,21 @@ static void nearest_values(const float *x, int n, float inv, const int8_t *value
     }
 }
 
+/* sum(x v) and sum(v v) */
+static void products(const float *x, const float *v, int n, float *xv, float *vv) {
+    float a[8] = {0};
+    float b[8] = {0};
+    for (int i = 0; i < n; i += 8)
+        for (int k = 0; k < 8; k++) {
+            a[k] += x[i + k] * v[i + k];
+            b[k] += v[i + k] * v[i + k];
+        }
+    *xv = total(a);
+    *vv = total(b);
+}
+
 float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint8_t *q) {
-    const float top = extreme(x, n);
+    const float top = mn_extreme(x, n);
     float best = 0;
     float inv = 0;
     float d = 0;
@@ -192,24 +213,16 @@ float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint
         return 0;
     for (int k = -steps; k <= steps; k++)
         for (int side = 0; side < 2; side++) {
-            const float candidate =
-                (float)(side ? values[15] : values[0]) * (1 + 0.03f * (float)k) / top;
-            float xq[8] = {0};
-            float qq[8] = {0};
+            const float end = (float)values[side ? 15 : 0];
+            const float candidate = end * (1 + 0.03f * (float)k) / top;
+            float xv;
+            float vv;
             nearest_values(x, n, candidate, values, v);
-            for (int i = 0; i < n; i += 8)
-                for (int l = 0; l < 8; l++) {
-                    xq[l] += x[i + l] * v[i + l];
-                    qq[l] += v[i + l] * v[i + l];
-                }
-            for (int l = 1; l < 8; l++) {
-                xq[0] += xq[l];
-                qq[0] += qq[l];
-            }
-            if (qq[0] > 0 && xq[0] * xq[0] > best * qq[0]) {
-                best = xq[0] * xq[0] / qq[0];
+            products(x, v, n, &xv, &vv);
+            if (vv > 0 && xv * xv > best * vv) {
+                best = xv * xv / vv;
                 inv = candidate;
-                d = xq[0] / qq[0];
+                d = xv / vv;
             }
         }
     for (int i = 0; i < n; i++)

@@ -9,7 +9,12 @@ enum { MAX_GROUPS = 16 };
 
 static int code_of(float v, int lo, int hi) {
     const int c = (int)lrintf(v);
-    return c < lo ? lo : c > hi ? hi : c;
+    return MN_MAX(lo, MN_MIN(c, hi));
+}
+
+/* The code of a group's scale v in units of d; d 0: all values are 0. */
+static int code_in(float v, float d, int lo, int hi) {
+    return d != 0 ? code_of(v / d, lo, hi) : 0;
 }
 
 /* ---- scale and offset: x ~ d scale q - dmin min ---------------------------------------------- */
@@ -25,14 +30,15 @@ typedef struct {
 static void choose_codes(affine_block *b, const float *x, int g, int reach) {
     int8_t q[MN_FIT_MAX];
     float least = INFINITY;
-    const int s0 = b->scale[g];
-    const int m0 = b->min[g];
-    for (int s = s0 - reach; s <= s0 + reach; s++)
-        for (int m = m0 - reach; m <= m0 + reach; m++) {
-            if (s < 0 || s > b->top || m < 0 || m > b->top)
-                continue;
-            const float e =
-                mn_round_affine(x, b->size, b->d * (float)s, -b->dmin * (float)m, 0, b->hi, q);
+    const int s_lo = MN_MAX(b->scale[g] - reach, 0);
+    const int s_hi = MN_MIN(b->scale[g] + reach, b->top);
+    const int m_lo = MN_MAX(b->min[g] - reach, 0);
+    const int m_hi = MN_MIN(b->min[g] + reach, b->top);
+    for (int s = s_lo; s <= s_hi; s++)
+        for (int m = m_lo; m <= m_hi; m++) {
+            const float scale = b->d * (float)s;
+            const float low = -b->dmin * (float)m;
+            const float e = mn_round_affine(x, b->size, scale, low, 0, b->hi, q);
             if (!(e < least))
                 continue;
             least = e;
@@ -66,33 +72,33 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
         *d = (float)((xu - (double)*dmin * uv) / uu);
 }
 
+/* Fills b for the 256 values of x; its d and dmin are stored at d_at and dmin_at. The groups' scales
+ * are rounded once; then d and dmin are solved for, and the codes chosen again. */
 static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at,
                       uint8_t *dmin_at) {
     float scale[MAX_GROUPS];
     float low[MAX_GROUPS];
     float top_scale = 0;
     float top_low = 0;
+    const int size = b->size;
     for (int g = 0; g < b->n_groups; g++) {
-        scale[g] = mn_fit_affine(x + g * b->size, b->size, b->hi, steps, true, &low[g],
-                                 b->q + g * b->size);
+        const float *values = x + g * size;
+        scale[g] = mn_fit_affine(values, size, b->hi, steps, true, &low[g], b->q + g * size);
         top_scale = fmaxf(top_scale, scale[g]);
         top_low = fmaxf(top_low, -low[g]);
     }
     float d = top_scale / (float)b->top;
     float dmin = top_low / (float)b->top;
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 2 && d >= 0 && dmin >= 0; round++) {
         b->d = mn_put_half(d_at, d);
         b->dmin = mn_put_half(dmin_at, dmin);
-        for (int g = 0; g < b->n_groups; g++) {
-            if (!round) {
-                b->scale[g] = (uint8_t)(b->d > 0 ? code_of(scale[g] / b->d, 0, b->top) : 0);
-                b->min[g] = (uint8_t)(b->dmin > 0 ? code_of(-low[g] / b->dmin, 0, b->top) : 0);
-            }
-            choose_codes(b, x + g * b->size, g, reach);
+        for (int g = 0; g < b->n_groups && !round; g++) {
+            b->scale[g] = (uint8_t)code_in(scale[g], b->d, 0, b->top);
+            b->min[g] = (uint8_t)code_in(-low[g], b->dmin, 0, b->top);
         }
+        for (int g = 0; g < b->n_groups; g++)
+            choose_codes(b, x + g * size, g, reach);
         solve_scales(b, x, &d, &dmin);
-        if (d < 0 || dmin < 0)
-            break;
     }
 }
 
@@ -104,24 +110,32 @@ void mn_quant_q2_k(const float *x, uint8_t *out) {
     memset(out + 16, 0, 64);
     for (int i = 0; i < 256; i++) {
         uint8_t *p = &out[16 + i / 128 * 32 + i % 32];
-        *p = (uint8_t)(*p | b.q[i] << 2 * (i / 32 % 4));
+        mn_put_bits(p, b.q[i], 2 * (i / 32 % 4));
     }
 }
 
 /* Eight scales and eight minima of 6 bits in 12 bytes. */
 static void put_scales(const affine_block *b, uint8_t *out) {
-    memset(out, 0, 12);
     for (int j = 0; j < 4; j++) {
-        out[j] = (uint8_t)(b->scale[j] | b->scale[j + 4] >> 4 << 6);
-        out[j + 4] = (uint8_t)(b->min[j] | b->min[j + 4] >> 4 << 6);
-        out[j + 8] = (uint8_t)((b->scale[j + 4] & 15) | (b->min[j + 4] & 15) << 4);
+        const uint8_t scale = b->scale[j + 4];
+        const uint8_t min = b->min[j + 4];
+        out[j] = b->scale[j];
+        out[j + 4] = b->min[j];
+        out[j + 8] = scale & 15;
+        mn_put_bits(&out[j], scale >> 4, 6);
+        mn_put_bits(&out[j + 4], min >> 4, 6);
+        mn_put_bits(&out[j + 8], min & 15, 4);
     }
 }
 
+/* The low four bits of 256 codes: of each 64, the second 32 above the first. */
 static void put_low(const affine_block *b, uint8_t *out) {
     for (int i = 0; i < 256; i += 64)
-        for (int k = 0; k < 32; k++)
-            out[i / 2 + k] = (uint8_t)((b->q[i + k] & 15) | (b->q[i + 32 + k] & 15) << 4);
+        for (int k = 0; k < 32; k++) {
+            uint8_t *p = &out[i / 2 + k];
+            *p = b->q[i + k] & 15;
+            mn_put_bits(p, b->q[i + 32 + k] & 15, 4);
+        }
 }
 
 void mn_quant_q4_k(const float *x, uint8_t *out) {
@@ -137,7 +151,7 @@ void mn_quant_q5_k(const float *x, uint8_t *out) {
     put_scales(&b, out + 4);
     memset(out + 16, 0, 32);
     for (int i = 0; i < 256; i++)
-        out[16 + i % 32] = (uint8_t)(out[16 + i % 32] | (b.q[i] >> 4 & 1) << (i / 32));
+        mn_put_bits(&out[16 + i % 32], b.q[i] >> 4 & 1, i / 32);
     put_low(&b, out + 48);
 }
 
@@ -148,21 +162,13 @@ typedef struct {
     int8_t q[256];
 } scaled_block;
 
-static float extreme_of(const float *v, int n) {
-    float e = 0;
-    for (int i = 0; i < n; i++)
-        if (fabsf(v[i]) > fabsf(e))
-            e = v[i];
-    return e;
-}
-
+/* The code near the group's that leaves the least error, with d as stored; sets the group's q. */
 static void choose_scale(scaled_block *b, const float *x, int g, float d) {
     int8_t q[16];
     float least = INFINITY;
-    const int s0 = b->scale[g];
-    for (int s = s0 - 1; s <= s0 + 1; s++) {
-        if (s < -b->top - 1 || s > b->top)
-            continue;
+    const int s_lo = MN_MAX(b->scale[g] - 1, -b->top - 1);
+    const int s_hi = MN_MIN(b->scale[g] + 1, b->top);
+    for (int s = s_lo; s <= s_hi; s++) {
         const float e = mn_round_affine(x, 16, d * (float)s, 0, b->lo, b->hi, q);
         if (!(e < least))
             continue;
@@ -172,6 +178,7 @@ static void choose_scale(scaled_block *b, const float *x, int g, float d) {
     }
 }
 
+/* With all codes fixed: the d of the least error; d itself where all are 0. */
 static float solve_scale(const scaled_block *b, const float *x, float d) {
     double xu = 0;
     double uu = 0;
@@ -183,19 +190,19 @@ static float solve_scale(const scaled_block *b, const float *x, float d) {
     return uu > 0 ? (float)(xu / uu) : d;
 }
 
+/* As fit_block. */
 static void fit_scaled(scaled_block *b, const float *x, int steps, uint8_t *d_at) {
+    const int lowest = -b->top - 1;
     float scale[MAX_GROUPS];
     for (int g = 0; g < 16; g++)
         scale[g] = mn_fit_scale(x + 16 * g, 16, b->lo, b->hi, steps, b->q + 16 * g);
-    float d = extreme_of(scale, 16) / (float)(-b->top - 1);
+    float d = mn_extreme(scale, 16) / (float)lowest;
     for (int round = 0; round < 2; round++) {
         const float stored = mn_put_half(d_at, d);
-        for (int g = 0; g < 16; g++) {
-            if (!round)
-                b->scale[g] =
-                    (int8_t)(stored != 0 ? code_of(scale[g] / stored, -b->top - 1, b->top) : 0);
+        for (int g = 0; g < 16 && !round; g++)
+            b->scale[g] = (int8_t)code_in(scale[g], stored, lowest, b->top);
+        for (int g = 0; g < 16; g++)
             choose_scale(b, x + 16 * g, g, stored);
-        }
         d = solve_scale(b, x, d);
     }
 }
@@ -207,14 +214,14 @@ void mn_quant_q3_k(const float *x, uint8_t *out) {
     for (int i = 0; i < 256; i++) {
         const int q = b.q[i] + 4;
         uint8_t *low = &out[32 + i / 128 * 32 + i % 32];
-        *low = (uint8_t)(*low | (q & 3) << 2 * (i / 32 % 4));
-        out[i % 32] = (uint8_t)(out[i % 32] | q >> 2 << (i / 32));
+        mn_put_bits(low, q & 3, 2 * (i / 32 % 4));
+        mn_put_bits(&out[i % 32], q >> 2, i / 32);
     }
     /* 6 bits: low four in the first 8 bytes, high two in the last 4 */
     for (int j = 0; j < 16; j++) {
         const int s = b.scale[j] + 32;
-        out[96 + j % 8] = (uint8_t)(out[96 + j % 8] | (s & 15) << (j < 8 ? 0 : 4));
-        out[104 + j % 4] = (uint8_t)(out[104 + j % 4] | s >> 4 << 2 * (j / 4));
+        mn_put_bits(&out[96 + j % 8], s & 15, j < 8 ? 0 : 4);
+        mn_put_bits(&out[104 + j % 4], s >> 4, 2 * (j / 4));
     }
 }
 
@@ -227,13 +234,14 @@ void mn_quant_q6_k(const float *x, uint8_t *out) {
         const int q = b.q[i] + 32;
         uint8_t *low = &out[i / 128 * 64 + at % 64];
         uint8_t *high = &out[128 + i / 128 * 32 + at % 32];
-        *low = (uint8_t)(*low | (q & 15) << 4 * (at / 64));
-        *high = (uint8_t)(*high | q >> 4 << 2 * (at / 32));
+        mn_put_bits(low, q & 15, 4 * (at / 64));
+        mn_put_bits(high, q >> 4, 2 * (at / 32));
     }
     memcpy(out + 192, b.scale, 16);
 }
 
 /* ---- IQ4_XS: 8 groups of 32, x ~ d scale values[q] ------------------------------------------- */
+/* The squared error of 32 values against d values[q], with the nearest q. */
 static float values_error(const float *x, float d, uint8_t *q) {
     const float inv = d != 0 ? 1 / d : 0;
     float error = 0;
@@ -245,35 +253,38 @@ static float values_error(const float *x, float d, uint8_t *q) {
     return error;
 }
 
-void mn_quant_iq4_xs(const float *x, uint8_t *out) {
-    uint8_t q[256];
+/* The scale near `usual` that leaves the least error of 32 values; its codes go to q. */
+static int choose_values(const float *x, float d, int usual, uint8_t *q) {
+    const int lo = MN_MAX(usual - 1, -32);
+    const int hi = MN_MIN(usual + 1, 31);
     uint8_t tried[32];
-    int scale[8];
+    float least = INFINITY;
+    int best = usual;
+    for (int s = lo; s <= hi; s++) {
+        const float e = values_error(x, d * (float)s, tried);
+        if (!(e < least))
+            continue;
+        least = e;
+        best = s;
+        memcpy(q, tried, sizeof tried);
+    }
+    return best;
+}
+
+/* out: d, high two bits of 8 scales, their low four, codes: in each group the second half above the
+ * first */
+void mn_quant_iq4_xs(const float *x, uint8_t *out) {
+    uint8_t q[32];
     float fitted[8];
-    float d;
     for (int g = 0; g < 8; g++)
-        fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q + 32 * g);
-    d = extreme_of(fitted, 8) / -32;
-    d = mn_put_half(out, d);
+        fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q);
+    const float d = mn_put_half(out, mn_extreme(fitted, 8) / -32);
     memset(out + 2, 0, 6);
     for (int g = 0; g < 8; g++) {
-        const int near = d != 0 ? code_of(fitted[g] / d, -32, 31) : 0;
-        float least = INFINITY;
-        for (int s = near - 1; s <= near + 1; s++) {
-            if (s < -32 || s > 31)
-                continue;
-            const float e = values_error(x + 32 * g, d * (float)s, tried);
-            if (!(e < least))
-                continue;
-            least = e;
-            scale[g] = s;
-            memcpy(q + 32 * g, tried, 32);
-        }
-        const unsigned s = (unsigned)(scale[g] + 32);
-        mn_put_u16(out + 2, (uint16_t)((out[2] | out[3] << 8) | s >> 4 << 2 * g));
-        out[4 + g / 2] = (uint8_t)(out[4 + g / 2] | (s & 15) << 4 * (g % 2));
+        const int usual = code_in(fitted[g], d, -32, 31);
+        const int s = choose_values(x + 32 * g, d, usual, q) + 32;
+        mn_put_bits(&out[2 + g / 4], s >> 4, 2 * (g % 4));
+        mn_put_bits(&out[4 + g / 2], s & 15, 4 * (g % 2));
+        mn_put_nibbles(q, out + 8 + 16 * g);
     }
-    for (int g = 0; g < 8; g++)
-        for (int i = 0; i < 16; i++)
-            out[8 + 16 * g + i] = (uint8_t)(q[32 * g + i] | q[32 * g + 16 + i] << 4);
 }

@@ -1,11 +1,7 @@
 /* rows.c -- see rows.h. The planes are those of the loader, in the mapped files; nothing is kept
  * here. The arithmetic is the dequantiser's of dtype/, which the plugin `reference` uses too. */
 #include "convert/rows.h"
-
-static const mn_plane *plane_at(const mn_tensor_info *t, uint32_t part, uint32_t plane) {
-    return (const mn_plane *)(const void *)((const char *)t->planes +
-                                            ((size_t)part * t->n_planes + plane) * t->plane_stride);
-}
+#include "model/model.h"
 
 uint64_t mn_row_count(const mn_tensor_info *t) {
     uint64_t n = 1;
@@ -17,23 +13,31 @@ uint64_t mn_row_count(const mn_tensor_info *t) {
 /* Parts stack along the first dimension; a plane with one value along a dimension has it for
  * all. */
 mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane) {
+    const uint32_t last = t->n_dim - 1;
     int64_t index[MN_MAX_DIM] = {0};
     uint32_t part = 0;
-    for (uint32_t d = t->n_dim - 1; d-- > 0;) {
-        index[d] = (int64_t)(row % (uint64_t)t->dim[d]);
-        row /= (uint64_t)t->dim[d];
+    for (uint32_t d = last; d-- > 0;) {
+        const uint64_t n = (uint64_t)t->dim[d];
+        index[d] = (int64_t)(row % n);
+        row /= n;
     }
-    for (; part + 1 < t->n_parts && index[0] >= plane_at(t, part, 0)->dim[0]; part++)
-        index[0] -= plane_at(t, part, 0)->dim[0];
-    const mn_plane *p = plane_at(t, part, plane);
+    while (part + 1 < t->n_parts) {
+        const int64_t height = mn_tensor_plane(t, part, 0)->dim[0];
+        if (index[0] < height)
+            break;
+        index[0] -= height;
+        part++;
+    }
+    const mn_plane *p = mn_tensor_plane(t, part, plane);
     const uint8_t *at = p->ptr;
     mn_plane_spec spec;
     /* rows that share a row of scales */
-    if (plane && t->n_dim > 1 && mn_dtype_plane(t->dtype.id, plane, &spec) && spec.rows > 1)
-        index[t->n_dim - 2] /= spec.rows;
-    for (uint32_t d = 0; d + 1 < t->n_dim; d++)
-        at += (p->dim[d] > 1 ? index[d] : 0) * p->stride[d];
-    return (mn_row_place){at, p->stride[t->n_dim - 1]};
+    if (plane && last && mn_dtype_plane(t->dtype.id, plane, &spec) && spec.rows > 1)
+        index[last - 1] /= spec.rows;
+    for (uint32_t d = 0; d < last; d++)
+        if (p->dim[d] > 1)
+            at += index[d] * p->stride[d];
+    return (mn_row_place){at, p->stride[last]};
 }
 
 void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out) {
@@ -43,8 +47,10 @@ void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out) {
         if (!mn_dtype_plane(t->dtype.id, i, &spec))
             break;
         const mn_row_place p = mn_row_find(t, row, i);
-        stored.plane[spec.kind - 1] =
-            (mn_plane_row){p.at, spec.by_block ? p.step : 0, plane_at(t, 0, i)->dtype};
+        mn_plane_row *to = &stored.plane[spec.kind - 1];
+        to->at = p.at;
+        to->step = spec.by_block ? p.step : 0;
+        to->dtype = mn_tensor_plane(t, 0, i)->dtype;
     }
     mn_dequant_row(&stored, t->dim[t->n_dim - 1], out);
 }

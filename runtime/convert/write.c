@@ -1,4 +1,8 @@
-/* write.c -- rows of the model, turned on all threads and written in order. */
+/* write.c -- rows of the model, converted on all threads and written in order.
+ *
+ * A chunk is as many rows of one tensor as fill CHUNK_BYTES of the output: the threads of the pool
+ * take rows of it from one counter, each with scratch of its own, then the calling thread writes it.
+ * Where a stored form holds the same codes as the wanted one they are moved, not computed anew. */
 #include "convert/convert.h"
 #include "convert/rows.h"
 #include "convert/quant.h"
@@ -26,26 +30,31 @@ static bool is_plain_copy(const mn_out_tensor *t) {
 
 static void copy_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     const mn_row_place p = mn_row_find(t->src, row, 0);
-    if (p.step == (int64_t)t->type.block_bytes) {
+    const uint64_t block = t->type.block_bytes;
+    const uint64_t n = t->row_bytes / block;
+    if (p.step == (int64_t)block) {
         memcpy(out, p.at, t->row_bytes);
         return;
     }
-    for (uint64_t b = 0; b < t->row_bytes / t->type.block_bytes; b++)
-        memcpy(out + b * t->type.block_bytes, p.at + (int64_t)b * p.step, t->type.block_bytes);
+    for (uint64_t b = 0; b < n; b++)
+        memcpy(out + b * block, p.at + (int64_t)b * p.step, block);
 }
 
 /* MXFP4 with its scales apart -> in one block: nibbles of neighbours -> of the two halves. */
 static void join_mxfp4(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     const mn_row_place d = mn_row_find(t->src, row, 0);
     const mn_row_place s = mn_row_find(t->src, row, 1);
-    for (int64_t b = 0; b < (int64_t)(t->cols / 32); b++, out += 17) {
-        const uint8_t *q = d.at + b * d.step;
-        out[0] = s.at[b * s.step];
+    const int64_t n = (int64_t)(t->cols / 32);
+    for (int64_t b = 0; b < n; b++) {
+        const uint8_t *pairs = d.at + b * d.step;
+        uint8_t q[32];
         for (int i = 0; i < 16; i++) {
-            const int low = q[i / 2] >> 4 * (i % 2) & 15;
-            const int high = q[8 + i / 2] >> 4 * (i % 2) & 15;
-            out[1 + i] = (uint8_t)(low | high << 4);
+            q[2 * i] = pairs[i] & 15;
+            q[2 * i + 1] = pairs[i] >> 4;
         }
+        out[0] = s.at[b * s.step];
+        mn_put_nibbles(q, out + 1);
+        out += 17;
     }
 }
 
@@ -55,18 +64,19 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     const mn_row_place s = mn_row_find(t->src, row, 1);
     const mn_row_place m = mn_row_find(t->src, row, 2);
     const uint32_t bits = mn_mlx_bits(t->src->dtype.id);
-    const mn_plane *scale =
-        (const mn_plane *)(const void *)((const char *)t->src->planes + t->src->plane_stride);
-    const mn_plane *bias =
-        (const mn_plane *)(const void *)((const char *)t->src->planes + 2 * t->src->plane_stride);
-    for (int64_t at = 0; at < (int64_t)t->cols; at += 32, out += 20) {
-        const int64_t b = at / t->src->dtype.block_elems;
-        const int64_t from = at % t->src->dtype.block_elems;
-        mn_put_half(out, mn_plane_value(scale->dtype, s.at + b * s.step));
-        mn_put_half(out + 2, mn_plane_value(bias->dtype, m.at + b * m.step));
-        for (int i = 0; i < 16; i++)
-            out[4 + i] = (uint8_t)(mn_bit_stream(d.at + b * d.step, from + i, bits) |
-                                   mn_bit_stream(d.at + b * d.step, from + 16 + i, bits) << 4);
+    const uint32_t scale_type = mn_tensor_plane(t->src, 0, 1)->dtype;
+    const uint32_t bias_type = mn_tensor_plane(t->src, 0, 2)->dtype;
+    const int64_t group = t->src->dtype.block_elems;
+    for (int64_t at = 0; at < (int64_t)t->cols; at += 32) {
+        const int64_t b = at / group;
+        const uint8_t *codes = d.at + b * d.step;
+        uint8_t q[32];
+        for (int i = 0; i < 32; i++)
+            q[i] = (uint8_t)mn_bit_stream(codes, at % group + i, bits);
+        mn_put_half(out, mn_plane_value(scale_type, s.at + b * s.step));
+        mn_put_half(out + 2, mn_plane_value(bias_type, m.at + b * m.step));
+        mn_put_nibbles(q, out + 4);
+        out += 20;
     }
 }
 
@@ -88,17 +98,27 @@ static void reorder(const mn_out_tensor *t, float *x, float *spare) {
         x[i] = spare[mn_row_of(t->order, i)];
 }
 
+/* Row `row` of t, if its stored form can be moved without computing values. */
+static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
+    if (t->values)
+        memcpy(out, t->values, t->bytes);
+    else if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
+        copy_row(t, row, out);
+    else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4)
+        join_mxfp4(t, row, out);
+    else if (t->codes)
+        join_mlx(t, row, out);
+    else
+        return false;
+    return true;
+}
+
+/* x: scratch of twice the widest row. false: the row has a value that the type cannot hold. */
 static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t widest,
                      uint8_t *out) {
     const uint64_t from = t->n_dim > 1 ? mn_row_of(t->order, row) : row;
-    if (t->values)
-        return memcpy(out, t->values, t->bytes), true;
-    if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
-        return copy_row(t, from, out), true;
-    if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4)
-        return join_mxfp4(t, from, out), true;
-    if (t->codes)
-        return join_mlx(t, from, out), true;
+    if (move_row(t, from, out))
+        return true;
     mn_row_values(t->src, from, x);
     reorder(t, x, x + widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
@@ -109,88 +129,120 @@ static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t wi
     return true;
 }
 
+/* Rows [lo, hi) of the chunk; false: one had a value that the type cannot hold. */
+static bool make_rows(chunk *c, uint64_t lo, uint64_t hi, float *x) {
+    for (uint64_t r = lo; r < hi; r++) {
+        uint8_t *out = c->out + r * c->t->row_bytes;
+        uint64_t none = 0;
+        if (make_row(c->t, c->first + r, x, c->widest, out))
+            continue;
+        atomic_compare_exchange_strong(&c->bad, &none, c->first + r + 1);
+        return false;
+    }
+    return true;
+}
+
+/* One worker of the pool: some rows at a time, about 64 KiB, until none is left. */
 static void run_chunk(void *arg, uint32_t worker, uint32_t n_workers) {
     (void)n_workers;
     chunk *c = arg;
-    const uint64_t grain = c->t->row_bytes < 65536 ? 65536 / (c->t->row_bytes + 1) + 1 : 1;
+    const uint64_t grain = 65536 / (c->t->row_bytes + 1) + 1;
     float *x = c->scratch + 2 * c->widest * worker;
-    for (;;) {
+    bool good = true;
+    while (good && !atomic_load(&c->bad)) {
         const uint64_t lo = atomic_fetch_add(&c->next, grain);
-        const uint64_t hi = MN_MIN(lo + grain, c->n);
-        if (lo >= c->n || atomic_load(&c->bad))
+        if (lo >= c->n)
             return;
-        for (uint64_t r = lo; r < hi; r++) {
-            uint64_t none = 0;
-            if (make_row(c->t, c->first + r, x, c->widest, c->out + r * c->t->row_bytes))
-                continue;
-            atomic_compare_exchange_strong(&c->bad, &none, c->first + r + 1);
-            return;
-        }
+        good = make_rows(c, lo, MN_MIN(lo + grain, c->n), x);
     }
 }
 
-static mn_status write_tensor(mn_output *f, const mn_convert_plan *p, chunk *c,
-                              const mn_convert_run *run, uint64_t *done, mn_error *err) {
-    static const char zeros[32] = {0};
-    const mn_out_tensor *t = c->t;
-    const uint64_t step = MN_MAX(CHUNK_BYTES / t->row_bytes, 1);
-    mn_status st = MN_OK;
-    for (c->first = 0; c->first < t->rows && !st; c->first += c->n) {
-        c->n = MN_MIN(step, t->rows - c->first);
-        atomic_store(&c->next, 0);
-        st = mn_pool_run(run->pool, mn_pool_workers(run->pool), run_chunk, c);
-        if (st)
-            return mn_fail(err, st, "%s: the threads are in use", p->model->path);
-        if (atomic_load(&c->bad))
-            return mn_fail(err, MN_BAD_FILE,
-                           "%s: tensor %.*s: row %llu holds a value that %s cannot: NaN, an "
-                           "infinity or too large",
-                           p->model->path, MN_STR_ARG(t->src->native),
-                           (unsigned long long)atomic_load(&c->bad) - 1, mn_dtype_name(t->type.id));
-        st = mn_output_put(f, c->out, c->n * t->row_bytes, err);
-        *done += c->n * t->row_bytes;
-        if (!st && run->progress && run->progress(run->arg, *done, p->data_bytes))
-            st = mn_fail(err, MN_CANCELLED, "stopped before it was done");
-    }
-    if (!st && t->bytes % 32) {
-        st = mn_output_put(f, zeros, 32 - t->bytes % 32, err);
-        *done += 32 - t->bytes % 32;
-    }
+/* A file that is being written. */
+typedef struct {
+    const mn_convert_plan *plan;
+    const mn_convert_run *run;
+    mn_output file;
+    chunk chunk;
+    uint64_t done; /* bytes of data */
+} writer;
+
+static mn_status put_data(writer *w, const void *data, uint64_t bytes, mn_error *err) {
+    const mn_convert_run *run = w->run;
+    mn_status st = mn_output_put(&w->file, data, bytes, err);
+    w->done += bytes;
+    if (!st && run->progress && run->progress(run->arg, w->done, w->plan->data_bytes))
+        st = mn_fail(err, MN_CANCELLED, "stopped before it was done");
     return st;
 }
 
-static mn_status write_all(mn_output *f, const mn_convert_plan *p, const mn_text *head,
-                           const mn_convert_run *run, mn_error *err) {
-    chunk c = {0};
+/* Rows [chunk.first, chunk.first + chunk.n). */
+static mn_status write_chunk(writer *w, mn_error *err) {
+    chunk *c = &w->chunk;
+    const char *path = w->plan->model->path;
+    mn_pool *pool = w->run->pool;
+    atomic_store(&c->next, 0);
+    mn_status st = mn_pool_run(pool, mn_pool_workers(pool), run_chunk, c);
+    if (st)
+        return mn_fail(err, st, "%s: the threads are in use", path);
+    const unsigned long long bad = atomic_load(&c->bad);
+    if (bad)
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: tensor %.*s: row %llu holds a value that %s cannot: NaN, an infinity "
+                       "or too large",
+                       path, MN_STR_ARG(c->t->src->native), bad - 1, mn_dtype_name(c->t->type.id));
+    return put_data(w, c->out, c->n * c->t->row_bytes, err);
+}
+
+static mn_status write_tensor(writer *w, const mn_out_tensor *t, mn_error *err) {
+    static const char zeros[MN_GGUF_ALIGNMENT] = {0};
+    const uint64_t step = MN_MAX(CHUNK_BYTES / t->row_bytes, 1);
+    const uint64_t beyond = t->bytes % MN_GGUF_ALIGNMENT;
+    chunk *c = &w->chunk;
+    mn_status st = MN_OK;
+    c->t = t;
+    for (c->first = 0; c->first < t->rows && !st; c->first += c->n) {
+        c->n = MN_MIN(step, t->rows - c->first);
+        st = write_chunk(w, err);
+    }
+    if (st || !beyond)
+        return st;
+    return put_data(w, zeros, MN_GGUF_ALIGNMENT - beyond, err);
+}
+
+static mn_status write_all(writer *w, const mn_text *head, mn_error *err) {
+    const mn_convert_plan *p = w->plan;
+    const size_t n_workers = mn_pool_workers(w->run->pool);
+    chunk *c = &w->chunk;
     uint64_t largest = CHUNK_BYTES;
-    uint64_t done = 0;
     for (size_t i = 0; i < p->n_tensors; i++) {
-        c.widest = MN_MAX(c.widest, p->tensors[i].cols);
+        c->widest = MN_MAX(c->widest, p->tensors[i].cols);
         largest = MN_MAX(largest, p->tensors[i].row_bytes);
     }
-    c.out = mn_alloc(1, largest);
-    c.scratch = mn_alloc(2 * (size_t)mn_pool_workers(run->pool), c.widest * sizeof *c.scratch);
-    mn_status st = c.out && c.scratch ? mn_output_put(f, head->ptr, head->len, err)
-                                      : mn_fail_memory(err, largest);
-    for (size_t i = 0; i < p->n_tensors && !st; i++) {
-        c.t = &p->tensors[i];
-        st = write_tensor(f, p, &c, run, &done, err);
-    }
-    mn_free(c.out);
-    mn_free(c.scratch);
+    c->out = mn_alloc(1, largest);
+    c->scratch = mn_alloc(2 * n_workers, c->widest * sizeof *c->scratch);
+    mn_status st = MN_OK;
+    if (!c->out || !c->scratch)
+        st = mn_fail_memory(err, largest);
+    if (!st)
+        st = mn_output_put(&w->file, head->ptr, head->len, err);
+    for (size_t i = 0; i < p->n_tensors && !st; i++)
+        st = write_tensor(w, &p->tensors[i], err);
+    mn_free(c->out);
+    mn_free(c->scratch);
     return st;
 }
 
 mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run,
                            mn_error *err) {
     mn_text head = {0};
-    mn_output f;
+    writer w = {.plan = p, .run = run};
     mn_status st = mn_gguf_header(p, &head, err);
     if (!st)
-        st = mn_output_open(path, head.len + p->data_bytes, run->force, &f, err);
+        st = mn_output_open(path, head.len + p->data_bytes, run->force, &w.file, err);
     if (!st) {
-        st = mn_canonical_settle(p->model, true, write_all(&f, p, &head, run, err), err);
-        st = mn_output_close(&f, st, err);
+        st = write_all(&w, &head, err);
+        st = mn_canonical_settle(p->model, true, st, err);
+        st = mn_output_close(&w.file, st, err);
     }
     mn_text_free(&head);
     return st;

@@ -178,12 +178,6 @@ bool mn_g_has(const mn_model_graph *g, const char *name) {
 
 /* ---- parts of rows --------------------------------------------------------------------------- */
 
-static const mn_plane *plane_at(const mn_tensor_info *t, uint32_t part, uint32_t plane) {
-    const size_t index = (size_t)part * t->n_planes + plane;
-    const char *at = (const char *)t->planes + index * t->plane_stride;
-    return (const mn_plane *)(const void *)at;
-}
-
 /* Rows [lo, lo + n) of a plane; a plane with one value for all rows stays as it is. */
 static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
     mn_plane cut = *p;
@@ -199,7 +193,7 @@ static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
 /* Rows per part of a cut: plugins want parts of one height (but the last), also where the cut
  * begins inside one. */
 static int64_t cut_height(const mn_tensor_info *t, int64_t lo, int64_t n) {
-    int64_t a = plane_at(t, 0, 0)->dim[0];
+    int64_t a = mn_tensor_plane(t, 0, 0)->dim[0];
     int64_t b = lo % a;
     if (t->n_parts == 1)
         return n;
@@ -213,9 +207,9 @@ static int64_t cut_height(const mn_tensor_info *t, int64_t lo, int64_t n) {
 
 /* Rows [lo, lo + n) of part p, whose planes go to `to`. */
 static void cut_part(const mn_tensor_info *t, uint32_t p, int64_t lo, int64_t n, mn_plane *to) {
-    const int64_t rows = plane_at(t, p, 0)->dim[0];
+    const int64_t rows = mn_tensor_plane(t, p, 0)->dim[0];
     for (uint32_t i = 0; i < t->n_planes; i++) {
-        const mn_plane *whole = plane_at(t, p, i);
+        const mn_plane *whole = mn_tensor_plane(t, p, i);
         to[i] = whole->dim[0] == rows ? cut_plane(whole, lo, n) : *whole;
     }
 }
@@ -226,7 +220,7 @@ static uint32_t cut_parts(const mn_tensor_info *t, int64_t lo, int64_t n, int64_
     uint32_t n_parts = 0;
     int64_t at = 0; /* first row of the stored part */
     for (uint32_t p = 0; p < t->n_parts; p++) {
-        const int64_t rows = plane_at(t, p, 0)->dim[0];
+        const int64_t rows = mn_tensor_plane(t, p, 0)->dim[0];
         const int64_t to = MN_MIN(lo + n, at + rows);
         for (int64_t from = MN_MAX(lo, at); from < to; from += height) {
             const int64_t taken = MN_MIN(height, to - from);
