@@ -1,14 +1,21 @@
-/* explain.c -- the record of a negotiation as JSON. docs/negotiation.md names the fields. */
+/* explain.c -- the record of a negotiation as JSON. docs/negotiation.md names the fields.
+ *
+ * A candidate is a plugin's file or one of its devices, with the steps that it took; the first step
+ * that is not ok is where its way ended. What is written here was all found before: the one question
+ * to a plugin is the reason of a verdict. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- writing --------------------------------------------------------------------------------- */
+
+/* An object or a list in the making. comma: the next element has one before it. */
 typedef struct {
     mn_text *t;
     bool comma;
 } json;
 
+/* name: NULL in a list. */
 static void key(json *j, const char *name) {
     if (j->comma)
         mn_text_puts(j->t, ",");
@@ -42,6 +49,7 @@ static void put_known(json *j, const char *name, uint64_t v) {
     key(j, name);
     mn_text_puts(j->t, "null");
 }
+/* null where it is no number. */
 static void put_num(json *j, const char *name, double v) {
     key(j, name);
     if (v > -1e300 && v < 1e300)
@@ -58,6 +66,7 @@ static void put_abi(json *j, const char *name, uint32_t abi) {
     mn_text_printf(j->t, "\"%u.%u\"", abi >> 16, abi & 0xFFFF);
 }
 
+/* Begins a step; the caller adds its facts and ends it. */
 static void step(json *j, const char *name, bool ok, const char *text) {
     begin(j, NULL, "{");
     put_str(j, "step", name);
@@ -66,6 +75,7 @@ static void step(json *j, const char *name, bool ok, const char *text) {
 }
 
 /* ---- a plugin file's way --------------------------------------------------------------------- */
+
 /* The step at which a file that is not ok ended. */
 static const char *failed_step(const mn_plugin_record *r) {
     switch (r->status) {
@@ -87,39 +97,69 @@ static const char *failed_step(const mn_plugin_record *r) {
     }
 }
 
+/* What a file's way consists of; each with what is added to the step. */
+typedef struct {
+    const char *name;
+    const char *good; /* the text of a step that went well */
+    void (*facts)(json *, const mn_plugin_record *);
+} file_step;
+
+static void note_facts(json *j, const mn_plugin_record *r) {
+    if (!r->has_note)
+        return;
+    put_abi(j, "abi", r->note_abi);
+    put_abi(j, "abi_oldest", r->note_abi_oldest);
+}
+
+static void probe_facts(json *j, const mn_plugin_record *r) {
+    if (!r->probe.done)
+        return;
+    put_u64(j, "ms", r->probe.ms);
+    put_bool(j, "cached", r->probe.cached);
+}
+
+static void abi_facts(json *j, const mn_plugin_record *r) {
+    if (r->abi)
+        put_abi(j, "abi", r->abi);
+    put_abi(j, "host", MN_ABI_VERSION);
+}
+
+/* Whether a file came to that step, or the host has anything to say of it. */
+static bool was_taken(const file_step *s, const mn_plugin_record *r) {
+    if (s->facts == note_facts)
+        return r->has_note || r->abi;
+    if (s->facts == probe_facts)
+        return r->probe.done;
+    return s->facts != abi_facts || r->abi;
+}
+
+static const char *good_text(const file_step *s, const mn_plugin_record *r) {
+    if (s->facts == probe_facts)
+        return r->probe.text;
+    return s->facts == note_facts && !r->has_note ? "none" : s->good;
+}
+
+/* The steps up to the one that failed. */
 static void plugin_steps(json *j, const mn_plugin_record *r) {
-    static const char *const names[] = {"file", "note", "probe", "abi", "load", "id"};
-    static const char *const good[] = {"safe to open, for this machine",
-                                       "",
-                                       "",
-                                       "",
-                                       "opened; its tables are complete",
-                                       "the first of its id"};
+    static const file_step steps[] = {
+        {"file", "safe to open, for this machine", NULL},
+        {"note", "", note_facts},
+        {"probe", "", probe_facts},
+        {"abi", "", abi_facts},
+        {"load", "opened; its tables are complete", NULL},
+        {"id", "the first of its id", NULL},
+    };
     const char *stop = failed_step(r);
     step(j, "path", true, r->path);
     end(j, "}");
-    for (size_t i = 0; i < MN_COUNT(names); i++) {
-        bool fails = !strcmp(stop, names[i]), note = !strcmp(names[i], "note"),
-             probe = !strcmp(names[i], "probe"), abi = !strcmp(names[i], "abi");
-        if (note && !r->has_note && !r->abi)
+    for (size_t i = 0; i < MN_COUNT(steps); i++) {
+        const file_step *s = &steps[i];
+        const bool fails = !strcmp(stop, s->name);
+        if (!fails && !was_taken(s, r))
             continue;
-        if (probe && !r->probe.done && !fails)
-            continue;
-        if (abi && !r->abi && !fails)
-            continue;
-        step(j, names[i], !fails,
-             fails                  ? r->reason
-             : probe                ? r->probe.text
-             : note && !r->has_note ? "none"
-                                    : good[i]);
-        if (note && r->has_note)
-            put_abi(j, "abi", r->note_abi), put_abi(j, "abi_oldest", r->note_abi_oldest);
-        if (probe && r->probe.done)
-            put_u64(j, "ms", r->probe.ms), put_bool(j, "cached", r->probe.cached);
-        if (abi && r->abi)
-            put_abi(j, "abi", r->abi);
-        if (abi)
-            put_abi(j, "host", MN_ABI_VERSION);
+        step(j, s->name, !fails, fails ? r->reason : good_text(s, r));
+        if (s->facts)
+            s->facts(j, r);
         end(j, "}");
         if (fails)
             return;
@@ -163,11 +203,13 @@ const char *mn_rates_source_name(mn_rates_source source) {
     return names[source];
 }
 
-/* Per op and weight types: how many nodes got which verdict, and why the first that was refused
- * was. */
+/* Of the kind of node `first`, op and weight types: how many nodes got which verdict, and why the
+ * first that was refused was. */
 static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
-    uint32_t count[4] = {0}, no = UINT32_MAX; /* ASK, NO, SLOW, NATIVE */
-    char why[200], types[MN_TYPES_CAP];
+    uint32_t count[4] = {0}; /* ASK, NO, SLOW, NATIVE */
+    uint32_t no = UINT32_MAX;
+    char why[200];
+    char types[MN_TYPES_CAP];
     for (uint32_t i = first; i < g->n_nodes; i++) {
         if (!mn_node_same_kind(g, first, i))
             continue;
@@ -191,23 +233,26 @@ static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t
     end(j, "}");
 }
 
+static bool is_first_of_kind(const mn_graph *g, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (mn_node_same_kind(g, k, i))
+            return false;
+    return true;
+}
+
 static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
     uint32_t yes = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         yes += o->verdicts[i].verdict != MN_VERDICT_NO;
-    bool all = yes == g->n_nodes;
+    const bool all = yes == g->n_nodes;
     step(j, "verdicts", all, all ? "" : o->reason);
     put_u64(j, "nodes", g->n_nodes);
     put_u64(j, "supported", yes);
     put_u64(j, "placeable", o->n_can);
     begin(j, "ops", "[");
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        bool first = true;
-        for (uint32_t k = 0; k < i && first; k++)
-            first = !mn_node_same_kind(g, k, i);
-        if (first)
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (is_first_of_kind(g, i))
             verdict_kind(j, o, g, i);
-    }
     end(j, "]");
     end(j, "}");
 }
@@ -219,8 +264,9 @@ static void put_kv_types(json *j, uint32_t k_dtype, uint32_t v_dtype, const char
 }
 
 static void memory(json *j, const mn_offer *o, const mn_model_graph *g) {
-    bool part = o->n_can && o->n_can < g->abi.n_nodes, ok = part || !o->status;
-    step(j, "memory", ok, part ? "not asked for the whole graph" : ok ? "" : o->reason);
+    const bool part = o->n_can && o->n_can < g->abi.n_nodes;
+    const char *text = o->status ? o->reason : "";
+    step(j, "memory", part || !o->status, part ? "not asked for the whole graph" : text);
     put_str(j, "class", class_name(o->precision));
     put_kv_types(j, o->k_dtype, o->v_dtype, "");
     if (!part) {
@@ -244,13 +290,27 @@ static void rates_text(const mn_offer *o, char *text, size_t cap) {
         {"from the host", info->h2d_gbps, MN_MOST_BUS_GBPS},
     };
     size_t len = (size_t)snprintf(text, cap, "%s", o->rates.note);
-    for (size_t i = 0; i < MN_COUNT(claims) && len < cap; i++)
-        if (claims[i].claim > claims[i].most)
-            len +=
-                (size_t)snprintf(text + len, cap - len,
-                                 "%sclaims %.3g GB/s %s, counted as %g at most: no known device "
-                                 "has more",
-                                 len ? "; " : "", claims[i].claim, claims[i].what, claims[i].most);
+    for (size_t i = 0; i < MN_COUNT(claims) && len < cap; i++) {
+        if (claims[i].claim <= claims[i].most)
+            continue;
+        const int n =
+            snprintf(text + len, cap - len,
+                     "%sclaims %.3g GB/s %s, counted as %g at most: no known device has more",
+                     len ? "; " : "", claims[i].claim, claims[i].what, claims[i].most);
+        len += (size_t)n;
+    }
+}
+
+static void rate_types(json *j, const mn_rates *r) {
+    begin(j, "types", "[");
+    for (uint32_t i = 0; i < r->n_types; i++) {
+        begin(j, NULL, "{");
+        put_str(j, "type", mn_dtype_name(r->type[i].dtype));
+        put_num(j, "decode_gbps", r->type[i].decode_gbps);
+        put_num(j, "prefill_tflops", r->type[i].prefill_tflops);
+        end(j, "}");
+    }
+    end(j, "]");
 }
 
 static void rates(json *j, const mn_offer *o) {
@@ -264,15 +324,7 @@ static void rates(json *j, const mn_offer *o) {
     put_num(j, "step_us", r->step_us);
     put_num(j, "copy_us", r->copy_us);
     put_num(j, "copy_gbps", r->copy_gbps);
-    begin(j, "types", "[");
-    for (uint32_t i = 0; i < r->n_types; i++) {
-        begin(j, NULL, "{");
-        put_str(j, "type", mn_dtype_name(r->type[i].dtype));
-        put_num(j, "decode_gbps", r->type[i].decode_gbps);
-        put_num(j, "prefill_tflops", r->type[i].prefill_tflops);
-        end(j, "}");
-    }
-    end(j, "]");
+    rate_types(j, r);
     begin(j, "claims", "{");
     put_num(j, "decode_us", o->estimate.decode_us);
     put_num(j, "prefill_us", o->estimate.prefill_us);
@@ -281,6 +333,7 @@ static void rates(json *j, const mn_offer *o) {
     end(j, "}");
 }
 
+/* What auto thought of giving it a part. */
 static void split(json *j, const mn_trial *t) {
     step(j, "split", !*t->reason, *t->reason ? t->reason : "auto would take it");
     put_num(j, "us_per_token", t->score);
@@ -305,6 +358,7 @@ static void device(json *j, const mn_offer *o) {
     end(j, "}");
 }
 
+/* As far as the offer came. */
 static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
     device(j, o);
     if (o->stage < MN_STAGE_OPEN)
@@ -382,6 +436,7 @@ static void candidates(json *j, const mn_placement *p, const mn_registry *reg,
 }
 
 /* ---- the placement --------------------------------------------------------------------------- */
+/* The pages of the KV groups that have layers here. */
 static void put_groups(json *j, const mn_model_graph *g, const mn_segment *s) {
     begin(j, "kv_groups", "[");
     for (uint32_t i = 0; i < g->hp.n_kv; i++) {
@@ -398,24 +453,31 @@ static void put_groups(json *j, const mn_model_graph *g, const mn_segment *s) {
     end(j, "]");
 }
 
-static void segment(json *j, const mn_placement *p, const mn_model_graph *model,
-                    const mn_segment *s) {
-    const mn_graph *g = &model->abi;
-    int32_t lo = INT32_MAX, hi = -1;
+/* The first and the last layer; null of nodes outside of layers. */
+static void put_layers(json *j, const mn_graph *g, const mn_segment *s) {
+    int32_t lo = INT32_MAX;
+    int32_t hi = -1;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        int32_t layer = g->nodes[i].layer;
-        if (layer >= 0)
-            lo = MN_MIN(lo, layer), hi = MN_MAX(hi, layer);
+        const int32_t layer = g->nodes[i].layer;
+        if (layer < 0)
+            continue;
+        lo = MN_MIN(lo, layer);
+        hi = MN_MAX(hi, layer);
     }
-    begin(j, NULL, "{");
-    put_str(j, "device", p->offers[s->offer].record->name);
-    key(j, "nodes");
-    mn_text_printf(j->t, "[%u,%u]", s->node_lo, s->node_hi);
     key(j, "layers");
     if (hi < 0)
         mn_text_puts(j->t, "null");
     else
         mn_text_printf(j->t, "[%d,%d]", lo, hi);
+}
+
+static void segment(json *j, const mn_placement *p, const mn_model_graph *model,
+                    const mn_segment *s) {
+    begin(j, NULL, "{");
+    put_str(j, "device", p->offers[s->offer].record->name);
+    key(j, "nodes");
+    mn_text_printf(j->t, "[%u,%u]", s->node_lo, s->node_hi);
+    put_layers(j, &model->abi, s);
     put_u64(j, "weights", s->estimate.weights);
     put_u64(j, "kv", s->kv_bytes);
     put_groups(j, model, s);
@@ -460,6 +522,12 @@ static void request(json *j, const mn_request *r) {
     end(j, "}");
 }
 
+static const char *status_name(mn_status st) {
+    if (st == MN_NO_DEVICE)
+        return "no device";
+    return MN_STATUS_CLASS(st) == MN_CLASS_SMALLER ? "out of memory" : "failed";
+}
+
 void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g,
                           const mn_request *r, const mn_error *error, mn_text *out) {
     json j = {out, false};
@@ -468,10 +536,7 @@ void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const m
     placement(&j, p, g);
     if (error && error->status) {
         begin(&j, "error", "{");
-        put_str(&j, "status",
-                error->status == MN_NO_DEVICE                        ? "no device"
-                : MN_STATUS_CLASS(error->status) == MN_CLASS_SMALLER ? "out of memory"
-                                                                     : "failed");
+        put_str(&j, "status", status_name(error->status));
         put_str(&j, "message", error->msg);
         end(&j, "}");
     } else {

@@ -27,29 +27,40 @@ static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_
                    mn_dtype_name(dtype), o->precision);
 }
 
+/* The file's name stands for the key; the key itself stands in the file. */
 static void cache_name(const mn_text *key, char name[40]) {
     snprintf(name, 40, "rates-%016llx", (unsigned long long)mn_hash(key->ptr, key->len, 1));
 }
 
+/* mn_measured as the list of numbers that it is. */
 static double *figures(mn_measured *m) {
     return &m->decode_gbps;
 }
 enum { N_FIGURES = sizeof(mn_measured) / sizeof(double) };
 
+/* The figures of the file whose first lines are HEAD and key. */
+static bool parse(const mn_text *data, const mn_text *key, mn_measured *m) {
+    const size_t head = strlen(HEAD);
+    const size_t before = head + key->len;
+    if (data->len <= before || memcmp(data->ptr, HEAD, head) ||
+        memcmp(data->ptr + head, key->ptr, key->len))
+        return false;
+    const char *at = data->ptr + before;
+    for (int i = 0; i < N_FIGURES; i++) {
+        double *figure = &figures(m)[i];
+        const size_t len = strcspn(at, " \n");
+        if (!mn_parse_f64((mn_str){at, len}, figure) || *figure <= 0 || *figure >= 1e9)
+            return false;
+        at += len + (at[len] != 0);
+    }
+    return true;
+}
+
 static bool load(const mn_text *key, mn_measured *m) {
     char name[40];
     mn_text data = {0};
-    const size_t head = strlen(HEAD);
     cache_name(key, name);
-    bool ok = !mn_cache_read(name, 1 << 16, &data, NULL) && data.len > head + key->len &&
-              !memcmp(data.ptr, HEAD, head) && !memcmp(data.ptr + head, key->ptr, key->len);
-    const char *at = ok ? data.ptr + head + key->len : NULL;
-    for (int i = 0; ok && i < N_FIGURES; i++) {
-        size_t len = strcspn(at, " \n");
-        ok = mn_parse_f64((mn_str){at, len}, &figures(m)[i]) && figures(m)[i] > 0 &&
-             figures(m)[i] < 1e9;
-        at += len + (at[len] != 0);
-    }
+    const bool ok = !mn_cache_read(name, 1 << 16, &data, NULL) && parse(&data, key, m);
     mn_text_free(&data);
     return ok;
 }
@@ -74,31 +85,41 @@ typedef struct {
     double bytes;
 } type_use;
 
+/* The type of the weight that a product multiplies by; 0 = the node is none. */
+static uint32_t product_type(const mn_graph *g, const mn_node *n) {
+    const uint32_t at = n->op == MN_OP_LINEAR ? 1 : 2;
+    const int32_t t = n->n_in > 1 ? g->operands[n->in_off + at] : -1;
+    return t < 0 ? 0 : g->tensors[t].dtype.id;
+}
+
+/* Adds to the type's bytes, and keeps the largest in front. false = there is no room for it. */
+static bool add_use(type_use *all, uint32_t *n, uint32_t dtype, double bytes) {
+    uint32_t k = 0;
+    while (k < *n && all[k].dtype != dtype)
+        k++;
+    if (k == MN_MAX_RATES)
+        return false;
+    if (k == *n)
+        all[(*n)++] = (type_use){dtype, 0};
+    all[k].bytes += bytes;
+    for (; k && all[k].bytes > all[k - 1].bytes; k--) {
+        const type_use larger = all[k];
+        all[k] = all[k - 1];
+        all[k - 1] = larger;
+    }
+    return true;
+}
+
 /* Weight types of what the device can multiply, the largest share first; small shares are served by
  * the first. */
 static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_MAX_RATES]) {
     uint32_t n = 0;
     double total = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const mn_node *node = &g->nodes[i];
-        double bytes = o->can[i] ? mn_node_bytes(g, i) : 0;
-        int32_t t =
-            node->n_in > 1 ? g->operands[node->in_off + (node->op == MN_OP_LINEAR ? 1 : 2)] : -1;
-        if (bytes <= 0 || t < 0)
-            continue;
-        uint32_t k = 0, id = g->tensors[t].dtype.id;
-        while (k < n && out[k].dtype != id)
-            k++;
-        if (k == n && n == MN_MAX_RATES)
-            continue;
-        if (k == n)
-            out[n++] = (type_use){id, 0};
-        out[k].bytes += bytes;
-        total += bytes;
-        for (; k && out[k].bytes > out[k - 1].bytes; k--) {
-            type_use swap = out[k];
-            out[k] = out[k - 1], out[k - 1] = swap;
-        }
+        const double bytes = o->can[i] ? mn_node_bytes(g, i) : 0;
+        const uint32_t dtype = product_type(g, &g->nodes[i]);
+        if (bytes > 0 && dtype && add_use(out, &n, dtype, bytes))
+            total += bytes;
     }
     while (n > 1 && out[n - 1].bytes < total / 20)
         n--;
@@ -118,23 +139,29 @@ static void claim(mn_offer *o) {
     r->copy_gbps = bus > 0 ? bus : 10;
 }
 
+/* Measures, and keeps what was found in the cache; false: the note says why not. */
+static bool measure_now(mn_offer *o, uint32_t dtype, const mn_text *key, mn_measured *m) {
+    mn_dtype t;
+    const uint64_t begin = mn_now_ns();
+    if (!mn_dtype_by_id(dtype, &t))
+        return false;
+    if (!mn_measure(o, t, m, o->rates.note, sizeof o->rates.note))
+        return false;
+    o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
+    store(key, m);
+    return true;
+}
+
+/* From the cache, unless the request wants it otherwise, or measured; fresh: now. */
 static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measured *m,
                      bool *fresh) {
+    const bool again = r->flags & MN_REQUEST_MEASURE;
     mn_text key = {0};
-    mn_dtype t;
     make_key(o, r, dtype, &key);
-    bool ok = !key.failed && !(r->flags & MN_REQUEST_MEASURE) && load(&key, m);
-    *fresh = false;
-    if (!ok && !key.failed && mn_dtype_by_id(dtype, &t)) {
-        uint64_t begin = mn_now_ns();
-        ok = *fresh = mn_measure(o, t, m, o->rates.note, sizeof o->rates.note);
-        if (ok)
-            o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
-        if (ok)
-            store(&key, m);
-    }
+    const bool known = !key.failed && !again && load(&key, m);
+    *fresh = !known && !key.failed && measure_now(o, dtype, &key, m);
     mn_text_free(&key);
-    return ok;
+    return known || *fresh;
 }
 
 void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, bool measure) {

@@ -1,4 +1,7 @@
-/* segment.c -- what a device says that a run of nodes would take, held against what can be true. */
+/* segment.c -- what a device says that a run of nodes would take, held against what can be true.
+ *
+ * Estimates and KV layouts are claims: classes, sizes and times that cannot be are refused or left
+ * out. Plans ask for the same runs again and again, so answers are kept with the offer, whole. */
 #include "negotiate/offer.h"
 #include <string.h>
 
@@ -66,22 +69,39 @@ static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, ui
                         .v_dtype = v_dtype};
 }
 
-static mn_status ask_estimate(const mn_offer *o, const mn_compile *c, mn_estimate *e,
-                              mn_error *err) {
-    *e = (mn_estimate){.size = sizeof *e};
-    const mn_plugin_record *p = o->record->plugin;
-    mn_status st = MN_OK;
-    MN_WATCHED(p->callee, "estimate", st = p->backend->estimate(o->device, c, e, err));
-    if (st)
-        return st;
-    if (e->size < MN_UP_TO(mn_estimate, precision) || e->precision < MN_PRECISION_EXACT ||
-        e->precision > MN_PRECISION_A8)
+/* ---- estimates ------------------------------------------------------------------------------- */
+
+/* A class that exists, and is no coarser than what was asked for. */
+static mn_status check_class(const mn_compile *c, const mn_estimate *e, mn_error *err) {
+    const bool stated = e->size >= MN_UP_TO(mn_estimate, precision);
+    if (!stated || e->precision < MN_PRECISION_EXACT || e->precision > MN_PRECISION_A8)
         return mn_fail(err, MN_UNSUPPORTED, "its estimate states no precision class");
     if (c->precision != MN_PRECISION_AUTO && e->precision > c->precision)
         return mn_fail(err, MN_UNSUPPORTED,
                        "would compute in a coarser precision class than was asked for");
-    if (e->weights > MAX_BYTES || e->scratch > MAX_BYTES || e->host_pinned > MAX_BYTES ||
-        e->import_peak > MAX_BYTES)
+    return MN_OK;
+}
+
+static bool has_sane_sizes(const mn_estimate *e) {
+    const uint64_t sizes[] = {e->weights, e->scratch, e->host_pinned, e->import_peak};
+    for (size_t i = 0; i < MN_COUNT(sizes); i++)
+        if (sizes[i] > MAX_BYTES)
+            return false;
+    return true;
+}
+
+/* What is unknown or cannot be of its times and its grain becomes 0. */
+static mn_status ask_estimate(const mn_offer *o, const mn_compile *c, mn_estimate *e,
+                              mn_error *err) {
+    const mn_plugin_record *p = o->record->plugin;
+    mn_status st = MN_OK;
+    *e = (mn_estimate){.size = sizeof *e};
+    MN_WATCHED(p->callee, "estimate", st = p->backend->estimate(o->device, c, e, err));
+    if (!st)
+        st = check_class(c, e, err);
+    if (st)
+        return st;
+    if (!has_sane_sizes(e))
         return mn_fail(err, MN_UNSUPPORTED,
                        "its estimate is absurd: %llu bytes of weights, %llu of scratch",
                        (unsigned long long)e->weights, (unsigned long long)e->scratch);
@@ -109,6 +129,8 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     return MN_OK;
 }
 
+/* ---- KV groups ------------------------------------------------------------------------------- */
+
 /* Which KV groups the nodes store or read. */
 static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
@@ -117,7 +139,8 @@ static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
         const uint32_t at = stores ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP;
         if (!stores && n->op != MN_OP_ATTENTION)
             continue;
-        here[at < n->n_attr ? g->attrs[n->attr_off + at] : 0] = true;
+        const uint64_t group = at < n->n_attr ? g->attrs[n->attr_off + at] : 0;
+        here[group] = true;
     }
 }
 
@@ -129,14 +152,16 @@ static mn_status ask_group(const mn_offer *o, const mn_compile *c, uint32_t grou
     MN_WATCHED(p->callee, "kv_layout", st = p->backend->kv_layout(o->device, c, group, kv, err));
     if (st)
         return st;
-    if (!kv->page_tokens || kv->page_tokens > MAX_PAGE_TOKENS || !kv->page_bytes ||
-        kv->page_bytes > MAX_BYTES)
+    const bool some_tokens = kv->page_tokens && kv->page_tokens <= MAX_PAGE_TOKENS;
+    const bool some_bytes = kv->page_bytes && kv->page_bytes <= MAX_BYTES;
+    if (!some_tokens || !some_bytes)
         return mn_fail(err, MN_UNSUPPORTED, "states KV pages of %llu bytes for %u positions",
                        (unsigned long long)kv->page_bytes, kv->page_tokens);
     kv->size = sizeof *kv;
     return MN_OK;
 }
 
+/* Layouts, pages and bytes of all groups that are here. */
 static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_compile *c,
                         const mn_request *r, mn_segment *s, mn_error *err) {
     const uint32_t ahead = mn_steps_ahead(o->record, r);
@@ -161,6 +186,7 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
     return st;
 }
 
+/* mn_segment_ask, of a segment that was not asked about before. */
 static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                              mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
