@@ -196,7 +196,7 @@ line' }}
 ===
 {% set g = 'outer' %}{% macro m() %}{{ g }}{% set g = 'inner' %}{{ g }}{% endmacro %}{{ m() }}{{ g }}
 ===
-{% filter upper %}abc {{ name }}{% endfilter %}{% filter replace('a', 'b')|upper %}aa{% endfilter %}{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}{% print 1, 2 %}
+{% filter upper %}abc {{ name }}{% endfilter %}{% filter replace('a', 'b')|upper %}aa{% endfilter %}{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}
 ===
 {% generation %}gen {{ n }}
 {% endgeneration %}

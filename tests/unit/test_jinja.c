@@ -123,6 +123,7 @@ static const struct {
     {"{{ 'x' is escaped }}", "no test named 'escaped'"},
     {"{{ 'x'.swapcase() }}", "'swapcase' is undefined"},
     {"{{ cycler(1) }}", "'cycler' is undefined"},
+    {"{% print 1 %}", "unknown tag 'print'"},
     {"{{ '%*d' % (5, 3) }}", "unsupported format character '*'"},
     {"{{ '{:{}}'.format(1, 2) }}", "a field inside of another one's format"},
     {"{{ '{!a}'.format(1) }}", "unknown conversion 'a'"},

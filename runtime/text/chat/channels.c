@@ -1,5 +1,5 @@
-/* channels.c -- follows the ids of an output and says which channel each belongs to (channels.h). The
- * state is a few ids and the header that is being read: plain data, no memory of its own. */
+/* channels.c -- follows the ids of an output and says which channel each belongs to (channels.h).
+ * The state is a few ids and the header that is being read: plain data, no memory of its own. */
 #include "text/chat/channels.h"
 #include <stdio.h>
 #include <string.h>

@@ -21,10 +21,10 @@ typedef struct { /* the JSON texts: empty = not given; all that stands in them i
 } mn_chat;
 
 /* The source of the template with this name, appended. "default": meta key tokenizer.chat_template,
- * else the companion file chat_template.jinja, else chat_template of tokenizer_config.json (a string, or
- * a list of {name, template}). Another, such as "tool_use", which models made for tools have beside
- * it: meta key tokenizer.chat_template.NAME, else that list. MN_END = none of them; MN_BAD_FILE
- * names the file whose entry cannot be used. meta and files may be NULL. Any thread. */
+ * else the companion file chat_template.jinja, else chat_template of tokenizer_config.json (a
+ * string, or a list of {name, template}). Another, such as "tool_use", which models made for tools
+ * have beside it: meta key tokenizer.chat_template.NAME, else that list. MN_END = none of them;
+ * MN_BAD_FILE names the file whose entry cannot be used. meta and files may be NULL. Any thread. */
 mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint32_t n_files,
                                 const char *name, mn_text *source, mn_error *err);
 

@@ -1,6 +1,6 @@
 /* stop_strings.c -- strings that end an answer (stop_strings.h). What is held back is never longer
- * than the longest string, so that each piece costs its own length times the strings. The strings are
- * copies; the text that a call gives lives until the next. */
+ * than the longest string, so that each piece costs its own length times the strings. The strings
+ * are copies; the text that a call gives lives until the next. */
 #include "text/chat/stop_strings.h"
 #include <string.h>
 

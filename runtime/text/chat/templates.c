@@ -1,6 +1,6 @@
-/* templates.c -- where the source of a chat template comes from: the model's metadata, the files beside
- * it, or for files whose makers left theirs out a table of templates that many models share. The
- * source is a copy; chat.c renders what jinja/ makes of it. */
+/* templates.c -- where the source of a chat template comes from: the model's metadata, the files
+ * beside it, or for files whose makers left theirs out a table of templates that many models share.
+ * The source is a copy; chat.c renders what jinja/ makes of it. */
 #include "text/chat/chat.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>

@@ -1,6 +1,6 @@
-/* think_tags.c -- <think> and </think> as ordinary text (think_tags.h). The text that may still become
- * a tag is held in the state, at most one tag's length, and before the first tag also the white space
- * in front of it. */
+/* think_tags.c -- <think> and </think> as ordinary text (think_tags.h). The text that may still
+ * become a tag is held in the state, at most one tag's length, and before the first tag also the
+ * white space in front of it. */
 #include "text/chat/think_tags.h"
 #include <string.h>
 

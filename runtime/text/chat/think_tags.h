@@ -1,7 +1,7 @@
-/* think_tags.h -- <think> ... </think> as ordinary text, where the vocabulary has no tokens for it and
- * the chat template speaks of it: models that were taught to think with another's vocabulary. Only
- * an output that begins with the tag, or a prompt that ends with it, opens such a part. Tags may be
- * cut anywhere between pieces; what may still become one is held back. */
+/* think_tags.h -- <think> ... </think> as ordinary text, where the vocabulary has no tokens for it
+ * and the chat template speaks of it: models that were taught to think with another's vocabulary.
+ * Only an output that begins with the tag, or a prompt that ends with it, opens such a part. Tags
+ * may be cut anywhere between pieces; what may still become one is held back. */
 #ifndef MN_THINK_H
 #define MN_THINK_H
 #include "base/base.h"

@@ -7,6 +7,7 @@
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
+/* All numbers at once, at most MN_J_RANGE_MAX. */
 static bool g_range(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool one = in->arg[1].type == MN_J_MISSING;
     int64_t a;
@@ -38,13 +39,6 @@ static bool g_range(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return true;
 }
 
-static bool add_entries(mn_jctx *c, mn_jdict *d, const mn_jpair *pair, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!mn_jdict_set(c, d, pair[i].key, pair[i].value))
-            return false;
-    return true;
-}
-
 /* from: a list of pairs */
 static bool add_pairs(mn_jctx *c, mn_jdict *d, mn_jval from) {
     mn_jlist *pairs;
@@ -72,25 +66,30 @@ static bool g_dict(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
         return mn_jfail(c, "dict takes at most one positional argument");
     if (all->n_pos) {
         const mn_jval from = all->pos[0];
-        const bool ok = from.type == MN_J_DICT ? add_entries(c, d, from.u.d->items, from.u.d->n)
-                                               : add_pairs(c, d, from);
+        const bool ok = from.type == MN_J_DICT
+                            ? mn_jdict_set_all(c, d, from.u.d->items, from.u.d->n)
+                            : add_pairs(c, d, from);
         if (!ok)
             return false;
     }
     *out = mn_j_dictval(d);
     out->type = (mn_jtype)in->how;
-    return add_entries(c, d, all->kw, all->n_kw);
+    return mn_jdict_set_all(c, d, all->kw, all->n_kw);
 }
 
+/* A function that gives its separator from the second call on. */
 static bool g_joiner(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jval sep = in->arg[0];
     mn_jlist *l = mn_jlist_new(c, 1);
-    if (!l || (sep.type == MN_J_MISSING && !mn_j_literal(c, ", ", &sep)))
+    if (!l)
+        return false;
+    if (sep.type == MN_J_MISSING && !mn_j_literal(c, ", ", &sep))
         return false;
     *out = mn_j_listval(MN_J_JOINER, l);
     return mn_jlist_add(c, l, sep);
 }
 
+/* The template's own error, without a line number: its words are meant for the user. */
 static bool g_raise(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr msg;
     (void)out;
@@ -120,6 +119,7 @@ static void python_format(mn_jstr f, char *out) {
     *out = 0;
 }
 
+/* The time is the caller's, in the local zone. */
 static bool g_strftime(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     enum { LONGEST = 1000 };
     char fmt[3 * LONGEST + 1];
@@ -209,6 +209,7 @@ static bool t_order(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
            give_bool(out, mn_jorder_is(in->how, order));
 }
 
+/* Identity, which for values that do not change is equality. */
 static bool t_sameas(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval a = in->self;
     const mn_jval b = in->arg[0];

@@ -1,6 +1,7 @@
-/* eval.c -- expressions: what a node of the tree means in the scope at hand, and arithmetic as Python
- * does it on 64-bit integers, doubles, strings and lists. Statements are in exec.c, attributes and
- * calls in access.c. Integers that do not fit are an error, where Python has no limit. */
+/* eval.c -- expressions: what a node of the tree means in the scope at hand, and arithmetic as
+ * Python does it on 64-bit integers, doubles, strings and lists. Statements are in exec.c,
+ * attributes and calls in access.c. Integers that do not fit are an error, where Python has no
+ * limit. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
@@ -19,6 +20,7 @@ static bool overflow(mn_jctx *c) {
     return mn_jfail(c, "integer does not fit in 64 bits");
 }
 
+/* As Python: a negative power is a float. */
 static bool int_power(mn_jctx *c, int64_t a, int64_t b, mn_jval *out) {
     int64_t result = 1;
     if (b < 0) {
@@ -38,6 +40,7 @@ static bool int_power(mn_jctx *c, int64_t a, int64_t b, mn_jval *out) {
     return true;
 }
 
+/* op: one of the arithmetic tokens. Division and remainder round towards negative infinity. */
 static bool int_op(mn_jctx *c, int op, int64_t a, int64_t b, mn_jval *out) {
     int64_t r = 0;
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && !b)
@@ -114,70 +117,92 @@ static bool add_strings(mn_jctx *c, mn_jstr a, mn_jstr b, mn_jval *out) {
     return mn_jbuf_put(c, &buf, a) && mn_jbuf_put(c, &buf, b) && mn_jbuf_value(c, &buf, out);
 }
 
-static bool add_items(mn_jctx *c, mn_jlist *l, const mn_jlist *more) {
-    for (size_t i = 0; i < more->n; i++)
-        if (!mn_jlist_add(c, l, more->items[i]))
-            return false;
-    return true;
-}
-
 static bool add_lists(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
-    mn_jlist *l = mn_jlist_new(c, a.u.l->n + b.u.l->n);
+    const mn_jlist *first = a.u.l;
+    const mn_jlist *second = b.u.l;
+    mn_jlist *l = mn_jlist_new(c, first->n + second->n);
     *out = mn_j_listval(a.type, l);
-    return l && add_items(c, l, a.u.l) && add_items(c, l, b.u.l);
+    if (!l || !mn_jlist_add_all(c, l, first->items, first->n))
+        return false;
+    return mn_jlist_add_all(c, l, second->items, second->n);
 }
 
-static bool repeat(mn_jctx *c, mn_jval v, int64_t times, mn_jval *out) {
+static bool repeat_string(mn_jctx *c, mn_jstr s, int64_t times, mn_jval *out) {
     mn_jbuf b = {0};
-    if (v.type == MN_J_STR) {
-        for (int64_t i = 0; i < times && v.u.s->len; i++)
-            if (!mn_jbuf_put(c, &b, *v.u.s))
-                return false;
-        return mn_jbuf_value(c, &b, out);
-    }
+    for (int64_t i = 0; i < times && s.len; i++)
+        if (!mn_jbuf_put(c, &b, s))
+            return false;
+    return mn_jbuf_value(c, &b, out);
+}
+
+static bool repeat_list(mn_jctx *c, mn_jval v, int64_t times, mn_jval *out) {
+    const mn_jlist *from = v.u.l;
     mn_jlist *l = mn_jlist_new(c, 0);
-    for (int64_t i = 0; l && i < times && v.u.l->n; i++)
-        if (!add_items(c, l, v.u.l))
+    for (int64_t i = 0; l && i < times && from->n; i++)
+        if (!mn_jlist_add_all(c, l, from->items, from->n))
             return false;
     *out = mn_j_listval(v.type, l);
     return l != NULL;
 }
 
-static bool repeatable(mn_jval v) {
-    return v.type == MN_J_STR || v.type == MN_J_LIST || v.type == MN_J_TUPLE;
+static bool is_list(mn_jval v) {
+    return v.type == MN_J_LIST || v.type == MN_J_TUPLE;
+}
+
+/* v * times; *fits = false: v cannot be repeated. */
+static bool repeat(mn_jctx *c, mn_jval v, mn_jval times, bool *fits, mn_jval *out) {
+    *fits = mn_j_is_int(times) && (is_list(v) || v.type == MN_J_STR);
+    if (!*fits)
+        return true;
+    if (is_list(v))
+        return repeat_list(c, v, mn_j_as_int(times), out);
+    return repeat_string(c, *v.u.s, mn_j_as_int(times), out);
+}
+
+/* Where an operand is no number. */
+static bool add(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
+    if (a.type == MN_J_STR && b.type == MN_J_STR)
+        return add_strings(c, *a.u.s, *b.u.s, out);
+    if (a.type == b.type && is_list(a))
+        return add_lists(c, a, b, out);
+    return bad_operands(c, MN_T_ADD, a, b);
+}
+
+static bool multiply(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
+    bool fits;
+    if (!repeat(c, a, b, &fits, out))
+        return false;
+    if (!fits && !repeat(c, b, a, &fits, out))
+        return false;
+    return fits || bad_operands(c, MN_T_MUL, a, b);
 }
 
 bool mn_jbinary(mn_jctx *c, int op, mn_jval a, mn_jval b, mn_jval *out) {
-    if (mn_j_is_number(a) && mn_j_is_number(b)) {
-        if (a.type == MN_J_FLOAT || b.type == MN_J_FLOAT)
-            return float_op(c, op, mn_j_as_float(a), mn_j_as_float(b), out);
+    if (mn_j_is_int(a) && mn_j_is_int(b))
         return int_op(c, op, mn_j_as_int(a), mn_j_as_int(b), out);
-    }
-    if (op == MN_T_ADD && a.type == MN_J_STR && b.type == MN_J_STR)
-        return add_strings(c, *a.u.s, *b.u.s, out);
-    if (op == MN_T_ADD && a.type == b.type && (a.type == MN_J_LIST || a.type == MN_J_TUPLE))
-        return add_lists(c, a, b, out);
+    if (mn_j_is_number(a) && mn_j_is_number(b))
+        return float_op(c, op, mn_j_as_float(a), mn_j_as_float(b), out);
+    if (op == MN_T_ADD)
+        return add(c, a, b, out);
+    if (op == MN_T_MUL)
+        return multiply(c, a, b, out);
     if (op == MN_T_MOD && a.type == MN_J_STR)
         return mn_jpercent(c, *a.u.s, b, out);
-    if (op == MN_T_MUL && repeatable(a) && mn_j_is_int(b))
-        return repeat(c, a, mn_j_as_int(b), out);
-    if (op == MN_T_MUL && repeatable(b) && mn_j_is_int(a))
-        return repeat(c, b, mn_j_as_int(a), out);
     return bad_operands(c, op, a, b);
 }
 
 bool mn_jnegate(mn_jctx *c, mn_jval v, mn_jval *out) {
-    if (v.type == MN_J_FLOAT) {
-        *out = mn_j_float(-v.u.f);
-        return true;
-    }
     if (mn_j_is_int(v))
         return int_op(c, MN_T_SUB, 0, mn_j_as_int(v), out);
-    return mn_jneed_defined(c, v) && mn_jfail(c, "bad operand of unary -: '%s'", mn_jtype_name(v));
+    if (v.type != MN_J_FLOAT)
+        return mn_jwrong_type(c, "the operand of -", v, "a number");
+    *out = mn_j_float(-v.u.f);
+    return true;
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
+/* A variable, a global function, or undefined. */
 static bool eval_name(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     const mn_jval *v = mn_jscope_get(c, n->name);
     if (v) {
@@ -219,13 +244,16 @@ static bool eval_dict(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return true;
 }
 
+/* v[key] and v[a:b:c]. */
 static bool eval_item(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    mn_jval v, part[3];
+    const mn_jnode *index = n->b;
+    mn_jval v;
+    mn_jval part[3];
     if (!mn_jeval(c, n->a, &v))
         return false;
-    if (n->b->kind != MN_N_SLICE)
-        return mn_jeval(c, n->b, &part[0]) && mn_jitem(c, v, part[0], out);
-    const mn_jnode *nodes[3] = {n->b->a, n->b->b, n->b->c};
+    if (index->kind != MN_N_SLICE)
+        return mn_jeval(c, index, &part[0]) && mn_jitem(c, v, part[0], out);
+    const mn_jnode *nodes[3] = {index->a, index->b, index->c};
     for (int i = 0; i < 3; i++) {
         part[i] = mn_j_of(MN_J_NONE);
         if (nodes[i] && !mn_jeval(c, nodes[i], &part[i]))
@@ -234,6 +262,7 @@ static bool eval_item(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return mn_jslice(c, v, part, out);
 }
 
+/* Into the keywords of a call, each once. */
 static bool add_keyword(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval v) {
     if (key.type != MN_J_STR)
         return mn_jfail(c, "keywords must be strings");
@@ -242,12 +271,15 @@ static bool add_keyword(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval v) {
     return mn_jdict_set(c, d, key, v);
 }
 
+/* name=value arguments, then those of **dict. */
 static bool eval_keywords(mn_jctx *c, const mn_jnode *n, mn_jdict *d) {
-    mn_jval key, v;
+    mn_jval v;
     for (size_t i = 0; i < n->kw.n; i++) {
         const mn_jnode *kw = n->kw.items[i];
-        if (!mn_j_string(c, mn_jstr_plain(kw->name), &key) || !mn_jeval(c, kw->a, &v) ||
-            !add_keyword(c, d, key, v))
+        mn_jval key;
+        if (!mn_j_string(c, mn_jstr_plain(kw->name), &key) || !mn_jeval(c, kw->a, &v))
+            return false;
+        if (!add_keyword(c, d, key, v))
             return false;
     }
     if (!n->c)
@@ -256,9 +288,11 @@ static bool eval_keywords(mn_jctx *c, const mn_jnode *n, mn_jdict *d) {
         return false;
     if (v.type != MN_J_DICT)
         return mn_jfail(c, "** needs a dict, not %s", mn_jtype_name(v));
-    for (size_t i = 0; i < v.u.d->n; i++)
-        if (!add_keyword(c, d, v.u.d->items[i].key, v.u.d->items[i].value))
+    for (size_t i = 0; i < v.u.d->n; i++) {
+        const mn_jpair *pair = &v.u.d->items[i];
+        if (!add_keyword(c, d, pair->key, pair->value))
             return false;
+    }
     return true;
 }
 
@@ -276,9 +310,8 @@ static bool eval_args(mn_jctx *c, const mn_jnode *n, const mn_jval *caller, mn_j
         mn_jlist *more;
         if (!mn_jeval(c, n->b, &v) || !mn_jiterate(c, v, &more))
             return false;
-        for (size_t i = 0; i < more->n; i++)
-            if (!mn_jlist_add(c, l, more->items[i]))
-                return false;
+        if (!mn_jlist_add_all(c, l, more->items, more->n))
+            return false;
     }
     if (!eval_keywords(c, n, d))
         return false;
@@ -291,9 +324,14 @@ static bool eval_args(mn_jctx *c, const mn_jnode *n, const mn_jval *caller, mn_j
 static bool eval_call(mn_jctx *c, const mn_jnode *n, const mn_jval *caller, mn_jval *out) {
     mn_jval f;
     mn_jargs args;
-    return mn_jeval(c, n->a, &f) && eval_args(c, n, caller, &args) && mn_jcall(c, f, &args, out);
+    if (!mn_jeval(c, n->a, &f))
+        return false;
+    if (!eval_args(c, n, caller, &args))
+        return false;
+    return mn_jcall(c, f, &args, out);
 }
 
+/* Without a value: the text of a filter block, c->input. */
 static bool eval_filter(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v = c->input;
     mn_jargs args;
@@ -311,9 +349,14 @@ static bool eval_test(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     const mn_jfunc *f = mn_jtest_find(c, n->name);
     if (!f)
         return mn_jfail(c, "no test named '%.*s'", MN_STR_ARG(n->name));
-    return mn_jeval(c, n->a, &v) && eval_args(c, n, NULL, &args) && mn_jinvoke(c, f, v, &args, out);
+    if (!mn_jeval(c, n->a, &v))
+        return false;
+    if (!eval_args(c, n, NULL, &args))
+        return false;
+    return mn_jinvoke(c, f, v, &args, out);
 }
 
+/* a ~ b: the text of values, one after the other. */
 static bool eval_concat(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jbuf b = {0};
     for (size_t i = 0; i < n->items.n; i++) {
@@ -360,47 +403,57 @@ static bool compare_one(mn_jctx *c, const mn_jnode *operand, mn_jval a, mn_jval 
     return true;
 }
 
+/* a < b < c: up to the first comparison that does not hold. */
 static bool eval_compare(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    mn_jval a, b;
+    mn_jval a;
     bool yes = true;
     if (!mn_jeval(c, n->a, &a))
         return false;
-    for (size_t i = 0; yes && i < n->items.n; i++, a = b)
-        if (!mn_jeval(c, n->items.items[i]->a, &b) ||
-            !compare_one(c, n->items.items[i], a, b, &yes))
+    for (size_t i = 0; yes && i < n->items.n; i++) {
+        const mn_jnode *operand = n->items.items[i];
+        mn_jval b;
+        if (!mn_jeval(c, operand->a, &b))
             return false;
+        if (!compare_one(c, operand, a, b, &yes))
+            return false;
+        a = b;
+    }
     *out = mn_j_bool(yes);
     return true;
 }
 
+/* and, or give the value that decided; only what decides is evaluated. */
 static bool eval_logic(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    mn_jval v;
-    switch (n->kind) {
-    case MN_N_AND:
-        if (!mn_jeval(c, n->a, out))
-            return false;
-        return mn_jtruth(*out) ? mn_jeval(c, n->b, out) : true;
-    case MN_N_OR:
-        if (!mn_jeval(c, n->a, out))
-            return false;
-        return mn_jtruth(*out) ? true : mn_jeval(c, n->b, out);
-    case MN_N_NOT:
-        if (!mn_jeval(c, n->a, &v))
-            return false;
-        *out = mn_j_bool(!mn_jtruth(v));
-        return true;
-    default: // COND
-        if (!mn_jeval(c, n->b, &v))
-            return false;
-        if (mn_jtruth(v))
-            return mn_jeval(c, n->a, out);
-        return n->c ? mn_jeval(c, n->c, out)
-                    : mn_j_undefined(c, mn_str_of("the inline if without else"), out);
-    }
+    const bool is_and = n->kind == MN_N_AND;
+    if (!mn_jeval(c, n->a, out))
+        return false;
+    return mn_jtruth(*out) == is_and ? mn_jeval(c, n->b, out) : true;
 }
 
+static bool eval_not(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
+    mn_jval v;
+    if (!mn_jeval(c, n->a, &v))
+        return false;
+    *out = mn_j_bool(!mn_jtruth(v));
+    return true;
+}
+
+/* a if b else c */
+static bool eval_cond(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
+    mn_jval v;
+    if (!mn_jeval(c, n->b, &v))
+        return false;
+    if (mn_jtruth(v))
+        return mn_jeval(c, n->a, out);
+    if (n->c)
+        return mn_jeval(c, n->c, out);
+    return mn_j_undefined(c, mn_str_of("the inline if without else"), out);
+}
+
+/* Binary operators, and the signs. */
 static bool eval_arith(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    mn_jval a, b;
+    mn_jval a;
+    mn_jval b;
     if (!mn_jeval(c, n->a, &a))
         return false;
     if (n->kind == MN_N_BINARY)
@@ -408,8 +461,7 @@ static bool eval_arith(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     if (n->kind == MN_N_NEG)
         return mn_jnegate(c, a, out);
     if (!mn_j_is_number(a))
-        return mn_jneed_defined(c, a) &&
-               mn_jfail(c, "bad operand of unary +: '%s'", mn_jtype_name(a));
+        return mn_jwrong_type(c, "the operand of +", a, "a number");
     *out = a.type == MN_J_BOOL ? mn_j_int(a.u.b) : a;
     return true;
 }
@@ -459,14 +511,18 @@ static bool eval_node(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
         return eval_compare(c, n, out);
     case MN_N_AND:
     case MN_N_OR:
-    case MN_N_NOT:
-    case MN_N_COND:
         return eval_logic(c, n, out);
+    case MN_N_NOT:
+        return eval_not(c, n, out);
+    case MN_N_COND:
+        return eval_cond(c, n, out);
     default:
         return mn_jfail(c, "a slice is not a value");
     }
 }
 
+/* Every evaluation is a level of depth and a unit of work, so that no template nests or runs
+ * without end. */
 bool mn_jeval(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     *out = mn_j_of(MN_J_UNDEF);
     if (n->kind == MN_N_CONST) {

@@ -1,8 +1,10 @@
-/* exec.c -- running a template from start to end: statements, scopes, macros and loops. Output goes to
- * c->out, which a macro, a set block or a recursive loop replaces for a while by a buffer of its own.
+/* exec.c -- running a template from start to end: statements, scopes, macros and loops. Output goes
+ * to c->out, which a macro, a set block or a recursive loop replaces for a while by a buffer of its
+ * own.
  *
  * A scope is a list of names, and one around it. Loops use one scope for all passes, unless a macro
- * that was made in it keeps it (captured). All lives in the arena of the context until rendering ends. */
+ * that was made in it keeps it (captured). All lives in the arena of the context until rendering
+ * ends. */
 #include "text/jinja/eval.h"
 #include "text/jinja/render.h"
 #include <string.h>
@@ -15,10 +17,13 @@ mn_jscope *mn_jscope_new(mn_jctx *c, mn_jscope *parent) {
 }
 
 const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name) {
-    for (const mn_jscope *s = c->scope; s && mn_jcharge(c, MN_J_PER_SLOT, 1); s = s->parent)
+    for (const mn_jscope *s = c->scope; s; s = s->parent) {
+        if (!mn_jcharge(c, MN_J_PER_SLOT, 1))
+            return NULL;
         for (size_t i = 0; i < s->n; i++)
             if (mn_jsame(c, s->vars[i].name, name))
                 return &s->vars[i].value;
+    }
     return NULL;
 }
 
@@ -40,20 +45,15 @@ bool mn_jscope_set(mn_jctx *c, mn_jscope *s, mn_str name, mn_jval v) {
     }
     if (c->status != MN_OK)
         return false;
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? s->cap * 2 : 4;
-        mn_jvar *vars = mn_jalloc(c, cap, sizeof *vars);
-        if (!vars)
-            return false;
-        if (s->n)
-            memcpy(vars, s->vars, s->n * sizeof *vars);
-        s->vars = vars;
-        s->cap = cap;
-    }
+    mn_jvar *vars = mn_jgrow(c, s->vars, s->n, &s->cap, sizeof *vars);
+    if (!vars)
+        return false;
+    s->vars = vars;
     s->vars[s->n++] = (mn_jvar){name, v};
     return true;
 }
 
+/* Runs a body in this scope; NULL: making it has failed. */
 static bool exec_in(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jflow *flow) {
     mn_jscope *outer = c->scope;
     if (!scope)
@@ -66,14 +66,16 @@ static bool exec_in(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jflow
 
 /* Runs body in a scope of its own; its text becomes a value. */
 static bool capture(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jval *out) {
-    mn_jbuf b = {0}, *outer = c->out;
+    mn_jbuf *outer = c->out;
+    mn_jbuf b = {0};
     mn_jflow flow = MN_FLOW_NEXT;
     c->out = &b;
-    bool ok = exec_in(c, scope, body, &flow);
+    const bool ok = exec_in(c, scope, body, &flow);
     c->out = outer;
     return ok && mn_jbuf_value(c, &b, out);
 }
 
+/* The body of the first condition that holds, else of else. */
 static bool exec_if(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     for (size_t i = 0; i + 1 < n->items.n; i += 2) {
         mn_jval v;
@@ -97,19 +99,23 @@ static bool filtered(mn_jctx *c, const mn_jnode *f, mn_jval text, mn_jval *out) 
     return ok;
 }
 
-static bool exec_captured(mn_jctx *c, const mn_jnode *n) { // SET_BLOCK and FILTER_BLOCK
-    mn_jval text, v;
+/* SET_BLOCK and FILTER_BLOCK: the text of a body, through filters, into a name or to the output. */
+static bool exec_captured(mn_jctx *c, const mn_jnode *n) {
+    const bool is_set = n->kind == MN_N_SET_BLOCK;
+    mn_jval text;
+    mn_jval v;
     if (!capture(c, mn_jscope_new(c, c->scope), n->body, &text))
         return false;
-    if (!filtered(c, n->kind == MN_N_SET_BLOCK ? n->b : n->a, text, &v))
+    if (!filtered(c, is_set ? n->b : n->a, text, &v))
         return false;
-    if (n->kind == MN_N_SET_BLOCK)
+    if (is_set)
         return mn_jassign(c, n->a, v);
     if (v.type != MN_J_STR)
-        return mn_jfail(c, "a filter block must make text, not %s", mn_jtype_name(v));
+        return mn_jwrong_type(c, "a filter block", v, "text");
     return mn_jput(c, c->out, v);
 }
 
+/* A macro is a value of the scope that it stands in, and sees that scope when it is called. */
 static bool exec_macro(mn_jctx *c, const mn_jnode *n) {
     struct mn_jmacro *m = mn_jalloc(c, 1, sizeof *m);
     if (!m)
@@ -122,14 +128,17 @@ static bool exec_macro(mn_jctx *c, const mn_jnode *n) {
     return mn_jscope_set(c, c->scope, n->name, v);
 }
 
+/* Names of a scope of their own; their values see the scope outside. */
 static bool exec_with(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
-    mn_jscope *inner = mn_jscope_new(c, c->scope), *outer = c->scope;
-    for (size_t i = 0; inner && i < n->kw.n; i++) { // values see the scope outside
+    mn_jscope *outer = c->scope;
+    mn_jscope *inner = mn_jscope_new(c, outer);
+    for (size_t i = 0; inner && i < n->kw.n; i++) {
+        const mn_jnode *set = n->kw.items[i];
         mn_jval v;
-        if (!mn_jeval(c, n->kw.items[i]->b, &v))
+        if (!mn_jeval(c, set->b, &v))
             return false;
         c->scope = inner;
-        bool ok = mn_jassign(c, n->kw.items[i]->a, v);
+        const bool ok = mn_jassign(c, set->a, v);
         c->scope = outer;
         if (!ok)
             return false;
@@ -137,6 +146,7 @@ static bool exec_with(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     return exec_in(c, inner, n->body, flow);
 }
 
+/* Statements until one breaks or continues the loop around. */
 static bool exec_body(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     for (size_t i = 0; i < n->items.n && *flow == MN_FLOW_NEXT; i++)
         if (!mn_jexec(c, n->items.items[i], flow))
@@ -195,6 +205,7 @@ static bool has_param(mn_jctx *c, const mn_jnode *n, const char *name) {
     return false;
 }
 
+/* The argument of this name, marked as taken; false: there is none, or the work is used up. */
 static bool take_keyword(mn_jctx *c, const mn_jargs *args, bool *taken, mn_str name, mn_jval *v) {
     for (size_t i = 0; i < args->n_kw; i++) {
         if (!mn_jsame(c, mn_jstr_bytes(args->kw[i].key.u.s), name) || taken[i])
@@ -206,6 +217,8 @@ static bool take_keyword(mn_jctx *c, const mn_jargs *args, bool *taken, mn_str n
     return false;
 }
 
+/* Positional arguments, else those given by name, else defaults, which see the parameters before
+ * them. */
 static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
     for (size_t i = 0; i < n->items.n; i++) {
         const mn_jnode *param = n->items.items[i];
@@ -222,49 +235,66 @@ static bool bind_params(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, boo
     return true;
 }
 
-/* varargs, kwargs and caller, where the body mentions them; what is left over is an error. */
-static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
+/* Sets a name that the body mentions and no parameter has. */
+static bool set_special(mn_jctx *c, const mn_jnode *n, const char *name, mn_jval v) {
+    return has_param(c, n, name) || mn_jscope_set(c, c->scope, mn_str_of(name), v);
+}
+
+static bool bind_caller(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
+    const mn_str name = mn_str_of("caller");
     mn_jval v;
-    if (n->uses_caller && !has_param(c, n, "caller")) {
-        if (!take_keyword(c, args, taken, mn_str_of("caller"), &v) &&
-            !mn_j_undefined(c, mn_str_of("caller"), &v))
-            return false;
-        if (!mn_jscope_set(c, c->scope, mn_str_of("caller"), v))
-            return false;
-    }
+    if (!n->uses_caller || has_param(c, n, "caller"))
+        return true;
+    if (!take_keyword(c, args, taken, name, &v) && !mn_j_undefined(c, name, &v))
+        return false;
+    return mn_jscope_set(c, c->scope, name, v);
+}
+
+/* The keywords that are left over, which only a body that says kwargs takes. */
+static bool bind_kwargs(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, const bool *taken) {
     mn_jdict *d = mn_jdict_new(c);
-    mn_jlist *l = mn_jlist_new(c, 0);
-    if (!d || !l)
+    if (!d)
         return false;
     for (size_t i = 0; i < args->n_kw; i++) {
+        const mn_jpair *kw = &args->kw[i];
         if (taken[i])
             continue;
         if (!n->uses_kwargs)
             return mn_jfail(c, "macro '%.*s' takes no keyword argument '%.*s'", MN_STR_ARG(n->name),
-                            MN_STR_ARG(mn_jstr_bytes(args->kw[i].key.u.s)));
-        if (!mn_jdict_set(c, d, args->kw[i].key, args->kw[i].value))
+                            MN_STR_ARG(*kw->key.u.s));
+        if (!mn_jdict_set(c, d, kw->key, kw->value))
             return false;
     }
-    if (args->n_pos > n->items.n && !n->uses_varargs)
+    return !n->uses_kwargs || set_special(c, n, "kwargs", mn_j_dictval(d));
+}
+
+static bool bind_varargs(mn_jctx *c, const mn_jnode *n, const mn_jargs *args) {
+    const size_t n_named = MN_MIN(n->items.n, args->n_pos);
+    const size_t n_more = args->n_pos - n_named;
+    mn_jlist *l = mn_jlist_new(c, 0);
+    if (n_more && !n->uses_varargs)
         return mn_jfail(c, "macro '%.*s' takes not more than %zu arguments", MN_STR_ARG(n->name),
                         n->items.n);
-    for (size_t i = n->items.n; i < args->n_pos; i++)
-        if (!mn_jlist_add(c, l, args->pos[i]))
-            return false;
-    if (n->uses_kwargs && !has_param(c, n, "kwargs") &&
-        !mn_jscope_set(c, c->scope, mn_str_of("kwargs"), mn_j_dictval(d)))
+    if (!l || (n_more && !mn_jlist_add_all(c, l, args->pos + n_named, n_more)))
         return false;
-    return !n->uses_varargs || has_param(c, n, "varargs") ||
-           mn_jscope_set(c, c->scope, mn_str_of("varargs"), mn_j_listval(MN_J_TUPLE, l));
+    return !n->uses_varargs || set_special(c, n, "varargs", mn_j_listval(MN_J_TUPLE, l));
+}
+
+/* varargs, kwargs and caller, where the body mentions them; what is left over is an error. */
+static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool *taken) {
+    return bind_caller(c, n, args, taken) && bind_kwargs(c, n, args, taken) &&
+           bind_varargs(c, n, args);
 }
 
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out) {
-    mn_jscope *scope = mn_jscope_new(c, m->scope), *outer = c->scope;
+    mn_jscope *outer = c->scope;
+    mn_jscope *scope = mn_jscope_new(c, m->scope);
     bool *taken = mn_jalloc(c, args->n_kw, sizeof *taken);
     if (!scope || !taken || !mn_jenter(c))
         return false;
     c->scope = scope;
-    bool ok = bind_params(c, m->node, args, taken) && bind_rest(c, m->node, args, taken);
+    bool ok = bind_params(c, m->node, args, taken);
+    ok = ok && bind_rest(c, m->node, args, taken);
     c->scope = outer;
     ok = ok && capture(c, scope, m->node->body, out);
     mn_jleave(c);
@@ -273,6 +303,7 @@ bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args,
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
+/* {% for a, (b, c) in ... %}: as many values as names. */
 static bool assign_tuple(mn_jctx *c, const mn_jnode *target, mn_jval v) {
     mn_jlist *l;
     if (!mn_jneed_defined(c, v) || !mn_jiterate(c, v, &l))
@@ -297,29 +328,39 @@ bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v) {
     return mn_jdict_set(c, ns->u.d, target->value, v);
 }
 
+/* Does an item pass the loop's condition? It is evaluated in a scope of its own. */
+static bool passes(mn_jctx *c, const mn_jloop *loop, mn_jscope *scope, mn_jval item, bool *yes) {
+    mn_jscope *outer = c->scope;
+    mn_jval pass;
+    scope->n = 0;
+    c->scope = scope;
+    const bool ok = mn_jassign(c, loop->node->a, item) && mn_jeval(c, loop->node->c, &pass);
+    c->scope = outer;
+    *yes = ok && mn_jtruth(pass);
+    return ok;
+}
+
 /* The next item that passes the loop's condition; MISSING past the end. */
 static bool pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
-    mn_jscope *outer = c->scope, *scope = NULL;
+    const bool all = !loop->node->c || loop->decided;
+    mn_jscope *scope = NULL;
     while (loop->at < loop->items->n) {
+        bool yes;
         *out = loop->items->items[loop->at++];
-        if (!loop->node->c || loop->decided)
+        if (all)
             return true;
-        if (!scope && !(scope = mn_jscope_new(c, loop->scope)))
+        if (!scope)
+            scope = mn_jscope_new(c, loop->scope);
+        if (!scope || !passes(c, loop, scope, *out, &yes))
             return false;
-        mn_jval pass;
-        scope->n = 0;
-        c->scope = scope;
-        bool ok = mn_jassign(c, loop->node->a, *out) && mn_jeval(c, loop->node->c, &pass);
-        c->scope = outer;
-        if (!ok)
-            return false;
-        if (mn_jtruth(pass))
+        if (yes)
             return true;
     }
     *out = mn_j_of(MN_J_MISSING);
     return true;
 }
 
+/* To the next item, which a look ahead may have pulled already. */
 static bool advance(mn_jctx *c, mn_jloop *loop, bool *more) {
     mn_jval next = loop->after;
     loop->after = mn_j_of(MN_J_MISSING);
@@ -334,11 +375,15 @@ static bool advance(mn_jctx *c, mn_jloop *loop, bool *more) {
     return true;
 }
 
+/* All passes. Output of the body goes to c->out. */
 static bool run_loop(mn_jctx *c, mn_jloop *loop) {
-    mn_jscope *outer = c->scope, *scope = NULL;
+    mn_jscope *outer = c->scope;
+    mn_jscope *scope = NULL;
     mn_jval self = mn_j_of(MN_J_LOOP);
     self.u.loop = loop;
-    for (bool more = true;;) {
+    for (;;) {
+        mn_jflow flow = MN_FLOW_NEXT;
+        bool more;
         if (!advance(c, loop, &more))
             return false;
         if (!more)
@@ -349,10 +394,9 @@ static bool run_loop(mn_jctx *c, mn_jloop *loop) {
             return false;
         scope->n = 0;
         c->scope = scope;
-        mn_jflow flow = MN_FLOW_NEXT;
-        bool ok = mn_jscope_set(c, scope, mn_str_of("loop"), self) &&
-                  mn_jassign(c, loop->node->a, loop->current) &&
-                  mn_jexec(c, loop->node->body, &flow);
+        const bool ok = mn_jscope_set(c, scope, mn_str_of("loop"), self) &&
+                        mn_jassign(c, loop->node->a, loop->current) &&
+                        mn_jexec(c, loop->node->body, &flow);
         c->scope = outer;
         loop->completed |= flow == MN_FLOW_NEXT;
         if (!ok || flow == MN_FLOW_BREAK)
@@ -360,10 +404,13 @@ static bool run_loop(mn_jctx *c, mn_jloop *loop) {
     }
 }
 
+/* A loop with its else. around: the scope that the loop stands in; over: what it walks; depth0: how
+ * many recursive loops are around it. As in Jinja2, else also runs where no pass came to its
+ * end. */
 static bool run_for(mn_jctx *c, const mn_jnode *n, mn_jscope *around, mn_jval over,
                     int64_t depth0) {
-    mn_jloop *loop = mn_jalloc(c, 1, sizeof *loop);
     mn_jflow flow = MN_FLOW_NEXT;
+    mn_jloop *loop = mn_jalloc(c, 1, sizeof *loop);
     if (!loop)
         return false;
     *loop = (mn_jloop){.node = n, .scope = around, .index0 = -1, .length = -1, .depth0 = depth0};
@@ -374,13 +421,8 @@ static bool run_for(mn_jctx *c, const mn_jnode *n, mn_jscope *around, mn_jval ov
     if (!run_loop(c, loop))
         return false;
     if (loop->completed || !n->d)
-        return true; // as Jinja2: also after a pass that break or continue cut short
-    mn_jscope *outer = c->scope;
-    if (!(c->scope = mn_jscope_new(c, around)))
-        return c->scope = outer, false;
-    bool ok = mn_jexec(c, n->d, &flow);
-    c->scope = outer;
-    return ok;
+        return true;
+    return exec_in(c, mn_jscope_new(c, around), n->d, &flow);
 }
 
 bool mn_jexec_for(mn_jctx *c, const mn_jnode *n) {
@@ -388,16 +430,18 @@ bool mn_jexec_for(mn_jctx *c, const mn_jnode *n) {
     return mn_jeval(c, n->b, &over) && run_for(c, n, c->scope, over, 0);
 }
 
+/* loop(items) within a recursive loop: the text of the same loop over other items. */
 bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *out) {
+    mn_jbuf *outer = c->out;
+    mn_jbuf b = {0};
     if (!loop->node->flag)
         return mn_jfail(c, "the loop is not marked recursive");
     if (args->n_pos != 1 || args->n_kw)
         return mn_jfail(c, "loop() takes one iterable");
-    mn_jbuf b = {0}, *outer = c->out;
     if (!mn_jenter(c))
         return false;
     c->out = &b;
-    bool ok = run_for(c, loop->node, loop->scope, args->pos[0], loop->depth0 + 1);
+    const bool ok = run_for(c, loop->node, loop->scope, args->pos[0], loop->depth0 + 1);
     c->out = outer;
     mn_jleave(c);
     return ok && mn_jbuf_value(c, &b, out);
@@ -405,10 +449,13 @@ bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *ou
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
+/* Pulls the next item early; MISSING then means that this pass is the last. */
 static bool look_ahead(mn_jctx *c, mn_jloop *loop) {
     return loop->after.type != MN_J_MISSING || pull(c, loop, &loop->after);
 }
 
+/* The number of passes. A condition has to be decided for all items that are still to come, which
+ * are then the loop's items. */
 static bool loop_length(mn_jctx *c, mn_jloop *loop) {
     if (loop->length >= 0)
         return true;
@@ -432,6 +479,7 @@ static bool loop_length(mn_jctx *c, mn_jloop *loop) {
     return true;
 }
 
+/* The attributes that are numbers; false: another name, or c has failed. */
 static bool number_attr(mn_jctx *c, mn_jloop *loop, mn_str name, mn_jval *out) {
     static const char *const names[] = {"index",  "index0",   "depth",    "depth0",
                                         "length", "revindex", "revindex0"};
@@ -451,6 +499,17 @@ static bool number_attr(mn_jctx *c, mn_jloop *loop, mn_str name, mn_jval *out) {
     return true;
 }
 
+/* last and nextitem; a look ahead evaluates the condition of the items that come. */
+static bool ahead_attr(mn_jctx *c, mn_jloop *loop, bool next, mn_jval *out) {
+    if (!look_ahead(c, loop))
+        return false;
+    const bool none = loop->after.type == MN_J_MISSING;
+    if (next && none)
+        return mn_j_undefined(c, mn_str_of("loop.nextitem"), out);
+    *out = next ? loop->after : mn_j_bool(none);
+    return true;
+}
+
 bool mn_jloop_attr(mn_jctx *c, mn_jval self, mn_str name, bool *found, mn_jval *out) {
     mn_jloop *loop = self.u.loop;
     *found = true;
@@ -460,22 +519,17 @@ bool mn_jloop_attr(mn_jctx *c, mn_jval self, mn_str name, bool *found, mn_jval *
         return true;
     if (c->status != MN_OK)
         return false;
-    bool first = mn_str_is(name, "first"), last = mn_str_is(name, "last"),
-         next = mn_str_is(name, "nextitem");
-    if (first)
-        *out = mn_j_bool(loop->index0 == 0);
-    else if (last || next) {
-        if (!look_ahead(c, loop))
-            return false;
-        bool none = loop->after.type == MN_J_MISSING;
-        if (next && none)
-            return mn_j_undefined(c, mn_str_of("loop.nextitem"), out);
-        *out = next ? loop->after : mn_j_bool(none);
-    } else if (mn_str_is(name, "previtem")) {
-        if (loop->index0 == 0)
-            return mn_j_undefined(c, mn_str_of("loop.previtem"), out);
+    if (mn_str_is(name, "last") || mn_str_is(name, "nextitem"))
+        return ahead_attr(c, loop, mn_str_is(name, "nextitem"), out);
+    const bool at_first = loop->index0 == 0;
+    const bool previtem = mn_str_is(name, "previtem");
+    if (previtem && at_first)
+        return mn_j_undefined(c, mn_str_of("loop.previtem"), out);
+    if (previtem)
         *out = loop->before;
-    } else
+    else if (mn_str_is(name, "first"))
+        *out = mn_j_bool(at_first);
+    else
         *found = false;
     return true;
 }
@@ -509,27 +563,32 @@ void mn_jinja_free(mn_jinja *t) {
     mn_free(t);
 }
 
+/* The template's variables, under a scope that what it sets lies over. */
 static bool set_vars(mn_jctx *c, const mn_jdict *vars) {
-    for (size_t i = 0; i < vars->n; i++)
-        if (!mn_jscope_set(c, c->scope, mn_jstr_bytes(vars->items[i].key.u.s),
-                           vars->items[i].value))
+    mn_jscope *below = mn_jscope_new(c, NULL);
+    for (size_t i = 0; below && i < vars->n; i++) {
+        const mn_jpair *var = &vars->items[i];
+        if (!mn_jscope_set(c, below, mn_jstr_bytes(var->key.u.s), var->value))
             return false;
-    return (c->scope = mn_jscope_new(c, c->scope)) !=
-           NULL; // what the template sets lies over its variables
+    }
+    c->scope = below ? mn_jscope_new(c, below) : NULL;
+    return c->scope != NULL;
 }
 
 /* Both texts or neither. */
 static mn_status hand_out(mn_jctx *c, mn_text *out, mn_text *marks) {
-    size_t n = out->len, n_marks = marks ? marks->len : 0;
-    mn_text_put(out, c->out->ptr ? c->out->ptr : "", c->out->len);
+    const mn_jbuf *made = c->out;
+    const size_t n = out->len;
+    const size_t n_marks = marks ? marks->len : 0;
+    mn_text_put(out, made->ptr ? made->ptr : "", made->len);
     if (marks)
-        mn_text_put(marks, c->out->marks ? (const char *)c->out->marks : "", c->out->len);
+        mn_text_put(marks, made->marks ? (const char *)made->marks : "", made->len);
     if (!out->failed && !(marks && marks->failed))
         return MN_OK;
     out->len = n;
     if (marks)
         marks->len = n_marks;
-    return mn_fail_memory(c->err, c->out->len);
+    return mn_fail_memory(c->err, made->len);
 }
 
 mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *arg, int64_t now,
@@ -538,11 +597,14 @@ mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *
     mn_jctx c = {.err = err, .now = now, .out = &text, .input = mn_j_of(MN_J_UNDEF)};
     mn_jflow flow = MN_FLOW_NEXT;
     mn_jdict *vars = mn_jdict_new(&c);
-    bool ok = vars && fill(&c, vars, arg) && (c.scope = mn_jscope_new(&c, NULL)) &&
-              set_vars(&c, vars) && mn_jexec(&c, t->body, &flow) && c.status == MN_OK;
-    mn_status status = ok ? hand_out(&c, out, marks) : c.status;
+    bool ok = vars && fill(&c, vars, arg);
+    ok = ok && set_vars(&c, vars);
+    ok = ok && mn_jexec(&c, t->body, &flow);
+    mn_status st = c.status;
+    if (ok && !st)
+        st = hand_out(&c, out, marks);
     mn_arena_free(&c.arena);
-    return status;
+    return st;
 }
 
 typedef struct {

@@ -6,6 +6,7 @@ static mn_jnode *parse_or(mn_jparser *p);
 static mn_jnode *parse_unary(mn_jparser *p, bool filters);
 static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n);
 
+/* NULL, with the error of a token that begins no expression. */
 static mn_jnode *unexpected(mn_jparser *p) {
     if (p->t->type == MN_T_NAME || p->t->type == MN_T_STRING)
         mn_jfail(p->c, "unexpected '%.*s'", MN_STR_ARG(p->t->text));
@@ -14,6 +15,7 @@ static mn_jnode *unexpected(mn_jparser *p) {
     return NULL;
 }
 
+/* A node of one or two operands; NULL if one of them failed before. */
 static mn_jnode *node2(mn_jparser *p, mn_jnode_kind kind, int op, mn_jnode *a, mn_jnode *b) {
     mn_jnode *n = a && b ? mn_jnode_new(p, kind) : NULL;
     if (!n)
@@ -31,6 +33,7 @@ static mn_jnode *constant(mn_jparser *p, mn_jval v) {
     return n;
 }
 
+/* Macros around whose body says varargs, kwargs or caller get those. */
 static void note_special(mn_jparser *p, mn_str name) {
     for (struct mn_jmacro_seen *m = p->macros; m; m = m->outer) {
         m->macro->uses_varargs |= mn_str_is(name, "varargs");
@@ -39,6 +42,7 @@ static void note_special(mn_jparser *p, mn_str name) {
     }
 }
 
+/* Variables and the three constants, in both spellings. */
 static mn_jnode *parse_name(mn_jparser *p) {
     mn_str name = p->t->text;
     p->t++;
@@ -101,6 +105,7 @@ static mn_jnode *parse_number(mn_jparser *p) {
     return constant(p, v);
 }
 
+/* What operators, subscripts and filters are applied to. */
 static mn_jnode *parse_primary(mn_jparser *p) {
     switch (p->t->type) {
     case MN_T_NAME:
@@ -133,6 +138,8 @@ static bool at_tuple_end(const mn_jparser *p, const char *end_name) {
            p->t->type == MN_T_RPAREN || (end_name && mn_jat_name(p, end_name));
 }
 
+/* One expression, or a tuple where a comma follows. simple: names alone, as for targets; end_name:
+ * a word that ends the tuple, as "in". */
 mn_jnode *mn_jparse_tuple(mn_jparser *p, bool with_cond, bool simple, const char *end_name) {
     mn_jnodes items = {0};
     bool tuple = false;
@@ -160,6 +167,7 @@ mn_jnode *mn_jparse_tuple(mn_jparser *p, bool with_cond, bool simple, const char
 
 /* ---- after a primary: subscripts, calls, filters, tests -------------------------------------- */
 
+/* Positional, *list, name=value and **dict, in this order. */
 static bool parse_call_arg(mn_jparser *p, mn_jnode *n) {
     if (p->t->type == MN_T_MUL && !n->b && !n->c)
         return p->t++, (n->b = mn_jparse_expr(p, true)) != NULL;
@@ -206,6 +214,7 @@ static bool at_slice_end(const mn_jparser *p) {
     return p->t->type == MN_T_RBRACKET || p->t->type == MN_T_COMMA;
 }
 
+/* An index, or a slice with parts left out. */
 static mn_jnode *parse_subscribed(mn_jparser *p) {
     mn_jnode *first = NULL;
     if (p->t->type != MN_T_COLON) {
@@ -226,6 +235,7 @@ static mn_jnode *parse_subscribed(mn_jparser *p) {
     return at_slice_end(p) || (n->c = mn_jparse_expr(p, true)) ? n : NULL;
 }
 
+/* [a], [a:b], [a, b] (a tuple). */
 static mn_jnode *parse_index(mn_jparser *p, mn_jnode *on) {
     mn_jnodes args = {0};
     p->t++;
@@ -246,6 +256,7 @@ static mn_jnode *parse_index(mn_jparser *p, mn_jnode *on) {
     return node2(p, MN_N_ITEM, 0, on, arg);
 }
 
+/* .name, and .0 for an item. */
 static mn_jnode *parse_dot(mn_jparser *p, mn_jnode *on) {
     p->t++;
     if (p->t->type == MN_T_INT)
@@ -261,6 +272,7 @@ static mn_jnode *parse_dot(mn_jparser *p, mn_jnode *on) {
     return n;
 }
 
+/* Attributes, subscripts and calls, which bind tighter than any operator. */
 static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n) {
     while (n) {
         if (p->t->type == MN_T_DOT)
@@ -294,6 +306,7 @@ mn_jnode *mn_jparse_filters(mn_jparser *p, mn_jnode *on, bool first_inline) {
     return on;
 }
 
+/* A test may have one argument without parentheses: x is divisibleby 3. */
 static bool starts_test_arg(const mn_jparser *p) {
     switch (p->t->type) {
     case MN_T_NAME:
@@ -309,6 +322,7 @@ static bool starts_test_arg(const mn_jparser *p) {
     }
 }
 
+/* is, is not. */
 static mn_jnode *parse_test(mn_jparser *p, mn_jnode *on) {
     mn_jnode *n = mn_jnode_new(p, MN_N_TEST);
     if (!n)
@@ -337,6 +351,7 @@ static mn_jnode *parse_test(mn_jparser *p, mn_jnode *on) {
     return not ;
 }
 
+/* Filters and tests, which bind tighter than operators but not than a sign. */
 static mn_jnode *parse_filter_expr(mn_jparser *p, mn_jnode *n) {
     while (n) {
         if (p->t->type == MN_T_PIPE)
@@ -403,6 +418,7 @@ static bool at_compare(const mn_jparser *p) {
            (mn_jat_name(p, "not") && p->t[1].type == MN_T_NAME && mn_str_is(p->t[1].text, "in"));
 }
 
+/* Comparisons form a chain. */
 static mn_jnode *parse_compare(mn_jparser *p) {
     mn_jnode *first = parse_binary(p, 0);
     if (!first || !at_compare(p))
@@ -448,6 +464,7 @@ static mn_jnode *parse_or(mn_jparser *p) {
     return left;
 }
 
+/* a if b else c, the loosest of all. with_cond: whether that may stand here. */
 mn_jnode *mn_jparse_expr(mn_jparser *p, bool with_cond) {
     if (!mn_jenter(p->c))
         return NULL;

@@ -1,6 +1,6 @@
 /* filters.c -- filters on strings and numbers, as Jinja2 defines them; those on lists and dicts are
- * in filters_list.c. Filters that no chat template needs are absent (batch, escape, urlencode, xmlattr
- * and their like): a template that names one fails with that name. */
+ * in filters_list.c. Filters that no chat template needs are absent (batch, escape, urlencode,
+ * xmlattr and their like): a template that names one fails with that name. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
@@ -32,6 +32,7 @@ static bool f_trim(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return f_string(c, in, &text) && mn_jmethod_call(c, "strip", text, in->arg, out);
 }
 
+/* As the method, but takes values that are not strings. */
 static bool f_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr s;
     mn_jstr old;
@@ -45,6 +46,7 @@ static bool f_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_jreplace(c, s, old, with, count, out);
 }
 
+/* With a true second argument also for what is false. */
 static bool f_default(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool also_false = mn_jtruth(in->arg[1]);
     const bool missing = in->self.type == MN_J_UNDEF || (also_false && !mn_jtruth(in->self));
@@ -95,6 +97,7 @@ static bool indent_by(mn_jctx *c, mn_jval width, mn_jstr *by) {
     return true;
 }
 
+/* first, blank: also the first line, also empty lines. */
 static bool f_indent(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool first = mn_jtruth(in->arg[1]);
     const bool blank = mn_jtruth(in->arg[2]);
@@ -123,6 +126,7 @@ static bool f_indent(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* The error of a filter that works on numbers alone. */
 static bool need_number(mn_jctx *c, const char *filter, mn_jval v) {
     if (mn_j_is_number(v))
         return true;
@@ -160,6 +164,7 @@ static bool clean_number(mn_jctx *c, mn_jstr s, char out[NUMBER_MAX + 1]) {
     return true;
 }
 
+/* inf and nan in any case, as Python. */
 static bool text_float(const char *text, double *f) {
     const char *number = text + (text[0] == '+' || text[0] == '-');
     if (!strcasecmp(number, "nan")) {
@@ -183,6 +188,7 @@ static char base_letter(int64_t base) {
     return base == 2 ? 'b' : 0;
 }
 
+/* With the prefix of the base or without. */
 static bool text_int(const char *text, int64_t base, int64_t *i) {
     const bool negative = text[0] == '-';
     const char *digits = text + (negative || text[0] == '+');
@@ -202,6 +208,7 @@ static bool text_int(const char *text, int64_t base, int64_t *i) {
     return true;
 }
 
+/* Text that is no number, not even a float, gives the default. */
 static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     char text[NUMBER_MAX + 1];
     int64_t base;
@@ -232,6 +239,7 @@ static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return give(out, mn_j_int((int64_t)f));
 }
 
+/* The same for floats. */
 static bool f_float(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     char text[NUMBER_MAX + 1];
     double f;
@@ -262,6 +270,7 @@ static bool round_common(mn_jctx *c, double *f, int64_t digits) {
     return mn_parse_f64(mn_str_of(text), f) || mn_jfail(c, "round: out of range");
 }
 
+/* An integer stays one; other methods than common give floats. */
 static bool f_round(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval v = in->self;
     int64_t digits;

@@ -1,6 +1,6 @@
-/* filters_list.c -- filters on lists and dicts, as Jinja2 defines them. What is lazy there is done at
- * once here; the result still is a generator (MN_J_ITER), which has no length and is used up by the
- * first that walks it. */
+/* filters_list.c -- filters on lists and dicts, as Jinja2 defines them. What is lazy there is done
+ * at once here; the result still is a generator (MN_J_ITER), which has no length and is used up by
+ * the first that walks it. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <string.h>
@@ -80,6 +80,7 @@ static bool f_sort(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return sorted(c, in->self, &how, out);
 }
 
+/* Pairs of a dict, by key or value. */
 static bool f_dictsort(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     sorting how = {.path = mn_j_int(0),
                    .case_sensitive = mn_jtruth(in->arg[0]),
@@ -123,6 +124,7 @@ static bool f_extreme(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return true;
 }
 
+/* Of items that compare equal the first. */
 static bool f_unique(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool case_sensitive = mn_jtruth(in->arg[0]);
     mn_jlist *l;
@@ -144,6 +146,7 @@ static bool f_unique(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* ---- whole lists ----------------------------------------------------------------------------- */
 
+/* Not of strings, as in Python. */
 static bool f_sum(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     mn_jval sum = in->arg[1];
@@ -162,6 +165,7 @@ static bool f_sum(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return give(out, sum);
 }
 
+/* The text of all items. */
 static bool f_join(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     mn_jstr sep = mn_jstr_z("");
@@ -180,6 +184,7 @@ static bool f_join(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_jbuf_value(c, &b, out);
 }
 
+/* Of a generator it takes one away. */
 static bool f_first(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l = in->self.u.l;
     if (in->self.type == MN_J_ITER) { // takes one
@@ -225,6 +230,7 @@ static bool f_reverse(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return true;
 }
 
+/* Pairs of a dict; undefined has none. */
 static bool f_items(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     if (in->self.type == MN_J_UNDEF)
         return give_list(out, MN_J_ITER, mn_jlist_new(c, 0));
@@ -249,6 +255,7 @@ static bool f_attr(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* ---- map, select, reject --------------------------------------------------------------------- */
 
+/* The argument of this name, NULL = not given. */
 static const mn_jval *keyword(mn_jctx *c, const mn_jargs *all, const char *name) {
     for (size_t i = 0; i < all->n_kw; i++)
         if (mn_jsame(c, mn_jstr_bytes(all->kw[i].key.u.s), mn_str_of(name)))

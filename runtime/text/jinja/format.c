@@ -2,8 +2,8 @@
  * "...".format(values). Left out of the two: widths and precisions that are arguments or fields
  * themselves, %a and !a, the types b, c and n of format().
  *
- * What a value's text is made of keeps its marks: digits and quotes are the template's, the bytes of a
- * string are whose they were. */
+ * What a value's text is made of keeps its marks: digits and quotes are the template's, the bytes
+ * of a string are whose they were. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
@@ -58,6 +58,7 @@ static bool float_repr(mn_jctx *c, double f, char out[40]) {
     return true;
 }
 
+/* Printable characters stand for themselves, bytes that are not UTF-8, too. */
 static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t mark) {
     static const char named[] = "\n\r\t";
     char esc[16];
@@ -75,6 +76,7 @@ static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t ma
     return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
 }
 
+/* Single quotes, unless there are only such in the text. */
 static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     const bool one = s.len && memchr(s.ptr, '\'', s.len);
     const bool two = s.len && memchr(s.ptr, '"', s.len);
@@ -134,6 +136,7 @@ static bool put_named(mn_jctx *c, mn_jbuf *b, const char *before, mn_str what, c
            mn_jbuf_puts(c, b, after, 0);
 }
 
+/* Lists, dicts and what has no literal form: <type>. */
 static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     switch (v.type) {
     case MN_J_LIST:
@@ -222,6 +225,7 @@ static char accept(mn_jstr f, size_t *at, const char *set) {
     return f.ptr[(*at)++];
 }
 
+/* Widths and precisions are at most 10000, so that a format cannot ask for gigabytes. */
 static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     *out = 0;
     for (; *at < f.len && f.ptr[*at] >= '0' && f.ptr[*at] <= '9'; ++*at) {
@@ -236,6 +240,7 @@ static bool read_precision(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     return !accept(f, at, ".") || read_number(c, f, at, out);
 }
 
+/* In place; size: of text. Digits behind a point are not grouped. */
 static void group_thousands(char *text, size_t size, char by) {
     const size_t start = strspn(text, "-+ ");
     const size_t digits = strspn(text + start, "0123456789");
@@ -248,6 +253,7 @@ static void group_thousands(char *text, size_t size, char by) {
     }
 }
 
+/* Without sign; v: a number. */
 static bool integer_digits(mn_jctx *c, const spec *s, mn_jval v, bool *negative, char *out,
                            size_t size) {
     if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
@@ -262,6 +268,7 @@ static bool integer_digits(mn_jctx *c, const spec *s, mn_jval v, bool *negative,
     return true;
 }
 
+/* f >= 0; a % multiplies by 100. */
 static bool float_digits(mn_jctx *c, const spec *s, double f, char *out, size_t size) {
     const bool percent = s->type == '%';
     const int precision = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
@@ -276,6 +283,7 @@ static bool float_digits(mn_jctx *c, const spec *s, double f, char *out, size_t 
     return true;
 }
 
+/* align: where the spec has none. */
 static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     const int64_t n = (int64_t)mn_jchars(c, text);
     const int64_t pad = s->width > n ? s->width - n : 0; // at most 10000
@@ -308,6 +316,7 @@ static bool put_repr_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v, char
     return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), align);
 }
 
+/* A zero in front of the width fills between sign and digits. */
 static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     char digits[700]; // as many as a double has before the point and 300 behind it
     char text[1000];
@@ -340,6 +349,7 @@ typedef struct {
     bool used_mapping;
 } percent_args;
 
+/* The next of a tuple, or the one value. */
 static bool next_arg(mn_jctx *c, percent_args *a, mn_jval *out) {
     const bool tuple = a->args.type == MN_J_TUPLE;
     if (a->next >= (tuple ? a->args.u.l->n : 1))
@@ -367,6 +377,7 @@ static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jv
     return true;
 }
 
+/* %c: a string of one character, or a code point. */
 static bool put_character(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     mn_jbuf text = {0};
     if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
@@ -377,6 +388,7 @@ static bool put_character(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
            put_text(c, b, s, mn_jbuf_str(&text), '>');
 }
 
+/* One % conversion, by its type. */
 static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     mn_jstr str;
     if (s->type == 'r')
@@ -421,6 +433,7 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
     return put_conversion(c, b, &s, v);
 }
 
+/* Values that no conversion has used are an error; a mapping or list may be left over. */
 static bool all_used(const percent_args *a) {
     const mn_jtype type = a->args.type;
     if (a->used_mapping)
@@ -528,6 +541,7 @@ static bool field_arg(mn_jctx *c, mn_str head, const mn_jargs *args, int64_t *au
     return mn_jfail(c, "format: no argument '%.*s'", MN_STR_ARG(head));
 }
 
+/* The first of the characters stops at or behind at; s.len = none. */
 static size_t until(mn_jstr s, size_t at, const char *stops) {
     while (at < s.len && !(s.ptr[at] && strchr(stops, s.ptr[at])))
         at++;

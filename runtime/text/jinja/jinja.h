@@ -13,8 +13,8 @@
  * urlize, wordcount, wordwrap, xmlattr; the tests escaped, filter and test; cycler(); of strings
  * the methods that pad, encode or translate, and the rarer ones of case and class; of formats
  * widths that are arguments, %a, and the types b, c and n of str.format; attributes of integers;
- * \N{name}. Each fails with its name. A template that nests too deep, touches too much (within about
- * half a second) or makes too much text ends with an error. */
+ * \N{name}. Each fails with its name. A template that nests too deep, touches too much (within
+ * about half a second) or makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"

@@ -16,6 +16,7 @@ typedef struct {
 
 static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v);
 
+/* One character of a string: JSON's escapes, and \u where ASCII was asked for. */
 static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_t mark) {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
     char esc[16];
@@ -32,6 +33,7 @@ static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_
     return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
 }
 
+/* Bytes that no escape is needed for, so that runs of them are copied at once. */
 static bool goes_as_it_is(char ch) {
     return ch >= 0x20 && ch < 0x7F && ch != '"' && ch != '\\';
 }
@@ -54,6 +56,7 @@ static bool put_string(mn_jctx *c, mn_jbuf *b, const writer *w, mn_jstr s) {
     return mn_jbuf_puts(c, b, "\"", 0);
 }
 
+/* With indent: a new line and its indentation. */
 static bool put_newline(mn_jctx *c, mn_jbuf *b, const writer *w) {
     if (!w->pretty)
         return true;
@@ -77,6 +80,7 @@ static bool put_list(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jlist *l) {
     return put_newline(c, b, w) && mn_jbuf_puts(c, b, "]", 0);
 }
 
+/* Numbers, true, false and none are written as strings, as in Python. */
 static bool put_key(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval key) {
     if (key.type == MN_J_STR)
         return put_string(c, b, w, *key.u.s);
@@ -144,6 +148,7 @@ static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v) {
     return ok;
 }
 
+/* A number of spaces, or a string. */
 static bool set_indent(mn_jctx *c, writer *w, mn_jval indent) {
     mn_jbuf b = {0};
     if (indent.type == MN_J_MISSING || indent.type == MN_J_NONE)
@@ -188,12 +193,14 @@ bool mn_jtojson(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out);
 
+/* Memory that ran out inside the scan is no error of the text. */
 static bool not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whole) {
     if (s->unescaped[0].failed)
         return c->status = mn_fail_memory(c->err, whole.len), false;
     return mn_jfail(c, "%s: not valid JSON at byte %zu", what, (size_t)(s->at - whole.ptr));
 }
 
+/* Without escapes the bytes are those of the JSON text, which outlives the rendering. */
 static bool string_from(mn_jctx *c, mn_scan *from, uint8_t mark, mn_jval *out) {
     mn_str text;
     if (!mn_scan_string(from, 0, &text) || !mn_jcharge(c, MN_J_PER_BYTE, text.len))
@@ -229,6 +236,7 @@ static bool number_from(mn_jctx *c, mn_scan *s, mn_jval *out) {
     return false;
 }
 
+/* Behind the bracket. */
 static bool list_from(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
     mn_jlist *l = mn_jlist_new(c, 0);
     mn_jval v;
@@ -298,6 +306,7 @@ static bool is_utf8(mn_jctx *c, const char *what, mn_str json) {
     return valid == json.len || mn_jfail(c, "%s: not valid UTF-8 at byte %zu", what, valid);
 }
 
+/* Into vars, which is the scope of the template; all but trusted is the user's. */
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars) {
     static const char what[] = "the variables";
     if (!is_utf8(c, what, json))

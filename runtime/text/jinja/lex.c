@@ -55,24 +55,20 @@ const char *mn_jtoken_name(mn_jtoken_type type) {
     return names[type];
 }
 
+/* Keeps the number of the current line for errors. */
 static void count_lines(lexer *x, size_t to) {
     for (; x->counted < to; x->counted++)
         x->c->line += x->s.ptr[x->counted] == '\n';
 }
 
+/* Appends a token that stands at [from, to); NULL = failed. */
 static mn_jtoken *add(lexer *x, mn_jtoken_type type, size_t from, size_t to) {
-    if (x->n == x->cap) {
-        size_t cap = x->cap ? x->cap * 2 : 64;
-        mn_jtoken *t = mn_jalloc(x->c, cap, sizeof *t);
-        if (!t)
-            return NULL;
-        if (x->n)
-            memcpy(t, x->tokens, x->n * sizeof *t);
-        x->tokens = t;
-        x->cap = cap;
-    }
-    mn_jtoken *t = &x->tokens[x->n++];
-    *t = (mn_jtoken){type, x->c->line, {x->s.ptr + from, to - from}, 0, 0};
+    mn_jtoken *tokens = mn_jgrow(x->c, x->tokens, x->n, &x->cap, sizeof *tokens);
+    if (!tokens)
+        return NULL;
+    x->tokens = tokens;
+    mn_jtoken *t = &tokens[x->n++];
+    *t = (mn_jtoken){.type = type, .line = x->c->line, .text = {x->s.ptr + from, to - from}};
     return t;
 }
 
@@ -80,27 +76,32 @@ static char peek(const lexer *x, size_t at) {
     return at < x->s.len ? x->s.ptr[at] : 0;
 }
 static bool looks(const lexer *x, size_t at, const char *z) {
-    size_t n = strlen(z);
-    return at <= x->s.len && n <= x->s.len - at && !memcmp(x->s.ptr + at, z, n);
+    const size_t n = strlen(z);
+    if (at > x->s.len || n > x->s.len - at)
+        return false;
+    return !memcmp(x->s.ptr + at, z, n);
 }
 
 static size_t skip_space(const lexer *x, size_t at) {
-    uint32_t u;
-    size_t n;
-    while (at < x->s.len && (n = mn_jchar(x->s, at, &u), mn_jcode_space(u)))
+    while (at < x->s.len) {
+        uint32_t u;
+        const size_t n = mn_jchar(x->s, at, &u);
+        if (!mn_jcode_space(u))
+            break;
         at += n;
+    }
     return at;
 }
 
 /* End of a closing tag ("%}" or "#}") that may begin at `at`, with the white space that goes with
- * it; 0 = none. */
+ * it: all behind a minus, without a sign one newline; 0 = none. */
 static size_t close_at(const lexer *x, size_t at, const char *tag) {
-    char sign = peek(x, at);
-    if ((sign == '+' || sign == '-') && looks(x, at + 1, tag))
-        return sign == '+' ? at + 3 : skip_space(x, at + 3);
-    if (!looks(x, at, tag))
+    const char sign = peek(x, at);
+    if (looks(x, at, tag))
+        return at + 2 + (peek(x, at + 2) == '\n');
+    if ((sign != '+' && sign != '-') || !looks(x, at + 1, tag))
         return 0;
-    return at + 2 + (peek(x, at + 2) == '\n');
+    return sign == '+' ? at + 3 : skip_space(x, at + 3);
 }
 
 /* "{%- word -%}" at `at`: end of the tag, 0 = something else. */
@@ -121,8 +122,9 @@ static size_t word_tag_at(const lexer *x, size_t at, const char *word, bool trim
     return looks(x, at, "%}") ? at + 2 : 0;
 }
 
+/* Goes on behind what was read. */
 static void moved(lexer *x, size_t to) {
-    x->line_start = to > x->at ? x->s.ptr[to - 1] == '\n' : false;
+    x->line_start = to > x->at && x->s.ptr[to - 1] == '\n';
     x->at = to;
     count_lines(x, to);
 }
@@ -142,6 +144,7 @@ static bool add_data(lexer *x, size_t from, size_t to, char sign, bool variable)
     return end == from || add(x, MN_T_DATA, from, end);
 }
 
+/* From behind {# to behind #}. */
 static bool lex_comment(lexer *x, size_t at) {
     for (; at < x->s.len; at++) {
         size_t end = close_at(x, at, "#}");
@@ -153,6 +156,7 @@ static bool lex_comment(lexer *x, size_t at) {
     return mn_jfail(x->c, "missing end of comment tag");
 }
 
+/* {% raw %}: all is text up to {% endraw %}. */
 static bool lex_raw(lexer *x, size_t after) {
     moved(x, after);
     for (size_t at = after; at < x->s.len; at++) {
@@ -174,21 +178,27 @@ static bool is_digit(char ch) {
     return ch >= '0' && ch <= '9';
 }
 static int digit_of(char ch) {
-    return is_digit(ch)             ? ch - '0'
-           : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
-           : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
-                                    : 99;
+    if (is_digit(ch))
+        return ch - '0';
+    const char low = (char)(ch | 32);
+    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
 }
 static bool is_name(char ch) {
-    return is_digit(ch) || (ch | 32) - 'a' + 0u < 26u || ch == '_' || (uint8_t)ch >= 0x80;
+    const char low = (char)(ch | 32);
+    const bool letter = low >= 'a' && low <= 'z';
+    return letter || is_digit(ch) || ch == '_' || (uint8_t)ch >= 0x80;
 }
 
+/* Behind digits, and underscores between them. */
 static size_t digits_end(const lexer *x, size_t at) {
-    while (is_digit(peek(x, at)) || (peek(x, at) == '_' && is_digit(peek(x, at + 1))))
-        at++;
-    return at;
+    for (;; at++) {
+        const bool joined = peek(x, at) == '_' && is_digit(peek(x, at + 1));
+        if (!joined && !is_digit(peek(x, at)))
+            return at;
+    }
 }
 
+/* Up to end, which is known to be a float's. */
 static bool lex_float(lexer *x, size_t end) {
     char text[80];
     size_t n = 0;
@@ -208,27 +218,36 @@ static bool lex_float(lexer *x, size_t end) {
     return true;
 }
 
-static bool lex_int(lexer *x) {
-    size_t at = x->at;
+/* A base that the prefix at `at` names, 10 without one. */
+static int base_at(const lexer *x, size_t at) {
+    const char kind = (char)(peek(x, at + 1) | 32);
     int base = 10;
-    char kind = (char)(peek(x, at + 1) | 32);
-    if (peek(x, at) == '0' && (kind == 'x' || kind == 'o' || kind == 'b')) {
-        base = kind == 'x' ? 16 : kind == 'o' ? 8 : 2;
-        if (digit_of(peek(x, at + 2)) < base)
-            at += 2;
-        else
-            base = 10;
-    }
-    bool zero = base == 10 && peek(x, at) == '0'; // 0 and 00 are numbers, 01 is 0 and then 1
+    if (peek(x, at) != '0')
+        return base;
+    if (kind == 'x')
+        base = 16;
+    else if (kind == 'o')
+        base = 8;
+    else if (kind == 'b')
+        base = 2;
+    return digit_of(peek(x, at + 2)) < base ? base : 10;
+}
+
+/* Decimal, or with 0x, 0o, 0b. 0 and 00 are numbers, 01 is 0 and then 1. */
+static bool lex_int(lexer *x) {
+    const int base = base_at(x, x->at);
+    size_t at = x->at + (base == 10 ? 0 : 2);
+    const bool zero = base == 10 && peek(x, at) == '0';
     int64_t value = 0;
-    for (; digit_of(peek(x, at)) < base || (peek(x, at) == '_' && digit_of(peek(x, at + 1)) < base);
-         at++) {
-        if (peek(x, at) == '_')
+    for (;; at++) {
+        const char ch = peek(x, at);
+        const bool joined = ch == '_' && digit_of(peek(x, at + 1)) < base;
+        if (joined)
             continue;
-        if (zero && peek(x, at) != '0')
+        if (digit_of(ch) >= base || (zero && ch != '0'))
             break;
         if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
-            __builtin_add_overflow(value, (int64_t)digit_of(peek(x, at)), &value))
+            __builtin_add_overflow(value, (int64_t)digit_of(ch), &value))
             return mn_jfail(x->c, "integer does not fit in 64 bits");
     }
     mn_jtoken *t = add(x, MN_T_INT, x->at, at);
@@ -239,113 +258,147 @@ static bool lex_int(lexer *x) {
     return true;
 }
 
+/* Where the exponent that may begin at `at` ends; `at` = there is none. */
+static size_t exponent_end(const lexer *x, size_t at) {
+    size_t e = at + 1;
+    if ((peek(x, at) | 32) != 'e')
+        return at;
+    if (peek(x, e) == '+' || peek(x, e) == '-')
+        e++;
+    return is_digit(peek(x, e)) ? digits_end(x, e) : at;
+}
+
+/* Behind a dot only an integer: a.0.1 is two subscripts. */
 static bool lex_number(lexer *x) {
-    size_t at = digits_end(x, x->at), end = at;
-    bool after_dot = x->at && x->s.ptr[x->at - 1] == '.';
-    if (!after_dot) {
-        if (peek(x, at) == '.' && is_digit(peek(x, at + 1)))
-            end = at = digits_end(x, at + 1);
-        size_t e = at;
-        if ((peek(x, e) | 32) == 'e') {
-            e++;
-            if (peek(x, e) == '+' || peek(x, e) == '-')
-                e++;
-            if (is_digit(peek(x, e)))
-                end = digits_end(x, e);
-        }
-        if (memchr(x->s.ptr + x->at, '.', end - x->at) ||
-            memchr(x->s.ptr + x->at, 'e', end - x->at) ||
-            memchr(x->s.ptr + x->at, 'E', end - x->at))
-            return lex_float(x, end);
+    const bool after_dot = x->at && x->s.ptr[x->at - 1] == '.';
+    const size_t whole = digits_end(x, x->at);
+    size_t end = whole;
+    if (after_dot)
+        return lex_int(x);
+    if (peek(x, end) == '.' && is_digit(peek(x, end + 1)))
+        end = digits_end(x, end + 1);
+    end = exponent_end(x, end);
+    return end == whole ? lex_int(x) : lex_float(x, end);
+}
+
+/* How many digits follow \x, \u and \U, and \ooo at most; 0 = not one of these. */
+static size_t escape_digits(char c) {
+    switch (c) {
+    case 'x':
+        return 2;
+    case 'u':
+        return 4;
+    case 'U':
+        return 8;
+    default:
+        return c >= '0' && c <= '7' ? 3 : 0;
     }
-    return lex_int(x);
 }
 
 /* \ooo, \xHH, \uHHHH, \UHHHHHHHH: bytes used after the backslash, 0 = not one of these */
 static size_t number_escape(const char *p, size_t n, uint32_t *code, bool *bad) {
-    int base = 16;
-    size_t want = p[0] == 'x' ? 2 : p[0] == 'u' ? 4 : p[0] == 'U' ? 8 : 0, used = 1;
-    if (!want) {
-        if (p[0] < '0' || p[0] > '7')
-            return 0;
-        base = 8;
-        used = 0;
-        want = 3;
-    }
+    const size_t want = escape_digits(p[0]);
+    const bool octal = is_digit(p[0]);
+    const int base = octal ? 8 : 16;
+    size_t used = octal ? 0 : 1;
     *code = 0;
     for (size_t i = 0; i < want; i++, used++) {
-        int d = used < n ? digit_of(p[used]) : 99;
-        if (d < base)
-            *code = *code * (uint32_t)base + (uint32_t)d;
-        else if (base == 8)
+        const int d = used < n ? digit_of(p[used]) : 99;
+        if (d >= base) {
+            *bad = !octal;
             break;
-        else
-            return *bad = true, used;
+        }
+        *code = *code * (uint32_t)base + (uint32_t)d;
     }
-    *bad = *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000);
-    return used;
+    *bad |= *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000);
+    return want ? used : 0;
 }
 
+/* One escape at p, which has n > 1 bytes; *used: how many of them it is. What is none stays as it
+ * is, backslash included. */
+static bool put_escape(lexer *x, mn_jbuf *b, const char *p, size_t n, size_t *used) {
+    static const char from[] = "abfnrtv\\'\"";
+    static const char to[] = "\a\b\f\n\r\t\v\\'\"";
+    const char *known = p[1] ? strchr(from, p[1]) : NULL;
+    uint32_t code;
+    bool bad = false;
+    const size_t digits = number_escape(p + 1, n - 1, &code, &bad);
+    *used = 1 + (digits ? digits : 1);
+    if (bad || p[1] == 'N')
+        return mn_jfail(x->c, "bad escape \\%c in a string", p[1]);
+    if (digits)
+        return mn_jbuf_code(x->c, b, code, 0);
+    if (p[1] == '\n')
+        return true;
+    if (known)
+        return mn_jbuf_bytes(x->c, b, &to[known - from], 1, 0);
+    return mn_jbuf_bytes(x->c, b, p, 2, 0);
+}
+
+/* The escapes of Python's strings. */
 static bool unescape(lexer *x, const char *p, size_t n, mn_str *out) {
-    static const char from[] = "abfnrtv\\'\"\n", to[] = "\a\b\f\n\r\t\v\\'\"";
     mn_jbuf b = {0};
-    for (size_t i = 0; i < n;) {
-        if (p[i] != '\\' || i + 1 >= n) {
-            const char *next = memchr(p + i + 1, '\\', n - i - 1);
-            size_t end = next ? (size_t)(next - p) : n;
-            if (!mn_jbuf_bytes(x->c, &b, p + i, end - i, 0))
+    for (size_t i = 0, used; i < n; i += used) {
+        if (p[i] == '\\' && i + 1 < n) {
+            if (!put_escape(x, &b, p + i, n - i, &used))
                 return false;
-            i = end;
             continue;
         }
-        const char *known = p[i + 1] ? strchr(from, p[i + 1]) : NULL;
-        uint32_t code;
-        bool bad = false;
-        size_t used = number_escape(p + i + 1, n - i - 1, &code, &bad);
-        if (bad || p[i + 1] == 'N')
-            return mn_jfail(x->c, "bad escape \\%c in a string", p[i + 1]);
-        bool ok = used     ? mn_jbuf_code(x->c, &b, code, 0)
-                  : !known ? mn_jbuf_bytes(x->c, &b, p + i, 2, 0)
-                           : p[i + 1] == '\n' || mn_jbuf_bytes(x->c, &b, &to[known - from], 1, 0);
-        if (!ok)
+        const char *next = memchr(p + i + 1, '\\', n - i - 1);
+        used = next ? (size_t)(next - p) - i : n - i;
+        if (!mn_jbuf_bytes(x->c, &b, p + i, used, 0))
             return false;
-        i += 1 + (used ? used : 1);
     }
     *out = (mn_str){b.ptr ? b.ptr : "", b.len};
     return true;
 }
 
 static bool lex_string(lexer *x) {
-    char quote = x->s.ptr[x->at];
-    size_t end = x->at + 1;
+    const char quote = x->s.ptr[x->at];
+    const size_t from = x->at + 1;
+    size_t end = from;
     while (end < x->s.len && x->s.ptr[end] != quote)
         end += x->s.ptr[end] == '\\' ? 2 : 1;
     if (end >= x->s.len)
         return mn_jfail(x->c, "string without an end");
-    mn_jtoken *t = add(x, MN_T_STRING, x->at + 1, end);
-    if (!t || !unescape(x, x->s.ptr + x->at + 1, end - x->at - 1, &t->text))
+    mn_jtoken *t = add(x, MN_T_STRING, from, end);
+    if (!t || !unescape(x, x->s.ptr + from, end - from, &t->text))
         return false;
     moved(x, end + 1);
     return true;
 }
 
+/* The bracket that closes this one; NULL: it is none that opens. */
+static const char *closing(mn_jtoken_type type) {
+    switch (type) {
+    case MN_T_LPAREN:
+        return ")";
+    case MN_T_LBRACKET:
+        return "]";
+    case MN_T_LBRACE:
+        return "}";
+    default:
+        return NULL;
+    }
+}
+
+/* Brackets close in the order in which they were opened; only outside of them does }} end a tag. */
 static bool balance(lexer *x, mn_jtoken_type type) {
-    const char *close = type == MN_T_LPAREN     ? ")"
-                        : type == MN_T_LBRACKET ? "]"
-                        : type == MN_T_LBRACE   ? "}"
-                                                : NULL;
+    const char *close = closing(type);
+    const char *got = mn_jtoken_name(type);
     if (close)
         return mn_jbuf_puts(x->c, &x->open, close, 0);
     if (type != MN_T_RPAREN && type != MN_T_RBRACKET && type != MN_T_RBRACE)
         return true;
-    const char *got = mn_jtoken_name(type);
     if (!x->open.len)
         return mn_jfail(x->c, "unexpected '%s'", got);
-    if (x->open.ptr[--x->open.len] != got[0])
-        return mn_jfail(x->c, "unexpected '%s', expected '%c'", got, x->open.ptr[x->open.len]);
+    const char expected = x->open.ptr[--x->open.len];
+    if (expected != got[0])
+        return mn_jfail(x->c, "unexpected '%s', expected '%c'", got, expected);
     return true;
 }
 
+/* The longest operator that stands there. */
 static bool lex_operator(lexer *x) {
     static const mn_jtoken_type two[] = {MN_T_FLOORDIV, MN_T_POW, MN_T_EQ,
                                          MN_T_NE,       MN_T_GE,  MN_T_LE};
@@ -376,64 +429,81 @@ static bool lex_name(lexer *x) {
     return true;
 }
 
-/* The inside of a tag up to and with its end. */
+/* End of the tag that may end at `at`: only outside of brackets; 0 = it goes on. */
+static size_t tag_end(const lexer *x, bool block) {
+    if (x->open.len)
+        return 0;
+    if (block)
+        return close_at(x, x->at, "%}");
+    if (looks(x, x->at, "-}}"))
+        return skip_space(x, x->at + 3);
+    return looks(x, x->at, "}}") ? x->at + 2 : 0;
+}
+
+static bool lex_token(lexer *x) {
+    const char ch = x->s.ptr[x->at];
+    if (is_digit(ch))
+        return lex_number(x);
+    if (is_name(ch))
+        return lex_name(x);
+    if (ch == '"' || ch == '\'')
+        return lex_string(x);
+    return lex_operator(x);
+}
+
+/* The inside of a tag up to and with its end; without one the parser meets the end of the
+ * template. */
 static bool lex_tag(lexer *x, bool block) {
     x->open.len = 0;
     while (x->at < x->s.len) {
-        size_t end = 0;
-        if (!x->open.len && block)
-            end = close_at(x, x->at, "%}");
-        else if (!x->open.len)
-            end = looks(x, x->at, "-}}")  ? skip_space(x, x->at + 3)
-                  : looks(x, x->at, "}}") ? x->at + 2
-                                          : 0;
+        const size_t end = tag_end(x, block);
         if (end) {
             if (!add(x, block ? MN_T_BLOCK_END : MN_T_VAR_END, x->at, end))
                 return false;
             moved(x, end);
             return true;
         }
-        size_t after = skip_space(x, x->at);
-        if (after > x->at) {
+        const size_t after = skip_space(x, x->at);
+        if (after > x->at)
             moved(x, after);
-            continue;
-        }
-        char ch = x->s.ptr[x->at];
-        bool ok = is_digit(ch)              ? lex_number(x)
-                  : is_name(ch)             ? lex_name(x)
-                  : ch == '"' || ch == '\'' ? lex_string(x)
-                                            : lex_operator(x);
-        if (!ok)
+        else if (!lex_token(x))
             return false;
     }
-    return true; // the parser meets the end of the template
+    return true;
 }
 
+/* The next "{%", "{{" or "{#" at or behind `at`; the end of the source = none. */
+static size_t next_tag(const lexer *x, size_t at) {
+    for (; at + 1 < x->s.len; at++) {
+        const char kind = x->s.ptr[at + 1];
+        if (x->s.ptr[at] == '{' && (kind == '%' || kind == '{' || kind == '#'))
+            return at;
+    }
+    return x->s.len;
+}
+
+/* Text up to the next tag, and that tag. */
 static bool lex_root(lexer *x) {
-    size_t at = x->at;
-    char kind = 0;
-    for (; at + 1 < x->s.len; at++)
-        if (x->s.ptr[at] == '{' &&
-            (kind = x->s.ptr[at + 1], kind == '%' || kind == '{' || kind == '#'))
-            break;
-    if (at + 1 >= x->s.len) {
-        bool ok = x->at == x->s.len || add(x, MN_T_DATA, x->at, x->s.len);
-        moved(x, x->s.len);
+    const size_t at = next_tag(x, x->at);
+    if (at == x->s.len) {
+        const bool ok = add(x, MN_T_DATA, x->at, at);
+        moved(x, at);
         return ok;
     }
-    size_t raw = kind == '%' ? word_tag_at(x, at, "raw", false) : 0;
-    char sign = peek(x, at + 2);
+    const char kind = x->s.ptr[at + 1];
+    const char sign = peek(x, at + 2);
+    const bool block = kind == '%';
+    const size_t raw = block ? word_tag_at(x, at, "raw", false) : 0;
+    const size_t inside = at + 2 + (sign == '-' || sign == '+');
     if (!add_data(x, x->at, at, sign, kind == '{'))
         return false;
-    size_t inside = at + 2 + (sign == '-' || sign == '+');
     count_lines(x, at);
     if (raw)
         return lex_raw(x, raw);
     moved(x, inside);
     if (kind == '#')
         return lex_comment(x, inside);
-    return add(x, kind == '%' ? MN_T_BLOCK_BEGIN : MN_T_VAR_BEGIN, at, inside) &&
-           lex_tag(x, kind == '%');
+    return add(x, block ? MN_T_BLOCK_BEGIN : MN_T_VAR_BEGIN, at, inside) && lex_tag(x, block);
 }
 
 /* \r\n and \r become \n; one newline at the very end goes. */

@@ -1,8 +1,9 @@
 /* methods.c -- methods of strings, dicts, lists and loops: those that chat templates call. Methods
- * that would change a value are absent, as in Jinja2's immutable sandbox; a method that is absent is
- * an undefined attribute.
+ * that would change a value are absent, as in Jinja2's immutable sandbox; a method that is absent
+ * is an undefined attribute.
  *
- * Positions in strings are counted in characters, as Python does; text.c works with byte offsets. */
+ * Positions in strings are counted in characters, as Python does; text.c works with byte
+ * offsets. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <math.h>
@@ -49,6 +50,7 @@ static bool m_split(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_jsplit(c, *in->self.u.s, by, max, in->how, out);
 }
 
+/* With a true argument lines keep their ends. */
 static bool m_splitlines(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_jsplitlines(c, *in->self.u.s, mn_jtruth(in->arg[0]), out);
 }
@@ -62,10 +64,13 @@ static bool m_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr old;
     mn_jstr with;
     int64_t count;
-    return mn_jarg_str(c, "replace", in->arg[0], &old) &&
-           mn_jarg_str(c, "replace", in->arg[1], &with) &&
-           mn_jarg_int(c, "count", in->arg[2], -1, &count) &&
-           mn_jreplace(c, *in->self.u.s, old, with, count, out);
+    if (!mn_jarg_str(c, "replace", in->arg[0], &old))
+        return false;
+    if (!mn_jarg_str(c, "replace", in->arg[1], &with))
+        return false;
+    if (!mn_jarg_int(c, "count", in->arg[2], -1, &count))
+        return false;
+    return mn_jreplace(c, *in->self.u.s, old, with, count, out);
 }
 
 static bool m_format(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
@@ -115,11 +120,11 @@ static bool has_affix(mn_jctx *c, mn_jstr s, mn_jval with, bool end, bool *yes) 
         return false;
     if (!mn_jcharge(c, MN_J_PER_BYTE, 16 + w.len))
         return false;
-    *yes = false;
-    if (w.len > s.len)
+    *yes = w.len <= s.len;
+    if (!*yes || !w.len)
         return true;
     const char *at = end ? s.ptr + s.len - w.len : s.ptr;
-    *yes = !w.len || !memcmp(at, w.ptr, w.len);
+    *yes = !memcmp(at, w.ptr, w.len);
     return true;
 }
 
@@ -165,22 +170,26 @@ static bool m_find(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return c->status == MN_OK;
 }
 
+/* Occurrences that do not overlap; of nothing, one more than characters. */
 static bool m_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr part = *in->self.u.s;
     mn_jstr what;
     int64_t base;
     int64_t n = 0;
-    if (!mn_jarg_str(c, "count", in->arg[0], &what) || !window(c, part, in->arg, &part, &base))
+    if (!mn_jarg_str(c, "count", in->arg[0], &what))
         return false;
-    if (!what.len && base >= 0)
+    if (!window(c, part, in->arg, &part, &base))
+        return false;
+    size_t at = base < 0 || !what.len ? SIZE_MAX : mn_jfind(c, part, what, 0);
+    if (base >= 0 && !what.len)
         n = (int64_t)mn_jchars(c, part) + 1;
-    else if (base >= 0)
-        for (size_t at = mn_jfind(c, part, what, 0); at != SIZE_MAX; n++)
-            at = mn_jfind(c, part, what, at + what.len);
+    for (; at != SIZE_MAX; n++)
+        at = mn_jfind(c, part, what, at + what.len);
     *out = mn_j_int(n);
     return c->status == MN_OK;
 }
 
+/* Strings alone, unlike the filter. */
 static bool m_join(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     mn_jbuf b = {0};
@@ -208,28 +217,30 @@ static bool m_remove_affix(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     if (!yes)
         return true;
     const size_t n = in->arg[0].u.s->len;
-    const mn_jstr rest = in->how ? mn_jstr_slice(s, 0, s.len - n) : mn_jstr_slice(s, n, s.len);
-    return mn_j_string(c, rest, out);
+    if (in->how)
+        return mn_j_string(c, mn_jstr_slice(s, 0, s.len - n), out);
+    return mn_j_string(c, mn_jstr_slice(s, n, s.len), out);
 }
 
 /* partition, rpartition (how): what stands before, the separator, what stands behind */
 static bool m_partition(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jstr s = *in->self.u.s;
+    mn_jlist *l = mn_jlist_new(c, 3);
     mn_jstr sep;
-    if (!mn_jarg_str(c, "separator", in->arg[0], &sep))
+    if (!l || !mn_jarg_str(c, "separator", in->arg[0], &sep))
         return false;
     if (!sep.len)
         return mn_jfail(c, "empty separator");
-    size_t from = in->how ? mn_jrfind(c, s, sep, s.len) : mn_jfind(c, s, sep, 0);
-    size_t to = from + sep.len;
-    if (from == SIZE_MAX)
-        from = to = in->how ? 0 : s.len;
-    const mn_jstr parts[] = {mn_jstr_slice(s, 0, from), mn_jstr_slice(s, from, to),
-                             mn_jstr_slice(s, to, s.len)};
-    mn_jlist *l = mn_jlist_new(c, MN_COUNT(parts));
-    for (size_t i = 0; i < MN_COUNT(parts); i++) {
+    const size_t found = in->how ? mn_jrfind(c, s, sep, s.len) : mn_jfind(c, s, sep, 0);
+    const size_t none = in->how ? 0 : s.len;
+    const size_t from = found == SIZE_MAX ? none : found;
+    const size_t to = found == SIZE_MAX ? none : found + sep.len;
+    const size_t cuts[] = {0, from, to, s.len};
+    for (size_t i = 0; i < 3; i++) {
         mn_jval v;
-        if (!l || !mn_j_string(c, parts[i], &v) || !mn_jlist_add(c, l, v))
+        if (!mn_j_string(c, mn_jstr_slice(s, cuts[i], cuts[i + 1]), &v))
+            return false;
+        if (!mn_jlist_add(c, l, v))
             return false;
     }
     *out = mn_j_listval(MN_J_TUPLE, l);
@@ -278,9 +289,11 @@ static bool m_class(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 enum { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
 static bool add_pair(mn_jctx *c, mn_jlist *l, const mn_jpair *p) {
+    const mn_jval both[] = {p->key, p->value};
     mn_jlist *pair = mn_jlist_new(c, 2);
-    return pair && mn_jlist_add(c, pair, p->key) && mn_jlist_add(c, pair, p->value) &&
-           mn_jlist_add(c, l, mn_j_listval(MN_J_TUPLE, pair));
+    if (!pair || !mn_jlist_add_all(c, pair, both, 2))
+        return false;
+    return mn_jlist_add(c, l, mn_j_listval(MN_J_TUPLE, pair));
 }
 
 static bool m_view(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
@@ -300,10 +313,14 @@ static bool m_view(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return true;
 }
 
+/* Not an error for what is absent, but the default or none. */
 static bool m_get(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval *v = mn_jdict_find(c, in->self.u.d, in->arg[0]);
-    *out = v ? *v : in->arg[1];
-    if (out->type == MN_J_MISSING)
+    if (v)
+        *out = *v;
+    else if (given(in->arg[1]))
+        *out = in->arg[1];
+    else
         *out = mn_j_of(MN_J_NONE);
     return c->status == MN_OK;
 }
@@ -346,16 +363,20 @@ static bool m_list_index(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 }
 
 static bool m_is_integer(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const double f = in->self.u.f;
     (void)c;
-    return give_bool(out, isfinite(in->self.u.f) && in->self.u.f == floor(in->self.u.f));
+    return give_bool(out, isfinite(f) && f == floor(f));
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
+/* The argument whose turn it is in this pass. */
 static bool m_cycle(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
-    if (!in->all->n_pos)
+    const uint64_t pass = (uint64_t)in->self.u.loop->index0;
+    const mn_jargs *all = in->all;
+    if (!all->n_pos)
         return mn_jfail(c, "no items for cycling given");
-    *out = in->all->pos[(uint64_t)in->self.u.loop->index0 % in->all->n_pos];
+    *out = all->pos[pass % all->n_pos];
     return true;
 }
 
@@ -364,10 +385,7 @@ static bool m_changed(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jval *before = &in->self.u.loop->changed;
     mn_jlist *l = mn_jlist_new(c, in->all->n_pos);
     bool equal = false;
-    for (size_t i = 0; l && i < in->all->n_pos; i++)
-        if (!mn_jlist_add(c, l, in->all->pos[i]))
-            return false;
-    if (!l)
+    if (!l || !mn_jlist_add_all(c, l, in->all->pos, in->all->n_pos))
         return false;
     const mn_jval now = mn_j_listval(MN_J_TUPLE, l);
     if (before->type != MN_J_MISSING && !mn_jequal(c, now, *before, &equal))
@@ -446,6 +464,8 @@ const mn_jfunc *mn_jmethod_find(mn_jctx *c, mn_jval v, mn_str name) {
 bool mn_jmethod_call(mn_jctx *c, const char *name, mn_jval self, const mn_jval *arg, mn_jval *out) {
     const mn_jargs none = {0};
     const mn_jfunc *f = mn_jmethod_find(c, self, mn_str_of(name));
-    const mn_jinput in = {self, arg, &none, f ? f->how : 0};
-    return f && f->fn(c, &in, out);
+    if (!f)
+        return false;
+    const mn_jinput in = {self, arg, &none, f->how};
+    return f->fn(c, &in, out);
 }

@@ -5,10 +5,11 @@
 #include <utf8proc.h>
 
 size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code) {
-    int n = mn_utf8_decode(s.ptr + at, s.len - at, code);
+    const char *p = s.ptr + at;
+    const int n = mn_utf8_decode(p, s.len - at, code);
     if (n > 0)
         return (size_t)n;
-    *code = MN_J_BAD_BYTE + (uint8_t)s.ptr[at];
+    *code = MN_J_BAD_BYTE + (uint8_t)*p;
     return 1;
 }
 
@@ -46,22 +47,26 @@ size_t mn_joffset(mn_jctx *c, mn_jstr s, size_t chars) {
     return mn_jcharge(c, MN_J_PER_CHAR, at) ? at : 0;
 }
 
-/* memmem may compare up to 256 bytes of what at each place. A megabyte at a time, so that the work is
- * counted soon after it is done. */
+/* memmem may compare up to 256 bytes of what at each place. A megabyte at a time, so that the work
+ * is counted soon after it is done. */
 size_t mn_jfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t from) {
+    const size_t chunk = ((size_t)1 << 20) + what.len;
     if (from > in.len || what.len > in.len - from)
         return SIZE_MAX;
     if (!what.len)
         return from;
-    const size_t per_place = what.len < 2 ? 1 : 3 + MN_MIN(what.len, (size_t)256) / 8;
+    const size_t compared = MN_MIN(what.len, (size_t)256);
+    const size_t per_place = what.len < 2 ? 1 : 3 + compared / 8;
     for (;;) {
-        const size_t n = MN_MIN(in.len - from, ((size_t)1 << 20) + what.len);
+        const size_t n = MN_MIN(in.len - from, chunk);
         const char *p = memmem(in.ptr + from, n, what.ptr, what.len);
-        const size_t end = p ? (size_t)(p - in.ptr) + what.len : from + n;
-        if (!mn_jcharge(c, MN_J_PER_BYTE, 64 + (end - from) * per_place + what.len))
+        const size_t found = p ? (size_t)(p - in.ptr) : SIZE_MAX;
+        const size_t end = p ? found + what.len : from + n;
+        const size_t places = (end - from) * per_place;
+        if (!mn_jcharge(c, MN_J_PER_BYTE, 64 + places + what.len))
             return SIZE_MAX;
         if (p || end == in.len)
-            return p ? (size_t)(p - in.ptr) : SIZE_MAX;
+            return found;
         from = end - what.len + 1;
     }
 }
@@ -75,8 +80,9 @@ size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
     while (last) {
         const char *p = memrchr(in.ptr, what.ptr[0], last);
         const size_t at = p ? (size_t)(p - in.ptr) : 0;
-        if (!mn_jcharge(c, MN_J_PER_BYTE, last - at) || !p ||
-            !mn_jcharge(c, MN_J_PER_BYTE, 16 + what.len))
+        if (!mn_jcharge(c, MN_J_PER_BYTE, last - at) || !p)
+            return SIZE_MAX;
+        if (!mn_jcharge(c, MN_J_PER_BYTE, 16 + what.len))
             return SIZE_MAX;
         if (!memcmp(p, what.ptr, what.len))
             return at;
@@ -85,16 +91,30 @@ size_t mn_jrfind(mn_jctx *c, mn_jstr in, mn_jstr what, size_t end) {
     return SIZE_MAX;
 }
 
+typedef struct {
+    uint32_t first, last;
+} code_range;
+
+/* r: ascending. */
+static bool in_ranges(uint32_t u, const code_range *r, size_t n) {
+    size_t i = 0;
+    while (i < n && u > r[i].last)
+        i++;
+    return i < n && u >= r[i].first;
+}
 bool mn_jcode_space(uint32_t u) {
-    return (u >= 9 && u <= 13) || (u >= 0x1C && u <= 0x20) || u == 0x85 || u == 0xA0 ||
-           u == 0x1680 || (u >= 0x2000 && u <= 0x200A) || u == 0x2028 || u == 0x2029 ||
-           u == 0x202F || u == 0x205F || u == 0x3000;
+    static const code_range spaces[] = {
+        {9, 13},          {0x1C, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+        {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+    return in_ranges(u, spaces, MN_COUNT(spaces));
 }
 
+/* Bytes that are not UTF-8 are no characters: unassigned. */
 static utf8proc_category_t category(uint32_t u) {
     return u < 0x110000 ? utf8proc_category((utf8proc_int32_t)u) : UTF8PROC_CATEGORY_CN;
 }
 
+/* Of white space only the space. */
 bool mn_jcode_print(uint32_t u) {
     switch (category(u)) {
     case UTF8PROC_CATEGORY_CN:
@@ -117,31 +137,19 @@ bool mn_jcode_alpha(uint32_t u) {
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
-typedef struct {
-    uint32_t first, last;
-} code_range;
-
-static bool in_ranges(uint32_t u, const code_range *r, size_t n) {
-    size_t i = 0;
-    while (i < n && u > r[i].last)
-        i++;
-    return i < n && u >= r[i].first;
-}
-#define IN(u, ...)                                                                                 \
-    in_ranges(u, (const code_range[]){__VA_ARGS__}, MN_COUNT(((const code_range[]){__VA_ARGS__})))
-
 bool mn_jcode_decimal(uint32_t u) {
     return category(u) == UTF8PROC_CATEGORY_ND;
 }
 
-bool mn_jcode_digit(uint32_t u) { // raised, lowered and circled ones: Numeric_Type=Digit
-    return mn_jcode_decimal(u) ||
-           (u >= 0xB2 &&
-            IN(u, {0xB2, 0xB3}, {0xB9, 0xB9}, {0x1369, 0x1371}, {0x19DA, 0x19DA}, {0x2070, 0x2070},
-               {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2460, 0x2468}, {0x2474, 0x247C},
-               {0x2488, 0x2490}, {0x24EA, 0x24EA}, {0x24F5, 0x24FD}, {0x24FF, 0x24FF},
-               {0x2776, 0x277E}, {0x2780, 0x2788}, {0x278A, 0x2792}, {0x10A40, 0x10A43},
-               {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}));
+bool mn_jcode_digit(uint32_t u) {
+    /* raised, lowered and circled ones: Numeric_Type=Digit */
+    static const code_range digits[] = {
+        {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+        {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+        {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+        {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+        {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+    return mn_jcode_decimal(u) || in_ranges(u, digits, MN_COUNT(digits));
 }
 
 bool mn_jcode_numeric(uint32_t u) { // but for Chinese numerals, which are letters
@@ -149,27 +157,33 @@ bool mn_jcode_numeric(uint32_t u) { // but for Chinese numerals, which are lette
     return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
 }
 
-bool mn_jcode_upper(uint32_t u) { // with Other_Uppercase
-    return category(u) == UTF8PROC_CATEGORY_LU ||
-           (u >= 0x2160 && IN(u, {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149},
-                              {0x1F150, 0x1F169}, {0x1F170, 0x1F189}));
+bool mn_jcode_upper(uint32_t u) {
+    static const code_range others[] = {// Other_Uppercase
+                                        {0x2160, 0x216F},
+                                        {0x24B6, 0x24CF},
+                                        {0x1F130, 0x1F149},
+                                        {0x1F150, 0x1F169},
+                                        {0x1F170, 0x1F189}};
+    return category(u) == UTF8PROC_CATEGORY_LU || in_ranges(u, others, MN_COUNT(others));
 }
 
-bool mn_jcode_lower(uint32_t u) { // with Other_Lowercase
-    return category(u) == UTF8PROC_CATEGORY_LL ||
-           (u >= 0xAA &&
-            IN(u, {0xAA, 0xAA}, {0xBA, 0xBA}, {0x2B0, 0x2B8}, {0x2C0, 0x2C1}, {0x2E0, 0x2E4},
-               {0x345, 0x345}, {0x37A, 0x37A}, {0x1D2C, 0x1D6A}, {0x1D78, 0x1D78}, {0x1D9B, 0x1DBF},
-               {0x2071, 0x2071}, {0x207F, 0x207F}, {0x2090, 0x209C}, {0x2170, 0x217F},
-               {0x24D0, 0x24E9}, {0x2C7C, 0x2C7D}, {0xA69C, 0xA69D}, {0xA770, 0xA770},
-               {0xA7F8, 0xA7F9}, {0xAB5C, 0xAB5F}, {0x10780, 0x10780}, {0x10783, 0x10785},
-               {0x10787, 0x107B0}, {0x107B2, 0x107BA}));
+bool mn_jcode_lower(uint32_t u) {
+    static const code_range others[] = {
+        // Other_Lowercase
+        {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},
+        {0x2E0, 0x2E4},     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},
+        {0x1D78, 0x1D78},   {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
+        {0x2090, 0x209C},   {0x2170, 0x217F},   {0x24D0, 0x24E9},   {0x2C7C, 0x2C7D},
+        {0xA69C, 0xA69D},   {0xA770, 0xA770},   {0xA7F8, 0xA7F9},   {0xAB5C, 0xAB5F},
+        {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
+    return category(u) == UTF8PROC_CATEGORY_LL || in_ranges(u, others, MN_COUNT(others));
 }
 
 bool mn_jcode_title(uint32_t u) {
     return category(u) == UTF8PROC_CATEGORY_LT;
 }
 
+/* Is this character in the set (NULL: white space)? */
 static bool one_of(mn_jctx *c, uint32_t code, const mn_jstr *chars) {
     if (!mn_jcharge(c, MN_J_PER_CHAR, 2 + (chars ? chars->len : 0)))
         return false;
@@ -185,12 +199,21 @@ static bool one_of(mn_jctx *c, uint32_t code, const mn_jstr *chars) {
 }
 
 mn_jstr mn_jstrip(mn_jctx *c, mn_jstr s, const mn_jstr *chars, int sides) {
-    size_t from = 0, to = s.len, n;
+    size_t from = 0;
+    size_t to = s.len;
     uint32_t u;
-    while ((sides & 1) && from < to && (n = mn_jchar(s, from, &u), one_of(c, u, chars)))
+    while (sides & 1 && from < to) {
+        const size_t n = mn_jchar(s, from, &u);
+        if (!one_of(c, u, chars))
+            break;
         from += n;
-    while ((sides & 2) && to > from && (n = char_before(s, to, &u), one_of(c, u, chars)))
+    }
+    while (sides & 2 && to > from) {
+        const size_t n = char_before(s, to, &u);
+        if (!one_of(c, u, chars))
+            break;
         to -= n;
+    }
     return mn_jstr_slice(s, from, MN_MAX(from, to));
 }
 
@@ -213,13 +236,16 @@ static const struct {
     {0xFB06, "ST", "St"},
 };
 
+/* title: as the first letter of a word, where that differs. */
 static bool put_upper(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark, bool title) {
-    for (size_t i = 0; i < MN_COUNT(specials); i++)
+    for (size_t i = 0; i < MN_COUNT(specials); i++) {
+        const char *special = title ? specials[i].title : specials[i].upper;
         if (specials[i].code == u)
-            return mn_jbuf_puts(c, b, title ? specials[i].title : specials[i].upper, mark);
+            return mn_jbuf_puts(c, b, special, mark);
+    }
+    const utf8proc_int32_t code = (utf8proc_int32_t)u;
     if (u < 0x110000)
-        u = (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)u)
-                             : utf8proc_toupper((utf8proc_int32_t)u));
+        u = (uint32_t)(title ? utf8proc_totitle(code) : utf8proc_toupper(code));
     return mn_jbuf_code(c, b, u, mark);
 }
 
@@ -241,16 +267,20 @@ static bool final_sigma(mn_jstr s, size_t at, size_t n) {
     return !cased(u);
 }
 
+/* n: bytes of the character at s[at]. */
 static bool put_lower(mn_jctx *c, mn_jbuf *b, mn_jstr s, size_t at, size_t n, uint32_t u) {
-    uint8_t mark = mn_jstr_mark(s, at);
+    const uint8_t mark = mn_jstr_mark(s, at);
     if (u == 0x130)
         return mn_jbuf_puts(c, b, "i\xCC\x87", mark);
     if (u == 0x3A3)
-        return mn_jbuf_code(c, b, final_sigma(s, at, n) ? 0x3C2 : 0x3C3, mark);
-    return mn_jbuf_code(c, b, u < 0x110000 ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)u) : u,
-                        mark);
+        u = final_sigma(s, at, n) ? 0x3C2 : 0x3C3;
+    else if (u < 0x110000)
+        u = (uint32_t)utf8proc_tolower((utf8proc_int32_t)u);
+    return mn_jbuf_code(c, b, u, mark);
 }
 
+/* What a word of the filter title begins behind; the method begins one behind any character without
+ * case. */
 static bool title_break(uint32_t u) {
     return u == '-' || u == '(' || u == '{' || u == '[' || u == '<' || mn_jcode_space(u);
 }
@@ -279,6 +309,7 @@ bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
 
 /* ---- replace, split --------------------------------------------------------------------------- */
 
+/* An empty string is found between all characters. */
 bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count, mn_jval *out) {
     mn_jbuf b = {0};
     size_t at = 0;
@@ -310,14 +341,19 @@ static bool add_piece(mn_jctx *c, mn_jlist *l, mn_jstr s, size_t from, size_t to
     return mn_j_string(c, mn_jstr_slice(s, from, to), &v) && mn_jlist_add(c, l, v);
 }
 
+/* Runs of white space separate; there are no empty pieces. */
 static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     for (s = mn_jstrip(c, s, NULL, 1); s.len; s = mn_jstrip(c, s, NULL, 1)) {
-        size_t at = 0, n;
-        uint32_t u;
+        size_t at = 0;
         if (max >= 0 && (int64_t)l->n >= max)
             return add_piece(c, l, s, 0, s.len); // the rest as it is
-        while (at < s.len && (n = mn_jchar(s, at, &u), !mn_jcode_space(u)))
+        while (at < s.len) {
+            uint32_t u;
+            const size_t n = mn_jchar(s, at, &u);
+            if (mn_jcode_space(u))
+                break;
             at += n;
+        }
         if (!mn_jcharge(c, MN_J_PER_CHAR, at) || !add_piece(c, l, s, 0, at))
             return false;
         s = mn_jstr_slice(s, at, s.len);
@@ -325,14 +361,19 @@ static bool split_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     return true;
 }
 
+/* The same from the right; pieces come in reverse. */
 static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     for (s = mn_jstrip(c, s, NULL, 2); s.len; s = mn_jstrip(c, s, NULL, 2)) {
-        size_t at = s.len, n;
-        uint32_t u;
+        size_t at = s.len;
         if (max >= 0 && (int64_t)l->n >= max)
             return add_piece(c, l, s, 0, s.len);
-        while (at && (n = char_before(s, at, &u), !mn_jcode_space(u)))
+        while (at) {
+            uint32_t u;
+            const size_t n = char_before(s, at, &u);
+            if (mn_jcode_space(u))
+                break;
             at -= n;
+        }
         if (!mn_jcharge(c, MN_J_PER_CHAR, s.len - at) || !add_piece(c, l, s, at, s.len))
             return false;
         s = mn_jstr_slice(s, 0, at);
@@ -348,33 +389,53 @@ static void reverse(mn_jlist *l) {
     }
 }
 
+/* At each separator; how many pieces there are at most is one more than max. */
+static bool split_at(mn_jctx *c, mn_jlist *l, mn_jstr s, mn_jstr sep, int64_t max) {
+    size_t from = 0;
+    while (max < 0 || (int64_t)l->n < max) {
+        const size_t hit = mn_jfind(c, s, sep, from);
+        if (hit == SIZE_MAX)
+            break;
+        if (!add_piece(c, l, s, from, hit))
+            return false;
+        from = hit + sep.len;
+    }
+    return add_piece(c, l, s, from, s.len);
+}
+
+/* The same from the right; pieces come in reverse. */
+static bool rsplit_at(mn_jctx *c, mn_jlist *l, mn_jstr s, mn_jstr sep, int64_t max) {
+    size_t end = s.len;
+    while (max < 0 || (int64_t)l->n < max) {
+        const size_t hit = mn_jrfind(c, s, sep, end);
+        if (hit == SIZE_MAX)
+            break;
+        if (!add_piece(c, l, s, hit + sep.len, end))
+            return false;
+        end = hit;
+    }
+    return add_piece(c, l, s, 0, end);
+}
+
 bool mn_jsplit(mn_jctx *c, mn_jstr s, const mn_jstr *sep, int64_t max, bool from_right,
                mn_jval *out) {
     mn_jlist *l = mn_jlist_new(c, 0);
+    bool ok;
     if (!l)
         return false;
     *out = mn_j_listval(MN_J_LIST, l);
     if (sep && !sep->len)
         return mn_jfail(c, "empty separator");
-    if (!sep && !(from_right ? rsplit_space(c, l, s, max) : split_space(c, l, s, max)))
-        return false;
-    size_t at = 0, end = s.len, hit;
-    while (sep && (max < 0 || (int64_t)l->n < max)) {
-        hit = from_right ? mn_jrfind(c, s, *sep, end) : mn_jfind(c, s, *sep, at);
-        if (hit == SIZE_MAX)
-            break;
-        if (!(from_right ? add_piece(c, l, s, hit + sep->len, end) : add_piece(c, l, s, at, hit)))
-            return false;
-        end = hit;
-        at = hit + sep->len;
-    }
-    if (sep && !(from_right ? add_piece(c, l, s, 0, end) : add_piece(c, l, s, at, s.len)))
-        return false;
+    if (sep)
+        ok = (from_right ? rsplit_at : split_at)(c, l, s, *sep, max);
+    else
+        ok = (from_right ? rsplit_space : split_space)(c, l, s, max);
     if (from_right)
         reverse(l);
-    return c->status == MN_OK;
+    return ok && c->status == MN_OK;
 }
 
+/* What str.splitlines() breaks at. */
 static bool line_break(uint32_t u) {
     return (u >= 10 && u <= 13) || (u >= 0x1C && u <= 0x1E) || u == 0x85 || u == 0x2028 ||
            u == 0x2029;

@@ -1,6 +1,6 @@
-/* value.c -- building, comparing and walking values, and the account of the work that a
- * rendering has done (mn_jcharge). A template is somebody else's program: it must end soon, whatever
- * it says, so work is counted by what is touched and not by how often something is called. */
+/* value.c -- building, comparing and walking values, and the account of the work that a rendering
+ * has done (mn_jcharge). A template is somebody else's program: it must end soon, whatever it says,
+ * so work is counted by what is touched and not by how often something is called. */
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
 #include <math.h>
@@ -22,6 +22,7 @@ bool mn_jfail(mn_jctx *c, const char *fmt, ...) {
     return false;
 }
 
+/* Once the work is used up, every further charge fails, too. */
 bool mn_jcharge(mn_jctx *c, mn_jcost cost, uint64_t n) {
     const uint64_t limit = (uint64_t)MN_J_STEPS * MN_J_PER_ITEM;
     if (n <= limit) {
@@ -36,7 +37,9 @@ bool mn_jcharge(mn_jctx *c, mn_jcost cost, uint64_t n) {
 bool mn_jsame(mn_jctx *c, mn_str a, mn_str b) {
     if (!mn_jcharge(c, MN_J_PER_SLOT, 1) || a.len != b.len)
         return false;
-    return mn_jcharge(c, MN_J_PER_BYTE, a.len) && mn_str_eq(a, b);
+    if (!mn_jcharge(c, MN_J_PER_BYTE, a.len))
+        return false;
+    return mn_str_eq(a, b);
 }
 
 bool mn_jenter(mn_jctx *c) {
@@ -52,7 +55,8 @@ void *mn_jalloc(mn_jctx *c, size_t n, size_t size) {
     uint64_t bytes;
     if (c->status != MN_OK)
         return NULL;
-    if (!mn_mul_u64(n, size, &bytes) || bytes > MN_J_BYTES || c->bytes + bytes > MN_J_BYTES) {
+    const bool countable = mn_mul_u64(n, size, &bytes) && bytes <= MN_J_BYTES;
+    if (!countable || c->bytes + bytes > MN_J_BYTES) {
         mn_jfail(c, "the template needs more than %llu MiB of memory", MN_J_BYTES >> 20);
         return NULL;
     }
@@ -62,6 +66,19 @@ void *mn_jalloc(mn_jctx *c, size_t n, size_t size) {
     c->bytes += bytes + 16;
     if (!p)
         c->status = mn_fail_memory(c->err, bytes);
+    return p;
+}
+
+void *mn_jgrow(mn_jctx *c, void *old, size_t n, size_t *cap, size_t size) {
+    if (n < *cap)
+        return old;
+    const size_t more = *cap ? *cap * 2 : 8;
+    void *p = mn_jalloc(c, more, size);
+    if (!p)
+        return NULL;
+    if (n)
+        memcpy(p, old, n * size);
+    *cap = more;
     return p;
 }
 
@@ -94,6 +111,7 @@ mn_jstr mn_jstr_slice(mn_jstr s, size_t from, size_t to) {
 
 /* ---- growing strings ------------------------------------------------------------------------- */
 
+/* Room for more bytes and their marks, which are allocated together. */
 static bool buf_room(mn_jctx *c, mn_jbuf *b, size_t more) {
     if (c->status != MN_OK || !mn_jcharge(c, MN_J_PER_BYTE, more + 16))
         return false;
@@ -180,26 +198,26 @@ mn_jlist *mn_jlist_new(mn_jctx *c, size_t cap) {
     mn_jlist *l = mn_jalloc(c, 1, sizeof *l);
     if (!l || !cap)
         return l;
-    if (!(l->items = mn_jalloc(c, cap, sizeof *l->items)))
-        return NULL;
+    l->items = mn_jalloc(c, cap, sizeof *l->items);
     l->cap = cap;
-    return l;
+    return l->items ? l : NULL;
 }
 
 bool mn_jlist_add(mn_jctx *c, mn_jlist *l, mn_jval v) {
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 8;
-        mn_jval *items = mn_jalloc(c, cap, sizeof *items);
-        if (!items)
-            return false;
-        if (l->n)
-            memcpy(items, l->items, l->n * sizeof *items);
-        l->items = items;
-        l->cap = cap;
-    }
+    mn_jval *items = mn_jgrow(c, l->items, l->n, &l->cap, sizeof *items);
+    if (!items)
+        return false;
+    l->items = items;
     l->items[l->n++] = v;
+    return true;
+}
+
+bool mn_jlist_add_all(mn_jctx *c, mn_jlist *l, const mn_jval *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!mn_jlist_add(c, l, v[i]))
+            return false;
     return true;
 }
 
@@ -231,6 +249,7 @@ mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key) {
     return NULL;
 }
 
+/* A list or dict in a tuple counts, too, however deep. */
 bool mn_jhashable(mn_jctx *c, mn_jval key) {
     if (key.type == MN_J_LIST || key.type == MN_J_DICT)
         return mn_jfail(c, "unhashable type: '%s'", mn_jtype_name(key));
@@ -245,6 +264,7 @@ bool mn_jhashable(mn_jctx *c, mn_jval key) {
     return ok;
 }
 
+/* A key that is there keeps its place. */
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value) {
     if (!mn_jhashable(c, key))
         return false;
@@ -255,17 +275,18 @@ bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value) {
         *old = value;
         return true;
     }
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? d->cap * 2 : 8;
-        mn_jpair *items = mn_jalloc(c, cap, sizeof *items);
-        if (!items)
-            return false;
-        if (d->n)
-            memcpy(items, d->items, d->n * sizeof *items);
-        d->items = items;
-        d->cap = cap;
-    }
+    mn_jpair *items = mn_jgrow(c, d->items, d->n, &d->cap, sizeof *items);
+    if (!items)
+        return false;
+    d->items = items;
     d->items[d->n++] = (mn_jpair){key, value};
+    return true;
+}
+
+bool mn_jdict_set_all(mn_jctx *c, mn_jdict *d, const mn_jpair *pair, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!mn_jdict_set(c, d, pair[i].key, pair[i].value))
+            return false;
     return true;
 }
 
@@ -279,6 +300,7 @@ const char *mn_jtype_name(mn_jval v) {
     return v.type == MN_J_VIEW ? v.u.l->name : names[v.type];
 }
 
+/* What is empty, zero, none or undefined is false. */
 bool mn_jtruth(mn_jval v) {
     switch (v.type) {
     case MN_J_MISSING:
@@ -307,23 +329,28 @@ bool mn_jtruth(mn_jval v) {
 
 static bool equal_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, bool *equal) {
     *equal = a->n == b->n;
-    for (size_t i = 0; *equal && i < a->n; i++)
+    for (size_t i = 0; *equal && i < a->n; i++) {
         if (!mn_jequal(c, a->items[i], b->items[i], equal))
             return false;
+    }
     return true;
 }
 
 static bool equal_dicts(mn_jctx *c, const mn_jdict *a, const mn_jdict *b, bool *equal) {
     *equal = a->n == b->n;
     for (size_t i = 0; *equal && i < a->n; i++) {
-        const mn_jval *other = mn_jdict_find(c, b, a->items[i].key);
+        const mn_jpair *pair = &a->items[i];
+        const mn_jval *other = mn_jdict_find(c, b, pair->key);
         *equal = other != NULL;
-        if (c->status != MN_OK || (other && !mn_jequal(c, a->items[i].value, *other, equal)))
+        if (c->status != MN_OK)
+            return false;
+        if (other && !mn_jequal(c, pair->value, *other, equal))
             return false;
     }
     return true;
 }
 
+/* Numbers of all types by value, containers item by item, other things by identity. */
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
     *equal = false;
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
@@ -362,20 +389,14 @@ bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal) {
 bool mn_jneed_defined(mn_jctx *c, mn_jval v) {
     if (v.type != MN_J_UNDEF)
         return true;
-    mn_str name = v.u.s ? mn_jstr_bytes(v.u.s) : mn_str_of("value");
+    const mn_str name = v.u.s ? mn_jstr_bytes(v.u.s) : mn_str_of("value");
     return mn_jfail(c, "'%.*s' is undefined", MN_STR_ARG(name));
 }
 
-static bool compare_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, int *order) {
-    for (size_t i = 0; i < a->n && i < b->n; i++) {
-        bool equal;
-        if (!mn_jequal(c, a->items[i], b->items[i], &equal))
-            return false;
-        if (!equal)
-            return mn_jcompare(c, a->items[i], b->items[i], order);
-    }
-    *order = a->n < b->n ? -1 : a->n > b->n;
-    return true;
+bool mn_jwrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expected) {
+    if (!mn_jneed_defined(c, v))
+        return false;
+    return mn_jfail(c, "%s: found %s, expected %s", what, mn_jtype_name(v), expected);
 }
 
 static int order_of_floats(double x, double y) {
@@ -391,10 +412,27 @@ static int order_of_ints(int64_t x, int64_t y) {
 static int order_of_strings(mn_jstr a, mn_jstr b) {
     const size_t n = MN_MIN(a.len, b.len);
     const int cmp = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return cmp ? order_of_ints(cmp, 0) : order_of_ints((int64_t)a.len, (int64_t)b.len);
+    if (cmp)
+        return cmp < 0 ? -1 : 1;
+    return order_of_ints((int64_t)a.len, (int64_t)b.len);
+}
+
+/* By the first pair of items that differ, else by length. */
+static bool compare_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, int *order) {
+    const size_t n = MN_MIN(a->n, b->n);
+    for (size_t i = 0; i < n; i++) {
+        bool equal;
+        if (!mn_jequal(c, a->items[i], b->items[i], &equal))
+            return false;
+        if (!equal)
+            return mn_jcompare(c, a->items[i], b->items[i], order);
+    }
+    *order = order_of_ints((int64_t)a->n, (int64_t)b->n);
+    return true;
 }
 
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
+    const bool lists = a.type == MN_J_LIST || a.type == MN_J_TUPLE;
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
     if (mn_j_is_int(a) && mn_j_is_int(b)) {
@@ -411,7 +449,7 @@ bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order) {
     }
     if (!mn_jneed_defined(c, a) || !mn_jneed_defined(c, b))
         return false;
-    if (a.type != b.type || (a.type != MN_J_LIST && a.type != MN_J_TUPLE))
+    if (a.type != b.type || !lists)
         return mn_jfail(c, "no order between '%s' and '%s'", mn_jtype_name(a), mn_jtype_name(b));
     if (!mn_jenter(c))
         return false;
@@ -464,8 +502,7 @@ bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
     *found = false;
     if (in.type == MN_J_STR) {
         if (item.type != MN_J_STR)
-            return mn_jneed_defined(c, item) &&
-                   mn_jfail(c, "'in <string>' needs a string, not %s", mn_jtype_name(item));
+            return mn_jwrong_type(c, "'in' of a string", item, "a string");
         *found = mn_jfind(c, *in.u.s, *item.u.s, 0) != SIZE_MAX;
         return c->status == MN_OK;
     }
@@ -482,6 +519,7 @@ bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
     return true;
 }
 
+/* Undefined has none: 0. Strings count characters. */
 bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n) {
     switch (v.type) {
     case MN_J_UNDEF:
@@ -504,6 +542,7 @@ bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n) {
     }
 }
 
+/* The characters of s, each with its marks. */
 static bool characters(mn_jctx *c, mn_jstr s, mn_jlist *l) {
     if (!mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;

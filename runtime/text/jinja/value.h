@@ -121,6 +121,8 @@ static inline void mn_jleave(mn_jctx *c) {
     c->depth--;
 }
 void *mn_jalloc(mn_jctx *c, size_t n, size_t size); /* zeroed; NULL = failed */
+/* Room for one more than the n of `old`, an array with *cap of room: `old`, or a larger copy. */
+void *mn_jgrow(mn_jctx *c, void *old, size_t n, size_t *cap, size_t size);
 
 /* ---- making values --------------------------------------------------------------------------- */
 static inline mn_jval mn_j_of(mn_jtype type) {
@@ -183,8 +185,10 @@ bool mn_jbuf_value(mn_jctx *c, const mn_jbuf *b, mn_jval *out);
 
 mn_jlist *mn_jlist_new(mn_jctx *c, size_t cap);
 bool mn_jlist_add(mn_jctx *c, mn_jlist *l, mn_jval v);
+bool mn_jlist_add_all(mn_jctx *c, mn_jlist *l, const mn_jval *v, size_t n);
 mn_jdict *mn_jdict_new(mn_jctx *c);
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value);
+bool mn_jdict_set_all(mn_jctx *c, mn_jdict *d, const mn_jpair *pair, size_t n);
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key); /* NULL = absent */
 /* false: the error of a key that cannot be one */
 bool mn_jhashable(mn_jctx *c, mn_jval key);
@@ -211,11 +215,14 @@ static inline double mn_j_as_float(mn_jval v) {
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal);
 /* *order: -1, 0, 1; 2 = unordered (NaN) */
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order);
-/* Sorts by keys; stable, and with reverse equal keys keep their order, too, as Python's sorted(). */
+/* Sorts by keys; stable, and with reverse equal keys keep their order, too, as Python's
+ * sorted(). */
 bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse);
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found);
 bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n);
 bool mn_jneed_defined(mn_jctx *c, mn_jval v); /* the error of using what is undefined */
+/* false, with the error of a value that is undefined, or of another type than expected */
+bool mn_jwrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expected);
 /* The items as a list: characters, keys, elements. A generator is used up. The result may be the
  * value's own: read only. */
 bool mn_jiterate(mn_jctx *c, mn_jval v, mn_jlist **out);

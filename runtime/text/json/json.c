@@ -1,6 +1,6 @@
 /* json.c -- JSON files of a model as trees (cJSON), and what their objects say. The caller owns a
- * tree; strings that are read from it live as long as it. For what is too large to be a tree there is
- * scan.c. */
+ * tree; strings that are read from it live as long as it. For what is too large to be a tree there
+ * is scan.c. */
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -9,8 +9,8 @@
 struct cJSON;
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
-/* The same of a text that parts were cut out of, so that messages tell places of the whole one: what
- * stands at `here` in the text stood at `there`, and so on up to the next cut; in order. */
+/* The same of a text that parts were cut out of, so that messages tell places of the whole one:
+ * what stands at `here` in the text stood at `there`, and so on up to the next cut; in order. */
 typedef struct {
     size_t here, there;
 } mn_json_cut;

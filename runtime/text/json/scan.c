@@ -1,6 +1,6 @@
-/* scan.c -- JSON read straight from its text (scan.h). The scan is a place in a text that the caller
- * owns; only strings with escapes are copied, into buffers of the scan that are used again. What is
- * passed over is not checked: whoever reads inside finds what is wrong there. */
+/* scan.c -- JSON read straight from its text (scan.h). The scan is a place in a text that the
+ * caller owns; only strings with escapes are copied, into buffers of the scan that are used again.
+ * What is passed over is not checked: whoever reads inside finds what is wrong there. */
 #include "text/json/scan.h"
 #include <string.h>
 

@@ -5,9 +5,9 @@
  *   bits 0..7 label, 8 "has a leaf", 10..30 offset (bit 9: shifted by 8 more); of a leaf, bits
  *   0..30 are the value.
  *
- * SentencePiece replaces the longest text that stands at a place; the "tokenizers" library reads the
- * same table by graphemes, with other results. A file says which of the two it was made for. Most
- * texts are ASCII that no entry changes: that is found once (find_kept) and copied in runs. */
+ * SentencePiece replaces the longest text that stands at a place; the "tokenizers" library reads
+ * the same table by graphemes, with other results. A file says which of the two it was made for.
+ * Most texts are ASCII that no entry changes: that is found once (find_kept) and copied in runs. */
 #include "text/pretokenizer/stages.h"
 #include <stdlib.h>
 #include <string.h>
@@ -250,7 +250,8 @@ static void put_grapheme(const mn_charsmap *m, mn_text *out, const char *s, size
     }
 }
 
-/* As SentencePiece does: the longest match, unless a symbol stands there. Returns the bytes used. */
+/* As SentencePiece does: the longest match, unless a symbol stands there. Returns the bytes
+ * used. */
 static size_t put_longest(const mn_charsmap *m, mn_text *out, const char *s, size_t n) {
     uint32_t code;
     mn_str result;

@@ -1,7 +1,7 @@
 /* regex.c -- searching: PCRE2 with its compiler to machine code where it has one, memmem for
- * literals. A compiled expression is immutable and belongs to a stage; what a search writes to is in
- * the matcher, of which each search has its own. Memory is the library's, so that it counts and can
- * fail like any other. */
+ * literals. A compiled expression is immutable and belongs to a stage; what a search writes to is
+ * in the matcher, of which each search has its own. Memory is the library's, so that it counts and
+ * can fail like any other. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenizer/regex_syntax.h"
 #include "text/pretokenizer/stages.h"

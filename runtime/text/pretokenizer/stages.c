@@ -1,7 +1,7 @@
 /* stages.c -- runs the stages of stages.h over the pieces of a text. A tokeniser owns two lists of
- * stages, its normaliser and its splitter, which do not change; the pieces (mn_pieces) are scratch of
- * one encoding: spans of one text, and a spare text and spare spans that a stage writes to before the
- * two are swapped.
+ * stages, its normaliser and its splitter, which do not change; the pieces (mn_pieces) are scratch
+ * of one encoding: spans of one text, and a spare text and spare spans that a stage writes to
+ * before the two are swapped.
  *
  * Which bytes stem from the first character of the user's text is carried along (lead): Metaspace's
  * scheme "first" asks for it, and a normaliser may have put something in front. */

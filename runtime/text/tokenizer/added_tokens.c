@@ -2,8 +2,8 @@
  * longest. Vocabularies add up to thousands of them, most with the same first byte, so candidates
  * are looked up by length: one search in a table for each length that occurs.
  *
- * A tokeniser has two sets, matched before and after its normaliser; they do not change once they are
- * indexed. The texts belong to the vocabulary. */
+ * A tokeniser has two sets, matched before and after its normaliser; they do not change once they
+ * are indexed. The texts belong to the vocabulary. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 #include <utf8proc.h>

@@ -214,8 +214,8 @@ static mn_status put_merged(mn_encoder *e, mn_error *err) {
     return MN_OK;
 }
 
-/* SPM_BPE: symbols without a token come out as bytes only now: they may have been merged on the way.
- * A run of unknown ones counts as one if the model fuses them. */
+/* SPM_BPE: symbols without a token come out as bytes only now: they may have been merged on the
+ * way. A run of unknown ones counts as one if the model fuses them. */
 static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, mn_error *err) {
     const mn_vocab *v = &tok->vocab;
     bool was_unknown = false;

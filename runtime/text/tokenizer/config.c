@@ -1,7 +1,7 @@
 /* config.c -- which tokens begin and end texts, from the files beside a tokenizer.json or a
  * tokenizer.model: tokenizer_config.json, special_tokens_map.json, generation_config.json and
- * config.json. The trees live as long as the call. A token that a file names and the vocabulary does
- * not have is a warning: many files have one, and it does no harm. */
+ * config.json. The trees live as long as the call. A token that a file names and the vocabulary
+ * does not have is a warning: many files have one, and it does no harm. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* decoder.c -- the stages between a token's spelling and the text that it gives: a chain, each stage
- * handing on what it made of a token. A tokeniser owns its list of stages; each text that is decoded
- * has a state per stage (mn_decoder), so that texts can be decoded at the same time.
+/* decoder.c -- the stages between a token's spelling and the text that it gives: a chain, each
+ * stage handing on what it made of a token. A tokeniser owns its list of stages; each text that is
+ * decoded has a state per stage (mn_decoder), so that texts can be decoded at the same time.
  *
  * A stage may hold something back until it knows what follows. Behind FUSE and BYTES there is one
  * token that never ends, and what arrives are parts of it. detokenizer.c makes whole characters of
@@ -142,8 +142,8 @@ static void put_literal(mn_text *out, mn_str s, mn_str from, mn_str to) {
 
 /* ---- stages: each appends to s->made what it hands on ---------------------------------------- */
 
-/* BYTES: visible characters back to bytes; a piece that holds another character was never byte-coded
- * and stands for itself. */
+/* BYTES: visible characters back to bytes; a piece that holds another character was never byte-
+ * coded and stands for itself. */
 static void put_bytes(mn_text *out, mn_str piece) {
     const size_t mark = out->len;
     for (size_t i = 0; i < piece.len;) {

@@ -1,8 +1,8 @@
-/* gguf.c -- a tokeniser from GGUF's tokenizer.ggml.* keys: tokens, ids, added tokens, what begins and
- * ends texts. What differs from kind to kind is in gguf_models.c.
+/* gguf.c -- a tokeniser from GGUF's tokenizer.ggml.* keys: tokens, ids, added tokens, what begins
+ * and ends texts. What differs from kind to kind is in gguf_models.c.
  *
- * Pieces are copied out of the metadata; nothing of it is kept. Every id, type and length is checked
- * here, once, against the number of tokens. */
+ * Pieces are copied out of the metadata; nothing of it is kept. Every id, type and length is
+ * checked here, once, against the number of tokens. */
 #include "text/tokenizer/gguf.h"
 #include <ctype.h>
 #include <string.h>

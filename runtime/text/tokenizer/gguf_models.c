@@ -1,7 +1,7 @@
-/* gguf_models.c -- the kinds of tokeniser that GGUF's tokenizer.ggml.model names: "gpt2" (byte-level
- * BPE by merges), "gemma4" (the same on plain UTF-8), "llama" (SPM_BPE, spaces written as U+2581),
- * "t5" (Unigram) and "bert" (WordPiece). Tokens and ids are there when these functions run; gguf.c
- * does what follows. */
+/* gguf_models.c -- the kinds of tokeniser that GGUF's tokenizer.ggml.model names: "gpt2" (byte-
+ * level BPE by merges), "gemma4" (the same on plain UTF-8), "llama" (SPM_BPE, spaces written as
+ * U+2581), "t5" (Unigram) and "bert" (WordPiece). Tokens and ids are there when these functions
+ * run; gguf.c does what follows. */
 #include "text/tokenizer/gguf.h"
 #include <string.h>
 
@@ -182,8 +182,8 @@ static mn_status read_llama_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error
     return st;
 }
 
-/* Without keys that ask for more, white space is treated in pieces: what stands beside an added token
- * is a text of its own, with its own prefix. */
+/* Without keys that ask for more, white space is treated in pieces: what stands beside an added
+ * token is a text of its own, with its own prefix. */
 static mn_status add_plain_spaces(mn_tokenizer *tok, bool prefix, mn_error *err) {
     const mn_str space = mn_str_of(" ");
     mn_status st = MN_OK;

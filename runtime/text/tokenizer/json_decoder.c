@@ -1,5 +1,6 @@
 /* json_decoder.c -- tokenizer.json's "decoder" as the stages of decoder.c. The types BPEDecoder and
- * CTC are unknown here: they belong to models of 2018 and to speech, which nothing else supports. */
+ * CTC are unknown here: they belong to models of 2018 and to speech, which nothing else
+ * supports. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <cjson/cJSON.h>
 #include <string.h>
@@ -67,8 +68,8 @@ static mn_status read_fuse(mn_decode_stages *s, const cJSON *json, mn_error *err
     return add(s, MN_DECODE_FUSE, "", NULL, err);
 }
 
-/* whole: needs whole tokens, and cannot work on what was fused into one that has no end. idle: changes
- * nothing there, and may be left out. */
+/* whole: needs whole tokens, and cannot work on what was fused into one that has no end. idle:
+ * changes nothing there, and may be left out. */
 static const struct {
     const char *type;
     mn_status (*read)(mn_decode_stages *s, const cJSON *json, mn_error *err);

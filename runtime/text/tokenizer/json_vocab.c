@@ -1,7 +1,7 @@
 /* json_vocab.c -- model.vocab, model.merges and added_tokens of a tokenizer.json. The first two are
  * read from the text itself, where a tree of a million nodes would cost more than everything else;
- * added tokens are few and come as a tree. Entries are counted first: their table is allocated once,
- * and ids are checked against the number of tokens before the vocabulary is. */
+ * added tokens are few and come as a tree. Entries are counted first: their table is allocated
+ * once, and ids are checked against the number of tokens before the vocabulary is. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include "text/json/scan.h"
 #include <cjson/cJSON.h>

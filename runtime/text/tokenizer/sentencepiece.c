@@ -3,8 +3,8 @@
  * later stand in tokenizer_config.json (added_tokens_decoder) and added_tokens.json. Pieces are
  * copied; the file may go once the tokeniser is made.
  *
- * Also what GGUF and tokenizer.json share with it: SentencePiece's rules of white space, and the cut
- * at words that keeps merging fast. */
+ * Also what GGUF and tokenizer.json share with it: SentencePiece's rules of white space, and the
+ * cut at words that keeps merging fast. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  * A text is cut at special tokens (raw added tokens), each gap is normalised and cut at other added
  * tokens, what lies between is cut into pieces by the splitter, and each piece becomes ids by the
- * model. A tokeniser is immutable once it is made: what an encoding writes to is in mn_encoder, on the
- * stack of the caller. */
+ * model. A tokeniser is immutable once it is made: what an encoding writes to is in mn_encoder, on
+ * the stack of the caller. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 

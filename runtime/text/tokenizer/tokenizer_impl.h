@@ -68,8 +68,8 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
                             mn_error *err);
 int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n); /* any token; -1 = none */
-/* The same in three calls, for many at a time: memory is asked for the slot, then for the piece there,
- * then the search finds both. */
+/* The same in three calls, for many at a time: memory is asked for the slot, then for the piece
+ * there, then the search finds both. */
 uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n); /* the hash */
 void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
 int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash);
@@ -284,7 +284,8 @@ mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *
                             mn_error *err);
 mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                               mn_error *err);
-/* Text that has no token of its own: its bytes, else the unknown token; MN_BAD_INPUT without one. */
+/* Text that has no token of its own: its bytes, else the unknown token; MN_BAD_INPUT without
+ * one. */
 mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                          bool as_bytes, mn_error *err);
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err); /* in its arena */

@@ -2,8 +2,9 @@
  * byte, from left to right. A character that no token begins with costs more than any token.
  *
  * The pieces that begin at a byte are found by narrowing a range of the vocabulary, sorted by
- * spelling, byte by byte: no trie is built. What a model keeps for it (mn_unigram) is made once after
- * loading and not changed; paths are in the scratch memory of an encoding (mn_encoder.best). */
+ * spelling, byte by byte: no trie is built. What a model keeps for it (mn_unigram) is made once
+ * after loading and not changed; paths are in the scratch memory of an encoding
+ * (mn_encoder.best). */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -60,8 +61,8 @@ static uint8_t first_byte(const mn_tokenizer *tok, size_t i) {
     return (uint8_t)tok->vocab.token[tok->unigram.sorted[i]].piece.ptr[0];
 }
 
-/* first[b]: where the pieces that begin with byte b begin in sorted; where none does, an empty range
- * in front of the next. */
+/* first[b]: where the pieces that begin with byte b begin in sorted; where none does, an empty
+ * range in front of the next. */
 static void index_first_bytes(mn_tokenizer *tok) {
     mn_unigram *u = &tok->unigram;
     size_t i = u->n;

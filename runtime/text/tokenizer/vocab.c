@@ -2,9 +2,9 @@
  * tables with open addressing, at most half full. The spellings live in the vocabulary's arena, as
  * long as the tokeniser.
  *
- * Loading searches these tables a million times, and they are larger than the caches. A slot therefore
- * holds enough to refuse most spellings without a look at the piece, and searches are announced ahead
- * (mn_vocab_ask), so that memory is on its way when their turn comes. */
+ * Loading searches these tables a million times, and they are larger than the caches. A slot
+ * therefore holds enough to refuse most spellings without a look at the piece, and searches are
+ * announced ahead (mn_vocab_ask), so that memory is on its way when their turn comes. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* wordpiece.c -- WordPiece: the longest piece that begins a word, then the longest that goes on, and
- * so forth; a word that cannot be written so is unknown as a whole (Schuster and Nakajima 2012;
+/* wordpiece.c -- WordPiece: the longest piece that begins a word, then the longest that goes on,
+ * and so forth; a word that cannot be written so is unknown as a whole (Schuster and Nakajima 2012;
  * BERT). What marks a piece that goes on ("##") is the tokeniser's `continuing`; GGUF marks those
  * that begin a word instead, and has none. */
 #include "text/tokenizer/tokenizer_impl.h"
