@@ -1,11 +1,12 @@
-/* devices.c -- the list of all plugins' devices; each is opened once, and its users are counted, so
- * that one that is lost (lost.c) can be closed. */
+/* devices.c -- the list of all plugins' devices, made at the first question, for drivers may start
+ * then. It belongs to the registry and lives as long. Each device is opened once, and its users are
+ * counted, so that one that is lost (lost.c) can be closed. What a plugin says of a device is made
+ * plain here, before anybody prints it. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_DEVICES 1024u /* of one plugin; more is a mistake of its */
-
+/* A record that is not usable yet; NULL = out of memory. Moves the others. */
 static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *plugin) {
     void *ptr = reg->devices;
     if (!mn_grow(&ptr, &reg->cap_devices, reg->n_devices + 1, sizeof *reg->devices))
@@ -19,24 +20,32 @@ static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *pl
     return dev;
 }
 
+/* Why the device is not usable: what the plugin says, or our words. */
 static void set_reason(mn_device_record *dev, mn_error *why, const char *otherwise) {
     why->msg[sizeof why->msg - 1] = 0;
     mn_plain(dev->text, sizeof dev->text, mn_str_of(why->msg[0] ? why->msg : otherwise));
 }
 
+static mn_status ask_info(const mn_plugin_record *plugin, uint32_t index, mn_device_info *info,
+                          mn_error *why) {
+    mn_status st = MN_OK;
+    *info = (mn_device_info){.size = sizeof *info};
+    MN_WATCHED(plugin->callee, "device_info",
+               st = plugin->backend->device_info(plugin->plugin->self, index, info, why));
+    if (st)
+        *info = (mn_device_info){.size = sizeof *info};
+    return st;
+}
+
+/* Describes device index of the plugin's n, without opening it. What its probe found counts. */
 static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
     mn_error why = MN_ERROR_INIT;
     const mn_plugin_record *plugin = dev->plugin;
     mn_device_info *info = &dev->info;
-    info->size = sizeof *info;
     dev->index = index;
-    MN_WATCHED(plugin->callee, "device_info",
-               dev->usable =
-                   !plugin->backend->device_info(plugin->plugin->self, index, info, &why));
-    if (!dev->usable) {
-        *info = (mn_device_info){.size = sizeof *info};
+    dev->usable = !ask_info(plugin, index, info, &why);
+    if (!dev->usable)
         set_reason(dev, &why, "the plugin cannot describe it and gave no reason");
-    }
     mn_plain_array(info->name, sizeof info->name);
     mn_plain_array(info->uid, sizeof info->uid);
     mn_plain_array(info->driver, sizeof info->driver);
@@ -61,7 +70,7 @@ static mn_status count_devices(const mn_plugin_record *plugin, uint32_t *n, mn_e
 bool mn_plugin_offers_cpu(const mn_plugin_record *plugin) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
-    if (!plugin->backend || count_devices(plugin, &n, &why) || n > MAX_DEVICES)
+    if (!plugin->backend || count_devices(plugin, &n, &why) || n > MN_MAX_DEVICES)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         mn_device_record dev = {.plugin = plugin};
@@ -72,19 +81,25 @@ bool mn_plugin_offers_cpu(const mn_plugin_record *plugin) {
     return false;
 }
 
+/* One record that says why the plugin has no devices; false = out of memory. */
+static bool add_none(mn_registry *reg, const mn_plugin_record *plugin, mn_error *why,
+                     const char *otherwise) {
+    mn_device_record *dev = add_device(reg, plugin);
+    if (dev)
+        set_reason(dev, why, otherwise);
+    return dev != NULL;
+}
+
+/* false = out of memory */
 static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
-    mn_status status = count_devices(plugin, &n, &why);
-    if (status != MN_OK || !n || n > MAX_DEVICES) {
-        mn_device_record *dev = add_device(reg, plugin);
-        if (dev)
-            set_reason(dev, &why,
-                       status != MN_OK ? "the plugin cannot list its devices and gave no reason"
-                       : n             ? "the plugin lists an impossible number of devices"
-                                       : "no device found");
-        return dev != NULL;
-    }
+    if (count_devices(plugin, &n, &why))
+        return add_none(reg, plugin, &why, "the plugin cannot list its devices and gave no reason");
+    if (!n)
+        return add_none(reg, plugin, &why, "no device found");
+    if (n > MN_MAX_DEVICES)
+        return add_none(reg, plugin, &why, "the plugin lists an impossible number of devices");
     for (uint32_t i = 0; i < n; i++) {
         mn_device_record *dev = add_device(reg, plugin);
         if (!dev)
@@ -94,17 +109,25 @@ static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
     return true;
 }
 
-static bool list_devices(mn_registry *reg) {
-    reg->n_devices = 0; /* of an attempt that ran out of memory */
+static bool ask_plugins(mn_registry *reg) {
     for (size_t i = 0; i < reg->n_records; i++)
         if (reg->records[i].backend && !ask_plugin(reg, &reg->records[i]))
-            return reg->n_devices = 0, false;
+            return false;
+    return true;
+}
+
+/* The lock is held; false = out of memory, and the next call begins anew. */
+static bool list_devices(mn_registry *reg) {
+    reg->n_devices = 0;
+    bool enough_memory = ask_plugins(reg);
+    if (enough_memory)
+        reg->state = mn_calloc(reg->n_devices, sizeof *reg->state);
+    enough_memory = enough_memory && reg->state;
+    if (!enough_memory)
+        reg->n_devices = 0;
     for (size_t i = 0; i < reg->n_devices; i++) /* the array may have moved while it grew */
         reg->devices[i].reason = reg->devices[i].usable ? "" : reg->devices[i].text;
-    reg->state = mn_calloc(reg->n_devices, sizeof *reg->state);
-    if (!reg->state)
-        return reg->n_devices = 0, false;
-    return true;
+    return enough_memory;
 }
 
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
@@ -112,7 +135,9 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
     pthread_mutex_lock(&reg->lock);
     if (!reg->listed)
         reg->listed = list_devices(reg);
-    const mn_device_record *devices = !reg->listed ? NULL : reg->n_devices ? reg->devices : &none;
+    const mn_device_record *devices = NULL;
+    if (reg->listed)
+        devices = reg->n_devices ? reg->devices : &none;
     *n = reg->n_devices;
     pthread_mutex_unlock(&reg->lock);
     return devices;
@@ -122,10 +147,12 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
     size_t n;
     const mn_device_record *devices = mn_registry_devices(reg, &n);
     mn_str bare = mn_str_ends(name, ":0") ? (mn_str){name.ptr, name.len - 2} : name;
-    for (size_t i = 0; i < n; i++)
-        if (mn_str_is(name, devices[i].name) ||
-            (!devices[i].index && mn_str_eq(bare, devices[i].plugin->id)))
-            return &devices[i];
+    for (size_t i = 0; i < n; i++) {
+        const mn_device_record *d = &devices[i];
+        const bool is_first = !d->index && mn_str_eq(bare, d->plugin->id);
+        if (is_first || mn_str_is(name, d->name))
+            return d;
+    }
     return NULL;
 }
 

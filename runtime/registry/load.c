@@ -1,4 +1,8 @@
-/* load.c -- opens a plugin file and checks what it offers before anybody uses it. */
+/* load.c -- opens a plugin file and checks what it offers before anybody uses it: entry, ABI, id,
+ * tables, and what its note promised. The record is the caller's (the registry's, or that of a probing
+ * process); handle and tables in it live until mn_plugin_unload. No field of the plugin is read before
+ * its size says that it is there. What is wrong with a plugin is a status and a sentence of the
+ * record; functions return false, or an error, for lack of memory alone. */
 #include "registry/internal.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -36,8 +40,10 @@ bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, c
     rec->path = mn_strndup(path, strlen(path));
     bool done = rec->path != NULL;
     char **const texts[] = {&rec->reason, &rec->vendor, &rec->version, &rec->build_id};
-    for (size_t i = 0; i < MN_COUNT(texts); i++)
-        done = (*texts[i] = mn_strndup("", 0)) && done;
+    for (size_t i = 0; i < MN_COUNT(texts); i++) {
+        *texts[i] = mn_strndup("", 0);
+        done = done && *texts[i];
+    }
     rec->host = mn_calloc(1, sizeof *rec->host);
     if (!done || !rec->host)
         return false;
@@ -155,28 +161,36 @@ static bool take_patterns(mn_plugin_record *rec, const mn_loader *loader) {
     return !st || mn_plugin_reject(rec, MN_RECORD_FAILED, "%s", why.msg);
 }
 
+/* Rejects the plugin if the table of this interface is there and lacks a function; false = out of
+ * memory. */
+static bool check_table(mn_plugin_record *rec, const char *interface, const void *table,
+                        const table_slot *slots, size_t n) {
+    const bool asked = table && rec->status == MN_RECORD_PENDING;
+    const char *missing = asked ? missing_slot(table, slots, n) : NULL;
+    return !missing || mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
+                                        interface, missing);
+}
+
+/* Those of the three interfaces that it has; sets kind. */
 static bool find_tables(mn_plugin_record *rec) {
     const mn_plugin *p = rec->plugin;
     const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
     const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
     const mn_profile *profile = backend ? p->query(p->self, MN_PROFILE_ID) : NULL;
-    const char *missing = NULL;
-    rec->kind = kind_name((backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0));
+    const uint32_t kinds = (backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0);
+    rec->kind = kind_name(kinds);
     if (!backend && !loader)
         return mn_plugin_reject(rec, MN_RECORD_FAILED, "offers neither %s nor %s", MN_BACKEND_ID,
                                 MN_LOADER_ID);
-    if (backend && (missing = missing_slot(backend, backend_slots, MN_COUNT(backend_slots))))
-        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
-                                MN_BACKEND_ID, missing);
-    if (loader && (missing = missing_slot(loader, loader_slots, MN_COUNT(loader_slots))))
-        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
-                                MN_LOADER_ID, missing);
-    if (profile && (missing = missing_slot(profile, profile_slots, MN_COUNT(profile_slots))))
-        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its table %s lacks the function %s",
-                                MN_PROFILE_ID, missing);
-    rec->profile = profile;
+    const bool enough_memory =
+        check_table(rec, MN_BACKEND_ID, backend, backend_slots, MN_COUNT(backend_slots)) &&
+        check_table(rec, MN_LOADER_ID, loader, loader_slots, MN_COUNT(loader_slots)) &&
+        check_table(rec, MN_PROFILE_ID, profile, profile_slots, MN_COUNT(profile_slots));
+    if (!enough_memory || rec->status != MN_RECORD_PENDING)
+        return enough_memory;
     if (loader && !take_patterns(rec, loader))
         return false;
+    rec->profile = profile;
     rec->backend = backend;
     rec->loader = loader;
     return true;
@@ -184,15 +198,20 @@ static bool find_tables(mn_plugin_record *rec) {
 
 /* ---- identity -------------------------------------------------------------------------------- */
 
-static bool id_spelled(mn_str id) {
-    for (uint64_t i = 0; i < id.len && id.len < 64; i++) {
-        char c = id.ptr[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'))
-            return false;
-    }
-    return id.ptr && id.len > 0 && id.len < 64;
+static bool is_id_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
 }
 
+static bool id_spelled(mn_str id) {
+    if (!id.ptr || !id.len || id.len >= 64)
+        return false;
+    for (uint64_t i = 0; i < id.len; i++)
+        if (!is_id_character(id.ptr[i]))
+            return false;
+    return true;
+}
+
+/* The id that the entry states takes the place of the note's. */
 static bool take_id(mn_plugin_record *rec) {
     mn_str id = rec->plugin->id;
     if (!id_spelled(id))
@@ -202,7 +221,7 @@ static bool take_id(mn_plugin_record *rec) {
     char *copy = mn_strndup(id.ptr, id.len);
     if (!copy)
         return false;
-    mn_free((void *)(uintptr_t)rec->id.ptr); /* the note's */
+    mn_free((void *)(uintptr_t)rec->id.ptr);
     rec->id = (mn_str){copy, id.len};
     memcpy(rec->host->id, copy, id.len + 1);
     if (mn_str_is(id, "auto") || mn_str_is(id, "cpu")) /* these mean a choice among devices */
@@ -230,11 +249,13 @@ static bool take_texts(mn_plugin_record *rec) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Tells a probing process how far this came. */
 static void phase(const mn_plugin_record *rec, const char *doing) {
     if (rec->host->services->phase)
         rec->host->services->phase(doing);
 }
 
+/* dlopen, and the address of the entry; NULL: the record says why, or memory is short. */
 static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
                               bool *enough_memory) {
     mn_plugin_file_key(file, rec->host->callee.key);
@@ -262,7 +283,18 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
     return entry;
 }
 
-/* Calls the entry and believes no field before size and ABI were looked at. */
+/* Rejects it if this host does not understand its ABI, or it not the host's; false = out of
+ * memory. */
+static bool check_abi(mn_plugin_record *rec, uint32_t abi, uint32_t oldest) {
+    if (mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, abi, oldest))
+        return true;
+    return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE,
+                            "built for ABI %u.%u, this Minerva has %u.%u", abi >> 16, abi & 0xFFFF,
+                            MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+}
+
+/* Calls the entry and believes no field before size and ABI were looked at. rec->plugin: set where
+ * it may be used. */
 static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     mn_error why = MN_ERROR_INIT;
     phase(rec, "running its entry");
@@ -279,11 +311,10 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
         return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE, "its mn_plugin has only %u bytes",
                                 p->size);
     rec->abi = p->abi;
-    uint32_t oldest = rec->has_note ? rec->note_abi_oldest : mn_abi_oldest(p->abi);
-    if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, p->abi, oldest))
-        return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE,
-                                "built for ABI %u.%u, this Minerva has %u.%u", p->abi >> 16,
-                                p->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+    const uint32_t oldest = rec->has_note ? rec->note_abi_oldest : mn_abi_oldest(p->abi);
+    const bool enough_memory = check_abi(rec, p->abi, oldest);
+    if (!enough_memory || rec->status != MN_RECORD_PENDING)
+        return enough_memory;
     if (!MN_HAS(mn_plugin, p, query))
         return mn_plugin_reject(rec, MN_RECORD_FAILED, "its mn_plugin lacks the function query");
     rec->plugin = p;
@@ -328,10 +359,9 @@ bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note) {
             return false;
         rec->id = (mn_str){copy, id.len};
     }
-    if (!mn_abi_fits(MN_ABI_VERSION, MN_ABI_OLDEST, note->abi, note->abi_oldest))
-        return mn_plugin_reject(rec, MN_RECORD_INCOMPATIBLE,
-                                "built for ABI %u.%u, this Minerva has %u.%u", note->abi >> 16,
-                                note->abi & 0xFFFF, MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xFFFF);
+    const bool enough_memory = check_abi(rec, note->abi, note->abi_oldest);
+    if (!enough_memory || rec->status != MN_RECORD_PENDING)
+        return enough_memory;
     return mn_isa_check(note->isa, &why) == MN_OK ||
            mn_plugin_reject(rec, MN_RECORD_REFUSED, "%s", why.msg);
 }

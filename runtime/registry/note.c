@@ -9,7 +9,11 @@
 
 #define MAX_SEGMENTS 64
 #define MAX_BYTES 65536u /* of one note segment; what lies behind is not looked at */
-#define NOTE_HEAD 12u    /* n_name, n_desc, type */
+#define NOTE_TYPE 1u     /* of ours */
+
+typedef struct {
+    uint32_t n_name, n_desc, type;
+} note_head;
 
 static bool is_name(const uint8_t *at, uint32_t n, const char *name) {
     size_t len = strlen(name) + 1;
@@ -23,11 +27,13 @@ static bool ends_inside(const char *text, size_t n) {
 /* desc: the note from its `size` on. A longer one is a newer one, a shorter one lacks its last
  * fields. */
 static bool take_minerva(const uint8_t *desc, uint32_t n, mn_plugin_note *out) {
-    const size_t skipped = offsetof(mn_note, size), least = offsetof(mn_note, id) - skipped;
+    const size_t skipped = offsetof(mn_note, size);
+    const size_t least = offsetof(mn_note, id) - skipped;
     mn_note note = {0};
     memcpy((uint8_t *)&note + skipped, desc, MN_MIN(n, sizeof note - skipped));
-    if (n < least || note.size < least || !ends_inside(note.id, sizeof note.id) ||
-        !ends_inside(note.isa, sizeof note.isa))
+    const bool has_ends =
+        ends_inside(note.id, sizeof note.id) && ends_inside(note.isa, sizeof note.isa);
+    if (n < least || note.size < least || !has_ends)
         return false;
     out->found = true;
     out->abi = note.abi;
@@ -38,10 +44,14 @@ static bool take_minerva(const uint8_t *desc, uint32_t n, mn_plugin_note *out) {
     return true;
 }
 
+/* In hexadecimal, as far as there is room. */
 static void take_build_id(const uint8_t *desc, uint32_t n, mn_plugin_note *out) {
-    for (uint32_t i = 0; i < n && i * 2 + 2 < sizeof out->build_id; i++) {
-        out->build_id[i * 2] = "0123456789abcdef"[desc[i] >> 4];
-        out->build_id[i * 2 + 1] = "0123456789abcdef"[desc[i] & 15];
+    static const char digits[] = "0123456789abcdef";
+    const uint32_t room = (uint32_t)sizeof out->build_id / 2;
+    char *at = out->build_id;
+    for (uint32_t i = 0; i < MN_MIN(n, room); i++) {
+        *at++ = digits[desc[i] >> 4];
+        *at++ = digits[desc[i] & 15];
     }
 }
 
@@ -49,63 +59,84 @@ static uint64_t aligned(uint64_t n, uint64_t to) {
     return (n + to - 1) & ~(to - 1);
 }
 
+/* One note that lies inside the segment: the linker's build id, or the first of ours. */
+static mn_status take_note(const note_head *head, const uint8_t *name, const uint8_t *desc,
+                           mn_plugin_note *out, mn_error *err) {
+    const bool is_build_id = head->type == NT_GNU_BUILD_ID && is_name(name, head->n_name, "GNU");
+    const bool is_ours = head->type == NOTE_TYPE && is_name(name, head->n_name, "Minerva");
+    if (is_build_id)
+        take_build_id(desc, head->n_desc, out);
+    if (!is_ours || out->found || take_minerva(desc, head->n_desc, out))
+        return MN_OK;
+    return mn_fail(err, MN_BAD_FILE, "its note .note.minerva is damaged");
+}
+
 mn_status mn_notes_parse(const uint8_t *bytes, size_t n, uint64_t align, mn_plugin_note *out,
                          mn_error *err) {
-    uint64_t at = 0, step = align == 8 ? 8 : 4;
-    while (n >= NOTE_HEAD && at <= n - NOTE_HEAD) {
-        uint32_t head[3]; /* n_name, n_desc, type */
-        memcpy(head, bytes + at, sizeof head);
-        uint64_t name = at + NOTE_HEAD, desc = aligned(name + head[0], step), end = desc + head[1];
+    const uint64_t step = align == 8 ? 8 : 4;
+    uint64_t at = 0;
+    mn_status st = MN_OK;
+    while (!st && n >= sizeof(note_head) && at <= n - sizeof(note_head)) {
+        note_head head;
+        memcpy(&head, bytes + at, sizeof head);
+        const uint64_t name = at + sizeof head;
+        const uint64_t desc = aligned(name + head.n_name, step);
+        const uint64_t end = desc + head.n_desc;
         if (end > n)
             return mn_fail(err, MN_BAD_FILE, "its ELF notes are damaged");
-        if (is_name(bytes + name, head[0], "GNU") && head[2] == NT_GNU_BUILD_ID)
-            take_build_id(bytes + desc, head[1], out);
-        if (is_name(bytes + name, head[0], "Minerva") && head[2] == 1 && !out->found &&
-            !take_minerva(bytes + desc, head[1], out))
-            return mn_fail(err, MN_BAD_FILE, "its note .note.minerva is damaged");
+        st = take_note(&head, bytes + name, bytes + desc, out, err);
         at = aligned(end, step);
     }
-    return MN_OK;
+    return st;
 }
 
 static mn_status read_segment(int fd, const ElfW(Phdr) * segment, mn_plugin_note *out,
                               mn_error *err) {
-    uint64_t n = MN_MIN(segment->p_filesz, (uint64_t)MAX_BYTES);
+    const uint64_t n = MN_MIN(segment->p_filesz, (uint64_t)MAX_BYTES);
     if (segment->p_offset > INT64_MAX)
         return mn_fail(err, MN_BAD_FILE, "its ELF notes lie outside the file");
     uint8_t *bytes = mn_alloc(n ? n : 1, 1);
     if (!bytes)
         return mn_fail_memory(err, n);
-    mn_status status = MN_OK;
+    mn_status st = MN_OK;
     if (pread(fd, bytes, n, (off_t)segment->p_offset) != (ssize_t)n)
-        status = mn_fail(err, MN_BAD_FILE, "its ELF notes lie outside the file");
+        st = mn_fail(err, MN_BAD_FILE, "its ELF notes lie outside the file");
     else
-        status = mn_notes_parse(bytes, n, segment->p_align, out, err);
+        st = mn_notes_parse(bytes, n, segment->p_align, out, err);
     mn_free(bytes);
-    return status;
+    return st;
+}
+
+/* Program header i; false: it is not in the file. */
+static bool read_header(int fd, const ElfW(Ehdr) * head, unsigned i, ElfW(Phdr) * out) {
+    const uint64_t from = (uint64_t)i * sizeof *out;
+    uint64_t at;
+    if (!mn_add_u64(head->e_phoff, from, &at) || at > INT64_MAX)
+        return false;
+    return pread(fd, out, sizeof *out, (off_t)at) == (ssize_t)sizeof *out;
 }
 
 mn_status mn_plugin_note_read(int fd, mn_plugin_note *out, mn_error *err) {
     ElfW(Ehdr) head;
     *out = (mn_plugin_note){0};
-    if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
-        head.e_phentsize != sizeof(ElfW(Phdr)))
+    const bool is_whole = pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head;
+    if (!is_whole || head.e_phentsize != sizeof(ElfW(Phdr)))
         return mn_fail(err, MN_BAD_FILE, "no ELF header");
-    mn_status status = MN_OK;
-    for (unsigned i = 0; i < MN_MIN(head.e_phnum, MAX_SEGMENTS) && status == MN_OK; i++) {
+    const unsigned n = MN_MIN(head.e_phnum, MAX_SEGMENTS);
+    mn_status st = MN_OK;
+    for (unsigned i = 0; i < n && !st; i++) {
         ElfW(Phdr) segment;
-        uint64_t at;
-        if (!mn_add_u64(head.e_phoff, (uint64_t)i * sizeof segment, &at) || at > INT64_MAX ||
-            pread(fd, &segment, sizeof segment, (off_t)at) != (ssize_t)sizeof segment)
+        if (!read_header(fd, &head, i, &segment))
             return mn_fail(err, MN_BAD_FILE, "its ELF program headers lie outside the file");
         if (segment.p_type == PT_NOTE)
-            status = read_segment(fd, &segment, out, err);
+            st = read_segment(fd, &segment, out, err);
     }
-    return status;
+    return st;
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
+/* Below 1.0 a side understands itself alone, from 1.0 on its major. */
 uint32_t mn_abi_oldest(uint32_t abi) {
     return abi < MN_ABI(1, 0) ? abi : abi & ~0xFFFFu;
 }
@@ -113,5 +144,6 @@ uint32_t mn_abi_oldest(uint32_t abi) {
 bool mn_abi_fits(uint32_t host, uint32_t host_oldest, uint32_t plugin, uint32_t plugin_oldest) {
     if (host < MN_ABI(1, 0) || plugin < MN_ABI(1, 0))
         return host == plugin;
-    return host >> 16 == plugin >> 16 && plugin >= host_oldest && host >= plugin_oldest;
+    const bool same_major = host >> 16 == plugin >> 16;
+    return same_major && plugin >= host_oldest && host >= plugin_oldest;
 }

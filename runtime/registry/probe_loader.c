@@ -1,4 +1,6 @@
-/* probe_loader.c -- what minerva-probe shows to a loader. */
+/* probe_loader.c -- what minerva-probe shows to a loader: files of no format, which it must not claim,
+ * and the smallest models of each common one, whose lists it must be able to end. They lie in this
+ * program; what is wrong is a sentence for the record. */
 #include "registry/probe_main.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -52,9 +54,10 @@ static const sample samples[] = {
 };
 
 /* The bytes at the very end of readable memory, as a mapped file may have them: who reads one too
- * many is stopped. Kept until the process ends. */
+ * many is stopped. Kept until the process ends. NULL = out of memory. */
 static const void *place(const sample_file *f) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (f->n + page) / page * page;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t room = (f->n + page) / page * page;
     char *at = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return NULL;
@@ -64,100 +67,128 @@ static const void *place(const sample_file *f) {
     return at + room - f->n;
 }
 
-static bool inside(const mn_file *files, uint32_t n, const mn_plane *plane) {
-    for (uint32_t i = 0; i < n; i++) {
-        uintptr_t from = (uintptr_t)files[i].map, at = (uintptr_t)plane->ptr;
-        if (at >= from && at - from <= files[i].bytes &&
-            plane->bytes <= files[i].bytes - (at - from))
+/* A sample as the host shows it. */
+typedef struct {
+    const sample *s;
+    mn_file files[MAX_FILES];
+    uint32_t n;
+    bool named; /* a pattern of the loader's by which a host comes to show a file as a model */
+} shown;
+
+/* Whether one of the files holds all of the plane. */
+static bool holds(const shown *m, const mn_plane *plane) {
+    for (uint32_t i = 0; i < m->n; i++) {
+        const mn_file *f = &m->files[i];
+        const uintptr_t from = (uintptr_t)f->map;
+        const uintptr_t at = (uintptr_t)plane->ptr;
+        const bool begins_inside = at >= from && at - from <= f->bytes;
+        if (begins_inside && plane->bytes <= f->bytes - (at - from))
             return true;
     }
     return false;
 }
 
-static bool read_keys(const mn_loader *loader, mn_parsed *parsed, const char *what, mn_error *err) {
-    for (uint32_t i = 0;; i++) {
+static mn_status read_keys(const mn_loader *loader, mn_parsed *parsed, const shown *m,
+                           mn_error *err) {
+    for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_str key, native;
         mn_value value = {.size = sizeof value};
-        mn_status status = loader->meta_at(parsed, i, &key, &native, &value);
-        if (status == MN_END)
-            return true;
-        if (status != MN_OK || i == MAX_ELEMENTS)
-            return mn_fail(err, MN_BAD_FILE, "its loader cannot list the keys of %s", what), false;
+        const mn_status st = loader->meta_at(parsed, i, &key, &native, &value);
+        if (st == MN_END)
+            return MN_OK;
+        if (st)
+            break;
     }
+    return mn_fail(err, MN_BAD_FILE, "its loader cannot list the keys of %s", m->s->what);
 }
 
-static bool read_tensors(const mn_loader *loader, mn_parsed *parsed, const mn_file *files,
-                         uint32_t n, const char *what, mn_error *err) {
-    for (uint32_t i = 0;; i++) {
+/* Planes that are there, and not more than a tensor can have. */
+static bool is_whole(const mn_tensor_info *t) {
+    return t->planes && t->n_parts && t->n_planes && t->n_parts <= MAX_ELEMENTS / t->n_planes;
+}
+
+static mn_status check_planes(const mn_tensor_info *t, const shown *m, mn_error *err) {
+    const char *at = (const char *)t->planes;
+    for (uint32_t p = 0; p < t->n_parts * t->n_planes; p++) {
+        const mn_plane *plane = (const mn_plane *)(const void *)(at + (size_t)p * t->plane_stride);
+        if (!holds(m, plane))
+            return mn_fail(err, MN_BAD_FILE,
+                           "its loader describes a tensor of %s that lies outside the file",
+                           m->s->what);
+    }
+    return MN_OK;
+}
+
+static mn_status read_tensors(const mn_loader *loader, mn_parsed *parsed, const shown *m,
+                              mn_error *err) {
+    for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_tensor_info t = {.size = sizeof t};
-        mn_status status = loader->tensor_at(parsed, i, &t);
-        if (status == MN_END && i > 0)
-            return true;
-        if (status != MN_OK || i == MAX_ELEMENTS || !t.planes || !t.n_parts || !t.n_planes ||
-            t.n_parts > MAX_ELEMENTS / t.n_planes)
-            return mn_fail(err, MN_BAD_FILE, "its loader cannot list the tensors of %s", what),
-                   false;
-        for (uint32_t p = 0; p < t.n_parts * t.n_planes; p++)
-            if (!inside(files, n,
-                        (const mn_plane *)(const void *)((const char *)t.planes +
-                                                         (size_t)p * t.plane_stride)))
-                return mn_fail(err, MN_BAD_FILE,
-                               "its loader describes a tensor of %s that lies outside the file",
-                               what),
-                       false;
+        mn_status st = loader->tensor_at(parsed, i, &t);
+        if (st == MN_END && i > 0)
+            return MN_OK;
+        if (st || !is_whole(&t))
+            break;
+        st = check_planes(&t, m, err);
+        if (st)
+            return st;
     }
+    return mn_fail(err, MN_BAD_FILE, "its loader cannot list the tensors of %s", m->s->what);
 }
 
-static bool open_model(const mn_plugin_record *rec, const mn_file *files, uint32_t n,
-                       const char *what, mn_error *err) {
+static mn_status open_model(const mn_plugin_record *rec, const shown *m, mn_error *err) {
+    const mn_loader *loader = rec->loader;
     mn_error why = MN_ERROR_INIT;
     mn_parsed *parsed = NULL;
-    if (rec->loader->open(rec->plugin->self, files, n, sizeof *files, &parsed, &why) != MN_OK ||
-        !parsed) {
+    mn_status st = loader->open(rec->plugin->self, m->files, m->n, sizeof *m->files, &parsed, &why);
+    if (st || !parsed) {
         mn_fail_plain(&why);
-        return mn_fail(err, MN_BAD_FILE, "its loader claims %s and cannot open it: %s", what,
-                       why.msg),
-               false;
+        return mn_fail(err, MN_BAD_FILE, "its loader claims %s and cannot open it: %s", m->s->what,
+                       why.msg);
     }
-    bool done = read_keys(rec->loader, parsed, what, err) &&
-                read_tensors(rec->loader, parsed, files, n, what, err);
-    rec->loader->close(parsed);
-    return done;
+    st = read_keys(loader, parsed, m, err);
+    if (!st)
+        st = read_tensors(loader, parsed, m, err);
+    loader->close(parsed);
+    return st;
 }
 
-/* Kinds of patterns by which a host comes to show a file as a model. */
-static const uint32_t names_model =
-    1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD | 1u << MN_PATTERN_FOLDER;
-
-static bool show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
-    mn_file files[MAX_FILES] = {0};
-    uint32_t n = 0;
-    mn_guess guess = {.size = sizeof guess};
-    for (; n < MAX_FILES && s->files[n].name; n++) {
-        files[n] = (mn_file){mn_str_of(s->files[n].name), place(&s->files[n]), s->files[n].n, 0, 0};
-        if (!files[n].map)
-            return mn_fail_memory(err, s->files[n].n), false;
+static mn_status lay_out(const mn_plugin_record *rec, const sample *s, shown *out, mn_error *err) {
+    static const uint32_t names_model =
+        1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD | 1u << MN_PATTERN_FOLDER;
+    *out = (shown){.s = s};
+    for (uint32_t i = 0; i < MAX_FILES && s->files[i].name; i++) {
+        const sample_file *f = &s->files[i];
+        const void *map = place(f);
+        if (!map)
+            return mn_fail_memory(err, f->n);
+        out->files[out->n++] = (mn_file){mn_str_of(f->name), map, f->n, 0, 0};
+        out->named |= (mn_patterns_kinds(&rec->patterns, f->name) & names_model) != 0;
     }
-    bool named = false;
-    for (uint32_t i = 0; i < n; i++)
-        named |= (mn_patterns_kinds(&rec->patterns, s->files[i].name) & names_model) != 0;
+    return MN_OK;
+}
+
+static mn_status show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
+    shown m;
+    mn_guess guess = {.size = sizeof guess};
+    mn_status st = lay_out(rec, s, &m, err);
+    if (st)
+        return st;
     probe_tell("phase", "showing %s to its loader", s->what);
-    if (rec->loader->guess(rec->plugin->self, files, n, sizeof *files, &guess) != MN_OK ||
-        !guess.confidence)
-        return true;
+    st = rec->loader->guess(rec->plugin->self, m.files, m.n, sizeof *m.files, &guess);
+    if (st || !guess.confidence)
+        return MN_OK;
     if (!s->model)
-        return mn_fail(err, MN_BAD_FILE, "its loader claims %s", s->what), false;
-    if (!named)
+        return mn_fail(err, MN_BAD_FILE, "its loader claims %s", s->what);
+    if (!m.named)
         return mn_fail(err, MN_BAD_FILE,
                        "its loader claims %s (%s), which none of its file patterns names", s->what,
-                       s->files[n - 1].name),
-               false;
-    return open_model(rec, files, n, s->what, err);
+                       s->files[m.n - 1].name);
+    return open_model(rec, &m, err);
 }
 
-bool probe_loader(const mn_plugin_record *rec, mn_error *err) {
-    for (size_t i = 0; i < MN_COUNT(samples); i++)
-        if (!show(rec, &samples[i], err))
-            return false;
-    return true;
+mn_status probe_loader(const mn_plugin_record *rec, mn_error *err) {
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(samples) && !st; i++)
+        st = show(rec, &samples[i], err);
+    return st;
 }

@@ -39,6 +39,6 @@ void probe_phase(const char *doing);
 /* probe_device.c: lists the devices, opens each, tests it and runs a small graph on it. */
 void probe_devices(const mn_plugin_record *rec);
 /* probe_loader.c: shows a loader files that are none of any format, which it must not claim, and
- * small models, which it must open if it claims them. false = it failed, with the reason. */
-bool probe_loader(const mn_plugin_record *rec, mn_error *err);
+ * small models, which it must open if it claims them. The error is its fault, with the reason. */
+mn_status probe_loader(const mn_plugin_record *rec, mn_error *err);
 #endif

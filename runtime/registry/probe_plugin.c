@@ -212,7 +212,7 @@ _Noreturn void probe_plugin(const probe_request *rq) {
     open_plugin(rq, &services, &rec);
     if (rec.backend)
         probe_devices(&rec);
-    if (rec.loader && !probe_loader(&rec, &err))
+    if (rec.loader && probe_loader(&rec, &err))
         finish(MN_RECORD_FAILED, err.msg);
     check_process("a step on its devices and its samples");
     if (probe_is_watched(rq)) {

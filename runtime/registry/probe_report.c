@@ -1,5 +1,5 @@
 /* probe_report.c -- the text between the probing process, the host and the cache; internal.h has
- * its keys. */
+ * its keys. Its writer may have died in the middle of a line: only whole lines count. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -51,53 +51,63 @@ bool mn_report_complete(const mn_text *report) {
     return mn_str_ends(all, "\n" MN_REPORT_END);
 }
 
-/* The value of the next line with this key, from *at on; false = no more. Only whole lines
- * count. */
+/* The next whole line from *at on, without its end; false = no more. */
+static bool next_line(const mn_text *report, size_t *at, mn_str *line) {
+    const char *from = report->len ? report->ptr + *at : NULL;
+    const char *end = from ? memchr(from, '\n', report->len - *at) : NULL;
+    if (!end)
+        return false;
+    *line = (mn_str){from, (uint64_t)(end - from)};
+    *at += line->len + 1;
+    return true;
+}
+
+/* The value of the next line with this key, from *at on; false = no more. */
 static bool next_value(const mn_text *report, size_t *at, const char *key, mn_str *value) {
-    size_t n = strlen(key);
-    while (*at < report->len) {
-        const char *line = report->ptr + *at, *eol = memchr(line, '\n', report->len - *at);
-        if (!eol)
-            return false;
-        size_t len = (size_t)(eol - line);
-        *at += len + 1;
-        if (len <= n || memcmp(line, key, n) != 0 || line[n] != '\t')
+    const size_t n = strlen(key);
+    mn_str line;
+    while (next_line(report, at, &line)) {
+        if (line.len <= n || memcmp(line.ptr, key, n) != 0 || line.ptr[n] != '\t')
             continue;
-        return *value = (mn_str){line + n + 1, len - n - 1}, true;
+        *value = (mn_str){line.ptr + n + 1, line.len - n - 1};
+        return true;
     }
     return false;
 }
 
 mn_str mn_report_get(const mn_text *report, const char *key) {
     mn_str value = {"", 0};
-    for (size_t at = 0; next_value(report, &at, key, &value);)
+    size_t at = 0;
+    while (next_value(report, &at, key, &value))
         continue;
     return value;
 }
 
 uint32_t mn_report_number(const mn_text *report, const char *key) {
     int64_t value = 0;
-    return mn_parse_i64(mn_report_get(report, key), &value) && value > 0
-               ? (uint32_t)MN_MIN(value, UINT32_MAX)
-               : 0;
+    if (!mn_parse_i64(mn_report_get(report, key), &value) || value < 0)
+        return 0;
+    return (uint32_t)MN_MIN(value, UINT32_MAX);
 }
 
 /* Up to the next tab, which is cut off. */
 static mn_str field(mn_str *rest) {
     const char *tab = rest->len ? memchr(rest->ptr, '\t', rest->len) : NULL;
-    mn_str first = {rest->ptr, tab ? (uint64_t)(tab - rest->ptr) : rest->len};
-    uint64_t cut = first.len + (tab != NULL);
+    const mn_str first = {rest->ptr, tab ? (uint64_t)(tab - rest->ptr) : rest->len};
+    const uint64_t cut = first.len + (tab != NULL);
     *rest = (mn_str){rest->ptr + cut, rest->len - cut};
     return first;
 }
 
 mn_str mn_report_fault(const mn_text *report, uint32_t index, const char *uid) {
     mn_str rest;
-    for (size_t at = 0; next_value(report, &at, "fault", &rest);) {
+    size_t at = 0;
+    while (next_value(report, &at, "fault", &rest)) {
         int64_t i = -1;
         mn_parse_i64(field(&rest), &i);
-        mn_str its_uid = field(&rest);
-        if (*uid && its_uid.len ? mn_str_is(its_uid, uid) : i == (int64_t)index)
+        const mn_str its_uid = field(&rest);
+        const bool by_uid = *uid && its_uid.len;
+        if (by_uid ? mn_str_is(its_uid, uid) : i == (int64_t)index)
             return rest;
     }
     return (mn_str){"", 0};

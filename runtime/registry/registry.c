@@ -1,6 +1,11 @@
-/* registry.c -- the registry's life and its lists. */
+/* registry.c -- the registry's life and its lists. It owns the records of plugins and devices and the
+ * watch of calls into them; the order in which it frees them is that in which plugins must end. */
 #include "registry/internal.h"
 #include <string.h>
+
+/* Between two attempts to open a lost device again. */
+#define FIRST_DELAY_NS UINT64_C(1000000000)
+#define MOST_DELAY_NS (300 * FIRST_DELAY_NS)
 
 mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_containment *how,
                              mn_registry **out, mn_error *err) {
@@ -14,12 +19,13 @@ mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_conta
         reg->services.journal = how->journal;
     }
     pthread_mutex_init(&reg->lock, NULL);
-    mn_registry_set_delays(reg, 1000000000ull, 300 * 1000000000ull);
-    mn_status status = mn_search(reg, err);
-    if (status != MN_OK)
-        return mn_registry_free(reg), status;
-    *out = reg;
-    return MN_OK;
+    mn_registry_set_delays(reg, FIRST_DELAY_NS, MOST_DELAY_NS);
+    const mn_status st = mn_search(reg, err);
+    if (st)
+        mn_registry_free(reg);
+    else
+        *out = reg;
+    return st;
 }
 
 void mn_registry_free(mn_registry *reg) {
@@ -44,11 +50,13 @@ void mn_registry_free(mn_registry *reg) {
 }
 
 const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n) {
-    return *n = reg->n_records, reg->records;
+    *n = reg->n_records;
+    return reg->records;
 }
 
 const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n) {
-    return *n = reg->n_folders, reg->folders;
+    *n = reg->n_folders;
+    return reg->folders;
 }
 
 const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id) {

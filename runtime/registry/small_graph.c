@@ -39,23 +39,30 @@ static void add_node(mn_small_graph *s, uint32_t op, uint32_t i, uint32_t *at) {
     s->operands[(*at)++] = (int32_t)(MN_SMALL_FIRST_Y + i);
 }
 
+/* x, w, and the y of each node: the last one is the graph's. */
+static void add_tensors(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_rows,
+                        int64_t k) {
+    const bool linear = op == MN_OP_LINEAR;
+    s->tensors[MN_SMALL_X] = tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
+    s->tensors[MN_SMALL_WEIGHT] = linear ? tensor("w", MN_ROLE_WEIGHT, dtype, n_rows, k)
+                                         : tensor("w", MN_ROLE_WEIGHT, MN_F32, k, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t role = i + 1 == n ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR;
+        s->tensors[MN_SMALL_FIRST_Y + i] = tensor("y", role, MN_F32, N_TOKENS, n_rows);
+    }
+}
+
 void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
                           int64_t n_rows, int64_t k) {
     const double eps = 1e-5;
     const int64_t what[] = {op, n, dtype, n_rows, k};
-    const bool linear = op == MN_OP_LINEAR;
     uint32_t at = 0;
     memset(s, 0, sizeof *s);
     s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
-    s->tensors[MN_SMALL_X] = tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
-    s->tensors[MN_SMALL_WEIGHT] = linear ? tensor("w", MN_ROLE_WEIGHT, dtype, n_rows, k)
-                                         : tensor("w", MN_ROLE_WEIGHT, MN_F32, k, 0);
+    add_tensors(s, op, n, dtype, n_rows, k);
     memcpy(&s->attrs[0], &eps, sizeof eps);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t role = i + 1 == n ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR;
+    for (uint32_t i = 0; i < n; i++)
         add_node(s, op, i, &at);
-        s->tensors[MN_SMALL_FIRST_Y + i] = tensor("y", role, MN_F32, N_TOKENS, n_rows);
-    }
     s->g = (mn_graph){
         .size = sizeof s->g,
         .n_nodes = n,
@@ -79,27 +86,35 @@ void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t d
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The planes of weight t in d->fill, one part; p: [MN_PLANE_KINDS]. false: this type cannot be made
- * so, or fill is too small. */
-static bool planes_of(const mn_small_device *d, const mn_tensor *t, mn_plane *p) {
-    const mn_dtype dtype = t->dtype;
+/* Plane i of weight t at ptr, one part. false: this type cannot be made so: rows of scales for many
+ * rows are parts of their own. */
+static bool plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, mn_plane *out) {
     const uint32_t last = t->n_dim - 1;
+    mn_plane_spec spec;
+    mn_dtype e;
+    if (!mn_dtype_plane(t->dtype.id, i, &spec) || spec.rows > 1)
+        return false;
+    if (!mn_dtype_by_id(spec.dtype, &e))
+        return false;
+    const int64_t rows = last && spec.rows ? t->dim[0] : 1;
+    const int64_t blocks = spec.by_block ? t->dim[last] / (int64_t)t->dtype.block_elems : 1;
+    const int64_t row_bytes = blocks * (int64_t)e.block_bytes;
+    *out = (mn_plane){.ptr = ptr, .kind = spec.kind, .dtype = e.id};
+    out->dim[0] = rows;
+    out->dim[last] = i ? blocks : t->dim[last];
+    out->stride[0] = spec.rows ? row_bytes : 0;
+    out->stride[last] = spec.by_block ? e.block_bytes : 0;
+    out->bytes = (uint64_t)(row_bytes * rows);
+    return true;
+}
+
+/* The planes of weight t in d->fill; p: [MN_PLANE_KINDS]. false: no such type, or fill is too
+ * small. */
+static bool planes_of(const mn_small_device *d, const mn_tensor *t, mn_plane *p) {
     uint64_t at = 0;
-    for (uint32_t i = 0; i < dtype.n_planes; i++) {
-        mn_plane_spec spec;
-        mn_dtype e;
-        /* rows of scales for many rows are parts of their own */
-        if (!mn_dtype_plane(dtype.id, i, &spec) || !mn_dtype_by_id(spec.dtype, &e) || spec.rows > 1)
+    for (uint32_t i = 0; i < t->dtype.n_planes; i++) {
+        if (!plane_of(t, i, d->fill + at, &p[i]))
             return false;
-        const int64_t rows = last && spec.rows ? t->dim[0] : 1;
-        const int64_t blocks = spec.by_block ? t->dim[last] / (int64_t)dtype.block_elems : 1;
-        const int64_t row = blocks * (int64_t)e.block_bytes;
-        p[i] = (mn_plane){.ptr = d->fill + at, .kind = spec.kind, .dtype = e.id};
-        p[i].dim[0] = rows;
-        p[i].dim[last] = i ? blocks : t->dim[last];
-        p[i].stride[0] = spec.rows ? row : 0;
-        p[i].stride[last] = spec.by_block ? e.block_bytes : 0;
-        p[i].bytes = (uint64_t)(row * rows);
         at += p[i].bytes;
     }
     return at <= d->fill_bytes;
