@@ -62,11 +62,11 @@ MUTANTS = [
     ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common"], "a node passes one that writes its state"),
     ("plugins/common/source.c", "if (sum == t->dim[0])", "if (sum <= t->dim[0])", ["plugin_common"], "a weight whose parts lack rows is taken"),
     # plugins/cpu_simd
-    ("plugins/cpu_simd/attention.c", "? pos - a->window + 1", "? pos - a->window", ["cpu_simd"], "a window sees a position more"),
+    ("plugins/cpu_simd/attention.c", "pos - a->window + 1", "pos - a->window", ["cpu_simd"], "a window sees a position more"),
     ("plugins/cpu_simd/attention.c", "into[1] = into[1] * x + part[1] * y;", "into[1] = into[1] + part[1] * y;", ["cpu_simd"], "sums of chunks are not brought to one maximum"),
     ("plugins/cpu_simd/linear.c", "r, j, k0 == 0)", "r, j, true)", ["cpu_simd_rows"], "only the last panel of a long row counts"),
     ("plugins/cpu_simd/misc.c", "if (y != x)", "if (y == x)", ["cpu_simd"], "dims that do not rotate are not copied"),
-    ("plugins/cpu_simd/misc.c", "page_tokens >= kv->max_pages)", "page_tokens > kv->max_pages)", ["cpu_simd"], "a position behind the page table is stored"),
+    ("plugins/cpu_simd/misc.c", ">= kv->max_pages)", "> kv->max_pages)", ["cpu_simd"], "a position behind the page table is stored"),
     ("plugins/cpu_simd/moe.c", "pick[e] > pick[best]", "pick[e] >= pick[best]", ["cpu_simd"], "the last of equal experts is chosen"),
     # loaders
     ("loaders/gguf/read.c", "return type != KV_U64 || bits <= INT64_MAX;", "return true;", ["loader gguf"], "a number over 2^63-1 becomes negative"),
@@ -87,7 +87,7 @@ MUTANTS = [
     # runtime/convert
     ("runtime/convert/plan.c", "layer >= 7 * n / 8", "layer > 7 * n / 8", ["convert types"], "a layer of the last eighth is quantised as the others"),
     ("runtime/convert/quant.c", "0x7FFFu + (bits >> 16 & 1u)", "0x8000u", ["quantise"], "bf16 rounds ties away from 0"),
-    ("runtime/convert/quant_k.c", "round < 2; round++) {\n        b->d", "round < 1; round++) {\n        b->d", ["quantise"], "scales of a block are not solved for"),
+    ("runtime/convert/quant_k.c", "round < 2 && d >= 0", "round < 1 && d >= 0", ["quantise"], "scales of a block are not solved for"),
     ("runtime/convert/write.c", "65519.0f", "65503.0f", ["convert errors"], "the largest f16 does not fit an f16"),
     ("runtime/convert/plan.c", "f[i] = i < table->n_turn ? f[i] / g[i]", "f[i] = i < table->n_turn ? g[i] / f[i]", ["convert f32"], "factors of llama3's scaling are upside down"),
     # runtime/text
