@@ -1,5 +1,6 @@
 /* boundary.c -- tensors that cross segments: where each is made, who reads it, and how its rows
- * come there. */
+ * come there: out of a map of the source where the device has one, else read into pinned memory, then
+ * written. A tensor goes to a device once per step, before the first segment that reads it. */
 #include "engine/engine_impl.h"
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };
@@ -12,8 +13,8 @@ mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event
     const uint64_t begin = mn_now_ns();
     do {
         MN_WATCHED(callee, "wait", st = b->wait(*event, SLICE_NS, err));
-        if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT &&
-            mn_now_ns() - begin > SETTLE_S * 1000000000ull)
+        const bool late = mn_now_ns() - begin > SETTLE_S * 1000000000ull;
+        if (late && MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
             st = mn_fail(err, MN_DEVICE_LOST, "nothing was finished in %d s", SETTLE_S);
     } while (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT);
     b->event_free(*event);
@@ -21,21 +22,28 @@ mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event
     return st;
 }
 
+static void mark_outputs(const mn_graph *g, const mn_node *n, int32_t segment, int32_t *maker) {
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const int32_t t = g->operands[n->out_off + j];
+        if (t >= 0)
+            maker[mn_tensor_root(g, (uint32_t)t)] = segment;
+    }
+}
+
 /* maker[t]: the segment that writes the tensor. */
 static void find_makers(const mn_engine *e, int32_t *maker) {
     const mn_graph *g = &e->graph->abi;
     for (uint32_t t = 0; t < g->n_tensors; t++)
         maker[t] = NOBODY;
-    for (uint32_t s = 0; s < e->n_segments; s++)
-        for (uint32_t i = e->segments[s].node_lo; i < e->segments[s].node_hi; i++)
-            for (uint32_t j = 0; j < g->nodes[i].n_out; j++) {
-                int32_t t = g->operands[g->nodes[i].out_off + j];
-                if (t >= 0)
-                    maker[mn_tensor_root(g, (uint32_t)t)] = (int32_t)s;
-            }
+    for (uint32_t k = 0; k < e->n_segments; k++) {
+        const mn_engine_segment *s = &e->segments[k];
+        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+            mark_outputs(g, &g->nodes[i], (int32_t)k, maker);
+    }
 }
 
-static mn_status give_home(mn_engine *e, uint32_t device, uint32_t t, mn_error *err) {
+/* The tensor's buffer on the device, made when it is first wanted. */
+static mn_status allocate_at(mn_engine *e, uint32_t device, uint32_t t, mn_error *err) {
     mn_engine_device *d = &e->devices[device];
     uint64_t bytes;
     if (d->at[t])
@@ -49,12 +57,15 @@ static mn_status give_home(mn_engine *e, uint32_t device, uint32_t t, mn_error *
 static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t to, uint32_t before,
                               mn_error *err) {
     mn_engine_device *d = &e->devices[from];
-    void *more = mn_realloc(e->transfers, e->n_transfers + 1u, sizeof *e->transfers);
+    const size_t n = e->n_transfers + 1u;
+    void *more = mn_realloc(e->transfers, n, sizeof *e->transfers);
     void *map = NULL;
+    mn_status st = MN_OK;
     if (!more)
-        return mn_fail_memory(err, (e->n_transfers + 1ull) * sizeof *e->transfers);
+        return mn_fail_memory(err, n * sizeof *e->transfers);
     e->transfers = more;
-    mn_status st = d->unified ? d->backend->map(d->at[t], &map, err) : MN_OK;
+    if (d->unified)
+        st = d->backend->map(d->at[t], &map, err);
     e->transfers[e->n_transfers++] = (mn_transfer){t, from, to, before, map};
     return mn_engine_note(e, from, st);
 }
@@ -65,14 +76,15 @@ static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_e
     const uint32_t to = e->segments[s].device;
     if ((int32_t)t == e->graph->io.logits)
         e->logits_crosses = true;
-    mn_status st = give_home(e, from, t, err);
+    mn_status st = allocate_at(e, from, t, err);
     /* there already: for an earlier segment */
     if (st || from == to || e->devices[to].at[t])
         return st;
-    st = give_home(e, to, t, err);
+    st = allocate_at(e, to, t, err);
     return st ? st : add_transfer(e, t, from, to, s, err);
 }
 
+/* Pinned memory for the largest tensor that leaves the device and cannot be mapped there. */
 static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
     mn_engine_device *d = &e->devices[device];
     uint64_t most = 0;
@@ -81,38 +93,51 @@ static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
         const mn_transfer *t = &e->transfers[i];
         if (t->from != device || t->map)
             continue;
-        /* give_home has checked it */
+        /* allocate_at has checked it */
         mn_tensor_bytes(&e->graph->abi, t->tensor, d->symbol_max, &bytes);
         most = MN_MAX(most, bytes);
     }
     if (!most)
         return MN_OK;
     mn_status st = mn_engine_alloc(e, device, most, MN_MEM_HOST_PINNED, &d->staging, err);
-    return st ? st : mn_engine_note(e, device, d->backend->map(d->staging, &d->staging_map, err));
+    if (st)
+        return st;
+    st = d->backend->map(d->staging, &d->staging_map, err);
+    return mn_engine_note(e, device, st);
+}
+
+/* What segment k reads of other segments. State does not cross: it is where it is used. */
+static mn_status cross_into(mn_engine *e, uint32_t k, const int32_t *maker, mn_error *err) {
+    const mn_engine_segment *s = &e->segments[k];
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < s->n_tensors && !st; i++) {
+        const uint32_t t = s->tensors[i];
+        const bool state = e->graph->abi.tensors[t].role == MN_ROLE_STATE;
+        if (!state && maker[t] >= 0 && maker[t] != (int32_t)k)
+            st = cross(e, t, (uint32_t)maker[t], k, err);
+    }
+    return st;
 }
 
 mn_status mn_boundary_create(mn_engine *e, mn_error *err) {
-    const mn_graph *g = &e->graph->abi;
+    const size_t n = e->graph->abi.n_tensors;
+    const int32_t logits = e->graph->io.logits;
     mn_status st = MN_OK;
-    int32_t *maker = mn_alloc(g->n_tensors, sizeof *maker);
+    int32_t *maker = mn_alloc(n, sizeof *maker);
     if (!maker)
-        return mn_fail_memory(err, g->n_tensors * sizeof *maker);
+        return mn_fail_memory(err, n * sizeof *maker);
     find_makers(e, maker);
-    if (e->graph->io.logits >= 0)
-        e->logits_device = e->segments[maker[e->graph->io.logits]].device;
-    for (uint32_t s = 0; s < e->n_segments && !st; s++)
-        for (uint32_t i = 0; i < e->segments[s].n_tensors && !st; i++) {
-            const uint32_t t = e->segments[s].tensors[i];
-            const bool state = g->tensors[t].role == MN_ROLE_STATE;
-            if (!state && maker[t] >= 0 && maker[t] != (int32_t)s)
-                st = cross(e, t, (uint32_t)maker[t], s, err);
-        }
+    if (logits >= 0)
+        e->logits_device = e->segments[maker[logits]].device;
+    for (uint32_t k = 0; k < e->n_segments && !st; k++)
+        st = cross_into(e, k, maker, err);
     mn_free(maker);
     for (uint32_t d = 0; d < e->n_devices && !st; d++)
         st = create_staging(e, d, err);
     return st;
 }
 
+/* The rows of this step, one tensor, from one device to the other. */
 static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols, mn_error *err) {
     mn_engine_device *from = &e->devices[t->from];
     mn_engine_device *to = &e->devices[t->to];

@@ -1,4 +1,8 @@
-/* engine.c -- a placement made real: devices, segments and what crosses them, created and freed. */
+/* engine.c -- a placement made real: devices, segments and what crosses them, created and freed.
+ *
+ * An engine owns all that it made on its devices: queues, buffers, weights, programs, contexts. The
+ * graph, the model's files and the devices themselves outlive it. One thread at a time. When a call of
+ * a device fails, mn_engine_note keeps whose it was; a half-made engine is freed as a whole one. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -27,6 +31,7 @@ mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
 }
 
 /* ---- creation: devices ----------------------------------------------------------------------- */
+/* The engine's record of the offer's device, made at the first segment that it has. */
 static uint32_t device_index(mn_engine *e, const mn_offer *o) {
     for (uint32_t i = 0; i < e->n_devices; i++)
         if (e->devices[i].record == o->record)
@@ -41,7 +46,7 @@ static uint32_t device_index(mn_engine *e, const mn_offer *o) {
     return e->n_devices++;
 }
 
-static mn_status list_parts(mn_engine *e, const mn_placement *p, mn_error *err) {
+static mn_status list_segments(mn_engine *e, const mn_placement *p, mn_error *err) {
     e->devices = mn_calloc(p->n_segments, sizeof *e->devices);
     e->segments = mn_calloc(p->n_segments, sizeof *e->segments);
     if (!e->devices || !e->segments)
@@ -60,27 +65,39 @@ static mn_status list_parts(mn_engine *e, const mn_placement *p, mn_error *err) 
     return MN_OK;
 }
 
-/* Segments in order without a gap; what works on the slots is on the device of the last one. */
-static mn_status check_parts(const mn_engine *e, mn_error *err) {
+/* What works on the slots is on the device of the last segment, which has them. */
+static mn_status check_slots(const mn_engine *e, const mn_engine_segment *s, mn_error *err) {
     const mn_graph *g = &e->graph->abi;
+    if (s->device == mn_engine_output_index(e))
+        return MN_OK;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const uint32_t op = g->nodes[i].op;
+        if (op == MN_OP_EMBED || op == MN_OP_SAMPLE)
+            return mn_fail_node(
+                err, MN_INVALID, i, "node %u works on the slots of %s, but is placed on %s", i,
+                mn_engine_output_device(e)->record->name, e->devices[s->device].record->name);
+    }
+    return MN_OK;
+}
+
+/* Segments in order without a gap. */
+static mn_status check_segments(const mn_engine *e, mn_error *err) {
+    const uint32_t n_nodes = e->graph->abi.n_nodes;
     uint32_t next = 0;
     for (uint32_t k = 0; k < e->n_segments; k++) {
         const mn_engine_segment *s = &e->segments[k];
-        if (s->node_lo != next || s->node_hi <= s->node_lo || s->node_hi > g->n_nodes)
+        if (s->node_lo != next || s->node_hi <= s->node_lo || s->node_hi > n_nodes)
             return mn_fail(err, MN_INVALID,
                            "segment %u is [%u, %u), expected to begin at node %u of %u", k,
-                           s->node_lo, s->node_hi, next, g->n_nodes);
+                           s->node_lo, s->node_hi, next, n_nodes);
         next = s->node_hi;
-        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-            if ((g->nodes[i].op == MN_OP_EMBED || g->nodes[i].op == MN_OP_SAMPLE) &&
-                s->device != mn_engine_output_index(e))
-                return mn_fail_node(
-                    err, MN_INVALID, i, "node %u works on the slots of %s, but is placed on %s", i,
-                    mn_engine_output_device(e)->record->name, e->devices[s->device].record->name);
+        mn_status st = check_slots(e, s, err);
+        if (st)
+            return st;
     }
-    return next == g->n_nodes
-               ? MN_OK
-               : mn_fail(err, MN_INVALID, "segments end at node %u of %u", next, g->n_nodes);
+    if (next != n_nodes)
+        return mn_fail(err, MN_INVALID, "segments end at node %u of %u", next, n_nodes);
+    return MN_OK;
 }
 
 static uint64_t common_divisor(uint64_t a, uint64_t b) {
@@ -92,19 +109,25 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-/* The caller's pages are the least common multiple of the devices'. */
+/* Positions per page of the caller: the least common multiple of the devices'; 0 = too large. */
+static uint32_t common_pages(const mn_engine *e, uint32_t group) {
+    uint64_t common = 1;
+    for (uint32_t i = 0; i < e->n_devices && common; i++) {
+        const uint64_t own = MN_MAX(e->devices[i].page_tokens[group], 1u);
+        common = common / common_divisor(common, own) * own;
+        if (common > 1u << 24)
+            common = 0;
+    }
+    return (uint32_t)common;
+}
+
 static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
     const int64_t *max = e->symbol_max;
     const mn_kv_group *kind = &e->graph->hp.kv[group];
     mn_engine_group *g = &e->group[group];
-    uint64_t common = 1;
-    for (uint32_t i = 0; i < e->n_devices; i++) {
-        const uint32_t said = e->devices[i].page_tokens[group];
-        const uint64_t own = said ? said : 1;
-        common = common / common_divisor(common, own) * own;
-        if (common > 1u << 24)
-            return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
-    }
+    const uint64_t common = common_pages(e, group);
+    if (!common)
+        return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
     g->page_tokens = (uint32_t)common;
     g->n_pages = (uint32_t)(((uint64_t)max[MN_SYM_CTX] + common - 1) / common);
     const uint64_t total = mn_kv_pages(kind, g->page_tokens, max, e->ring);
@@ -140,10 +163,12 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
 
 /* Whether the caller's page tables are not the device's. */
 static bool has_own_pages(const mn_engine *e, const mn_engine_device *d) {
-    bool own = d->row_pages != e->row_pages;
+    if (d->row_pages != e->row_pages)
+        return true;
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
-        own = own || mn_page_ratio(e, d, i) != 1;
-    return own;
+        if (mn_page_ratio(e, d, i) != 1)
+            return true;
+    return false;
 }
 
 /* ---- creation: memory ------------------------------------------------------------------------ */
@@ -161,45 +186,48 @@ static void allocate_pinned(mn_engine *e, uint32_t i) {
     d->pinned = NULL;
 }
 
+/* Room for the inputs of a step on device i, and for where its tensors are. */
 static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     mn_engine_device *d = &e->devices[i];
+    const uint64_t bytes = d->in.total * 4ull;
     const bool own = has_own_pages(e, d);
     d->at = mn_calloc(e->graph->abi.n_tensors, sizeof *d->at);
     if (own)
         d->packed = mn_alloc(d->in.total, sizeof *d->packed);
     if (d->packed) /* no page anywhere */
-        memset(d->packed, 0xff, d->in.total * sizeof *d->packed);
+        memset(d->packed, 0xff, bytes);
     if (!d->at || (own && !d->packed))
-        return mn_fail_memory(err, d->in.total * 4ull);
+        return mn_fail_memory(err, bytes);
     allocate_pinned(e, i);
-    return mn_engine_alloc(e, i, d->in.total * 4ull, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs,
-                           err);
+    return mn_engine_alloc(e, i, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs, err);
 }
 
-static mn_status allocate_home(mn_engine *e, mn_error *err) {
+/* State of the slots, and where ids are drawn to, on the device of the last segment. */
+static mn_status allocate_output(mn_engine *e, mn_error *err) {
     const int64_t *s = e->symbol_max;
     const uint64_t n_slots = (uint64_t)s[MN_SYM_SLOTS];
+    const uint64_t n_ctx = (uint64_t)s[MN_SYM_CTX];
     const uint64_t ids = (uint64_t)s[MN_SYM_OUTPUTS] * 4;
-    mn_engine_device *d = mn_engine_output_device(e);
+    const uint32_t at = mn_engine_output_index(e);
+    mn_engine_device *d = &e->devices[at];
     const struct {
         mn_buffer **to;
         uint64_t bytes;
         uint32_t kind;
     } want[] = {
         {&d->slots, n_slots * sizeof(mn_slot), MN_MEM_DEVICE},
-        {&d->history, n_slots * (uint64_t)s[MN_SYM_CTX] * 4, MN_MEM_DEVICE},
+        {&d->history, n_slots * n_ctx * 4, MN_MEM_DEVICE},
         {&d->params, n_slots * sizeof(mn_slot_params), MN_MEM_DEVICE},
         {&d->at[e->graph->io.ids], ids, MN_MEM_DEVICE},
         {&e->ids_host, ids * e->ring, MN_MEM_HOST_PINNED},
     };
     for (size_t i = 0; i < MN_COUNT(want); i++) {
-        mn_status st = mn_engine_alloc(e, mn_engine_output_index(e), want[i].bytes, want[i].kind,
-                                       want[i].to, err);
+        mn_status st = mn_engine_alloc(e, at, want[i].bytes, want[i].kind, want[i].to, err);
         if (st)
             return st;
     }
-    return mn_engine_note(e, mn_engine_output_index(e),
-                          d->backend->map(e->ids_host, (void **)&e->ids_map, err));
+    mn_status st = d->backend->map(e->ids_host, (void **)&e->ids_map, err);
+    return mn_engine_note(e, at, st);
 }
 
 /* ---- creation: the whole --------------------------------------------------------------------- */
@@ -229,10 +257,11 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
 /* The sizes that are sure to come: one sequence that goes on, all of them, a full batch of a
  * prompt. */
 static mn_status prepare(mn_engine *e, mn_error *err) {
-    const uint32_t rows = (uint32_t)e->symbol_max[MN_SYM_TOKENS];
-    const uint32_t outs = (uint32_t)e->symbol_max[MN_SYM_OUTPUTS];
-    const uint32_t seqs = (uint32_t)e->symbol_max[MN_SYM_SEQS];
-    const uint32_t longest = (uint32_t)e->symbol_max[MN_SYM_CTX];
+    const int64_t *max = e->symbol_max;
+    const uint32_t rows = (uint32_t)max[MN_SYM_TOKENS];
+    const uint32_t outs = (uint32_t)max[MN_SYM_OUTPUTS];
+    const uint32_t seqs = (uint32_t)max[MN_SYM_SEQS];
+    const uint32_t longest = (uint32_t)max[MN_SYM_CTX];
     const mn_step_size sizes[] = {{1, 1, 1, 1, longest},
                                   {seqs, MN_MIN(seqs, outs), seqs, 1, longest},
                                   {rows, 0, 1, rows, longest}};
@@ -247,15 +276,15 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
 }
 
 static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
-    mn_status st = list_parts(e, p, err);
+    mn_status st = list_segments(e, p, err);
     if (!st)
-        st = check_parts(e, err);
+        st = check_segments(e, err);
     if (!st)
         st = create_segments(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++)
         st = allocate_device(e, i, err);
     if (!st)
-        st = allocate_home(e, err);
+        st = allocate_output(e, err);
     if (!st)
         st = mn_boundary_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
@@ -265,25 +294,29 @@ static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
 
 mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring,
                            mn_engine **out, const mn_device_record **fault, mn_error *err) {
+    const mn_offer *chosen = &p->offers[p->chosen];
     mn_engine *e = mn_calloc(1, sizeof *e);
     if (fault)
         *fault = NULL;
     if (!e)
         return mn_fail_memory(err, sizeof *e);
     e->graph = g;
-    e->precision = p->offers[p->chosen].precision;
+    e->precision = chosen->precision;
     e->ring = ring;
     memcpy(e->symbol_max, p->symbol_max, sizeof e->symbol_max);
     mn_status st = build(e, p, err);
-    if (st) {
-        const mn_device_record *at = MN_STATUS_CLASS(st) == MN_CLASS_REFUSE ? e->failed : e->fault;
-        if (!at || !fault)
-            mn_fail_in(err, st, "%s", (at ? at : p->offers[p->chosen].record)->name);
-        if (fault)
-            *fault = at;
-        mn_engine_free(e);
-    } else
+    if (!st) {
         *out = e;
+        return MN_OK;
+    }
+    const bool refused = MN_STATUS_CLASS(st) == MN_CLASS_REFUSE;
+    const mn_device_record *at = refused ? e->failed : e->fault;
+    const mn_device_record *named = at ? at : chosen->record;
+    if (!at || !fault) /* else the caller names the device */
+        mn_fail_in(err, st, "%s", named->name);
+    if (fault)
+        *fault = at;
+    mn_engine_free(e);
     return st;
 }
 

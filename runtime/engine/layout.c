@@ -1,9 +1,12 @@
-/* layout.c -- where the inputs lie in the packed block, and how large tensors are. */
+/* layout.c -- where the inputs of a step lie in the packed block, and how large tensors are. The
+ * caller packs one block for all devices; a device whose pages are smaller than the caller's gets one
+ * of its own, with its own page tables, in d->packed. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
 enum { ALIGN = 16 /* int32s: 64 bytes */ };
 
+/* Room for n int32; where they begin. */
 static uint32_t place(mn_input_layout *l, int64_t n) {
     uint32_t at = l->total;
     l->total += (uint32_t)((n + ALIGN - 1) / ALIGN * ALIGN);
@@ -11,16 +14,26 @@ static uint32_t place(mn_input_layout *l, int64_t n) {
 }
 
 void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
+    const int64_t rows = s[MN_SYM_TOKENS];
+    const int64_t outputs = s[MN_SYM_OUTPUTS];
+    const int64_t table = s[MN_SYM_SLOTS] * s[MN_SYM_PAGES];
     *l = (mn_input_layout){0};
     l->step = place(l, MN_STEP_WORDS);
-    l->src = place(l, s[MN_SYM_TOKENS]);
-    l->pos = place(l, s[MN_SYM_TOKENS]);
-    l->row_slot = place(l, s[MN_SYM_TOKENS]);
+    l->src = place(l, rows);
+    l->pos = place(l, rows);
+    l->row_slot = place(l, rows);
     l->seqs = place(l, s[MN_SYM_SEQS] * 4);
     for (uint32_t i = 0; i < n_kv; i++)
-        l->pages[i] = place(l, s[MN_SYM_SLOTS] * s[MN_SYM_PAGES]);
-    l->out_row = place(l, s[MN_SYM_OUTPUTS]);
-    l->out_slot = place(l, s[MN_SYM_OUTPUTS]);
+        l->pages[i] = place(l, table);
+    l->out_row = place(l, outputs);
+    l->out_slot = place(l, outputs);
+}
+
+/* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */
+static void expand_page(int32_t page, uint32_t ratio, int32_t *to) {
+    const int32_t first = page * (int32_t)ratio;
+    for (uint32_t k = 0; k < ratio; k++)
+        to[k] = page < 0 ? -1 : first + (int32_t)k;
 }
 
 static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group,
@@ -31,25 +44,28 @@ static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group
         const int32_t *from = packed + mn_engine_row(e, group, slot);
         int32_t *to = d->packed + d->in.pages[group] + (size_t)slot * d->row_pages;
         for (uint32_t i = 0; i < e->group[group].n_pages; i++)
-            for (uint32_t k = 0; k < ratio; k++)
-                to[i * ratio + k] = from[i] < 0 ? -1 : from[i] * (int32_t)ratio + (int32_t)k;
+            expand_page(from[i], ratio, to + i * ratio);
     }
 }
 
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed) {
-    memcpy(d->packed, packed, e->in.pages[0] * sizeof *packed); /* equal up to the page tables */
-    memcpy(d->packed + d->in.out_row, packed + e->in.out_row,
-           (e->in.total - e->in.out_row) * sizeof *packed);
+    const size_t before = e->in.pages[0]; /* equal up to the page tables, and behind them */
+    const size_t behind = e->in.total - e->in.out_row;
+    memcpy(d->packed, packed, before * sizeof *packed);
+    memcpy(d->packed + d->in.out_row, packed + e->in.out_row, behind * sizeof *packed);
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
         expand_group(e, d, i, packed);
 }
 
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes) {
     const mn_tensor *t = &g->tensors[tensor];
-    const bool is_float = t->dtype.id == MN_F16 || t->dtype.id == MN_BF16 || t->dtype.id == MN_F32;
+    const uint32_t id = t->dtype.id;
+    const bool is_float = id == MN_F16 || id == MN_BF16 || id == MN_F32;
     uint64_t n = is_float ? 4 : t->dtype.block_bytes;
     for (uint32_t i = 0; i < t->n_dim; i++) {
-        int64_t d = t->dim[i] < 0 ? symbols[~t->dim[i]] : t->dim[i];
+        int64_t d = t->dim[i];
+        if (d < 0)
+            d = symbols[~d];
         if (d < 0 || !mn_mul_u64(n, (uint64_t)d, &n))
             return false;
     }

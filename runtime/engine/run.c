@@ -1,4 +1,7 @@
-/* run.c -- an engine at work: steps, slots, pages, logits. */
+/* run.c -- an engine at work: steps, slots, pages, logits.
+ *
+ * All is enqueued, in order, on the queues of the devices; the host waits only where something crosses
+ * from one device to another (boundary.c) and in mn_engine_wait. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -27,16 +30,19 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     const bool single = size->max_rows <= 1;
     memcpy(symbols, max, sizeof e->symbol_max);
     const int64_t rows = bucket(e, size->n_rows, MN_SYM_TOKENS);
-    const int64_t seqs = bucket(e, size->n_seqs, MN_SYM_SEQS);
-    symbols[MN_SYM_TOKENS] = rows;
-    symbols[MN_SYM_SEQS] = single ? MN_MIN(rows, max[MN_SYM_SEQS]) : seqs;
-    symbols[MN_SYM_OUTPUTS] = size->n_out <= symbols[MN_SYM_SEQS] ? symbols[MN_SYM_SEQS] : rows;
+    int64_t seqs = bucket(e, size->n_seqs, MN_SYM_SEQS);
+    if (single)
+        seqs = MN_MIN(rows, max[MN_SYM_SEQS]);
+    int64_t outputs = size->n_out <= seqs ? seqs : rows;
     if (!size->n_out)
-        symbols[MN_SYM_OUTPUTS] = 0;
-    symbols[MN_SYM_OUTPUTS] = MN_MIN(symbols[MN_SYM_OUTPUTS], max[MN_SYM_OUTPUTS]);
+        outputs = 0;
+    const int64_t longest = MN_MAX((int64_t)size->longest, MIN_BOUND);
+    symbols[MN_SYM_TOKENS] = rows;
+    symbols[MN_SYM_SEQS] = seqs;
+    symbols[MN_SYM_OUTPUTS] = MN_MIN(outputs, max[MN_SYM_OUTPUTS]);
     if (single)
         symbols[MN_SYM_SEQ_ROWS] = 1;
-    symbols[MN_SYM_CTX] = round_up(MN_MAX((int64_t)size->longest, MIN_BOUND), 0, max[MN_SYM_CTX]);
+    symbols[MN_SYM_CTX] = round_up(longest, 0, max[MN_SYM_CTX]);
 }
 
 void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed) {
@@ -84,7 +90,8 @@ static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, 
         mn_engine_device *d = &e->devices[i];
         if (d->packed)
             mn_inputs_expand(e, d, inputs);
-        st = mn_engine_note(e, i, write_block(d, d->packed ? d->packed : inputs, at, err));
+        st = write_block(d, d->packed ? d->packed : inputs, at, err);
+        mn_engine_note(e, i, st);
     }
     return st;
 }
@@ -111,14 +118,16 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4;
     const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     mn_engine_device *d = mn_engine_output_device(e);
+    mn_engine_segment *last = &e->segments[e->n_segments - 1];
     mn_event *done = NULL;
+    mn_status st = MN_OK;
     e->n_units = 0;
-    mn_status st = inputs ? write_inputs(e, inputs, at, err) : MN_OK;
+    if (inputs)
+        st = write_inputs(e, inputs, at, err);
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
     if (!st)
-        st = mn_engine_segment_execute(e, &e->segments[e->n_segments - 1], symbols,
-                                       n ? NULL : &done, err);
+        st = mn_engine_segment_execute(e, last, symbols, n ? NULL : &done, err);
     if (!st && n) {
         mn_buffer *ids = d->at[e->graph->io.ids];
         st = read_from(d, ids, e->ids_host, at * row, n, &done, err);
@@ -153,8 +162,8 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
-static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
-                            mn_error *err) {
+static mn_status write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
+                              mn_error *err) {
     mn_engine_device *d = mn_engine_output_device(e);
     const mn_status st = write_to(d, b, at, src, n, err);
     return mn_engine_note(e, mn_engine_output_index(e), st);
@@ -162,21 +171,25 @@ static mn_status write_home(mn_engine *e, mn_buffer *b, uint64_t at, const void 
 
 mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state,
                                const mn_slot_params *params, mn_error *err) {
-    mn_status st = write_home(e, mn_engine_output_device(e)->slots, slot * sizeof *state, state,
-                              sizeof *state, err);
-    return st ? st
-              : write_home(e, mn_engine_output_device(e)->params, slot * sizeof *params, params,
-                           sizeof *params, err);
+    const mn_engine_device *d = mn_engine_output_device(e);
+    const uint64_t at = slot * sizeof *state;
+    const uint64_t params_at = slot * sizeof *params;
+    mn_status st = write_output(e, d->slots, at, state, sizeof *state, err);
+    if (st)
+        return st;
+    return write_output(e, d->params, params_at, params, sizeof *params, err);
 }
 
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err) {
     const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_CTX] * 4;
-    return n ? write_home(e, mn_engine_output_device(e)->history, slot * row, ids, n * 4ull, err)
-             : MN_OK;
+    if (!n)
+        return MN_OK;
+    const mn_engine_device *d = mn_engine_output_device(e);
+    return write_output(e, d->history, slot * row, ids, n * 4ull, err);
 }
 
-/* One of the caller's pages is `ratio` of the device's. */
+/* On one segment's device: one of the caller's pages is `ratio` of the device's. */
 static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_page_copy c,
                               mn_error *err) {
     mn_engine_device *d = &e->devices[s->device];
@@ -184,8 +197,9 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
     const uint32_t per = d->page_tokens[group];
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
-        const mn_page_copy own = {c.src_page * ratio + i, c.dst_page * ratio + i,
-                                  MN_MIN(per, c.n_tokens - i * per), 0};
+        const mn_page_copy own = {.src_page = c.src_page * ratio + i,
+                                  .dst_page = c.dst_page * ratio + i,
+                                  .n_tokens = MN_MIN(per, c.n_tokens - i * per)};
         MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(0),
                        MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group],
                                                         &own, 1, sizeof own, NULL, err)));
@@ -214,8 +228,8 @@ static mn_status bind_logits(mn_engine *e, mn_error *err) {
 static mn_status make_logits(mn_engine *e, mn_error *err) {
     const uint32_t at = e->logits_device;
     mn_engine_device *d = &e->devices[at];
-    const uint64_t bytes =
-        (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * (uint64_t)e->graph->hp.n_vocab * 4;
+    const uint64_t n_rows = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
+    const uint64_t bytes = n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
     mn_buffer **here = &e->logits_host;
     mn_buffer **there = &d->at[e->graph->io.logits];
     mn_status st = MN_OK;

@@ -1,5 +1,8 @@
-/* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its
- * bindings. */
+/* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its bindings.
+ *
+ * A segment is asked first (KV layout, tensors), when all pages are known it is created, and once
+ * every tensor has its buffer it is bound. It owns what it made on its device; queue and buffers of
+ * inputs and state are the device's, shared by its segments. */
 #include "engine/engine_impl.h"
 #include "engine/weights.h"
 #include <string.h>
@@ -8,40 +11,35 @@ static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *
     return &e->devices[s->device];
 }
 
-/* Calls fn for every operand of the segment's nodes. */
-static void each_operand(const mn_graph *g, const mn_engine_segment *s,
-                         void (*fn)(void *, uint32_t), void *arg) {
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        const mn_node *n = &g->nodes[i];
-        for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
-            int32_t t = g->operands[j < n->n_in ? n->in_off + j : n->out_off + j - n->n_in];
-            if (t >= 0)
-                fn(arg, mn_tensor_root(g, (uint32_t)t));
-        }
+/* Adds the roots of n operands to the segment's tensors, each once and weights not at all. seen: by
+ * tensor. */
+static void collect(const mn_graph *g, const int32_t *operands, uint32_t n, mn_engine_segment *s,
+                    bool *seen) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (operands[i] < 0)
+            continue;
+        const uint32_t t = mn_tensor_root(g, (uint32_t)operands[i]);
+        if (seen[t] || g->tensors[t].role == MN_ROLE_WEIGHT)
+            continue;
+        seen[t] = true;
+        s->tensors[s->n_tensors++] = t;
     }
 }
 
-typedef struct {
-    const mn_graph *graph;
-    mn_engine_segment *segment;
-    bool *seen;
-} collector;
-
-static void collect(void *arg, uint32_t t) {
-    collector *c = arg;
-    if (c->seen[t] || c->graph->tensors[t].role == MN_ROLE_WEIGHT)
-        return;
-    c->seen[t] = true;
-    c->segment->tensors[c->segment->n_tensors++] = t;
-}
-
 static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error *err) {
-    collector c = {g, s, mn_calloc(g->n_tensors, sizeof(bool))};
+    bool *seen = mn_calloc(g->n_tensors, sizeof *seen);
     s->tensors = mn_alloc(g->n_tensors, sizeof *s->tensors);
-    if (c.seen && s->tensors)
-        each_operand(g, s, collect, &c);
-    mn_free(c.seen);
-    return c.seen && s->tensors ? MN_OK : mn_fail_memory(err, g->n_tensors * sizeof *s->tensors);
+    if (!seen || !s->tensors) {
+        mn_free(seen);
+        return mn_fail_memory(err, g->n_tensors * sizeof *s->tensors);
+    }
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const mn_node *n = &g->nodes[i];
+        collect(g, g->operands + n->in_off, n->n_in, s, seen);
+        collect(g, g->operands + n->out_off, n->n_out, s, seen);
+    }
+    mn_free(seen);
+    return MN_OK;
 }
 
 static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
@@ -61,10 +59,11 @@ static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
 }
 
 static bool stores_for(const mn_graph *g, const mn_node *store, const mn_node *attention) {
-    return store->op == MN_OP_KV_STORE &&
-           attr(g, store, MN_KV_STORE_ATTR_KV_LAYER) ==
-               attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER) &&
-           attr(g, store, MN_KV_STORE_ATTR_GROUP) == attr(g, attention, MN_ATTENTION_ATTR_GROUP);
+    const uint64_t layer = attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER);
+    const uint64_t group = attr(g, attention, MN_ATTENTION_ATTR_GROUP);
+    if (store->op != MN_OP_KV_STORE || attr(g, store, MN_KV_STORE_ATTR_GROUP) != group)
+        return false;
+    return attr(g, store, MN_KV_STORE_ATTR_KV_LAYER) == layer;
 }
 
 /* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's own.
@@ -118,6 +117,7 @@ mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *er
     return st;
 }
 
+/* Asked again with the pages that the engine has in the end: another size than in negotiation. */
 static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     const mn_compile c = question(e, s);
@@ -132,14 +132,14 @@ static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
 }
 
 static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
-    const uint64_t n = (uint64_t)e->group[group].n_total * mn_page_ratio(e, device_of(e, s), group);
+    const mn_kv_layout *kv = &s->kv[group];
+    const uint64_t ratio = mn_page_ratio(e, device_of(e, s), group);
+    const uint64_t n = e->group[group].n_total * ratio;
     uint64_t *bytes = &s->group_bytes[group];
-    if (!mn_mul_u64(n, s->kv[group].page_bytes, bytes) ||
-        !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
+    if (!mn_mul_u64(n, kv->page_bytes, bytes) || !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
         return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
-    uint32_t kind = MN_MEM_DEVICE;
-    if (!(s->kv[group].flags & MN_KV_ZEROED))
-        kind |= MN_MEM_UNZEROED;
+    const bool zeroed = kv->flags & MN_KV_ZEROED;
+    const uint32_t kind = zeroed ? MN_MEM_DEVICE : MN_MEM_DEVICE | MN_MEM_UNZEROED;
     return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
@@ -172,49 +172,64 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     return st;
 }
 
+/* Where tensor t lies in the packed inputs of the device, in int32; -1 = it is no input. */
+static int64_t input_offset(const mn_engine *e, const mn_engine_device *d, int32_t t) {
+    const mn_graph_io *io = &e->graph->io;
+    const mn_input_layout *l = &d->in;
+    const struct {
+        int32_t tensor;
+        uint32_t at;
+    } inputs[] = {
+        {io->step, l->step},         {io->src, l->src},   {io->pos, l->pos},
+        {io->row_slot, l->row_slot}, {io->seqs, l->seqs}, {io->out_row, l->out_row},
+        {io->out_slot, l->out_slot},
+    };
+    for (size_t i = 0; i < MN_COUNT(inputs); i++)
+        if (inputs[i].tensor == t)
+            return inputs[i].at;
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
+        if (io->pages[i] == t)
+            return l->pages[i];
+    return -1;
+}
+
+/* The buffer of a tensor that is neither an input nor KV pages; NULL = the plugin's own. */
+static mn_buffer *buffer_of(const mn_engine *e, const mn_engine_device *d, int32_t t) {
+    const mn_graph_io *io = &e->graph->io;
+    if (t == io->slots)
+        return d->slots;
+    if (t == io->history)
+        return d->history;
+    if (t == io->params)
+        return d->params;
+    return d->at[t];
+}
+
 /* What the host binds for a tensor; false = nothing, the tensor is the plugin's own. */
 static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set, uint32_t t,
                     mn_binding *b) {
     const mn_engine_device *d = device_of(e, s);
     const mn_graph_io *io = &e->graph->io;
-    const mn_input_layout *l = &d->in;
     const int32_t id = (int32_t)t;
-    const struct {
-        int32_t tensor;
-        uint32_t at;
-    } inputs[] = {{io->step, l->step},         {io->src, l->src},   {io->pos, l->pos},
-                  {io->row_slot, l->row_slot}, {io->seqs, l->seqs}, {io->out_row, l->out_row},
-                  {io->out_slot, l->out_slot}};
     *b = (mn_binding){.tensor = t};
-    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
-        if (id == io->pages[i]) {
-            b->buffer = d->inputs;
-            b->offset = l->pages[i] * 4ull;
+    for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
+        if (id == io->kv[i]) {
+            b->buffer = s->pages_kv[i];
+            b->bytes = s->group_bytes[i];
+            return true;
         }
-        if (id != io->kv[i])
-            continue;
-        b->buffer = s->pages_kv[i];
-        b->bytes = s->group_bytes[i];
-        return true;
-    }
     if (id == io->logits && set != MN_SET_LOGITS && !e->logits_crosses)
         return false;
     if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &b->bytes))
         return false;
-    for (size_t i = 0; i < MN_COUNT(inputs); i++)
-        if (inputs[i].tensor == id) {
-            b->buffer = d->inputs;
-            b->offset = inputs[i].at * 4ull;
-        }
-    if (id == io->slots)
-        b->buffer = d->slots;
-    if (id == io->history)
-        b->buffer = d->history;
-    if (id == io->params)
-        b->buffer = d->params;
-    if (!b->buffer)
-        b->buffer = d->at[t];
-    return b->buffer != NULL;
+    const int64_t at = input_offset(e, d, id);
+    if (at < 0) {
+        b->buffer = buffer_of(e, d, id);
+        return b->buffer != NULL;
+    }
+    b->buffer = d->inputs;
+    b->offset = (uint64_t)at * 4;
+    return true;
 }
 
 mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
@@ -234,8 +249,8 @@ mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t se
 }
 
 /* The caller's symbol values with the device's own pages: those of the longest sequence. */
-static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s,
-                                  const int64_t *symbols, int64_t *own) {
+static void own_symbols(const mn_engine *e, const mn_engine_segment *s, const int64_t *symbols,
+                        int64_t *own) {
     const mn_engine_device *d = device_of(e, s);
     int64_t pages = 1;
     memcpy(own, symbols, MN_SYM_COUNT * sizeof *own);
@@ -244,18 +259,19 @@ static const int64_t *own_symbols(const mn_engine *e, const mn_engine_segment *s
         pages = MN_MAX(pages, (symbols[MN_SYM_CTX] + per - 1) / per);
     }
     own[MN_SYM_PAGES] = MN_MIN(pages, d->symbol_max[MN_SYM_PAGES]);
-    return own;
 }
 
 mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_error *err) {
-    const mn_backend *b = device_of(e, s)->backend;
+    const mn_engine_device *d = device_of(e, s);
+    const mn_backend *b = d->backend;
     int64_t own[MN_SYM_COUNT];
     mn_status st = MN_OK;
-    if (MN_HAS(mn_backend, b, context_prepare))
-        MN_WATCHED(mn_callee_of(device_of(e, s)), "context_prepare",
-                   MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN,
-                                                   own_symbols(e, s, symbols, own), err)));
+    if (!MN_HAS(mn_backend, b, context_prepare))
+        return MN_OK;
+    own_symbols(e, s, symbols, own);
+    MN_WATCHED(mn_callee_of(d), "context_prepare",
+               MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN, own, err)));
     return mn_engine_note(e, s->device, st);
 }
 
