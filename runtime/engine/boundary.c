@@ -5,19 +5,21 @@
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };
 
-mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event **event,
-                          mn_error *err) {
+mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t expected_ns,
+                          mn_event **event, mn_error *err) {
     mn_status st = MN_OK;
     if (!*event)
         return MN_OK;
     const uint64_t begin = mn_now_ns();
+    mn_call *call = mn_call_begin(callee, "wait", expected_ns);
     do {
-        MN_WATCHED(callee, "wait", st = b->wait(*event, SLICE_NS, err));
+        st = b->wait(*event, SLICE_NS, err);
         const bool late = mn_now_ns() - begin > SETTLE_S * 1000000000ull;
         if (late && MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
             st = mn_fail(err, MN_DEVICE_LOST, "nothing was finished in %d s", SETTLE_S);
     } while (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT);
     b->event_free(*event);
+    mn_call_end(call);
     *event = NULL;
     return st;
 }
@@ -152,7 +154,7 @@ static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols
                        MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0,
                                                         from->staging, 0, bytes, &done, err)));
         if (!st)
-            st = mn_event_settle(from->backend, mn_callee_of(from), &done, err);
+            st = mn_event_settle(from->backend, mn_callee_of(from), MN_MOVES_NS(bytes), &done, err);
         rows = from->staging_map;
     }
     if (st)

@@ -90,6 +90,10 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
                            uint32_t at, mn_event **event, mn_error *err);
 /* MN_UNSUPPORTED names a device whose plugin has no mn.profile/1. */
 mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err);
+/* About how long a step with these symbol values takes. */
+uint64_t mn_engine_step_ns(const mn_engine *e, const int64_t symbols[MN_SYM_COUNT]);
+/* Announces that such a step is waited for, by one mn_engine_wait or several, until mn_call_end. */
+mn_call *mn_engine_await(const mn_engine *e, uint64_t expected_ns);
 /* Waits at most timeout_ns; MN_TIMEOUT = not yet (event kept). Otherwise the event is freed. */
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err);
 void mn_engine_drop(mn_engine *e, mn_event **event);           /* frees it without waiting */

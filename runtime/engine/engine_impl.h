@@ -98,6 +98,8 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
                                     mn_error *err);
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_event **event, mn_error *err);
+/* About how long a step with these symbol values takes there. */
+uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols);
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
 /* ---- profile.c ------------------------------------------------------------------------------- */
@@ -110,8 +112,8 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, ui
 /* finds what crosses; allocates both sides */
 mn_status mn_boundary_create(mn_engine *e, mn_error *err);
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
-/* Waits in slices until the event is over and frees it. A device that does not finish in ten
+/* Waits in slices until the event is over, in about expected_ns, and frees it. A device that does not finish in ten
  * minutes counts as lost. */
-mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, mn_event **event,
-                          mn_error *err);
+mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t expected_ns,
+                          mn_event **event, mn_error *err);
 #endif

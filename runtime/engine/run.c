@@ -107,8 +107,9 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
         if (!st)
             st = mn_engine_segment_execute(e, s, symbols, d->unified ? &done : NULL, err);
         if (!st)
-            st = mn_engine_note(e, s->device,
-                                mn_event_settle(d->backend, mn_callee_of(d), &done, err));
+            st = mn_event_settle(d->backend, mn_callee_of(d), mn_engine_segment_ns(s, symbols),
+                                 &done, err);
+        mn_engine_note(e, s->device, st);
     }
     return st ? st : mn_boundary_move(e, e->n_segments - 1, symbols, err);
 }
@@ -138,13 +139,21 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     return st;
 }
 
+uint64_t mn_engine_step_ns(const mn_engine *e, const int64_t symbols[MN_SYM_COUNT]) {
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < e->n_segments; k++)
+        sum += mn_engine_segment_ns(&e->segments[k], symbols);
+    return sum;
+}
+
+mn_call *mn_engine_await(const mn_engine *e, uint64_t expected_ns) {
+    return mn_call_begin(mn_callee_of(mn_engine_output_device(e)), "wait", expected_ns);
+}
+
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err) {
     if (!*event)
         return MN_OK;
-    const mn_engine_device *d = mn_engine_output_device(e);
-    mn_status st = MN_OK;
-    MN_WATCHED_FOR(mn_callee_of(d), "wait", MN_MOVES_NS(0),
-                   st = d->backend->wait(*event, timeout_ns, err));
+    mn_status st = mn_engine_output_device(e)->backend->wait(*event, timeout_ns, err);
     if (MN_STATUS_CLASS(st) == MN_CLASS_TRANSIENT)
         return MN_TIMEOUT;
     mn_engine_drop(e, event);
@@ -261,7 +270,7 @@ mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn
     const uint64_t bytes = (uint64_t)n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
     mn_status st = read_from(d, d->at[e->graph->io.logits], e->logits_host, 0, bytes, &done, err);
     if (!st)
-        st = mn_event_settle(d->backend, mn_callee_of(d), &done, err);
+        st = mn_event_settle(d->backend, mn_callee_of(d), MN_MOVES_NS(bytes), &done, err);
     *rows = e->logits_map;
     return mn_engine_note(e, e->logits_device, st);
 }

@@ -275,13 +275,17 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
     return mn_engine_note(e, s->device, st);
 }
 
+uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols) {
+    return (uint64_t)(s->row_us * 1e3 * (double)symbols[MN_SYM_TOKENS]) + 1;
+}
+
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_event **event, mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
     const bool with_logits =
         e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
     const uint32_t set = with_logits ? MN_SET_LOGITS : MN_SET_PLAIN;
-    const uint64_t expected_ns = (uint64_t)(s->row_us * 1e3 * (double)symbols[MN_SYM_TOKENS]) + 1;
+    const uint64_t expected_ns = mn_engine_segment_ns(s, symbols);
     int64_t own[MN_SYM_COUNT];
     mn_status st;
     own_symbols(e, s, symbols, own);

@@ -45,8 +45,9 @@ static void describe_constant(const mn_tensor *t, const void *data, mn_plane *pl
     plane->bytes = (uint64_t)stride;
 }
 
-static mn_status settle(const mn_import *in, mn_event **event, mn_error *err) {
-    return mn_event_settle(in->backend, in->callee, event, err);
+/* bytes: of the import, for an event may wait for all that was put before. */
+static mn_status settle(const mn_import *in, uint64_t bytes, mn_event **event, mn_error *err) {
+    return mn_event_settle(in->backend, in->callee, MN_MOVES_NS(bytes), event, err);
 }
 
 static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
@@ -92,7 +93,7 @@ static bool *wanted_by(const mn_graph *g, const mn_compile *c) {
 static void settle_all(putter *p, mn_event **events) {
     const importer *all = p->all;
     for (uint32_t i = 0; i < p->in_flight; i++) {
-        mn_status st = settle(all->in, &events[i], p->status ? NULL : &p->err);
+        mn_status st = settle(all->in, all->bytes, &events[i], p->status ? NULL : &p->err);
         if (st && !p->status) {
             p->status = st;
             p->failed_at = all->in->graph->n_weights;
@@ -115,7 +116,7 @@ static void *put_some(void *arg) {
             continue;
         mn_event **event = &events[n++ % p->in_flight];
         p->failed_at = i;
-        p->status = settle(in, event, &p->err);
+        p->status = settle(in, all->bytes, event, &p->err);
         if (!p->status)
             p->status = put(p, w, event);
     }

@@ -29,11 +29,13 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     mn_session_watch(s);
     const uint64_t begin_ns = mn_now_ns();
     mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
+    mn_call *call = mn_engine_await(s->engine, mn_engine_step_ns(s->engine, symbols));
     while (!st && done) {
         st = mn_engine_wait(s->engine, &done, 1000000000, err);
         if (st == MN_TIMEOUT)
             st = MN_OK;
     }
+    mn_call_end(call);
     if (!st)
         mn_session_tell(s, (mn_step_profile){.n_rows = n, .n_prompt = n, .n_outputs = n}, begin_ns);
     return st;

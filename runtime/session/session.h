@@ -38,7 +38,7 @@ typedef struct {
 } mn_pending_output;
 typedef struct {
     mn_event *event;
-    uint64_t number, start_ns;
+    uint64_t number, start_ns, expected_ns;
     uint32_t n_out, n_prompt_rows, n_restored_rows;
     mn_pending_output *outs; /* [n_seq] */
 } mn_pending_step;

@@ -79,6 +79,7 @@ static mn_status submit(builder *b, mn_error *err) {
     b->step->number = s->enqueued;
     b->step->n_out = b->size.n_out;
     b->step->start_ns = mn_now_ns();
+    b->step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
     mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols,
                                     (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
@@ -217,7 +218,7 @@ static void account(mn_session *s, const mn_pending_step *step) {
         s->stats.decode_s += dt;
 }
 
-static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_cancel, mn_error *err) {
+static mn_status poll_oldest(mn_session *s, mn_pending_step *step, bool may_cancel, mn_error *err) {
     enum { POLL_NS = 50000000 };
     for (;;) {
         mn_status st = mn_engine_wait(s->engine, &step->event, POLL_NS, err);
@@ -226,6 +227,13 @@ static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_canc
         if (may_cancel && atomic_load(&s->cancelled))
             return mn_fail(err, MN_CANCELLED, "cancelled");
     }
+}
+
+static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_cancel, mn_error *err) {
+    mn_call *call = mn_engine_await(s->engine, step->expected_ns);
+    const mn_status st = poll_oldest(s, step, may_cancel, err);
+    mn_call_end(call);
+    return st;
 }
 
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {

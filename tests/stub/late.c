@@ -1,6 +1,6 @@
 /* late.c -- good in the probing process, and later not: the host is the first to meet it. The plugin's
  * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (entry, supports,
- * execute, shutdown; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
+ * execute, wait, shutdown; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
  * ...). A real fault where the signal has one, so that it comes from the kernel. With
  * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
 #include "stub.h"
@@ -80,6 +80,31 @@ static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn
     return stub_inner->execute(c, set, symbols, event, err);
 }
 
+/* A device that works by itself and never finishes: what is read from it has an event, and waiting
+ * for that comes back again and again. */
+static char never;
+
+static mn_status read_back(mn_queue *q, const mn_buffer *from, uint64_t at, mn_buffer *to,
+                           uint64_t to_at, uint64_t bytes, mn_event **event, mn_error *err) {
+    const int hangs = !strcmp(where, "wait") && event;
+    mn_status st = stub_inner->read(q, from, at, to, to_at, bytes, hangs ? NULL : event, err);
+    if (hangs)
+        *event = (mn_event *)&never;
+    return st;
+}
+
+static mn_status wait_for(mn_event *event, uint64_t timeout_ns, mn_error *err) {
+    if (event != (mn_event *)&never)
+        return stub_inner->wait(event, timeout_ns, err);
+    usleep((useconds_t)(timeout_ns < 100000000 ? timeout_ns / 1000 : 100000));
+    return stub_fail(err, MN_TIMEOUT, ~0u, "not yet");
+}
+
+static void event_free(mn_event *event) {
+    if (event != (mn_event *)&never)
+        stub_inner->event_free(event);
+}
+
 static void (*inner_shutdown)(void *self);
 static void shut_down(void *self) {
     misbehave("shutdown");
@@ -100,6 +125,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     misbehave("entry");
     stub_table.supports = supports;
     stub_table.execute = execute;
+    stub_table.read = read_back;
+    stub_table.wait = wait_for;
+    stub_table.event_free = event_free;
     if (!cpu[0])
         stub_table.device_info = stub_boast;
     inner_shutdown = p->shutdown;

@@ -216,6 +216,9 @@ def test_contain_hang():
             if reached:
                 step = (where, command) == ("execute", "named")
                 stub.says(r, "does not come back from " + where, "step_timeout" if step else "call_timeout")
+            if (where, command) == ("execute", "named"):  # the same of a device that works by itself and never finishes
+                r = stub.run(command, "wait", "never", code=1)
+                stub.says(r, "does not come back from wait", "step_timeout")
         beside([(where, command) for where in REACHED for command in COMMANDS], hang)
 
 
