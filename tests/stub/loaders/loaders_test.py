@@ -19,7 +19,7 @@ RULES = {
     "hang": ("model.open", "did not return", "open"),
     "greedy": ("model.guess", "100", "expected 0"),
     "outside": ("model.open", "outside of its file"),
-    "forgetful": ("model.open", "left 1 blocks"),
+    "forgetful": ("model.open", "found 1 blocks"),
     "reads_data": ("loader.lazy", "SIGSEGV", "data closed"),
     "trusting": ("loader.truncated", "SIGSEGV", "cut to"),
     "no_patterns": ("model.patterns", "none of kind"),
