@@ -37,7 +37,8 @@ typedef struct {
     const char *name;
     uint32_t kinds;   /* MN_KIND_* bits: the kinds of plugin that its rules apply to */
     uint32_t seconds; /* time limit of one rule; for the limit of one call see check_run */
-    uint32_t first;   /* 1: all later groups depend on it; they are skipped if one of its rules fails */
+    uint32_t
+        first; /* 1: all later groups depend on it; they are skipped if one of its rules fails */
 } check_group;
 extern const check_group check_groups[];
 extern const uint32_t check_n_groups;

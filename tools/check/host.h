@@ -11,9 +11,9 @@ typedef struct {
     atomic_llong calls;       /* of alloc */
     atomic_llong live;        /* blocks not released */
     atomic_llong bytes, peak; /* in these blocks; their maximum since check_host_mark */
-    atomic_llong fail_in;     /* number of allocations that succeed before all fail; < 0: none fails */
-    int fail_once;            /* 1: one allocation fails, and later ones succeed */
-    atomic_llong refused;     /* allocations that were made to fail */
+    atomic_llong fail_in; /* number of allocations that succeed before all fail; < 0: none fails */
+    int fail_once;        /* 1: one allocation fails, and later ones succeed */
+    atomic_llong refused; /* allocations that were made to fail */
     /* blocks whose guard bytes were overwritten, or that are not ours: CHECK_HOST_* bits */
     atomic_uint broken;
     atomic_llong stop_in; /* calls of progress that return 0 before all return 1; < 0: all 0 */
