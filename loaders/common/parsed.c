@@ -1,4 +1,8 @@
-/* parsed.c -- the parsed model: entries, tensors, and the checks that every format needs. */
+/* parsed.c -- the parsed model: entries, tensors, and the checks that every format needs. A
+ * loader fills an mn_parsed while it reads its files and hands it to the host, which closes it.
+ * Strings and arrays are cut from large blocks and freed together; the two arrays of entries
+ * grow by doubling. Everything comes from the host's allocator, so that a test can refuse any of
+ * it. */
 #include "common.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +20,7 @@ mn_parsed *mn_parsed_new(const mn_host *host) {
     return p;
 }
 
+/* Each block begins with the address of the older one. */
 void mn_parsed_free(mn_parsed *p) {
     if (!p)
         return;
@@ -90,6 +95,7 @@ static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t
     return true;
 }
 
+/* The array moves when it grows: pointers to entries are good until the next one is added. */
 mn_parsed_meta *mn_parsed_add_meta(mn_parsed *p) {
     void *array = p->meta;
     bool ok = grow(p, &array, p->n_meta, &p->cap_meta, sizeof *p->meta);
@@ -139,6 +145,8 @@ static bool plane_sizes(mn_parsed_tensor *t, uint64_t *bytes) {
     return step <= INT64_MAX;
 }
 
+/* The name, type, dimensions and offset come from the file; nothing of them has been believed so
+ * far. */
 mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     const mn_file *f = t->file;
     for (uint32_t i = 0; i < t->n_dim; i++)
@@ -171,6 +179,7 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     return MN_OK;
 }
 
+/* Orders for mn_sort: entries by key, tensors by name, tensors by file and place in it. */
 static int by_key(const void *a, const void *b) {
     return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
 }
@@ -186,6 +195,7 @@ static int by_place(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
+/* Sorting keeps it at n log n for files that have a hundred thousand keys on purpose. */
 mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from, mn_error *err) {
     uint64_t n = p->n_meta - from;
     if (n < 2)
@@ -207,6 +217,7 @@ mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from,
     return status;
 }
 
+/* order: all tensors; sorted here. Names are canonical, so two native ones may be the same. */
 static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
     mn_sort(order, n, by_name);
     for (uint64_t i = 1; i < n; i++) {
@@ -226,6 +237,7 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
     return MN_OK;
 }
 
+/* Two tensors that share bytes are damage, or an attempt to have them counted once. */
 static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
     mn_sort(order, n, by_place);
     for (uint64_t i = 1; i < n; i++) {
@@ -242,6 +254,7 @@ static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
     return MN_OK;
 }
 
+/* Calls a check with an array of pointers to all tensors, which it may sort. */
 static mn_status check_sorted(mn_parsed *p, mn_status (*check)(const void **, uint64_t, mn_error *),
                               mn_error *err) {
     if (p->n_tensors < 2)
@@ -266,6 +279,7 @@ mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err) {
     return status ? status : check_sorted(p, check_overlap, err);
 }
 
+/* Strings stay the model's own: valid until it is closed. */
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native,
                             mn_value *value) {
     if (i >= p->n_meta)
@@ -277,6 +291,7 @@ mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *nativ
     return value ? mn_out(value, &p->meta[i].value) : MN_OK;
 }
 
+/* A tensor without planes of its own is one plane of one part. */
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info) {
     if (i >= p->n_tensors)
         return MN_END;

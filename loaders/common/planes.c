@@ -1,4 +1,6 @@
-/* planes.c -- tensors that are made of several runs of bytes. */
+/* planes.c -- tensors that are made of several runs of bytes: planes (data, scales, biases) and
+ * parts. Checkpoints that keep experts or heads one by one have a tensor for each; the graph
+ * wants one. Nothing is copied: the members' bytes become the parts of one tensor. */
 #include "common.h"
 #include <string.h>
 
@@ -12,6 +14,7 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
     return planes;
 }
 
+/* Plane i of a tensor of one part. */
 static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) {
     return t->planes ? &t->planes[i] : &t->plane;
 }
@@ -34,6 +37,7 @@ typedef struct {
     mn_str ending; /* "weight" */
 } member;
 
+/* A decimal number of up to six digits and the dot behind it, taken off the front of s. */
 static bool take_number(mn_str *s, uint32_t *out) {
     uint64_t n = 0;
     for (*out = 0; n < s->len && n < 6 && s->ptr[n] >= '0' && s->ptr[n] <= '9'; n++)
@@ -44,6 +48,7 @@ static bool take_number(mn_str *s, uint32_t *out) {
     return true;
 }
 
+/* Reads a canonical name as a member's; false if it is none. */
 static bool take_member(mn_str name, member *m) {
     if (!mn_str_begins(name, "blk."))
         return false;
@@ -76,6 +81,7 @@ static int by_member(const void *a, const void *b) {
     return c ? c : (x.number > y.number) - (x.number < y.number);
 }
 
+/* May b be a part of the tensor that a begins? Types, shapes and the layout of scales agree. */
 static bool same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     for (uint32_t k = 1; a->planes && b->planes && a->n_planes == b->n_planes && k < a->n_planes;
          k++)
@@ -139,6 +145,7 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     return MN_OK;
 }
 
+/* Are both members of one tensor? */
 static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     member x;
     member y;
@@ -168,6 +175,7 @@ static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void 
     return MN_OK;
 }
 
+/* Most models have no members: then nothing is allocated and nothing moves. */
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err) {
     const uint64_t n = p->n_tensors;
     member m;

@@ -10,10 +10,13 @@ typedef struct {
     const mn_loader_kind *kind;
 } loader_self;
 
+/* The host's mn_file may be older or newer than ours: it has the fields up to `flags`, or it is
+ * refused. */
 static bool files_are_given(const mn_file *files, uint32_t n, uint32_t stride) {
     return (files || !n) && stride >= MN_UP_TO(mn_file, flags);
 }
 
+/* The loader's own guess sees arguments that were checked and an answer that says no. */
 static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
                              mn_guess *out) {
     const loader_self *s = self;
@@ -26,6 +29,7 @@ static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint3
     return status ? status : mn_out(out, &g);
 }
 
+/* *out is NULL unless a model was read. */
 static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32_t stride,
                             mn_parsed **out, mn_error *err) {
     const loader_self *s = self;
@@ -49,6 +53,7 @@ static const mn_loader table = {.size = sizeof table,
                                 .close = mn_parsed_free,
                                 .patterns = table_patterns};
 
+/* The one interface that these plugins offer. */
 static const void *self_query(void *self, const char *interface_id) {
     (void)self;
     return interface_id && !strcmp(interface_id, MN_LOADER_ID) ? &table : NULL;
@@ -59,6 +64,7 @@ static void self_shutdown(void *self) {
     host->release(host->self, self);
 }
 
+/* Below 1.0 a host of another minor is refused here; nothing but abi is read of it. */
 const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err) {
     const char *id = kind->id;
     if (!host)

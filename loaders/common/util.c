@@ -1,4 +1,5 @@
-/* util.c -- errors, strings, checked arithmetic, sorting. */
+/* util.c -- errors, strings, checked arithmetic, sorting. Strings are mn_str: they lie in mapped
+ * files, have a length and no NUL. Nothing here allocates. */
 #include "common.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,6 +49,8 @@ static void scrub(char *msg) {
     }
 }
 
+/* err may be of a host that knows fewer fields or a shorter message: only its own size is
+ * written. */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     if (!err)
         return status;
@@ -81,6 +84,7 @@ bool mn_str_is(mn_str a, const char *z) {
     return mn_str_eq(a, mn_str_of(z));
 }
 
+/* An empty string has no address that memcmp may be given. */
 bool mn_str_begins(mn_str a, const char *z) {
     uint64_t n = strlen(z);
     return a.len >= n && (!n || !memcmp(a.ptr, z, n));
@@ -111,6 +115,7 @@ bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
     return true;
 }
 
+/* Restores the heap below `root`, whose children are heaps; n: items in the heap. */
 static void sift_down(const void **items, uint64_t root, uint64_t n,
                       int (*cmp)(const void *, const void *)) {
     for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
@@ -135,6 +140,7 @@ void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void
     }
 }
 
+/* Shards are numbered with five digits, no more and no fewer. */
 static bool five_digits(const char *s, uint32_t *out) {
     *out = 0;
     for (int i = 0; i < 5; i++) {
@@ -166,6 +172,7 @@ const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride) 
     return NULL;
 }
 
+/* The first field of both is their size in bytes; what is copied is what both know. */
 mn_status mn_out(void *dst, const void *src) {
     uint32_t cap;
     uint32_t own;

@@ -1,5 +1,6 @@
 /* model.c -- from the files of a folder to one model: which are its parts, in what order, and do
- * they agree. */
+ * they agree. A model is one GGUF file or PREFIX-00001-of-00003.gguf and so on; metadata are
+ * those of the first part. read.c parses a file; here its keys are held against its name. */
 #include "gguf.h"
 #include <string.h>
 
@@ -32,6 +33,7 @@ static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int6
     return MN_OK;
 }
 
+/* The data of tensors begin at multiples of it, 32 bytes unless the file says otherwise. */
 static mn_status find_alignment(gguf_reader *r) {
     int64_t a = ALIGNMENT_DEFAULT;
     mn_status status = own_int(r, "general.alignment", 1, ALIGNMENT_MAX, &a);
@@ -69,6 +71,7 @@ static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count
     return MN_OK;
 }
 
+/* All of one file. Tensors come last: their offsets need the alignment. */
 static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
     mn_status status = gguf_read_header(r);
     if (!status)
@@ -82,6 +85,7 @@ static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
     return status;
 }
 
+/* Without it the keys of the model have no prefix, and nothing can be said about its shapes. */
 static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error *err) {
     const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
     if (!arch)
@@ -120,6 +124,7 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
     return status ? status : check_architecture(p, parts[0], err);
 }
 
+/* no, count: as in the names, from 1 on. */
 static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
     return mn_fail(err, MN_BAD_FILE,
                    "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
@@ -166,6 +171,7 @@ static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, c
     return MN_OK;
 }
 
+/* Files that are no GGUF are left alone; several GGUF files have to be the parts of one model. */
 static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride,
                             mn_error *err) {
     const mn_file *first = NULL;
@@ -196,6 +202,7 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     return status ? status : read_parts(p, parts, count, err);
 }
 
+/* *out belongs to the caller, who closes it with mn_parsed_free. */
 mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                     mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);

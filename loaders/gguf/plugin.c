@@ -1,4 +1,5 @@
-/* plugin.c -- the GGUF loader's entry. */
+/* plugin.c -- the GGUF loader's entry: which files it wants, and how sure it is that a folder is
+ * its. What the entry returns is loaders/common's; the files are read in model.c. */
 #include "gguf.h"
 #include <string.h>
 
@@ -18,6 +19,8 @@ static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride)
     return config && weights;
 }
 
+/* The magic number decides; a file that is only named .gguf is claimed so that open can say what
+ * is wrong with it. */
 static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *g) {
     (void)host;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Fills list[cap] with the names of the types that are read, with commas between, and returns
+ * it. */
 const char *gguf_known_types(char *list, size_t cap) {
     uint32_t ggml;
     size_t n = 0;
@@ -17,6 +19,7 @@ const char *gguf_known_types(char *list, size_t cap) {
     return list;
 }
 
+/* The name of a type that GGUF has and this loader does not read. */
 const char *gguf_other_type(uint32_t ggml_type) {
     static const struct {
         uint32_t ggml;

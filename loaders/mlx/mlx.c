@@ -11,6 +11,7 @@ typedef struct {
     bool mxfp4;
 } packing;
 
+/* object: `quantization` or a member of it; `in`: its path for messages. */
 static mn_status read_packing(const cJSON *object, const char *in, packing *out, mn_error *err) {
     const cJSON *mode = json_get(object, "mode");
     if (!json_is_int(json_get(object, "bits"), 1, 32, &out->bits))
@@ -42,6 +43,7 @@ static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out
     return read_packing(quantization, "quantization", out, err);
 }
 
+/* The data type of a packing; false: MLX has it, Minerva does not. */
 static bool packing_dtype(const packing *k, mn_dtype *out) {
     static const int64_t bits[] = {2, 3, 4, 6, 8};
     static const int64_t groups[] = {32, 64, 128};
@@ -54,6 +56,7 @@ static bool packing_dtype(const packing *k, mn_dtype *out) {
     return false;
 }
 
+/* May a tensor of this type hold scales or biases? */
 static bool is_scale(const mn_parsed_tensor *s, bool mxfp4) {
     if (mxfp4)
         return s->dtype.id == MN_U8;
@@ -117,6 +120,7 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     return MN_OK;
 }
 
+/* X.weight, X.scales and X.biases become one tensor, X.weight; the others are dropped later. */
 static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem, mn_error *err) {
     packing k;
     mn_parsed_tensor *t = layout_find(p, stem, ".weight");
@@ -166,6 +170,7 @@ static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, u
     return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
 }
 
+/* More sure than the loader of plain checkpoints, which would take this folder for its own. */
 static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *g) {
     const mn_status status = is_mlx(host, files, n, stride, NULL);

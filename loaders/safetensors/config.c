@@ -1,5 +1,8 @@
-/* config.c -- config.json: from the keys of Hugging Face to the canonical ones. Values are checked
- * one by one and against each other; whether they agree with the tensors is the host's question. */
+/* config.c -- config.json: from the keys of Hugging Face to the canonical ones. Values are
+ * checked one by one and against each other; whether they agree with the tensors is the host's
+ * question. The first error stays (config_reader.status) and makes all further calls return at
+ * once, so that the readers need no checks between their lines. families.c says what each
+ * architecture has of its own, rope.c reads its rotary keys. */
 #include "families.h"
 #include <float.h>
 #include <stdio.h>
@@ -7,6 +10,8 @@
 
 /* ---- access with a sticky status ------------------------------------------------------------- */
 
+/* `in` is the path in front of the key for messages: "" at top level, "rope_scaling." in a
+ * section. */
 void config_fail(config_reader *c, const char *in, const char *key, const cJSON *found,
                  const char *expected) {
     if (c->status)
@@ -19,6 +24,8 @@ void config_fail(config_reader *c, const char *in, const char *key, const cJSON 
                             MN_STR_ARG(c->file->name), in, key, json_describe(found).s, expected);
 }
 
+/* An integer in [lo, hi]; fallback: what a missing key means, NULL: it must be there. lo after
+ * an error. */
 int64_t config_int(config_reader *c, const cJSON *object, const char *in, const char *key,
                    int64_t lo, int64_t hi, const int64_t *fallback) {
     int64_t v = lo;
@@ -34,6 +41,7 @@ int64_t config_int(config_reader *c, const cJSON *object, const char *in, const 
     return lo;
 }
 
+/* As config_int, for numbers that need not be whole. */
 double config_float(config_reader *c, const cJSON *object, const char *in, const char *key,
                     double lo, double hi, const double *fallback) {
     const cJSON *item = json_get(object, key);
@@ -54,6 +62,7 @@ bool config_bool(config_reader *c, const char *key, bool fallback) {
     return item ? cJSON_IsTrue(item) : fallback;
 }
 
+/* A string that is not empty; it lives as long as the JSON tree. "" after an error. */
 const char *config_str(config_reader *c, const cJSON *object, const char *in, const char *key,
                        const char *fallback) {
     const cJSON *item = json_get(object, key);
@@ -65,6 +74,8 @@ const char *config_str(config_reader *c, const cJSON *object, const char *in, co
     return "";
 }
 
+/* A new entry, whose value the caller fills; NULL after an error. Keys that are not general or
+ * minerva's own begin with the architecture. */
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native) {
     if (c->status)
         return NULL;
@@ -124,6 +135,7 @@ void config_put_bool(config_reader *c, const char *key, const char *native, bool
 
 /* ---- which model is this --------------------------------------------------------------------- */
 
+/* The message lists what is known: the file may be newer than this loader, or the key misspelt. */
 static void unknown_type(config_reader *c, const char *found) {
     const mn_str known = family_list(c->parsed);
     if (c->status)
@@ -133,6 +145,7 @@ static void unknown_type(config_reader *c, const char *found) {
         MN_STR_ARG(c->file->name), found, (int)known.len, known.ptr ? known.ptr : "");
 }
 
+/* The same type with another head is another model: classification, a reward, vision. */
 static void unknown_class(config_reader *c, const char *found) {
     c->status =
         mn_fail(c->err, MN_UNSUPPORTED,
@@ -141,6 +154,7 @@ static void unknown_class(config_reader *c, const char *found) {
                 MN_STR_ARG(c->file->name), found, c->family->class_name, c->family->model_type);
 }
 
+/* Transformers writes no key whose value is its default: each family has a table of them. */
 static void fill_defaults(config_reader *c) {
     for (const key_default *d = c->family->defaults; d && d->key && !c->status; d++)
         if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) &&
@@ -191,6 +205,7 @@ static void put_name(config_reader *c) {
     config_put_str(c, "general.name", "", "_name_or_path", name);
 }
 
+/* Which family, from model_type; `architectures`, if there, names its class. */
 static void read_architecture(config_reader *c) {
     enter_text(c);
     const char *type = config_str(c, c->root, "", "model_type", NULL);
@@ -219,10 +234,12 @@ static void read_architecture(config_reader *c) {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
+/* A family's own name of a key, or the usual one. */
 static const char *key_of(const char *own, const char *usual) {
     return own ? own : usual;
 }
 
+/* A count from 1 to hi, put under `key` and returned. */
 static int64_t put_size(config_reader *c, const char *key, const char *native, int64_t hi) {
     int64_t v = config_int(c, c->root, "", native, 1, hi, NULL);
     config_put_int(c, key, "", native, v);
@@ -258,6 +275,7 @@ static void read_vocab(config_reader *c) {
 
 /* ---- layers without rotation, sliding window ------------------------------------------------- */
 
+/* layers: [n_layer], in the model's memory. */
 static void put_layers(config_reader *c, const char *key, const char *native,
                        const int64_t *layers) {
     mn_value *v = config_put(c, key, "", native);
@@ -268,6 +286,7 @@ static void put_layers(config_reader *c, const char *key, const char *native,
     }
 }
 
+/* [n_layer] zeros in the model's memory; NULL after an error. */
 static int64_t *new_layers(config_reader *c) {
     int64_t *layers =
         c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *layers);
@@ -357,6 +376,7 @@ static void check_no_window(config_reader *c, int64_t n_sliding) {
                 (long long)n_sliding, json_get(c->root, "layer_types") ? " (layer_types)" : "");
 }
 
+/* The window's size, and which layers slide if only some of them do. */
 static void read_window(config_reader *c) {
     const bool some = c->family->window == WINDOW_SOME;
     const bool asks = c->family->asks_window;
@@ -467,6 +487,7 @@ static void put_each(config_reader *c, const char *key, const char *native, cons
     }
 }
 
+/* head_dim, or the width by the number of heads. */
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
     int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
     if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
@@ -540,6 +561,7 @@ static void read_wide_heads(config_reader *c) {
     config_put_int(c, "attention.value_length_swa", "", "head_dim", c->head_dim_swa);
 }
 
+/* Counts of heads and their width, the same in all layers or an array of one per layer. */
 static void read_heads(config_reader *c, const size_keys *k) {
     const char *embd = key_of(k->n_embd, "hidden_size");
     const char *heads = key_of(k->n_head, "num_attention_heads");
@@ -567,6 +589,7 @@ static void read_heads(config_reader *c, const size_keys *k) {
         put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
 }
 
+/* The sizes that every model has. Sizes of layers come before heads, which may differ by layer. */
 static void read_sizes(config_reader *c) {
     static const size_keys usual = {0};
     const size_keys *k = c->family->keys ? c->family->keys : &usual;
@@ -592,6 +615,7 @@ static void read_sizes(config_reader *c) {
                      "", eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
 }
 
+/* The name of the activation; some families have two keys for it, of which the older one lies. */
 static void read_act(config_reader *c) {
     const char *own = c->family->keys ? c->family->keys->act : NULL;
     const bool first = c->family->both_acts;
@@ -602,6 +626,7 @@ static void read_act(config_reader *c) {
     config_put_str(c, "minerva.hidden_act", "", key, act);
 }
 
+/* The order matters: heads need sizes, windows need layers, rotary keys need heads. */
 static void read_all(config_reader *c) {
     read_architecture(c);
     if (!c->status)
@@ -623,6 +648,7 @@ static void read_all(config_reader *c) {
     config_put_str(c, "minerva.rope.pairing", "", "model_type", "halves");
 }
 
+/* facts->config is the JSON tree, which the caller deletes, also after an error. */
 mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_error *err) {
     mn_status status = json_parse(p->host, f, 0, f->bytes, CONFIG_MAX, &facts->config, err);
     if (status)

@@ -33,6 +33,7 @@ static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_s
     return out->blocks || out->halves;
 }
 
+/* One message for all that scales_of refuses: it names the three forms that are read. */
 static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
     return mn_fail(
         err, MN_BAD_FILE,
@@ -128,6 +129,7 @@ static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, con
                   mn_parsed_printf(p, "%.*sgate_proj", MN_STR_ARG(stem)), &p->tensors[at], err);
 }
 
+/* Is z anywhere in s? */
 static bool holds(mn_str s, const char *z) {
     const uint64_t n = strlen(z);
     for (uint64_t i = 0; i + n <= s.len; i++)
@@ -136,6 +138,7 @@ static bool holds(mn_str s, const char *z) {
     return false;
 }
 
+/* Fills *sc if the scales s may lie over t; else says which of the two is not as expected. */
 static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
                        f8_scales *sc, mn_error *err) {
     if (t->dtype.id != MN_F8_E4M3)
@@ -153,6 +156,8 @@ static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, boo
     return scales_of(t, s, sc) ? MN_OK : bad_scales(t, s, err);
 }
 
+/* The tensor at `at` becomes one with planes, two if it is gate and up of all experts; the
+ * caller drops s. */
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
                   mn_error *err) {
     mn_parsed_tensor *t = &p->tensors[at];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 /* text: n bytes and a NUL. */
+/* cJSON does not say why it failed. */
 static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n,
                             cJSON **out, mn_error *err) {
     const char *end = text;
@@ -95,6 +96,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const cJSON *)a)->string, ((const cJSON *)b)->string);
 }
 
+/* Members of one object have different names; cJSON would find the first one alone. */
 mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object, mn_error *err) {
     uint64_t n = 0;
     for (const cJSON *m = object->child; m; m = m->next)

@@ -25,10 +25,12 @@ typedef struct {
     uint64_t n;
 } name_index;
 
+/* For mn_sort: by the tensors' native names. */
 static int by_name(const void *a, const void *b) {
     return mn_str_cmp(((const named *)a)->name, ((const named *)b)->name);
 }
 
+/* Tensors are appended while their layout is read; the index has those that were there before. */
 static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
     const mn_host *h = p->host;
     x->n = p->n_tensors;
@@ -86,6 +88,7 @@ static void sweep(mn_parsed *p) {
     p->n_tensors = kept;
 }
 
+/* expected: in words, with the dimensions that the name implies. */
 static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
     return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s",
                    MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected);
@@ -258,6 +261,7 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
     return MN_OK;
 }
 
+/* gate_up_proj has gate and up in turn, row by row: two tensors with twice the stride. */
 static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, mn_error *err) {
     const mn_str stem = stem_of(t->native, "_blocks");
     mn_parsed_tensor *s = find(p, x, stem, "_scales");
@@ -283,6 +287,7 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* GPT-2's Conv1D and gpt-oss's down_proj are stored [in, out]. */
 static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
     static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
@@ -332,6 +337,8 @@ static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     return st;
 }
 
+/* The tensor at i, by its type and by the family's names. Those that were read already have
+ * planes, those that were dropped no dimensions. */
 static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts,
                           mn_error *err) {
     static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
@@ -373,6 +380,7 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     return MN_OK;
 }
 
+/* From the tensors as stored to those of the graph, in place. */
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     name_index x = {0};
     mn_status status = index_open(p, &x, err);
@@ -384,6 +392,7 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     return status;
 }
 
+/* Is the member `key` of an object this word? */
 static bool says(const cJSON *object, const char *key, const char *word) {
     const cJSON *item = json_get(object, key);
     return cJSON_IsString(item) && !strcmp(item->valuestring, word);
@@ -398,6 +407,7 @@ static bool is_read_method(const cJSON *q) {
             (says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4")));
 }
 
+/* Refuses models whose config.json promises a quantisation that no part of this loader reads. */
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
     (void)p;
     const cJSON *mlx = json_get(facts->config, "quantization");

@@ -14,10 +14,12 @@ const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
     MN_FILE_PATTERN(COMPANION, "*.safetensors", 0),
 };
 
+/* What the index names may have any other name, too. */
 static bool is_weights(const mn_file *f) {
     return mn_str_begins(f->name, "model") && mn_str_ends(f->name, ".safetensors");
 }
 
+/* By its whole name; NULL if it is not among the files that were given. */
 static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t stride, mn_str name) {
     for (uint32_t i = 0; i < n; i++)
         if (mn_str_eq(mn_file_at(files, i, stride)->name, name))
@@ -29,6 +31,8 @@ const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, con
     return find_file(files, n, stride, mn_str_of(name));
 }
 
+/* A named file must be one of this format; then one file of weights or the index is enough, so
+ * that open can say what is missing beside it. */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
     const mn_file *named = mn_file_named(files, n, stride);
     if (named && !mn_str_ends(named->name, ".safetensors") && !mn_str_ends(named->name, ".json"))
@@ -53,6 +57,7 @@ static int by_native(const void *a, const void *b) {
     return mn_str_cmp(((const mn_parsed_tensor *)a)->native, ((const mn_parsed_tensor *)b)->native);
 }
 
+/* By native name among n tensors that are sorted by it; NULL: there is none. */
 static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_str native) {
     uint64_t lo = 0;
     uint64_t hi = n;
@@ -119,6 +124,7 @@ static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, con
     return MN_OK;
 }
 
+/* map: tensor name -> file name. Read shard by shard, so that each file's header is parsed once. */
 static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const cJSON *map,
                           mn_error *err) {
     uint64_t n = 0;
@@ -147,6 +153,7 @@ static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const 
     return status;
 }
 
+/* The index decides which files are shards: others in the folder are left alone. */
 static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn_error *err) {
     cJSON *root;
     mn_status status = json_parse(p->host, index, 0, index->bytes, JSON_MAX, &root, err);
@@ -168,6 +175,7 @@ static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_er
         MN_STR_ARG(prefix), no, count, no, count);
 }
 
+/* prefix, count: of the first file's name, which all have to share. */
 static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix,
                                uint32_t count, mn_error *err) {
     for (uint32_t i = 0; i < dir.n; i++) {
@@ -205,6 +213,7 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
     return MN_OK;
 }
 
+/* model.safetensors, or numbered shards; anything else beside them would be a second model. */
 static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *first = NULL;
     uint32_t n_weights = 0;
@@ -235,6 +244,7 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* A name that is not in the tables stays as it is: the host says what it does not know. */
 static mn_status name_tensors(mn_parsed *p, const struct model_family *family, mn_error *err) {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         p->tensors[i].name = tensor_canonical_name(p, family, p->tensors[i].native);
@@ -313,6 +323,7 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
     return status;
 }
 
+/* Tensors first: config.json is held against some of their shapes. */
 static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
     const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
     model_facts facts = {0};
@@ -329,6 +340,7 @@ static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error 
     return status;
 }
 
+/* join: what a format on top of this one (MLX) makes of the tensors before they get their names. */
 mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                      model_join join, mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);

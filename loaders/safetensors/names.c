@@ -26,6 +26,7 @@ static const name_pair in_layer[] = {
     {"mlp.down_proj", "ffn_down"},       {0},
 };
 
+/* s without its first n bytes. */
 static mn_str skip(mn_str s, uint64_t n) {
     return (mn_str){s.ptr + n, s.len - n};
 }
@@ -89,6 +90,7 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
 }
 
 /* What stands in front of the text model's own names. */
+/* Text models inside of others have a prefix of theirs in front of all names. */
 static mn_str without_prefix(mn_str s) {
     static const char *const prefixes[] = {"language_model.model.", "model.language_model.",
                                            "language_model.", "model.", "transformer."};

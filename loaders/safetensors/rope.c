@@ -58,6 +58,7 @@ static void check_section(config_reader *c, section s) {
         config_fail(c, s.in, "rope_type", NULL, "a kind of scaling, because there is 'factor'");
 }
 
+/* The section that counts, with its keys checked; object NULL: the model has none. */
 static section find_section(config_reader *c) {
     static const char *const names[2] = {"rope_scaling", "rope_parameters"};
     static const char *const paths[2] = {"rope_scaling.", "rope_parameters."};
@@ -93,11 +94,13 @@ static double either(config_reader *c, section s, const char *key, double lo, do
     return inside ? a : b;
 }
 
+/* A number that the kind of scaling needs, from key `native` of the section to `key`. */
 static void put_number(config_reader *c, section s, const char *key, const char *native, double lo,
                        double hi) {
     config_put_float(c, key, s.in, native, config_float(c, s.object, s.in, native, lo, hi, NULL));
 }
 
+/* As put_number, if it is there. */
 static void put_optional(config_reader *c, section s, const char *key, const char *native,
                          double lo, double hi) {
     if (json_get(s.object, native))
@@ -114,6 +117,7 @@ static int64_t put_original_length(config_reader *c, section s) {
     return v;
 }
 
+/* Llama 3.1's scaling by wave length: three factors and the length that it was trained with. */
 static void read_llama3(config_reader *c, section s) {
     put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
@@ -148,6 +152,7 @@ static void put_yarn_magnitude(config_reader *c, section s, double factor) {
                          yarn_magnitude(factor, m) / yarn_magnitude(factor, all));
 }
 
+/* YaRN (Peng et al. 2023). `factor` may be null: then it is the ratio of the two lengths. */
 static void read_yarn(config_reader *c, section s) {
     const double ratio = (double)c->n_ctx / (double)put_original_length(c, s);
     const bool null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(s.object, "factor"));
@@ -212,6 +217,7 @@ static void read_longrope(config_reader *c, section s, int64_t n_rot) {
     put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
 }
 
+/* Gemma 4's full layers. */
 static bool is_proportional(section s) {
     const cJSON *type = s.object ? json_get(s.object, "rope_type") : NULL;
     return cJSON_IsString(type) && !strcmp(type->valuestring, "proportional");
@@ -231,6 +237,7 @@ static void read_proportional(config_reader *c, section s, double part) {
     config_put_int(c, "rope.dimension_count", s.in, "partial_rotary_factor", c->head_dim);
 }
 
+/* rope_type, formerly type, and the keys that each kind needs. */
 static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     const char *key = json_get(s.object, "rope_type") ? "rope_type" : "type";
     const char *type = s.object ? config_str(c, s.object, s.in, key, "default") : "default";
@@ -258,6 +265,8 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
                             MN_STR_ARG(c->file->name), s.in, key, type);
 }
 
+/* Base, the share of each head that is rotated, and how angles are scaled beyond the context of
+ * training. */
 void config_read_rope(config_reader *c) {
     const char *in;
     section s = find_section(c);
