@@ -22,8 +22,10 @@ static mn_status read_packing(const cJSON *object, const char *in, packing *out,
         return mn_fail(err, MN_BAD_FILE,
                        "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
                        json_describe(json_get(object, "group_size")).s);
-    out->mxfp4 = cJSON_IsString(mode) && !strcmp(mode->valuestring, "mxfp4");
-    if (mode && !out->mxfp4 && !(cJSON_IsString(mode) && !strcmp(mode->valuestring, "affine")))
+    const char *word = cJSON_IsString(mode) ? mode->valuestring : "";
+    const bool affine = !mode || !strcmp(word, "affine");
+    out->mxfp4 = !strcmp(word, "mxfp4");
+    if (!out->mxfp4 && !affine)
         return mn_fail(err, MN_UNSUPPORTED,
                        "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
                        json_describe(mode).s);
@@ -35,8 +37,10 @@ static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out
     for (const cJSON *own = quantization->child; own; own = own->next) {
         if (!mn_str_is(stem, own->string))
             continue;
-        if (cJSON_IsFalse(own))
-            return *out = (packing){0}, MN_OK;
+        if (cJSON_IsFalse(own)) {
+            *out = (packing){0};
+            return MN_OK;
+        }
         if (cJSON_IsObject(own))
             return read_packing(own, own->string, out, err);
     }
@@ -66,8 +70,10 @@ static bool is_scale(const mn_parsed_tensor *s, bool mxfp4) {
 /* scales or biases: one per group of each row. */
 static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x, int64_t n_groups,
                              bool mxfp4, mn_error *err) {
-    bool fits = x->n_dim == t->n_dim && is_scale(x, mxfp4) && x->dim[x->n_dim - 1] == n_groups;
-    for (uint32_t i = 0; fits && i + 1 < t->n_dim; i++)
+    const uint32_t last = t->n_dim - 1;
+    bool fits = x->n_dim == t->n_dim && is_scale(x, mxfp4);
+    fits = fits && x->dim[last] == n_groups;
+    for (uint32_t i = 0; fits && i < last; i++)
         fits = x->dim[i] == t->dim[i];
     if (fits)
         return MN_OK;
@@ -94,8 +100,9 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
                        "or 128, or mxfp4",
                        MN_STR_ARG(t->native), (long long)k->bits, (long long)k->group);
     const int64_t cols = t->dim[last] * 32 / k->bits;
-    if (t->dtype.id != MN_I32 || t->n_dim < 2 || t->n_dim > 3 || t->dim[last] * 32 % k->bits ||
-        cols % k->group)
+    const bool is_matrix = t->n_dim == 2 || t->n_dim == 3;
+    const bool whole = t->dim[last] * 32 % k->bits == 0 && cols % k->group == 0;
+    if (t->dtype.id != MN_I32 || !is_matrix || !whole)
         return mn_fail(
             err, MN_BAD_FILE,
             "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
@@ -106,12 +113,15 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     mn_status status = check_extra(t, s, cols / k->group, k->mxfp4, err);
     if (!status && b)
         status = check_extra(t, b, cols / k->group, false, err);
-    mn_plane *planes = status ? NULL : mn_tensor_planes(p, t, 1, b ? 3 : 2);
+    if (status)
+        return status;
+    mn_plane *planes = mn_tensor_planes(p, t, 1, b ? 3 : 2);
     if (!planes)
-        return status ? status : mn_fail_memory(err);
+        return mn_fail_memory(err);
     add_plane(&planes[0], t, MN_PLANE_DATA);
     planes[0].dtype = type.id;
-    planes[0].dim[last] = t->dim[last] = cols;
+    planes[0].dim[last] = cols;
+    t->dim[last] = cols;
     planes[0].stride[last] = type.block_bytes;
     add_plane(&planes[1], s, MN_PLANE_SCALE);
     if (b)
@@ -158,11 +168,13 @@ static mn_status join_all(mn_parsed *p, const model_facts *facts, mn_error *err)
  * folder. What is damaged is no MLX model; without memory nothing can be said. */
 static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                         mn_error *err) {
-    const mn_file *config =
-        model_is_ours(files, n, stride) ? model_file(files, n, stride, "config.json") : NULL;
+    const mn_file *config = NULL;
     cJSON *root = NULL;
-    mn_status status =
-        config ? json_parse(host, config, 0, config->bytes, CONFIG_MAX, &root, err) : MN_BAD_FILE;
+    mn_status status = MN_BAD_FILE;
+    if (model_is_ours(files, n, stride))
+        config = model_file(files, n, stride, "config.json");
+    if (config)
+        status = json_parse(host, config, 0, config->bytes, CONFIG_MAX, &root, err);
     bool yes = !status && cJSON_IsObject(json_get(root, "quantization"));
     cJSON_Delete(root);
     if (yes || status == MN_OUT_OF_MEMORY)

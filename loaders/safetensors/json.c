@@ -5,12 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* cJSON does not say why it failed. Its nodes are small: where memory is the reason, there is none for
+ * a page either. */
+static bool has_memory(const mn_host *host) {
+    void *page = host->alloc(host->self, 4096, 16);
+    if (page)
+        host->release(host->self, page);
+    return page != NULL;
+}
+
 /* text: n bytes and a NUL. */
-/* cJSON does not say why it failed. */
-static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n,
-                            cJSON **out, mn_error *err) {
+static mn_status parse_text(const mn_host *host, const mn_file *f, uint64_t offset,
+                            const char *text, uint64_t n, cJSON **out, mn_error *err) {
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n + 1, &end, 0);
+    if (!root && !has_memory(host))
+        return mn_fail_memory(err);
     if (!root)
         return mn_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu", MN_STR_ARG(f->name),
                        (unsigned long long)(offset + (end ? (uint64_t)(end - text) : 0)));
@@ -87,7 +97,7 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
                        MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
     }
     spell_infinity(copy);
-    mn_status status = parse_text(f, offset, copy, n, out, err);
+    mn_status status = parse_text(host, f, offset, copy, n, out, err);
     host->release(host->self, copy);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "common.h"
 #include <stdlib.h>
 
+/* a: [n_tensors]; nothing has a place yet. */
 void mnp_arena_begin(const mn_graph *g, mnp_allocation *a) {
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         a[i].place = MNP_NOWHERE;
@@ -13,6 +14,7 @@ void mnp_arena_begin(const mn_graph *g, mnp_allocation *a) {
     }
 }
 
+/* A tensor is alive from the first to the last step that touches it or a view of it. */
 void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation *a) {
     const mn_node *n = mnp_node(g, node);
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
@@ -29,6 +31,8 @@ void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation
     }
 }
 
+/* Largest first; of equals the one with the lower index, so that the plan is the same every
+ * time. */
 static int by_size(const void *x, const void *y, void *arg) {
     const mnp_allocation *a = arg;
     const uint32_t i = *(const uint32_t *)x;

@@ -4,6 +4,7 @@
 
 enum { ALIGN = 4 }; /* of every element that crosses */
 
+/* One binding: of a tensor that can be bound, inside of its buffer, aligned. */
 static mn_status check_one(const mn_graph *g, const mnp_allocation *a, const mn_binding *b,
                            mnp_extent_fn extent, mn_error *err) {
     const mn_tensor *t = mnp_tensor(g, b->tensor);
@@ -14,7 +15,8 @@ static mn_status check_one(const mn_graph *g, const mnp_allocation *a, const mn_
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                         "%.*s is a view of what the segment makes: bind that", MNP_NAME(t));
     const mnp_extent e = b->buffer ? extent(b->buffer) : (mnp_extent){0, 0};
-    if (!b->buffer || b->offset > e.bytes || b->bytes > e.bytes - b->offset)
+    const bool inside = b->offset <= e.bytes && b->bytes <= e.bytes - b->offset;
+    if (!b->buffer || !inside)
         return mnp_fail(err, MN_INVALID, ~0u,
                         "%.*s: %llu bytes at %llu leave the buffer of %llu bytes", MNP_NAME(t),
                         (unsigned long long)b->bytes, (unsigned long long)b->offset,
@@ -25,6 +27,8 @@ static mn_status check_one(const mn_graph *g, const mnp_allocation *a, const mn_
     return MN_OK;
 }
 
+/* table: [n_tensors], cleared first; after an error it is not to be used. A binding of a newer
+ * host may be longer. */
 mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding *given, uint32_t n,
                    uint32_t stride, mnp_extent_fn extent, mn_binding *table, mn_error *err) {
     mn_status st = MN_OK;
@@ -33,8 +37,9 @@ mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding 
         return mnp_fail(err, MN_INVALID, ~0u,
                         "bindings of %u bytes lack fields of the first release", stride);
     for (uint32_t i = 0; i < n && !st; i++) {
+        const char *at = (const char *)given + (uint64_t)i * stride;
         mn_binding b;
-        mnp_read(&b, sizeof b, (const char *)given + (uint64_t)i * stride, stride);
+        mnp_read(&b, sizeof b, at, stride);
         if (b.tensor >= g->n_tensors)
             return mnp_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b.tensor,
                             g->n_tensors);
@@ -60,13 +65,18 @@ static mn_status check_rows(const mn_graph *g, uint32_t node, uint32_t in, uint6
                     MNP_NAME(t), (long long)words, node, (unsigned long long)least / 4);
 }
 
+/* Is everything there that a node reads and writes? It may be bound itself, be a view of what
+ * is, or lie in the arena. */
 mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation *a,
                           const int64_t *symbol_max, const mn_binding *table, mn_error *err) {
     const mn_node *n = mnp_node(g, node);
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
         const int32_t t = mnp_operand(g, n, i);
         const bool is_out = i >= n->n_in;
-        if (t < 0 || mnp_tensor(g, (uint32_t)t)->role == MN_ROLE_WEIGHT || table[t].buffer)
+        if (t < 0 || table[t].buffer)
+            continue;
+        const mn_tensor *operand = mnp_tensor(g, (uint32_t)t);
+        if (operand->role == MN_ROLE_WEIGHT)
             continue;
         const uint32_t root = mnp_root(g, (uint32_t)t);
         if (table[root].buffer || a[root].place != MNP_NOWHERE)
@@ -74,16 +84,20 @@ mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation
         if (is_out && mnp_out_may_be_absent(n->op, i - n->n_in))
             continue;
         return mnp_fail(err, MN_INVALID, node, "%s %.*s of node %u is not bound",
-                        is_out ? "output" : "input", MNP_NAME(mnp_tensor(g, (uint32_t)t)), node);
+                        is_out ? "output" : "input", MNP_NAME(operand), node);
     }
+    const uint64_t slot_bytes = MNP_UP_TO(mn_slot, done);
     if (n->op == MN_OP_EMBED)
-        return check_rows(g, node, MN_EMBED_SLOTS, MNP_UP_TO(mn_slot, done), symbol_max, err);
+        return check_rows(g, node, MN_EMBED_SLOTS, slot_bytes, symbol_max, err);
     if (n->op != MN_OP_SAMPLE)
         return MN_OK;
-    mn_status st = check_rows(g, node, MN_SAMPLE_SLOTS, MNP_UP_TO(mn_slot, done), symbol_max, err);
-    return st ? st : check_rows(g, node, MN_SAMPLE_PARAMS, 8, symbol_max, err);
+    mn_status st = check_rows(g, node, MN_SAMPLE_SLOTS, slot_bytes, symbol_max, err);
+    if (st)
+        return st;
+    return check_rows(g, node, MN_SAMPLE_PARAMS, 8, symbol_max, err);
 }
 
+/* Once per change of the symbols: the buffers were bound without their values. */
 mn_status mnp_check_sizes(const mn_graph *g, const int64_t *symbol, const mn_binding *table,
                           mn_error *err) {
     for (uint32_t i = 0; i < g->n_tensors; i++) {

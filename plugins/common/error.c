@@ -6,6 +6,8 @@
 
 enum { ALIGN = 64 };
 
+/* err may be of a host that knows fewer fields: only its own size is written, and a shorter
+ * message ends in a NUL. */
 mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) {
     if (!err)
         return status;
@@ -38,6 +40,7 @@ mn_status mnp_check_host(const mn_host *h, const char *id, mn_error *err) {
     return MN_OK;
 }
 
+/* Zeroed; NULL for sizes that no machine has, before the host sees them. */
 void *mnp_new(const mn_host *h, uint64_t bytes) {
     if (bytes >= (uint64_t)1 << 62)
         return NULL;
@@ -56,6 +59,7 @@ void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes
     memcpy(to, from, from_bytes < to_bytes ? from_bytes : to_bytes);
 }
 
+/* Both begin with their size in bytes, `out` with the room that the host has. */
 void mnp_fill(void *out, const void *from, uint32_t from_bytes) {
     uint32_t n;
     memcpy(&n, out, sizeof n);

@@ -44,6 +44,8 @@ static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+/* Structs of the host may be older or newer: read as far as both know them, refused where fields
+ * of the first release are missing. */
 mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
     mnp_read(out, sizeof *out, in, in->size);
     const mn_graph *g = out->graph;
@@ -68,6 +70,8 @@ mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
     return st;
 }
 
+/* Does the view have the strides of a tensor of its own, for the largest sizes? A dimension of 1
+ * may have any. */
 static bool is_dense(const mn_graph *g, const mn_tensor *t, const int64_t *symbol_max) {
     int64_t dense = 1;
     for (uint32_t d = t->n_dim; d-- > 0;) {
@@ -79,6 +83,7 @@ static bool is_dense(const mn_graph *g, const mn_tensor *t, const int64_t *symbo
     return true;
 }
 
+/* Views of activations are offsets into their root; of nothing else. */
 mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int64_t *symbol_max,
                           mn_error *err) {
     for (uint32_t i = lo; i < hi; i++) {
@@ -88,8 +93,10 @@ mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int
             if (t < 0 || mnp_tensor(g, (uint32_t)t)->alias_of < 0)
                 continue;
             const mn_tensor *view = mnp_tensor(g, (uint32_t)t);
-            const uint32_t of = mnp_tensor(g, mnp_root(g, (uint32_t)t))->role;
-            if (of == MN_ROLE_WEIGHT || of == MN_ROLE_STATE || view->role == MN_ROLE_STATE)
+            const uint32_t root = mnp_root(g, (uint32_t)t);
+            const uint32_t of = mnp_tensor(g, root)->role;
+            const bool is_state = of == MN_ROLE_STATE || view->role == MN_ROLE_STATE;
+            if (of == MN_ROLE_WEIGHT || is_state)
                 return mnp_fail(err, MN_UNSUPPORTED, i,
                                 "node %u: %.*s is a view of a weight or state; not supported", i,
                                 MNP_NAME(view));
@@ -101,6 +108,8 @@ mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int
     return MN_OK;
 }
 
+/* The weights that nodes [at->node, hi) read, one per call and as often as they are read; -1 at
+ * the end. */
 int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node) {
     for (; at->node < hi; at->node++, at->operand = 0) {
         const mn_node *n = mnp_node(g, at->node);
@@ -119,12 +128,15 @@ int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t
 /* base * mul + add; the base is a symbol that has its value already. */
 static bool derive(const mn_graph *g, const mn_symbol *s, uint32_t i, const int64_t *out,
                    int64_t *value) {
-    if ((uint32_t)s->base >= i || (uint32_t)s->base >= g->n_symbols)
+    const uint32_t base = (uint32_t)s->base;
+    if (base >= i || base >= g->n_symbols)
         return false;
-    return !__builtin_mul_overflow(out[s->base], s->mul, value) &&
-           !__builtin_add_overflow(*value, s->add, value) && *value >= 0;
+    if (__builtin_mul_overflow(out[base], s->mul, value))
+        return false;
+    return !__builtin_add_overflow(*value, s->add, value) && *value >= 0;
 }
 
+/* Symbols are in the order of their derivation. max NULL: `given` are maxima themselves. */
 mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
                       mn_error *err) {
     for (uint32_t i = 0; i < g->n_symbols; i++) {
@@ -138,24 +150,27 @@ mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *ma
         }
         const int64_t least = s->kind == MN_SYMBOL_SHAPE ? s->min : 0;
         const int64_t most = max ? max[i] : INT32_MAX;
-        if (given[i] < 0 || given[i] < least || given[i] > most || given[i] > INT32_MAX)
+        const int64_t v = given[i];
+        if (v < 0 || v < least || v > most || v > INT32_MAX)
             return mnp_fail(err, MN_INVALID, ~0u,
                             "symbol %.24s is %lld; at least %lld, at most %lld", s->name,
-                            (long long)given[i], (long long)least, (long long)most);
-        out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : given[i];
+                            (long long)v, (long long)least, (long long)most);
+        out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : v;
     }
     return MN_OK;
 }
 
 uint32_t mnp_elem_dtype(const mn_tensor *t) {
     const uint32_t id = t->dtype.id;
-    return t->role == MN_ROLE_INTERIOR && (id == MN_F16 || id == MN_BF16) ? MN_F32 : id;
+    const bool is_half = id == MN_F16 || id == MN_BF16;
+    return t->role == MN_ROLE_INTERIOR && is_half ? MN_F32 : id;
 }
 
 uint64_t mnp_elem_bytes(const mn_tensor *t) {
     return mnp_elem_dtype(t) == t->dtype.id ? t->dtype.block_bytes : 4;
 }
 
+/* False: no size (a negative dimension, no whole blocks) or one beyond 2^62. */
 bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uint64_t *bytes) {
     uint64_t n = 1;
     if (t->n_dim > MN_MAX_DIM)
@@ -166,7 +181,9 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
             return false;
     }
     const uint64_t block = t->dtype.block_elems;
-    if (!block || n % block || __builtin_mul_overflow(n / block, mnp_elem_bytes(t), bytes))
+    if (!block || n % block)
+        return false;
+    if (__builtin_mul_overflow(n / block, mnp_elem_bytes(t), bytes))
         return false;
     return *bytes < (uint64_t)1 << 62;
 }

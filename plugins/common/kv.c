@@ -2,11 +2,13 @@
  * everything else follows from the KV_STORE nodes of the segment. Holds nothing. */
 #include "common.h"
 
+/* Is node i a KV_STORE of the group? */
 static bool stores(const mn_graph *g, uint32_t i, uint32_t group) {
     const mn_node *n = mnp_node(g, i);
     return n->op == MN_OP_KV_STORE && (uint32_t)mnp_attr(g, n, MN_KV_STORE_ATTR_GROUP) == group;
 }
 
+/* What the caller leaves open is f32 in class exact, else f16. */
 mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision) {
     const uint32_t usual = precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
     mnp_kv_types types = {c->k_dtype, c->v_dtype};
@@ -41,16 +43,16 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
     const mn_tensor *v = mnp_in_tensor(g, n, MN_KV_STORE_V);
     if (!k || !v)
         return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE without K or V", i);
-    if (k->n_dim != 3 || v->n_dim != 3 || k->dim[1] <= 0 || k->dim[2] <= 0 || v->dim[2] <= 0 ||
-        k->dim[1] != v->dim[1])
+    const bool are_heads = k->n_dim == 3 && v->n_dim == 3 && k->dim[1] == v->dim[1];
+    if (!are_heads || k->dim[1] <= 0 || k->dim[2] <= 0 || v->dim[2] <= 0)
         return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE wants K and V as [T, Hkv, D]", i);
     const int64_t longest = k->dim[2] > v->dim[2] ? k->dim[2] : v->dim[2];
     if (rules->max_head_dim && longest > rules->max_head_dim)
         return mnp_fail(err, MN_UNSUPPORTED, i,
                         "node %u: heads of %lld elements; this plugin takes at most %u", i,
                         (long long)longest, rules->max_head_dim);
-    if (kv->n_layers &&
-        (kv->n_head_kv != k->dim[1] || kv->dim_k != k->dim[2] || kv->dim_v != v->dim[2]))
+    const bool same_dims = kv->dim_k == k->dim[2] && kv->dim_v == v->dim[2];
+    if (kv->n_layers && (kv->n_head_kv != k->dim[1] || !same_dims))
         return mnp_fail(err, MN_INVALID, i, "node %u: the layers of KV group %u differ in shape", i,
                         group);
     kv->n_head_kv = k->dim[1];
@@ -114,6 +116,7 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
     return MN_OK;
 }
 
+/* node: KV_STORE or ATTENTION, which find their pages at other operands. */
 mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
                          mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     const mn_node *n = mnp_node(g, node);
@@ -143,6 +146,7 @@ mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t n
     return MN_OK;
 }
 
+/* What the host needs to know to allocate pages and to copy them. */
 mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types, uint64_t flags,
                         const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err) {
     mnp_kv kv;
@@ -154,6 +158,7 @@ mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types,
     return MN_OK;
 }
 
+/* Copy i of the host's array, checked against the buffer of kv_bytes. */
 mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
                          uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err) {
     const uint64_t n_pages = l->page_bytes ? kv_bytes / l->page_bytes : 0;

@@ -3,6 +3,7 @@
 #include "units.h"
 
 /* ---- [gather] [norm] LINEAR [add | glu] ------------------------------------------------------- */
+/* Each refuse_: why the candidate `node` cannot join unit u, NULL: it can. */
 static const char *refuse_norm(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_tensor *x = mnp_in_tensor(l->g, mnp_node(l->g, node), MN_RMS_NORM_X);
     (void)u;
@@ -14,6 +15,7 @@ static const char *refuse_add(const mnp_lowering *l, const mnp_unit *u, uint32_t
     return mnp_node(l->g, u->node)->n_out == 1 ? NULL : "there are several products";
 }
 
+/* One kernel computes both products of a weight row's block: they must be alike. */
 static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_graph *g = l->g;
     const mn_node *x = mnp_node(g, u->node);
@@ -23,10 +25,12 @@ static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t
     const mn_tensor *b = mnp_in_tensor(g, x, first + 2);
     if (x->n_out != 2 || !a || !b)
         return "there are not two products";
-    if (mnp_in(g, glu, MN_GLU_GATE) != mnp_out(g, x, 0) ||
-        mnp_in(g, glu, MN_GLU_UP) != mnp_out(g, x, 1))
+    const bool gate_first = mnp_in(g, glu, MN_GLU_GATE) == mnp_out(g, x, 0);
+    const bool up_second = mnp_in(g, glu, MN_GLU_UP) == mnp_out(g, x, 1);
+    if (!gate_first || !up_second)
         return "the products are not gate, then up";
-    if (a->dtype.id != b->dtype.id || a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1])
+    const bool same_size = a->dim[0] == b->dim[0] && a->dim[1] == b->dim[1];
+    if (a->dtype.id != b->dtype.id || !same_size)
         return "gate and up are of different types or sizes";
     return NULL;
 }
@@ -63,10 +67,9 @@ const mnp_pattern mnp_pattern_linear = {.name = "linear",
 /* ---- [rope q, rope k] KV_STORE [attention] ---------------------------------------------------- */
 static const char *refuse_rope(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_graph *g = l->g;
-    return mnp_in(g, mnp_node(g, node), MN_ROPE_ROW_POS) ==
-                   mnp_in(g, mnp_node(g, u->node), MN_KV_STORE_ROW_POS)
-               ? NULL
-               : "it rotates at other positions";
+    const int32_t rotated = mnp_in(g, mnp_node(g, node), MN_ROPE_ROW_POS);
+    const int32_t stored = mnp_in(g, mnp_node(g, u->node), MN_KV_STORE_ROW_POS);
+    return rotated == stored ? NULL : "it rotates at other positions";
 }
 
 /* One kernel rotates q and k alike, stores k and v, and attends over the same rows. */
@@ -83,11 +86,13 @@ static const char *refuse_attention(const mnp_lowering *l, const mnp_unit *u, ui
             return "q and k are rotated in different ways";
     const mn_tensor *xq = mnp_in_tensor(g, q, MN_ROPE_X);
     const mn_tensor *xk = mnp_in_tensor(g, k, MN_ROPE_X);
-    if (mnp_in(g, q, MN_ROPE_FREQS) != mnp_in(g, k, MN_ROPE_FREQS) || !xq || !xk ||
-        xq->dim[2] != xk->dim[2])
+    const bool same_freqs = mnp_in(g, q, MN_ROPE_FREQS) == mnp_in(g, k, MN_ROPE_FREQS);
+    if (!same_freqs || !xq || !xk || xq->dim[2] != xk->dim[2])
         return "q and k are rotated in different ways";
-    if (mnp_in(g, a, MN_ATTENTION_ROW_POS) != mnp_in(g, s, MN_KV_STORE_ROW_POS) ||
-        mnp_in(g, a, MN_ATTENTION_ROW_SLOT) != mnp_in(g, s, MN_KV_STORE_ROW_SLOT))
+    const int32_t attends_at = mnp_in(g, a, MN_ATTENTION_ROW_POS);
+    const int32_t attends_for = mnp_in(g, a, MN_ATTENTION_ROW_SLOT);
+    if (attends_at != mnp_in(g, s, MN_KV_STORE_ROW_POS) ||
+        attends_for != mnp_in(g, s, MN_KV_STORE_ROW_SLOT))
         return "it attends for other rows";
     return NULL;
 }

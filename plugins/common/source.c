@@ -5,17 +5,22 @@
 
 const mn_plane *mnp_plane(const mn_weight_src *s, uint32_t part, uint32_t plane) {
     const uint64_t index = (uint64_t)part * s->n_planes + plane;
-    return (const mn_plane *)(const void *)((const char *)s->planes + index * s->plane_stride);
+    const char *planes = (const char *)s->planes;
+    return (const mn_plane *)(const void *)(planes + index * s->plane_stride);
 }
 
+/* steps: elements or blocks per dimension, of `size` bytes each. *last: the byte behind the last
+ * one that the strides reach; false: it overflows, or the plane ends before. */
 bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
                        uint64_t *last) {
     *last = 0;
     for (uint32_t i = 0; i < n_dim; i++) {
         uint64_t span;
-        if (!steps[i] || p->stride[i] < 0 ||
-            __builtin_mul_overflow(steps[i] - 1, (uint64_t)p->stride[i], &span) ||
-            __builtin_add_overflow(*last, span, last))
+        if (!steps[i] || p->stride[i] < 0)
+            return false;
+        if (__builtin_mul_overflow(steps[i] - 1, (uint64_t)p->stride[i], &span))
+            return false;
+        if (__builtin_add_overflow(*last, span, last))
             return false;
     }
     return p->ptr && !__builtin_add_overflow(*last, size, last) && *last <= p->bytes;
@@ -50,6 +55,7 @@ static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t inde
                     MNP_NAME(t), index, (unsigned long long)p->bytes, (unsigned long long)last);
 }
 
+/* max_dim: how many dimensions the backend's kernels know. */
 mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t max_dim,
                            mn_error *err) {
     if (s->tensor >= g->n_tensors)
@@ -61,8 +67,9 @@ mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t m
     if (s->dtype.id != t->dtype.id)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: type %u, the graph expects %u", MNP_NAME(t),
                         s->dtype.id, t->dtype.id);
-    if (!s->n_parts || !s->n_planes || !s->planes ||
-        s->plane_stride < MNP_UP_TO(mn_plane, stride) || !t->n_dim || !t->dtype.block_elems)
+    const bool has_planes = s->n_parts && s->n_planes && s->planes;
+    const bool has_fields = s->plane_stride >= MNP_UP_TO(mn_plane, stride);
+    if (!has_planes || !has_fields || !t->n_dim || !t->dtype.block_elems)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: no parts or no dimensions", MNP_NAME(t));
     if (t->n_dim > max_dim)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u dimensions; at most %u", MNP_NAME(t),

@@ -32,9 +32,11 @@ void mnp_count_uses(const mn_graph *g, uint32_t lo, uint32_t hi, mnp_use *uses) 
         const mn_node *n = mnp_node(g, i);
         if (i >= lo && i < hi) {
             count_reads(g, i, uses);
-            for (uint32_t j = 0; j < n->n_out; j++)
-                if (mnp_out(g, n, j) >= 0)
-                    uses[mnp_root(g, (uint32_t)mnp_out(g, n, j))].maker = (int32_t)i;
+            for (uint32_t j = 0; j < n->n_out; j++) {
+                const int32_t t = mnp_out(g, n, j);
+                if (t >= 0)
+                    uses[mnp_root(g, (uint32_t)t)].maker = (int32_t)i;
+            }
             continue;
         }
         for (uint32_t j = 0; j < n->n_in; j++) {
@@ -59,12 +61,15 @@ typedef struct {
     int32_t *owner; /* [hi - lo] anchor of the unit that has the node, -1 = free */
 } pass;
 
+/* Does the unit run the node? One that is only located runs by itself. */
 static bool is_member(const mnp_unit *u, uint32_t node) {
     if (node == u->node)
         return true;
-    for (uint32_t i = 0; i < u->pattern->n_parts; i++)
-        if (u->part[i] == (int32_t)node && !(u->pattern->parts[i].flags & MNP_LOCATE))
+    for (uint32_t i = 0; i < u->pattern->n_parts; i++) {
+        const bool located = u->pattern->parts[i].flags & MNP_LOCATE;
+        if (u->part[i] == (int32_t)node && !located)
             return true;
+    }
     return false;
 }
 
@@ -90,7 +95,10 @@ static bool needs(const mnp_lowering *l, const mnp_unit *u, uint32_t first, uint
     const mn_node *n = mnp_node(l->g, node);
     for (uint32_t j = 0; j < n->n_in; j++) {
         const int32_t t = mnp_in(l->g, n, j);
-        const int32_t maker = t < 0 ? -1 : l->uses[mnp_root(l->g, (uint32_t)t)].maker;
+        if (t < 0)
+            continue;
+        const uint32_t root = mnp_root(l->g, (uint32_t)t);
+        const int32_t maker = l->uses[root].maker;
         if (maker >= 0 && is_member(u, (uint32_t)maker))
             return true;
     }
@@ -122,14 +130,19 @@ static int32_t blocker(const mnp_lowering *l, mnp_unit *u) {
 static int32_t attender(const mnp_lowering *l, uint32_t store) {
     const mn_graph *g = l->g;
     const mn_node *s = mnp_node(g, store);
+    const int32_t kv = mnp_in(g, s, MN_KV_STORE_KV);
+    const int32_t pages = mnp_in(g, s, MN_KV_STORE_PAGES);
+    const int64_t layer = mnp_attr(g, s, MN_KV_STORE_ATTR_KV_LAYER);
+    const int64_t group = mnp_attr(g, s, MN_KV_STORE_ATTR_GROUP);
     for (uint32_t i = l->lo; i < l->hi; i++) {
         const mn_node *a = mnp_node(g, i);
-        if (a->op == MN_OP_ATTENTION &&
-            mnp_in(g, a, MN_ATTENTION_KV) == mnp_in(g, s, MN_KV_STORE_KV) &&
-            mnp_in(g, a, MN_ATTENTION_PAGES) == mnp_in(g, s, MN_KV_STORE_PAGES) &&
-            mnp_attr(g, a, MN_ATTENTION_ATTR_KV_LAYER) ==
-                mnp_attr(g, s, MN_KV_STORE_ATTR_KV_LAYER) &&
-            mnp_attr(g, a, MN_ATTENTION_ATTR_GROUP) == mnp_attr(g, s, MN_KV_STORE_ATTR_GROUP))
+        if (a->op != MN_OP_ATTENTION)
+            continue;
+        const bool same_cache = mnp_in(g, a, MN_ATTENTION_KV) == kv;
+        const bool same_pages = mnp_in(g, a, MN_ATTENTION_PAGES) == pages;
+        const bool same_layer = mnp_attr(g, a, MN_ATTENTION_ATTR_KV_LAYER) == layer;
+        const bool same_group = mnp_attr(g, a, MN_ATTENTION_ATTR_GROUP) == group;
+        if (same_cache && same_pages && same_layer && same_group)
             return (int32_t)i;
     }
     return -1;
@@ -139,14 +152,18 @@ static int32_t attender(const mnp_lowering *l, uint32_t store) {
 static int32_t follow(const mnp_lowering *l, const mnp_part *p, uint32_t from) {
     const mn_node *n = mnp_node(l->g, from);
     int32_t node = -1;
-    if (p->edge == MNP_ATTENDER)
+    if (p->edge == MNP_ATTENDER) {
         node = attender(l, from);
-    else {
-        const int32_t t = p->edge == MNP_MAKER ? mnp_in(l->g, n, p->operand) : mnp_out(l->g, n, 0);
-        if (t >= 0)
-            node = p->edge == MNP_MAKER ? l->uses[t].maker : l->uses[t].reader;
+    } else if (p->edge == MNP_MAKER) {
+        const int32_t t = mnp_in(l->g, n, p->operand);
+        node = t < 0 ? -1 : l->uses[t].maker;
+    } else {
+        const int32_t t = mnp_out(l->g, n, 0);
+        node = t < 0 ? -1 : l->uses[t].reader;
     }
-    return node >= 0 && mnp_node(l->g, (uint32_t)node)->op == p->op ? node : -1;
+    if (node < 0)
+        return -1;
+    return mnp_node(l->g, (uint32_t)node)->op == p->op ? node : -1;
 }
 
 /* Every output is private, and node reads them all. */
@@ -178,10 +195,12 @@ static const char *try_part(const pass *p, mnp_unit *u, uint32_t i, uint32_t fro
         u->part[i] = (int32_t)node;
         return NULL;
     }
-    if (is_member(u, node) || (!(part->flags & MNP_APART) && p->owner[node - l->lo] >= 0))
+    const bool apart = part->flags & MNP_APART;
+    const bool owned = p->owner[node - l->lo] >= 0;
+    if (is_member(u, node) || (owned && !apart))
         return "another unit has it";
-    if ((part->flags & MNP_PRIVATE) &&
-        !mnp_is_private(l, mnp_in(l->g, mnp_node(l->g, from), part->operand)))
+    const int32_t operand = mnp_in(l->g, mnp_node(l->g, from), part->operand);
+    if ((part->flags & MNP_PRIVATE) && !mnp_is_private(l, operand))
         return "its output is read elsewhere, too";
     if (part->edge == MNP_READER && !reads_all(l, from, node))
         return "what it reads is read elsewhere, too";
@@ -221,6 +240,7 @@ static void give_up(const pass *p, mnp_unit *u) {
             u->part[i] = -1;
 }
 
+/* The unit of one anchor: each part that can be had, in the order of the pattern. */
 static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mnp_unit *u) {
     u->pattern = pattern;
     u->node = u->last = anchor;
@@ -230,7 +250,9 @@ static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mn
         const mnp_part *part = &pattern->parts[i];
         const int32_t from = part->of < 0 ? (int32_t)anchor : u->part[part->of];
         const int32_t node = from < 0 ? -1 : follow(p->l, part, (uint32_t)from);
-        const char *why = node < 0 ? NULL : try_part(p, u, i, (uint32_t)from, (uint32_t)node);
+        if (node < 0)
+            continue;
+        const char *why = try_part(p, u, i, (uint32_t)from, (uint32_t)node);
         if (why)
             tell(p, u, i, node, why);
     }
@@ -239,11 +261,13 @@ static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mn
     u->last = u->node;
     p->owner[anchor - p->l->lo] = (int32_t)anchor;
     for (uint32_t i = 0; i < pattern->n_parts; i++) {
-        if (u->part[i] < 0 || (pattern->parts[i].flags & (MNP_LOCATE | MNP_APART)))
+        const uint32_t flags = pattern->parts[i].flags;
+        if (u->part[i] < 0 || (flags & (MNP_LOCATE | MNP_APART)))
             continue;
-        p->owner[(uint32_t)u->part[i] - p->l->lo] = (int32_t)anchor;
-        if ((uint32_t)u->part[i] > u->last)
-            u->last = (uint32_t)u->part[i];
+        const uint32_t node = (uint32_t)u->part[i];
+        p->owner[node - p->l->lo] = (int32_t)anchor;
+        if (node > u->last)
+            u->last = node;
     }
 }
 

@@ -2,6 +2,7 @@
  * between nodes. */
 #include "mnc.h"
 
+/* One set of bindings, empty. The caller frees it, also after an error. */
 static mn_status create_set(mn_context *c, mnc_set *set, mn_error *err) {
     mn_device *d = c->prog->dev;
     const mn_graph *g = c->prog->graph;
@@ -22,6 +23,7 @@ static void free_set(mn_device *d, mnc_set *set) {
     mnc_delete(d, set->active);
 }
 
+/* All memory that a step needs is allocated here: running allocates nothing. */
 mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
     mn_device *d = p->dev;
     mn_context *c = mnc_new(d, sizeof *c);
@@ -62,34 +64,43 @@ static uint8_t *bound_ptr(const mn_binding *b) {
     return b->buffer ? b->buffer->ptr + b->offset : NULL;
 }
 
+/* Is an output of the node bound, or read by a node behind it? */
+static bool is_wanted(const mn_context *c, const mn_node *n) {
+    const mn_graph *g = c->prog->graph;
+    const mn_binding *bindings = c->at->bindings;
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const int32_t t = mnp_out(g, n, j);
+        if (t < 0)
+            continue;
+        const uint32_t root = mnp_root(g, (uint32_t)t);
+        if (c->needed[root] || bindings[root].buffer || bindings[t].buffer)
+            return true;
+    }
+    return false;
+}
+
 /* Walks back: a node runs if it changes state, or if something wants one of its outputs. */
 static void choose_active(mn_context *c) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     memset(c->needed, 0, g->n_tensors * sizeof *c->needed);
-    c->at->n_active = 0;
+    mnc_set *set = c->at;
+    uint32_t n_active = 0;
     for (uint32_t i = p->n_steps; i-- > 0;) {
         const mn_node *n = mnp_node(g, p->steps[i].node);
-        bool run = mnp_changes_state(n->op);
-        for (uint32_t j = 0; j < n->n_out && !run; j++) {
-            int32_t t = mnp_out(g, n, j);
-            if (t < 0)
-                continue;
-            uint32_t root = mnp_root(g, (uint32_t)t);
-            run = c->needed[root] || c->at->bindings[root].buffer || c->at->bindings[t].buffer;
-        }
-        if (!run)
+        if (!mnp_changes_state(n->op) && !is_wanted(c, n))
             continue;
-        c->at->active[c->at->n_active++] = i;
-        for (uint32_t j = 0; j < n->n_in; j++)
-            if (mnp_in(g, n, j) >= 0)
-                c->needed[mnp_root(g, (uint32_t)mnp_in(g, n, j))] = true;
+        n_active++;
+        set->active[p->n_steps - n_active] = i;
+        for (uint32_t j = 0; j < n->n_in; j++) {
+            const int32_t t = mnp_in(g, n, j);
+            if (t >= 0)
+                c->needed[mnp_root(g, (uint32_t)t)] = true;
+        }
     }
-    for (uint32_t i = 0; i < c->at->n_active / 2; i++) {
-        uint32_t other = c->at->active[c->at->n_active - 1 - i];
-        c->at->active[c->at->n_active - 1 - i] = c->at->active[i];
-        c->at->active[i] = other;
-    }
+    const uint32_t *first = set->active + p->n_steps - n_active;
+    memmove(set->active, first, n_active * sizeof *first);
+    set->n_active = n_active;
 }
 
 /* An operand's pointer, once all that a node needs is known to be bound. */
@@ -117,6 +128,20 @@ static void resolve(const mn_context *c, int32_t t, mnc_operand *o) {
         o->ptr = c->scratch + place + offset;
 }
 
+/* in_kv, in_pages: which operands of the call are the cache and the page tables. */
+static void fill_kv(const mn_context *c, mnc_call *call, uint32_t in_kv, uint32_t in_pages) {
+    const mn_program *p = c->prog;
+    const mn_graph *g = p->graph;
+    const mn_tensor *pages = mnp_in_tensor(g, call->node, in_pages);
+    const int32_t kv = mnp_in(g, call->node, in_kv);
+    const uint64_t bytes = c->at->bindings[kv].bytes;
+    call->kv.base = call->in[in_kv].ptr;
+    call->kv.pages = call->in[in_pages].ptr;
+    call->kv.max_pages = mnp_dim(g, p->symbol_max, pages->dim[1]);
+    call->kv.n_pages = (int64_t)(bytes / call->kv.geo.page_bytes);
+}
+
+/* What step i is called with, as far as it does not depend on the values of symbols. */
 static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
@@ -139,15 +164,10 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
         resolve(c, mnp_out(g, n, j), &call->out[j]);
     const mn_tensor *lead = mnp_in_tensor(g, n, 0);
     call->max_rows = lead && lead->n_dim ? mnp_dim(g, p->symbol_max, lead->dim[0]) : 1;
-    const bool store = n->op == MN_OP_KV_STORE;
-    if (!store && n->op != MN_OP_ATTENTION)
-        return MN_OK;
-    const uint32_t ik = store ? MN_KV_STORE_KV : MN_ATTENTION_KV;
-    const uint32_t ip = store ? MN_KV_STORE_PAGES : MN_ATTENTION_PAGES;
-    call->kv.base = call->in[ik].ptr;
-    call->kv.pages = call->in[ip].ptr;
-    call->kv.max_pages = mnp_dim(g, p->symbol_max, mnp_in_tensor(g, n, ip)->dim[1]);
-    call->kv.n_pages = (int64_t)(c->at->bindings[mnp_in(g, n, ik)].bytes / step->kv.page_bytes);
+    if (n->op == MN_OP_KV_STORE)
+        fill_kv(c, call, MN_KV_STORE_KV, MN_KV_STORE_PAGES);
+    if (n->op == MN_OP_ATTENTION)
+        fill_kv(c, call, MN_ATTENTION_KV, MN_ATTENTION_PAGES);
     return MN_OK;
 }
 
@@ -155,6 +175,7 @@ static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
 }
 
+/* What is bound decides what runs; an unbound set cannot be run. */
 mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
                            uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
@@ -189,6 +210,7 @@ static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
     }
 }
 
+/* Once per change of the symbols' values: shapes of the operands of all active calls. */
 static mn_status fill_dims(mn_context *c, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status st = mnp_check_sizes(g, c->at->symbol, c->at->bindings, err);
@@ -209,13 +231,13 @@ static mn_status fill_dims(mn_context *c, mn_error *err) {
 static void run(void *arg, uint32_t i, uint32_t n) {
     mn_context *c = arg;
     const mn_program *p = c->prog;
-    mnc_worker w = {i, n,
-                    c->scratch + p->arena_bytes + p->shared_bytes + (uint64_t)i * p->worker_bytes,
-                    &c->team};
+    uint8_t *own = c->scratch + p->arena_bytes + p->shared_bytes + i * p->worker_bytes;
+    mnc_worker w = {i, n, own, &c->team};
     for (uint32_t k = 0; k < c->at->n_active; k++) {
         if (i == 0 && c->notes)
             mnc_note_begin(c, k);
-        p->steps[c->at->active[k]].op.fn(&c->at->calls[c->at->active[k]], &w);
+        const uint32_t step = c->at->active[k];
+        p->steps[step].op.fn(&c->at->calls[step], &w);
         if (k + 1 == c->at->n_active)
             break;
         if (i == 0 && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed) &&
@@ -229,6 +251,7 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     }
 }
 
+/* Shapes are filled again only if a symbol has another value than in the last step of the set. */
 mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;

@@ -1,4 +1,6 @@
-/* device.c -- the plugin's entry, its one device, and the table. */
+/* device.c -- the plugin's entry, its one device, and the table. A plugin is an mnc_plugin, one
+ * per host, that holds what the plugin's own mnc_ops need (self); there is one device, the CPU,
+ * and everything on it is synchronous. */
 #include "mnc.h"
 #include <stdio.h>
 
@@ -13,6 +15,8 @@ static mn_status only_one(uint32_t i, mn_error *err) {
     return i ? mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
 }
 
+/* Cores, caches and memory as the operating system tells them; the rate of memory if the plugin
+ * has measured it. */
 mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
     mnc_plugin *p = self;
     mn_status s = only_one(i, err);
@@ -27,6 +31,7 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
     return MN_OK;
 }
 
+/* The seed stands in for the device while its memory is allocated by the device's host. */
 mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     mn_device seed = {self, {0}};
     mn_status s = only_one(i, err);
@@ -65,6 +70,7 @@ mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
+/* Extensions by id; NULL: not offered. */
 static const void *query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
@@ -72,6 +78,7 @@ static const void *query(void *self, const char *id) {
     return strcmp(id, MN_BACKEND_ID) ? NULL : &mnc_backend;
 }
 
+/* The plugin's own self first: it may still need the host. */
 static void shutdown(void *self) {
     mnc_plugin *p = self;
     const mn_host *h = p->host;

@@ -24,12 +24,13 @@ static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, m
     for (int32_t r = 0; r < rows; r++)
         end = pos[r] + 1 > end ? pos[r] + 1 : end;
     for (int32_t r = 0; r < rows; r++) {
-        const int64_t lo = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;
-        int64_t hi = both_ways ? end : pos[r] + 1;
-        if (pos[r] < 0)
+        const int64_t at = pos[r];
+        const int64_t lo = window > 0 && at >= window ? at - window + 1 : 0;
+        int64_t hi = both_ways ? end : at + 1;
+        if (at < 0)
             continue;
-        if (both_ways && window > 0 && pos[r] + window < hi)
-            hi = pos[r] + window;
+        if (both_ways && window > 0 && at + window < hi)
+            hi = at + window;
         lowest = lo < lowest ? lo : lowest;
         to->pairs += (uint64_t)(hi - lo);
     }
@@ -39,11 +40,15 @@ static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, m
 
 static void note_attention(const mnc_call *c, mnc_note *to) {
     const int32_t *pos = c->in[MN_ATTENTION_ROW_POS].ptr;
-    const int32_t *seq = c->in[MN_ATTENTION_SEQS].ptr;
+    const mnc_operand *seqs = &c->in[MN_ATTENTION_SEQS];
+    const int32_t *seq = seqs->ptr;
     const int64_t rows = c->in[MN_ATTENTION_ROW_POS].rows;
-    for (int64_t i = 0; i < c->in[MN_ATTENTION_SEQS].rows; i++, seq += 4)
-        if (seq[0] >= 0 && seq[1] > 0 && seq[0] < rows && seq[1] <= rows - seq[0])
-            note_sequence(c, pos + seq[0], seq[1], to);
+    for (int64_t i = 0; i < seqs->rows; i++, seq += 4) {
+        const int32_t first = seq[0];
+        const int32_t n = seq[1];
+        if (first >= 0 && n > 0 && first < rows && n <= rows - first)
+            note_sequence(c, pos + first, n, to);
+    }
 }
 
 static void note_store(const mnc_call *c, mnc_note *to) {
@@ -125,9 +130,11 @@ static void count_cache(const mnc_call *c, const mnc_note *seen, mn_profile_unit
     const int64_t of_head =
         kv->dim_k * mnp_kv_size(kv->k_dtype) + kv->dim_v * mnp_kv_size(kv->v_dtype);
     u->bytes += seen->positions * (uint64_t)(kv->n_head_kv * of_head);
-    if (c->node->op == MN_OP_ATTENTION)
-        u->flop +=
-            2 * seen->pairs * (uint64_t)(c->in[MN_ATTENTION_Q].dim[1] * (kv->dim_k + kv->dim_v));
+    if (c->node->op != MN_OP_ATTENTION)
+        return;
+    const int64_t n_head = c->in[MN_ATTENTION_Q].dim[1];
+    const int64_t of_pair = n_head * (kv->dim_k + kv->dim_v);
+    u->flop += 2 * seen->pairs * (uint64_t)of_pair;
 }
 
 static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *seen,
@@ -148,10 +155,13 @@ static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *see
 /* The i-th call that ran, as a unit. */
 static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i) {
     const mn_program *p = c->prog;
-    const mnc_call *call = &s->calls[s->active[i]];
-    mn_profile_unit u = {.node = p->steps[s->active[i]].node, .n_nodes = 1};
-    u.time_ns = c->notes[i + 1].end_ns - c->notes[i].end_ns;
-    count_work(p->graph, call, &c->notes[i + 1], &u);
+    const uint32_t step = s->active[i];
+    const mnc_call *call = &s->calls[step];
+    const mnc_note *before = &c->notes[i];
+    const mnc_note *own = before + 1;
+    mn_profile_unit u = {.node = p->steps[step].node, .n_nodes = 1};
+    u.time_ns = own->end_ns - before->end_ns;
+    count_work(p->graph, call, own, &u);
     strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
     return u;
 }
@@ -171,9 +181,11 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     if (!c->notes)
         return mnp_fail_memory(err, bytes, "a profile");
     mn_status st = mnc_run(c, set, values, err);
-    for (uint32_t i = 0; i < s->n_active && i < room && !st; i++) {
+    const uint32_t count = s->n_active < room ? s->n_active : room;
+    for (uint32_t i = 0; i < count && !st; i++) {
         const mn_profile_unit u = unit_of(c, s, i);
-        memcpy((char *)units + (uint64_t)i * stride, &u, stride < sizeof u ? stride : sizeof u);
+        char *to = (char *)units + (uint64_t)i * stride;
+        memcpy(to, &u, stride < sizeof u ? stride : sizeof u);
     }
     mnc_delete(d, c->notes);
     c->notes = NULL;

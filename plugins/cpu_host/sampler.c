@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+/* Philox4x32-10 (Salmon et al. 2011): counter-based, so that a position's draw depends on the
+ * seed alone. */
 void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
     uint32_t k0 = key[0];
     uint32_t k1 = key[1];
@@ -93,25 +95,32 @@ static int32_t best_at(heap *h, int64_t i) {
     return h->id[h->n - 1 - i];
 }
 
+/* Does the history matter? Most requests have no penalties, and their logits are used as they
+ * are. */
 static bool has_penalties(const mn_slot_params *p) {
-    return p->penalty_last_n != 0 && ((p->repeat_penalty != 0 && p->repeat_penalty != 1) ||
-                                      p->frequency_penalty != 0 || p->presence_penalty != 0);
+    const bool repeats = p->repeat_penalty != 0 && p->repeat_penalty != 1;
+    const bool counts = p->frequency_penalty != 0 || p->presence_penalty != 0;
+    return p->penalty_last_n != 0 && (repeats || counts);
 }
 
+/* count: scratch, [n_vocab]: how often each id stands in the part of the history that counts. */
 static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     const mn_slot_params *p = s->params;
     int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx;
     int64_t lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
     memset(count, 0, (size_t)s->n_vocab * sizeof *count);
-    for (int64_t i = lo; i < hi; i++)
-        if (s->history[i] >= 0 && s->history[i] < s->n_vocab)
-            count[s->history[i]]++;
+    for (int64_t i = lo; i < hi; i++) {
+        const int32_t id = s->history[i];
+        if (id >= 0 && id < s->n_vocab)
+            count[id]++;
+    }
     for (int64_t i = lo; i < hi; i++) {
         int32_t id = s->history[i];
         if (id < 0 || id >= s->n_vocab || !count[id])
             continue;
-        if (p->repeat_penalty != 0)
-            l[id] = l[id] > 0 ? l[id] / p->repeat_penalty : l[id] * p->repeat_penalty;
+        const float repeat = p->repeat_penalty;
+        if (repeat != 0)
+            l[id] = l[id] > 0 ? l[id] / repeat : l[id] * repeat;
         l[id] -= p->frequency_penalty * (float)count[id] + p->presence_penalty;
         count[id] = 0; /* once per id */
     }
@@ -174,10 +183,17 @@ static int32_t arg_max(const float *l, int64_t n) {
     return is_nan ? MN_ID_NAN : at;
 }
 
-static double weigh(const heap *h, float max, double temp) { /* in any order: all candidates */
+/* What candidate id counts for, against the largest logit. */
+static double weight_of(const heap *h, int32_t id, float max, double temp) {
+    const double below = (double)h->logit[id] - max;
+    return exp(below / temp);
+}
+
+/* The weight of all candidates, in any order. */
+static double weigh(const heap *h, float max, double temp) {
     double sum = 0;
     for (int64_t i = 0; i < h->n; i++)
-        sum += exp(((double)h->logit[h->id[i]] - (double)max) / temp);
+        sum += weight_of(h, h->id[i], max, temp);
     return sum;
 }
 
@@ -186,16 +202,18 @@ static double log_sum(const float *l, int64_t n) {
     const int32_t first = arg_max(l, n);
     double sum = 0;
     if (first < 0)
-        return first == MN_ID_NAN ? (double)NAN : (double)-INFINITY;
+        return first == MN_ID_NAN ? NAN : -INFINITY;
+    const double max = l[first];
     for (int64_t i = 0; i < n; i++)
-        sum += exp((double)l[i] - (double)l[first]);
-    return (double)l[first] + log(sum);
+        sum += exp(l[i] - max);
+    return max + log(sum);
 }
 
+/* of_all: log_sum of the row. -inf for an id that is none. */
 static float log_prob(const float *l, int32_t id, double of_all) {
     if (id < 0)
         return -INFINITY;
-    return (float)((double)l[id] - of_all);
+    return (float)(l[id] - of_all);
 }
 
 static bool wants_top(const mnc_sample *s) {
@@ -214,6 +232,7 @@ static void write_top(const mnc_sample *s, const float *l, double of_all, int32_
     }
 }
 
+/* Probabilities of a given id: by the logits as they are, without bias or temperature. */
 void mnc_sample_target(const mnc_sample *s, int32_t target, void *scratch) {
     const double of_all = log_sum(s->logits, s->n_vocab);
     if (wants_top(s))
@@ -230,15 +249,14 @@ static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) 
     int64_t keep = h->n;
     double temp = p->temp;
     if (by_top) {
-        double goal = (double)p->top_p * weigh(h, max, 1);
+        const double goal = p->top_p * weigh(h, max, 1);
         double run = 0;
         for (keep = 0; keep < h->n && run < goal; keep++)
-            run += exp((double)h->logit[best_at(h, keep)] - (double)max);
+            run += weight_of(h, best_at(h, keep), max, 1);
     }
     if (by_min) {
-        int64_t n = 0;
-        while (n < keep &&
-               (n == 0 || exp((double)h->logit[best_at(h, n)] - (double)max) >= (double)p->min_p))
+        int64_t n = keep ? 1 : 0; /* the best stays */
+        while (n < keep && weight_of(h, best_at(h, n), max, 1) >= p->min_p)
             n++;
         keep = n;
     }
@@ -248,7 +266,7 @@ static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) 
     }
     *sum = 0;
     for (int64_t i = 0; i < keep; i++)
-        *sum += exp(((double)h->logit[best_at(h, i)] - (double)max) / temp);
+        *sum += weight_of(h, best_at(h, i), max, temp);
     return keep;
 }
 
@@ -259,18 +277,19 @@ static int32_t draw(const mnc_sample *s, const float *l, int32_t *ids) {
     heap h = collect(l, s->n_vocab, top_k, ids);
     if (!h.n)
         return MN_ID_NONE;
-    float max = l[best_at(&h, 0)];
+    const float max = l[best_at(&h, 0)];
     double sum;
     double run = 0;
-    int64_t keep = filter(&h, p, max, &sum);
+    const int64_t keep = filter(&h, p, max, &sum);
     const uint32_t key[2] = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)s->pos, 0, 0, 0};
     uint32_t x[4];
     mnc_philox(key, counter, x);
-    double goal = (double)(x[0] >> 8) * 0x1p-24 * sum;
+    const double uniform = (x[0] >> 8) * 0x1p-24; /* [0, 1) */
+    const double goal = uniform * sum;
     for (int64_t i = 0; i < keep; i++) {
-        int32_t id = best_at(&h, i);
-        run += exp(((double)l[id] - (double)max) / (double)p->temp);
+        const int32_t id = best_at(&h, i);
+        run += weight_of(&h, id, max, p->temp);
         if (run > goal)
             return id;
     }
@@ -283,6 +302,7 @@ static bool is_plain(const mnc_sample *s) {
     return !s->bias && !s->mask && !s->sparse && may_stop && !has_penalties(s->params);
 }
 
+/* scratch: mnc_sample_bytes. Greedy rows that nothing changes are not copied. */
 int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     float *l = scratch;
     int32_t *ids = (int32_t *)(l + s->n_vocab);
@@ -346,6 +366,7 @@ static mnc_sample sample_of(const mnc_call *c, int64_t row) {
     return s;
 }
 
+/* Bias and mask belong to the output row, sparse biases to the slot. */
 static void add_bias_operands(const mnc_call *c, int64_t row, int32_t slot, mnc_sample *s) {
     const mnc_operand *bias = &c->in[MN_SAMPLE_BIAS];
     const mnc_operand *mask = &c->in[MN_SAMPLE_MASK];
@@ -362,6 +383,7 @@ static void add_bias_operands(const mnc_call *c, int64_t row, int32_t slot, mnc_
     }
 }
 
+/* Draws for an output row and moves its slot on; no id for a slot that is done. */
 static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
     const mnc_operand *history = &c->in[MN_SAMPLE_HISTORY];
     mn_slot *state = mnc_row_of(&c->in[MN_SAMPLE_SLOTS], slot);

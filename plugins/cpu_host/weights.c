@@ -3,6 +3,7 @@
 #include "mnc.h"
 #include "dtype.h"
 
+/* Weights that no node of the segment reads are accepted by put and not kept. */
 mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
     mn_compile c;
     mn_status s = mnc_read_compile(in, &c, err);
@@ -18,8 +19,11 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     w->precision = mnc_precision(d, &c);
     mnp_cursor at = {c.node_lo, 0};
     uint32_t node;
-    for (int32_t t; (t = mnp_next_weight(c.graph, c.node_hi, &at, &node)) >= 0;)
+    int32_t t = mnp_next_weight(c.graph, c.node_hi, &at, &node);
+    while (t >= 0) {
         w->kept[t].wanted = true;
+        t = mnp_next_weight(c.graph, c.node_hi, &at, &node);
+    }
     *out = w;
     return MN_OK;
 }
@@ -41,8 +45,10 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
         steps[n_dim - 1] /= t->dtype.block_elems;
     else
         n_dim--;
-    if (t->n_dim > 1 && spec->rows != 1)
-        steps[t->n_dim - 2] = spec->rows ? (steps[t->n_dim - 2] + spec->rows - 1) / spec->rows : 1;
+    if (t->n_dim > 1 && spec->rows != 1) {
+        uint64_t *rows = &steps[t->n_dim - 2];
+        *rows = spec->rows ? (*rows + spec->rows - 1) / spec->rows : 1;
+    }
     bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     if (fits && spec->by_block && steps[n_dim - 1] > 1) /* kernels read several at once */
         fits = x->stride[n_dim - 1] == (int64_t)type.block_bytes;
@@ -59,14 +65,18 @@ static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, con
                                   const mn_plane_spec *spec, uint32_t i, mn_error *err) {
     bool like = x->dtype == first->dtype;
     const uint32_t n = spec->by_block ? t->n_dim : t->n_dim - 1;
-    for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++)
-        like = x->stride[d] == first->stride[d] || (x->dim[d] == 1 && first->dim[d] == 1);
-    return like ? MN_OK
-                : mnp_fail(err, MN_INVALID, ~0u,
-                           "%.*s: the scales of part %u have another type or layout than the first",
-                           MNP_NAME(t), i);
+    for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++) {
+        const bool single = x->dim[d] == 1 && first->dim[d] == 1;
+        like = single || x->stride[d] == first->stride[d];
+    }
+    if (like)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u,
+                    "%.*s: the scales of part %u have another type or layout than the first",
+                    MNP_NAME(t), i);
 }
 
+/* The planes beside DATA of part i, in the order that the type states. */
 static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
                               mn_error *err) {
     mn_status st = MN_OK;
@@ -93,6 +103,7 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
     return s->n_planes >= t->dtype.n_planes;
 }
 
+/* Everything about a source, before a byte of it is read. */
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
@@ -114,15 +125,26 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
 static bool rows_in_place(const mn_tensor *t, const mn_plane *p) {
     const uint64_t align = mn_dtype_align(t->dtype.id);
     const uint32_t last = t->n_dim - 1;
-    if (p->dim[last] > (int64_t)t->dtype.block_elems &&
-        p->stride[last] != (int64_t)t->dtype.block_bytes)
+    const bool several = p->dim[last] > (int64_t)t->dtype.block_elems;
+    if (several && p->stride[last] != (int64_t)t->dtype.block_bytes)
         return false;
     if ((uintptr_t)p->ptr % align)
         return false;
-    for (uint32_t i = 0; i < last; i++)
-        if (p->dim[i] > 1 && ((uint64_t)p->stride[i] % align || !p->stride[i]))
+    for (uint32_t i = 0; i < last; i++) {
+        const uint64_t stride = (uint64_t)p->stride[i];
+        if (p->dim[i] > 1 && (!stride || stride % align))
             return false;
+    }
     return true;
+}
+
+/* Have all parts but the last, which may be lower, one height? */
+static bool same_heights(const mn_weight_src *s) {
+    const int64_t height = part(s, 0)->dim[0];
+    for (uint32_t i = 0; i + 1 < s->n_parts; i++)
+        if (part(s, i)->dim[0] != height)
+            return false;
+    return part(s, s->n_parts - 1)->dim[0] <= height;
 }
 
 /* Rows of all parts at one distance. 2D: parts behind one another, or (several planes) as groups of
@@ -131,8 +153,9 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
                      uint64_t *row_bytes, bool *grouped) {
     const mn_plane *first = part(s, 0);
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
-    *row_bytes =
-        t->n_dim > 1 && first->dim[row_dim] > 1 ? (uint64_t)first->stride[row_dim] : w->row_bytes;
+    *row_bytes = w->row_bytes;
+    if (t->n_dim > 1 && first->dim[row_dim] > 1)
+        *row_bytes = (uint64_t)first->stride[row_dim];
     *grouped = t->n_dim == 3;
     if (t->n_dim == 1)
         return s->n_parts == 1 && rows_in_place(t, first);
@@ -141,28 +164,28 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
     const char *next = first->ptr;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = part(s, i);
-        if (!rows_in_place(t, p) ||
-            (p->dim[row_dim] > 1 && (uint64_t)p->stride[row_dim] != *row_bytes))
+        const uint64_t stride = (uint64_t)p->stride[row_dim];
+        if (!rows_in_place(t, p) || (p->dim[row_dim] > 1 && stride != *row_bytes))
             return false;
         if (t->n_dim == 2 && p->ptr != (const void *)next)
             *grouped = true;
         next += (uint64_t)p->dim[0] * *row_bytes;
     }
     *grouped |= t->n_dim == 2 && s->n_parts > 1 && s->n_planes > 1;
-    if (t->n_dim == 2 && *grouped) /* all parts but the last of one height */
-        for (uint32_t i = 0; i < s->n_parts; i++)
-            if (part(s, i)->dim[0] > first->dim[0] ||
-                (i + 1 < s->n_parts && part(s, i)->dim[0] != first->dim[0]))
-                return false;
+    if (t->n_dim == 2 && *grouped && !same_heights(s))
+        return false;
     return t->n_dim == 3 || !*grouped || s->n_planes > 1;
 }
 
+/* Block by block, in row-major order, to `to`; returns the place behind it. */
 static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
     uint64_t blocks = 1;
     uint64_t n[MN_MAX_DIM];
     uint64_t at[MN_MAX_DIM] = {0};
     for (uint32_t i = 0; i < t->n_dim; i++) {
-        n[i] = (uint64_t)(i + 1 == t->n_dim ? p->dim[i] / t->dtype.block_elems : p->dim[i]);
+        n[i] = (uint64_t)p->dim[i];
+        if (i + 1 == t->n_dim)
+            n[i] /= t->dtype.block_elems;
         blocks *= n[i];
     }
     const uint8_t *from = p->ptr;
@@ -210,6 +233,7 @@ static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_pla
     }
 }
 
+/* How plane k > 0 is stepped through; the same for all parts. */
 static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
     const mn_plane *p = mnp_plane(s, 0, k);
     const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
@@ -232,10 +256,12 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
     mnc_weight *w = &k->w;
     k->groups = at;
     w->group_rows = t->n_dim == 3 ? t->dim[1] : part(s, 0)->dim[0];
+    const uint64_t group_bytes = (uint64_t)w->group_rows * w->row_bytes;
     for (uint32_t p = 0; p < s->n_planes; p++)
         for (int64_t g = 0; g < n; g++)
-            at[p * n + g] = copy && !p ? copy + (uint64_t)g * (uint64_t)w->group_rows * w->row_bytes
-                                       : group_at(t, s, p, g);
+            at[p * n + g] = group_at(t, s, p, g);
+    for (int64_t g = 0; copy && g < n; g++)
+        at[g] = copy + (uint64_t)g * group_bytes;
     w->groups = at;
     for (uint32_t p = 1; p < s->n_planes; p++) {
         mn_plane_spec spec;
@@ -251,6 +277,7 @@ static void take_group(mnc_extra *x, int64_t g) {
     x->groups = NULL;
 }
 
+/* Expert e as a matrix of its own. */
 mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     mnc_weight x = *w;
     x.rows = w->group_rows;
@@ -269,6 +296,7 @@ static void release(mn_device *d, mnc_kept *k) {
     *k = (mnc_kept){.wanted = k->wanted};
 }
 
+/* Fills *k; the caller releases it after an error. */
 static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k,
                       mn_error *err) {
     uint64_t bytes;
@@ -277,7 +305,10 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
     if (!mnp_bytes(w->graph, t, NULL, &bytes))
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     mnc_weight *o = &k->w;
-    *o = (mnc_weight){.dtype = t->dtype, .rows = 1, .cols = t->dim[t->n_dim - 1]};
+    *o = (mnc_weight){0};
+    o->dtype = t->dtype;
+    o->rows = 1;
+    o->cols = t->dim[t->n_dim - 1];
     for (uint32_t i = 0; i + 1 < t->n_dim; i++)
         o->rows *= t->dim[i];
     o->row_bytes = bytes / (uint64_t)o->rows;
@@ -289,7 +320,8 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         if (s->n_planes > 1)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                             "%.*s: rows of a type with several planes must be dense", MNP_NAME(t));
-        uint8_t *to = k->copy = mnc_new(w->dev, bytes);
+        k->copy = mnc_new(w->dev, bytes);
+        uint8_t *to = k->copy;
         if (!to)
             return mnp_fail_memory(err, bytes, "a copy of a weight");
         for (uint32_t i = 0; i < s->n_parts; i++)
@@ -300,11 +332,12 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
     }
     for (uint32_t p = 1; p < s->n_planes; p++)
         set_extra(t, s, p, o);
-    return !grouped || set_groups(w->dev, t, s, k->copy, k)
-               ? MN_OK
-               : mnp_fail_memory(err, 8, "a weight's groups");
+    if (grouped && !set_groups(w->dev, t, s, k->copy, k))
+        return mnp_fail_memory(err, 8, "a weight's groups");
+    return MN_OK;
 }
 
+/* The source's bytes must stay mapped as long as the set: they may be used in place. */
 mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, mn_event **event,
                           mn_error *err) {
     (void)q;
@@ -320,8 +353,9 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     if (!k->wanted)
         return MN_OK;
     st = keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
+    void **repacked = &k->w.repacked;
     if (!st && p->ops->repack)
-        st = p->ops->repack(p->self, p->host, &k->w, w->precision, &k->w.repacked, err);
+        st = p->ops->repack(p->self, p->host, &k->w, w->precision, repacked, err);
     if (st) {
         release(w->dev, k);
         return st;
