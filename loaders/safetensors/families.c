@@ -9,7 +9,6 @@
 static const double zero = 0;
 
 /* A number that is used as it is; absent or null: nothing is put. */
-/* A number that the config may leave out. */
 static void put_if(config_reader *c, const char *key, const char *native, double lo, double hi) {
     if (json_get(c->root, native))
         config_put_float(c, key, "", native, config_float(c, c->root, "", native, lo, hi, &zero));
@@ -85,7 +84,6 @@ static void granite_hybrid(config_reader *c) {
 }
 
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
-/* Mixture of experts: how many there are, how many a token uses. */
 static void put_experts(config_reader *c) {
     const char *count =
         json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";

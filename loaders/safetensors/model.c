@@ -276,7 +276,7 @@ static void tell_unused(const mn_parsed *p) {
     snprintf(text, sizeof text,
              "%llu tensors *%s are not used: activations are not quantised by them",
              (unsigned long long)n, ending);
-    if (n)
+    if (n && MN_HAS(mn_host, h, log))
         h->log(h->self, MN_LOG_DEBUG, mn_str_of(text));
 }
 

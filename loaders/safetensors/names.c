@@ -89,7 +89,6 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
     return native;
 }
 
-/* What stands in front of the text model's own names. */
 /* Text models inside of others have a prefix of theirs in front of all names. */
 static mn_str without_prefix(mn_str s) {
     static const char *const prefixes[] = {"language_model.model.", "model.language_model.",
