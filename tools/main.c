@@ -61,6 +61,8 @@ static int man_page(void) {
                ".SH EXIT STATUS\n%s\n.SH FILES\n"
                ".TP\n\\fI~/.config/minerva/minerva.ini\\fR\n"
                "settings; \\fBminerva config\\fR shows each with where it came from\n"
+               ".TP\n\\fI~/.cache/minerva\\fR\nwhat is known of plugins and devices; in "
+               "\\fIcrashes\\fR, which plugins crashed: deleting it forgets that\n"
                ".TP\n\\fI~/.local/share/minerva/plugins\\fR\nplugins of the user\n"
                ".SH ENVIRONMENT\n.TP\n\\fBMINERVA_DEVICE\\fR, \\fBMINERVA_THREADS\\fR, "
                "\\fBMINERVA_MODEL\\fR, ...\nsettings: configuration.md in the documents has all\n"

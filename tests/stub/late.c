@@ -1,6 +1,6 @@
 /* late.c -- good in the probing process, and later not: the host is the first to meet it. The plugin's
- * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (entry, supports,
- * execute, wait, shutdown; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
+ * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a function's name, as
+ * entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
  * ...). A real fault where the signal has one, so that it comes from the kernel. With
  * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
 #include "stub.h"
@@ -74,6 +74,27 @@ static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol
     return stub_inner->supports(d, g, symbols, out, stride, err);
 }
 
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    misbehave("estimate");
+    return stub_inner->estimate(d, c, out, err);
+}
+
+static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                           mn_error *err) {
+    misbehave("kv_layout");
+    return stub_inner->kv_layout(d, c, group, out, err);
+}
+
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    misbehave("compile");
+    return stub_inner->compile(d, c, out, err);
+}
+
+static void device_close(mn_device *d) {
+    misbehave("device_close");
+    stub_inner->device_close(d);
+}
+
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
     misbehave("execute");
@@ -124,6 +145,10 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     option(host, "cpu", cpu, sizeof cpu);
     misbehave("entry");
     stub_table.supports = supports;
+    stub_table.estimate = estimate;
+    stub_table.kv_layout = kv_layout;
+    stub_table.compile = compile;
+    stub_table.device_close = device_close;
     stub_table.execute = execute;
     stub_table.read = read_back;
     stub_table.wait = wait_for;
