@@ -1,5 +1,6 @@
 /* runtime.c -- mn_runtime_*: configuration, thread pool and registry under one roof, and their
- * lists. */
+ * lists. The registry waits for plugins that hang (base/call.h) and reads the crash journal
+ * (registry/journal.c); what the application wants of both comes through here. */
 #include "api/api.h"
 #include <string.h>
 
@@ -24,6 +25,9 @@ int mn_exit_code(mn_status status) {
     }
 }
 
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* MN_INVALID: something is NULL. */
 static mn_status check_settings(const mn_runtime_params *p, mn_error *err) {
     if (p->n_settings && !p->settings)
         return mn_fail(err, MN_INVALID, "mn_runtime_params.settings is NULL, n_settings is %u",
@@ -35,6 +39,7 @@ static mn_status check_settings(const mn_runtime_params *p, mn_error *err) {
     return MN_OK;
 }
 
+/* The configuration with the application's settings above all others. */
 static mn_status load_config(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
     const uint32_t n = p->n_settings;
     mn_config_override *o = mn_calloc(n ? n : 1, sizeof *o);
@@ -58,22 +63,27 @@ static bool names_plugin(const char *variable, mn_str id) {
     return id.len && at[id.len] == '_' && at[id.len + 1];
 }
 
+static bool is_of_plugin(const mn_runtime *rt, const char *variable) {
+    size_t n;
+    const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
+    for (size_t k = 0; k < n; k++)
+        if (names_plugin(variable, r[k].id))
+            return true;
+    return false;
+}
+
 /* A variable that nobody reads was meant as another; a plugin that is here may read any of its
  * own. */
 static void warn_of_variables(const mn_runtime *rt) {
-    size_t n;
-    const char *name;
-    const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n);
-    for (size_t i = 0; (name = mn_config_variable(rt->config, i)) != NULL; i++) {
+    const char *name = mn_config_variable(rt->config, 0);
+    for (size_t i = 1; name; i++) {
         const char *nearest = mn_config_nearest(name);
-        bool of_plugin = false;
-        for (size_t k = 0; k < n && !of_plugin; k++)
-            of_plugin = names_plugin(name, r[k].id);
-        if (of_plugin && !nearest)
-            continue;
-        mn_log(MN_LOG_WARN, "environment: nothing reads %s%s%s%s", name, nearest ? "; is " : "",
-               nearest ? nearest : "",
-               nearest ? " meant?" : " (`minerva config` lists what is read)");
+        if (nearest)
+            mn_log(MN_LOG_WARN, "environment: nothing reads %s; is %s meant?", name, nearest);
+        else if (!is_of_plugin(rt, name))
+            mn_log(MN_LOG_WARN,
+                   "environment: nothing reads %s (`minerva config` lists what is read)", name);
+        name = mn_config_variable(rt->config, i);
     }
 }
 
@@ -102,12 +112,14 @@ static void on_stuck(void *arg, const mn_call_seen *seen) {
     rt->stuck(rt->stuck_arg, &call);
 }
 
+/* A limit of mn_runtime_params in nanoseconds; key: of the setting. */
 static uint64_t limit_of(const mn_runtime *rt, uint32_t given_ms, const char *key) {
     if (given_ms == MN_LIMIT_SETTING)
         return (uint64_t)(mn_config_get_float(rt->config, key) * 1e9);
     return given_ms * UINT64_C(1000000);
 }
 
+/* What the registry is to do about calls that hang and plugins that crash. */
 static mn_containment containment(mn_runtime *rt, const mn_runtime_params *p) {
     enum { SAY_S = 5 };
     rt->stuck = p->stuck;
@@ -136,6 +148,20 @@ int mn_plugin_crashed(int signal_number) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* Pool and registry, by the configuration. */
+static mn_status open_parts(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
+    const uint32_t threads = (uint32_t)mn_config_get_int(rt->config, "threads");
+    const mn_containment how = containment(rt, p);
+    mn_log_level(mn_config_log_level(rt->config));
+    tell_settings(rt->config);
+    mn_status st = mn_pool_create(threads, &rt->pool, err);
+    if (!st)
+        st = mn_registry_create(rt->config, rt->pool, &how, &rt->registry, err);
+    if (!st)
+        warn_of_variables(rt);
+    return st;
+}
+
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {
     mn_runtime_params p = {.size = sizeof p};
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"out", out}, {0}});
@@ -151,17 +177,8 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
     if (!rt)
         return mn_fail_memory(err, sizeof *rt);
     st = load_config(rt, &p, err);
-    if (!st) {
-        mn_log_level(mn_config_log_level(rt->config));
-        tell_settings(rt->config);
-        st = mn_pool_create((uint32_t)mn_config_get_int(rt->config, "threads"), &rt->pool, err);
-    }
-    if (!st) {
-        const mn_containment how = containment(rt, &p);
-        st = mn_registry_create(rt->config, rt->pool, &how, &rt->registry, err);
-    }
     if (!st)
-        warn_of_variables(rt);
+        st = open_parts(rt, &p, err);
     if (st)
         mn_runtime_free(rt);
     else
