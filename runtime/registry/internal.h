@@ -150,7 +150,7 @@ void mn_plugin_unload(mn_plugin_record *rec);
 #define MN_REPORT_END "end\n"
 /* where minerva-probe writes it; what the plugin's process writes goes through another pipe first */
 #define MN_REPORT_FD 3
-#define MN_REPORT_MAX (1u << 20)
+#define MN_REPORT_MAX (256u << 10)
 /* behind a reason from the cache */
 #define MN_PROBE_REMEMBERED " (remembered; --no-probe-cache asks again)"
 void mn_report_put(mn_text *report, const char *key, const char *fmt, ...)

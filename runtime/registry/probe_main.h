@@ -6,6 +6,7 @@
 #ifndef MN_PROBE_MAIN_H
 #define MN_PROBE_MAIN_H
 #include "registry/internal.h"
+#include <stdatomic.h>
 
 /* What the command line asked for; lives as long as the process. */
 typedef struct {
@@ -27,13 +28,21 @@ static inline bool probe_is_watched(const probe_request *rq) {
     return *rq->key != 0;
 }
 
+/* The prober's report, in memory that both processes share: it outlives a crash, and a line costs no
+ * system call. The prober writes bytes behind len and then len. */
+typedef struct {
+    _Atomic uint32_t len;
+    char bytes[MN_REPORT_MAX];
+} probe_shared;
+
 /* The watcher's process; does not return. */
 _Noreturn void probe_watch(const probe_request *rq);
 /* The prober's process, with descriptors 1, 2 and MN_REPORT_FD set up; does not return. Writes one
- * report, or two if it is watched: the second one goes on where the first one ended. */
-_Noreturn void probe_plugin(const probe_request *rq);
+ * report, or two if it is watched: the second one goes on where the first one ended. A byte to
+ * MN_REPORT_FD says that one is complete. */
+_Noreturn void probe_plugin(const probe_request *rq, probe_shared *shared);
 
-/* Lines of the report, written at once. */
+/* Lines of the report, there at once. */
 void probe_tell(const char *key, const char *fmt, ...) MN_PRINTF(2, 3);
 void probe_phase(const char *doing);
 /* probe_device.c: lists the devices, opens each, tests it and runs a small graph on it. */

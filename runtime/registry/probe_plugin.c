@@ -17,6 +17,7 @@
 #define PAUSE_NS 1000000u
 
 static pid_t own_pid;
+static probe_shared *shared; /* the report; the watcher reads it */
 static mn_guest_state before;
 static uint32_t threads_before;
 
@@ -29,15 +30,24 @@ static void stop_copies(void) {
         pause();
 }
 
+/* Where the plugin closed the descriptor, the watcher has seen its end. */
+static void wake_watcher(void) {
+    const ssize_t unused = write(MN_REPORT_FD, "", 1);
+    (void)unused;
+}
+
+/* A report that is full waits for the watcher, who sees that. */
 static void send_bytes(const char *bytes, size_t n) {
+    const uint32_t len = atomic_load_explicit(&shared->len, memory_order_relaxed);
     stop_copies();
-    while (n) {
-        const ssize_t done = write(MN_REPORT_FD, bytes, n);
-        if (done <= 0)
-            pause(); /* the plugin closed it, which the watcher sees, too */
-        bytes += done;
-        n -= (size_t)done;
-    }
+    const size_t room = sizeof shared->bytes - len;
+    const size_t fits = MN_MIN(n, room);
+    memcpy(shared->bytes + len, bytes, fits);
+    atomic_store_explicit(&shared->len, len + (uint32_t)fits, memory_order_release);
+    if (fits < n)
+        wake_watcher();
+    while (fits < n)
+        pause();
 }
 
 void probe_tell(const char *key, const char *fmt, ...) {
@@ -68,6 +78,7 @@ static void send_verdict(mn_record_status status, const char *reason) {
         _exit(1);
     send_bytes(lines.ptr, lines.len);
     mn_text_free(&lines);
+    wake_watcher();
 }
 
 static _Noreturn void finish(mn_record_status status, const char *reason) {
@@ -203,11 +214,12 @@ static void close_plugin(const probe_request *rq, mn_plugin_record *rec) {
     check_process("its shutdown");
 }
 
-_Noreturn void probe_plugin(const probe_request *rq) {
+_Noreturn void probe_plugin(const probe_request *rq, probe_shared *report) {
     static mn_services services = {.phase = probe_phase};
     mn_plugin_record rec;
     mn_error err = MN_ERROR_INIT;
     own_pid = getpid();
+    shared = report;
     probe_phase("being started");
     open_plugin(rq, &services, &rec);
     if (rec.backend)

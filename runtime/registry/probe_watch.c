@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -21,7 +22,6 @@
 #include <unistd.h>
 
 #define GRACE_NS 500000000u /* for a killed process to go; one that hangs in a driver does not */
-#define DEAF_GRACE_NS 200000000u /* between the end of a process's pipe and its own */
 #define ORPHAN_GRACE_NS 100000000u
 /* Descriptors beside those of the report that the prober has open, to see whether they stay so. */
 #define FIRST_DECOY (MN_REPORT_FD + 1)
@@ -31,12 +31,14 @@ enum { REPORT, STANDARD_OUT, STANDARD_ERROR, N_PIPES };
 
 typedef struct {
     const probe_request *rq;
-    pid_t pid;         /* the prober's, and its session's; 0 = it has ended */
-    int how;           /* as of waitpid */
-    int pipe[N_PIPES]; /* what the prober writes; -1 = closed */
-    int signals;       /* of ended children */
-    mn_text report;    /* without the lines MN_REPORT_END */
-    bool is_complete;  /* such a line came since it was last waited for */
+    pid_t pid;            /* the prober's, and its session's; 0 = it has ended */
+    int how;              /* as of waitpid */
+    int pipe[N_PIPES];    /* what the prober writes; -1 = closed */
+    int signals;          /* of ended children */
+    probe_shared *shared; /* what the prober reports */
+    uint32_t n_taken;     /* of its bytes, which are in report */
+    mn_text report;       /* without the lines MN_REPORT_END */
+    bool is_complete;     /* such a line came since it was last waited for */
     bool too_long;
     bool host_is_gone;
     char tail[200]; /* the end of what it printed */
@@ -58,7 +60,7 @@ static void close_from(int first) {
 
 /* The new process: a session of its own, nothing of the watcher's but the pipes, and descriptors that
  * a plugin has no business with. */
-static _Noreturn void become_prober(const probe_request *rq, const int *ends, pid_t parent) {
+static _Noreturn void become_prober(const watcher *w, const int *ends, pid_t parent) {
     static const int place[N_PIPES] = {MN_REPORT_FD, STDOUT_FILENO, STDERR_FILENO};
     sigset_t none;
     setsid();
@@ -74,7 +76,7 @@ static _Noreturn void become_prober(const probe_request *rq, const int *ends, pi
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    probe_plugin(rq);
+    probe_plugin(w->rq, w->shared);
 }
 
 /* false: errno says why. */
@@ -91,13 +93,14 @@ static bool start_prober(watcher *w) {
     }
     w->pid = fork();
     if (!w->pid)
-        become_prober(w->rq, ends, self);
+        become_prober(w, ends, self);
     for (int i = 0; i < N_PIPES; i++)
         close(ends[i]);
     return w->pid > 0;
 }
 
-/* Ended children are told by a descriptor, and a host that left by an error of write. */
+/* Ended children are told by a descriptor, and a host that left by an error of write. False: errno
+ * says why. */
 static bool settle(watcher *w) {
     sigset_t ended;
     sigemptyset(&ended);
@@ -106,7 +109,9 @@ static bool settle(watcher *w) {
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     w->signals = signalfd(-1, &ended, SFD_CLOEXEC | SFD_NONBLOCK);
-    return w->signals >= 0;
+    w->shared =
+        mmap(NULL, sizeof *w->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return w->signals >= 0 && w->shared != MAP_FAILED;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -125,10 +130,14 @@ static void find_end(watcher *w) {
     w->is_complete = true;
 }
 
-static void take_report(watcher *w, const char *bytes, size_t n) {
-    w->too_long = w->too_long || w->report.len + n > MN_REPORT_MAX;
-    if (!w->too_long)
-        mn_text_put(&w->report, bytes, n);
+/* What the prober has written since the last time. */
+static void take_report(watcher *w) {
+    const uint32_t len = atomic_load_explicit(&w->shared->len, memory_order_acquire);
+    w->too_long = len >= sizeof w->shared->bytes;
+    if (w->too_long || len <= w->n_taken)
+        return;
+    mn_text_put(&w->report, w->shared->bytes + w->n_taken, len - w->n_taken);
+    w->n_taken = len;
 }
 
 static void take_output(watcher *w, const char *bytes, size_t n, bool standard) {
@@ -154,9 +163,7 @@ static void read_pipe(watcher *w, int which) {
         if (n <= 0) {
             close(w->pipe[which]);
             w->pipe[which] = -1;
-        } else if (which == REPORT) {
-            take_report(w, chunk, (size_t)n);
-        } else {
+        } else if (which != REPORT) {
             take_output(w, chunk, (size_t)n, which == STANDARD_OUT);
         }
     }
@@ -165,6 +172,7 @@ static void read_pipe(watcher *w, int which) {
 static void read_pipes(watcher *w) {
     for (int i = 0; i < N_PIPES; i++)
         read_pipe(w, i);
+    take_report(w);
     if (!w->is_complete)
         find_end(w);
 }
@@ -204,19 +212,14 @@ static void wait_some(watcher *w, uint64_t until_ns, bool for_host) {
     read_pipes(w);
 }
 
-/* Until the prober has written a whole report, has ended, has lost its pipe, or time is up. for_host:
- * or until the host is gone. */
+/* Until the prober has written a whole report, has ended, or time is up. A plugin that closes its
+ * pipe does not matter: the prober finds that out itself, reports, and ends. for_host: or until the
+ * host is gone. */
 static void wait_for_report(watcher *w, uint64_t until_ns, bool for_host) {
     w->is_complete = false;
     find_end(w);
-    while (!w->is_complete && w->pid && w->pipe[REPORT] >= 0 && !w->too_long && !w->host_is_gone &&
-           mn_now_ns() < until_ns)
+    while (!w->is_complete && w->pid && !w->too_long && !w->host_is_gone && mn_now_ns() < until_ns)
         wait_some(w, until_ns, for_host);
-    if (w->pipe[REPORT] >= 0 || w->is_complete)
-        return;
-    const uint64_t patience = mn_now_ns() + DEAF_GRACE_NS;
-    while (w->pid && mn_now_ns() < patience)
-        wait_some(w, patience, false);
 }
 
 /* ---- what is left behind --------------------------------------------------------------------- */
@@ -335,15 +338,11 @@ static void judge(watcher *w) {
     const uint32_t n_orphans = count_orphans(w);
     if (w->report.len && w->report.ptr[w->report.len - 1] != '\n')
         mn_text_puts(&w->report, "\n"); /* a line that was cut short */
-    const mn_str at = phase(w);
     if (w->too_long)
         mn_report_verdict(&w->report, MN_RECORD_FAILED, "its report is longer than %u bytes",
                           MN_REPORT_MAX);
     else if (!w->is_complete && !w->pid)
         put_end(w);
-    else if (!w->is_complete && w->pipe[REPORT] < 0)
-        mn_report_verdict(&w->report, MN_RECORD_REFUSED,
-                          "closes descriptors that are not its own while %.*s", MN_STR_ARG(at));
     else if (!w->is_complete)
         put_hang(w);
     else if (n_orphans && mn_report_status(&w->report) == MN_RECORD_OK)
