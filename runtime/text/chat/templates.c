@@ -77,7 +77,7 @@ mn_status mn_chat_template_find(const mn_meta *meta, const mn_file *files, uint3
     return from_config(files, n_files, name, source, err);
 }
 
-/* ---- by name: each has the form of its family's own tokenizer_config.json, without tools ------ */
+/* ---- by name: each has the form of its family's own tokenizer_config.json, without tools ----- */
 
 typedef struct {
     const char *name, *source;

@@ -1,9 +1,14 @@
-/* access.c -- attributes, subscripts, slices, calls: what Python does when a template reaches
- * into a value. */
+/* access.c -- attributes, subscripts, slices, calls: what Python does when a template reaches into
+ * a value. What is absent is undefined, and only using that is an error; reaching into what is
+ * undefined is.
+ *
+ * Functions of the tables (methods.c, filters.c, builtins.c) are called here: their arguments are
+ * bound to the names in their row. */
 #include "text/jinja/eval.h"
 #include "text/jinja/text.h"
 #include <string.h>
 
+/* A row of a table by its name; NULL = none, or the work is used up. */
 const mn_jfunc *mn_jfunc_in(mn_jctx *c, const mn_jfunc *table, size_t n, mn_str name) {
     size_t i = 0;
     while (i < n && !mn_str_is(name, table[i].name))
@@ -62,6 +67,7 @@ bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out) {
     return true;
 }
 
+/* What has items in an order. */
 static bool sliceable(mn_jval v) {
     return v.type == MN_J_STR || v.type == MN_J_LIST || v.type == MN_J_TUPLE ||
            v.type == MN_J_RANGE;
@@ -185,6 +191,7 @@ static bool read_slice(mn_jctx *c, const mn_jval part[3], int64_t n, slice *w) {
     return true;
 }
 
+/* A slice of a range is a range. */
 static bool slice_list(mn_jctx *c, mn_jval v, const slice *w, mn_jval *out) {
     const int64_t *r = v.u.l->range;
     mn_jlist *l = mn_jlist_new(c, 0);
@@ -263,6 +270,7 @@ static bool bind_args(mn_jctx *c, const mn_jfunc *f, const mn_jargs *args,
     return true;
 }
 
+/* Calls a row's function with its arguments bound. */
 bool mn_jinvoke(mn_jctx *c, const mn_jfunc *f, mn_jval self, const mn_jargs *args, mn_jval *out) {
     mn_jval bound[MN_J_MAX_PARAMS] = {{0}};
     const mn_jinput in = {self, bound, args, f->how};
@@ -282,6 +290,7 @@ static bool call_joiner(mn_jctx *c, mn_jlist *l, mn_jval *out) {
     return mn_j_literal(c, "", out);
 }
 
+/* Only these types can be called. */
 bool mn_jcall(mn_jctx *c, mn_jval f, const mn_jargs *args, mn_jval *out) {
     switch (f.type) {
     case MN_J_FUNC:
@@ -335,6 +344,7 @@ bool mn_jpath(mn_jctx *c, mn_jval v, mn_jval path, mn_jval *out) {
     return true;
 }
 
+/* otherwise: where the argument is not given. */
 bool mn_jarg_int(mn_jctx *c, const char *what, mn_jval v, int64_t otherwise, int64_t *out) {
     const bool given = v.type != MN_J_MISSING;
     if (given && !mn_j_is_int(v))

@@ -79,11 +79,12 @@ static bool g_dict(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* A function that gives its separator from the second call on. */
 static bool g_joiner(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const bool given = in->arg[0].type != MN_J_MISSING;
     mn_jval sep = in->arg[0];
     mn_jlist *l = mn_jlist_new(c, 1);
     if (!l)
         return false;
-    if (sep.type == MN_J_MISSING && !mn_j_literal(c, ", ", &sep))
+    if (!given && !mn_j_literal(c, ", ", &sep))
         return false;
     *out = mn_j_listval(MN_J_JOINER, l);
     return mn_jlist_add(c, l, sep);
@@ -209,14 +210,15 @@ static bool t_order(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
            give_bool(out, mn_jorder_is(in->how, order));
 }
 
-/* Identity, which for values that do not change is equality. */
+/* Identity, which for values that do not change is equality. Each undefined is one of its own. */
 static bool t_sameas(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval a = in->self;
     const mn_jval b = in->arg[0];
+    const bool container = mn_j_is_seq(a) || a.type == MN_J_DICT;
     bool yes = false;
-    if (a.type != b.type || a.type == MN_J_UNDEF) // each undefined is one of its own
+    if (a.type != b.type || a.type == MN_J_UNDEF)
         return give_bool(out, false);
-    if (mn_j_is_seq(a) || a.type == MN_J_DICT)
+    if (container)
         return give_bool(out, a.u.l == b.u.l);
     return mn_jequal(c, a, b, &yes) && give_bool(out, yes);
 }
@@ -228,10 +230,12 @@ static bool t_in(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* how: upper */
 static bool t_case(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const char *method = in->how ? "isupper" : "islower";
     mn_jstr s;
     mn_jval text;
-    return mn_jstr_of(c, in->self, &s) && mn_j_string(c, s, &text) &&
-           mn_jmethod_call(c, in->how ? "isupper" : "islower", text, in->arg, out);
+    if (!mn_jstr_of(c, in->self, &s) || !mn_j_string(c, s, &text))
+        return false;
+    return mn_jmethod_call(c, method, text, in->arg, out);
 }
 
 static const mn_jfunc tests[] = {

@@ -9,6 +9,7 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
+/* Undefined operands have their own error. */
 static bool bad_operands(mn_jctx *c, int op, mn_jval a, mn_jval b) {
     if (!mn_jneed_defined(c, a) || !mn_jneed_defined(c, b))
         return false;
@@ -85,6 +86,7 @@ static double float_mod(double a, double b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
+/* As Python: rounded towards negative infinity. */
 static double floor_divide(double a, double b) {
     double rest = fmod(a, b), q = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0))
@@ -94,6 +96,7 @@ static double floor_divide(double a, double b) {
     return floor(q) + (q - floor(q) > 0.5);
 }
 
+/* What overflows to infinity from finite numbers is an error for ** alone, as in Python. */
 static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && b == 0)
         return mn_jfail(c, "division by zero");
@@ -112,6 +115,7 @@ static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
     return true;
 }
 
+/* Bytes keep the marks of the string that they come from. */
 static bool add_strings(mn_jctx *c, mn_jstr a, mn_jstr b, mn_jval *out) {
     mn_jbuf buf = {0};
     return mn_jbuf_put(c, &buf, a) && mn_jbuf_put(c, &buf, b) && mn_jbuf_value(c, &buf, out);
@@ -135,6 +139,7 @@ static bool repeat_string(mn_jctx *c, mn_jstr s, int64_t times, mn_jval *out) {
     return mn_jbuf_value(c, &b, out);
 }
 
+/* The items are shared, not copied. */
 static bool repeat_list(mn_jctx *c, mn_jval v, int64_t times, mn_jval *out) {
     const mn_jlist *from = v.u.l;
     mn_jlist *l = mn_jlist_new(c, 0);
@@ -217,6 +222,7 @@ static bool eval_name(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return true;
 }
 
+/* [a, b] and (a, b). */
 static bool eval_items(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jlist *l = mn_jlist_new(c, n->items.n);
     if (!l)
@@ -230,6 +236,7 @@ static bool eval_items(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return true;
 }
 
+/* {a: b}; of equal keys the last. */
 static bool eval_dict(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jdict *d = mn_jdict_new(c);
     if (!d)
@@ -321,6 +328,7 @@ static bool eval_args(mn_jctx *c, const mn_jnode *n, const mn_jval *caller, mn_j
     return true;
 }
 
+/* caller: of a call block, NULL otherwise. */
 static bool eval_call(mn_jctx *c, const mn_jnode *n, const mn_jval *caller, mn_jval *out) {
     mn_jval f;
     mn_jargs args;
@@ -343,6 +351,7 @@ static bool eval_filter(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return eval_args(c, n, NULL, &args) && mn_jinvoke(c, f, v, &args, out);
 }
 
+/* The value is evaluated before the arguments, as in Jinja2. */
 static bool eval_test(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v;
     mn_jargs args;
@@ -382,6 +391,7 @@ bool mn_jorder_is(int op, int order) {
     }
 }
 
+/* operand: the operator and what stands behind it. */
 static bool compare_one(mn_jctx *c, const mn_jnode *operand, mn_jval a, mn_jval b, bool *yes) {
     bool equal;
     int order;
@@ -430,6 +440,7 @@ static bool eval_logic(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return mn_jtruth(*out) == is_and ? mn_jeval(c, n->b, out) : true;
 }
 
+/* Always a boolean, unlike and and or. */
 static bool eval_not(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v;
     if (!mn_jeval(c, n->a, &v))
@@ -479,6 +490,7 @@ static bool eval_call_block(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     return eval_call(c, n->a, &caller, out);
 }
 
+/* One node by its kind; constants do not come here. */
 static bool eval_node(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     mn_jval v;
     switch (n->kind) {

@@ -16,6 +16,7 @@ mn_jscope *mn_jscope_new(mn_jctx *c, mn_jscope *parent) {
     return s;
 }
 
+/* From the innermost scope outwards. */
 const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name) {
     for (const mn_jscope *s = c->scope; s; s = s->parent) {
         if (!mn_jcharge(c, MN_J_PER_SLOT, 1))
@@ -36,6 +37,7 @@ bool mn_jscope_capture(mn_jctx *c) {
     return true;
 }
 
+/* In this scope alone: what stands around is not changed by a template. */
 bool mn_jscope_set(mn_jctx *c, mn_jscope *s, mn_str name, mn_jval v) {
     for (size_t i = 0; i < s->n; i++) {
         if (!mn_jsame(c, s->vars[i].name, name))
@@ -154,6 +156,7 @@ static bool exec_body(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     return true;
 }
 
+/* flow: set by break and continue, which end the bodies up to the loop. */
 static bool exec_node(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
     mn_jval v;
     switch (n->kind) {
@@ -198,6 +201,7 @@ bool mn_jexec(mn_jctx *c, const mn_jnode *n, mn_jflow *flow) {
 
 /* ---- macros ---------------------------------------------------------------------------------- */
 
+/* Is this one of the macro's parameters? */
 static bool has_param(mn_jctx *c, const mn_jnode *n, const char *name) {
     for (size_t i = 0; i < n->items.n; i++)
         if (mn_jsame(c, n->items.items[i]->name, mn_str_of(name)))
@@ -286,6 +290,8 @@ static bool bind_rest(mn_jctx *c, const mn_jnode *n, const mn_jargs *args, bool 
            bind_varargs(c, n, args);
 }
 
+/* Parameters are bound in a scope under the one that the macro stands in; its text is the
+ * result. */
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out) {
     mn_jscope *outer = c->scope;
     mn_jscope *scope = mn_jscope_new(c, m->scope);
@@ -316,6 +322,8 @@ static bool assign_tuple(mn_jctx *c, const mn_jnode *target, mn_jval v) {
     return true;
 }
 
+/* A name, a tuple of them, or an attribute of a namespace, the one thing that a template can
+ * change. */
 bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v) {
     if (target->kind == MN_N_NAME)
         return mn_jscope_set(c, c->scope, target->name, v);
@@ -541,6 +549,7 @@ struct mn_jinja {
     mn_jnode *body;
 };
 
+/* What parsing allocates is the template's arena. */
 mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err) {
     mn_jctx c = {.err = err};
     mn_jinja *t = mn_calloc(1, sizeof *t);

@@ -1,4 +1,10 @@
-/* expr.c -- the expression part of the parser; precedence as jinja2/parser.py. */
+/* expr.c -- the expression part of the parser: recursive descent, one function per level of
+ * precedence, as in jinja2/parser.py. From the loosest: if else, or, and, not, comparisons, + -, ~,
+ * * / // %, **, signs, then what stands behind a primary.
+ *
+ * Each function leaves p->t at the first token that is not its own, and returns NULL once something
+ * has failed. Nodes live in the template's arena. Nesting is counted (mn_jenter), since the stack
+ * of this program is what it uses up; parse.c has the statements. */
 #include "text/jinja/ast.h"
 #include <string.h>
 
@@ -26,6 +32,7 @@ static mn_jnode *node2(mn_jparser *p, mn_jnode_kind kind, int op, mn_jnode *a, m
     return n;
 }
 
+/* A node that is its value. */
 static mn_jnode *constant(mn_jparser *p, mn_jval v) {
     mn_jnode *n = mn_jnode_new(p, MN_N_CONST);
     if (n)
@@ -70,6 +77,7 @@ static mn_jnode *parse_string(mn_jparser *p) { // adjacent strings join
     return mn_j_string(p->c, s, &v) ? constant(p, v) : NULL;
 }
 
+/* [a, b,]: a comma at the end is allowed. */
 static mn_jnode *parse_list(mn_jparser *p) {
     mn_jnode *n = mn_jnode_new(p, MN_N_LIST);
     p->t++;
@@ -84,6 +92,7 @@ static mn_jnode *parse_list(mn_jparser *p) {
     return n && mn_jexpect(p, MN_T_RBRACKET) ? n : NULL;
 }
 
+/* {a: b, c: d,} */
 static mn_jnode *parse_dict(mn_jparser *p) {
     mn_jnode *n = mn_jnode_new(p, MN_N_DICT);
     p->t++;
@@ -99,6 +108,7 @@ static mn_jnode *parse_dict(mn_jparser *p) {
     return n && mn_jexpect(p, MN_T_RBRACE) ? n : NULL;
 }
 
+/* An integer or a float. */
 static mn_jnode *parse_number(mn_jparser *p) {
     mn_jval v = p->t->type == MN_T_INT ? mn_j_int(p->t->i) : mn_j_float(p->t->f);
     p->t++;
@@ -133,6 +143,7 @@ static mn_jnode *parse_primary(mn_jparser *p) {
     return n && mn_jexpect(p, MN_T_RPAREN) ? n : NULL;
 }
 
+/* What a comma at the end of a tuple stands in front of. */
 static bool at_tuple_end(const mn_jparser *p, const char *end_name) {
     return p->t->type == MN_T_VAR_END || p->t->type == MN_T_BLOCK_END ||
            p->t->type == MN_T_RPAREN || (end_name && mn_jat_name(p, end_name));
@@ -189,6 +200,7 @@ static bool parse_call_arg(mn_jparser *p, mn_jnode *n) {
     return mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true));
 }
 
+/* From the opening parenthesis to behind the closing one. */
 static bool parse_call_args(mn_jparser *p, mn_jnode *n) {
     p->t++;
     for (bool first = true; p->t->type != MN_T_RPAREN; first = false) {
@@ -202,6 +214,7 @@ static bool parse_call_args(mn_jparser *p, mn_jnode *n) {
     return mn_jexpect(p, MN_T_RPAREN);
 }
 
+/* on(arguments) */
 static mn_jnode *parse_call(mn_jparser *p, mn_jnode *on) {
     mn_jnode *n = mn_jnode_new(p, MN_N_CALL);
     if (!n)
@@ -287,6 +300,8 @@ static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n) {
     return n;
 }
 
+/* |name(arguments) any number of times. first_inline: the first has no bar, as in {% filter name
+ * %}. */
 mn_jnode *mn_jparse_filters(mn_jparser *p, mn_jnode *on, bool first_inline) {
     while (p->t->type == MN_T_PIPE || first_inline) {
         if (!first_inline)
@@ -368,6 +383,7 @@ static mn_jnode *parse_filter_expr(mn_jparser *p, mn_jnode *n) {
 
 /* ---- operators, tightest first --------------------------------------------------------------- */
 
+/* Signs bind looser than subscripts and tighter than filters, as in Jinja2. */
 static mn_jnode *parse_unary(mn_jparser *p, bool filters) {
     mn_jnode *n;
     if (!mn_jenter(p->c))
@@ -413,6 +429,7 @@ static mn_jnode *parse_binary(mn_jparser *p, int level) { // 0: + -, 1: ~, 2: * 
     }
 }
 
+/* "not in" is two tokens. */
 static bool at_compare(const mn_jparser *p) {
     return (p->t->type >= MN_T_EQ && p->t->type <= MN_T_LE) || mn_jat_name(p, "in") ||
            (mn_jat_name(p, "not") && p->t[1].type == MN_T_NAME && mn_str_is(p->t[1].text, "in"));
@@ -440,6 +457,7 @@ static mn_jnode *parse_compare(mn_jparser *p) {
     return n;
 }
 
+/* not binds looser than comparisons. */
 static mn_jnode *parse_not(mn_jparser *p) {
     if (!mn_jskip_name(p, "not"))
         return parse_compare(p);

@@ -27,21 +27,26 @@ static bool f_string(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_jstr_of(c, in->self, &s) && mn_j_string(c, s, out);
 }
 
+/* As the method strip, but of any value's text. */
 static bool f_trim(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jval text;
-    return f_string(c, in, &text) && mn_jmethod_call(c, "strip", text, in->arg, out);
+    if (!f_string(c, in, &text))
+        return false;
+    return mn_jmethod_call(c, "strip", text, in->arg, out);
 }
 
 /* As the method, but takes values that are not strings. */
 static bool f_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jval limit = in->arg[2];
     mn_jstr s;
     mn_jstr old;
     mn_jstr with;
     int64_t count = -1;
-    if (!mn_jstr_of(c, in->self, &s) || !mn_jstr_of(c, in->arg[0], &old) ||
-        !mn_jstr_of(c, in->arg[1], &with))
+    if (!mn_jstr_of(c, in->self, &s) || !mn_jstr_of(c, in->arg[0], &old))
         return false;
-    if (in->arg[2].type != MN_J_NONE && !mn_jarg_int(c, "count", in->arg[2], -1, &count))
+    if (!mn_jstr_of(c, in->arg[1], &with))
+        return false;
+    if (limit.type != MN_J_NONE && !mn_jarg_int(c, "count", limit, -1, &count))
         return false;
     return mn_jreplace(c, s, old, with, count, out);
 }
@@ -49,7 +54,9 @@ static bool f_replace(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 /* With a true second argument also for what is false. */
 static bool f_default(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool also_false = mn_jtruth(in->arg[1]);
-    const bool missing = in->self.type == MN_J_UNDEF || (also_false && !mn_jtruth(in->self));
+    bool missing = in->self.type == MN_J_UNDEF;
+    if (also_false)
+        missing |= !mn_jtruth(in->self);
     if (!missing)
         return give(out, in->self);
     if (in->arg[0].type == MN_J_MISSING)
@@ -57,6 +64,7 @@ static bool f_default(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return give(out, in->arg[0]);
 }
 
+/* Characters of a string, items of everything else. */
 static bool f_length(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     int64_t n;
     return mn_jlength(c, in->self, &n) && give(out, mn_j_int(n));
@@ -74,13 +82,12 @@ static bool f_format(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jdict *d = mn_jdict_new(c);
     if (!l || !d)
         return false;
-    for (size_t i = 0; i < all->n_pos; i++)
-        if (!mn_jlist_add(c, l, all->pos[i]))
-            return false;
-    for (size_t i = 0; i < all->n_kw; i++)
-        if (!mn_jdict_set(c, d, all->kw[i].key, all->kw[i].value))
-            return false;
-    return mn_jpercent(c, s, all->n_kw ? mn_j_dictval(d) : mn_j_listval(MN_J_TUPLE, l), out);
+    if (!mn_jlist_add_all(c, l, all->pos, all->n_pos))
+        return false;
+    if (!mn_jdict_set_all(c, d, all->kw, all->n_kw))
+        return false;
+    const mn_jval values = all->n_kw ? mn_j_dictval(d) : mn_j_listval(MN_J_TUPLE, l);
+    return mn_jpercent(c, s, values, out);
 }
 
 /* What indent puts in front of a line: a string, or so many spaces. */
@@ -108,13 +115,13 @@ static bool f_indent(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jval lines;
     if (!mn_jarg_str(c, "indent", in->self, &s) || !indent_by(c, in->arg[0], &by))
         return false;
-    if (!mn_jbuf_put(c, &text, s) || !mn_jbuf_puts(c, &text, "\n", 0) ||
+    if (!mn_jbuf_put(c, &text, s) || !mn_jbuf_lit(c, &text, "\n") ||
         !mn_jsplitlines(c, mn_jbuf_str(&text), false, &lines))
         return false;
     for (size_t i = 0; i < lines.u.l->n; i++) {
         const mn_jstr line = *lines.u.l->items[i].u.s;
         const bool indented = i ? blank || line.len : first;
-        if (i && !mn_jbuf_puts(c, &b, "\n", 0))
+        if (i && !mn_jbuf_lit(c, &b, "\n"))
             return false;
         if (indented && !mn_jbuf_put(c, &b, by))
             return false;
@@ -128,20 +135,17 @@ static bool f_indent(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* The error of a filter that works on numbers alone. */
 static bool need_number(mn_jctx *c, const char *filter, mn_jval v) {
-    if (mn_j_is_number(v))
-        return true;
-    return mn_jneed_defined(c, v) &&
-           mn_jfail(c, "%s: a number is required, not %s", filter, mn_jtype_name(v));
+    return mn_j_is_number(v) || mn_jwrong_type(c, filter, v, "a number");
 }
 
 static bool f_abs(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
-    if (!need_number(c, "abs", in->self))
+    const mn_jval v = in->self;
+    if (!need_number(c, "abs", v))
         return false;
-    if (in->self.type == MN_J_FLOAT)
-        return give(out, mn_j_float(fabs(in->self.u.f)));
-    if (mn_j_as_int(in->self) < 0)
-        return mn_jnegate(c, in->self, out);
-    return give(out, mn_j_int(mn_j_as_int(in->self)));
+    if (v.type == MN_J_FLOAT)
+        return give(out, mn_j_float(fabs(v.u.f)));
+    const int64_t i = mn_j_as_int(v);
+    return i < 0 ? mn_jnegate(c, v, out) : give(out, mn_j_int(i));
 }
 
 enum { NUMBER_MAX = 60 };
@@ -166,17 +170,19 @@ static bool clean_number(mn_jctx *c, mn_jstr s, char out[NUMBER_MAX + 1]) {
 
 /* inf and nan in any case, as Python. */
 static bool text_float(const char *text, double *f) {
-    const char *number = text + (text[0] == '+' || text[0] == '-');
+    const bool minus = text[0] == '-';
+    const char *number = text + (minus || text[0] == '+');
     if (!strcasecmp(number, "nan")) {
         *f = NAN;
         return true;
     }
     if (!strcasecmp(number, "inf") || !strcasecmp(number, "infinity")) {
-        *f = text[0] == '-' ? -INFINITY : INFINITY;
+        *f = minus ? -INFINITY : INFINITY;
         return true;
     }
-    return number[strspn(number, "0123456789.eE+-")] == 0 &&
-           mn_parse_f64(mn_str_of(text[0] == '+' ? number : text), f);
+    if (number[strspn(number, "0123456789.eE+-")])
+        return false;
+    return mn_parse_f64(mn_str_of(minus ? text : number), f);
 }
 
 /* The letter behind 0 that a base's numbers may begin with; 0 = none. */
@@ -193,27 +199,39 @@ static bool text_int(const char *text, int64_t base, int64_t *i) {
     const bool negative = text[0] == '-';
     const char *digits = text + (negative || text[0] == '+');
     const char letter = base_letter(base);
-    if (base == 10)
-        return digits[0] >= '0' && digits[0] <= '9' &&
-               mn_parse_i64(mn_str_of(negative ? text : digits), i);
-    if (letter && digits[0] == '0' && (digits[1] | 32) == letter)
-        digits += 2;
+    char *end;
     if (strchr("-+ ", digits[0])) // or at the end
         return false;
-    char *end;
+    if (base == 10)
+        return mn_parse_i64(mn_str_of(negative ? text : digits), i);
+    if (letter && digits[0] == '0' && (digits[1] | 32) == letter)
+        digits += 2;
     const unsigned long long u = strtoull(digits, &end, (int)base);
-    if (*end || u > INT64_MAX)
+    if (end == digits || *end || u > INT64_MAX)
         return false;
     *i = negative ? -(int64_t)u : (int64_t)u;
     return true;
 }
 
+/* The number that a value is, as a float; false: it is none. */
+static bool value_float(mn_jctx *c, mn_jval v, int64_t base, bool *whole, int64_t *i, double *f) {
+    char text[NUMBER_MAX + 1];
+    *whole = false;
+    *f = v.type == MN_J_FLOAT ? v.u.f : NAN;
+    if (v.type != MN_J_STR)
+        return v.type == MN_J_FLOAT;
+    if (!clean_number(c, *v.u.s, text))
+        return false;
+    *whole = text_int(text, base, i);
+    return *whole || text_float(text, f);
+}
+
 /* Text that is no number, not even a float, gives the default. */
 static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
-    char text[NUMBER_MAX + 1];
     int64_t base;
     int64_t i;
-    double f = 0;
+    double f;
+    bool whole;
     if (!mn_jarg_int(c, "base", in->arg[1], 10, &base) || !mn_jneed_defined(c, in->self))
         return false;
     if (base < 2 || base > 36)
@@ -221,19 +239,11 @@ static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     *out = in->arg[0].type == MN_J_MISSING ? mn_j_int(0) : in->arg[0];
     if (mn_j_is_int(in->self))
         return give(out, mn_j_int(mn_j_as_int(in->self)));
-    if (in->self.type == MN_J_STR) {
-        if (!clean_number(c, *in->self.u.s, text))
-            return c->status == MN_OK;
-        if (text_int(text, base, &i))
-            return give(out, mn_j_int(i));
-        if (!text_float(text, &f))
-            return true;
-    } else if (in->self.type != MN_J_FLOAT)
-        return true;
-    else
-        f = in->self.u.f;
-    if (isnan(f))
-        return true;
+    const bool number = value_float(c, in->self, base, &whole, &i, &f);
+    if (whole)
+        return give(out, mn_j_int(i));
+    if (!number || isnan(f))
+        return c->status == MN_OK;
     if (fabs(f) >= 9.2e18)
         return mn_jfail(c, "int: the number does not fit in 64 bits");
     return give(out, mn_j_int((int64_t)f));
@@ -241,14 +251,16 @@ static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* The same for floats. */
 static bool f_float(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jval v = in->self;
     char text[NUMBER_MAX + 1];
     double f;
-    if (!mn_jneed_defined(c, in->self))
+    if (!mn_jneed_defined(c, v))
         return false;
     *out = in->arg[0].type == MN_J_MISSING ? mn_j_float(0) : in->arg[0];
-    if (mn_j_is_number(in->self))
-        return give(out, mn_j_float(mn_j_as_float(in->self)));
-    if (in->self.type == MN_J_STR && clean_number(c, *in->self.u.s, text) && text_float(text, &f))
+    if (mn_j_is_number(v))
+        return give(out, mn_j_float(mn_j_as_float(v)));
+    const bool number = v.type == MN_J_STR && clean_number(c, *v.u.s, text);
+    if (number && text_float(text, &f))
         *out = mn_j_float(f);
     return c->status == MN_OK;
 }
@@ -270,33 +282,41 @@ static bool round_common(mn_jctx *c, double *f, int64_t digits) {
     return mn_parse_f64(mn_str_of(text), f) || mn_jfail(c, "round: out of range");
 }
 
+/* The method "common": an integer stays one, whatever the digits. */
+static bool round_to_nearest(mn_jctx *c, mn_jval v, int64_t digits, mn_jval *out) {
+    double f = mn_j_as_float(v);
+    const bool whole = mn_j_is_int(v);
+    if (whole && digits >= 0)
+        return give(out, mn_j_int(mn_j_as_int(v)));
+    if (!round_common(c, &f, digits))
+        return false;
+    if (!whole)
+        return give(out, mn_j_float(f));
+    const double in_range = MN_MAX(MN_MIN(f, 9e18), -9e18);
+    return give(out, mn_j_int((int64_t)in_range));
+}
+
 /* An integer stays one; other methods than common give floats. */
 static bool f_round(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval v = in->self;
+    const bool named = in->arg[1].type != MN_J_MISSING;
     int64_t digits;
     mn_jstr how = mn_jstr_z("common");
     if (!need_number(c, "round", v) || !mn_jarg_int(c, "precision", in->arg[0], 0, &digits))
         return false;
-    if (in->arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "method", in->arg[1], &how))
+    if (named && !mn_jarg_str(c, "method", in->arg[1], &how))
         return false;
     const mn_str name = mn_jstr_bytes(&how);
-    double f = mn_j_as_float(v);
-    if (mn_str_is(name, "common")) {
-        if (mn_j_is_int(v) && digits >= 0)
-            return give(out, mn_j_int(mn_j_as_int(v)));
-        if (!round_common(c, &f, digits))
-            return false;
-        if (!mn_j_is_int(v))
-            return give(out, mn_j_float(f));
-        return give(out, mn_j_int((int64_t)MN_MAX(MN_MIN(f, 9e18), -9e18)));
-    }
     const bool up = mn_str_is(name, "ceil");
+    if (mn_str_is(name, "common"))
+        return round_to_nearest(c, v, digits, out);
     if (!up && !mn_str_is(name, "floor"))
         return mn_jfail(c, "round: method must be common, ceil or floor");
     const double scale = pow(10, (double)digits);
-    if (!isfinite(scale) || scale == 0 || !isfinite(f * scale))
+    const double scaled = mn_j_as_float(v) * scale;
+    if (!isfinite(scale) || scale == 0 || !isfinite(scaled))
         return mn_jfail(c, "round: out of range");
-    return give(out, mn_j_float((up ? ceil(f * scale) : floor(f * scale)) / scale));
+    return give(out, mn_j_float((up ? ceil(scaled) : floor(scaled)) / scale));
 }
 
 static const mn_jfunc filters[] = {

@@ -5,6 +5,7 @@
 #include "text/jinja/text.h"
 #include <string.h>
 
+/* For functions whose last act is a result. */
 static bool give(mn_jval *out, mn_jval v) {
     *out = v;
     return true;
@@ -39,10 +40,12 @@ static bool multi_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitiv
         return sort_key(c, item, path, case_sensitive, &key) && mn_jlist_add(c, l, key);
     if (!mn_jsplit(c, *path.u.s, &comma, -1, false, &paths))
         return false;
-    for (size_t i = 0; i < paths.u.l->n; i++)
-        if (!sort_key(c, item, paths.u.l->items[i], case_sensitive, &key) ||
-            !mn_jlist_add(c, l, key))
+    for (size_t i = 0; i < paths.u.l->n; i++) {
+        if (!sort_key(c, item, paths.u.l->items[i], case_sensitive, &key))
             return false;
+        if (!mn_jlist_add(c, l, key))
+            return false;
+    }
     return true;
 }
 
@@ -54,25 +57,30 @@ typedef struct {
 
 /* The items of v, sorted, as a list. */
 static bool sorted(mn_jctx *c, mn_jval v, const sorting *how, mn_jval *out) {
+    bool (*key_of)(mn_jctx *, mn_jval, mn_jval, bool, mn_jval *) =
+        how->one_key ? sort_key : multi_key;
     mn_jlist *l;
-    mn_jlist *kept = NULL;
     if (!mn_jiterate(c, v, &l))
         return false;
     mn_jpair *a = mn_jalloc(c, l->n, sizeof *a);
-    for (size_t i = 0; a && i < l->n; i++) {
-        a[i].value = l->items[i];
-        if (!(how->one_key ? sort_key : multi_key)(c, l->items[i], how->path, how->case_sensitive,
-                                                   &a[i].key))
+    if (!a)
+        return false;
+    for (size_t i = 0; i < l->n; i++) {
+        const mn_jval item = l->items[i];
+        a[i].value = item;
+        if (!key_of(c, item, how->path, how->case_sensitive, &a[i].key))
             return false;
     }
-    if (a && mn_jsort(c, a, l->n, how->reverse))
-        kept = mn_jlist_new(c, l->n);
+    if (!mn_jsort(c, a, l->n, how->reverse))
+        return false;
+    mn_jlist *kept = mn_jlist_new(c, l->n);
     for (size_t i = 0; kept && i < l->n; i++)
         if (!mn_jlist_add(c, kept, a[i].value))
             return false;
     return give_list(out, MN_J_LIST, kept);
 }
 
+/* Of anything that can be walked; the result is a list. */
 static bool f_sort(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const sorting how = {.path = in->arg[2],
                          .case_sensitive = mn_jtruth(in->arg[1]),
@@ -82,22 +90,22 @@ static bool f_sort(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* Pairs of a dict, by key or value. */
 static bool f_dictsort(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
-    sorting how = {.path = mn_j_int(0),
-                   .case_sensitive = mn_jtruth(in->arg[0]),
-                   .reverse = mn_jtruth(in->arg[2]),
-                   .one_key = true};
     mn_jstr by = mn_jstr_z("key");
     mn_jval items;
     if (in->arg[1].type != MN_J_MISSING && !mn_jarg_str(c, "by", in->arg[1], &by))
         return false;
-    if (mn_str_is(mn_jstr_bytes(&by), "value"))
-        how.path = mn_j_int(1);
-    else if (!mn_str_is(mn_jstr_bytes(&by), "key"))
+    const bool by_value = mn_str_is(mn_jstr_bytes(&by), "value");
+    if (!by_value && !mn_str_is(mn_jstr_bytes(&by), "key"))
         return mn_jfail(c, "dictsort: by must be 'key' or 'value'");
     if (in->self.type != MN_J_DICT)
-        return mn_jneed_defined(c, in->self) &&
-               mn_jfail(c, "dictsort: a dict is required, not %s", mn_jtype_name(in->self));
-    return mn_jmethod_call(c, "items", in->self, NULL, &items) && sorted(c, items, &how, out);
+        return mn_jwrong_type(c, "dictsort", in->self, "a dict");
+    const sorting how = {.path = mn_j_int(by_value),
+                         .case_sensitive = mn_jtruth(in->arg[0]),
+                         .reverse = mn_jtruth(in->arg[2]),
+                         .one_key = true};
+    if (!mn_jmethod_call(c, "items", in->self, NULL, &items))
+        return false;
+    return sorted(c, items, &how, out);
 }
 
 /* min, max; how: the order of a better item to the best one */
@@ -197,6 +205,7 @@ static bool f_first(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_j_undefined(c, mn_str_of("the first item of an empty sequence"), out);
 }
 
+/* A generator has no last item before it is used up. */
 static bool f_last(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     if (in->self.type == MN_J_ITER)
@@ -208,17 +217,18 @@ static bool f_last(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return mn_j_undefined(c, mn_str_of("the last item of an empty sequence"), out);
 }
 
+/* Always a new list. */
 static bool f_list(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l;
     if (!mn_jiterate(c, in->self, &l))
         return false;
     mn_jlist *copy = mn_jlist_new(c, l->n);
-    for (size_t i = 0; copy && i < l->n; i++)
-        if (!mn_jlist_add(c, copy, l->items[i]))
-            return false;
+    if (copy && !mn_jlist_add_all(c, copy, l->items, l->n))
+        return false;
     return give_list(out, MN_J_LIST, copy);
 }
 
+/* Of a string a string, else a generator. */
 static bool f_reverse(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval backwards[3] = {mn_j_of(MN_J_NONE), mn_j_of(MN_J_NONE), mn_j_int(-1)};
     mn_jval list;
@@ -244,22 +254,27 @@ static bool f_items(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* As v.name, but keys of a dict do not count. */
 static bool f_attr(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
+    const mn_jval v = in->self;
     mn_jstr name;
-    if (!mn_jarg_str(c, "attr", in->arg[0], &name) || !mn_jneed_defined(c, in->self))
+    if (!mn_jarg_str(c, "attr", in->arg[0], &name) || !mn_jneed_defined(c, v))
         return false;
     const mn_str bytes = mn_jstr_bytes(&name);
-    if (in->self.type == MN_J_DICT && !mn_jmethod_find(c, in->self, bytes))
+    const bool is_key = v.type == MN_J_DICT && !mn_jmethod_find(c, v, bytes);
+    if (is_key)
         return mn_j_undefined(c, bytes, out);
-    return mn_jattr(c, in->self, bytes, out);
+    return mn_jattr(c, v, bytes, out);
 }
 
 /* ---- map, select, reject --------------------------------------------------------------------- */
 
 /* The argument of this name, NULL = not given. */
 static const mn_jval *keyword(mn_jctx *c, const mn_jargs *all, const char *name) {
-    for (size_t i = 0; i < all->n_kw; i++)
-        if (mn_jsame(c, mn_jstr_bytes(all->kw[i].key.u.s), mn_str_of(name)))
-            return &all->kw[i].value;
+    const mn_str wanted = mn_str_of(name);
+    for (size_t i = 0; i < all->n_kw; i++) {
+        const mn_jpair *kw = &all->kw[i];
+        if (mn_jsame(c, mn_jstr_bytes(kw->key.u.s), wanted))
+            return &kw->value;
+    }
     return NULL;
 }
 
@@ -288,6 +303,8 @@ static bool named_first(mn_jctx *c, mn_jargs *args, const char *what,
 static bool f_map(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval *path = keyword(c, in->all, "attribute");
     const mn_jval *otherwise = keyword(c, in->all, "default");
+    const size_t n_known = 1u + (otherwise != NULL);
+    const bool has_default = otherwise && otherwise->type != MN_J_NONE;
     mn_jargs rest = *in->all;
     const mn_jfunc *f = NULL;
     mn_jlist *l;
@@ -296,15 +313,16 @@ static bool f_map(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
         return false;
     if (!f && !path)
         return mn_jfail(c, "map requires a filter argument");
-    if (!f && rest.n_kw > 1u + (otherwise != NULL))
+    if (!f && rest.n_kw > n_known)
         return mn_jfail(c, "map: unexpected argument beside attribute and default");
     if (!mapped || !items_or_none(c, in->self, &l) || !mn_jenter(c))
         return false;
     for (size_t i = 0; i < l->n; i++) {
+        const mn_jval item = l->items[i];
         mn_jval v;
-        if (!(f ? mn_jinvoke(c, f, l->items[i], &rest, &v) : mn_jpath(c, l->items[i], *path, &v)))
+        if (!(f ? mn_jinvoke(c, f, item, &rest, &v) : mn_jpath(c, item, *path, &v)))
             return false;
-        if (!f && otherwise && otherwise->type != MN_J_NONE && v.type == MN_J_UNDEF)
+        if (!f && has_default && v.type == MN_J_UNDEF)
             v = *otherwise;
         if (!mn_jlist_add(c, mapped, v))
             return false;

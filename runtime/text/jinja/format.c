@@ -20,54 +20,64 @@ static bool shortest(mn_jctx *c, double f, char sci[40]) {
         if (!mn_jcharge(c, MN_J_PER_NUMBER, 2)) // written and read
             return false;
         snprintf(sci, 40, "%.*e", precision, f);
-        if (mn_parse_f64(mn_str_of(sci), &back) && back == f)
+        const bool read = mn_parse_f64(mn_str_of(sci), &back);
+        if (read && back == f)
             break;
     }
     return true;
 }
 
+/* The digits of "d.ddde+xx", without zeros at the end, and the exponent; how many. */
+static int split_scientific(const char *sci, char digits[20], int *exp) {
+    int n = 0;
+    for (; *sci && *sci != 'e'; sci++)
+        if (*sci != '.' && n < 19)
+            digits[n++] = *sci;
+    *exp = *sci ? atoi(sci + 1) : 0;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    digits[n] = 0;
+    return n;
+}
+
 /* In Python's layout: 1e+16 and 1e-05 with exponents, between them without. */
 static bool float_repr(mn_jctx *c, double f, char out[40]) {
+    const char *sign = f < 0 || (f == 0 && signbit(f)) ? "-" : "";
     char sci[40];
     char digits[20];
-    int n = 0;
+    int exp;
     if (isnan(f) || isinf(f)) {
-        snprintf(out, 40, "%s%s", f < 0 ? "-" : "", isnan(f) ? "nan" : "inf");
+        snprintf(out, 40, "%s%s", sign, isnan(f) ? "nan" : "inf");
         return true;
     }
     if (!shortest(c, fabs(f), sci))
         return false;
-    const char *s = sci;
-    for (; *s && *s != 'e'; s++)
-        if (*s != '.' && n < 19)
-            digits[n++] = *s;
-    const int exp = *s ? atoi(s + 1) : 0;
-    while (n > 1 && digits[n - 1] == '0')
-        n--;
-    digits[n] = 0;
-    const char *sign = signbit(f) ? "-" : "";
+    const int n = split_scientific(sci, digits, &exp);
+    const int zeros = exp + 1 - n;
+    const char *rest = digits + 1;
     if (exp < -4 || exp >= 16)
-        snprintf(out, 40, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1,
-                 exp < 0 ? '-' : '+', abs(exp));
+        snprintf(out, 40, "%s%c%s%se%+03d", sign, digits[0], n > 1 ? "." : "", rest, exp);
     else if (exp < 0)
         snprintf(out, 40, "%s0.%.*s%s", sign, -exp - 1, "0000", digits);
-    else if (n <= exp + 1)
-        snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "0000000000000000");
+    else if (zeros >= 0)
+        snprintf(out, 40, "%s%s%.*s.0", sign, digits, zeros, "0000000000000000");
     else
-        snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
+        snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, rest + exp);
     return true;
 }
 
 /* Printable characters stand for themselves, bytes that are not UTF-8, too. */
 static bool repr_char(mn_jctx *c, mn_jbuf *b, uint32_t u, char quote, uint8_t mark) {
-    static const char named[] = "\n\r\t";
+    static const char from[] = "\n\r\t\\";
+    static const char to[] = "nrt\\";
+    const char *known = u && u < 128 ? strchr(from, (int)u) : NULL;
+    const bool printable = u >= MN_J_BAD_BYTE || mn_jcode_print(u);
     char esc[16];
-    const char *name = u && u < 128 ? strchr(named, (int)u) : NULL;
-    if (u == (uint32_t)quote || u == '\\')
-        snprintf(esc, sizeof esc, "\\%c", (char)u);
-    else if (name)
-        snprintf(esc, sizeof esc, "\\%c", "nrt"[name - named]);
-    else if (u >= MN_J_BAD_BYTE || mn_jcode_print(u))
+    if (u == (uint32_t)quote)
+        snprintf(esc, sizeof esc, "\\%c", quote);
+    else if (known)
+        snprintf(esc, sizeof esc, "\\%c", to[known - from]);
+    else if (printable)
         return mn_jbuf_code(c, b, u, mark);
     else if (u < 0x100)
         snprintf(esc, sizeof esc, "\\x%02x", u);
@@ -84,7 +94,7 @@ static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     if (!mn_jcharge(c, MN_J_PER_BYTE, 2 * s.len) ||
         !mn_jcharge(c, MN_J_PER_CHAR, 2 * s.len)) // decoded, then looked up
         return false;
-    if (!mn_jbuf_puts(c, b, quote, 0))
+    if (!mn_jbuf_lit(c, b, quote))
         return false;
     for (size_t at = 0; at < s.len;) {
         uint32_t u;
@@ -93,47 +103,53 @@ static bool repr_str(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
         if (!repr_char(c, b, u, quote[0], mark))
             return false;
     }
-    return mn_jbuf_puts(c, b, quote, 0);
+    return mn_jbuf_lit(c, b, quote);
 }
 
+/* Items with commas between them. */
 static bool repr_items(mn_jctx *c, mn_jbuf *b, const mn_jlist *l, const char *open,
                        const char *close) {
-    if (!mn_jbuf_puts(c, b, open, 0))
+    if (!mn_jbuf_lit(c, b, open))
         return false;
     for (size_t i = 0; i < l->n; i++) {
-        if (i && !mn_jbuf_puts(c, b, ", ", 0))
+        if (i && !mn_jbuf_lit(c, b, ", "))
             return false;
         if (!mn_jput_repr(c, b, l->items[i]))
             return false;
     }
-    return mn_jbuf_puts(c, b, close, 0);
+    return mn_jbuf_lit(c, b, close);
 }
 
+/* {key: value}, in the order of insertion. */
 static bool repr_dict(mn_jctx *c, mn_jbuf *b, const mn_jdict *d) {
-    if (!mn_jbuf_puts(c, b, "{", 0))
+    if (!mn_jbuf_lit(c, b, "{"))
         return false;
     for (size_t i = 0; i < d->n; i++) {
-        if (i && !mn_jbuf_puts(c, b, ", ", 0))
+        if (i && !mn_jbuf_lit(c, b, ", "))
             return false;
-        if (!mn_jput_repr(c, b, d->items[i].key) || !mn_jbuf_puts(c, b, ": ", 0) ||
+        if (!mn_jput_repr(c, b, d->items[i].key) || !mn_jbuf_lit(c, b, ": ") ||
             !mn_jput_repr(c, b, d->items[i].value))
             return false;
     }
-    return mn_jbuf_puts(c, b, "}", 0);
+    return mn_jbuf_lit(c, b, "}");
 }
 
 static bool repr_range(mn_jctx *c, mn_jbuf *b, const int64_t r[3]) {
+    const long long from = r[0];
+    const long long to = r[1];
+    const long long step = r[2];
     char text[100];
-    int n = snprintf(text, sizeof text, "range(%lld, %lld", (long long)r[0], (long long)r[1]);
-    if (r[2] != 1)
-        n += snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)r[2]);
-    return mn_jbuf_bytes(c, b, text, (size_t)n, 0) && mn_jbuf_puts(c, b, ")", 0);
+    if (step == 1)
+        snprintf(text, sizeof text, "range(%lld, %lld)", from, to);
+    else
+        snprintf(text, sizeof text, "range(%lld, %lld, %lld)", from, to, step);
+    return mn_jbuf_lit(c, b, text);
 }
 
 /* before, what, after: of the template */
 static bool put_named(mn_jctx *c, mn_jbuf *b, const char *before, mn_str what, const char *after) {
-    return mn_jbuf_puts(c, b, before, 0) && mn_jbuf_bytes(c, b, what.ptr, what.len, 0) &&
-           mn_jbuf_puts(c, b, after, 0);
+    return mn_jbuf_lit(c, b, before) && mn_jbuf_bytes(c, b, what.ptr, what.len, 0) &&
+           mn_jbuf_lit(c, b, after);
 }
 
 /* Lists, dicts and what has no literal form: <type>. */
@@ -144,14 +160,13 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     case MN_J_TUPLE:
         return repr_items(c, b, v.u.l, "(", v.u.l->n == 1 ? ",)" : ")");
     case MN_J_VIEW:
-        return mn_jbuf_puts(c, b, v.u.l->name, 0) && repr_items(c, b, v.u.l, "([", "])");
+        return mn_jbuf_lit(c, b, v.u.l->name) && repr_items(c, b, v.u.l, "([", "])");
     case MN_J_RANGE:
         return repr_range(c, b, v.u.l->range);
     case MN_J_DICT:
         return repr_dict(c, b, v.u.d);
     case MN_J_NAMESPACE:
-        return mn_jbuf_puts(c, b, "<Namespace ", 0) && repr_dict(c, b, v.u.d) &&
-               mn_jbuf_puts(c, b, ">", 0);
+        return mn_jbuf_lit(c, b, "<Namespace ") && repr_dict(c, b, v.u.d) && mn_jbuf_lit(c, b, ">");
     case MN_J_MACRO:
         return put_named(c, b, "<Macro '", v.u.macro->node->name, "'>");
     default:
@@ -159,6 +174,7 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     }
 }
 
+/* Numbers charge for their digits, containers for what is in them. */
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     char text[40];
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
@@ -168,16 +184,16 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
         return repr_str(c, b, *v.u.s);
     case MN_J_MISSING:
     case MN_J_UNDEF:
-        return mn_jbuf_puts(c, b, "Undefined", 0);
+        return mn_jbuf_lit(c, b, "Undefined");
     case MN_J_NONE:
-        return mn_jbuf_puts(c, b, "None", 0);
+        return mn_jbuf_lit(c, b, "None");
     case MN_J_BOOL:
-        return mn_jbuf_puts(c, b, v.u.b ? "True" : "False", 0);
+        return mn_jbuf_lit(c, b, v.u.b ? "True" : "False");
     case MN_J_INT:
         snprintf(text, sizeof text, "%lld", (long long)v.u.i);
-        return mn_jcharge(c, MN_J_PER_ITEM, 3) && mn_jbuf_puts(c, b, text, 0);
+        return mn_jcharge(c, MN_J_PER_ITEM, 3) && mn_jbuf_lit(c, b, text);
     case MN_J_FLOAT:
-        return float_repr(c, v.u.f, text) && mn_jbuf_puts(c, b, text, 0);
+        return float_repr(c, v.u.f, text) && mn_jbuf_lit(c, b, text);
     default:
         break;
     }
@@ -188,6 +204,7 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     return ok;
 }
 
+/* Strings as they are, undefined as nothing. */
 bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     if (v.type == MN_J_STR)
         return mn_jbuf_put(c, b, *v.u.s);
@@ -196,6 +213,7 @@ bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     return mn_jput_repr(c, b, v);
 }
 
+/* A string is itself; other values are written once. */
 bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out) {
     mn_jbuf b = {0};
     if (v.type == MN_J_STR) {
@@ -218,24 +236,36 @@ typedef struct {
     int64_t width, precision;
 } spec;
 
+/* The first of the characters stops at or behind at; s.len = none. */
+static size_t until(mn_jstr s, size_t at, const char *stops) {
+    while (at < s.len && !(s.ptr[at] && strchr(stops, s.ptr[at])))
+        at++;
+    return at;
+}
+
 /* One of these characters at *at? */
 static char accept(mn_jstr f, size_t *at, const char *set) {
-    if (*at >= f.len || !f.ptr[*at] || !strchr(set, f.ptr[*at]))
+    const char ch = *at < f.len ? f.ptr[*at] : 0;
+    if (!ch || !strchr(set, ch))
         return 0;
-    return f.ptr[(*at)++];
+    ++*at;
+    return ch;
 }
 
 /* Widths and precisions are at most 10000, so that a format cannot ask for gigabytes. */
 static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     *out = 0;
-    for (; *at < f.len && f.ptr[*at] >= '0' && f.ptr[*at] <= '9'; ++*at) {
-        *out = *out * 10 + (f.ptr[*at] - '0');
+    for (;;) {
+        const char digit = accept(f, at, "0123456789");
+        if (!digit)
+            return true;
+        *out = *out * 10 + (digit - '0');
         if (*out > 10000)
             return mn_jfail(c, "number in a format is too large");
     }
-    return true;
 }
 
+/* What stands behind a point, if one does. */
 static bool read_precision(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     return !accept(f, at, ".") || read_number(c, f, at, out);
 }
@@ -246,8 +276,9 @@ static void group_thousands(char *text, size_t size, char by) {
     const size_t digits = strspn(text + start, "0123456789");
     size_t len = strlen(text);
     for (size_t i = digits; i > 3 && len + 2 <= size; i -= 3) {
-        char *at = text + start + i - 3;
-        memmove(at + 1, at, len - (start + i - 3) + 1);
+        const size_t cut = start + i - 3;
+        char *at = text + cut;
+        memmove(at + 1, at, len - cut + 1);
         *at = by;
         len++;
     }
@@ -256,15 +287,16 @@ static void group_thousands(char *text, size_t size, char by) {
 /* Without sign; v: a number. */
 static bool integer_digits(mn_jctx *c, const spec *s, mn_jval v, bool *negative, char *out,
                            size_t size) {
-    if (v.type == MN_J_FLOAT && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
-        return mn_jfail(c, "integer does not fit in 64 bits");
-    const int64_t i = v.type == MN_J_FLOAT ? (int64_t)v.u.f : mn_j_as_int(v);
-    const uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+    const bool real = v.type == MN_J_FLOAT;
     const bool other_base = strchr("xXo", s->type) != NULL;
     const char base[] = {'0', s->type, 0};
     const char fmt[] = {'%', 's', '%', 'l', 'l', other_base ? s->type : 'u', 0};
+    if (real && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
+        return mn_jfail(c, "integer does not fit in 64 bits");
+    const int64_t i = real ? (int64_t)v.u.f : mn_j_as_int(v);
+    const unsigned long long u = i < 0 ? 0 - (unsigned long long)i : (unsigned long long)i;
     *negative = i < 0;
-    snprintf(out, size, fmt, s->alt && other_base ? base : "", (unsigned long long)u);
+    snprintf(out, size, fmt, s->alt && other_base ? base : "", u);
     return true;
 }
 
@@ -275,7 +307,9 @@ static bool float_digits(mn_jctx *c, const spec *s, double f, char *out, size_t 
     const char type = percent ? 'f' : s->type;
     const char plain[] = {'%', '.', '*', type, 0};
     const char alt[] = {'%', '#', '.', '*', type, 0};
-    const int n = snprintf(out, size, s->alt ? alt : plain, precision, percent ? f * 100 : f);
+    if (percent)
+        f *= 100;
+    const int n = snprintf(out, size, s->alt ? alt : plain, precision, f);
     if (n < 0 || (size_t)n + 2 > size)
         return mn_jfail(c, "formatted number too long");
     if (percent)
@@ -295,50 +329,65 @@ static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char
     else if (align == '^')
         left = pad / 2;
     for (int64_t i = 0; i < left; i++)
-        if (!mn_jbuf_puts(c, b, s->fill, 0))
+        if (!mn_jbuf_lit(c, b, s->fill))
             return false;
     if (!mn_jbuf_put(c, b, text))
         return false;
     for (int64_t i = left; i < pad; i++)
-        if (!mn_jbuf_puts(c, b, s->fill, 0))
+        if (!mn_jbuf_lit(c, b, s->fill))
             return false;
     return c->status == MN_OK;
 }
 
 static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
+    size_t end = text.len;
     if (s->precision >= 0)
-        text = mn_jstr_slice(text, 0, mn_joffset(c, text, (size_t)s->precision));
-    return put_padded(c, b, s, text, align);
+        end = mn_joffset(c, text, (size_t)s->precision);
+    return put_padded(c, b, s, mn_jstr_slice(text, 0, end), align);
 }
 
+/* repr() in a field. */
 static bool put_repr_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v, char align) {
     mn_jbuf text = {0};
     return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), align);
 }
 
-/* A zero in front of the width fills between sign and digits. */
-static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+/* Sign, digits and marks between thousands. */
+static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char sign[2], char *out,
+                        size_t size) {
     char digits[700]; // as many as a double has before the point and 300 behind it
-    char text[1000];
     const double f = mn_j_as_float(v);
-    bool negative = signbit(f) && !isnan(f);
-    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
-        return false;
     const bool whole = strchr("diuoxX", s->type);
-    if (whole ? !integer_digits(c, s, v, &negative, digits, sizeof digits)
-              : !float_digits(c, s, fabs(f), digits, sizeof digits))
-        return false;
-    char sign[] = {s->sign == '-' ? (char)0 : s->sign, 0};
+    bool negative = signbit(f) && !isnan(f);
+    bool ok;
+    if (whole)
+        ok = integer_digits(c, s, v, &negative, digits, sizeof digits);
+    else
+        ok = float_digits(c, s, fabs(f), digits, sizeof digits);
+    sign[0] = s->sign == '-' ? (char)0 : s->sign;
     if (negative)
         sign[0] = '-';
-    snprintf(text, sizeof text, "%s%s", sign, digits);
+    sign[1] = 0;
+    snprintf(out, size, "%s%s", sign, digits);
     if (s->group)
-        group_thousands(text, sizeof text, s->group);
+        group_thousands(out, size, s->group);
+    return ok;
+}
+
+/* A zero in front of the width fills between sign and digits. */
+static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+    char text[1000] = "";
+    char sign[2];
+    if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
+        return false;
+    if (!number_text(c, s, v, sign, text, sizeof text))
+        return false;
     const int64_t len = (int64_t)strlen(text);
     if (!s->zero || s->align == '<' || s->width <= len)
         return put_padded(c, b, s, mn_jstr_z(text), '>');
-    return mn_jbuf_puts(c, b, sign, 0) && mn_jbuf_fill(c, b, '0', s->width - len) &&
-           mn_jbuf_puts(c, b, text + strlen(sign), 0);
+    if (!mn_jbuf_lit(c, b, sign) || !mn_jbuf_fill(c, b, '0', s->width - len))
+        return false;
+    return mn_jbuf_lit(c, b, text + strlen(sign));
 }
 
 /* ---- % --------------------------------------------------------------------------------------- */
@@ -352,44 +401,48 @@ typedef struct {
 /* The next of a tuple, or the one value. */
 static bool next_arg(mn_jctx *c, percent_args *a, mn_jval *out) {
     const bool tuple = a->args.type == MN_J_TUPLE;
-    if (a->next >= (tuple ? a->args.u.l->n : 1))
+    const mn_jval *args = tuple ? a->args.u.l->items : &a->args;
+    const size_t n = tuple ? a->args.u.l->n : 1;
+    if (a->next >= n)
         return mn_jfail(c, "not enough arguments for format string");
-    *out = tuple ? a->args.u.l->items[a->next] : a->args;
-    a->next++;
+    *out = args[a->next++];
     return true;
 }
 
 /* %(key)s; *at is behind the bracket that opens */
 static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jval *out) {
-    const char *end = memchr(f.ptr + *at, ')', f.len - *at);
-    if (!end || a->args.type != MN_J_DICT)
+    const size_t end = until(f, *at, ")");
+    if (end == f.len || a->args.type != MN_J_DICT)
         return mn_jfail(c, "format requires a mapping");
-    const size_t len = (size_t)(end - f.ptr) - *at;
-    const mn_str key = {f.ptr + *at, len};
+    const mn_str key = {f.ptr + *at, end - *at};
     if (!mn_jcharge(c, MN_J_PER_BYTE, key.len))
         return false;
     const mn_jval *v = mn_jdict_name(c, a->args.u.d, key);
     if (!v)
         return mn_jfail(c, "format: no key '%.*s'", MN_STR_ARG(key));
     *out = *v;
-    *at += len + 1;
+    *at = end + 1;
     a->used_mapping = true;
     return true;
 }
 
 /* %c: a string of one character, or a code point. */
 static bool put_character(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+    const bool is_int = mn_j_is_int(v);
+    const int64_t code = is_int ? mn_j_as_int(v) : -1;
     mn_jbuf text = {0};
     if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
         return put_text(c, b, s, *v.u.s, '>');
-    if (!mn_j_is_int(v) || mn_j_as_int(v) < 0 || mn_j_as_int(v) > 0x10FFFF)
+    if (code < 0 || code > 0x10FFFF)
         return mn_jfail(c, "%%c requires a character");
-    return mn_jbuf_code(c, &text, (uint32_t)mn_j_as_int(v), 0) &&
-           put_text(c, b, s, mn_jbuf_str(&text), '>');
+    if (!mn_jbuf_code(c, &text, (uint32_t)code, 0))
+        return false;
+    return put_text(c, b, s, mn_jbuf_str(&text), '>');
 }
 
 /* One % conversion, by its type. */
 static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+    const bool real = v.type == MN_J_FLOAT;
     mn_jstr str;
     if (s->type == 'r')
         return put_repr_text(c, b, s, v, '>');
@@ -399,9 +452,10 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
         return put_character(c, b, s, v);
     if (!s->type || !strchr("diuoxXeEfFgG", s->type))
         return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
-    if (!mn_j_is_number(v) || (v.type == MN_J_FLOAT && strchr("oxX", s->type)))
-        return mn_jneed_defined(c, v) &&
-               mn_jfail(c, "%%%c format: a number is required, not %s", s->type, mn_jtype_name(v));
+    if (!mn_j_is_number(v))
+        return mn_jwrong_type(c, "a value to format", v, "a number");
+    if (real && strchr("oxX", s->type))
+        return mn_jwrong_type(c, "a value to format", v, "an integer");
     return put_number(c, b, s, v);
 }
 
@@ -427,7 +481,7 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
         return mn_jfail(c, "incomplete format");
     s.type = f.ptr[(*at)++];
     if (s.type == '%')
-        return mn_jbuf_puts(c, b, "%", 0);
+        return mn_jbuf_lit(c, b, "%");
     if (v.type == MN_J_MISSING && !next_arg(c, a, &v))
         return false;
     return put_conversion(c, b, &s, v);
@@ -443,6 +497,7 @@ static bool all_used(const percent_args *a) {
     return a->next || type == MN_J_DICT || type == MN_J_LIST || type == MN_J_UNDEF;
 }
 
+/* "..." % values: text between conversions is copied. */
 bool mn_jpercent(mn_jctx *c, mn_jstr f, mn_jval args, mn_jval *out) {
     mn_jbuf b = {0};
     percent_args a = {.args = args};
@@ -541,13 +596,6 @@ static bool field_arg(mn_jctx *c, mn_str head, const mn_jargs *args, int64_t *au
     return mn_jfail(c, "format: no argument '%.*s'", MN_STR_ARG(head));
 }
 
-/* The first of the characters stops at or behind at; s.len = none. */
-static size_t until(mn_jstr s, size_t at, const char *stops) {
-    while (at < s.len && !(s.ptr[at] && strchr(stops, s.ptr[at])))
-        at++;
-    return at;
-}
-
 /* A name, a number or nothing, with .attribute and [key] behind it. */
 static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t *auto_next,
                         mn_jval *out) {
@@ -594,21 +642,24 @@ static bool put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args,
 /* A brace at *at: one that is written twice, or a field. */
 static bool put_brace(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, const mn_jargs *args,
                       int64_t *auto_next) {
-    const size_t from = *at;
-    if (from + 1 < f.len && f.ptr[from + 1] == f.ptr[from]) {
-        *at = from + 2;
+    const size_t from = *at + 1;
+    const char brace = f.ptr[*at];
+    if (from < f.len && f.ptr[from] == brace) {
+        *at = from + 1;
         return mn_jbuf_put(c, b, mn_jstr_slice(f, from, from + 1));
     }
-    const size_t end = until(f, from + 1, "{}");
-    if (f.ptr[from] == '}' || end == f.len)
-        return mn_jfail(c, "single '%c' in a format string", f.ptr[from]);
+    const size_t end = until(f, from, "{}");
+    if (brace == '}' || end == f.len)
+        return mn_jfail(c, "single '%c' in a format string", brace);
     if (f.ptr[end] == '{')
         return mn_jfail(c, "a field inside of another one's format");
     *at = end + 1;
-    return mn_jcharge(c, MN_J_PER_ITEM, end - from) &&
-           put_one(c, b, mn_jstr_slice(f, from + 1, end), args, auto_next);
+    if (!mn_jcharge(c, MN_J_PER_ITEM, end - from + 1))
+        return false;
+    return put_one(c, b, mn_jstr_slice(f, from, end), args, auto_next);
 }
 
+/* "...".format(values): text between fields is copied. */
 bool mn_jformat(mn_jctx *c, mn_jstr f, const mn_jargs *args, mn_jval *out) {
     mn_jbuf b = {0};
     int64_t auto_next = 0;

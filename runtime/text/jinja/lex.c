@@ -1,5 +1,10 @@
-/* lex.c -- follows jinja2/lexer.py with trim_blocks and lstrip_blocks on,
- * keep_trailing_newline off. */
+/* lex.c -- a template's text to tokens. Follows jinja2/lexer.py with trim_blocks and lstrip_blocks
+ * on and keep_trailing_newline off, as Transformers sets it up: white space beside tags is decided
+ * here, and the parser sees none of it.
+ *
+ * The source is copied once, with newlines normalised; tokens point into the copy, both live in the
+ * template's arena. Lines are counted as the text is passed over, for the errors of all later
+ * parts. */
 #include "text/jinja/lex.h"
 #include "text/jinja/text.h"
 #include <stdio.h>
@@ -72,9 +77,11 @@ static mn_jtoken *add(lexer *x, mn_jtoken_type type, size_t from, size_t to) {
     return t;
 }
 
+/* 0 past the end. */
 static char peek(const lexer *x, size_t at) {
     return at < x->s.len ? x->s.ptr[at] : 0;
 }
+/* Does this text stand at `at`? */
 static bool looks(const lexer *x, size_t at, const char *z) {
     const size_t n = strlen(z);
     if (at > x->s.len || n > x->s.len - at)
@@ -82,6 +89,7 @@ static bool looks(const lexer *x, size_t at, const char *z) {
     return !memcmp(x->s.ptr + at, z, n);
 }
 
+/* Where white space that begins at `at` ends. */
 static size_t skip_space(const lexer *x, size_t at) {
     while (at < x->s.len) {
         uint32_t u;
@@ -353,6 +361,7 @@ static bool unescape(lexer *x, const char *p, size_t n, mn_str *out) {
     return true;
 }
 
+/* Up to the same quote, unless a backslash stands in front of it. */
 static bool lex_string(lexer *x) {
     const char quote = x->s.ptr[x->at];
     const size_t from = x->at + 1;
@@ -419,6 +428,7 @@ static bool lex_operator(lexer *x) {
     return true;
 }
 
+/* Letters, digits, underscores and all that is not ASCII. */
 static bool lex_name(lexer *x) {
     size_t end = x->at;
     while (is_name(peek(x, end)) && end < x->s.len)

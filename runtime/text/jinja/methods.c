@@ -79,6 +79,7 @@ static bool m_format(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
+/* A position as Python reads it: negative ones count from the end. */
 static int64_t from_end(int64_t i, int64_t n) {
     if (i >= 0)
         return i;
@@ -249,6 +250,7 @@ static bool m_partition(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 /* ---- classes of characters ------------------------------------------------------------------- */
 
+/* Letters and all kinds of numbers. */
 static bool alnum(uint32_t u) {
     return mn_jcode_alpha(u) || mn_jcode_numeric(u);
 }
@@ -296,6 +298,7 @@ static bool add_pair(mn_jctx *c, mn_jlist *l, const mn_jpair *p) {
     return mn_jlist_add(c, l, mn_j_listval(MN_J_TUPLE, pair));
 }
 
+/* Keys, values or both as a list that prints like Python's view (how). */
 static bool m_view(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
     const mn_jdict *d = in->self.u.d;
@@ -331,6 +334,7 @@ static bool m_copy(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return c->status == MN_OK;
 }
 
+/* How many items equal a value. */
 static bool m_list_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jlist *l = in->self.u.l;
     int64_t n = 0;
@@ -344,6 +348,7 @@ static bool m_list_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     return true;
 }
 
+/* Where the first item that equals a value stands; it is an error if none does. */
 static bool m_list_index(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jlist *l = in->self.u.l;
     const int64_t n = (int64_t)l->n;

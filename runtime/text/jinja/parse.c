@@ -1,7 +1,12 @@
-/* parse.c -- the statement part of the parser. */
+/* parse.c -- the statement part of the parser: tokens to a tree (ast.h), which lives in the
+ * template's arena and does not change afterwards. Expressions are in expr.c.
+ *
+ * A function for a tag is called behind the tag's first word; it reads up to where the last of its
+ * tags ends, which parse_piece passes over. NULL or false: failed, c->status and c->err say why. */
 #include "text/jinja/ast.h"
 #include <string.h>
 
+/* Zeroed, with the line of the current token. */
 mn_jnode *mn_jnode_new(mn_jparser *p, mn_jnode_kind kind) {
     mn_jnode *n = mn_jalloc(p->c, 1, sizeof *n);
     if (!n)
@@ -297,6 +302,7 @@ static mn_jnode *parse_break(mn_jparser *p) {
     return mn_jnode_new(p, is_break ? MN_N_BREAK : MN_N_CONTINUE);
 }
 
+/* By the first word of a tag; unknown ones are an error, and so is what would read other files. */
 static mn_jnode *parse_statement(mn_jparser *p) {
     static const struct {
         const char *word;
@@ -341,6 +347,7 @@ static mn_jnode *print_node(mn_jparser *p) {
     return n->a && mn_jexpect(p, MN_T_VAR_END) ? n : NULL;
 }
 
+/* Is the current token one of these words? */
 static bool at_end(const mn_jparser *p, const char *const *ends) {
     for (; ends && *ends; ends++)
         if (mn_jat_name(p, *ends))

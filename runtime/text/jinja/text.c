@@ -1,5 +1,10 @@
-/* text.c -- characters of marked strings. What Python says about a character is answered by
- * utf8proc. */
+/* text.c -- characters of marked strings: walking, searching, letter case, splitting. What Python
+ * says about a character is answered by utf8proc, and by tables where Unicode has a property that
+ * it lacks.
+ *
+ * Results are slices of what came in, with its marks, or new strings in the context's arena. Every
+ * function counts the bytes that it looks at (mn_jcharge): a template may ask for any of this in a
+ * loop. */
 #include "text/jinja/text.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -29,6 +34,7 @@ static size_t char_before(mn_jstr s, size_t end, uint32_t *code) {
     return 1;
 }
 
+/* How many characters; bytes that are not UTF-8 count as one each. */
 size_t mn_jchars(mn_jctx *c, mn_jstr s) {
     size_t n = 0;
     uint32_t code;
@@ -39,6 +45,7 @@ size_t mn_jchars(mn_jctx *c, mn_jstr s) {
     return n;
 }
 
+/* Where a character begins, in bytes. */
 size_t mn_joffset(mn_jctx *c, mn_jstr s, size_t chars) {
     size_t at = 0;
     uint32_t code;
@@ -249,6 +256,7 @@ static bool put_upper(mn_jctx *c, mn_jbuf *b, uint32_t u, uint8_t mark, bool tit
     return mn_jbuf_code(c, b, u, mark);
 }
 
+/* Is it a letter that has two forms? */
 static bool cased(uint32_t u) {
     return mn_jcode_upper(u) || mn_jcode_lower(u) || mn_jcode_title(u);
 }
@@ -307,7 +315,7 @@ bool mn_jcase_of(mn_jctx *c, mn_jstr s, mn_jcase how, mn_jval *out) {
     return mn_jbuf_value(c, &b, out);
 }
 
-/* ---- replace, split --------------------------------------------------------------------------- */
+/* ---- replace, split -------------------------------------------------------------------------- */
 
 /* An empty string is found between all characters. */
 bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count, mn_jval *out) {
@@ -336,6 +344,7 @@ bool mn_jreplace(mn_jctx *c, mn_jstr s, mn_jstr old, mn_jstr with, int64_t count
     return mn_jbuf_put(c, &b, mn_jstr_slice(s, at, s.len)) && mn_jbuf_value(c, &b, out);
 }
 
+/* s[from..to) as a value. */
 static bool add_piece(mn_jctx *c, mn_jlist *l, mn_jstr s, size_t from, size_t to) {
     mn_jval v;
     return mn_j_string(c, mn_jstr_slice(s, from, to), &v) && mn_jlist_add(c, l, v);
@@ -381,6 +390,7 @@ static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
     return true;
 }
 
+/* Pieces that were found from the right. */
 static void reverse(mn_jlist *l) {
     for (size_t i = 0, j = l->n; i + 1 < j; i++) {
         mn_jval v = l->items[i];
@@ -441,6 +451,7 @@ static bool line_break(uint32_t u) {
            u == 0x2029;
 }
 
+/* \r\n is one break; the last line needs none. */
 bool mn_jsplitlines(mn_jctx *c, mn_jstr s, bool keep_ends, mn_jval *out) {
     mn_jlist *l = mn_jlist_new(c, 0);
     if (!l)

@@ -1,12 +1,18 @@
 /* value.c -- building, comparing and walking values, and the account of the work that a rendering
  * has done (mn_jcharge). A template is somebody else's program: it must end soon, whatever it says,
- * so work is counted by what is touched and not by how often something is called. */
+ * so work is counted by what is touched and not by how often something is called. Memory is
+ * counted, too, and so is the depth of nesting.
+ *
+ * Values are small and passed by value; what they point to lives in the arena of the context and is
+ * not changed once it is built, so that it may be shared. Lists and dicts keep their order; a dict
+ * is a list of pairs that is searched from the front, since those of templates are short. */
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Only the first error counts: what follows from it is not reported. */
 bool mn_jfail(mn_jctx *c, const char *fmt, ...) {
     char msg[400];
     va_list ap;
@@ -34,6 +40,7 @@ bool mn_jcharge(mn_jctx *c, mn_jcost cost, uint64_t n) {
     return mn_jfail(c, "the template runs too long (over %u steps)", MN_J_STEPS);
 }
 
+/* Lengths are compared first, so that most names cost one slot. */
 bool mn_jsame(mn_jctx *c, mn_str a, mn_str b) {
     if (!mn_jcharge(c, MN_J_PER_SLOT, 1) || a.len != b.len)
         return false;
@@ -82,6 +89,7 @@ void *mn_jgrow(mn_jctx *c, void *old, size_t n, size_t *cap, size_t size) {
     return p;
 }
 
+/* Copies the description of a string, not its bytes. */
 bool mn_j_string(mn_jctx *c, mn_jstr s, mn_jval *out) {
     mn_jstr *p = mn_jalloc(c, 1, sizeof *p);
     if (!p)
@@ -98,6 +106,7 @@ bool mn_j_literal(mn_jctx *c, const char *z, mn_jval *out) {
     return mn_j_string(c, mn_jstr_z(z), out);
 }
 
+/* Remembers its name, for the error of using it. */
 bool mn_j_undefined(mn_jctx *c, mn_str name, mn_jval *out) {
     if (!mn_j_string(c, mn_jstr_plain(name), out))
         return false;
@@ -134,6 +143,7 @@ static bool buf_room(mn_jctx *c, mn_jbuf *b, size_t more) {
     return true;
 }
 
+/* Without marks of its own a string has the same one for all bytes. */
 bool mn_jbuf_put(mn_jctx *c, mn_jbuf *b, mn_jstr s) {
     if (!s.marks)
         return mn_jbuf_bytes(c, b, s.ptr, s.len, s.mark);
@@ -160,6 +170,10 @@ bool mn_jbuf_bytes(mn_jctx *c, mn_jbuf *b, const char *p, size_t n, uint8_t mark
 
 bool mn_jbuf_puts(mn_jctx *c, mn_jbuf *b, const char *z, uint8_t mark) {
     return mn_jbuf_bytes(c, b, z, strlen(z), mark);
+}
+
+bool mn_jbuf_lit(mn_jctx *c, mn_jbuf *b, const char *z) {
+    return mn_jbuf_puts(c, b, z, 0);
 }
 
 bool mn_jbuf_fill(mn_jctx *c, mn_jbuf *b, char byte, int64_t n) {
@@ -225,6 +239,7 @@ mn_jdict *mn_jdict_new(mn_jctx *c) {
     return mn_jalloc(c, 1, sizeof(mn_jdict));
 }
 
+/* A key that is not a string is passed over. */
 mn_jval *mn_jdict_name(mn_jctx *c, const mn_jdict *d, mn_str name) {
     for (size_t i = 0; i < d->n; i++) {
         const mn_jval *key = &d->items[i].key;
@@ -327,6 +342,7 @@ bool mn_jtruth(mn_jval v) {
     }
 }
 
+/* Of the same length and equal item by item. */
 static bool equal_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, bool *equal) {
     *equal = a->n == b->n;
     for (size_t i = 0; *equal && i < a->n; i++) {
@@ -336,6 +352,7 @@ static bool equal_lists(mn_jctx *c, const mn_jlist *a, const mn_jlist *b, bool *
     return true;
 }
 
+/* The order of keys does not count. */
 static bool equal_dicts(mn_jctx *c, const mn_jdict *a, const mn_jdict *b, bool *equal) {
     *equal = a->n == b->n;
     for (size_t i = 0; *equal && i < a->n; i++) {
@@ -399,6 +416,7 @@ bool mn_jwrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expecte
     return mn_jfail(c, "%s: found %s, expected %s", what, mn_jtype_name(v), expected);
 }
 
+/* 2: one of them is no number. */
 static int order_of_floats(double x, double y) {
     if (isnan(x) || isnan(y))
         return 2;
@@ -476,6 +494,7 @@ static bool merge(mn_jctx *c, const mn_jpair *from, mn_jpair *to, const size_t a
     return true;
 }
 
+/* Merge sort from the bottom up, between the array and a second one. */
 bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse) {
     mn_jpair *from = a;
     mn_jpair *to = mn_jalloc(c, n, sizeof *to);
@@ -498,6 +517,7 @@ bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse) {
     return true;
 }
 
+/* A string contains strings, a dict keys, everything else items. */
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found) {
     *found = false;
     if (in.type == MN_J_STR) {
@@ -557,6 +577,7 @@ static bool characters(mn_jctx *c, mn_jstr s, mn_jlist *l) {
     return true;
 }
 
+/* What is a list already is not copied; a generator is used up. */
 bool mn_jiterate(mn_jctx *c, mn_jval v, mn_jlist **out) {
     if (v.type != MN_J_ITER && mn_j_is_seq(v)) {
         *out = v.u.l;

@@ -177,6 +177,7 @@ static inline mn_str mn_jstr_bytes(const mn_jstr *s) {
 
 bool mn_jbuf_put(mn_jctx *c, mn_jbuf *b, mn_jstr s);
 bool mn_jbuf_puts(mn_jctx *c, mn_jbuf *b, const char *z, uint8_t mark);
+bool mn_jbuf_lit(mn_jctx *c, mn_jbuf *b, const char *z); /* template text */
 bool mn_jbuf_bytes(mn_jctx *c, mn_jbuf *b, const char *p, size_t n, uint8_t mark);
 bool mn_jbuf_fill(mn_jctx *c, mn_jbuf *b, char byte, int64_t n); /* template text */
 bool mn_jbuf_code(mn_jctx *c, mn_jbuf *b, uint32_t code, uint8_t mark);

@@ -143,7 +143,7 @@ mn_status mn_stages_add_bert_normalizer(mn_stages *out, bool clean, bool chinese
                                         bool lower, mn_error *err);
 mn_status mn_stages_add_bert_split(mn_stages *out, mn_error *err);
 
-/* ---- GGUF's names of pre-tokenisers: gguf_names.c --------------------------------------------- */
+/* ---- GGUF's names of pre-tokenisers: gguf_names.c -------------------------------------------- */
 #define MN_PRE_IGNORE_MERGES 1u
 #define MN_PRE_ADD_BOS 2u
 #define MN_PRE_RAW 4u /* pieces are plain UTF-8 with U+2581 for spaces, not visible bytes */

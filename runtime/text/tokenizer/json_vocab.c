@@ -19,7 +19,8 @@ static mn_status not_json(const mn_scan *s, mn_str whole, const char *where, mn_
 }
 
 /* ---- vocabulary ------------------------------------------------------------------------------
- * {"piece": id, ...}, or for Unigram [["piece", log probability], ...], where ids count up (listed) */
+ * {"piece": id, ...}, or for Unigram (listed) [["piece", log probability], ...], where ids count
+ * up. */
 
 typedef struct {
     mn_str piece;
