@@ -58,17 +58,18 @@ static mn_candidate heap_pop(mn_encoder *e) {
 
 /* Offers the pair that begins at symbol left, if it can be merged. s: the piece. */
 static bool offer(const mn_tokenizer *tok, mn_encoder *e, const char *s, int32_t left) {
+    const mn_vocab *v = &tok->vocab;
     if (left < 0 || e->sym[left].next < 0)
         return true;
     const mn_symbol_run *a = &e->sym[left];
     const mn_symbol_run *b = &e->sym[a->next];
     mn_candidate c = {.left = left, .id = -1, .len = a->len + b->len};
     if (tok->model == MN_TOKENIZER_SPM_BPE) {
-        c.id = mn_vocab_plain(&tok->vocab, s + a->off, c.len);
+        c.id = mn_vocab_plain(v, (mn_str){s + a->off, c.len});
         if (c.id >= 0)
-            c.score = tok->vocab.token[c.id].score;
+            c.score = v->token[c.id].score;
     } else {
-        const mn_merge *m = mn_vocab_merge(&tok->vocab, a->id, b->id);
+        const mn_merge *m = mn_vocab_merge(v, a->id, b->id);
         if (m) {
             c.id = m->id;
             c.rank = m->rank;
@@ -80,11 +81,14 @@ static bool offer(const mn_tokenizer *tok, mn_encoder *e, const char *s, int32_t
 /* A candidate is stale when one of its symbols has since been merged with another. */
 static bool still_holds(const mn_tokenizer *tok, const mn_encoder *e, const mn_candidate *c) {
     const mn_symbol_run *a = &e->sym[c->left];
-    if (!a->len || a->next < 0 || a->len + e->sym[a->next].len != c->len)
+    if (!a->len || a->next < 0)
+        return false;
+    const mn_symbol_run *b = &e->sym[a->next];
+    if (a->len + b->len != c->len)
         return false;
     if (tok->model == MN_TOKENIZER_SPM_BPE)
         return true;
-    const mn_merge *m = mn_vocab_merge(&tok->vocab, a->id, e->sym[a->next].id);
+    const mn_merge *m = mn_vocab_merge(&tok->vocab, a->id, b->id);
     return m && m->id == c->id;
 }
 
@@ -135,8 +139,10 @@ static size_t next_char(const char *s, size_t n, uint32_t *code) {
 }
 
 /* The token of one character; -1 = none. */
-static int32_t char_token(const mn_vocab *v, const char *s, size_t len, uint32_t code) {
-    return code < MN_COUNT(v->char_id) ? v->char_id[code] : mn_vocab_plain(v, s, len);
+static int32_t char_token(const mn_vocab *v, mn_str s, uint32_t code) {
+    if (code < MN_COUNT(v->char_id))
+        return v->char_id[code];
+    return mn_vocab_plain(v, s);
 }
 
 /* BPE: the unknown character before, which may grow. len 0: none. */
@@ -155,10 +161,11 @@ static bool put_unknown(const mn_tokenizer *tok, mn_encoder *e, unknown_run *u) 
  * merges. */
 static bool add_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t off,
                         size_t len, unknown_run *u) {
+    const mn_vocab *v = &tok->vocab;
     bool ok = true;
-    if (tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s + off, len)) {
+    if (tok->byte_fallback && mn_vocab_has_bytes(v, (mn_str){s + off, len})) {
         for (size_t i = off; ok && i < off + len; i++)
-            ok = add_symbol(e, tok->vocab.byte_id[(uint8_t)s[i]], i, 1);
+            ok = add_symbol(e, v->byte_id[(uint8_t)s[i]], i, 1);
         return ok;
     }
     if (tok->model_unk < 0)
@@ -179,9 +186,10 @@ static bool add_ranked(const mn_tokenizer *tok, mn_encoder *e, const char *s, si
     for (size_t i = 0, len; ok && i < n; i += len) {
         uint32_t code = 0;
         len = next_char(s + i, n - i, &code);
-        int32_t id = char_token(v, s + i, len, code);
+        const mn_str c = {s + i, len};
+        int32_t id = char_token(v, c, code);
         if (id < 0 && tok->byte_level)
-            id = mn_vocab_find(v, s + i, len); // special or not: no byte is lost
+            id = mn_vocab_find(v, c); // special or not: no byte is lost
         if (id < 0)
             ok = add_unknown(tok, e, s, i, len, &u);
         else
@@ -195,51 +203,67 @@ static bool add_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, si
     for (size_t i = 0, len; ok && i < n; i += len) {
         uint32_t code = 0;
         len = next_char(s + i, n - i, &code);
-        ok = add_symbol(e, char_token(&tok->vocab, s + i, len, code), i, len);
+        const int32_t id = char_token(&tok->vocab, (mn_str){s + i, len}, code);
+        ok = add_symbol(e, id, i, len);
     }
     return ok;
 }
 
 static bool add_symbols(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n) {
     e->n_sym = 0;
-    return tok->model == MN_TOKENIZER_SPM_BPE ? add_scored(tok, e, s, n) : add_ranked(tok, e, s, n);
+    if (tok->model == MN_TOKENIZER_SPM_BPE)
+        return add_scored(tok, e, s, n);
+    return add_ranked(tok, e, s, n);
 }
 
 /* ---- symbols as ids -------------------------------------------------------------------------- */
 
+static mn_status put_id(mn_encoder *e, int32_t id, mn_error *err) {
+    if (mn_ids_put(&e->ids, id))
+        return MN_OK;
+    return mn_fail_memory(err, e->ids.n * sizeof id);
+}
+
+/* The first of the list, which merging keeps in its place; -1 = the piece has none. */
+static int32_t first_symbol(const mn_encoder *e) {
+    return e->n_sym ? 0 : -1;
+}
+
 static mn_status put_merged(mn_encoder *e, mn_error *err) {
-    for (int32_t i = e->n_sym ? 0 : -1; i >= 0; i = e->sym[i].next)
-        if (!mn_ids_put(&e->ids, e->sym[i].id))
-            return mn_fail_memory(err, e->ids.n * sizeof(int32_t));
-    return MN_OK;
+    mn_status st = MN_OK;
+    for (int32_t i = first_symbol(e); !st && i >= 0; i = e->sym[i].next)
+        st = put_id(e, e->sym[i].id, err);
+    return st;
 }
 
 /* SPM_BPE: symbols without a token come out as bytes only now: they may have been merged on the
  * way. A run of unknown ones counts as one if the model fuses them. */
 static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *s, mn_error *err) {
-    const mn_vocab *v = &tok->vocab;
     bool was_unknown = false;
     mn_status st = MN_OK;
-    for (int32_t i = e->n_sym ? 0 : -1; !st && i >= 0; i = e->sym[i].next) {
+    for (int32_t i = first_symbol(e); !st && i >= 0; i = e->sym[i].next) {
         const mn_symbol_run *a = &e->sym[i];
-        const bool unknown = a->id < 0 && !mn_vocab_has_bytes(v, s + a->off, a->len);
+        const mn_str text = {s + a->off, a->len};
+        const bool unknown = a->id < 0 && !mn_vocab_has_bytes(&tok->vocab, text);
         const bool again = tok->fuse_unk && unknown && was_unknown;
         was_unknown = unknown;
         if (again)
             continue;
         if (a->id < 0)
-            st = mn_put_unknown(tok, e, s + a->off, a->len, !unknown, err);
-        else if (!mn_ids_put(&e->ids, a->id))
-            st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
+            st = mn_put_unknown(tok, e, text, !unknown, err);
+        else
+            st = put_id(e, a->id, err);
     }
     return st;
 }
 
 mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                         mn_error *err) {
-    const int32_t whole = tok->ignore_merges ? mn_vocab_plain(&tok->vocab, s, n) : -1;
+    int32_t whole = -1;
+    if (tok->ignore_merges)
+        whole = mn_vocab_plain(&tok->vocab, (mn_str){s, n});
     if (whole >= 0)
-        return mn_ids_put(&e->ids, whole) ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof whole);
+        return put_id(e, whole, err);
     if (!add_symbols(tok, e, s, n) || !merge_all(tok, e, s))
         return mn_fail_memory(err, n * sizeof *e->sym);
     if (tok->model == MN_TOKENIZER_SPM_BPE)

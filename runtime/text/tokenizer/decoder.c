@@ -215,17 +215,27 @@ static void put_matches(mn_text *out, const mn_decode_stage *stage, mn_str s) {
     out->failed |= st && st != MN_END;
 }
 
+/* Bytes at the end of s that may begin `what`, which is longer. */
+static size_t open_end(mn_str s, mn_str what) {
+    size_t k = (size_t)MN_MIN(what.len - 1, s.len);
+    for (; k > 0; k--) {
+        const char *end = s.ptr + s.len - k;
+        if (!memcmp(end, what.ptr, k))
+            break;
+    }
+    return k;
+}
+
 /* How much of s is certain, whatever follows: its matches, and what cannot begin another. */
 static size_t certain(mn_str s, mn_str from) {
     mn_str rest = s;
     if (!from.len)
         return (size_t)s.len;
-    for (const char *at = find(rest, from); at; at = find(rest, from))
-        rest = behind(rest, (size_t)(at - rest.ptr) + (size_t)from.len);
-    for (size_t k = (size_t)MN_MIN(from.len - 1, rest.len); k > 0; k--)
-        if (!memcmp(rest.ptr + rest.len - k, from.ptr, k))
-            return (size_t)s.len - k;
-    return (size_t)s.len;
+    for (const char *at = find(rest, from); at; at = find(rest, from)) {
+        const size_t n = (size_t)(at - rest.ptr);
+        rest = behind(rest, n + (size_t)from.len);
+    }
+    return (size_t)s.len - open_end(rest, from);
 }
 
 static void put_replaced(const mn_decode_stage *stage, mn_decode_state *s,
@@ -274,26 +284,30 @@ static void put_stripped(const mn_decode_stage *stage, mn_decode_state *s, mn_st
         s->held.len = 0;
 }
 
-/* WORDPIECE: spaces that written English has not; in place, since nothing gets longer. */
+/* In place, since nothing gets longer. */
+static void shorten(mn_text *t, mn_str from, mn_str to) {
+    const size_t gone = (size_t)(from.len - to.len);
+    char *end = t->ptr + t->len;
+    char *at = memmem(t->ptr, t->len, from.ptr, (size_t)from.len);
+    while (at) {
+        memcpy(at, to.ptr, (size_t)to.len);
+        at += to.len;
+        end -= gone;
+        memmove(at, at + gone, (size_t)(end - at));
+        at = memmem(at, (size_t)(end - at), from.ptr, (size_t)from.len);
+    }
+    t->len = (size_t)(end - t->ptr);
+}
+
+/* WORDPIECE: spaces that written English has not. */
 static void clean_up(mn_text *t) {
     static const char *const table[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
                                            {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
                                            {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
                                            {" 've", "'ve"}, {" 're", "'re"}};
-    for (size_t i = 0; i < MN_COUNT(table) && t->len && !t->failed; i++) {
-        const mn_str from = mn_str_of(table[i][0]);
-        const mn_str to = mn_str_of(table[i][1]);
-        char *end = t->ptr + t->len;
-        char *at = memmem(t->ptr, t->len, from.ptr, (size_t)from.len);
-        while (at) {
-            memcpy(at, to.ptr, (size_t)to.len);
-            at += to.len;
-            memmove(at, at + (from.len - to.len), (size_t)(end - at) - (from.len - to.len));
-            end -= from.len - to.len;
-            at = memmem(at, (size_t)(end - at), from.ptr, (size_t)from.len);
-        }
-        t->len = (size_t)(end - t->ptr);
-    }
+    for (size_t i = 0; i < MN_COUNT(table); i++)
+        if (t->len && !t->failed)
+            shorten(t, mn_str_of(table[i][0]), mn_str_of(table[i][1]));
 }
 
 static void put_word(const mn_decode_stage *stage, mn_decode_state *s, mn_str text) {
@@ -309,8 +323,11 @@ static void put_word(const mn_decode_stage *stage, mn_decode_state *s, mn_str te
 
 static void put_metaspace(const mn_decode_stage *stage, mn_decode_state *s,
                           const mn_decode_piece *p) {
-    const mn_str block = {stage->content, p->verbatim ? 0 : stage->content_len};
-    put_literal(&s->made, p->text, block, mn_str_of(s->started ? " " : ""));
+    const mn_str space = mn_str_of(s->started ? " " : "");
+    mn_str block = {stage->content, stage->content_len};
+    if (p->verbatim)
+        block.len = 0;
+    put_literal(&s->made, p->text, block, space);
 }
 
 /* ---- the chain ------------------------------------------------------------------------------- */

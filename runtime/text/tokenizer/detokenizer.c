@@ -47,18 +47,22 @@ static int hex_digit(char c) {
 
 /* Of <0xXX>; -1 = it is spelled otherwise. */
 static int byte_of(mn_str piece) {
-    if (piece.len != 6 || memcmp(piece.ptr, "<0x", 3) != 0 || piece.ptr[5] != '>')
+    const char *p = piece.ptr;
+    if (piece.len != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
         return -1;
-    const int high = hex_digit(piece.ptr[3]);
-    const int low = hex_digit(piece.ptr[4]);
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
+    const int high = hex_digit(p[3]);
+    const int low = hex_digit(p[4]);
+    if (high < 0 || low < 0)
+        return -1;
+    return high << 4 | low;
 }
 
 /* How the normaliser spells an added token. */
 static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
-    for (size_t i = 0; i < tok->normalized.n; i++)
-        if (tok->normalized.item[i].id == id)
-            return tok->normalized.item[i].text;
+    const mn_added_set *set = &tok->normalized;
+    for (size_t i = 0; i < set->n; i++)
+        if (set->item[i].id == id)
+            return set->item[i].text;
     return tok->vocab.token[id].piece;
 }
 

@@ -23,11 +23,14 @@ static mn_status unknown_pre(mn_str name, mn_error *err) {
 
 /* Two pieces and a space between them; a piece may begin with a space. */
 static bool split_merge(mn_str pair, mn_str *left, mn_str *right) {
-    const char *blank = pair.len > 1 ? memchr(pair.ptr + 1, ' ', (size_t)pair.len - 1) : NULL;
+    if (pair.len < 2)
+        return false;
+    const char *blank = memchr(pair.ptr + 1, ' ', (size_t)pair.len - 1);
     if (!blank)
         return false;
-    *left = (mn_str){pair.ptr, (uint64_t)(blank - pair.ptr)};
-    *right = (mn_str){blank + 1, pair.len - left->len - 1};
+    const uint64_t n = (uint64_t)(blank - pair.ptr);
+    *left = (mn_str){pair.ptr, n};
+    *right = (mn_str){blank + 1, pair.len - n - 1};
     return true;
 }
 

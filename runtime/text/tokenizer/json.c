@@ -64,7 +64,7 @@ static mn_status find_unknown(mn_tokenizer *tok, const cJSON *model, mn_error *e
     const cJSON *id = mn_json_item(model, "unk_id");
     const bool by_id = tok->model == MN_TOKENIZER_UNIGRAM && id && !cJSON_IsNull(id);
     if (unk)
-        tok->model_unk = mn_vocab_find(&tok->vocab, unk, strlen(unk));
+        tok->model_unk = mn_vocab_find(&tok->vocab, mn_str_of(unk));
     if (unk && tok->model_unk < 0)
         return mn_fail(err, MN_BAD_FILE,
                        "tokenizer.json: model.unk_token \"%s\" is not in the vocabulary", unk);

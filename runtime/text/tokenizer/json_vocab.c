@@ -11,11 +11,13 @@
 #define MERGES "tokenizer.json: model.merges"
 
 static mn_status not_json(const mn_scan *s, mn_str whole, const char *where, mn_error *err) {
+    const size_t at = (size_t)(s->at - whole.ptr);
+    const int shown = (int)MN_MIN(s->end - s->at, 20);
     if (s->unescaped[0].failed || s->unescaped[1].failed)
         return mn_fail_memory(err, whole.len);
     return mn_fail(err, MN_BAD_FILE,
-                   "%s: found something else than expected at its byte %zu: \"%.*s\"", where,
-                   (size_t)(s->at - whole.ptr), (int)MN_MIN(s->end - s->at, 20), s->at);
+                   "%s: found something else than expected at its byte %zu: \"%.*s\"", where, at,
+                   shown, s->at);
 }
 
 /* ---- vocabulary ------------------------------------------------------------------------------
@@ -29,10 +31,15 @@ typedef struct {
 
 /* false: something else stands there */
 static bool next_entry(mn_scan *s, bool listed, vocab_entry *e) {
-    if (listed)
-        return mn_scan_char(s, '[') && mn_scan_string(s, 0, &e->piece) && mn_scan_char(s, ',') &&
-               mn_scan_number(s, &e->value) && mn_scan_char(s, ']');
-    return mn_scan_string(s, 0, &e->piece) && mn_scan_char(s, ':') && mn_scan_number(s, &e->value);
+    if (listed && !mn_scan_char(s, '['))
+        return false;
+    if (!mn_scan_string(s, 0, &e->piece))
+        return false;
+    if (!mn_scan_char(s, listed ? ',' : ':'))
+        return false;
+    if (!mn_scan_number(s, &e->value))
+        return false;
+    return !listed || mn_scan_char(s, ']');
 }
 
 static mn_status bad_id(const char *part, mn_str content, mn_error *err) {
@@ -49,15 +56,19 @@ static mn_status read_entries(mn_str vocab, bool listed, vocab_entry *entry, uin
     mn_scan_char(&s, listed ? '[' : '{');
     for (uint64_t i = 0; !st && i < n; i++) {
         vocab_entry *e = &entry[i];
-        if ((i && !mn_scan_char(&s, ',')) || !next_entry(&s, listed, e))
+        const bool comma = !i || mn_scan_char(&s, ',');
+        if (!comma || !next_entry(&s, listed, e)) {
             st = not_json(&s, vocab, VOCAB, err);
-        if (!st && e->piece.ptr == s.unescaped[0].ptr) {
-            e->piece.ptr = mn_arena_strndup(arena, e->piece.ptr, (size_t)e->piece.len);
-            if (!e->piece.ptr)
-                st = mn_fail_memory(err, e->piece.len);
+            break;
         }
+        if (e->piece.ptr != s.unescaped[0].ptr)
+            continue;
+        e->piece.ptr = mn_arena_strndup(arena, e->piece.ptr, (size_t)e->piece.len);
+        if (!e->piece.ptr)
+            st = mn_fail_memory(err, e->piece.len);
     }
-    if (!st && (!mn_scan_char(&s, listed ? ']' : '}') || s.at != s.end))
+    const bool closed = !st && mn_scan_char(&s, listed ? ']' : '}');
+    if (!st && (!closed || s.at != s.end))
         st = not_json(&s, vocab, VOCAB, err);
     mn_scan_free(&s);
     return st;
@@ -98,7 +109,7 @@ static mn_status enter_added(mn_tokenizer *tok, const cJSON *item, mn_error *err
     const mn_str content = mn_str_of(cJSON_GetStringValue(mn_json_item(item, "content")));
     const bool special = cJSON_IsTrue(mn_json_item(item, "special"));
     const uint32_t flags = MN_TOKEN_ADDED | (special ? MN_TOKEN_SPECIAL : 0);
-    const int32_t there = mn_vocab_find(&tok->vocab, content.ptr, (size_t)content.len);
+    const int32_t there = mn_vocab_find(&tok->vocab, content);
     int32_t id = -1;
     mn_json_id(mn_json_item(item, "id"), &id);
     if (there < 0)
@@ -121,7 +132,7 @@ static mn_status enter_entries(mn_tokenizer *tok, const vocab_entry *entry, uint
     for (uint64_t i = 0; !st && i < n; i++) {
         const mn_str piece = entry[i].piece;
         if (i + AHEAD < n)
-            mn_vocab_ask(v, entry[i + AHEAD].piece.ptr, (size_t)entry[i + AHEAD].piece.len);
+            mn_vocab_ask(v, entry[i + AHEAD].piece);
         if (listed) {
             tok->unigram.log_prob[i] = entry[i].value;
             st = mn_vocab_set_last(v, (int32_t)i, piece, VOCAB, err);
@@ -137,7 +148,7 @@ static void share_special(mn_vocab *v) {
         mn_vocab_token *t = &v->token[i];
         if (!(t->flags & MN_TOKEN_OUTSIDE))
             continue;
-        const int32_t same = mn_vocab_find(v, t->piece.ptr, (size_t)t->piece.len);
+        const int32_t same = mn_vocab_find(v, t->piece);
         if (same >= 0)
             t->flags |= v->token[same].flags & MN_TOKEN_SPECIAL;
     }
@@ -181,13 +192,8 @@ mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const cJSO
 
 /* ---- merges: ["left right", ...] or [["left", "right"], ...] --------------------------------- */
 
-/* false: no pair. left and right are used before the next call. */
-static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
-    if (mn_scan_char(s, '['))
-        return mn_scan_string(s, 0, left) && mn_scan_char(s, ',') && mn_scan_string(s, 1, right) &&
-               mn_scan_char(s, ']');
-    if (!mn_scan_string(s, 0, left))
-        return false;
+/* "left right" in one string. */
+static bool split_merge(mn_str *left, mn_str *right) {
     const char *blank = memchr(left->ptr, ' ', (size_t)left->len);
     if (!blank)
         return false;
@@ -195,6 +201,26 @@ static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
     *right = (mn_str){blank + 1, left->len - n - 1};
     left->len = n;
     return !memchr(right->ptr, ' ', (size_t)right->len);
+}
+
+/* false: no pair. left and right are used before the next call. */
+static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
+    const bool listed = mn_scan_char(s, '[');
+    if (!mn_scan_string(s, 0, left))
+        return false;
+    if (!listed)
+        return split_merge(left, right);
+    if (!mn_scan_char(s, ',') || !mn_scan_string(s, 1, right))
+        return false;
+    return mn_scan_char(s, ']');
+}
+
+/* What stands at a merge is none. */
+static mn_status bad_merge(const mn_scan *s, mn_str merges, uint64_t i, mn_error *err) {
+    if (s->unescaped[0].failed || s->unescaped[1].failed)
+        return mn_fail_memory(err, merges.len);
+    return mn_fail(err, MN_BAD_FILE, MERGES ": merge %llu is not a pair of pieces",
+                   (unsigned long long)i);
 }
 
 mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
@@ -212,13 +238,11 @@ mn_status mn_json_merges(mn_tokenizer *tok, mn_str merges, mn_error *err) {
             st = not_json(&s, merges, MERGES, err);
         else if (next_merge(&s, &left, &right))
             st = mn_merges_add(&m, left, right, err);
-        else if (s.unescaped[0].failed || s.unescaped[1].failed)
-            st = mn_fail_memory(err, merges.len);
         else
-            st = mn_fail(err, MN_BAD_FILE, MERGES ": merge %llu is not a pair of pieces",
-                         (unsigned long long)i);
+            st = bad_merge(&s, merges, i, err);
     }
-    if (!st && (!mn_scan_char(&s, ']') || s.at != s.end))
+    const bool closed = !st && mn_scan_char(&s, ']');
+    if (!st && (!closed || s.at != s.end))
         st = not_json(&s, merges, MERGES, err);
     mn_scan_free(&s);
     return st ? st : mn_merges_end(&m, err);

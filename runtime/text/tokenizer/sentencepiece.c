@@ -428,7 +428,7 @@ static bool crosses_words(mn_str piece) {
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err) {
     static const char words[] = "\\x{2581}*[^\\x{2581}]+|\\x{2581}+";
     const mn_vocab *v = &tok->vocab;
-    if (mn_vocab_plain(v, MN_BLOCK, strlen(MN_BLOCK)) < 0)
+    if (mn_vocab_plain(v, mn_str_of(MN_BLOCK)) < 0)
         return MN_OK;
     for (uint32_t i = 0; i < v->n; i++) {
         const bool plain = !(v->token[i].flags & (MN_TOKEN_SPECIAL | MN_TOKEN_BYTE));

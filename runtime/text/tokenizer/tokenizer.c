@@ -126,18 +126,19 @@ static void encoder_free(mn_encoder *e) {
     mn_free(e->ids.id);
 }
 
-mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                         bool as_bytes, mn_error *err) {
+mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str s, bool as_bytes,
+                         mn_error *err) {
+    const int32_t *byte_id = tok->vocab.byte_id;
     bool ok = true;
     if (!as_bytes && tok->model_unk < 0)
         return mn_fail(err, MN_BAD_INPUT,
                        "the vocabulary has no token for \"%.*s\" and none for unknown text",
-                       (int)MN_MIN(n, (size_t)40), s);
+                       (int)MN_MIN(s.len, (uint64_t)40), s.ptr);
     if (!as_bytes)
         ok = mn_ids_put(&e->ids, tok->model_unk);
-    for (size_t i = 0; as_bytes && ok && i < n; i++)
-        ok = mn_ids_put(&e->ids, tok->vocab.byte_id[(uint8_t)s[i]]);
-    return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
+    for (uint64_t i = 0; as_bytes && ok && i < s.len; i++)
+        ok = mn_ids_put(&e->ids, byte_id[(uint8_t)s.ptr[i]]);
+    return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof(int32_t));
 }
 
 static bool put_all(mn_id_list *to, const int32_t *id, size_t n) {
@@ -161,7 +162,8 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
                                mn_error *err) {
     if (!e->cache || n > MN_CACHED_BYTES)
         return encode_piece(tok, e, s, n, err);
-    mn_cached *c = &e->cache[mn_hash(s, n, 0) & (CACHE_SLOTS - 1)];
+    const uint64_t slot = mn_hash(s, n, 0) & (CACHE_SLOTS - 1);
+    mn_cached *c = &e->cache[slot];
     if (c->len == n && !memcmp(c->key, s, n)) {
         if (put_all(&e->ids, c->id, c->n))
             return MN_OK;
@@ -180,10 +182,11 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
 }
 
 static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, mn_error *err) {
+    const mn_pieces *p = &e->pieces;
     mn_status st = mn_stages_run(&tok->splitter, &e->pieces, err);
-    for (size_t i = 0; !st && i < e->pieces.n; i++) {
-        const mn_span s = e->pieces.span[i];
-        st = encode_cached(tok, e, e->pieces.text.ptr + s.off, s.len, err);
+    for (size_t i = 0; !st && i < p->n; i++) {
+        const mn_span s = p->span[i];
+        st = encode_cached(tok, e, p->text.ptr + s.off, s.len, err);
     }
     return st;
 }
@@ -259,18 +262,28 @@ static mn_status check_text(mn_str text, mn_error *err) {
     return MN_OK;
 }
 
+/* The cache of a long text, and what is put in front of it. */
+static mn_status begin(const mn_tokenizer *tok, mn_encoder *e, mn_str text, bool ends,
+                       mn_error *err) {
+    const size_t cache_size = CACHE_SLOTS * sizeof *e->cache;
+    if (text.len >= CACHE_FROM) {
+        e->cache = mn_calloc(CACHE_SLOTS, sizeof *e->cache);
+        if (!e->cache)
+            return mn_fail_memory(err, cache_size);
+    }
+    if (ends && !put_all(&e->ids, tok->prefix.id, tok->prefix.n))
+        return mn_fail_memory(err, tok->prefix.n * sizeof(int32_t));
+    return MN_OK;
+}
+
 /* The ids of a text, in e. */
 static mn_status encode_all(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
                             const uint8_t *plain, uint32_t flags, mn_error *err) {
     const bool ends = flags & MN_TOKENIZE_ADD_SPECIAL;
-    if (text.len >= CACHE_FROM) {
-        e->cache = mn_calloc(CACHE_SLOTS, sizeof *e->cache);
-        if (!e->cache)
-            return mn_fail_memory(err, CACHE_SLOTS * sizeof *e->cache);
-    }
-    if (ends && !put_all(&e->ids, tok->prefix.id, tok->prefix.n))
-        return mn_fail_memory(err, tok->prefix.n * sizeof(int32_t));
-    mn_status st = encode_text(tok, e, text, plain, flags & MN_TOKENIZE_PARSE_SPECIAL, err);
+    const bool special = flags & MN_TOKENIZE_PARSE_SPECIAL;
+    mn_status st = begin(tok, e, text, ends, err);
+    if (!st)
+        st = encode_text(tok, e, text, plain, special, err);
     if (st)
         return st;
     if (ends && !put_all(&e->ids, tok->suffix.id, tok->suffix.n))
@@ -311,7 +324,7 @@ bool mn_tokenizer_is_special(const mn_tokenizer *tok, int32_t id) {
     return known(tok, id) && tok->vocab.token[id].flags & MN_TOKEN_SPECIAL;
 }
 int32_t mn_tokenizer_find(const mn_tokenizer *tok, mn_str piece) {
-    return mn_vocab_find(&tok->vocab, piece.ptr, (size_t)piece.len);
+    return mn_vocab_find(&tok->vocab, piece);
 }
 bool mn_tokenizer_adds_bos(const mn_tokenizer *tok) {
     return tok->bos >= 0 && tok->prefix.n && tok->prefix.id[0] == tok->bos;

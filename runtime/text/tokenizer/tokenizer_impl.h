@@ -67,14 +67,14 @@ mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, co
  * becomes it. */
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
                             mn_error *err);
-int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n); /* any token; -1 = none */
+int32_t mn_vocab_find(const mn_vocab *v, mn_str s); /* any token; -1 = none */
 /* The same in three calls, for many at a time: memory is asked for the slot, then for the piece
  * there, then the search finds both. */
-uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n); /* the hash */
+uint64_t mn_vocab_ask(const mn_vocab *v, mn_str s); /* the hash */
 void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
-int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash);
+int32_t mn_vocab_find_hashed(const mn_vocab *v, mn_str s, uint64_t hash);
 /* one that plain text may become; -1 = none */
-int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n);
+int32_t mn_vocab_plain(const mn_vocab *v, mn_str s);
 void mn_vocab_finish(mn_vocab *v); /* fills byte_id, char_id */
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
@@ -286,13 +286,13 @@ mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char
                               mn_error *err);
 /* Text that has no token of its own: its bytes, else the unknown token; MN_BAD_INPUT without
  * one. */
-mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                         bool as_bytes, mn_error *err);
+mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str s, bool as_bytes,
+                         mn_error *err);
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err); /* in its arena */
 /* continuing: copied. wordpiece.c */
 mn_status mn_wordpiece_init(mn_tokenizer *tok, mn_str continuing, uint32_t max_word, mn_error *err);
-/* The bytes of s[0..n) have tokens of their own. */
-bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n);
+/* The bytes of s have tokens of their own. */
+bool mn_vocab_has_bytes(const mn_vocab *v, mn_str s);
 
 mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err); /* log_prob, all NAN */
 /* Once vocabulary, flags and log_prob stand. */

@@ -13,12 +13,13 @@
 #define UNKNOWN_PENALTY 10.0 /* below the least probable piece: SentencePiece's kUnkPenalty */
 
 mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err) {
-    mn_unigram *u = &tok->unigram;
-    u->log_prob = mn_alloc(tok->vocab.n, sizeof *u->log_prob);
-    if (!u->log_prob)
-        return mn_fail_memory(err, tok->vocab.n * sizeof *u->log_prob);
-    for (uint32_t i = 0; i < tok->vocab.n; i++)
-        u->log_prob[i] = NAN;
+    const uint32_t n = tok->vocab.n;
+    double *log_prob = mn_alloc(n, sizeof *log_prob);
+    if (!log_prob)
+        return mn_fail_memory(err, n * sizeof *log_prob);
+    for (uint32_t i = 0; i < n; i++)
+        log_prob[i] = NAN;
+    tok->unigram.log_prob = log_prob;
     return MN_OK;
 }
 
@@ -30,11 +31,16 @@ void mn_unigram_free(mn_unigram *u) {
 /* ---- after loading --------------------------------------------------------------------------- */
 
 static int by_spelling(const void *a, const void *b, void *vocab) {
-    const mn_vocab *v = vocab;
-    const mn_str s = v->token[*(const int32_t *)a].piece;
-    const mn_str t = v->token[*(const int32_t *)b].piece;
-    const int order = memcmp(s.ptr, t.ptr, (size_t)MN_MIN(s.len, t.len));
-    return order ? order : (s.len > t.len) - (s.len < t.len);
+    const mn_vocab_token *token = ((const mn_vocab *)vocab)->token;
+    const int32_t *x = a;
+    const int32_t *y = b;
+    const mn_str s = token[*x].piece;
+    const mn_str t = token[*y].piece;
+    const size_t n = (size_t)MN_MIN(s.len, t.len);
+    const int order = memcmp(s.ptr, t.ptr, n);
+    if (order)
+        return order;
+    return (s.len > t.len) - (s.len < t.len);
 }
 
 /* Fills sorted with the pieces that text may become. least: the lowest log probability of all. */
@@ -155,9 +161,9 @@ static mn_status put_path(const mn_tokenizer *tok, mn_encoder *e, const char *s,
         }
         while (tok->fuse_unk && i < n && best[best[i].from].id < 0)
             i = best[i].from;
-        const size_t len = i - start;
-        const bool as_bytes = tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, s + start, len);
-        st = mn_put_unknown(tok, e, s + start, len, as_bytes, err);
+        const mn_str text = {s + start, i - start};
+        const bool as_bytes = tok->byte_fallback && mn_vocab_has_bytes(&tok->vocab, text);
+        st = mn_put_unknown(tok, e, text, as_bytes, err);
     }
     return st;
 }
@@ -174,22 +180,29 @@ static void turn_links(mn_best *best, size_t n) {
     best[0].from = to;
 }
 
-mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                            mn_error *err) {
-    const mn_unigram *u = &tok->unigram;
+/* false: out of memory */
+static bool make_room(mn_encoder *e, size_t n) {
     void *grown = e->best;
     const bool ok = mn_grow(&grown, &e->cap_best, n + 1, sizeof *e->best);
     e->best = grown;
-    if (!ok)
+    for (size_t i = 0; ok && i <= n; i++)
+        e->best[i] = (mn_best){0, -1, UINT32_MAX};
+    return ok;
+}
+
+mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
+                            mn_error *err) {
+    const mn_unigram *u = &tok->unigram;
+    if (!make_room(e, n))
         return mn_fail_memory(err, (n + 1) * sizeof *e->best);
     mn_best *best = e->best;
-    for (size_t i = 0; i <= n; i++)
-        best[i] = (mn_best){0, -1, UINT32_MAX};
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
-        const size_t len = (size_t)MN_MAX(1, mn_utf8_decode(s + i, n - i, &code));
+        const int decoded = mn_utf8_decode(s + i, n - i, &code);
+        const size_t len = decoded > 0 ? (size_t)decoded : 1;
+        const double unknown = best[i].score + u->unknown;
         if (!offer_tokens(tok, best, s, n, i, len))
-            reach(u, &best[i + len], best[i].score + u->unknown, (uint32_t)i, -1);
+            reach(u, &best[i + len], unknown, (uint32_t)i, -1);
         i += len;
     }
     turn_links(best, n);

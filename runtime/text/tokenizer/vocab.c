@@ -49,25 +49,31 @@ static uint16_t tag_of(uint64_t hash) {
     return (uint16_t)(hash >> 48);
 }
 
+static uint64_t hash_of(mn_str s) {
+    return mn_hash(s.ptr, (size_t)s.len, 0);
+}
+
+/* What a slot has room for; longer pieces are compared by their tokens. */
 static uint16_t cut_length(uint64_t n) {
     return (uint16_t)MN_MIN(n, UINT16_MAX);
 }
 
 /* The slot that holds this spelling, or the free one where it belongs. */
-static size_t find_slot(const mn_vocab *v, const char *s, size_t n, uint64_t hash) {
+static mn_vocab_slot *find_slot(const mn_vocab *v, mn_str s, uint64_t hash) {
     const uint16_t tag = tag_of(hash);
-    const uint16_t len = cut_length(n);
+    const uint16_t len = cut_length(s.len);
+    const size_t last = v->n_slot - 1;
     size_t i = first_slot(v, hash);
-    for (; v->slot[i].id >= 0; i = (i + 1) & (v->n_slot - 1)) {
+    for (; v->slot[i].id >= 0; i = (i + 1) & last) {
         const mn_vocab_slot *slot = &v->slot[i];
         if (slot->tag != tag || slot->len != len)
             continue;
-        if (len == UINT16_MAX && v->token[slot->id].piece.len != n)
+        if (len == UINT16_MAX && v->token[slot->id].piece.len != s.len)
             continue;
-        if (!memcmp(slot->piece, s, n))
+        if (!memcmp(slot->piece, s.ptr, (size_t)s.len))
             break;
     }
-    return i;
+    return &v->slot[i];
 }
 
 /* again: a spelling that another id has goes over to this one; else it is an error. */
@@ -83,12 +89,13 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
     t->flags = flags;
     if (piece.len == 0)
         return MN_OK;
-    const uint64_t hash = mn_hash(piece.ptr, (size_t)piece.len, 0);
-    mn_vocab_slot *slot = &v->slot[find_slot(v, piece.ptr, (size_t)piece.len, hash)];
-    if (slot->id >= 0 && !again)
+    const uint64_t hash = hash_of(piece);
+    mn_vocab_slot *slot = find_slot(v, piece, hash);
+    const bool taken = slot->id >= 0;
+    if (taken && !again)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where,
                        MN_STR_ARG(piece), slot->id, id);
-    if (slot->id >= 0)
+    if (taken)
         v->token[slot->id].flags |= MN_TOKEN_OUTSIDE;
     mn_status st = mn_vocab_keep(v, piece, &t->piece, err);
     if (st)
@@ -110,22 +117,25 @@ mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *w
 
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err) {
     char *p = mn_arena_strndup(&v->arena, s.ptr, (size_t)s.len);
-    *copy = (mn_str){p ? p : "", p ? s.len : 0};
-    return p ? MN_OK : mn_fail_memory(err, s.len);
+    *copy = mn_str_of("");
+    if (!p)
+        return mn_fail_memory(err, s.len);
+    *copy = (mn_str){p, s.len};
+    return MN_OK;
 }
 
-int32_t mn_vocab_find(const mn_vocab *v, const char *s, size_t n) {
-    return mn_vocab_find_hashed(v, s, n, mn_hash(s, n, 0));
+int32_t mn_vocab_find(const mn_vocab *v, mn_str s) {
+    return mn_vocab_find_hashed(v, s, hash_of(s));
 }
 
-int32_t mn_vocab_find_hashed(const mn_vocab *v, const char *s, size_t n, uint64_t hash) {
-    if (n == 0 || n > v->max_len)
+int32_t mn_vocab_find_hashed(const mn_vocab *v, mn_str s, uint64_t hash) {
+    if (s.len == 0 || s.len > v->max_len)
         return -1;
-    return v->slot[find_slot(v, s, n, hash)].id;
+    return find_slot(v, s, hash)->id;
 }
 
-uint64_t mn_vocab_ask(const mn_vocab *v, const char *s, size_t n) {
-    const uint64_t hash = mn_hash(s, n, 0);
+uint64_t mn_vocab_ask(const mn_vocab *v, mn_str s) {
+    const uint64_t hash = hash_of(s);
     __builtin_prefetch(&v->slot[first_slot(v, hash)]);
     return hash;
 }
@@ -136,28 +146,32 @@ void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash) {
         __builtin_prefetch(slot->piece);
 }
 
-int32_t mn_vocab_plain(const mn_vocab *v, const char *s, size_t n) {
+int32_t mn_vocab_plain(const mn_vocab *v, mn_str s) {
     const uint32_t never = MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE;
-    const int32_t id = mn_vocab_find(v, s, n);
-    return id >= 0 && v->token[id].flags & never ? -1 : id;
+    const int32_t id = mn_vocab_find(v, s);
+    if (id < 0 || v->token[id].flags & never)
+        return -1;
+    return id;
 }
 
 void mn_vocab_finish(mn_vocab *v) {
     static const char digit[] = "0123456789ABCDEF";
     for (uint32_t b = 0; b < 256; b++) {
-        const char spelling[6] = {'<', '0', 'x', digit[b >> 4], digit[b & 15], '>'};
-        v->byte_id[b] = mn_vocab_find(v, spelling, sizeof spelling);
+        const char high = digit[b >> 4];
+        const char low = digit[b & 15];
+        const char spelling[] = {'<', '0', 'x', high, low, '>'};
+        v->byte_id[b] = mn_vocab_find(v, (mn_str){spelling, sizeof spelling});
     }
     for (uint32_t c = 0; c < MN_COUNT(v->char_id); c++) {
         char utf8[4];
-        const size_t n = (size_t)mn_utf8_encode(c, utf8);
-        v->char_id[c] = mn_vocab_plain(v, utf8, n);
+        const int n = mn_utf8_encode(c, utf8);
+        v->char_id[c] = mn_vocab_plain(v, (mn_str){utf8, (uint64_t)n});
     }
 }
 
-bool mn_vocab_has_bytes(const mn_vocab *v, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (v->byte_id[(uint8_t)s[i]] < 0)
+bool mn_vocab_has_bytes(const mn_vocab *v, mn_str s) {
+    for (uint64_t i = 0; i < s.len; i++)
+        if (v->byte_id[(uint8_t)s.ptr[i]] < 0)
             return false;
     return true;
 }
@@ -175,9 +189,10 @@ static size_t first_merge_slot(const mn_vocab *v, uint64_t pair) {
 
 /* The slot of this pair, or the free one where it belongs. */
 static mn_merge *merge_slot(const mn_vocab *v, uint64_t pair) {
+    const size_t last = v->n_merge_slot - 1;
     size_t i = first_merge_slot(v, pair);
     while (v->merge[i].id >= 0 && v->merge[i].pair != pair)
-        i = (i + 1) & (v->n_merge_slot - 1);
+        i = (i + 1) & last;
     return &v->merge[i];
 }
 
@@ -209,13 +224,14 @@ mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err) {
 /* Copies a merge to text, which has room for both pieces, and announces the three searches. */
 static void set_entry(const mn_merges *m, mn_merge_entry *e, char *text, mn_str left,
                       mn_str right) {
+    char *behind = text + left.len;
     memcpy(text, left.ptr, (size_t)left.len);
-    memcpy(text + left.len, right.ptr, (size_t)right.len);
+    memcpy(behind, right.ptr, (size_t)right.len);
     e->piece[0] = (mn_str){text, left.len};
-    e->piece[1] = (mn_str){text + left.len, right.len};
+    e->piece[1] = (mn_str){behind, right.len};
     e->piece[2] = (mn_str){text, left.len + right.len};
     for (int k = 0; k < 3; k++)
-        e->hash[k] = mn_vocab_ask(m->vocab, e->piece[k].ptr, (size_t)e->piece[k].len);
+        e->hash[k] = mn_vocab_ask(m->vocab, e->piece[k]);
 }
 
 /* One of a merge's pieces, what, is no token: an error, or with pass_over a count and the first
@@ -234,33 +250,37 @@ static mn_status unknown_piece(mn_merges *m, const mn_merge_entry *e, int32_t ra
 /* The ids of one merge; id -1 = it cannot apply and is passed over. */
 static mn_status resolve(mn_merges *m, const mn_merge_entry *e, int32_t rank, mn_merge *out,
                          mn_error *err) {
+    const mn_vocab *v = m->vocab;
     int32_t id[3];
-    *out = (mn_merge){0, rank, -1};
+    *out = (mn_merge){.rank = rank, .id = -1};
     for (int k = 0; k < 3; k++) {
-        const mn_str piece = e->piece[k];
-        id[k] = mn_vocab_find_hashed(m->vocab, piece.ptr, (size_t)piece.len, e->hash[k]);
+        id[k] = mn_vocab_find_hashed(v, e->piece[k], e->hash[k]);
         if (id[k] < 0)
-            return unknown_piece(m, e, rank, piece, err);
+            return unknown_piece(m, e, rank, e->piece[k], err);
     }
-    *out = (mn_merge){pair_of(id[0], id[1]), rank, id[2]};
-    __builtin_prefetch(&m->vocab->merge[first_merge_slot(m->vocab, out->pair)]);
+    out->pair = pair_of(id[0], id[1]);
+    out->id = id[2];
+    __builtin_prefetch(&v->merge[first_merge_slot(v, out->pair)]);
     return MN_OK;
 }
 
 /* Enters n merges, the first of them of rank m->rank. */
 static mn_status enter_merges(mn_merges *m, const mn_merge_entry *entry, uint32_t n,
                               mn_error *err) {
+    const mn_vocab *v = m->vocab;
     mn_merge found[MN_COUNT(m->entry)];
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n; i++)
         for (int k = 0; k < 3; k++)
-            mn_vocab_ask_piece(m->vocab, entry[i].hash[k]);
-    for (uint32_t i = 0; !st && i < n; i++)
-        st = resolve(m, &entry[i], m->rank + (int32_t)i, &found[i], err);
+            mn_vocab_ask_piece(v, entry[i].hash[k]);
+    for (uint32_t i = 0; !st && i < n; i++) {
+        const int32_t rank = m->rank + (int32_t)i;
+        st = resolve(m, &entry[i], rank, &found[i], err);
+    }
     for (uint32_t i = 0; !st && i < n; i++) {
         if (found[i].id < 0)
             continue;
-        mn_merge *slot = merge_slot(m->vocab, found[i].pair);
+        mn_merge *slot = merge_slot(v, found[i].pair);
         if (slot->id < 0 || m->last_wins)
             *slot = found[i];
     }

@@ -28,7 +28,7 @@ static int32_t longest(const mn_tokenizer *tok, const char *s, size_t n, bool in
     mn_text_put(key, tok->continuing.ptr, prefix);
     mn_text_put(key, s, n);
     for (; n && !key->failed; n--) {
-        const int32_t id = mn_vocab_plain(&tok->vocab, key->ptr, prefix + n);
+        const int32_t id = mn_vocab_plain(&tok->vocab, (mn_str){key->ptr, prefix + n});
         if (id < 0)
             continue;
         *at += n;
@@ -61,5 +61,5 @@ mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char
     if (known)
         return MN_OK;
     e->ids.n = mark;
-    return mn_put_unknown(tok, e, s, n, false, err);
+    return mn_put_unknown(tok, e, (mn_str){s, n}, false, err);
 }
