@@ -1,5 +1,6 @@
 /* log.c -- messages for people, to stderr or to the application. The one state of the process that
- * is not in a handle: a message may come from where no handle is at hand. */
+ * is not in a handle: a message may come from where no handle is at hand. Names of files and words
+ * of plugins are in messages: they are made plain. */
 #include "base/base.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,15 +30,16 @@ static void to_stderr(int32_t level, const char *msg) {
 void mn_log(int32_t level, const char *fmt, ...) {
     if (level > atomic_load_explicit(&shown, memory_order_relaxed))
         return;
-    char msg[2048];
+    char text[2048];
+    char msg[sizeof text];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(msg, sizeof msg, fmt, args);
+    const int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n < 0)
         return;
-    if ((size_t)n >= sizeof msg)
-        msg[mn_utf8_complete(msg, sizeof msg - 1)] = 0;
+    const size_t len = MN_MIN((size_t)n, sizeof text - 1);
+    mn_plain(msg, sizeof msg, (mn_str){text, mn_utf8_complete(text, len)}); /* one line, too */
     if (sink.fn)
         sink.fn(sink.arg, level, msg);
     else

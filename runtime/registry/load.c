@@ -87,7 +87,8 @@ void mn_plugin_unload(mn_plugin_record *rec) {
         uint64_t flags = rec->plugin->flags;
         if (MN_HAS(mn_plugin, rec->plugin, shutdown))
             MN_WATCHED(rec->callee, "shutdown", rec->plugin->shutdown(rec->plugin->self));
-        if (rec->handle && (flags & MN_PLUGIN_UNLOADABLE))
+        const bool unloads = flags & MN_PLUGIN_UNLOADABLE;
+        if (rec->handle && unloads && !rec->probe.pending)
             MN_WATCHED(rec->callee, "its destructors", dlclose(rec->handle));
     }
     /* a library that did not say so is never closed: its threads may still run */

@@ -367,6 +367,7 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *c) {
     rec->probe.cached = c->cached;
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");
+    rec->probe.pending = mn_report_number(report, "watch") != 0;
     add_text(rec, "%s%s in %u ms", c->cached ? "remembered: " : "", mn_record_status_name(status),
              rec->probe.ms);
     add_remarks(rec, report);

@@ -365,12 +365,10 @@ static bool is_worth_keeping(const mn_text *report) {
            status == MN_RECORD_REFUSED;
 }
 
-/* until_ms: when the watch ends; 0 = there is none, or it is over. */
-static void keep(const watcher *w, uint64_t until_ms, bool second) {
+static void keep(const watcher *w, bool second) {
     mn_probe_cache cache = {0};
     mn_text record = {0};
     mn_text_put(&record, w->report.ptr, w->report.len);
-    mn_report_put(&record, "watch", "%" PRIu64, until_ms);
     mn_text_puts(&record, MN_REPORT_END);
     mn_text_puts(&cache.host, w->rq->key);
     const bool enough_memory = !record.failed && !cache.host.failed;
@@ -400,13 +398,19 @@ static void put_ms(watcher *w) {
     mn_report_put(&w->report, "ms", "%" PRIu64, ns / 1000000);
 }
 
+/* When the watch ends; 0 = there is none, or it is over. */
+static void put_watch(watcher *w, uint64_t until_ns) {
+    mn_report_put(&w->report, "watch", "%" PRIu64, until_ns / 1000000);
+}
+
 /* The second verdict. */
 static void watch_on(watcher *w) {
     wait_for_report(w, mn_now_ns() + PROBE_WATCH_NS + w->rq->timeout_ns, false);
     judge(w);
     if (mn_report_status(&w->report) == MN_RECORD_HUNG)
         put_ms(w);
-    keep(w, 0, true);
+    put_watch(w, 0);
+    keep(w, true);
 }
 
 _Noreturn void probe_watch(const probe_request *rq) {
@@ -421,9 +425,10 @@ _Noreturn void probe_watch(const probe_request *rq) {
     const bool is_ok = mn_report_status(&w.report) == MN_RECORD_OK && !w.host_is_gone;
     const bool goes_on = is_ok && probe_is_watched(rq);
     if (!w.host_is_gone) {
-        const uint64_t until_ms = (mn_now_ns() + PROBE_WATCH_NS + rq->timeout_ns) / 1000000;
+        const uint64_t until_ns = mn_now_ns() + PROBE_WATCH_NS + rq->timeout_ns;
         put_ms(&w);
-        keep(&w, goes_on ? until_ms : 0, false);
+        put_watch(&w, goes_on ? until_ns : 0);
+        keep(&w, false);
         send_report(&w);
     }
     if (goes_on)

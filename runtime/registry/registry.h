@@ -56,6 +56,7 @@ typedef struct {
     struct {
         bool done, ok, cached; /* done: asked, now or (cached) at an earlier start */
         bool intrudes;         /* it changes the process, or prints, as it is loaded */
+        bool pending;          /* it is still watched: whether it may be unloaded is not known */
         uint32_t ms, entry_ms; /* the whole probe; its entry alone */
         /* "ok in 12 ms", "remembered: ok in 12 ms; changes ...: the umask is 000"; "" = not done */
         char text[900];

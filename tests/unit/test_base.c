@@ -451,6 +451,8 @@ static void logs(void **state) {
     mn_log_level(MN_LOG_DEBUG);
     mn_log(MN_LOG_DEBUG, "n = %d", 4);
     assert_string_equal(seen, "3 n = 4");
+    mn_log(MN_LOG_DEBUG, "%s", "a\x1b[2J\nb");
+    assert_string_equal(seen, "3 a\\x1b[2J b");
     mn_log_level(MN_LOG_WARN);
     mn_log_to(NULL, NULL);
 }
