@@ -9,7 +9,6 @@
 #define UNKNOWN_GBPS 1.0
 enum { PROMPT = 512 };
 
-/* us of bytes at so many GB/s */
 static double us_at(double bytes, double gbps) {
     return bytes / gbps * 1e-3;
 }
@@ -38,19 +37,23 @@ static double read_share(const mn_graph *g, const mn_node *n, const mn_tensor *w
     if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
         return 1;
     const int32_t at = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
-    if (at < 0 || g->tensors[at].n_dim != 2)
+    if (at < 0)
         return 1;
-    const int64_t chosen = g->tensors[at].dim[1];
-    const bool fewer = chosen > 0 && chosen < w->dim[0];
-    return fewer ? (double)chosen / (double)w->dim[0] : 1;
+    const mn_tensor *experts = &g->tensors[at]; // [n_tokens, n_chosen]
+    const double chosen = experts->n_dim == 2 ? (double)experts->dim[1] : 0;
+    const double all = (double)w->dim[0];
+    return chosen > 0 && chosen < all ? chosen / all : 1;
 }
 
 /* Operand j of a product if that is a weight, else NULL. */
 static const mn_tensor *factor(const mn_graph *g, const mn_node *n, uint32_t j) {
     if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
         return NULL;
-    const int32_t t = g->operands[n->in_off + j];
-    return t >= 0 && g->tensors[t].role == MN_ROLE_WEIGHT ? &g->tensors[t] : NULL;
+    const int32_t at = g->operands[n->in_off + j];
+    if (at < 0)
+        return NULL;
+    const mn_tensor *t = &g->tensors[at];
+    return t->role == MN_ROLE_WEIGHT ? t : NULL;
 }
 
 double mn_node_bytes(const mn_graph *g, uint32_t i) {
@@ -66,11 +69,14 @@ double mn_node_bytes(const mn_graph *g, uint32_t i) {
 
 double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
     double sum = 0;
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-        for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
-            const mn_tensor *w = factor(g, &g->nodes[i], j);
-            sum += w ? tensor_bytes(w, NULL) : 0;
+    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
+        const mn_node *n = &g->nodes[i];
+        for (uint32_t j = 0; j < n->n_in; j++) {
+            const mn_tensor *w = factor(g, n, j);
+            if (w)
+                sum += tensor_bytes(w, NULL);
         }
+    }
     return sum;
 }
 
@@ -85,8 +91,11 @@ static const mn_type_rate *rate_of(const mn_rates *r, uint32_t dtype) {
 
 /* Whether the node works on the rows that are drawn from alone, also in a prompt. */
 static bool has_few_rows(const mn_graph *g, const mn_node *n) {
-    const int32_t x = n->n_in ? g->operands[n->in_off] : -1;
-    return x >= 0 && g->tensors[x].n_dim && g->tensors[x].dim[0] == MN_DIM(MN_SYM_OUTPUTS);
+    const int32_t at = n->n_in ? g->operands[n->in_off] : -1;
+    if (at < 0)
+        return false;
+    const mn_tensor *x = &g->tensors[at];
+    return x->n_dim && x->dim[0] == MN_DIM(MN_SYM_OUTPUTS);
 }
 
 static void add_weight(const mn_rates *r, const mn_graph *g, const mn_node *n, const mn_tensor *w,
@@ -202,7 +211,8 @@ static void read_tensor(const border *b, uint32_t k, uint32_t t) {
     crossing *c = &b->all[t];
     if (c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1)
         return;
-    mn_segment *here = &b->segments[k], *there = &b->segments[c->maker];
+    mn_segment *here = &b->segments[k];
+    mn_segment *there = &b->segments[c->maker];
     const uint64_t bytes = (uint64_t)tensor_bytes(&b->g->tensors[t], b->max);
     c->counted = k + 1;
     here->boundary_bytes += bytes;
@@ -227,7 +237,12 @@ static void cross_node(const border *b, uint32_t k, const mn_node *n) {
 mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err) {
     const uint32_t n_tensors = g->abi.n_tensors;
-    border b = {.offers = offers, .g = &g->abi, .segments = s, .copies = copies};
+    border b = {
+        .offers = offers,
+        .g = &g->abi,
+        .segments = s,
+        .copies = copies,
+    };
     mn_request_symbols(r, 1, b.max);
     b.all = mn_calloc(n_tensors, sizeof *b.all);
     if (!b.all)

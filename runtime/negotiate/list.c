@@ -117,7 +117,8 @@ static uint32_t count_asked(const mn_chooser *c) {
 
 /* The error that no device can run the graph. tried: the last plan, or NULL. */
 static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
-    mn_text refused = {0}, devices = {0};
+    mn_text refused = {0};
+    mn_text devices = {0};
     const bool memory = (tried && tried->status == MN_OUT_OF_MEMORY) || lacks_memory(c);
     mn_list_refusals(c, &refused);
     if (tried && tried->reason[0] && count_asked(c) > 1) /* else it says the same again */
@@ -265,7 +266,10 @@ mn_status mn_choose_listed(mn_chooser *c) {
     mn_str name;
     while (rest && !st && !mn_has_plan(c)) {
         rest = next_entry(rest, &name);
-        st = is_choice(name) ? add_choice(c, name, rest, &l) : add_named(c, name, &l);
+        if (is_choice(name))
+            st = add_choice(c, name, rest, &l);
+        else
+            st = add_named(c, name, &l);
     }
     c->named = !mn_has_plan(c);
     if (!st && !mn_has_plan(c))

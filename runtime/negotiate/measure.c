@@ -67,7 +67,9 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
 /* The same of the graph that was built, compiled and freed around it. */
 static bool time_graph(bench *be, int64_t rows, double *us) {
     mn_small_run m = {0};
-    const bool ok = make(be, rows, &m) && time_rows(be, &m, rows, us);
+    bool ok = make(be, rows, &m);
+    if (ok)
+        ok = time_rows(be, &m, rows, us);
     mn_small_run_drop(&be->d, &m);
     return ok;
 }
@@ -86,7 +88,10 @@ static bool launch(bench *be, uint32_t dtype, mn_measured *out) {
     double one;
     double many;
     for (size_t i = 0; i < MN_COUNT(ops) && !be->d.stuck; i++) {
-        if (!time_chain(be, ops[i], 1, dtype, &one) || !time_chain(be, ops[i], N, dtype, &many))
+        bool ok = time_chain(be, ops[i], 1, dtype, &one);
+        if (ok)
+            ok = time_chain(be, ops[i], N, dtype, &many);
+        if (!ok)
             continue;
         out->node_us = MN_MAX((many - one) / (N - 1), 1e-3);
         out->step_us = MN_MAX(one - out->node_us, 1e-3);
@@ -154,9 +159,11 @@ static bool copies(bench *be, mn_measured *out) {
     double many_us = 0;
     mn_status st = MN_OK;
     MN_WATCHED(be->d.callee, "alloc", st = make_ends(&be->d, many, &ends, &e));
-    const bool ok =
-        st ? say(be, "buffers for a copy", st, &e)
-           : to_and_fro(be, &ends, row, &row_us) && to_and_fro(be, &ends, many, &many_us);
+    bool ok = !st || say(be, "buffers for a copy", st, &e);
+    if (ok)
+        ok = to_and_fro(be, &ends, row, &row_us);
+    if (ok)
+        ok = to_and_fro(be, &ends, many, &many_us);
     MN_WATCHED(be->d.callee, "buffer_free", free_ends(&be->d, &ends));
     if (!ok)
         return false;
@@ -194,7 +201,9 @@ static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us
     mn_small_run m = {0};
     *many_us = 0;
     mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
-    bool ok = make(be, MN_SMALL_ROWS, &m) && time_rows(be, &m, 1, one_us);
+    bool ok = make(be, MN_SMALL_ROWS, &m);
+    if (ok)
+        ok = time_rows(be, &m, 1, one_us);
     if (ok && *one_us * MN_SMALL_ROWS < 8 * BUDGET_US) /* a batch is never slower than its rows */
         ok = time_rows(be, &m, MN_SMALL_ROWS, many_us);
     mn_small_run_drop(&be->d, &m);
@@ -262,8 +271,9 @@ static bool in_range(const mn_measured *m) {
 
 /* be has a queue and memory. */
 static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured *out) {
-    const bool ok =
-        launch(be, type.id, out) && copies(be, out) && products(be, type, o->free_bytes, out);
+    bool ok = launch(be, type.id, out) && copies(be, out);
+    if (ok)
+        ok = products(be, type, o->free_bytes, out);
     if (!ok || in_range(out))
         return ok;
     snprintf(be->note, be->cap, "measured figures that cannot be");

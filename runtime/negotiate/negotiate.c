@@ -203,7 +203,13 @@ static void retry_lost(const mn_chooser *c, const mn_device_record *all, size_t 
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *r,
                        mn_placement *out, mn_error *err) {
     mn_placement p = {0};
-    mn_chooser c = {.reg = reg, .g = g, .r = r, .p = &p, .err = err};
+    mn_chooser c = {
+        .reg = reg,
+        .g = g,
+        .r = r,
+        .p = &p,
+        .err = err,
+    };
     size_t n;
     *out = (mn_placement){0};
     const mn_device_record *all = mn_registry_devices(reg, &n);

@@ -85,8 +85,9 @@ static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size
 }
 
 static bool share_memory(const planner *p, uint32_t a, uint32_t b) {
-    const char *pool = p->offers[a].record->info.mem_pool;
-    return a == b || (*pool && !strcmp(pool, p->offers[b].record->info.mem_pool));
+    const char *pool_a = p->offers[a].record->info.mem_pool;
+    const char *pool_b = p->offers[b].record->info.mem_pool;
+    return a == b || (*pool_a && !strcmp(pool_a, pool_b));
 }
 
 /* Memory that is left to offer d when the devices before it in the plan have theirs. 0 in
@@ -165,7 +166,8 @@ static void take(planner *p, uint32_t d, uint64_t need, uint64_t lacks) {
 
 /* A part of what d could run, which is more than its memory holds: `all` bytes. */
 static mn_status give_part(planner *p, uint32_t d, uint64_t room, uint64_t all, bool *starved) {
-    portion with = {.ends = true}, without = {.ends = false};
+    portion with = {.ends = true};
+    portion without = {.ends = false};
     mn_status st = most_layers(p, d, room, &with);
     if (!st)
         st = most_layers(p, d, room, &without);
@@ -234,14 +236,15 @@ static void explain_rest(planner *p, const uint32_t *order, uint32_t n) {
  * plan's status. */
 static void finish_segment(planner *p, mn_segment *s, double *decode_us, double *prefill_us) {
     mn_plan *out = p->out;
+    mn_offer *o = &p->offers[s->offer];
     mn_error e = MN_ERROR_INIT;
-    if (mn_segment_ask(&p->offers[s->offer], p->g, p->r, s, &e)) {
+    if (mn_segment_ask(o, p->g, p->r, s, &e)) {
         out->status = MN_UNSUPPORTED;
         mn_fail_plain(&e);
-        snprintf(out->reason, sizeof out->reason, "%s: %.300s", name_of(p, s->offer), e.msg);
+        snprintf(out->reason, sizeof out->reason, "%s: %.300s", o->record->name, e.msg);
         return;
     }
-    mn_segment_time(&p->offers[s->offer], p->g, s);
+    mn_segment_time(o, p->g, s);
     *decode_us += s->decode_us;
     *prefill_us += s->prefill_us;
     double bytes = 0;
@@ -284,7 +287,14 @@ static mn_status finish(planner *p) {
 
 mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                        const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err) {
-    planner p = {.offers = offers, .g = g, .r = r, .n = g->abi.n_nodes, .out = out, .err = err};
+    planner p = {
+        .offers = offers,
+        .g = g,
+        .r = r,
+        .n = g->abi.n_nodes,
+        .out = out,
+        .err = err,
+    };
     *out = (mn_plan){0};
     n = MN_MIN(n, MN_MAX_SPLIT);
     p.n_layers = count_layers(&g->abi);

@@ -49,7 +49,9 @@ static bool parse(const mn_text *data, const mn_text *key, mn_measured *m) {
     for (int i = 0; i < N_FIGURES; i++) {
         double *figure = &figures(m)[i];
         const size_t len = strcspn(at, " \n");
-        if (!mn_parse_f64((mn_str){at, len}, figure) || *figure <= 0 || *figure >= 1e9)
+        if (!mn_parse_f64((mn_str){at, len}, figure))
+            return false;
+        if (*figure <= 0 || *figure >= 1e9)
             return false;
         at += len + (at[len] != 0);
     }
@@ -60,7 +62,9 @@ static bool load(const mn_text *key, mn_measured *m) {
     char name[40];
     mn_text data = {0};
     cache_name(key, name);
-    const bool ok = !mn_cache_read(name, 1 << 16, &data, NULL) && parse(&data, key, m);
+    bool ok = !mn_cache_read(name, 1 << 16, &data, NULL);
+    if (ok)
+        ok = parse(&data, key, m);
     mn_text_free(&data);
     return ok;
 }

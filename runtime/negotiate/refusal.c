@@ -103,7 +103,8 @@ static bool is_first_no(const mn_offer *o, const mn_graph *g, uint32_t i) {
 }
 
 static bool same_reason(const mn_offer *o, uint32_t a, uint32_t b) {
-    const mn_verdict *x = &o->verdicts[a], *y = &o->verdicts[b];
+    const mn_verdict *x = &o->verdicts[a];
+    const mn_verdict *y = &o->verdicts[b];
     return x->pad == y->pad && x->reason == y->reason;
 }
 
@@ -117,9 +118,11 @@ static bool is_first_reason(const mn_offer *o, const mn_graph *g, uint32_t i) {
 
 /* Whether a node of the op is accepted with a weight of that type. */
 static bool is_known(const mn_offer *o, const mn_graph *g, uint32_t op, uint32_t type) {
-    for (uint32_t k = 0; k < g->n_nodes; k++)
-        if (g->nodes[k].op == op && !is_refused(o, k) && has_type(g, k, g->nodes[k].n_in, type))
+    for (uint32_t k = 0; k < g->n_nodes; k++) {
+        const mn_node *n = &g->nodes[k];
+        if (n->op == op && !is_refused(o, k) && has_type(g, k, n->n_in, type))
             return true;
+    }
     return false;
 }
 

@@ -178,7 +178,8 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
         st = ask_group(o, c, i, s, err);
         if (st)
             return st;
-        s->n_pages[i] = mn_kv_pages(&g->hp.kv[i], s->kv[i].page_tokens, c->symbol_max, ahead);
+        const uint32_t page_tokens = s->kv[i].page_tokens;
+        s->n_pages[i] = mn_kv_pages(&g->hp.kv[i], page_tokens, c->symbol_max, ahead);
         if (!mn_mul_u64(s->n_pages[i], s->kv[i].page_bytes, &bytes) ||
             !mn_add_u64(s->kv_bytes, bytes, &s->kv_bytes))
             st = mn_fail(err, MN_OUT_OF_MEMORY, "needs a larger KV cache than can be counted");
