@@ -5,36 +5,53 @@
 #include "session/session.h"
 #include <string.h>
 
+/* The first name of a list; what follows it, NULL = nothing. */
+static const char *next_name(const char *list, mn_str *name) {
+    *name = (mn_str){list, strcspn(list, ",")};
+    return list[name->len] ? list + name->len + 1 : NULL;
+}
+
+static bool names_device(const mn_session *s, mn_str name, const mn_device_record *d) {
+    return mn_registry_device(s->model->rt->registry, name) == d;
+}
+
 /* The user's list without the device: what is left of it is what may go on. "auto" and "cpu" stay:
  * they are asked anew. */
 static void strike(mn_session *s, const mn_device_record *d) {
     mn_text rest = {0};
-    for (const char *at = s->request.devices; at;
-         at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        const mn_str name = {at, strcspn(at, ",")};
-        if (mn_registry_device(s->model->rt->registry, name) != d)
+    mn_str name;
+    for (const char *list = s->request.devices; list;) {
+        list = next_name(list, &name);
+        if (!names_device(s, name, d))
             mn_text_printf(&rest, "%s%.*s", rest.len ? "," : "", MN_STR_ARG(name));
     }
-    const char *copy =
-        rest.failed ? NULL : mn_arena_strndup(&s->names, rest.len ? rest.ptr : "", rest.len);
+    const char *copy = NULL;
+    if (!rest.failed)
+        copy = mn_arena_strndup(&s->names, rest.len ? rest.ptr : "", rest.len);
     if (copy)
         s->request.devices = copy; /* else the device is refused, and a line says so */
     mn_text_free(&rest);
 }
 
+/* "cuda:0 was lost (...)", for the line that says what goes on instead. */
+static void note_loss(mn_session *s, const mn_device_record *d, const char *what, const char *why) {
+    const char *comma = s->lost.len ? ", " : "";
+    const char *reason = *why ? why : "it gave no reason";
+    mn_text_printf(&s->lost, "%s%s %s (%s)", comma, d->name, what, reason);
+}
+
 static void lose(mn_session *s, const mn_device_record *d, const char *why) {
     mn_registry_quarantine(s->model->rt->registry, d, why);
-    mn_text_printf(&s->lost, "%s%s was lost (%s)", s->lost.len ? ", " : "", d->name,
-                   *why ? why : "it gave no reason");
+    note_loss(s, d, "was lost", why);
     strike(s, d);
 }
 
 static void pass_over(mn_session *s, const mn_device_record *d, const char *why) {
     mn_request *r = &s->request;
-    mn_text_printf(&s->lost, "%s%s refuses what it claimed (%s)", s->lost.len ? ", " : "", d->name,
-                   *why ? why : "it gave no reason");
-    if (mn_grow((void **)&s->passed_over, &s->cap_passed_over, r->n_passed_over + 1u,
-                sizeof *s->passed_over)) {
+    void *list = s->passed_over;
+    note_loss(s, d, "refuses what it claimed", why);
+    if (mn_grow(&list, &s->cap_passed_over, r->n_passed_over + 1u, sizeof *s->passed_over)) {
+        s->passed_over = list;
         s->passed_over[r->n_passed_over++] = d;
         r->passed_over = s->passed_over;
     }
@@ -43,9 +60,12 @@ static void pass_over(mn_session *s, const mn_device_record *d, const char *why)
 
 /* Whether the list leaves a choice without the device. */
 static bool has_others(const mn_session *s, const mn_device_record *d) {
-    for (const char *at = s->request.devices; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (mn_registry_device(s->model->rt->registry, (mn_str){at, strcspn(at, ",")}) != d)
+    mn_str name;
+    for (const char *list = s->request.devices; list;) {
+        list = next_name(list, &name);
+        if (!names_device(s, name, d))
             return true;
+    }
     return false;
 }
 

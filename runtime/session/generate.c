@@ -1,4 +1,5 @@
-/* generate.c -- mn_generate: one answer in one call. */
+/* generate.c -- mn_generate: one answer in one call, over the public functions of sessions and
+ * streams: chat template or plain text, steps, text as it comes, without what the model thinks. */
 #include "session/session.h"
 #include <string.h>
 

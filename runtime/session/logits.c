@@ -1,29 +1,39 @@
-/* logits.c -- the logits of every position of a text. */
+/* logits.c -- the logits of every position of a text: steps of one sequence whose rows are all outputs
+ * and draw nothing, each waited for, so that nothing is ever in flight here. */
 #include "session/session.h"
 #include <string.h>
 
-/* Runs tokens[at, at + n) of the sequence; each row is an output and draws nothing. */
+/* Packs n rows of the sequence's tokens from n_enqueued on, each an output. */
+static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    int32_t *seqs = s->packed + l->seqs;
+    mn_step_clear(s);
+    seqs[0] = 0;
+    seqs[1] = (int32_t)n;
+    seqs[2] = (int32_t)seq;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t pos = q->n_enqueued + i;
+        s->packed[l->src + i] = q->tokens[pos];
+        s->packed[l->pos + i] = (int32_t)pos;
+        s->packed[l->row_slot + i] = (int32_t)seq;
+        s->packed[l->out_row + i] = (int32_t)i;
+    }
+}
+
+/* Runs the next n tokens of the sequence and waits for them. */
 static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    const mn_input_layout *l = &s->engine->in;
     int64_t symbols[MN_SYM_COUNT];
     mn_event *done = NULL;
     mn_pages_trim(s, seq);
     if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
         return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    memset(s->packed + l->src, 0, (l->pages[0] - l->src) * sizeof *s->packed);
-    memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
-    memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
-    memcpy(s->packed + l->seqs, (int32_t[]){0, (int32_t)n, (int32_t)seq, 0}, 16);
-    for (uint32_t i = 0; i < n; i++) {
-        s->packed[l->src + i] = q->tokens[q->n_enqueued + i];
-        s->packed[l->pos + i] = (int32_t)(q->n_enqueued + i);
-        s->packed[l->row_slot + i] = (int32_t)seq;
-        s->packed[l->out_row + i] = (int32_t)i;
-    }
+    pack_rows(s, seq, n);
     q->n_enqueued += n;
     s->sent_valid = false;
-    const mn_step_size size = {n, n, 1, n, q->n_enqueued};
+    const mn_step_size size = {
+        .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};
     mn_engine_describe(s->engine, &size, s->packed);
     mn_engine_symbols(s->engine, &size, symbols);
     mn_session_watch(s);
@@ -36,8 +46,9 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
             st = MN_OK;
     }
     mn_call_end(call);
+    const mn_step_profile profile = {.n_rows = n, .n_prompt = n, .n_outputs = n};
     if (!st)
-        mn_session_tell(s, (mn_step_profile){.n_rows = n, .n_prompt = n, .n_outputs = n}, begin_ns);
+        mn_session_tell(s, profile, begin_ns);
     return st;
 }
 
@@ -86,11 +97,13 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
     uint32_t on;
     do { /* from the beginning again if the device was lost */
         on = s->n_placed;
-        st = mn_failover(s, run_text(s, (uint32_t)seq, n, &given, rows, arg, err), err);
+        st = run_text(s, (uint32_t)seq, n, &given, rows, arg, err);
+        st = mn_failover(s, st, err);
     } while (!st && s->n_placed != on);
     if (s->engine) {
         mn_status unbound = mn_engine_want_logits(s->engine, false, st ? NULL : err);
-        st = st ? st : mn_failover(s, unbound, err);
+        if (!st)
+            st = mn_failover(s, unbound, err);
     }
     mn_seq_free(s, seq);
     return st;

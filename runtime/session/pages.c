@@ -54,6 +54,7 @@ static uint32_t kept_for_others(const mn_session *s, uint32_t group) {
     return n_unused * s->engine->group[group].n_own;
 }
 
+/* Pages for positions [0, n_positions) of the sequence; false: too few are free, nothing changed. */
 static bool reserve(mn_session *s, uint32_t group, uint32_t seq, uint32_t n_positions) {
     mn_sequence *q = &s->seqs[seq];
     mn_page_pool *p = &s->pools[group];
@@ -64,10 +65,12 @@ static bool reserve(mn_session *s, uint32_t group, uint32_t seq, uint32_t n_posi
         return true;
     if (p->n_free < want - hi + kept_for_others(s, group))
         return false;
+    int32_t *entries = row(s, group, seq);
     for (uint32_t i = hi; i < want; i++) {
-        const int32_t page = p->free[--p->n_free];
+        p->n_free--;
+        const int32_t page = p->free[p->n_free];
         p->refs[page] = 1;
-        row(s, group, seq)[i] = page;
+        entries[i] = page;
     }
     q->pages[group].hi = want;
     return true;
@@ -83,11 +86,13 @@ bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions) {
 /* Entries [lo, hi) of the row no longer hold their pages. */
 static void give_back(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi) {
     mn_page_pool *p = &s->pools[group];
+    int32_t *entries = row(s, group, seq);
     for (uint32_t i = lo; i < hi; i++) {
-        const int32_t page = row(s, group, seq)[i];
-        if (!--p->refs[page])
+        const int32_t page = entries[i];
+        p->refs[page]--;
+        if (!p->refs[page])
             p->limbo[p->n_limbo++] = (mn_limbo_page){page, s->enqueued};
-        row(s, group, seq)[i] = -1;
+        entries[i] = -1;
     }
 }
 
@@ -121,13 +126,15 @@ void mn_pages_trim(mn_session *s, uint32_t seq) {
         mn_pages_settle(s);
 }
 
+/* Pages whose last step is complete are free; the others stay in limbo, in order. */
 static void settle(mn_session *s, mn_page_pool *p) {
     uint32_t keep = 0;
     for (uint32_t i = 0; i < p->n_limbo; i++) {
-        if (p->limbo[i].after <= s->completed)
-            p->free[p->n_free++] = p->limbo[i].page;
+        const mn_limbo_page page = p->limbo[i];
+        if (page.after <= s->completed)
+            p->free[p->n_free++] = page.page;
         else
-            p->limbo[keep++] = p->limbo[i];
+            p->limbo[keep++] = page;
     }
     p->n_limbo = keep;
 }
@@ -137,27 +144,32 @@ void mn_pages_settle(mn_session *s) {
         settle(s, &s->pools[i]);
 }
 
+/* Whole pages of the first n_positions are shared; of a last one that is not full the fork gets a
+ * copy, since both will write to it. */
 static mn_status share(mn_session *s, uint32_t group, uint32_t from, uint32_t to,
                        uint32_t n_positions, mn_error *err) {
     mn_sequence *a = &s->seqs[from];
     mn_sequence *b = &s->seqs[to];
     const uint32_t per = s->engine->group[group].page_tokens;
     const uint32_t full = n_positions / per;
-    const uint32_t rest = n_positions % per;
-    b->pages[group].lo = b->pages[group].hi = a->pages[group].lo;
-    for (uint32_t i = a->pages[group].lo; i < full; i++) {
-        const int32_t page = row(s, group, from)[i];
-        s->pools[group].refs[page]++;
-        row(s, group, to)[i] = page;
+    const uint32_t lo = a->pages[group].lo;
+    const int32_t *src = row(s, group, from);
+    int32_t *dst = row(s, group, to);
+    b->pages[group].lo = lo;
+    b->pages[group].hi = lo;
+    for (uint32_t i = lo; i < full; i++) {
+        s->pools[group].refs[src[i]]++;
+        dst[i] = src[i];
         b->pages[group].hi = i + 1;
     }
-    if (!rest)
+    if (n_positions == full * per)
         return MN_OK;
     if (!reserve(s, group, to, n_positions))
         return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    const uint32_t src = (uint32_t)row(s, group, from)[full];
-    const uint32_t dst = (uint32_t)row(s, group, to)[full];
-    return mn_engine_copy_page(s->engine, group, (mn_page_copy){src, dst, rest, 0}, err);
+    const mn_page_copy copy = {.src_page = (uint32_t)src[full],
+                               .dst_page = (uint32_t)dst[full],
+                               .n_tokens = n_positions % per};
+    return mn_engine_copy_page(s->engine, group, copy, err);
 }
 
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,

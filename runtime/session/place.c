@@ -11,19 +11,24 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     s->packed = mn_calloc(total, sizeof *s->packed);
     s->sent = mn_calloc(total, sizeof *s->sent);
     bool ok = s->ring && s->packed && s->sent;
-    for (uint32_t i = 0; ok && i < s->ring_size; i++)
-        ok = (s->ring[i].outs = mn_alloc(s->n_outputs, sizeof(mn_pending_output))) != NULL;
+    for (uint32_t i = 0; ok && i < s->ring_size; i++) {
+        mn_pending_step *step = &s->ring[i];
+        step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
+        ok = step->outs != NULL;
+    }
     return ok ? mn_pages_create(s, err) : mn_fail_memory(err, total * 8ull);
 }
 
+/* The device of the segment, unless an earlier one has it, too. */
 static void add_device(mn_text *list, const mn_placement *p, uint32_t segment) {
+    const uint32_t offer = p->segments[segment].offer;
     for (uint32_t i = 0; i < segment; i++)
-        if (p->segments[i].offer == p->segments[segment].offer)
+        if (p->segments[i].offer == offer)
             return;
-    mn_text_printf(list, "%s%s", list->len ? "," : "",
-                   p->offers[p->segments[segment].offer].record->name);
+    mn_text_printf(list, "%s%s", list->len ? "," : "", p->offers[offer].record->name);
 }
 
+/* What mn_session_get_info says of the choice, in memory that lives as long as the session. */
 static mn_status describe(mn_session *s, mn_error *err) {
     const mn_placement *p = &s->placement;
     const mn_device_info *info = &p->offers[p->chosen].record->info;
@@ -67,8 +72,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
 /* Its tokens are all that is left of a sequence; what it had run is remembered for the
  * statistics. */
 static void set_back(mn_sequence *q) {
-    const uint32_t run =
-        q->running && q->n_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
+    const bool has_drawn = q->running && q->n_drawn;
+    const uint32_t run = has_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
     q->n_restore = MN_MAX(q->n_restore, run);
     q->n_enqueued = 0;
     memset(q->pages, 0, sizeof q->pages);
@@ -101,6 +106,7 @@ void mn_session_unplace(mn_session *s) {
 }
 
 /* ---- until a device stands ------------------------------------------------------------------- */
+/* Sequences that were running go on from their tokens. */
 static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; s->seqs && i < s->n_seq && !st; i++)
@@ -110,6 +116,8 @@ static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_erro
     return st;
 }
 
+/* After the last attempt: one line where the session goes on with other devices; else st, with what
+ * was lost on the way. */
 static mn_status report(mn_session *s, mn_status st, mn_error *err) {
     const char *lost = s->lost.ptr ? s->lost.ptr : "";
     if (!s->lost.len)
@@ -127,10 +135,12 @@ mn_status mn_session_place(mn_session *s, mn_error *err) {
     const mn_device_record *fault = NULL;
     mn_status st;
     bool again;
-    size_t left;
+    size_t left; /* every device gives way once at most */
     mn_registry_devices(s->model->rt->registry, &left);
     do {
-        st = *s->request.devices ? place_once(s, &fault, err) : MN_NO_DEVICE;
+        st = MN_NO_DEVICE;
+        if (*s->request.devices)
+            st = place_once(s, &fault, err);
         if (!st)
             st = wake_all(s, &fault, err);
         again = st && mn_failover_give_way(s, fault, st, err);

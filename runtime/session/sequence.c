@@ -1,4 +1,8 @@
-/* sequence.c -- sequences: begin, extend, fork, free. */
+/* sequence.c -- sequences: begin, extend, fork, free.
+ *
+ * The host keeps every token of a sequence, so that it can be computed again elsewhere; the device
+ * keeps the rest (KV pages, the slot). Every function leaves the session as it was where it fails, and
+ * every call of the engine goes through mn_failover. */
 #include "session/session.h"
 #include <float.h>
 #include <string.h>
@@ -11,6 +15,7 @@ static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_e
     return MN_OK;
 }
 
+/* before: tokens that the sequence has already. */
 static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
                            mn_error *err) {
     const int64_t n_vocab = s->graph->hp.n_vocab;
@@ -22,11 +27,13 @@ static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, 
             "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)",
             before + n, before ? " with what came before" : "", s->n_ctx,
             (long long)s->graph->hp.n_ctx_train);
-    for (uint32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= n_vocab)
-            return mn_fail(err, MN_BAD_INPUT,
-                           "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
-                           (long long)n_vocab);
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] >= 0 && ids[i] < n_vocab)
+            continue;
+        return mn_fail(err, MN_BAD_INPUT,
+                       "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
+                       (long long)n_vocab);
+    }
     return MN_OK;
 }
 
@@ -112,7 +119,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->params.max_new = (int32_t)q->limit;
     q->n_literal = q->n_tokens;
-    q->n_drawn = q->n_draw_enqueued = 0;
+    q->n_drawn = 0;
+    q->n_draw_enqueued = 0;
     q->epoch++;
     q->running = true; /* so that it is woken with the others if the device is lost here */
     st = mn_failover(s, mn_seq_wake(s, seq, err), err);
@@ -120,6 +128,7 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     return st;
 }
 
+/* A sequence that is free, empty. */
 static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
     for (uint32_t i = 0; i < s->n_seq; i++) {
         mn_sequence *q = &s->seqs[i];
@@ -127,7 +136,10 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
             continue;
         q->used = true;
         q->running = false;
-        q->n_tokens = q->n_literal = q->n_enqueued = q->n_restore = 0;
+        q->n_tokens = 0;
+        q->n_literal = 0;
+        q->n_enqueued = 0;
+        q->n_restore = 0;
         memset(q->pages, 0, sizeof q->pages);
         *seq = (int32_t)i;
         return MN_OK;
@@ -217,15 +229,16 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     if (st)
         return st;
     const mn_sequence *from = &s->seqs[seq];
+    const uint32_t n = from->n_enqueued;
     mn_sequence *to = &s->seqs[i];
     memcpy(to->tokens, from->tokens, from->n_tokens * sizeof *to->tokens);
     to->n_tokens = from->n_tokens;
     to->n_literal = to->n_tokens;
-    to->n_enqueued = from->n_enqueued;
+    to->n_enqueued = n;
     to->n_restore = from->n_restore;
-    st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, from->n_enqueued, err);
+    st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, n, err);
     if (!st)
-        st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, from->n_enqueued, err);
+        st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, n, err);
     st = mn_failover(s, st, err); /* then the tokens are all that there is to copy */
     if (st)
         mn_seq_free(s, i);

@@ -1,4 +1,6 @@
-/* session.c -- a session's life, and its steps. */
+/* session.c -- a session's life, and its steps. It belongs to one thread at a time, but for
+ * mn_session_cancel; what it has per engine is place.c's. A session whose process has forked is not
+ * touched in the child: its threads and devices are the parent's. */
 #include "session/session.h"
 #include <string.h>
 
@@ -6,9 +8,12 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     if (!s->seqs)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
-    for (uint32_t i = 0; i < s->n_seq; i++)
-        if (!(s->seqs[i].tokens = mn_alloc(s->n_ctx + 1u, sizeof(int32_t))))
-            return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof(int32_t));
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        mn_sequence *q = &s->seqs[i];
+        q->tokens = mn_alloc(s->n_ctx + 1u, sizeof *q->tokens);
+        if (!q->tokens)
+            return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof *q->tokens);
+    }
     return MN_OK;
 }
 
@@ -171,7 +176,10 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
     while (!st && !*n && !idle) {
         if (atomic_exchange(&s->cancelled, 0))
             return mn_fail(err, MN_CANCELLED, "cancelled");
-        st = mn_failover(s, advance(s, out, n, &idle, err), err);
+        st = advance(s, out, n, &idle, err);
+        st = mn_failover(s, st, err);
     }
-    return st && st != MN_CANCELLED ? mn_session_settle(s, st, err) : st;
+    if (!st || st == MN_CANCELLED)
+        return st;
+    return mn_session_settle(s, st, err);
 }

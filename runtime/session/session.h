@@ -135,6 +135,8 @@ void mn_session_watch(mn_session *s);
 void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns);
 
 /* step.c */
+void mn_step_clear(
+    mn_session *s); /* all of the packed inputs but the page tables becomes padding */
 /* false = nothing to do now */
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);
 /* the oldest in flight */

@@ -1,5 +1,9 @@
 /* step.c -- builds a step from what the sequences need, enqueues it, and takes in what an older one
- * drew. */
+ * drew.
+ *
+ * A step first continues every sequence that draws, one row each, then fills up with rows of prompts.
+ * Its inputs are one packed block (engine.h says where each lies), written only where it differs from
+ * the one before: a steady decode writes nothing. */
 #include "session/session.h"
 #include <string.h>
 
@@ -9,29 +13,38 @@ typedef struct {
     mn_step_size size;
 } builder;
 
+/* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
+ * that its slot draws before, at the position where the slot stands then. */
 static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
     mn_session *s = b->s;
+    mn_step_size *size = &b->size;
     const mn_sequence *q = &s->seqs[seq];
     const mn_input_layout *l = &s->engine->in;
-    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)b->size.n_seqs++;
-    seqs[0] = (int32_t)b->size.n_rows;
+    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
+    seqs[0] = (int32_t)size->n_rows;
     seqs[1] = (int32_t)n;
     seqs[2] = (int32_t)seq;
-    b->size.max_rows = MN_MAX(b->size.max_rows, n);
-    b->size.longest = MN_MAX(b->size.longest, q->n_enqueued + n);
-    for (uint32_t i = 0; i < n; i++, b->size.n_rows++) {
-        s->packed[l->src + b->size.n_rows] = literal ? q->tokens[q->n_enqueued + i] : ~(int32_t)seq;
-        s->packed[l->pos + b->size.n_rows] = literal ? (int32_t)(q->n_enqueued + i) : -1;
-        s->packed[l->row_slot + b->size.n_rows] = (int32_t)seq;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t row = size->n_rows + i;
+        const uint32_t pos = q->n_enqueued + i;
+        s->packed[l->src + row] = literal ? q->tokens[pos] : ~(int32_t)seq;
+        s->packed[l->pos + row] = literal ? (int32_t)pos : -1;
+        s->packed[l->row_slot + row] = (int32_t)seq;
     }
+    size->n_seqs++;
+    size->n_rows += n;
+    size->max_rows = MN_MAX(size->max_rows, n);
+    size->longest = MN_MAX(size->longest, q->n_enqueued + n);
 }
 
 /* The last row added draws the sequence's next id. */
 static void add_output(builder *b, uint32_t seq) {
     mn_session *s = b->s;
-    s->packed[s->engine->in.out_row + b->size.n_out] = (int32_t)b->size.n_rows - 1;
-    s->packed[s->engine->in.out_slot + b->size.n_out] = (int32_t)seq;
-    b->step->outs[b->size.n_out++] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch};
+    const mn_input_layout *l = &s->engine->in;
+    const uint32_t at = b->size.n_out++;
+    s->packed[l->out_row + at] = (int32_t)b->size.n_rows - 1;
+    s->packed[l->out_slot + at] = (int32_t)seq;
+    b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch};
     s->seqs[seq].n_draw_enqueued++;
 }
 
@@ -47,11 +60,13 @@ static void continue_sequence(builder *b, uint32_t seq) {
 static void feed_prompt(builder *b, uint32_t seq) {
     mn_session *s = b->s;
     mn_sequence *q = &s->seqs[seq];
-    uint32_t n = MN_MIN(q->n_literal - q->n_enqueued, s->n_batch - b->size.n_rows);
+    const uint32_t left = q->n_literal - q->n_enqueued;
+    const uint32_t n = MN_MIN(left, s->n_batch - b->size.n_rows);
     if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n))
         return;
-    const uint32_t again =
-        q->n_restore > q->n_enqueued ? MN_MIN(n, q->n_restore - q->n_enqueued) : 0;
+    uint32_t again = 0; /* rows that ran before a device was lost */
+    if (q->n_restore > q->n_enqueued)
+        again = MN_MIN(n, q->n_restore - q->n_enqueued);
     add_rows(b, seq, n, true);
     q->n_enqueued += n;
     b->step->n_prompt_rows += n - again;
@@ -60,41 +75,63 @@ static void feed_prompt(builder *b, uint32_t seq) {
         add_output(b, seq);
 }
 
-/* Everything but the page table starts as padding. */
-static void clear_inputs(mn_session *s) {
+/* Inputs [from, to) of the packed block as bytes of one value. */
+static void set_inputs(mn_session *s, uint32_t from, uint32_t to, int byte) {
+    memset(s->packed + from, byte, (to - from) * sizeof *s->packed);
+}
+
+void mn_step_clear(mn_session *s) {
     const mn_input_layout *l = &s->engine->in;
-    memset(s->packed + l->src, 0, (l->pages[0] - l->src) * sizeof *s->packed);
-    memset(s->packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * sizeof *s->packed);
-    memset(s->packed + l->out_row, 0xff, (l->total - l->out_row) * sizeof *s->packed);
+    set_inputs(s, l->src, l->pages[0], 0);
+    set_inputs(s, l->row_slot, l->seqs, 0xff);
+    set_inputs(s, l->out_row, l->total, 0xff);
 }
 
 static mn_status submit(builder *b, mn_error *err) {
     mn_session *s = b->s;
-    int64_t symbols[MN_SYM_COUNT];
+    mn_pending_step *step = b->step;
+    const uint32_t at = (uint32_t)(s->enqueued % s->ring_size);
     const size_t bytes = s->engine->in.total * sizeof *s->packed;
+    int64_t symbols[MN_SYM_COUNT];
     mn_engine_describe(s->engine, &b->size, s->packed);
-    /* a steady decode writes nothing */
-    bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes);
     mn_engine_symbols(s->engine, &b->size, symbols);
-    b->step->number = s->enqueued;
-    b->step->n_out = b->size.n_out;
-    b->step->start_ns = mn_now_ns();
-    b->step->expected_ns = mn_engine_step_ns(s->engine, symbols);
+    const bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes);
+    const int32_t *inputs = same ? NULL : s->packed;
+    step->number = s->enqueued;
+    step->n_out = b->size.n_out;
+    step->start_ns = mn_now_ns();
+    step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
-    mn_status st = mn_engine_submit(s->engine, same ? NULL : s->packed, symbols,
-                                    (uint32_t)(s->enqueued % s->ring_size), &b->step->event, err);
+    mn_status st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
     if (st)
         return st;
     if (!same)
         memcpy(s->sent, s->packed, bytes);
     s->sent_valid = true;
     s->enqueued++;
-    mn_session_tell(s,
-                    (mn_step_profile){.n_rows = b->size.n_rows,
-                                      .n_prompt = b->step->n_prompt_rows + b->step->n_restored_rows,
-                                      .n_outputs = b->size.n_out},
-                    b->step->start_ns);
+    const mn_step_profile profile = {.n_rows = b->size.n_rows,
+                                     .n_prompt = step->n_prompt_rows + step->n_restored_rows,
+                                     .n_outputs = b->size.n_out};
+    mn_session_tell(s, profile, step->start_ns);
     return MN_OK;
+}
+
+/* Rows of all sequences that have something to do. */
+static void fill(builder *b) {
+    mn_session *s = b->s;
+    for (uint32_t i = 0; i < s->n_seq; i++)
+        if (s->seqs[i].used)
+            mn_pages_trim(s, i);
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        const mn_sequence *q = &s->seqs[i];
+        if (q->running && q->n_enqueued >= q->n_literal)
+            continue_sequence(b, i);
+    }
+    for (uint32_t i = 0; i < s->n_seq && b->size.n_rows < s->n_batch; i++) {
+        const mn_sequence *q = &s->seqs[i];
+        if (q->running && q->n_enqueued < q->n_literal)
+            feed_prompt(b, i);
+    }
 }
 
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
@@ -105,17 +142,10 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     mn_pending_step *step = &s->ring[s->enqueued % s->ring_size];
     builder b = {.s = s, .step = step};
     step->event = NULL;
-    step->n_prompt_rows = step->n_restored_rows = 0;
-    clear_inputs(s);
-    for (uint32_t i = 0; i < s->n_seq; i++)
-        if (s->seqs[i].used)
-            mn_pages_trim(s, i);
-    for (uint32_t i = 0; i < s->n_seq; i++)
-        if (s->seqs[i].running && s->seqs[i].n_enqueued >= s->seqs[i].n_literal)
-            continue_sequence(&b, i);
-    for (uint32_t i = 0; i < s->n_seq && b.size.n_rows < s->n_batch; i++)
-        if (s->seqs[i].running && s->seqs[i].n_enqueued < s->seqs[i].n_literal)
-            feed_prompt(&b, i);
+    step->n_prompt_rows = 0;
+    step->n_restored_rows = 0;
+    mn_step_clear(s);
+    fill(&b);
     if (!b.size.n_rows)
         return MN_OK;
     mn_status st = submit(&b, err);
@@ -202,6 +232,7 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, const int3
     return st;
 }
 
+/* Time counts from the end of the step before: steps overlap. */
 static void account(mn_session *s, const mn_pending_step *step) {
     uint64_t now = mn_now_ns();
     uint64_t from = MN_MAX(step->start_ns, s->last_complete_ns);
@@ -246,8 +277,10 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     s->completed++;
     mn_pages_settle(s);
     st = mn_session_settle(s, st, err);
-    if (st)
-        return mn_step_forget(s, step), st;
+    if (st) {
+        mn_step_forget(s, step);
+        return st;
+    }
     account(s, step);
     return take_all(s, step, mn_engine_ids(s->engine, at), out, n, err);
 }
