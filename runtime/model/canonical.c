@@ -1,5 +1,9 @@
 /* canonical.c -- a path to a checked model: which loader, what it says, and whether every plane
- * lies inside its file. */
+ * lies inside its file.
+ *
+ * An mn_canonical owns the maps of its files and what the loader made of them; names, metadata and
+ * planes point into either and are valid until mn_canonical_close. It is checked once, here: whoever
+ * reads it afterwards believes it. Read-only once it is open, for any thread. */
 #include "model/model.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,33 +16,42 @@ typedef struct {
     char format[sizeof(((mn_guess *)0)->format)];
 } claim;
 
-/* Asks every loader; claims: room for n, the most confident first, earlier loaders first among
- * equals. */
+/* One loader's answer, made plain text. */
+static mn_status guess(const mn_canonical *m, const mn_loader_ref *l, mn_guess *g) {
+    mn_status st = MN_OK;
+    *g = (mn_guess){.size = sizeof *g};
+    MN_WATCHED(l->callee, "guess",
+               st = l->loader->guess(l->self, m->files.files, m->files.n, sizeof(mn_file), g));
+    mn_plain_array(g->format, sizeof g->format);
+    mn_plain_array(g->why, sizeof g->why);
+    return st;
+}
+
+/* Adds a claim: the most confident first, earlier loaders first among equals. */
+static void add_claim(claim *claims, uint32_t *n, const mn_loader_ref *ref, const mn_guess *g) {
+    uint32_t at = (*n)++;
+    for (; at && claims[at - 1].confidence < g->confidence; at--)
+        claims[at] = claims[at - 1];
+    claims[at] = (claim){.ref = ref, .confidence = g->confidence};
+    memcpy(claims[at].format, g->format, sizeof g->format);
+}
+
+/* Asks every loader. claims: room for n. */
 static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders, uint32_t n,
                              claim *claims, uint32_t *n_claims, mn_error *err) {
     mn_text said = {0};
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
-        mn_guess g = {.size = sizeof g};
-        mn_status guessed = MN_OK;
-        MN_WATCHED(loaders[i].callee, "guess",
-                   guessed = loaders[i].loader->guess(loaders[i].self, m->files.files, m->files.n,
-                                                      sizeof(mn_file), &g));
+        mn_guess g;
+        const mn_status guessed = guess(m, &loaders[i], &g);
         if (guessed == MN_OUT_OF_MEMORY)
             st = mn_fail_memory(err, 0);
         if (guessed)
             continue;
-        mn_plain_array(g.format, sizeof g.format);
-        mn_plain_array(g.why, sizeof g.why);
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(loaders[i].id),
                        g.why[0] ? g.why : "not its format");
-        if (!g.confidence)
-            continue;
-        uint32_t at = (*n_claims)++;
-        for (; at && claims[at - 1].confidence < g.confidence; at--)
-            claims[at] = claims[at - 1];
-        claims[at] = (claim){&loaders[i], g.confidence, {0}};
-        memcpy(claims[at].format, g.format, sizeof g.format);
+        if (g.confidence)
+            add_claim(claims, n_claims, &loaders[i], &g);
     }
     if (st)
         *n_claims = 0;
@@ -73,11 +86,11 @@ static mn_status read_meta(mn_canonical *m, mn_error *err) {
 static bool mark_file(const mn_canonical *m, const uint8_t *ptr, uint64_t bytes) {
     for (uint32_t i = 0; i < m->files.n; i++) {
         const uint8_t *lo = m->files.files[i].map;
-        uint64_t n = m->files.files[i].bytes;
-        if (ptr >= lo && ptr <= lo + n && bytes <= n - (uint64_t)(ptr - lo)) {
-            m->files.has_weights[i] = true;
-            return true;
-        }
+        const uint64_t n = m->files.files[i].bytes;
+        if (ptr < lo || ptr > lo + n || bytes > n - (uint64_t)(ptr - lo))
+            continue;
+        m->files.has_weights[i] = true;
+        return true;
     }
     return false;
 }
@@ -87,43 +100,62 @@ static bool mark_file(const mn_canonical *m, const uint8_t *ptr, uint64_t bytes)
 static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t *out) {
     uint64_t end = t.block_bytes;
     for (uint32_t d = 0; d < n_dim; d++) {
-        uint64_t steps = (uint64_t)p->dim[d];
+        const bool last = d + 1 == n_dim;
+        const uint64_t per_step = last ? t.block_elems : 1;
+        const uint64_t n = (uint64_t)p->dim[d];
         uint64_t span;
-        if (p->dim[d] <= 0 || p->stride[d] < 0)
+        if (p->dim[d] <= 0 || p->stride[d] < 0 || n % per_step)
             return false;
-        if (d + 1 == n_dim) {
-            if (steps % t.block_elems)
-                return false;
-            steps /= t.block_elems;
-        }
-        if (!mn_mul_u64(steps - 1, (uint64_t)p->stride[d], &span) || !mn_add_u64(end, span, &end))
+        if (!mn_mul_u64(n / per_step - 1, (uint64_t)p->stride[d], &span))
+            return false;
+        if (!mn_add_u64(end, span, &end))
             return false;
     }
     *out = end;
     return true;
 }
 
+static bool is_complete(const mn_tensor_info *t) {
+    const uint64_t n = (uint64_t)t->n_parts * t->n_planes;
+    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->planes || !n || n > MAX_PLANES)
+        return false;
+    return t->plane_stride >= MN_UP_TO(mn_plane, stride);
+}
+
+static mn_status count_elements(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
+    const mn_tensor_info *t = &e->info;
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->n_dim; d++) {
+        const int64_t dim = t->dim[d];
+        if (dim <= 0 || !mn_mul_u64(n, (uint64_t)dim, &n) || n > INT64_MAX / 16)
+            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path,
+                           MN_STR_ARG(t->native), d, (long long)dim);
+    }
+    e->n_elements = n;
+    return MN_OK;
+}
+
+/* Whether the plane's blocks are within its bytes, and these in one file. */
+static bool lies_in_file(const mn_canonical *m, const mn_plane *p, uint32_t n_dim) {
+    mn_dtype t;
+    uint64_t extent;
+    if (!mn_dtype_by_id(p->dtype, &t) || !plane_extent(p, n_dim, t, &extent))
+        return false;
+    return extent <= p->bytes && mark_file(m, p->ptr, p->bytes);
+}
+
+/* Fills n_elements and bytes of e, whose info the loader has given. */
 static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
     const mn_tensor_info *t = &e->info;
-    e->n_elements = 1;
-    e->bytes = 0;
-    if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->n_parts || !t->n_planes || !t->planes ||
-        (uint64_t)t->n_parts * t->n_planes > MAX_PLANES ||
-        t->plane_stride < MN_UP_TO(mn_plane, stride))
+    if (!is_complete(t))
         return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete",
                        m->path, MN_STR_ARG(t->name));
-    for (uint32_t d = 0; d < t->n_dim; d++)
-        if (t->dim[d] <= 0 || !mn_mul_u64(e->n_elements, (uint64_t)t->dim[d], &e->n_elements) ||
-            e->n_elements > INT64_MAX / 16)
-            return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: dimension %u is %lld", m->path,
-                           MN_STR_ARG(t->native), d, (long long)t->dim[d]);
+    mn_status st = count_elements(m, e, err);
+    if (st)
+        return st;
     for (uint32_t i = 0; i < t->n_parts * t->n_planes; i++) {
-        const mn_plane *p =
-            (const mn_plane *)((const uint8_t *)t->planes + (size_t)i * t->plane_stride);
-        mn_dtype dt;
-        uint64_t extent;
-        if (!mn_dtype_by_id(p->dtype, &dt) || !plane_extent(p, t->n_dim, dt, &extent) ||
-            extent > p->bytes || !mark_file(m, p->ptr, p->bytes))
+        const mn_plane *p = mn_tensor_plane(t, 0, i);
+        if (!lies_in_file(m, p, t->n_dim))
             return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s does not lie inside its file",
                            m->path, MN_STR_ARG(t->native));
         e->bytes += p->bytes;
@@ -141,7 +173,8 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
             return MN_OK;
         if (st || i >= MAX_TENSORS)
             return mn_fail(err, MN_BAD_FILE, "%s: tensor %u cannot be read", m->path, i);
-        if ((st = check_tensor(m, &e, err)))
+        st = check_tensor(m, &e, err);
+        if (st)
             return st;
         if (!mn_grow((void **)&m->tensors, &cap, i + 1u, sizeof e))
             return mn_fail_memory(err, (i + 1u) * sizeof e);
@@ -152,14 +185,18 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
 }
 
 static int compare(mn_str a, mn_str b) {
-    size_t n = MN_MIN(a.len, b.len);
-    int c = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return c ? c : (a.len > b.len) - (a.len < b.len);
+    const size_t n = MN_MIN(a.len, b.len);
+    const int c = n ? memcmp(a.ptr, b.ptr, n) : 0;
+    if (c)
+        return c;
+    return (a.len > b.len) - (a.len < b.len);
 }
 
 static int by_name(const void *a, const void *b, void *arg) {
     const mn_model_tensor_entry *t = arg;
-    return compare(t[*(const uint32_t *)a].info.name, t[*(const uint32_t *)b].info.name);
+    const uint32_t *i = a;
+    const uint32_t *k = b;
+    return compare(t[*i].info.name, t[*k].info.name);
 }
 
 static mn_status sort_names(mn_canonical *m, mn_error *err) {
@@ -184,10 +221,11 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
     size_t lo = 0;
     size_t hi = m->n_tensors;
     while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int c = compare(m->tensors[m->by_name[mid]].info.name, key);
+        const size_t mid = (lo + hi) / 2;
+        const mn_model_tensor_entry *e = &m->tensors[m->by_name[mid]];
+        const int c = compare(e->info.name, key);
         if (!c)
-            return &m->tensors[m->by_name[mid]];
+            return e;
         if (c < 0)
             lo = mid + 1;
         else
@@ -210,14 +248,17 @@ static void forget(mn_canonical *m) {
     m->format = NULL;
     m->loader = NULL;
     m->meta.entries = NULL;
-    m->meta.n = m->n_tensors = 0;
-    m->n_params = m->n_bytes = 0;
+    m->meta.n = 0;
+    m->n_tensors = 0;
+    m->n_params = 0;
+    m->n_bytes = 0;
 }
 
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
     m->callee = c->ref->callee;
-    if (!(m->format = mn_strndup(c->format, strlen(c->format))))
+    m->format = mn_strndup(c->format, strlen(c->format));
+    if (!m->format)
         return mn_fail_memory(err, sizeof c->format);
     mn_status st = MN_OK;
     MN_WATCHED(m->callee, "open",
@@ -241,8 +282,8 @@ static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, m
     for (uint32_t i = 0; i < n; i++) {
         mn_error why = MN_ERROR_INIT;
         mn_status st = open_as(m, &claims[i], &why);
-        bool final =
-            MN_STATUS_CLASS(st) != MN_CLASS_INPUT && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE;
+        const uint32_t klass = MN_STATUS_CLASS(st);
+        const bool final = klass != MN_CLASS_INPUT && klass != MN_CLASS_REFUSE;
         if (!st && said.len)
             mn_log(MN_LOG_WARN, "%.*s opened %s; before it %s", MN_STR_ARG(claims[i].ref->id),
                    m->path, said.ptr);
@@ -272,17 +313,18 @@ mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn
 
 mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                             uint32_t n_loaders, mn_canonical **out, mn_error *err) {
-    claim *claims = NULL;
+    claim *claims;
     uint32_t n = 0;
     mn_canonical *m = mn_calloc(1, sizeof *m);
     if (!m)
         return mn_fail_memory(err, sizeof *m);
-    mn_status st =
-        (m->path = mn_strndup(path, strlen(path))) ? MN_OK : mn_fail_memory(err, strlen(path));
+    m->path = mn_strndup(path, strlen(path));
+    claims = mn_calloc(n_loaders + 1u, sizeof *claims);
+    mn_status st = MN_OK;
+    if (!m->path || !claims)
+        st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
     if (!st)
         st = mn_file_set_open(path, flags, loaders, n_loaders, &m->files, err);
-    if (!st && !(claims = mn_calloc(n_loaders + 1u, sizeof *claims)))
-        st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
     if (!st)
         st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
     if (!st)

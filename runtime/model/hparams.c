@@ -20,7 +20,7 @@ typedef struct {
     bool needs_window;                        /* some layers always slide */
     uint32_t route;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
-    int64_t broad_layers;
+    int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
 static const arch_facts facts[] = {
     {.arch = "gemma", .act = MN_ACT_GELU_TANH},
@@ -29,14 +29,14 @@ static const arch_facts facts[] = {
      .window_period = 2,
      .window = 4096,
      .post_norms = true,
-     .broad_layers = 46}, /* 27B */
+     .attn_scale_from_embd_n_layer = 46}, /* 27B */
     {.arch = "gemma3",
      .act = MN_ACT_GELU_TANH,
      .window_period = 6,
      .rope_theta_swa = 10000,
      .head_norms = true,
      .post_norms = true,
-     .broad_layers = 62},
+     .attn_scale_from_embd_n_layer = 62},
     {.arch = "gemma4",
      .act = MN_ACT_GELU_TANH,
      .window_period = 6,
@@ -94,17 +94,17 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
 static mn_status check_heads(const mn_hp_reader *r, const mn_hparams *h, int64_t i, int64_t n_head,
                              int64_t n_head_kv) {
     char layer[32] = "";
+    if (n_head % n_head_kv == 0)
+        return MN_OK;
     if (h->n_layer > 1)
         snprintf(layer, sizeof layer, " (layer %lld)", (long long)i);
-    if (n_head % n_head_kv)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: %s.attention.head_count %lld is not a multiple of "
-                       "%s.attention.head_count_kv %lld%s",
-                       r->m->path, r->arch, (long long)n_head, r->arch, (long long)n_head_kv,
-                       layer);
-    return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%s: %s.attention.head_count %lld is not a multiple of "
+                   "%s.attention.head_count_kv %lld%s",
+                   r->m->path, r->arch, (long long)n_head, r->arch, (long long)n_head_kv, layer);
 }
 
+/* The head size of a file that does not say it. */
 static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t n_head,
                              int64_t *head_dim) {
     if (h->n_embd % n_head)
@@ -141,13 +141,14 @@ static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer
         st = mn_hp_int(r, "attention.value_length_swa", 1, 65536, &v[1]);
     for (int64_t i = 0; i < h->n_layer && !st; i++) {
         mn_layer_shape *l = &layers[i];
+        const int swa = l->window > 0;
         l->n_head = head[i];
         l->n_head_kv = kv[i];
-        l->head_dim_k = k[l->window > 0];
+        l->head_dim_k = k[swa];
         st = check_heads(r, h, i, head[i], kv[i]);
         if (!st && !l->head_dim_k)
             st = share_width(r, h, head[i], &l->head_dim_k);
-        l->head_dim_v = v[l->window > 0] ? v[l->window > 0] : l->head_dim_k;
+        l->head_dim_v = v[swa] ? v[swa] : l->head_dim_k;
     }
     return st;
 }
@@ -160,6 +161,7 @@ static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
     return st ? st : mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
 }
 
+/* Widths of the feed-forward blocks, dense and of experts. */
 static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
     enum { BIG = 1 << 24 };
     int64_t ff[MN_MAX_LAYER] = {0};
@@ -177,6 +179,7 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     return st;
 }
 
+/* How many positions each layer sees; 0 = all. The file's pattern, else the architecture's rule. */
 static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
                              mn_layer_shape *layers) {
     uint8_t slides[MN_MAX_LAYER] = {0};
@@ -200,6 +203,7 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
     return st;
 }
 
+/* Layers without rotation get rope -1. */
 static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
                               mn_layer_shape *layers) {
     uint8_t none[MN_MAX_LAYER] = {0};
@@ -219,24 +223,30 @@ static bool has_router(const mn_canonical *m, int64_t layer) {
     return mn_canonical_tensor(m, name) != NULL;
 }
 
+/* Every layer has experts if none has a router: that one is missing is said by the graph. */
+static void set_experts(const mn_canonical *m, const mn_hparams *h, int64_t n_used,
+                        mn_layer_shape *layers) {
+    bool routed = false;
+    for (int64_t i = 0; i < h->n_layer; i++)
+        routed = routed || has_router(m, i);
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        if (routed && !has_router(m, i))
+            continue;
+        layers[i].n_expert = h->n_expert;
+        layers[i].n_expert_used = n_used;
+    }
+}
+
 static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h,
                               mn_layer_shape *layers) {
     static const uint32_t kinds[] = {0, MN_ROUTE_SOFTMAX, MN_ROUTE_SIGMOID, MN_ROUTE_TOPK_SOFTMAX};
     int64_t gating = 0;
     int64_t used = 0;
-    bool routed = false;
     mn_status st = mn_hp_int(r, "expert_count", 0, 65536, &h->n_expert);
     if (st || !h->n_expert)
         return st;
     st = mn_hp_need_int(r, "expert_used_count", 1, h->n_expert, &used);
-    for (int64_t i = 0; i < h->n_layer; i++)
-        routed = routed || has_router(r->m, i);
-    for (int64_t i = 0; i < h->n_layer; i++) {
-        if (routed && !has_router(r->m, i))
-            continue;
-        layers[i].n_expert = h->n_expert;
-        layers[i].n_expert_used = used;
-    }
+    set_experts(r->m, h, used, layers);
     h->route_normalise = f->route_normalise;
     h->route = f->route;
     if (!st)
@@ -253,11 +263,12 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
 /* {arch}.attention.scale; else 1 / sqrt of the head's size, or of the embedding's share. */
 static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
                                  mn_layer_shape *layers) {
-    const bool broad = f->broad_layers && h->n_layer == f->broad_layers;
+    const bool from_embd =
+        f->attn_scale_from_embd_n_layer && h->n_layer == f->attn_scale_from_embd_n_layer;
     double said = f->attn_scale;
     mn_status st = mn_hp_real(r, "attention.scale", 0, 1e9, &said);
     for (int64_t i = 0; i < h->n_layer; i++) {
-        const int64_t width = broad ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
+        const int64_t width = from_embd ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
         layers[i].attn_scale = said > 0 ? said : 1 / sqrt((double)width);
     }
     return st;
@@ -324,9 +335,10 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
         {"attention.layer_norm_rms_epsilon", 0, offsetof(mn_hparams, norm_eps)},
     };
     mn_status st = MN_OK;
-    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
-        st =
-            mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)((char *)h + rows[i].at));
+    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
+        char *at = (char *)h + rows[i].at;
+        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)at);
+    }
     return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
 }
 
@@ -371,7 +383,9 @@ static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
                        (long long)h->n_vocab);
     h->tied = !mn_canonical_tensor(m, "output.weight");
     const mn_status st = mn_meta_bool(&m->meta, "minerva.tie_word_embeddings", &h->tied, err);
-    return st && st != MN_END ? mn_fail_in(err, st, "%s", m->path) : check_vocab(r, h);
+    if (st && st != MN_END)
+        return mn_fail_in(err, st, "%s", m->path);
+    return check_vocab(r, h);
 }
 
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {

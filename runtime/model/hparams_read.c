@@ -1,4 +1,6 @@
-/* hparams_read.c -- typed access to {arch}.* keys. */
+/* hparams_read.c -- typed access to {arch}.* keys: each is absent, which leaves *out as it was, or of
+ * the type and range that is asked for; else an error that names the file and the key as the
+ * checkpoint calls it. */
 #include "model/hparams_read.h"
 #include <stdio.h>
 #include <string.h>
@@ -10,17 +12,34 @@ static void full_key(const mn_hp_reader *r, const char *key, char full[KEY]) {
 
 /* MN_END = absent, which is fine; else the file's name goes in front. */
 static mn_status named(const mn_hp_reader *r, mn_status st) {
-    return st == MN_END ? MN_OK : st ? mn_fail_in(r->err, st, "%s", r->m->path) : MN_OK;
+    if (!st || st == MN_END)
+        return MN_OK;
+    return mn_fail_in(r->err, st, "%s", r->m->path);
 }
 
 mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out) {
     char full[KEY];
     full_key(r, key, full);
-    return named(r, mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err));
+    mn_status st = mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err);
+    return named(r, st);
 }
 
+/* The key as the user's file has it. */
 static mn_str shown(const mn_meta_entry *e) {
     return e->native.len ? e->native : e->key;
+}
+
+/* Whether the key's value is an array with an integer per layer. */
+static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64_t n_layer) {
+    const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
+    const char *what = ints ? "integers" : "values of another type";
+    if (ints && e->value.n == (uint64_t)n_layer)
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%s: key %.*s is an array of %llu %s; expected one integer, or an array of "
+                   "%lld: one per layer",
+                   r->m->path, MN_STR_ARG(shown(e)), (unsigned long long)e->value.n, what,
+                   (long long)n_layer);
 }
 
 mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
@@ -34,14 +53,9 @@ mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer
             out[i] = out[0];
         return st;
     }
-    if (e->value.type != (MN_VALUE_ARRAY | MN_VALUE_INT) || e->value.n != (uint64_t)n_layer)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: key %.*s is an array of %llu %s; expected one integer, or an array of "
-                       "%lld: one per layer",
-                       r->m->path, MN_STR_ARG(shown(e)), (unsigned long long)e->value.n,
-                       e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT) ? "integers"
-                                                                        : "values of another type",
-                       (long long)n_layer);
+    mn_status st = check_each(r, e, n_layer);
+    if (st)
+        return st;
     const int64_t *v = e->value.array;
     for (int64_t i = 0; i < n_layer; i++) {
         if (v[i] < 1 || v[i] > hi)
@@ -54,8 +68,9 @@ mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer
 }
 
 mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value) {
-    return value ? MN_OK
-                 : mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.%s", r->m->path, r->arch, key);
+    if (value)
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s.%s", r->m->path, r->arch, key);
 }
 
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
@@ -87,7 +102,8 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
 mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out) {
     char full[KEY];
     full_key(r, key, full);
-    return named(r, mn_meta_bool(&r->m->meta, full, out, r->err));
+    mn_status st = mn_meta_bool(&r->m->meta, full, out, r->err);
+    return named(r, st);
 }
 
 mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words,
@@ -96,15 +112,14 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
     mn_status st = mn_meta_str(&r->m->meta, key, &s, r->err);
     if (st)
         return named(r, st);
-    mn_text known = {0};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (mn_str_is(s, words[i])) {
             *out = values[i];
-            mn_text_free(&known);
             return MN_OK;
         }
+    mn_text known = {0};
+    for (size_t i = 0; i < n; i++)
         mn_text_printf(&known, "%s%s", i ? ", " : "", words[i]);
-    }
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
     st = mn_fail(r->err, MN_UNSUPPORTED, "%s: key %.*s is \"%.*s\"; known: %s", r->m->path,
                  MN_STR_ARG(shown(e)), MN_STR_ARG(s), known.ptr ? known.ptr : "");
@@ -128,8 +143,8 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
         return st;
     }
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
-    if ((!ints && e->value.type != (MN_VALUE_ARRAY | MN_VALUE_BOOL)) ||
-        e->value.n != (uint64_t)n_layer)
+    const bool known = ints || e->value.type == (MN_VALUE_ARRAY | MN_VALUE_BOOL);
+    if (!known || e->value.n != (uint64_t)n_layer)
         return mn_fail(r->err, MN_BAD_FILE,
                        "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
                        MN_STR_ARG(shown(e)), (long long)n_layer);

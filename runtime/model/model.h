@@ -144,7 +144,6 @@ void mn_rope_freqs(const mn_hparams *hp, const mn_rope_table *table, const float
                    float *freqs, double *mscale);
 double mn_rope_yarn_mscale(double factor); /* yarn's mscale where a file says nothing else */
 
-
 /* Plane `plane` of part `part` of a tensor. */
 static inline const mn_plane *mn_tensor_plane(const mn_tensor_info *t, uint32_t part,
                                               uint32_t plane) {

@@ -1,4 +1,7 @@
-/* rope.c -- rotary embedding: its keys, and the angle of each pair with the scaling applied. */
+/* rope.c -- rotary embedding: its keys, and the angle of each pair with the scaling applied.
+ *
+ * Layers that rotate alike share a table of angles; window layers may have one of their own, which is
+ * never scaled. The formulas are those of the papers that mn_hparams names, computed in f64. */
 #include "model/hparams_read.h"
 #include <math.h>
 #include <stdio.h>
@@ -21,14 +24,15 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
         {"rope.scaling.yarn_beta_slow", 1e-6, offsetof(mn_hparams, rope_beta_slow)},
     };
     mn_status st = MN_OK;
-    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++)
-        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e12,
-                        (double *)(void *)((char *)h + rows[i].at));
+    for (size_t i = 0; i < MN_COUNT(rows) && !st; i++) {
+        char *at = (char *)h + rows[i].at;
+        st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e12, (double *)(void *)at);
+    }
     if (!st)
         st = mn_hp_bool(r, "rope.scaling.yarn_truncate", &h->yarn_truncate);
-    return st ? st
-              : mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX,
-                          &h->rope_orig_ctx);
+    if (st)
+        return st;
+    return mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &h->rope_orig_ctx);
 }
 
 static mn_status check_scaling(const mn_hp_reader *r, const mn_hparams *h) {
@@ -69,14 +73,17 @@ static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
     return st ? st : mn_hp_int(r, "rope.turning_count", 1, 32768, &b->n_turn);
 }
 
+static bool same_table(const mn_rope_table *a, const mn_rope_table *b) {
+    if (a->theta < b->theta || a->theta > b->theta)
+        return false;
+    return a->n_rot == b->n_rot && a->n_turn == b->n_turn && a->scaled == b->scaled;
+}
+
 /* The table of these values, made if there is none. */
 static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table want, int32_t *at) {
     for (uint32_t i = 0; i < h->n_rope; i++) {
-        const mn_rope_table *t = &h->rope[i];
-        const bool same_theta = !(t->theta < want.theta) && !(t->theta > want.theta);
         *at = (int32_t)i;
-        if (same_theta && t->n_rot == want.n_rot && t->n_turn == want.n_turn &&
-            t->scaled == want.scaled)
+        if (same_table(&h->rope[i], &want))
             return MN_OK;
     }
     if (h->n_rope == MN_MAX_ROPE)
@@ -89,7 +96,7 @@ static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table wa
     return MN_OK;
 }
 
-/* Window layers have a table of their own where they have a base of their own. */
+/* Tables of the full layers (local 0), or of the window layers that have a base of their own (1). */
 static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
                              const bases *b, int local) {
     mn_status st = MN_OK;
@@ -135,7 +142,8 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *lay
     char key[128];
     snprintf(key, sizeof key, "%s.rope.scaling.type", r->arch);
     h->rope_scaling = MN_ROPE_SCALING_LINEAR; /* a factor without a kind */
-    h->rope_factor = h->rope_low_freq = 1;
+    h->rope_factor = 1;
+    h->rope_low_freq = 1;
     h->rope_high_freq = 4;
     h->rope_beta_fast = 32;
     h->rope_beta_slow = 1;
@@ -155,21 +163,24 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *lay
 
 /* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
 static double llama3_scale(const mn_hparams *h, double freq) {
-    double wavelength = 2 * M_PI / freq;
-    double orig = (double)h->rope_orig_ctx;
-    if (wavelength < orig / h->rope_high_freq)
+    const double wavelength = 2 * M_PI / freq;
+    const double orig = (double)h->rope_orig_ctx;
+    const double lo = h->rope_low_freq;
+    const double hi = h->rope_high_freq;
+    if (wavelength < orig / hi)
         return freq;
-    if (wavelength > orig / h->rope_low_freq)
+    if (wavelength > orig / lo)
         return freq / h->rope_factor;
-    double smooth = (orig / wavelength - h->rope_low_freq) / (h->rope_high_freq - h->rope_low_freq);
+    const double smooth = (orig / wavelength - lo) / (hi - lo);
     return (1 - smooth) * freq / h->rope_factor + smooth * freq;
 }
 
 /* YaRN: pairs that turn more than beta_fast times within the original context are kept, fewer than
  * beta_slow interpolated. */
 static double yarn_pair(const mn_hparams *h, const mn_rope_table *t, double turns) {
-    return (double)t->n_rot * log((double)h->rope_orig_ctx / (turns * 2 * M_PI)) /
-           (2 * log(t->theta));
+    const double orig = (double)h->rope_orig_ctx;
+    const double base = 2 * log(t->theta);
+    return (double)t->n_rot * log(orig / (turns * 2 * M_PI)) / base;
 }
 
 static double yarn_scale(const mn_hparams *h, const mn_rope_table *t, int64_t i, double freq) {
@@ -188,8 +199,9 @@ static double yarn_scale(const mn_hparams *h, const mn_rope_table *t, int64_t i,
 
 /* Longrope: sqrt(1 + ln(context / original) / ln(original)), unless the file says it. */
 static double longrope_mscale(const mn_hparams *h) {
-    double ratio = (double)h->n_ctx_train / (double)h->rope_orig_ctx;
-    return ratio > 1 ? sqrt(1 + log(ratio) / log((double)h->rope_orig_ctx)) : 1;
+    const double orig = (double)h->rope_orig_ctx;
+    const double ratio = (double)h->n_ctx_train / orig;
+    return ratio > 1 ? sqrt(1 + log(ratio) / log(orig)) : 1;
 }
 
 double mn_rope_yarn_mscale(double factor) {
@@ -204,8 +216,10 @@ static double mscale_of(const mn_hparams *h) {
         return own > 0 ? own : longrope_mscale(h);
     if (h->rope_scaling != MN_ROPE_SCALING_YARN)
         return 1;
-    return (h->rope_yarn_attn > 0 ? h->rope_yarn_attn : mn_rope_yarn_mscale(h->rope_factor)) *
-           (own > 0 ? own : 1);
+    double yarn = h->rope_yarn_attn;
+    if (!(yarn > 0))
+        yarn = mn_rope_yarn_mscale(h->rope_factor);
+    return own > 0 ? yarn * own : yarn;
 }
 
 void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *factors, float *freqs,
