@@ -131,10 +131,12 @@ static double exponential(double x) { /* x = k ln 2 + r, |r| <= 0.35; Taylor in 
 }
 
 static double weight_at(const t_weight *w, int64_t i) {
+    const void *data = w->data;
+    const float *f = data;
+    const uint16_t *h = data;
     if (w->dtype == MN_F32)
-        return (double)((const float *)(const void *)w->data)[i];
-    uint16_t h = ((const uint16_t *)(const void *)w->data)[i];
-    return (double)(w->dtype == MN_F16 ? from_f16(h) : from_bf16(h));
+        return f[i];
+    return w->dtype == MN_F16 ? from_f16(h[i]) : from_bf16(h[i]);
 }
 
 static double dot(const t_weight *w, int64_t row, const float *x) {
@@ -145,15 +147,15 @@ static double dot(const t_weight *w, int64_t row, const float *x) {
     switch (w->dtype) { /* outside of the loop: one type per weight */
     case MN_F32:
         for (int64_t i = 0; i < w->cols; i++)
-            sum += (double)f[i] * (double)x[i];
+            sum += (double)f[i] * x[i];
         break;
     case MN_F16:
         for (int64_t i = 0; i < w->cols; i++)
-            sum += (double)from_f16(h[i]) * (double)x[i];
+            sum += (double)from_f16(h[i]) * x[i];
         break;
     default:
         for (int64_t i = 0; i < w->cols; i++)
-            sum += (double)from_bf16(h[i]) * (double)x[i];
+            sum += (double)from_bf16(h[i]) * x[i];
     }
     return sum;
 }
@@ -186,10 +188,12 @@ static void rms_norm(const t_call *c, uint32_t i, uint32_t n) {
         float *out = c->out[MN_RMS_NORM_OUT_Y].x + r * d;
         double sum = 0;
         for (int64_t j = 0; j < d; j++)
-            sum += (double)in[j] * (double)in[j];
+            sum += (double)in[j] * in[j];
         double scale = 1 / square_root(sum / (double)d + eps);
-        for (int64_t j = 0; j < d; j++)
-            out[j] = (float)((double)in[j] * scale * (weight_at(w, j) + offset));
+        for (int64_t j = 0; j < d; j++) {
+            double weight = weight_at(w, j) + offset;
+            out[j] = (float)(in[j] * scale * weight);
+        }
     }
 }
 
@@ -211,14 +215,17 @@ static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
         const mn_tensor *w = wi >= 0 ? t_tensor(g, wi) : NULL;
         if (!w || w->role != MN_ROLE_WEIGHT || !t_elem(w->dtype.id))
             return T_WEIGHT;
-        if ((no = judge_activation(g, yi)))
+        no = judge_activation(g, yi);
+        if (no)
             return no;
         const mn_tensor *y = t_tensor(g, yi);
         if (w->n_dim != 2 || w->dim[0] <= 0 || w->dim[1] != width(x))
             return T_SHAPE;
         if (y->dim[0] != x->dim[0] || width(y) != w->dim[0])
             return T_SHAPE;
-        if (bi >= 0 && (no = judge_vector(g, bi, w->dim[0])))
+        if (bi >= 0)
+            no = judge_vector(g, bi, w->dim[0]);
+        if (no)
             return no;
     }
     return T_YES;
@@ -231,10 +238,14 @@ static void linear(const t_call *c, uint32_t i, uint32_t n) {
         const t_weight *w = c->in[MN_LINEAR_WEIGHT + 2 * k].w;
         const t_weight *b = c->in[MN_LINEAR_BIAS + 2 * k].w;
         float *y = c->out[k].x;
-        for (int64_t o = w->rows * i / n; o < w->rows * (i + 1) / n; o++)
-            for (int64_t r = 0; r < x->first; r++)
-                y[r * w->rows + o] =
-                    (float)(dot(w, o, x->x + r * w->cols) + (b ? weight_at(b, o) : 0));
+        int64_t end = w->rows * (i + 1) / n;
+        for (int64_t o = w->rows * i / n; o < end; o++) {
+            double bias = b ? weight_at(b, o) : 0;
+            for (int64_t r = 0; r < x->first; r++) {
+                double sum = dot(w, o, x->x + r * w->cols);
+                y[r * w->rows + o] = (float)(sum + bias);
+            }
+        }
     }
 }
 
@@ -251,9 +262,9 @@ static uint32_t judge_pair(const mn_graph *g, const mn_node *n) {
         no = judge_activation(g, y);
     if (no)
         return no;
-    return same_shape(t_tensor(g, a), t_tensor(g, b)) && same_shape(t_tensor(g, a), t_tensor(g, y))
-               ? T_YES
-               : T_SHAPE;
+    const mn_tensor *t = t_tensor(g, a);
+    bool same = same_shape(t, t_tensor(g, b)) && same_shape(t, t_tensor(g, y));
+    return same ? T_YES : T_SHAPE;
 }
 
 static void add(const t_call *c, uint32_t i, uint32_t n) {
@@ -266,13 +277,17 @@ static void add(const t_call *c, uint32_t i, uint32_t n) {
 }
 
 static uint32_t judge_glu(const mn_graph *g, const mn_node *n) {
-    return attr_int(g->attrs + n->attr_off, n->n_attr, MN_GLU_ATTR_KIND) == MN_ACT_SILU
-               ? judge_pair(g, n)
-               : T_ACT;
+    int64_t kind = attr_int(g->attrs + n->attr_off, n->n_attr, MN_GLU_ATTR_KIND);
+    return kind == MN_ACT_SILU ? judge_pair(g, n) : T_ACT;
 }
 
-static void glu(const t_call *c, uint32_t i,
-                uint32_t n) { /* y = silu(gate) * (up + up_offset), both clamped by limit */
+/* NaN stays NaN. */
+static double at_most(double x, double limit) {
+    return x > limit ? limit : x;
+}
+
+/* y = silu(gate) * (up + up_offset), both clamped by limit */
+static void glu(const t_call *c, uint32_t i, uint32_t n) {
     const float *gate = c->in[MN_GLU_GATE].x;
     const float *up = c->in[MN_GLU_UP].x;
     float *y = c->out[MN_GLU_OUT_Y].x;
@@ -282,15 +297,16 @@ static void glu(const t_call *c, uint32_t i,
     int64_t all = c->in[MN_GLU_GATE].n;
     if (alpha == 0)
         alpha = 1;
-    for (int64_t j = all * i / n; j < all * (i + 1) / n; j++) {
-        double a = (double)gate[j];
-        double u = (double)up[j];
+    int64_t end = all * (i + 1) / n;
+    for (int64_t j = all * i / n; j < end; j++) {
+        double a = gate[j];
+        double u = up[j];
         if (limit > 0) {
-            if (a > limit)
-                a = limit;
-            u = u > limit ? limit : u < -limit ? -limit : u;
+            a = at_most(a, limit);
+            u = -at_most(-at_most(u, limit), limit);
         }
-        y[j] = (float)(a / (1 + exponential(-alpha * a)) * (u + offset));
+        double silu = a / (1 + exponential(-alpha * a));
+        y[j] = (float)(silu * (u + offset));
     }
 }
 

@@ -53,6 +53,15 @@ mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
     return s;
 }
 
+/* Symbol i from one before it: base * mul + add. */
+static bool derive(const mn_symbol *s, uint32_t i, const int64_t *out, int64_t *v) {
+    if ((uint32_t)s->base >= i)
+        return false;
+    if (__builtin_mul_overflow(out[s->base], s->mul, v))
+        return false;
+    return !__builtin_add_overflow(*v, s->add, v) && *v >= 0;
+}
+
 /* Symbol values as tensors see them: derived ones computed, BOUND ones at their maximum, since they
  * lay tensors out. */
 static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t *max, int64_t *out,
@@ -60,14 +69,15 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         const mn_symbol *s = t_symbol(g, i);
         int64_t v = given[i];
-        bool ok = v >= 0 && (!max || v <= max[i]) && (s->kind != MN_SYMBOL_SHAPE || v >= s->min);
+        int64_t most = max ? max[i] : s->max;
+        bool ok = v >= 0 && (!max || v <= most);
+        if (s->kind == MN_SYMBOL_SHAPE)
+            ok = ok && v >= s->min;
         if (s->base >= 0)
-            ok = (uint32_t)s->base < i && !__builtin_mul_overflow(out[s->base], s->mul, &v) &&
-                 !__builtin_add_overflow(v, s->add, &v) && v >= 0;
+            ok = derive(s, i, out, &v);
         if (!ok)
             return t_fail(err, MN_INVALID, ~0u, "symbol %.24s: found %lld, expected %lld to %lld",
-                          s->name, (long long)v, (long long)s->min,
-                          (long long)(max ? max[i] : s->max));
+                          s->name, (long long)v, (long long)s->min, (long long)most);
         out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : v;
     }
     return MN_OK;
@@ -125,11 +135,13 @@ mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, 
     (void)symbol_at;
     mn_status s = check_graph(g, err);
     for (uint32_t i = 0; i < g->n_nodes && !s; i++) {
-        if ((s = check_node(g, i, err)))
+        s = check_node(g, i, err);
+        if (s)
             break;
         mn_verdict v = {.reason = judge(g, t_node(g, i))};
         v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE; /* est_us 0: unknown */
-        memcpy((char *)out + (uint64_t)i * stride, &v, stride < sizeof v ? stride : sizeof v);
+        char *to = (char *)out + (uint64_t)i * stride;
+        memcpy(to, &v, stride < sizeof v ? stride : sizeof v);
     }
     return s;
 }
@@ -145,10 +157,11 @@ static mn_status place_outputs(mn_program *p, const mn_node *n, mn_error *err) {
         t_operand o;
         if (t < 0)
             continue;
-        if (!t_size(p->graph, t_tensor(p->graph, t), p->symbol_max, &o))
-            return t_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows",
-                          T_NAME(t_tensor(p->graph, t)));
-        uint64_t bytes = ((uint64_t)o.n * sizeof(float) + T_ALIGN - 1) / T_ALIGN * T_ALIGN;
+        const mn_tensor *x = t_tensor(p->graph, t);
+        if (!t_size(p->graph, x, p->symbol_max, &o))
+            return t_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", T_NAME(x));
+        uint64_t bytes = (uint64_t)o.n * sizeof(float);
+        bytes = (bytes + T_ALIGN - 1) / T_ALIGN * T_ALIGN;
         p->place[t] = p->scratch_bytes;
         if (__builtin_add_overflow(p->scratch_bytes, bytes, &p->scratch_bytes))
             return t_fail(err, MN_INVALID, ~0u, "the scratch of the segment overflows");
@@ -162,11 +175,11 @@ static void count_weights(mn_program *p, const mn_node *n) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         int32_t t = t_in(p->graph, n, j);
         t_operand o;
-        if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+        const mn_tensor *x = t < 0 ? NULL : t_tensor(p->graph, t);
+        if (!x || x->role != MN_ROLE_WEIGHT)
             continue;
-        if (t_size(p->graph, t_tensor(p->graph, t), p->symbol_max, &o))
-            p->weight_bytes +=
-                (uint64_t)o.n * t_elem(t_tensor(p->graph, t)->dtype.id) + 2 * T_ALIGN;
+        if (t_size(p->graph, x, p->symbol_max, &o))
+            p->weight_bytes += (uint64_t)o.n * t_elem(x->dtype.id) + 2 * T_ALIGN;
     }
 }
 
@@ -179,7 +192,10 @@ static mn_status plan(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     mn_program *p = t_new(d->plugin, bytes);
     if (!p)
         return t_no_memory(err, bytes, "a program");
-    *p = (mn_program){.dev = d, .graph = g, .lo = c->node_lo, .hi = c->node_hi};
+    p->dev = d;
+    p->graph = g;
+    p->lo = c->node_lo;
+    p->hi = c->node_hi;
     p->symbol_max = (int64_t *)(p + 1);
     p->place = (uint64_t *)(p->symbol_max + g->n_symbols);
     p->w = (const t_weight **)(p->place + g->n_tensors);
@@ -235,9 +251,11 @@ static const t_weight *find_weight(const mn_weights *w, const mn_graph *g, int32
         return w->w[tensor].data ? &w->w[tensor] : NULL;
     for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
         const mn_tensor *x = t_tensor(w->graph, (int32_t)i);
-        if (w->w[i].data && x->name.len == t->name.len && x->dtype.id == t->dtype.id &&
-            x->n_dim == t->n_dim && !memcmp(x->name.ptr, t->name.ptr, t->name.len) &&
-            !memcmp(x->dim, t->dim, sizeof t->dim))
+        bool same_type = x->dtype.id == t->dtype.id && x->n_dim == t->n_dim;
+        if (!w->w[i].data || !same_type || x->name.len != t->name.len)
+            continue;
+        if (memcmp(x->name.ptr, t->name.ptr, t->name.len) == 0 &&
+            memcmp(x->dim, t->dim, sizeof t->dim) == 0)
             return &w->w[i];
     }
     return NULL;
