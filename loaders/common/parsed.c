@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef BLOCK_BYTES /* a test has smaller ones, to see each allocation fail */
 #define BLOCK_BYTES 65536u
+#endif
 #define BLOCK_HEAD 16u /* holds the link to the older block and keeps what follows aligned */
 
 mn_parsed *mn_parsed_new(const mn_host *host) {

@@ -86,7 +86,8 @@ mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *sy
             st = mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows or breaks its block",
                           MNP_NAME(t));
         a[i].bytes = (a[i].bytes + align - 1) / align * align;
-        order[n++] = i;
+        order[n] = i;
+        n++;
     }
     if (!st) {
         qsort_r(order, n, sizeof *order, by_size, a);

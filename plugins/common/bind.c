@@ -37,9 +37,8 @@ mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding 
         return mnp_fail(err, MN_INVALID, ~0u,
                         "bindings of %u bytes lack fields of the first release", stride);
     for (uint32_t i = 0; i < n && !st; i++) {
-        const char *at = (const char *)given + (uint64_t)i * stride;
         mn_binding b;
-        mnp_read(&b, sizeof b, at, stride);
+        mnp_read(&b, sizeof b, mnp_entry(given, i, stride), stride);
         if (b.tensor >= g->n_tensors)
             return mnp_fail(err, MN_INVALID, ~0u, "binding %u: tensor %u of %u", i, b.tensor,
                             g->n_tensors);

@@ -54,16 +54,17 @@ void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes
 void mnp_fill(void *out, const void *from, uint32_t from_bytes);
 
 /* ---- the graph ------------------------------------------------------------------------------- */
+static inline const void *mnp_entry(const void *array, uint32_t i, uint32_t stride) {
+    return (const char *)array + (uint64_t)i * stride;
+}
 static inline const mn_node *mnp_node(const mn_graph *g, uint32_t i) {
-    return (const mn_node *)(const void *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
+    return mnp_entry(g->nodes, i, g->node_stride);
 }
 static inline const mn_tensor *mnp_tensor(const mn_graph *g, uint32_t i) {
-    return (const mn_tensor *)(const void *)((const char *)g->tensors +
-                                             (uint64_t)i * g->tensor_stride);
+    return mnp_entry(g->tensors, i, g->tensor_stride);
 }
 static inline const mn_symbol *mnp_symbol(const mn_graph *g, uint32_t i) {
-    return (const mn_symbol *)(const void *)((const char *)g->symbols +
-                                             (uint64_t)i * g->symbol_stride);
+    return mnp_entry(g->symbols, i, g->symbol_stride);
 }
 /* The tensor that is input or output i of a node; -1 = absent. */
 static inline int32_t mnp_in(const mn_graph *g, const mn_node *n, uint32_t i) {

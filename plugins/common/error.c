@@ -30,8 +30,8 @@ mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what) {
 }
 
 mn_status mnp_check_host(const mn_host *h, const char *id, mn_error *err) {
-    if (h->size < MNP_UP_TO(mn_host, abi_min) + sizeof h->pad || h->abi < MN_ABI_OLDEST ||
-        h->abi_min > MN_ABI_VERSION)
+    const bool has_abi = h->size >= MNP_UP_TO(mn_host, abi_min) + sizeof h->pad;
+    if (!has_abi || h->abi < MN_ABI_OLDEST || h->abi_min > MN_ABI_VERSION)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "the host's ABI is %u.%u; %s needs %u.%u",
                         h->abi >> 16, h->abi & 0xffff, id, MN_ABI_OLDEST >> 16,
                         MN_ABI_OLDEST & 0xffff);

@@ -189,9 +189,13 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
 }
 
 static bool same_weight(const mn_tensor *a, const mn_tensor *b) {
-    return a->role == b->role && a->name.len == b->name.len && a->dtype.id == b->dtype.id &&
-           a->n_dim == b->n_dim && !memcmp(a->name.ptr, b->name.ptr, a->name.len) &&
-           !memcmp(a->dim, b->dim, a->n_dim * sizeof *a->dim);
+    if (a->role != b->role || a->name.len != b->name.len)
+        return false;
+    if (a->dtype.id != b->dtype.id || a->n_dim != b->n_dim)
+        return false;
+    if (memcmp(a->name.ptr, b->name.ptr, a->name.len))
+        return false;
+    return !memcmp(a->dim, b->dim, a->n_dim * sizeof *a->dim);
 }
 
 int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor) {

@@ -44,20 +44,22 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
     if (!k || !v)
         return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE without K or V", i);
     const bool are_heads = k->n_dim == 3 && v->n_dim == 3 && k->dim[1] == v->dim[1];
-    if (!are_heads || k->dim[1] <= 0 || k->dim[2] <= 0 || v->dim[2] <= 0)
+    const int64_t dim_k = k->dim[2];
+    const int64_t dim_v = v->dim[2];
+    if (!are_heads || k->dim[1] <= 0 || dim_k <= 0 || dim_v <= 0)
         return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE wants K and V as [T, Hkv, D]", i);
-    const int64_t longest = k->dim[2] > v->dim[2] ? k->dim[2] : v->dim[2];
+    const int64_t longest = dim_k > dim_v ? dim_k : dim_v;
     if (rules->max_head_dim && longest > rules->max_head_dim)
         return mnp_fail(err, MN_UNSUPPORTED, i,
                         "node %u: heads of %lld elements; this plugin takes at most %u", i,
                         (long long)longest, rules->max_head_dim);
-    const bool same_dims = kv->dim_k == k->dim[2] && kv->dim_v == v->dim[2];
+    const bool same_dims = kv->dim_k == dim_k && kv->dim_v == dim_v;
     if (kv->n_layers && (kv->n_head_kv != k->dim[1] || !same_dims))
         return mnp_fail(err, MN_INVALID, i, "node %u: the layers of KV group %u differ in shape", i,
                         group);
     kv->n_head_kv = k->dim[1];
-    kv->dim_k = k->dim[2];
-    kv->dim_v = v->dim[2];
+    kv->dim_k = dim_k;
+    kv->dim_v = dim_v;
     kv->n_layers++;
     return MN_OK;
 }
@@ -97,7 +99,8 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
     memset(kv, 0, sizeof *kv);
-    if (!is_kept(types.k) || !is_kept(types.v) || (rules->one_type && types.k != types.v))
+    const bool one_type = types.k == types.v;
+    if (!is_kept(types.k) || !is_kept(types.v) || (rules->one_type && !one_type))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                         "KV types %u and %u; this plugin keeps f32 or f16%s", types.k, types.v,
                         rules->one_type ? ", the same for both" : "");
@@ -162,7 +165,7 @@ mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types,
 mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
                          uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err) {
     const uint64_t n_pages = l->page_bytes ? kv_bytes / l->page_bytes : 0;
-    mnp_read(out, sizeof *out, (const char *)copies + (uint64_t)i * stride, stride);
+    mnp_read(out, sizeof *out, mnp_entry(copies, i, stride), stride);
     if (out->src_page < n_pages && out->dst_page < n_pages && out->n_tokens <= l->page_tokens)
         return MN_OK;
     return mnp_fail(err, MN_INVALID, ~0u,

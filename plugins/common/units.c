@@ -41,8 +41,10 @@ void mnp_count_uses(const mn_graph *g, uint32_t lo, uint32_t hi, mnp_use *uses) 
         }
         for (uint32_t j = 0; j < n->n_in; j++) {
             const int32_t t = mnp_in(g, n, j);
-            if (t >= 0)
-                uses[t].crosses = uses[mnp_root(g, (uint32_t)t)].crosses = true;
+            if (t < 0)
+                continue;
+            uses[t].crosses = true;
+            uses[mnp_root(g, (uint32_t)t)].crosses = true;
         }
     }
 }

@@ -28,11 +28,16 @@ static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
     return u;
 }
 
+/* *self: the plugin's own state. The instruction set is that of the CPU, or a lower one by
+ * option. */
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
     int32_t cap = MNK_NEON_DOT;
     int32_t level = mnk_cpu_level();
     mn_str value = {NULL, 0};
-    if (MN_HAS(mn_host, host, option) && host->option(host->self, "isa", &value) && value.len) {
+    bool is_set = false;
+    if (MN_HAS(mn_host, host, option))
+        is_set = host->option(host->self, "isa", &value);
+    if (is_set && value.len) {
         cap = mnk_isa_by_name(value.ptr, value.len);
         if (cap < 0)
             return mnp_fail(err, MN_BAD_INPUT, ~0u,
@@ -58,14 +63,21 @@ static void fini(const mn_host *host, void *self) {
 enum { REASON_DTYPE = 1, REASON_SHAPE };
 static const char *reason(void *self, uint32_t r) {
     (void)self;
-    return r == REASON_DTYPE   ? "cpu_simd has no kernel for this weight type"
-           : r == REASON_SHAPE ? "shape outside of the op's contract"
-                               : "";
+    switch (r) {
+    case REASON_DTYPE:
+        return "cpu_simd has no kernel for this weight type";
+    case REASON_SHAPE:
+        return "shape outside of the op's contract";
+    default:
+        return "";
+    }
 }
 
 static bool is_float(const mn_tensor *t) {
-    return t && (t->dtype.id == MN_F32 || t->dtype.id == MN_F16 || t->dtype.id == MN_BF16);
+    const uint32_t id = t ? t->dtype.id : MN_DTYPE_NONE;
+    return id == MN_F32 || id == MN_F16 || id == MN_BF16;
 }
+/* Refuses with a reason. */
 static int32_t no(uint32_t *out, uint32_t why) {
     *out = why;
     return MN_VERDICT_NO;
@@ -73,12 +85,15 @@ static int32_t no(uint32_t *out, uint32_t why) {
 /* n_dim: 2, or 3 for experts. */
 static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor *w, uint32_t n_dim,
                               uint32_t *why) {
-    const mnk_linear *kernel =
-        w ? mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1) : NULL;
+    const mnk_linear *kernel = NULL;
+    if (w)
+        kernel = mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1);
     if (!kernel)
         return no(why, REASON_DTYPE);
-    if (w->n_dim != n_dim || mnc_query_dim(q, w, n_dim - 1) % (int64_t)w->dtype.block_elems ||
-        mnc_query_dim(q, w, n_dim - 1) % kernel->grain)
+    if (w->n_dim != n_dim)
+        return no(why, REASON_SHAPE);
+    const int64_t cols = mnc_query_dim(q, w, n_dim - 1);
+    if (cols % (int64_t)w->dtype.block_elems || cols % kernel->grain)
         return no(why, REASON_SHAPE);
     return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
 }
@@ -90,7 +105,8 @@ static int32_t product_verdict(const simd *s, const mnc_query *q, uint32_t at, u
         const mn_tensor *bias = mnc_query_in(q, at + 1 + 2 * i);
         if (bias && !is_float(bias))
             return no(why, REASON_DTYPE);
-        int32_t v = matrix_verdict(s, q, mnc_query_in(q, at + 2 * i), n_dim, why);
+        const mn_tensor *w = mnc_query_in(q, at + 2 * i);
+        const int32_t v = matrix_verdict(s, q, w, n_dim, why);
         best = v < best ? v : best;
     }
     return best;
@@ -122,7 +138,8 @@ static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why
 static int32_t layer_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *bias = mnc_query_in(q, MN_LAYER_NORM_BIAS);
-    const bool fits = is_float(mnc_query_in(q, MN_LAYER_NORM_WEIGHT)) && (!bias || is_float(bias));
+    const mn_tensor *weight = mnc_query_in(q, MN_LAYER_NORM_WEIGHT);
+    const bool fits = is_float(weight) && (!bias || is_float(bias));
     return fits ? MN_VERDICT_NATIVE : no(why, REASON_DTYPE);
 }
 static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
@@ -139,8 +156,9 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
     int64_t n_head_kv = 0;
     if (MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr)
         n_head_kv = (int64_t)attr[MN_ATTENTION_ATTR_N_HEAD_KV];
-    const bool fits =
-        x && x->n_dim == 3 && n_head_kv > 0 && mnc_query_dim(q, x, 1) % n_head_kv == 0;
+    bool fits = x && x->n_dim == 3 && n_head_kv > 0;
+    if (fits)
+        fits = mnc_query_dim(q, x, 1) % n_head_kv == 0;
     return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
 }
 
@@ -220,8 +238,7 @@ static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
 static uint32_t precision(void *self, const mn_graph *g) {
     const simd *s = self;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const mn_node *n =
-            (const mn_node *)(const void *)((const char *)g->nodes + (uint64_t)i * g->node_stride);
+        const mn_node *n = mnp_node(g, i);
         if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
             continue;
         for (uint32_t j = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;

@@ -62,19 +62,25 @@ typedef struct {
 /* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32
  * sum4[K/4], sum16[K/16]. */
 static inline int64_t mnk_quant_bytes(int64_t k) {
-    return (k + k / 8 + k / 8 + k + k / 4 + 63) / 64 * 64;
+    const int64_t floats = k / 8;
+    const int64_t sums = k / 8 + k + k / 4;
+    return (k + floats + sums + 63) / 64 * 64;
 }
 static inline const float *mnk_quant_d(const uint8_t *row, int64_t k) {
-    return (const float *)(const void *)(row + k);
+    const void *at = row + k;
+    return at;
 }
 static inline const int32_t *mnk_quant_sum(const uint8_t *row, int64_t k) {
-    return (const int32_t *)(const void *)(row + k + k / 8);
+    const void *at = row + k + k / 8;
+    return at;
 }
 static inline const int32_t *mnk_quant_sum4(const uint8_t *row, int64_t k) {
-    return (const int32_t *)(const void *)(row + k + k / 4);
+    const void *at = row + k + k / 4;
+    return at;
 }
 static inline const int32_t *mnk_quant_sum16(const uint8_t *row, int64_t k) {
-    return (const int32_t *)(const void *)(row + 2 * k + k / 4);
+    const void *at = row + 2 * k + k / 4;
+    return at;
 }
 /* row 64-byte aligned, k a multiple of 32 */
 void mnk_quantise(const float *x, int64_t k, uint8_t *row);

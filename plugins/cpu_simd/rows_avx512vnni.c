@@ -130,6 +130,8 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
     for (int a = 0; a < mr; a++)
         _mm512_mask_storeu_ps(pair[a].y + y0, keep, acc[a]);
 }
+/* of a number of rows that is known to the compiler */
+#define TILE(mr) tile(p, k, pair + i, y0 + j, keep, group, min, mr)
 INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r,
                  int64_t y0, const int group, const int min) {
     for (int64_t i = 0; i < r;) {
@@ -144,16 +146,16 @@ INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, 
             const __mmask16 keep = n - j >= 16 ? 0xffff : (__mmask16)some;
             switch (mr) {
             case 8:
-                tile(p, k, pair + i, y0 + j, keep, group, min, 8);
+                TILE(8);
                 break;
             case 4:
-                tile(p, k, pair + i, y0 + j, keep, group, min, 4);
+                TILE(4);
                 break;
             case 2:
-                tile(p, k, pair + i, y0 + j, keep, group, min, 2);
+                TILE(2);
                 break;
             default:
-                tile(p, k, pair + i, y0 + j, keep, group, min, 1);
+                TILE(1);
                 break;
             }
         }

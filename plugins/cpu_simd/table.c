@@ -34,14 +34,21 @@ const mnk_set *mnk_sets(uint32_t *n) {
     return sets;
 }
 
+/* Can a CPU of this level run the set? Levels of the two families are no order. */
 static bool runs(const mnk_set *s, int32_t level) {
-    return s->isa <= level && (s->isa == MNK_GENERIC || s->isa >= MNK_NEON || level < MNK_NEON);
+    const bool same_family = (s->isa >= MNK_NEON) == (level >= MNK_NEON);
+    return s->isa <= level && (s->isa == MNK_GENERIC || same_family);
 }
 
+/* r: rows of x; kernels without gemm are for few. */
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
-    for (uint32_t i = 0; i < sizeof sets / sizeof *sets && dtype < MNK_N_TYPES; i++) {
-        const mnk_linear *l = sets[i].linear[dtype];
-        if (!l || !runs(&sets[i], level) || (sets[i].precision && sets[i].precision != precision))
+    if (dtype >= MNK_N_TYPES)
+        return NULL;
+    for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const mnk_set *s = &sets[i];
+        const mnk_linear *l = s->linear[dtype];
+        const bool in_class = !s->precision || s->precision == precision;
+        if (!l || !in_class || !runs(s, level))
             continue;
         if (l->gemm || r <= MNK_FEW_ROWS)
             return l;

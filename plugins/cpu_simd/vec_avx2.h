@@ -37,7 +37,8 @@ static inline VF v_max(VF a, VF b) {
     return _mm256_max_ps(a, b);
 }
 static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
-    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+    const VF is_less = _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+    return _mm256_blendv_ps(y, x, is_less);
 }
 static inline VF v_abs(VF a) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
@@ -47,12 +48,14 @@ static inline VF v_copysign(VF a, VF s) {
     return _mm256_or_ps(v_abs(a), sign);
 }
 static inline float v_sum(VF a) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 high = _mm256_extractf128_ps(a, 1);
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), high);
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 static inline float v_top(VF a) {
-    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 high = _mm256_extractf128_ps(a, 1);
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), high);
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }

@@ -37,7 +37,8 @@ static inline VF v_max(VF a, VF b) {
     return _mm512_max_ps(a, b);
 }
 static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+    const __mmask16 is_less = _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+    return _mm512_mask_blend_ps(is_less, y, x);
 }
 static inline VF v_abs(VF a) {
     return _mm512_abs_ps(a);
@@ -47,8 +48,10 @@ static inline VF v_copysign(VF a, VF s) {
     return _mm512_or_ps(v_abs(a), sign);
 }
 static inline float v_sum(VF a) {
-    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    const __m256 high = _mm512_extractf32x8_ps(a, 1);
+    const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), high);
+    __m128 s = _mm256_extractf128_ps(h, 1);
+    s = _mm_add_ps(_mm256_castps256_ps128(h), s);
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }

@@ -119,11 +119,17 @@ static inline VB vb_load(const uint8_t *p) {
 }
 static inline VB vb_halves(const uint8_t *p) {
     uint8x16_t b = vld1q_u8(p);
-    return (VB){vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4)};
+    VB v;
+    v.lo = vandq_u8(b, vdupq_n_u8(15));
+    v.hi = vshrq_n_u8(b, 4);
+    return v;
 }
 static inline VB vb_pairs(const uint8_t *p) {
     VB v = vb_halves(p);
-    return (VB){vzip1q_u8(v.lo, v.hi), vzip2q_u8(v.lo, v.hi)};
+    VB pairs;
+    pairs.lo = vzip1q_u8(v.lo, v.hi);
+    pairs.hi = vzip2q_u8(v.lo, v.hi);
+    return pairs;
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
     int8x16_t by = vdupq_n_s8((int8_t)-shift);
@@ -166,14 +172,17 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     return v;
 }
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-    return (VB){vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b))),
-                vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(c), vcreate_u64(d)))};
+    const uint64x2_t lo = vcombine_u64(vcreate_u64(a), vcreate_u64(b));
+    const uint64x2_t hi = vcombine_u64(vcreate_u64(c), vcreate_u64(d));
+    return (VB){vreinterpretq_u8_u64(lo), vreinterpretq_u8_u64(hi)};
 }
 #include "bytes_plain.h"
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multiple of 4 */
     int8x16_t h = vreinterpretq_s8_u8(e < 16 ? v.lo : v.hi);
-    int16x8_t w = vmovl_s8(e & 8 ? vget_high_s8(h) : vget_low_s8(h));
-    return vcvtq_f32_s32(vmovl_s16(e & 4 ? vget_high_s16(w) : vget_low_s16(w)));
+    int8x8_t eight = e & 8 ? vget_high_s8(h) : vget_low_s8(h);
+    int16x8_t w = vmovl_s8(eight);
+    int16x4_t four = e & 4 ? vget_high_s16(w) : vget_low_s16(w);
+    return vcvtq_f32_s32(vmovl_s16(four));
 }
 /* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---------- */
 typedef struct {
@@ -189,8 +198,9 @@ static inline int32x4_t v_dot16(int32x4_t s, int8x16_t a, int8x16_t x) {
 #ifdef __ARM_FEATURE_DOTPROD
     return vdotq_s32(s, a, x);
 #else /* -128 * 127 twice would not fit 16 bits: widen each */
-    return vpadalq_s16(vpadalq_s16(s, vmull_s8(vget_low_s8(a), vget_low_s8(x))),
-                       vmull_high_s8(a, x));
+    const int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(x));
+    s = vpadalq_s16(s, low);
+    return vpadalq_s16(s, vmull_high_s8(a, x));
 #endif
 }
 static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,

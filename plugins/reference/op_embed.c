@@ -5,9 +5,12 @@
 
 /* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
 static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
-    const int32_t src = ((const int32_t *)c->in[MN_EMBED_SRC].ptr)[t];
-    const int32_t given_pos = ((const int32_t *)c->in[MN_EMBED_POS].ptr)[t];
-    const int32_t s = ((const int32_t *)c->in[MN_EMBED_ROW_SLOT].ptr)[t];
+    const int32_t *all_src = c->in[MN_EMBED_SRC].ptr;
+    const int32_t *all_pos = c->in[MN_EMBED_POS].ptr;
+    const int32_t *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
+    const int32_t src = all_src[t];
+    const int32_t given_pos = all_pos[t];
+    const int32_t s = row_slot[t];
     int32_t *history = c->in[MN_EMBED_HISTORY].ptr; /* [n_slots, n_ctx] */
     const int64_t n_slots = c->in[MN_EMBED_HISTORY].rows;
     const int64_t n_ctx = c->in[MN_EMBED_HISTORY].cols;

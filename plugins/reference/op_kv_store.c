@@ -18,8 +18,10 @@ static void put(uint32_t dtype, uint8_t *page, int64_t place, const float *from,
 /* Row t's position of its slot, split into a page and a place in it: the page, or -1 if it has none. */
 static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
     const mnc_kv *kv = &c->kv;
-    const int64_t pos = ((const int32_t *)c->in[MN_KV_STORE_ROW_POS].ptr)[t];
-    const int64_t slot = ((const int32_t *)c->in[MN_KV_STORE_ROW_SLOT].ptr)[t];
+    const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_KV_STORE_ROW_SLOT].ptr;
+    const int64_t pos = row_pos[t];
+    const int64_t slot = row_slot[t];
     const int64_t n_slots = c->in[MN_KV_STORE_PAGES].rows;
     const int64_t index = pos / kv->geo.page_tokens;
     if (pos < 0 || slot < 0 || slot >= n_slots || index >= kv->max_pages)

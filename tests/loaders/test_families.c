@@ -1,5 +1,6 @@
 /* What the SafeTensors and MLX loaders refuse in families and quantised forms that the fixtures do
- * not show, and that each of their allocations, cJSON's too, may fail. */
+ * not show, and that each of their allocations, cJSON's too, may fail: the loaders are built with
+ * blocks so small that each array is an allocation of the host. */
 #include "host.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -26,9 +27,12 @@ static void *json_alloc(size_t n) {
 #define GPT_OSS                                                                                    \
     "\"model_type\":\"gpt_oss\"," BASE                                                             \
     ",\"num_local_experts\":2,\"num_experts_per_tok\":1,\"head_dim\":2"
+#define GPT2                                                                                       \
+    "\"model_type\":\"gpt2\",\"n_positions\":64,\"n_embd\":8,\"n_layer\":2,\"n_head\":4,"          \
+    "\"vocab_size\":2,\"layer_norm_epsilon\":1e-5"
 #define GEMMA4                                                                                     \
     "\"model_type\":\"gemma4_text\"," BASE ",\"num_key_value_heads\":2,\"head_dim\":4,\"global_"   \
-                                           "head_dim\":8,\"hidden_size_per_layer_input\":0"
+    "head_dim\":8,\"hidden_size_per_layer_input\":0"
 
 typedef struct {
     const char *name;
@@ -98,6 +102,10 @@ static void bad_config(void **state) {
         {GEMMA4 ",\"per_layer_config\":{\"0\":{\"head_dim\":4},\"1\":{\"head_dim\":8}},"
                 "\"layer_types\":[\"full_attention\",\"full_attention\"]",
          MN_UNSUPPORTED, "head_dim", "expected the same"},
+        {LLAMA ",\"x\":\"\xe2\x82\"", MN_BAD_FILE, "config.json", "UTF-8"},
+        {LLAMA ",\"x\":\"\xed\xa0\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},
+        {LLAMA ",\"x\":\"\xf0\x80\x80\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},
+        {LLAMA ",\"x\":\"\\u0000\"", MN_BAD_FILE, "config.json", "NUL"},
         {GPT_OSS ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":[1]}",
          MN_BAD_FILE, "mscale", NULL},
     };
@@ -120,6 +128,9 @@ static void good_config(void **state) {
         GPT_OSS,
         GEMMA4 ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1",
         GEMMA4 ",\"rope_parameters\":null",
+        GEMMA4 ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+        "\"model_type\":\"gemma2\"," BASE ",\"head_dim\":2,\"query_pre_attn_scalar\":null",
+        GPT2 ",\"scale_attn_weights\":false",
         LLAMA ",\"_name_or_path\":\"owner/name\"",
         LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"mscale\":1,"
               "\"mscale_all_dim\":0.5}",
@@ -151,9 +162,6 @@ static void good_config(void **state) {
     "\"embedding_multiplier\":1,\"logits_scaling\":1,\"residual_multiplier\":1,\"position_"        \
     "embedding_type\":\"rope\","                                                                   \
     "\"layer_types\":[\"attention\",\"attention\"]"
-#define GPT2                                                                                       \
-    "\"model_type\":\"gpt2\",\"n_positions\":64,\"n_embd\":8,\"n_layer\":2,\"n_head\":4,"          \
-    "\"vocab_size\":2,\"layer_norm_epsilon\":1e-5"
 
 typedef struct {
     tensor list[MAX_TENSORS];
@@ -280,6 +288,16 @@ static const tensor_case good[] = {
     {.list = {{"model.layers.0.mlp.experts.0.up_proj.weight", "F32", "2,2", 16},
               {"model.layers.0.mlp.experts.1.up_proj.weight", "F32", "2,2", 16}},
      .members = MOE},
+    {.list = {{"model.layers.0.mlp.experts.0.up_proj.weight", "F8_E4M3", "128,128", 128 * 128},
+              {"model.layers.0.mlp.experts.0.up_proj.weight_scale_inv", "F32", "1,1", 4}},
+     .members = FP8},
+    {.list = {{"a.weight", "F8_E4M3", "4,4", 16}}, .members = LLAMA},
+    {.list = {{"model.layers.0.mlp.experts.gate_up_proj", "F32", "2,4,3", 96}}, .members = MOE},
+    {.list = {{"model.layers.0.mlp.experts.1234567.up_proj.weight", "F32", "1", 4},
+              {"model.layers.0.none.weight", "F32", "1", 4},
+              {"model.layers.01.mlp.up_proj.weight", "F32", "1", 4},
+              {"vision_tower.a.weight", "F32", "1", 4}},
+     .members = MOE},
     {.list = {{"h.0.attn.c_attn.weight", "F32", "2,2", 16}, {"h.0.attn.bias", "F32", "1", 4}},
      .members = GPT2},
     {.list = {{"model.layers.0.mlp.experts.gate_up_proj_blocks", "U8", "2,2,1,16", 64},
@@ -307,6 +325,8 @@ static void mlx_forms(void **state) {
     (void)state;
     static const tensor words[MAX_TENSORS] = {{"a.weight", "U32", "2,4", 32},
                                               {"a.scales", "U8", "2,1", 2}};
+    static const tensor floats[MAX_TENSORS] = {{"a.weight", "F32", "2,4", 32},
+                                               {"a.scales", "U8", "2,1", 2}};
     static const struct {
         const char *members;
         mn_status status;
@@ -334,6 +354,9 @@ static void mlx_forms(void **state) {
             test_every_allocation(mlx, &f);
         test_clear(&f);
     }
+    test_files f = folder(floats, list[0].members);
+    test_refuse(mlx, &f, MN_BAD_FILE, "a.weight", "words of 32 bits");
+    test_clear(&f);
 }
 
 /* ---- the host's structs ---------------------------------------------------------------------- */
@@ -373,8 +396,8 @@ static int load(void **state) {
     (void)state;
     cJSON_Hooks hooks = {.malloc_fn = json_alloc, .free_fn = free};
     cJSON_InitHooks(&hooks);
-    st = test_load("loaders/safetensors/safetensors.so");
-    mlx = test_load("loaders/mlx/mlx.so");
+    st = test_load("tests/loaders/small_blocks_safetensors.so");
+    mlx = test_load("tests/loaders/small_blocks_mlx.so");
     return 0;
 }
 

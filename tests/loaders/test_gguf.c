@@ -284,6 +284,16 @@ static void splits(void **state) {
     add_split(&f, "other.gguf", 0, 1, 1, "a");
     test_refuse(gguf, &f, MN_BAD_FILE, "not parts of one model", "other.gguf");
     test_clear(&f);
+    /* a whole file may say that it has no parts */
+    add_split(&f, "whole.gguf", 0, 0, 1, "a");
+    if (test_open(gguf, &f, &m, &err))
+        fail_msg("%s", err.msg);
+    gguf.loader->close(m);
+    test_clear(&f);
+    add_split(&f, "m-00001-of-00002.gguf", 0, 2, 2, "a");
+    add_split(&f, "m-00001-of-00002.gguf", 0, 2, 2, "a");
+    test_refuse(gguf, &f, MN_BAD_FILE, "m-00001-of-00002.gguf", "twice");
+    test_clear(&f);
     add_split(&f, "m-00000-of-00002.gguf", 0, 2, 2, "a");
     test_refuse(gguf, &f, MN_BAD_FILE, "part number 0", NULL);
     test_clear(&f);
@@ -403,6 +413,13 @@ static void bad_meta(void **state) {
         head(&b, 3, 0, 1);
         kv_u32(&b, "general.alignment", alignments[i]);
         refuse(b, MN_BAD_FILE, "general.alignment", NULL);
+    }
+    static const char *const integers[] = {"general.alignment", "split.count", "split.no"};
+    for (int i = 0; i < 3; i++) {
+        b = (bytes){0};
+        head(&b, 3, 0, 1);
+        kv_str(&b, integers[i], "2");
+        refuse(b, MN_BAD_FILE, integers[i], "not an integer");
     }
 }
 
