@@ -81,6 +81,7 @@ void signals_pass_on(int number);
 /* ---- contain.c: plugins that hang, crash or call exit ----------------------------------------- */
 /* Sets what mn_runtime_create gives to the watch, and installs the handlers, once. */
 void contain_plugins(mn_runtime_params *params);
+void contain_over(void); /* main returns: exit is the command's own */
 
 /* ---- progress.c: one line on a terminal for what takes over a second ------------------------- */
 typedef struct progress progress;

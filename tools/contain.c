@@ -16,7 +16,8 @@ enum { HANDLER_ROOM = 16 << 10 }; /* beyond what the kernel saves */
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 static const char *const deadly_names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"};
 static struct sigaction before[COUNT(deadly)];
-static void *handler_stack;
+static void *handler_stack; /* kept until the process ends */
+static int installed;
 
 /* One line on standard error, of n words; async-signal-safe. On a terminal something else may stand
  * on the line. */
@@ -100,18 +101,29 @@ static void catch_deaths(void) {
 
 /* ---- an exit --------------------------------------------------------------------------------- */
 
-/* The command itself ends when no call is in flight. */
+static int over;
+
+void contain_over(void) {
+    over = 1;
+}
+
+/* The command itself ends by returning from main. */
 static void on_exit_inside(void) {
+    static const char *const outside[] = {
+        "minerva: error: a plugin's thread ended the process: exit was called between two calls"};
     mn_plugin_call call;
-    if (!mn_plugin_call_now(&call))
+    if (over)
         return;
-    const char *const words[] = {"minerva: error: plugin ",
-                                 call.plugin,
-                                 " (",
-                                 call.path,
-                                 ") ended the process: exit was called in ",
-                                 call.call};
-    say(words, COUNT(words));
+    if (mn_plugin_call_now(&call)) {
+        const char *const words[] = {"minerva: error: plugin ",
+                                     call.plugin,
+                                     " (",
+                                     call.path,
+                                     ") ended the process: exit was called in ",
+                                     call.call};
+        say(words, COUNT(words));
+    } else
+        say(outside, COUNT(outside));
     _exit(EXIT_FAILED);
 }
 
@@ -119,8 +131,9 @@ void contain_plugins(mn_runtime_params *params) {
     params->flags |= MN_RUNTIME_JOURNAL;
     params->call_limit_ms = params->step_limit_ms = MN_LIMIT_SETTING;
     params->stuck = on_stuck;
-    if (handler_stack)
+    if (installed)
         return;
+    installed = 1;
     make_handler_stack();
     catch_deaths();
     atexit(on_exit_inside);

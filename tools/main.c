@@ -154,8 +154,7 @@ static int cmd_completion(int argc, char **argv) {
     return code;
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
+static int run_command(int argc, char **argv) {
     if (argc < 2) {
         help((out_file){.f = stderr, .name = "standard error"});
         return EXIT_USAGE;
@@ -171,4 +170,11 @@ int main(int argc, char **argv) {
         return cmd_devices(argc - 1, argv + 1);
     const subcommand *s = find(word);
     return s ? s->run(argc - 1, argv + 1) : unknown(word);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
+    const int code = run_command(argc, argv);
+    contain_over();
+    return code;
 }

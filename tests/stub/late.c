@@ -30,6 +30,12 @@ static void fault(void) {
     *nowhere = 1;
 }
 
+static void *exit_soon(void *arg) {
+    usleep(100000);
+    exit(0);
+    return arg;
+}
+
 static void *fault_in_thread(void *arg) {
     fault();
     return arg;
@@ -60,6 +66,8 @@ static void misbehave(const char *here) {
         overflow_stack(&start, 0);
     if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, fault_in_thread, NULL))
         pthread_join(thread, NULL);
+    if (!strcmp(how, "later"))
+        pthread_create(&thread, NULL, exit_soon, NULL);
     if (!strcmp(how, "SIGABRT"))
         abort();
     if (!strcmp(how, "exit"))

@@ -232,6 +232,10 @@ def test_contain_exit():
             if command in REACHED[where]:
                 stub.says(stub.run(command, where, "exit", code=1), "exit was called in " + where)
         beside([(where, command) for where in REACHED for command in COMMANDS], leave)
+        # a thread of its own calls it: in a call, or between two
+        r = run("--prompt-ids", "5", "-n", "4000", "--ignore-eos", "--device", "late", env=dict(f.env, MINERVA_LATE_IN="supports", MINERVA_LATE_HOW="later"),
+                code=1)
+        has(r.err, "minerva: error: ", "ended the process: exit was called")
 
 
 def test_contain_signals():
