@@ -80,6 +80,12 @@ mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *e
  * long contexts. */
 mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
                              mn_error *err);
+/* text.c: MN_UNSUPPORTED without a tokeniser. */
+mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err);
+/* Tokens of text; plain (may be NULL): one byte per byte, 1 = never part of a special token. flags:
+ * MN_TOKENIZE_*. *ids is the caller's. */
+mn_status mn_text_encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags,
+                         int32_t **ids, uint32_t *n, mn_error *err);
 /* request.c: what a session with these parameters asks of the devices. Shared by sessions and
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,

@@ -1,9 +1,11 @@
-/* convert.c -- mn_model_convert: a model as one GGUF file. */
+/* convert.c -- mn_model_convert: a model as one GGUF file. The plan is made first (runtime/convert): what
+ * cannot be converted is said before a byte is written. */
 #include "api/api.h"
 #include "convert/convert.h"
 #include <math.h>
 #include <string.h>
 
+/* "" and NULL: *out NULL, the types stay as they are. */
 static mn_status find_type(const char *name, const mn_convert_type **out, mn_error *err) {
     *out = name && *name ? mn_convert_type_find(name) : NULL;
     if (!name || !*name || *out)

@@ -1,7 +1,31 @@
 /* explain.c -- what a model becomes, as JSON: mn_model_explain, the way from plugin files to a
- * decision, whether or not there is one; mn_model_graph_json, its graph. */
+ * decision, whether or not there is one; mn_model_graph_json, its graph. Both write into one text, which
+ * becomes the caller's (mn_json_free) when it is whole. */
 #include "api/api.h"
 #include <string.h>
+
+/* Whether the arguments of either will do; then the model's graph, and *out empty. */
+static mn_status begin(mn_model *m, char **out, const char *function, const mn_model_graph **g,
+                       mn_error *err) {
+    const mn_arg args[] = {{"m", m}, {"json", out}, {0}};
+    mn_status st = mn_args_need(err, function, args);
+    if (!st)
+        st = mn_args_own(err, function, m->rt);
+    if (st)
+        return st;
+    *out = NULL;
+    return mn_model_graph_of(m, g, err);
+}
+
+/* Hands the text out, unless memory ran out while it was written. */
+static mn_status give(mn_text *text, char **out, mn_error *err) {
+    if (text->failed) {
+        mn_text_free(text);
+        return mn_fail_memory(err, 0);
+    }
+    *out = text->ptr;
+    return MN_OK;
+}
 
 static void say_model(const mn_model *m, const mn_model_graph *g, mn_text *out) {
     mn_model_info info = {.size = sizeof info};
@@ -21,13 +45,7 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     mn_placement p = {0};
     mn_error why = MN_ERROR_INIT;
     mn_text text = {0};
-    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"json", out}, {0}});
-    if (!st)
-        st = mn_args_own(err, __func__, m->rt);
-    if (st)
-        return st;
-    *out = NULL;
-    st = mn_model_graph_of(m, &g, err);
+    mn_status st = begin(m, out, __func__, &g, err);
     if (!st)
         st = mn_request_make(m, g, params, &r, err);
     if (st)
@@ -38,33 +56,17 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     mn_placement_explain(&p, m->rt->registry, g, &r, &why, &text);
     mn_text_puts(&text, "}");
     mn_placement_free(&p);
-    if (text.failed) {
-        mn_text_free(&text);
-        return mn_fail_memory(err, 0);
-    }
-    *out = text.ptr;
-    return MN_OK;
+    return give(&text, out, err);
 }
 
 mn_status mn_model_graph_json(mn_model *m, char **out, mn_error *err) {
     const mn_model_graph *g;
     mn_text text = {0};
-    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"json", out}, {0}});
-    if (!st)
-        st = mn_args_own(err, __func__, m->rt);
-    if (st)
-        return st;
-    *out = NULL;
-    st = mn_model_graph_of(m, &g, err);
+    mn_status st = begin(m, out, __func__, &g, err);
     if (st)
         return st;
     mn_graph_json(g, &text);
-    if (text.failed) {
-        mn_text_free(&text);
-        return mn_fail_memory(err, 0);
-    }
-    *out = text.ptr;
-    return MN_OK;
+    return give(&text, out, err);
 }
 
 void mn_json_free(char *json) {

@@ -1,4 +1,8 @@
-/* model.c -- mn_model_*: a path to a model with its tokeniser and chat template. */
+/* model.c -- mn_model_*: a path to a model with its tokeniser and chat template.
+ *
+ * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open, but
+ * for its graphs, which the first sessions build under the lock. A chat template that cannot be used
+ * costs the template, not the model. */
 #include "api/api.h"
 #include "base/trust.h"
 #include "text/chat/chat.h"
@@ -68,6 +72,7 @@ static mn_status find_path(const mn_runtime *rt, const char *path, char **out, m
     return *out ? MN_OK : mn_fail_memory(err, strlen(path));
 }
 
+/* The files at path, by whichever loader can read them. */
 static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, mn_error *err) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(m->rt->registry, &n);
@@ -87,27 +92,35 @@ static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, m
     return st;
 }
 
+/* N of "blk.N."; -1 = another name. */
+static int64_t layer_of(mn_str name) {
+    int64_t layer = -1;
+    if (name.len < 5 || memcmp(name.ptr, "blk.", 4))
+        return -1;
+    const char *number = name.ptr + 4;
+    const char *dot = memchr(number, '.', name.len - 4);
+    if (!dot || !mn_parse_i64((mn_str){number, (uint64_t)(dot - number)}, &layer))
+        return -1;
+    return layer;
+}
+
 /* A count of layers that is too low gives answers, but not the model's. */
 static void warn_of_spare_layers(const mn_model *m) {
+    const mn_canonical *c = m->canonical;
     char key[96];
     int64_t n_layer = 0;
-    int64_t layer = -1;
     snprintf(key, sizeof key, "%s.block_count", m->arch);
-    if (mn_meta_i64(&m->canonical->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK)
+    if (mn_meta_i64(&c->meta, key, 1, INT64_MAX, &n_layer, NULL) != MN_OK)
         return;
-    for (size_t i = 0; i < m->canonical->n_tensors; i++) {
-        const mn_str name = m->canonical->tensors[i].info.name;
-        if (name.len < 5 || memcmp(name.ptr, "blk.", 4))
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        const mn_tensor_info *t = &c->tensors[i].info;
+        if (layer_of(t->name) < n_layer)
             continue;
-        const char *dot = memchr(name.ptr + 4, '.', name.len - 4);
-        if (!dot || !mn_parse_i64((mn_str){name.ptr + 4, (uint64_t)(dot - name.ptr) - 4}, &layer) ||
-            layer < n_layer)
-            continue;
-        const mn_str told = mn_meta_find(&m->canonical->meta, key)->native;
+        mn_str told = mn_meta_find(&c->meta, key)->native;
+        if (!told.len)
+            told = mn_str_of(key);
         mn_log(MN_LOG_WARN, "%s: tensor %.*s belongs to a layer that is not used: %.*s is %lld",
-               m->canonical->path, MN_STR_ARG(m->canonical->tensors[i].info.native),
-               (int)(told.len ? told.len : strlen(key)), told.len ? told.ptr : key,
-               (long long)n_layer);
+               c->path, MN_STR_ARG(t->native), MN_STR_ARG(told), (long long)n_layer);
         return;
     }
 }
@@ -152,6 +165,7 @@ static char *copy_meta(const mn_model *m, const char *key) {
     return mn_strndup(s.ptr ? s.ptr : "", s.len);
 }
 
+/* What follows the last '/' of the first len bytes. */
 static mn_str last_part(const char *path, size_t len) {
     size_t from = len;
     while (from && path[from - 1] != '/')
@@ -190,9 +204,24 @@ static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_er
     mn_status st = mn_args_take(MN_SIZED_MODEL_PARAMS, &p, params, err);
     if (st)
         return st;
-    *flags =
-        (p.flags & MN_MODEL_READ ? MN_MAP_READ : 0) | (p.flags & MN_MODEL_GUARD ? MN_MAP_GUARD : 0);
+    *flags = 0;
+    if (p.flags & MN_MODEL_READ)
+        *flags |= MN_MAP_READ;
+    if (p.flags & MN_MODEL_GUARD)
+        *flags |= MN_MAP_GUARD;
     return mn_args_flags(err, "mn_model_params.flags", p.flags, MN_MODEL_READ | MN_MODEL_GUARD);
+}
+
+/* What the model is called, what it says of sampling, and what is odd about it. */
+static mn_status read_facts(mn_model *m, mn_error *err) {
+    m->arch = copy_meta(m, "general.architecture");
+    if (!m->arch)
+        return mn_fail_memory(err, 64);
+    m->name = display_name(m);
+    if (!m->name)
+        return mn_fail_memory(err, 64);
+    warn_of_spare_layers(m);
+    return mn_generation_read(m, err);
 }
 
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
@@ -223,24 +252,19 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
         st = open_canonical(m, full, flags, err);
     if (!st)
         st = open_text(m, err);
-    if (!st) {
-        m->arch = copy_meta(m, "general.architecture");
-        m->name = m->arch ? display_name(m) : NULL;
-        if (m->arch)
-            warn_of_spare_layers(m);
-        st = m->arch && m->name ? mn_generation_read(m, err) : mn_fail_memory(err, 64);
-    }
+    if (!st)
+        st = read_facts(m, err);
     mn_free(full);
     if (m->canonical)
         st = mn_canonical_settle(m->canonical, true, st, err);
-    if (st)
+    if (st) {
         mn_model_free(m);
-    else
-        *out = m;
-    if (!st)
-        mn_log(MN_LOG_DEBUG, "model %s: %s, architecture %s", m->canonical->path,
-               m->canonical->format, m->arch);
-    return st;
+        return st;
+    }
+    *out = m;
+    mn_log(MN_LOG_DEBUG, "model %s: %s, architecture %s", m->canonical->path, m->canonical->format,
+           m->arch);
+    return MN_OK;
 }
 
 void mn_model_free(mn_model *m) {
@@ -263,8 +287,9 @@ void mn_model_free(mn_model *m) {
 mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
-    mn_status st =
-        m->graphs[0] ? MN_OK : mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
+    mn_status st = MN_OK;
+    if (!m->graphs[0])
+        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
     const int i = !st && n_ctx && mn_model_graph_differs(m->graphs[0], n_ctx);
     if (!st && !m->graphs[i])
         st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
@@ -286,9 +311,11 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
     int64_t ctx = 0;
     snprintf(key, sizeof key, "%.64s.context_length", m->arch);
     mn_meta_i64(&c->meta, key, 0, INT64_MAX, &ctx, NULL);
-    int64_t vocab = embd && embd->info.n_dim == 2 ? embd->info.dim[0]
-                    : m->tokenizer                ? mn_tokenizer_n_vocab(m->tokenizer)
-                                                  : 0;
+    int64_t vocab = 0;
+    if (embd && embd->info.n_dim == 2)
+        vocab = embd->info.dim[0];
+    else if (m->tokenizer)
+        vocab = mn_tokenizer_n_vocab(m->tokenizer);
     mn_model_info info = {.size = sizeof info,
                           .n_tensors = (uint32_t)c->n_tensors,
                           .path = c->path,
@@ -314,6 +341,7 @@ mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *va
     return MN_OK;
 }
 
+/* The file that holds the tensor's first plane. */
 static mn_str file_of(const mn_canonical *c, const mn_tensor_info *t) {
     const char *at = t->planes->ptr;
     for (uint32_t i = 0; i < c->files.n; i++) {

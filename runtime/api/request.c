@@ -1,21 +1,34 @@
 /* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model,
- * then defaults. */
+ * then defaults, in this order. One place for sessions and for explanations, so that the second says
+ * what the first would do. */
 #include "api/api.h"
 #include <string.h>
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
 enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
-static mn_status set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p,
-                           mn_request *r, mn_error *err) {
+/* The first that says something; 0 = none does. */
+static uint32_t size_of(uint32_t given, const mn_config *cfg, const char *name) {
+    return given ? given : (uint32_t)mn_config_get_int(cfg, name);
+}
+
+static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p,
+                      mn_request *r) {
     const int64_t trained = hp->n_ctx_train;
-    uint32_t ctx = p->n_ctx ? p->n_ctx : (uint32_t)mn_config_get_int(cfg, "context");
-    uint32_t batch = p->n_batch ? p->n_batch : (uint32_t)mn_config_get_int(cfg, "batch");
-    bool logits = p->flags & MN_SESSION_NO_SAMPLING;
-    r->n_ctx = ctx ? ctx : trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
-    r->n_seq = p->n_seq ? p->n_seq : 1;
-    r->n_batch = MN_MAX(batch ? batch : logits ? LOGITS_BATCH : DEFAULT_BATCH, r->n_seq);
+    const bool logits = p->flags & MN_SESSION_NO_SAMPLING;
+    r->n_ctx = size_of(p->n_ctx, cfg, "context");
+    if (!r->n_ctx)
+        r->n_ctx = trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    r->n_batch = size_of(p->n_batch, cfg, "batch");
+    if (!r->n_batch)
+        r->n_batch = logits ? LOGITS_BATCH : DEFAULT_BATCH;
+    r->n_seq = MN_MAX(p->n_seq, 1u);
+    r->n_batch = MN_MAX(r->n_batch, r->n_seq);
     r->n_outputs = logits ? r->n_batch : r->n_seq;
+}
+
+static mn_status check_sizes(const mn_hparams *hp, const mn_request *r, mn_error *err) {
+    const int64_t trained = hp->n_ctx_train;
     if (r->n_seq > MAX_SEQ)
         return mn_fail(err, MN_BAD_INPUT, "%u sequences at once; at most %d", r->n_seq, MAX_SEQ);
     if (r->n_ctx > 1u << 24 || r->n_batch > 1u << 16)
@@ -89,5 +102,6 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
         r->flags |= MN_REQUEST_AHEAD;
     if (!r->devices || !*r->devices)
         r->devices = "auto";
-    return set_sizes(cfg, &g->hp, &p, r, err);
+    set_sizes(cfg, &g->hp, &p, r);
+    return check_sizes(&g->hp, r, err);
 }
