@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WORKERS 2                  /* enough for barriers to be tried */
+#define WORKERS 1                  /* the host waits: no other thread has to be scheduled */
 #define CHILD_GRACE_NS 50000000u   /* for a process that is about to end */
 #define THREAD_GRACE_NS 200000000u /* for threads that were told to end */
 #define PAUSE_NS 1000000u
