@@ -1,7 +1,7 @@
 /* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model
  * that they hand out. A static library with hidden symbols, linked into each plugin; it needs
- * plugin.h alone. Threads: an mn_parsed is built by one thread; once open has returned it is
- * read-only. */
+ * plugin.h alone. mnl_ names are what runtime/base has for the host: plugins do not link that.
+ * Threads: an mn_parsed is built by one thread; once open has returned it is read-only. */
 #ifndef MN_LOADERS_COMMON_H
 #define MN_LOADERS_COMMON_H
 #include "dtype.h"
@@ -23,29 +23,29 @@
 /* ---- util.c ---------------------------------------------------------------------------------- */
 /* Fills err (may be NULL) and returns status. Control characters and broken UTF-8 in the message
  * become '?'. */
-mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
-mn_status mn_fail_memory(mn_error *err); /* MN_OUT_OF_MEMORY */
-mn_str mn_str_of(const char *z);
-bool mn_str_eq(mn_str a, mn_str b);
-bool mn_str_is(mn_str a, const char *z);
-bool mn_str_begins(mn_str a, const char *z);
-bool mn_str_ends(mn_str a, const char *z);
-int mn_str_cmp(mn_str a, mn_str b); /* by bytes */
-bool mn_utf8_valid(const char *s, uint64_t n);
-bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
-bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
+mn_status mnl_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
+mn_status mnl_fail_memory(mn_error *err); /* MN_OUT_OF_MEMORY */
+mn_str mnl_str_of(const char *z);
+bool mnl_str_eq(mn_str a, mn_str b);
+bool mnl_str_is(mn_str a, const char *z);
+bool mnl_str_begins(mn_str a, const char *z);
+bool mnl_str_ends(mn_str a, const char *z);
+int mnl_str_cmp(mn_str a, mn_str b); /* by bytes */
+bool mnl_utf8_valid(const char *s, uint64_t n);
+bool mnl_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
+bool mnl_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 /* Heap sort: no memory, no recursion, n log n for any input (names come from untrusted files). */
-void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *));
+void mnl_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *));
 /* "PREFIX-00002-of-00003SUFFIX": fills the prefix, 2 and 3; false if the name is not of this
  * form. */
-bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count);
+bool mnl_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count);
 /* File i of the host's array. */
-const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride);
+const mn_file *mnl_file_at(const mn_file *files, uint32_t i, uint32_t stride);
 /* The one that the user named; NULL: a folder was. */
-const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride);
+const mn_file *mnl_file_named(const mn_file *files, uint32_t n, uint32_t stride);
 /* R4: copies min(capacity, own size) bytes of src into dst, both beginning with their size, and
  * sets dst's. */
-mn_status mn_out(void *dst, const void *src);
+mn_status mnl_out(void *dst, const void *src);
 
 /* ---- parsed.c -------------------------------------------------------------------------------- */
 typedef struct {

@@ -38,7 +38,7 @@ void mn_parsed_free(mn_parsed *p) {
 
 void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
     uint64_t bytes;
-    if (!mn_mul_u64(n, size, &bytes) || bytes > UINT64_MAX / 4)
+    if (!mnl_mul_u64(n, size, &bytes) || bytes > UINT64_MAX / 4)
         return NULL;
     bytes = bytes ? (bytes + 15) / 16 * 16 : 16; /* an empty array has an address too */
     if (bytes > p->left) {
@@ -75,7 +75,7 @@ mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return mn_parsed_copy(p, mn_str_of(text));
+    return mn_parsed_copy(p, mnl_str_of(text));
 }
 
 /* Room for one more element of size bytes. */
@@ -84,7 +84,7 @@ static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t
         return true;
     uint64_t want = *cap ? *cap * 2 : 64;
     uint64_t bytes;
-    if (!mn_mul_u64(want, size, &bytes))
+    if (!mnl_mul_u64(want, size, &bytes))
         return false;
     void *bigger = p->host->alloc(p->host->self, bytes, 16);
     if (!bigger)
@@ -122,9 +122,9 @@ mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p) {
 }
 
 const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key) {
-    mn_str want = mn_str_of(key);
+    mn_str want = mnl_str_of(key);
     for (uint64_t i = 0; i < p->n_meta; i++)
-        if (mn_str_eq(p->meta[i].key, want))
+        if (mnl_str_eq(p->meta[i].key, want))
             return &p->meta[i];
     return NULL;
 }
@@ -140,7 +140,7 @@ static bool plane_sizes(mn_parsed_tensor *t, uint64_t *bytes) {
         t->plane.stride[i] = (int64_t)step;
         if (i == t->n_dim - 1)
             n /= t->dtype.block_elems;
-        if (!mn_mul_u64(step, n, &step))
+        if (!mnl_mul_u64(step, n, &step))
             return false;
     }
     *bytes = step;
@@ -153,22 +153,23 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     const mn_file *f = t->file;
     for (uint32_t i = 0; i < t->n_dim; i++)
         if (t->dim[i] <= 0)
-            return mn_fail(err, MN_BAD_FILE,
-                           "%.*s: tensor '%.*s': dimension %u is %lld, expected at least 1",
-                           MN_STR_ARG(f->name), MN_STR_ARG(t->native), i, (long long)t->dim[i]);
+            return mnl_fail(err, MN_BAD_FILE,
+                            "%.*s: tensor '%.*s': dimension %u is %lld, expected at least 1",
+                            MN_STR_ARG(f->name), MN_STR_ARG(t->native), i, (long long)t->dim[i]);
     int64_t row = t->dim[t->n_dim - 1];
     if (row % t->dtype.block_elems)
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s: tensor '%.*s': rows of %lld elements, expected a multiple of %u (the "
-                       "block of %s)",
-                       MN_STR_ARG(f->name), MN_STR_ARG(t->native), (long long)row,
-                       t->dtype.block_elems, mn_dtype_name(t->dtype.id));
+        return mnl_fail(
+            err, MN_BAD_FILE,
+            "%.*s: tensor '%.*s': rows of %lld elements, expected a multiple of %u (the "
+            "block of %s)",
+            MN_STR_ARG(f->name), MN_STR_ARG(t->native), (long long)row, t->dtype.block_elems,
+            mn_dtype_name(t->dtype.id));
     if (!plane_sizes(t, bytes))
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s: tensor '%.*s': the product of its dimensions overflows 63 bits",
-                       MN_STR_ARG(f->name), MN_STR_ARG(t->native));
+        return mnl_fail(err, MN_BAD_FILE,
+                        "%.*s: tensor '%.*s': the product of its dimensions overflows 63 bits",
+                        MN_STR_ARG(f->name), MN_STR_ARG(t->native));
     if (t->offset > f->bytes || *bytes > f->bytes - t->offset)
-        return mn_fail(
+        return mnl_fail(
             err, MN_BAD_FILE,
             "%.*s: tensor '%.*s': %llu bytes at offset %llu pass the end of the file (%llu bytes): "
             "truncated or corrupt",
@@ -181,12 +182,12 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
     return MN_OK;
 }
 
-/* Orders for mn_sort: entries by key, tensors by name, tensors by file and place in it. */
+/* Orders for mnl_sort: entries by key, tensors by name, tensors by file and place in it. */
 static int by_key(const void *a, const void *b) {
-    return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
+    return mnl_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
 }
 static int by_name(const void *a, const void *b) {
-    return mn_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
+    return mnl_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -205,53 +206,54 @@ mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from,
     const mn_host *host = p->host;
     const void **order = host->alloc(host->self, n * sizeof *order, 16);
     if (!order)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (uint64_t i = 0; i < n; i++)
         order[i] = &p->meta[from + i];
-    mn_sort(order, n, by_key);
+    mnl_sort(order, n, by_key);
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
         if (!by_key(order[i - 1], order[i]))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%.*s' appears twice, expected once",
-                             MN_STR_ARG(file->name),
-                             MN_STR_ARG(((const mn_parsed_meta *)order[i])->key));
+            status = mnl_fail(err, MN_BAD_FILE, "%.*s: key '%.*s' appears twice, expected once",
+                              MN_STR_ARG(file->name),
+                              MN_STR_ARG(((const mn_parsed_meta *)order[i])->key));
     host->release(host->self, (void *)order);
     return status;
 }
 
 /* order: all tensors; sorted here. Names are canonical, so two native ones may be the same. */
 static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
-    mn_sort(order, n, by_name);
+    mnl_sort(order, n, by_name);
     for (uint64_t i = 1; i < n; i++) {
         const mn_parsed_tensor *a = order[i - 1];
         const mn_parsed_tensor *b = order[i];
         if (by_name(a, b))
             continue;
-        if (mn_str_eq(a->native, b->native))
-            return mn_fail(
+        if (mnl_str_eq(a->native, b->native))
+            return mnl_fail(
                 err, MN_BAD_FILE, "%.*s: tensor '%.*s' appears twice (also in %.*s), expected once",
                 MN_STR_ARG(b->file->name), MN_STR_ARG(b->native), MN_STR_ARG(a->file->name));
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s: tensors '%.*s' and '%.*s' both are '%.*s', expected one of them",
-                       MN_STR_ARG(b->file->name), MN_STR_ARG(a->native), MN_STR_ARG(b->native),
-                       MN_STR_ARG(b->name));
+        return mnl_fail(err, MN_BAD_FILE,
+                        "%.*s: tensors '%.*s' and '%.*s' both are '%.*s', expected one of them",
+                        MN_STR_ARG(b->file->name), MN_STR_ARG(a->native), MN_STR_ARG(b->native),
+                        MN_STR_ARG(b->name));
     }
     return MN_OK;
 }
 
 /* Two tensors that share bytes are damage, or an attempt to have them counted once. */
 static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
-    mn_sort(order, n, by_place);
+    mnl_sort(order, n, by_place);
     for (uint64_t i = 1; i < n; i++) {
         const mn_parsed_tensor *a = order[i - 1];
         const mn_parsed_tensor *b = order[i];
         if (a->file == b->file && b->offset - a->offset < a->plane.bytes)
-            return mn_fail(err, MN_BAD_FILE,
-                           "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset "
-                           "%llu) overlap",
-                           MN_STR_ARG(b->file->name), MN_STR_ARG(a->native),
-                           (unsigned long long)a->plane.bytes, (unsigned long long)a->offset,
-                           MN_STR_ARG(b->native), (unsigned long long)b->offset);
+            return mnl_fail(
+                err, MN_BAD_FILE,
+                "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset "
+                "%llu) overlap",
+                MN_STR_ARG(b->file->name), MN_STR_ARG(a->native),
+                (unsigned long long)a->plane.bytes, (unsigned long long)a->offset,
+                MN_STR_ARG(b->native), (unsigned long long)b->offset);
     }
     return MN_OK;
 }
@@ -264,7 +266,7 @@ static mn_status check_sorted(mn_parsed *p, mn_status (*check)(const void **, ui
     const mn_host *host = p->host;
     const void **order = host->alloc(host->self, p->n_tensors * sizeof *order, 16);
     if (!order)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (uint64_t i = 0; i < p->n_tensors; i++)
         order[i] = &p->tensors[i];
     mn_status status = check(order, p->n_tensors, err);
@@ -290,7 +292,7 @@ mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *nativ
         *key = p->meta[i].key;
     if (native)
         *native = p->meta[i].native;
-    return value ? mn_out(value, &p->meta[i].value) : MN_OK;
+    return value ? mnl_out(value, &p->meta[i].value) : MN_OK;
 }
 
 /* A tensor without planes of its own is one plane of one part. */
@@ -308,5 +310,5 @@ mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info) {
                           .n_dim = t->n_dim,
                           .planes = t->planes ? t->planes : &t->plane};
     memcpy(own.dim, t->dim, sizeof own.dim);
-    return mn_out(info, &own);
+    return mnl_out(info, &own);
 }

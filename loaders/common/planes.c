@@ -50,14 +50,14 @@ static bool take_number(mn_str *s, uint32_t *out) {
 
 /* Reads a canonical name as a member's; false if it is none. */
 static bool take_member(mn_str name, member *m) {
-    if (!mn_str_begins(name, "blk."))
+    if (!mnl_str_begins(name, "blk."))
         return false;
     mn_str rest = {name.ptr + 4, name.len - 4};
     if (!take_number(&rest, &m->layer))
         return false;
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
-        if (!mn_str_begins(rest, stems[m->stem].stem) || rest.len <= n || rest.ptr[n] != '.')
+        if (!mnl_str_begins(rest, stems[m->stem].stem) || rest.len <= n || rest.ptr[n] != '.')
             continue;
         m->ending = (mn_str){rest.ptr + n + 1, rest.len - n - 1};
         return take_number(&m->ending, &m->number);
@@ -77,7 +77,7 @@ static int by_member(const void *a, const void *b) {
         return x.layer < y.layer ? -1 : 1;
     if (x.stem != y.stem)
         return x.stem < y.stem ? -1 : 1;
-    const int c = mn_str_cmp(x.ending, y.ending);
+    const int c = mnl_str_cmp(x.ending, y.ending);
     return c ? c : (x.number > y.number) - (x.number < y.number);
 }
 
@@ -118,20 +118,20 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     const uint32_t n_planes = first->planes ? first->n_planes : 1;
     take_member(first->name, &m);
     if (first->n_dim >= MN_MAX_DIM || (first->planes && first->n_parts != 1))
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions",
-                       MN_STR_ARG(first->native));
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions",
+                        MN_STR_ARG(first->native));
     t.name =
         mn_parsed_printf(p, "blk.%u.%s.%.*s", m.layer, stems[m.stem].joined, MN_STR_ARG(m.ending));
     mn_plane *planes = mn_tensor_planes(p, &t, n, n_planes);
     if (!t.name.ptr || !planes)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (uint32_t i = 0; i < n; i++) {
         const mn_parsed_tensor *one = sorted[i];
         take_member(one->name, &m);
         if (m.number != i || !same_kind(first, one))
-            return mn_fail(err, MN_BAD_FILE,
-                           "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
-                           MN_STR_ARG(one->native), i, MN_STR_ARG(first->native));
+            return mnl_fail(err, MN_BAD_FILE,
+                            "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
+                            MN_STR_ARG(one->native), i, MN_STR_ARG(first->native));
         for (uint32_t k = 0; k < n_planes; k++)
             planes[i * n_planes + k] = lifted(plane_of(one, k), first->n_dim);
     }
@@ -140,7 +140,7 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     t.dim[0] = n;
     mn_parsed_tensor *out = mn_parsed_add_tensor(p);
     if (!out)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     *out = t;
     return MN_OK;
 }
@@ -150,7 +150,7 @@ static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     member x;
     member y;
     return take_member(a->name, &x) && take_member(b->name, &y) && x.layer == y.layer &&
-           x.stem == y.stem && mn_str_eq(x.ending, y.ending);
+           x.stem == y.stem && mnl_str_eq(x.ending, y.ending);
 }
 
 /* old: the tensors before, copied, since new ones are appended while they are read. */
@@ -159,7 +159,7 @@ static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void 
     member m;
     for (uint64_t i = 0; i < n; i++)
         sorted[i] = &old[i];
-    mn_sort(sorted, n, by_member);
+    mnl_sort(sorted, n, by_member);
     p->n_tensors = 0;
     for (uint64_t i = 0; i < n; i++) /* what is no member stays, in its order */
         if (!take_member(old[i].name, &m))
@@ -187,7 +187,7 @@ mn_status mn_parsed_join(mn_parsed *p, mn_error *err) {
     const mn_host *host = p->host;
     const void **sorted = host->alloc(host->self, n * sizeof *sorted, 16);
     mn_parsed_tensor *old = host->alloc(host->self, n * sizeof *old, 16);
-    mn_status status = sorted && old ? MN_OK : mn_fail_memory(err);
+    mn_status status = sorted && old ? MN_OK : mnl_fail_memory(err);
     if (!status) {
         memcpy(old, p->tensors, n * sizeof *old);
         status = join_all(p, old, sorted, n, err);

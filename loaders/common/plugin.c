@@ -26,7 +26,7 @@ static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint3
     snprintf(g.format, sizeof g.format, "%s", s->kind->id);
     snprintf(g.why, sizeof g.why, "%s", s->kind->why_not);
     const mn_status status = s->kind->guess(s->host, files, n, stride, &g);
-    return status ? status : mn_out(out, &g);
+    return status ? status : mnl_out(out, &g);
 }
 
 /* *out is NULL unless a model was read. */
@@ -34,15 +34,16 @@ static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32
                             mn_parsed **out, mn_error *err) {
     const loader_self *s = self;
     if (!files_are_given(files, n, stride) || !out)
-        return mn_fail(err, MN_INVALID,
-                       "%s: open needs files, their stride and a place for the model", s->kind->id);
+        return mnl_fail(err, MN_INVALID,
+                        "%s: open needs files, their stride and a place for the model",
+                        s->kind->id);
     *out = NULL;
     return s->kind->open(s->host, files, n, stride, out, err);
 }
 
 static mn_status table_patterns(void *self, uint32_t i, mn_file_pattern *out) {
     const mn_loader_kind *kind = ((const loader_self *)self)->kind;
-    return i < kind->n_patterns ? mn_out(out, &kind->patterns[i]) : MN_END;
+    return i < kind->n_patterns ? mnl_out(out, &kind->patterns[i]) : MN_END;
 }
 
 static const mn_loader table = {.size = sizeof table,
@@ -68,27 +69,27 @@ static void self_shutdown(void *self) {
 const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kind, mn_error *err) {
     const char *id = kind->id;
     if (!host)
-        return mn_fail(err, MN_INVALID, "%s: no host", id), NULL;
+        return mnl_fail(err, MN_INVALID, "%s: no host", id), NULL;
     /* Of another major, the first 16 bytes are all that may be read. */
     if (host->abi < MN_ABI_OLDEST || host->abi_min > MN_ABI_VERSION) {
-        mn_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id,
-                host->abi >> 16, host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
+        mnl_fail(err, MN_UNSUPPORTED, "%s: the host's ABI is %u.%u, expected %u.%u", id,
+                 host->abi >> 16, host->abi & 0xFFFF, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xFFFF);
         return NULL;
     }
     if (!MN_HAS(mn_host, host, alloc) || !MN_HAS(mn_host, host, release)) {
-        mn_fail(err, MN_INVALID, "%s: the host offers no alloc and release", id);
+        mnl_fail(err, MN_INVALID, "%s: the host offers no alloc and release", id);
         return NULL;
     }
     loader_self *s = host->alloc(host->self, sizeof *s, 16);
     if (!s)
-        return mn_fail_memory(err), NULL;
+        return mnl_fail_memory(err), NULL;
     *s = (loader_self){{.size = sizeof s->plugin,
                         .abi = MN_ABI_VERSION,
                         .self = s,
-                        .id = mn_str_of(id),
-                        .vendor = mn_str_of("Minerva"),
-                        .version = mn_str_of(MN_PLUGIN_VERSION),
-                        .build_id = mn_str_of(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
+                        .id = mnl_str_of(id),
+                        .vendor = mnl_str_of("Minerva"),
+                        .version = mnl_str_of(MN_PLUGIN_VERSION),
+                        .build_id = mnl_str_of(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
                         .flags = MN_PLUGIN_UNLOADABLE,
                         .query = self_query,
                         .shutdown = self_shutdown},

@@ -23,7 +23,7 @@ static int utf8_char(const unsigned char *s, uint64_t n) {
     return len;
 }
 
-bool mn_utf8_valid(const char *s, uint64_t n) {
+bool mnl_utf8_valid(const char *s, uint64_t n) {
     const unsigned char *u = (const unsigned char *)s;
     for (uint64_t i = 0; i < n;) {
         int len = utf8_char(u + i, n - i);
@@ -51,7 +51,7 @@ static void scrub(char *msg) {
 
 /* err may be of a host that knows fewer fields or a shorter message: only its own size is
  * written. */
-mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
+mn_status mnl_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     if (!err)
         return status;
     uint32_t cap = err->size ? err->size : (uint32_t)sizeof *err;
@@ -70,45 +70,45 @@ mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     return status;
 }
 
-mn_status mn_fail_memory(mn_error *err) {
-    return mn_fail(err, MN_OUT_OF_MEMORY, "out of memory while reading the model's headers");
+mn_status mnl_fail_memory(mn_error *err) {
+    return mnl_fail(err, MN_OUT_OF_MEMORY, "out of memory while reading the model's headers");
 }
 
-mn_str mn_str_of(const char *z) {
+mn_str mnl_str_of(const char *z) {
     return (mn_str){z, strlen(z)};
 }
-bool mn_str_eq(mn_str a, mn_str b) {
+bool mnl_str_eq(mn_str a, mn_str b) {
     return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
 }
-bool mn_str_is(mn_str a, const char *z) {
-    return mn_str_eq(a, mn_str_of(z));
+bool mnl_str_is(mn_str a, const char *z) {
+    return mnl_str_eq(a, mnl_str_of(z));
 }
 
 /* An empty string has no address that memcmp may be given. */
-bool mn_str_begins(mn_str a, const char *z) {
+bool mnl_str_begins(mn_str a, const char *z) {
     uint64_t n = strlen(z);
     return a.len >= n && (!n || !memcmp(a.ptr, z, n));
 }
 
-bool mn_str_ends(mn_str a, const char *z) {
+bool mnl_str_ends(mn_str a, const char *z) {
     uint64_t n = strlen(z);
     return a.len >= n && (!n || !memcmp(a.ptr + a.len - n, z, n));
 }
 
-int mn_str_cmp(mn_str a, mn_str b) {
+int mnl_str_cmp(mn_str a, mn_str b) {
     uint64_t n = a.len < b.len ? a.len : b.len;
     int c = n ? memcmp(a.ptr, b.ptr, n) : 0;
     return c ? c : (a.len > b.len) - (a.len < b.len);
 }
 
-bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
+bool mnl_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
     if (b && a > UINT64_MAX / b)
         return false;
     *out = a * b;
     return true;
 }
 
-bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
+bool mnl_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
     if (a > UINT64_MAX - b)
         return false;
     *out = a + b;
@@ -129,7 +129,7 @@ static void sift_down(const void **items, uint64_t root, uint64_t n,
     }
 }
 
-void mn_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *)) {
+void mnl_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *)) {
     for (uint64_t i = n / 2; i-- > 0;)
         sift_down(items, i, n, cmp);
     for (uint64_t end = n; end > 1; end--) {
@@ -151,9 +151,10 @@ static bool five_digits(const char *s, uint32_t *out) {
     return true;
 }
 
-bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no, uint32_t *count) {
+bool mnl_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no,
+                    uint32_t *count) {
     const uint64_t tail = sizeof "-00001-of-00001" - 1;
-    if (!mn_str_ends(name, suffix) || name.len < strlen(suffix) + tail)
+    if (!mnl_str_ends(name, suffix) || name.len < strlen(suffix) + tail)
         return false;
     *prefix = (mn_str){name.ptr, name.len - strlen(suffix) - tail};
     const char *s = name.ptr + prefix->len;
@@ -161,19 +162,19 @@ bool mn_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no
            five_digits(s + 10, count);
 }
 
-const mn_file *mn_file_at(const mn_file *files, uint32_t i, uint32_t stride) {
+const mn_file *mnl_file_at(const mn_file *files, uint32_t i, uint32_t stride) {
     return (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
 }
 
-const mn_file *mn_file_named(const mn_file *files, uint32_t n, uint32_t stride) {
+const mn_file *mnl_file_named(const mn_file *files, uint32_t n, uint32_t stride) {
     for (uint32_t i = 0; i < n; i++)
-        if (mn_file_at(files, i, stride)->flags & MN_FILE_NAMED)
-            return mn_file_at(files, i, stride);
+        if (mnl_file_at(files, i, stride)->flags & MN_FILE_NAMED)
+            return mnl_file_at(files, i, stride);
     return NULL;
 }
 
 /* The first field of both is their size in bytes; what is copied is what both know. */
-mn_status mn_out(void *dst, const void *src) {
+mn_status mnl_out(void *dst, const void *src) {
     uint32_t cap;
     uint32_t own;
     memcpy(&cap, dst, sizeof cap);

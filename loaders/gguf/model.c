@@ -11,7 +11,7 @@ bool gguf_has_magic(const mn_file *f) {
     return f->bytes >= 4 && !memcmp(f->map, "GGUF", 4);
 }
 bool gguf_is_ours(const mn_file *f) {
-    return gguf_has_magic(f) || mn_str_ends(f->name, ".gguf");
+    return gguf_has_magic(f) || mnl_str_ends(f->name, ".gguf");
 }
 
 /* An integer key of this reader's file; *out keeps its value if the key is absent. */
@@ -19,15 +19,15 @@ static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int6
                          int64_t *out) {
     for (uint64_t i = r->first_meta; i < r->parsed->n_meta; i++) {
         const mn_parsed_meta *m = &r->parsed->meta[i];
-        if (!mn_str_is(m->key, key))
+        if (!mnl_str_is(m->key, key))
             continue;
         if (m->value.type != MN_VALUE_INT)
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one",
-                           MN_STR_ARG(r->file->name), key);
+            return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one",
+                            MN_STR_ARG(r->file->name), key);
         if (m->value.i < lo || m->value.i > hi)
-            return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is %lld, expected %lld to %lld",
-                           MN_STR_ARG(r->file->name), key, (long long)m->value.i, (long long)lo,
-                           (long long)hi);
+            return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is %lld, expected %lld to %lld",
+                            MN_STR_ARG(r->file->name), key, (long long)m->value.i, (long long)lo,
+                            (long long)hi);
         *out = m->value.i;
     }
     return MN_OK;
@@ -40,9 +40,9 @@ static mn_status find_alignment(gguf_reader *r) {
     if (status)
         return status;
     if (a & (a - 1))
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: key 'general.alignment' is %lld, expected a power of two",
-                       MN_STR_ARG(r->file->name), (long long)a);
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: key 'general.alignment' is %lld, expected a power of two",
+                        MN_STR_ARG(r->file->name), (long long)a);
     r->alignment = (uint64_t)a;
     return MN_OK;
 }
@@ -59,15 +59,15 @@ static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count
     if (n == 0)
         n = 1; /* written by some tools for a file that is whole */
     if (n != count)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected "
-                       "PREFIX-%05u-of-%05lld.gguf",
-                       MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1,
-                       (long long)n);
+        return mnl_fail(
+            r->err, MN_BAD_FILE,
+            "%.*s: key 'split.count' says %lld parts, the file's name says %u: expected "
+            "PREFIX-%05u-of-%05lld.gguf",
+            MN_STR_ARG(r->file->name), (long long)n, count, (unsigned)no + 1, (long long)n);
     if (no != part)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: key 'split.no' is %lld, expected %u by the file's name",
-                       MN_STR_ARG(r->file->name), (long long)no, part);
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: key 'split.no' is %lld, expected %u by the file's name",
+                        MN_STR_ARG(r->file->name), (long long)no, part);
     return MN_OK;
 }
 
@@ -89,13 +89,13 @@ static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
 static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error *err) {
     const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
     if (!arch)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing",
-                       MN_STR_ARG(file->name));
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: key 'general.architecture' is missing",
+                        MN_STR_ARG(file->name));
     if (arch->value.type == MN_VALUE_STR)
         return MN_OK;
-    return mn_fail(err, MN_BAD_FILE,
-                   "%.*s: key 'general.architecture' is not a string, expected one",
-                   MN_STR_ARG(file->name));
+    return mnl_fail(err, MN_BAD_FILE,
+                    "%.*s: key 'general.architecture' is not a string, expected one",
+                    MN_STR_ARG(file->name));
 }
 
 /* parts[0..count): the model's files in order. Metadata is the first one's; the others bring
@@ -113,10 +113,10 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
             p->n_meta = r.first_meta;
     }
     if (count > 1 && total >= 0 && p->n_tensors != (uint64_t)total)
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
-                       MN_STR_ARG(parts[0]->name), (long long)total, count,
-                       (unsigned long long)p->n_tensors);
+        return mnl_fail(err, MN_BAD_FILE,
+                        "%.*s: key 'split.tensors.count' says %lld tensors, the %u parts hold %llu",
+                        MN_STR_ARG(parts[0]->name), (long long)total, count,
+                        (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
     /* Mixtral's first files keep experts one by one */
     if (!status)
@@ -126,9 +126,9 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
 
 /* no, count: as in the names, from 1 on. */
 static mn_status missing_part(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE,
-                   "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
-                   MN_STR_ARG(prefix), no, count, no, count);
+    return mnl_fail(err, MN_BAD_FILE,
+                    "%.*s-%05u-of-%05u.gguf is missing: part %u of the %u that make this model",
+                    MN_STR_ARG(prefix), no, count, no, count);
 }
 
 /* Puts f where its name says. seen: the first file's prefix and count, which all share. */
@@ -137,20 +137,20 @@ static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen,
     mn_str prefix;
     uint32_t no;
     uint32_t of;
-    bool numbered = mn_shard_name(f->name, ".gguf", &prefix, &no, &of);
-    if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
-        return mn_fail(err, MN_BAD_FILE,
-                       "%.*s and %.*s are not parts of one model, expected one GGUF file or "
-                       "PREFIX-00001-of-%05u.gguf and so on",
-                       MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
+    bool numbered = mnl_shard_name(f->name, ".gguf", &prefix, &no, &of);
+    if (f != first && (!numbered || of != count || !mnl_str_eq(prefix, seen)))
+        return mnl_fail(err, MN_BAD_FILE,
+                        "%.*s and %.*s are not parts of one model, expected one GGUF file or "
+                        "PREFIX-00001-of-%05u.gguf and so on",
+                        MN_STR_ARG(first->name), MN_STR_ARG(f->name), count < 2 ? 2 : count);
     if (!numbered)
         no = 1; /* a whole file: any other one beside it is too much */
     if (no < 1 || no > count)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u",
-                       MN_STR_ARG(f->name), no, count);
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: part number %u, expected 1 to %u",
+                        MN_STR_ARG(f->name), no, count);
     if (parts[no - 1])
-        return mn_fail(err, MN_BAD_FILE, "%.*s was given twice, expected once",
-                       MN_STR_ARG(f->name));
+        return mnl_fail(err, MN_BAD_FILE, "%.*s was given twice, expected once",
+                        MN_STR_ARG(f->name));
     parts[no - 1] = f;
     return MN_OK;
 }
@@ -159,7 +159,7 @@ static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen,
 static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, const mn_file *first,
                             mn_str prefix, uint32_t count, const mn_file **parts, mn_error *err) {
     for (uint32_t i = 0; i < n; i++) {
-        const mn_file *f = mn_file_at(files, i, stride);
+        const mn_file *f = mnl_file_at(files, i, stride);
         mn_status status =
             gguf_is_ours(f) ? place_part(f, first, prefix, count, parts, err) : MN_OK;
         if (status)
@@ -180,15 +180,15 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     uint32_t count = 1;
     mn_str prefix = {0};
     for (uint32_t i = 0; i < n; i++) {
-        const mn_file *f = mn_file_at(files, i, stride);
+        const mn_file *f = mnl_file_at(files, i, stride);
         if (!gguf_is_ours(f))
             continue;
         if (!n_ours++)
             first = f;
     }
     if (!first)
-        return mn_fail(err, MN_BAD_FILE, "no GGUF file among the %u files given", n);
-    bool named = mn_shard_name(first->name, ".gguf", &prefix, &no, &count) && count > 0;
+        return mnl_fail(err, MN_BAD_FILE, "no GGUF file among the %u files given", n);
+    bool named = mnl_shard_name(first->name, ".gguf", &prefix, &no, &count) && count > 0;
     if (n_ours == 1 && (!named || count == 1))
         return read_parts(p, &first, 1, err);
     if (!named) {
@@ -197,7 +197,7 @@ static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint
     }
     const mn_file **parts = mn_parsed_alloc(p, count, sizeof *parts);
     if (!parts)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     mn_status status = sort_parts(files, n, stride, first, prefix, count, parts, err);
     return status ? status : read_parts(p, parts, count, err);
 }
@@ -207,7 +207,7 @@ mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint3
                     mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
     if (!p)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     mn_status status = read_model(p, files, n, stride, err);
     if (status)
         mn_parsed_free(p);

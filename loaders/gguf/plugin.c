@@ -8,13 +8,13 @@
 static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride) {
     bool config = false;
     bool weights = false;
-    const mn_file *named = mn_file_named(files, n, stride);
+    const mn_file *named = mnl_file_named(files, n, stride);
     if (named && gguf_is_ours(named))
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const mn_str name = mn_file_at(files, i, stride)->name;
-        config |= mn_str_eq(name, mn_str_of("config.json"));
-        weights |= mn_str_begins(name, "model") && mn_str_ends(name, ".safetensors");
+        const mn_str name = mnl_file_at(files, i, stride)->name;
+        config |= mnl_str_eq(name, mnl_str_of("config.json"));
+        weights |= mnl_str_begins(name, "model") && mnl_str_ends(name, ".safetensors");
     }
     return config && weights;
 }
@@ -25,7 +25,7 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
                        mn_guess *g) {
     (void)host;
     for (uint32_t i = 0; i < n && g->confidence < 100; i++) {
-        const mn_file *f = mn_file_at(files, i, stride);
+        const mn_file *f = mnl_file_at(files, i, stride);
         if (gguf_has_magic(f)) {
             g->confidence = 100;
             strcpy(g->why, "a file begins with GGUF");

@@ -48,11 +48,11 @@ static uint64_t left(const gguf_reader *r) {
 /* The next n bytes, or NULL with the error filled. */
 static const unsigned char *take(gguf_reader *r, uint64_t n, const char *what) {
     if (n > left(r)) {
-        mn_fail(r->err, MN_BAD_FILE,
-                "%.*s: %s%.*s%struncated or corrupt: %s needs %llu bytes at offset %llu, the file "
-                "has %llu in all",
-                MN_STR_ARG(r->file->name), KEY_ARG(r), what, (unsigned long long)n,
-                (unsigned long long)r->at, (unsigned long long)r->file->bytes);
+        mnl_fail(r->err, MN_BAD_FILE,
+                 "%.*s: %s%.*s%struncated or corrupt: %s needs %llu bytes at offset %llu, the file "
+                 "has %llu in all",
+                 MN_STR_ARG(r->file->name), KEY_ARG(r), what, (unsigned long long)n,
+                 (unsigned long long)r->at, (unsigned long long)r->file->bytes);
         return NULL;
     }
     const unsigned char *s = (const unsigned char *)r->file->map + r->at;
@@ -83,11 +83,11 @@ static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
     const unsigned char *s = take(r, n, what);
     if (!s)
         return MN_BAD_FILE;
-    if (!mn_utf8_valid((const char *)s, n))
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: %s%.*s%s%s at offset %llu is not valid UTF-8, expected text",
-                       MN_STR_ARG(r->file->name), KEY_ARG(r), what,
-                       (unsigned long long)(r->at - n));
+    if (!mnl_utf8_valid((const char *)s, n))
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: %s%.*s%s%s at offset %llu is not valid UTF-8, expected text",
+                        MN_STR_ARG(r->file->name), KEY_ARG(r), what,
+                        (unsigned long long)(r->at - n));
     *out = (mn_str){(const char *)s, n};
     return MN_OK;
 }
@@ -97,10 +97,10 @@ static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_st
         return MN_BAD_FILE;
     if (out->len >= 1 && out->len <= max)
         return MN_OK;
-    return mn_fail(r->err, MN_BAD_FILE,
-                   "%.*s: %s of %llu bytes before offset %llu, expected 1 to %llu",
-                   MN_STR_ARG(r->file->name), what, (unsigned long long)out->len,
-                   (unsigned long long)r->at, (unsigned long long)max);
+    return mnl_fail(r->err, MN_BAD_FILE,
+                    "%.*s: %s of %llu bytes before offset %llu, expected 1 to %llu",
+                    MN_STR_ARG(r->file->name), what, (unsigned long long)out->len,
+                    (unsigned long long)r->at, (unsigned long long)max);
 }
 
 mn_status gguf_read_header(gguf_reader *r) {
@@ -109,32 +109,32 @@ mn_status gguf_read_header(gguf_reader *r) {
     if (!magic)
         return MN_BAD_FILE;
     if (memcmp(magic, "GGUF", 4))
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE,
             "%.*s: not a GGUF file: begins with %02x %02x %02x %02x, expected 47 47 55 46 (GGUF)",
             MN_STR_ARG(r->file->name), magic[0], magic[1], magic[2], magic[3]);
     if (read_uint(r, 4, "the version", &version))
         return MN_BAD_FILE;
     if (version && !(version & 0xFFFF))
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_UNSUPPORTED,
             "%.*s: a big-endian GGUF file (version field %08llx), expected little-endian",
             MN_STR_ARG(r->file->name), (unsigned long long)version);
     if (version != 2 && version != 3)
-        return mn_fail(r->err, MN_UNSUPPORTED, "%.*s: GGUF version %llu, expected 2 or 3",
-                       MN_STR_ARG(r->file->name), (unsigned long long)version);
+        return mnl_fail(r->err, MN_UNSUPPORTED, "%.*s: GGUF version %llu, expected 2 or 3",
+                        MN_STR_ARG(r->file->name), (unsigned long long)version);
     if (read_uint(r, 8, "the number of tensors", &r->n_tensors) ||
         read_uint(r, 8, "the number of metadata pairs", &r->n_meta))
         return MN_BAD_FILE;
     uint64_t bytes = left(r);
     if (r->n_meta > bytes / MIN_META_BYTES)
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE,
             "%.*s: %llu metadata pairs do not fit into the file's %llu bytes: truncated or corrupt",
             MN_STR_ARG(r->file->name), (unsigned long long)r->n_meta,
             (unsigned long long)r->file->bytes);
     if (r->n_tensors > (bytes - r->n_meta * MIN_META_BYTES) / MIN_TENSOR_BYTES)
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE,
             "%.*s: %llu tensors do not fit into the file's %llu bytes: truncated or corrupt",
             MN_STR_ARG(r->file->name), (unsigned long long)r->n_tensors,
@@ -178,9 +178,9 @@ static bool int_of(const unsigned char *s, uint32_t type, int64_t *out) {
 }
 
 static mn_status bad_value(gguf_reader *r, mn_str key, const char *found, const char *expected) {
-    return mn_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': %s before offset %llu, expected %s",
-                   MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at,
-                   expected);
+    return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': %s before offset %llu, expected %s",
+                    MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at,
+                    expected);
 }
 
 /* Reads n elements of a fixed-size type; out is the array that mn_value documents, or a scalar of
@@ -216,26 +216,26 @@ static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
     if (read_uint(r, 4, "an array's type", &type) || read_uint(r, 8, "an array's length", &n))
         return MN_BAD_FILE;
     if (type == KV_ARRAY)
-        return mn_fail(r->err, MN_UNSUPPORTED,
-                       "%.*s: key '%.*s' is an array of arrays, expected an array of numbers, "
-                       "bools or strings",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(key));
+        return mnl_fail(r->err, MN_UNSUPPORTED,
+                        "%.*s: key '%.*s' is an array of arrays, expected an array of numbers, "
+                        "bools or strings",
+                        MN_STR_ARG(r->file->name), MN_STR_ARG(key));
     if (type >= KV_TYPES)
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE, "%.*s: key '%.*s': array of unknown type %llu, expected 0 to %d",
             MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
     if (n > left(r) / kv_types[type].min_bytes) /* before anything is allocated for it */
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: key '%.*s': an array of %llu elements (%s) does not fit into the "
-                       "%llu bytes that are "
-                       "left: truncated or corrupt",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n,
-                       kv_types[type].name, (unsigned long long)left(r));
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: key '%.*s': an array of %llu elements (%s) does not fit into the "
+                        "%llu bytes that are "
+                        "left: truncated or corrupt",
+                        MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n,
+                        kv_types[type].name, (unsigned long long)left(r));
     uint32_t value = kv_types[type].value;
     uint64_t size = value == MN_VALUE_BOOL ? 1 : value == MN_VALUE_STR ? sizeof(mn_str) : 8;
     void *array = mn_parsed_alloc(r->parsed, n, size);
     if (!array)
-        return mn_fail_memory(r->err);
+        return mnl_fail_memory(r->err);
     v->type = MN_VALUE_ARRAY | value;
     v->array = array;
     v->n = n;
@@ -249,7 +249,7 @@ static mn_status read_value(gguf_reader *r, mn_str key, mn_value *v) {
     if (read_uint(r, 4, "a value's type", &type))
         return MN_BAD_FILE;
     if (type >= KV_TYPES)
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE, "%.*s: key '%.*s' has unknown type %llu, expected 0 to %d",
             MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
     if (type == KV_ARRAY)
@@ -275,7 +275,7 @@ mn_status gguf_read_meta(gguf_reader *r) {
             return status;
         mn_parsed_meta *m = mn_parsed_add_meta(r->parsed);
         if (!m)
-            return mn_fail_memory(r->err);
+            return mnl_fail_memory(r->err);
         m->key = m->native = key;
         r->key = key;
         if ((status = read_value(r, key, &m->value)))
@@ -294,7 +294,7 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
     if (read_uint(r, 4, "a tensor's number of dimensions", &n))
         return MN_BAD_FILE;
     if (n < 1 || n > MN_MAX_DIM)
-        return mn_fail(
+        return mnl_fail(
             r->err, MN_BAD_FILE, "%.*s: tensor '%.*s' has %llu dimensions, expected 1 to %d",
             MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)n, MN_MAX_DIM);
     t->n_dim = (uint32_t)n;
@@ -302,9 +302,10 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
         if (read_uint(r, 8, "a tensor's dimension", &dim))
             return MN_BAD_FILE;
         if (dim < 1 || dim > INT64_MAX)
-            return mn_fail(r->err, MN_BAD_FILE,
-                           "%.*s: tensor '%.*s' has a dimension of %llu, expected 1 to 2^63-1",
-                           MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)dim);
+            return mnl_fail(r->err, MN_BAD_FILE,
+                            "%.*s: tensor '%.*s' has a dimension of %llu, expected 1 to 2^63-1",
+                            MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
+                            (unsigned long long)dim);
         t->dim[i] = (int64_t)dim;
     }
     return MN_OK;
@@ -316,7 +317,7 @@ static mn_status read_tensor(gguf_reader *r) {
     char known[256];
     uint64_t type;
     if (!t)
-        return mn_fail_memory(r->err);
+        return mnl_fail_memory(r->err);
     t->file = r->file;
     if (read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name))
         return MN_BAD_FILE;
@@ -324,18 +325,18 @@ static mn_status read_tensor(gguf_reader *r) {
     if (read_dims(r, t) || read_uint(r, 4, "a tensor's type", &type))
         return MN_BAD_FILE;
     if (!mn_dtype_by_ggml((uint32_t)type, &t->dtype))
-        return mn_fail(r->err, MN_UNSUPPORTED,
-                       "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)type,
-                       gguf_other_type((uint32_t)type), gguf_known_types(known, sizeof known));
+        return mnl_fail(r->err, MN_UNSUPPORTED,
+                        "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
+                        MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)type,
+                        gguf_other_type((uint32_t)type), gguf_known_types(known, sizeof known));
     if (read_uint(r, 8, "a tensor's offset", &t->offset))
         return MN_BAD_FILE;
     if (t->offset % r->alignment)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%.*s: tensor '%.*s' lies at offset %llu of the data, expected a multiple "
-                       "of %llu (general.alignment)",
-                       MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
-                       (unsigned long long)t->offset, (unsigned long long)r->alignment);
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: tensor '%.*s' lies at offset %llu of the data, expected a multiple "
+                        "of %llu (general.alignment)",
+                        MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
+                        (unsigned long long)t->offset, (unsigned long long)r->alignment);
     return MN_OK;
 }
 
@@ -350,8 +351,8 @@ mn_status gguf_read_tensors(gguf_reader *r) {
     uint64_t data = (r->at + r->alignment - 1) & ~(r->alignment - 1);
     for (uint64_t i = first; i < r->parsed->n_tensors; i++) {
         mn_parsed_tensor *t = &r->parsed->tensors[i];
-        if (!mn_add_u64(t->offset, data, &t->offset))
-            return mn_fail(
+        if (!mnl_add_u64(t->offset, data, &t->offset))
+            return mnl_fail(
                 r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
                 MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
         if ((status = mn_tensor_place(t, &bytes, r->err)))

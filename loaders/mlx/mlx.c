@@ -15,27 +15,27 @@ typedef struct {
 static mn_status read_packing(const cJSON *object, const char *in, packing *out, mn_error *err) {
     const cJSON *mode = json_get(object, "mode");
     if (!json_is_int(json_get(object, "bits"), 1, 32, &out->bits))
-        return mn_fail(err, MN_BAD_FILE,
-                       "config.json: key '%s.bits' is %s, expected 2, 3, 4, 6 or 8", in,
-                       json_describe(json_get(object, "bits")).s);
+        return mnl_fail(err, MN_BAD_FILE,
+                        "config.json: key '%s.bits' is %s, expected 2, 3, 4, 6 or 8", in,
+                        json_describe(json_get(object, "bits")).s);
     if (!json_is_int(json_get(object, "group_size"), 1, 65536, &out->group))
-        return mn_fail(err, MN_BAD_FILE,
-                       "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
-                       json_describe(json_get(object, "group_size")).s);
+        return mnl_fail(err, MN_BAD_FILE,
+                        "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
+                        json_describe(json_get(object, "group_size")).s);
     const char *word = cJSON_IsString(mode) ? mode->valuestring : "";
     const bool affine = !mode || !strcmp(word, "affine");
     out->mxfp4 = !strcmp(word, "mxfp4");
     if (!out->mxfp4 && !affine)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
-                       json_describe(mode).s);
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
+                        json_describe(mode).s);
     return MN_OK;
 }
 
 /* The matrix's own entry in `quantization` if it has one, else what holds for all. */
 static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out, mn_error *err) {
     for (const cJSON *own = quantization->child; own; own = own->next) {
-        if (!mn_str_is(stem, own->string))
+        if (!mnl_str_is(stem, own->string))
             continue;
         if (cJSON_IsFalse(own)) {
             *out = (packing){0};
@@ -77,10 +77,10 @@ static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *
         fits = x->dim[i] == t->dim[i];
     if (fits)
         return MN_OK;
-    return mn_fail(err, MN_BAD_FILE,
-                   "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'",
-                   MN_STR_ARG(x->native), mn_dtype_name(x->dtype.id), (long long)n_groups,
-                   MN_STR_ARG(t->native));
+    return mnl_fail(err, MN_BAD_FILE,
+                    "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'",
+                    MN_STR_ARG(x->native), mn_dtype_name(x->dtype.id), (long long)n_groups,
+                    MN_STR_ARG(t->native));
 }
 
 static void add_plane(mn_plane *to, const mn_parsed_tensor *from, uint32_t kind) {
@@ -94,22 +94,22 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     const uint32_t last = t->n_dim - 1;
     mn_dtype type;
     if (!packing_dtype(k, &type))
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 6 or 8 bits "
-                       "in groups of 32, 64 "
-                       "or 128, or mxfp4",
-                       MN_STR_ARG(t->native), (long long)k->bits, (long long)k->group);
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 6 or 8 bits "
+                        "in groups of 32, 64 "
+                        "or 128, or mxfp4",
+                        MN_STR_ARG(t->native), (long long)k->bits, (long long)k->group);
     const int64_t cols = t->dim[last] * 32 / k->bits;
     const bool is_matrix = t->n_dim == 2 || t->n_dim == 3;
     const bool whole = t->dim[last] * 32 % k->bits == 0 && cols % k->group == 0;
     if (t->dtype.id != MN_I32 || !is_matrix || !whole)
-        return mn_fail(
+        return mnl_fail(
             err, MN_BAD_FILE,
             "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
             MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
     if (!b != k->mxfp4)
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
-                       b ? "there, which mxfp4 has not" : "missing");
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
+                        b ? "there, which mxfp4 has not" : "missing");
     mn_status status = check_extra(t, s, cols / k->group, k->mxfp4, err);
     if (!status && b)
         status = check_extra(t, b, cols / k->group, false, err);
@@ -117,7 +117,7 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
         return status;
     mn_plane *planes = mn_tensor_planes(p, t, 1, b ? 3 : 2);
     if (!planes)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     add_plane(&planes[0], t, MN_PLANE_DATA);
     planes[0].dtype = type.id;
     planes[0].dim[last] = cols;
@@ -140,9 +140,9 @@ static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem,
     if (status)
         return status;
     if (!t || !k.bits)
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s.scales' is there, and %s", MN_STR_ARG(stem),
-                       t ? "config.json says that the matrix is not quantised"
-                         : "its weight is missing");
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s.scales' is there, and %s", MN_STR_ARG(stem),
+                        t ? "config.json says that the matrix is not quantised"
+                          : "its weight is missing");
     return join(p, t, s, b, &k, err);
 }
 
@@ -153,12 +153,12 @@ static mn_status join_all(mn_parsed *p, const model_facts *facts, mn_error *err)
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors && !status; i++) {
         const mn_str s = p->tensors[i].native;
-        if (mn_str_ends(s, ".scales"))
+        if (mnl_str_ends(s, ".scales"))
             status = join_stem(p, quantization, (mn_str){s.ptr, s.len - 7}, err);
     }
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!mn_str_ends(p->tensors[i].native, ".scales") &&
-            !mn_str_ends(p->tensors[i].native, ".biases"))
+        if (!mnl_str_ends(p->tensors[i].native, ".scales") &&
+            !mnl_str_ends(p->tensors[i].native, ".biases"))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
     return status;
@@ -179,7 +179,7 @@ static mn_status is_mlx(const mn_host *host, const mn_file *files, uint32_t n, u
     cJSON_Delete(root);
     if (yes || status == MN_OUT_OF_MEMORY)
         return status;
-    return mn_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
+    return mnl_fail(err, MN_BAD_FILE, "config.json has no object 'quantization': not an MLX model");
 }
 
 /* More sure than the loader of plain checkpoints, which would take this folder for its own. */

@@ -17,11 +17,11 @@ void config_fail(config_reader *c, const char *in, const char *key, const cJSON 
     if (c->status)
         return;
     if (!found)
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s",
-                            MN_STR_ARG(c->file->name), in, key, expected);
+        c->status = mnl_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is missing, expected %s",
+                             MN_STR_ARG(c->file->name), in, key, expected);
     else
-        c->status = mn_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s",
-                            MN_STR_ARG(c->file->name), in, key, json_describe(found).s, expected);
+        c->status = mnl_fail(c->err, MN_BAD_FILE, "%.*s: key '%s%s' is %s, expected %s",
+                             MN_STR_ARG(c->file->name), in, key, json_describe(found).s, expected);
 }
 
 /* An integer in [lo, hi]; fallback: what a missing key means, NULL: it must be there. lo after
@@ -86,7 +86,7 @@ mn_value *config_put(config_reader *c, const char *key, const char *in, const ch
     if (m)
         m->native = mn_parsed_printf(c->parsed, "%s%s", in, native);
     if (!m || !m->key.ptr || !m->native.ptr)
-        return c->status = mn_fail_memory(c->err), NULL;
+        return c->status = mnl_fail_memory(c->err), NULL;
     return &m->value;
 }
 
@@ -114,11 +114,11 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
     mn_str copy = {0};
     /* the JSON tree is freed at the end of open */
     if (out)
-        copy = mn_parsed_copy(c->parsed, mn_str_of(v));
+        copy = mn_parsed_copy(c->parsed, mnl_str_of(v));
     if (!out)
         return;
     if (!copy.ptr) {
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
         return;
     }
     out->type = MN_VALUE_STR;
@@ -140,7 +140,7 @@ static void unknown_type(config_reader *c, const char *found) {
     const mn_str known = family_list(c->parsed);
     if (c->status)
         return;
-    c->status = mn_fail(
+    c->status = mnl_fail(
         c->err, MN_UNSUPPORTED, "%.*s: key 'model_type': unknown architecture '%.60s'; known: %.*s",
         MN_STR_ARG(c->file->name), found, (int)known.len, known.ptr ? known.ptr : "");
 }
@@ -148,10 +148,10 @@ static void unknown_type(config_reader *c, const char *found) {
 /* The same type with another head is another model: classification, a reward, vision. */
 static void unknown_class(config_reader *c, const char *found) {
     c->status =
-        mn_fail(c->err, MN_UNSUPPORTED,
-                "%.*s: key 'architectures': unknown architecture '%.60s'; expected '%s', "
-                "the class of model_type '%s'",
-                MN_STR_ARG(c->file->name), found, c->family->class_name, c->family->model_type);
+        mnl_fail(c->err, MN_UNSUPPORTED,
+                 "%.*s: key 'architectures': unknown architecture '%.60s'; expected '%s', "
+                 "the class of model_type '%s'",
+                 MN_STR_ARG(c->file->name), found, c->family->class_name, c->family->model_type);
 }
 
 /* Transformers writes no key whose value is its default: each family has a table of them. */
@@ -159,7 +159,7 @@ static void fill_defaults(config_reader *c) {
     for (const key_default *d = c->family->defaults; d && d->key && !c->status; d++)
         if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) &&
             !cJSON_AddNumberToObject(c->root, d->key, d->value))
-            c->status = mn_fail_memory(c->err);
+            c->status = mnl_fail_memory(c->err);
     if (c->status || !c->family->rope || json_get(c->root, "rope_parameters") ||
         json_get(c->root, "rope_scaling"))
         return;
@@ -168,7 +168,7 @@ static void fill_defaults(config_reader *c) {
     if (rope && cJSON_AddItemToObject(c->root, "rope_parameters", rope))
         return;
     cJSON_Delete(rope);
-    c->status = mn_fail_memory(c->err);
+    c->status = mnl_fail_memory(c->err);
 }
 
 /* Models with vision keep the text model's keys in a section of their own. */
@@ -183,7 +183,7 @@ static void enter_text(config_reader *c) {
     if (tied && !c->status) {
         cJSON_DeleteItemFromObjectCaseSensitive(text, "tie_word_embeddings");
         if (!cJSON_AddBoolToObject(text, "tie_word_embeddings", cJSON_IsTrue(tied)))
-            c->status = mn_fail_memory(c->err);
+            c->status = mnl_fail_memory(c->err);
     }
     c->root = text;
     c->nested = true;
@@ -252,7 +252,7 @@ static int64_t by_matrix(const config_reader *c, const char *ending, int64_t uni
                          int64_t fallback) {
     for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
         const mn_parsed_tensor *t = &c->parsed->tensors[i];
-        if (mn_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 &&
+        if (mnl_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 &&
             t->dim[0] % unit == 0)
             return t->dim[0] / unit;
     }
@@ -268,9 +268,9 @@ static void read_vocab(config_reader *c) {
     const int64_t rows = by_matrix(c, "embed_tokens.weight", 1, by_matrix(c, "wte.weight", 1, n));
     if (!c->status && n != rows)
         c->status =
-            mn_fail(c->err, MN_BAD_FILE,
-                    "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
-                    MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
+            mnl_fail(c->err, MN_BAD_FILE,
+                     "%.*s: key 'vocab_size' is %lld, expected %lld: the rows of the embedding",
+                     MN_STR_ARG(c->file->name), (long long)n, (long long)rows);
 }
 
 /* ---- layers without rotation, sliding window ------------------------------------------------- */
@@ -291,7 +291,7 @@ static int64_t *new_layers(config_reader *c) {
     int64_t *layers =
         c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *layers);
     if (!layers && !c->status)
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
     return layers;
 }
 
@@ -339,9 +339,9 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     }
     if (n != c->n_layer && !c->status)
         c->status =
-            mn_fail(c->err, MN_BAD_FILE,
-                    "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)",
-                    MN_STR_ARG(c->file->name), (long long)n, (long long)c->n_layer);
+            mnl_fail(c->err, MN_BAD_FILE,
+                     "%.*s: key 'layer_types' has %lld entries, expected %lld (num_hidden_layers)",
+                     MN_STR_ARG(c->file->name), (long long)n, (long long)c->n_layer);
     return n_sliding;
 }
 
@@ -369,11 +369,11 @@ static void check_no_window(config_reader *c, int64_t n_sliding) {
     if (c->status || n_sliding <= 0)
         return;
     c->status =
-        mn_fail(c->err, MN_BAD_FILE,
-                "%.*s: key '%s' is %s, expected %s: %lld layers have sliding attention%s",
-                MN_STR_ARG(c->file->name), off ? "use_sliding_window" : "sliding_window",
-                off ? "false or missing" : "null", off ? "true" : "a number of positions",
-                (long long)n_sliding, json_get(c->root, "layer_types") ? " (layer_types)" : "");
+        mnl_fail(c->err, MN_BAD_FILE,
+                 "%.*s: key '%s' is %s, expected %s: %lld layers have sliding attention%s",
+                 MN_STR_ARG(c->file->name), off ? "use_sliding_window" : "sliding_window",
+                 off ? "false or missing" : "null", off ? "true" : "a number of positions",
+                 (long long)n_sliding, json_get(c->root, "layer_types") ? " (layer_types)" : "");
 }
 
 /* The window's size, and which layers slide if only some of them do. */
@@ -433,7 +433,7 @@ static void find_layers(config_reader *c) {
     }
     c->layers = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *c->layers);
     if (!c->layers)
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
     for (const cJSON *l = all->child; l && !c->status; l = l->next) {
         const int64_t at = named_layer(c, l);
         if (at < 0 || !cJSON_IsObject(l)) {
@@ -446,10 +446,10 @@ static void find_layers(config_reader *c) {
             for (size_t i = 0; i < n_known; i++)
                 found = found || !strcmp(k->string, known[i]);
             if (!found)
-                c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                                    "%.*s: key 'per_layer_config.%s.%.60s' is unsupported; known: "
-                                    "num_attention_heads, num_key_value_heads, intermediate_size",
-                                    MN_STR_ARG(c->file->name), l->string, k->string);
+                c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                                     "%.*s: key 'per_layer_config.%s.%.60s' is unsupported; known: "
+                                     "num_attention_heads, num_key_value_heads, intermediate_size",
+                                     MN_STR_ARG(c->file->name), l->string, k->string);
         }
     }
 }
@@ -461,7 +461,7 @@ static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
     int64_t *each =
         c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
     if (!each && !c->status)
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
     for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
         const cJSON *own = c->layers ? c->layers[i] : NULL;
         each[i] = own && json_get(own, native)
@@ -491,11 +491,11 @@ static void put_each(config_reader *c, const char *key, const char *native, cons
 static void read_head_dim(config_reader *c, const char *embd, const char *heads) {
     int64_t share = by_matrix(c, "layers.0.self_attn.q_proj.weight", c->n_head, 0);
     if (!json_get(c->root, "head_dim") && !share && c->n_embd % c->n_head) {
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld "
-                            "(there is no 'head_dim')",
-                            MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads,
-                            (long long)c->n_head);
+        c->status = mnl_fail(c->err, MN_BAD_FILE,
+                             "%.*s: key '%s' is %lld, expected a multiple of '%s', which is %lld "
+                             "(there is no 'head_dim')",
+                             MN_STR_ARG(c->file->name), embd, (long long)c->n_embd, heads,
+                             (long long)c->n_head);
         return;
     }
     if (!share)
@@ -513,11 +513,11 @@ static int64_t of_kind(config_reader *c, const char *key, const int64_t *each, b
         if ((c->slides[i] != 0) != sliding)
             continue;
         if (first && each[i] != first)
-            c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                                "%.*s: key '%s' is %lld in layer %lld and %lld in another one of "
-                                "its kind, expected the same",
-                                MN_STR_ARG(c->file->name), key, (long long)each[i], (long long)i,
-                                (long long)first);
+            c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                                 "%.*s: key '%s' is %lld in layer %lld and %lld in another one of "
+                                 "its kind, expected the same",
+                                 MN_STR_ARG(c->file->name), key, (long long)each[i], (long long)i,
+                                 (long long)first);
         first = each[i];
     }
     return first;
@@ -578,11 +578,11 @@ static void read_heads(config_reader *c, const size_keys *k) {
     for (int64_t i = 0; kv && i < c->n_layer; i++) {
         if (q[i] % kv[i] == 0)
             continue;
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', "
-                            "which is %lld (layer %lld)",
-                            MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i],
-                            (long long)i);
+        c->status = mnl_fail(
+            c->err, MN_BAD_FILE,
+            "%.*s: key '%s' is %lld, expected a multiple of 'num_key_value_heads', "
+            "which is %lld (layer %lld)",
+            MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i], (long long)i);
         return;
     }
     if (kv)

@@ -35,7 +35,7 @@ static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_s
 
 /* One message for all that scales_of refuses: it names the three forms that are read. */
 static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s, mn_error *err) {
-    return mn_fail(
+    return mnl_fail(
         err, MN_BAD_FILE,
         "tensor '%.*s' (%s, %u dimensions, the first is %lld): expected one scale, one for each "
         "row, or one "
@@ -81,7 +81,7 @@ static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_ten
     const int64_t parts = (N + 127) / 128;
     mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)parts, 2);
     if (!planes)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (int64_t i = 0; i < parts; i++) {
         describe(t, s, sc, i * 128, N - i * 128 < 128 ? N - i * 128 : 128, planes + 2 * i);
         planes[2 * i + 1].bytes = (uint64_t)sc->row;
@@ -97,7 +97,7 @@ static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed
     mn_parsed_tensor out = *t;
     mn_plane *planes = mn_tensor_planes(p, &out, 1, 2);
     if (!planes || !native.ptr)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     describe(t, s, sc, lo, n, planes);
     out.native = out.name = native;
     out.dim[t->n_dim - 2] = n;
@@ -113,14 +113,15 @@ static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, con
     const int64_t F = both.dim[1] / 2;
     const mn_str stem = {both.native.ptr, both.native.len - strlen("gate_up_proj")};
     if (both.dim[1] % 2 || (sc->blocks && F % 128))
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s': gate and up have %lld rows together; expected a multiple of "
-                       "%d, for blocks are "
-                       "128 rows high",
-                       MN_STR_ARG(both.native), (long long)both.dim[1], sc->blocks ? 256 : 2);
+        return mnl_fail(
+            err, MN_UNSUPPORTED,
+            "tensor '%.*s': gate and up have %lld rows together; expected a multiple of "
+            "%d, for blocks are "
+            "128 rows high",
+            MN_STR_ARG(both.native), (long long)both.dim[1], sc->blocks ? 256 : 2);
     mn_parsed_tensor *up = mn_parsed_add_tensor(p);
     if (!up)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     mn_status status = in_one(p, &both, &scales, sc, F, F,
                               mn_parsed_printf(p, "%.*sup_proj", MN_STR_ARG(stem)), up, err);
     if (status)
@@ -142,17 +143,17 @@ static bool holds(mn_str s, const char *z) {
 static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
                        f8_scales *sc, mn_error *err) {
     if (t->dtype.id != MN_F8_E4M3)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s' is %s and has scales; expected f8_e4m3, which alone is read",
-                       MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s' is %s and has scales; expected f8_e4m3, which alone is read",
+                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
     if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s' is %s; expected scales of f32, bf16 or f16",
-                       MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id));
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s' is %s; expected scales of f32, bf16 or f16",
+                        MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id));
     if (t->n_dim < 2 || t->n_dim > 3 || transposed)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "tensor '%.*s' has scales; expected so of matrices [rows, columns] alone",
-                       MN_STR_ARG(t->native));
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s' has scales; expected so of matrices [rows, columns] alone",
+                        MN_STR_ARG(t->native));
     return scales_of(t, s, sc) ? MN_OK : bad_scales(t, s, err);
 }
 
@@ -161,7 +162,7 @@ static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, boo
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
                   mn_error *err) {
     mn_parsed_tensor *t = &p->tensors[at];
-    const bool both = t->n_dim == 3 && mn_str_ends(t->native, "gate_up_proj");
+    const bool both = t->n_dim == 3 && mnl_str_ends(t->native, "gate_up_proj");
     f8_scales sc;
     mn_status status = check(t, s, transposed, &sc, err);
     if (status)

@@ -17,9 +17,9 @@ static void put_if(config_reader *c, const char *key, const char *native, double
 /* A flag for a variant of the architecture that no graph builder knows. */
 static void refuse_true(config_reader *c, const char *key) {
     if (config_bool(c, key, false) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key '%s' is true, which is unsupported; expected false",
-                            MN_STR_ARG(c->file->name), key);
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key '%s' is true, which is unsupported; expected false",
+                             MN_STR_ARG(c->file->name), key);
 }
 
 static void expect_number(config_reader *c, const char *key, double value);
@@ -46,9 +46,9 @@ static void gemma4(config_reader *c) {
     refuse_true(c, "enable_moe_block");
     const cJSON *both = json_get(c->root, "use_bidirectional_attention"); /* "vision": of images */
     if (both && !(cJSON_IsString(both) && !strcmp(both->valuestring, "vision")) && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key 'use_bidirectional_attention' is %s, expected null",
-                            MN_STR_ARG(c->file->name), json_describe(both).s);
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'use_bidirectional_attention' is %s, expected null",
+                             MN_STR_ARG(c->file->name), json_describe(both).s);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
 }
 
@@ -67,10 +67,10 @@ static void granite_hybrid(config_reader *c) {
     granite(c);
     expect_number(c, "num_local_experts", 0);
     if (!c->status && strcmp(position, "rope"))
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
-                            MN_STR_ARG(c->file->name),
-                            json_describe(json_get(c->root, "position_embedding_type")).s);
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
+                             MN_STR_ARG(c->file->name),
+                             json_describe(json_get(c->root, "position_embedding_type")).s);
     if (!types || !cJSON_IsArray(types) || !types->child) {
         config_fail(c, "", "layer_types", types, "an array of \"attention\"");
         return;
@@ -78,9 +78,9 @@ static void granite_hybrid(config_reader *c) {
     for (const cJSON *t = types->child; t && !c->status; t = t->next)
         if (!cJSON_IsString(t) ||
             (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
-            c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                                "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
-                                MN_STR_ARG(c->file->name), json_describe(t).s);
+            c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                                 "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
+                                 MN_STR_ARG(c->file->name), json_describe(t).s);
 }
 
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
@@ -106,8 +106,8 @@ static void expect_number(config_reader *c, const char *key, double value) {
     const double found = config_float(c, c->root, "", key, -DBL_MAX, DBL_MAX, &value);
     if (c->status || !(found < value || found > value))
         return;
-    c->status = mn_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g",
-                        MN_STR_ARG(c->file->name), key, found, value);
+    c->status = mnl_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g",
+                         MN_STR_ARG(c->file->name), key, found, value);
 }
 
 static void gpt_oss(config_reader *c) {

@@ -20,22 +20,23 @@ static mn_status parse_text(const mn_host *host, const mn_file *f, uint64_t offs
     const char *end = text;
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n + 1, &end, 0);
     if (!root && !has_memory(host))
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     if (!root)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu", MN_STR_ARG(f->name),
-                       (unsigned long long)(offset + (end ? (uint64_t)(end - text) : 0)));
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu",
+                        MN_STR_ARG(f->name),
+                        (unsigned long long)(offset + (end ? (uint64_t)(end - text) : 0)));
     uint64_t at = (uint64_t)(end - text);
     while (at < n && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t'))
         at++;
     mn_status status = MN_OK;
     if (at < n)
         status =
-            mn_fail(err, MN_BAD_FILE,
-                    "%.*s: bytes after the end of the JSON object at offset %llu, expected none",
-                    MN_STR_ARG(f->name), (unsigned long long)(offset + at));
+            mnl_fail(err, MN_BAD_FILE,
+                     "%.*s: bytes after the end of the JSON object at offset %llu, expected none",
+                     MN_STR_ARG(f->name), (unsigned long long)(offset + at));
     else if (!cJSON_IsObject(root))
-        status = mn_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one",
-                         MN_STR_ARG(f->name));
+        status = mnl_fail(err, MN_BAD_FILE, "%.*s: the JSON text is not an object, expected one",
+                          MN_STR_ARG(f->name));
     if (status)
         cJSON_Delete(root);
     else
@@ -80,21 +81,21 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
                      uint32_t max, cJSON **out, mn_error *err) {
     const char *text = (const char *)f->map + offset;
     if (!n || n > max)
-        return mn_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u",
-                       MN_STR_ARG(f->name), (unsigned long long)n, max);
-    if (!mn_utf8_valid(text, n))
-        return mn_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object",
-                       MN_STR_ARG(f->name));
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u",
+                        MN_STR_ARG(f->name), (unsigned long long)n, max);
+    if (!mnl_utf8_valid(text, n))
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object",
+                        MN_STR_ARG(f->name));
     char *copy = host->alloc(host->self, n + 1, 16);
     if (!copy)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     memcpy(copy, text, (size_t)n);
     copy[n] = 0;
     const uint64_t nul = find_nul(copy, n);
     if (nul < n) {
         host->release(host->self, copy);
-        return mn_fail(err, MN_BAD_FILE, "%.*s: a NUL character at offset %llu, expected text",
-                       MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
+        return mnl_fail(err, MN_BAD_FILE, "%.*s: a NUL character at offset %llu, expected text",
+                        MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
     }
     spell_infinity(copy);
     mn_status status = parse_text(host, f, offset, copy, n, out, err);
@@ -115,16 +116,16 @@ mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object
         return MN_OK;
     const void **order = host->alloc(host->self, n * sizeof *order, 16);
     if (!order)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     n = 0;
     for (const cJSON *m = object->child; m; m = m->next)
         order[n++] = m;
-    mn_sort(order, n, by_name);
+    mnl_sort(order, n, by_name);
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
         if (!by_name(order[i - 1], order[i]))
-            status = mn_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once",
-                             MN_STR_ARG(f->name), ((const cJSON *)order[i])->string);
+            status = mnl_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once",
+                              MN_STR_ARG(f->name), ((const cJSON *)order[i])->string);
     host->release(host->self, (void *)order);
     return status;
 }

@@ -25,9 +25,9 @@ typedef struct {
     uint64_t n;
 } name_index;
 
-/* For mn_sort: by the tensors' native names. */
+/* For mnl_sort: by the tensors' native names. */
 static int by_name(const void *a, const void *b) {
-    return mn_str_cmp(((const named *)a)->name, ((const named *)b)->name);
+    return mnl_str_cmp(((const named *)a)->name, ((const named *)b)->name);
 }
 
 /* Tensors are appended while their layout is read; the index has those that were there before. */
@@ -37,12 +37,12 @@ static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
     x->names = h->alloc(h->self, (x->n + 1) * sizeof *x->names, 16);
     x->sorted = h->alloc(h->self, (x->n + 1) * sizeof *x->sorted, 16);
     if (!x->names || !x->sorted)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (uint64_t i = 0; i < x->n; i++) {
         x->names[i] = (named){p->tensors[i].native, i};
         x->sorted[i] = &x->names[i];
     }
-    mn_sort(x->sorted, x->n, by_name);
+    mnl_sort(x->sorted, x->n, by_name);
     return MN_OK;
 }
 
@@ -54,9 +54,9 @@ static void index_close(const mn_parsed *p, name_index *x) {
 /* s against stem and ending in one. */
 static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
     if (s.len < stem.len)
-        return mn_str_cmp(s, stem);
+        return mnl_str_cmp(s, stem);
     const int c = memcmp(s.ptr, stem.ptr, stem.len);
-    return c ? c : mn_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mn_str_of(ending));
+    return c ? c : mnl_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mnl_str_of(ending));
 }
 
 static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem,
@@ -90,8 +90,8 @@ static void sweep(mn_parsed *p) {
 
 /* expected: in words, with the dimensions that the name implies. */
 static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s",
-                   MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected);
+    return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' (%s, %u dimensions): expected %s",
+                    MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected);
 }
 
 static mn_str stem_of(mn_str s, const char *ending) {
@@ -110,7 +110,7 @@ static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *en
     t.native = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(stem), name);
     mn_plane *out = mn_tensor_planes(p, &t, 1, 1);
     if (!t.native.ptr || !out)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     *out = plane;
     t.name = t.native;
     t.n_dim = n_dim;
@@ -118,7 +118,7 @@ static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *en
         t.dim[i] = i < n_dim ? dim[i] : 0;
     mn_parsed_tensor *to = mn_parsed_add_tensor(p);
     if (!to)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     *to = t;
     return MN_OK;
 }
@@ -213,7 +213,7 @@ static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     const uint32_t b = t->n_dim - 1;
     mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
     if (!plane)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     *plane = t->plane;
     const int64_t dim = t->dim[a];
     const int64_t stride = plane->stride[a];
@@ -241,7 +241,7 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
     t.native = t.name = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(base), name);
     mn_plane *planes = mn_tensor_planes(p, &t, 1, 2);
     if (!t.native.ptr || !planes)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     planes[0] = from(blocks, first * G * 16);
     planes[0].dtype = MN_MXFP4_SPLIT;
     set_dims(&planes[0], 3, (int64_t[]){E, N / step, G * 32},
@@ -256,7 +256,7 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
     memcpy(t.dim, planes[0].dim, 3 * sizeof t.dim[0]);
     mn_parsed_tensor *to = mn_parsed_add_tensor(p);
     if (!to)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     *to = t;
     return MN_OK;
 }
@@ -266,11 +266,11 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     const mn_str stem = stem_of(t->native, "_blocks");
     mn_parsed_tensor *s = find(p, x, stem, "_scales");
     if (!s)
-        return mn_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'",
-                       MN_STR_ARG(t->native), MN_STR_ARG(stem));
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'",
+                        MN_STR_ARG(t->native), MN_STR_ARG(stem));
     const mn_parsed_tensor blocks = *t;
     const mn_parsed_tensor scales = *s;
-    const bool both = mn_str_ends(stem, "gate_up_proj");
+    const bool both = mnl_str_ends(stem, "gate_up_proj");
     if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 ||
         (both && blocks.dim[1] % 2))
         return bad_shape(&blocks, "u8 [experts, rows, groups, 16]", err);
@@ -291,9 +291,9 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
 static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
     static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
-        if (mn_str_ends(t->native, conv1d[i]))
+        if (mnl_str_ends(t->native, conv1d[i]))
             return true;
-    return f->fused == FUSED_GPT_OSS && mn_str_ends(t->native, "experts.down_proj");
+    return f->fused == FUSED_GPT_OSS && mnl_str_ends(t->native, "experts.down_proj");
 }
 
 /* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one
@@ -313,7 +313,7 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
         return status;
     }
     if (p->tensors[i].n_dim > 1 && json_get(facts->config, "quantization_config"))
-        return mn_fail(
+        return mnl_fail(
             err, MN_BAD_FILE,
             "tensor '%.*s' is %s and has no '%.*s_scale' or '%.*s_scale_inv'; config.json has a "
             "quantization_config, expected one of them",
@@ -360,9 +360,9 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     }
     if (transposed(t, f))
         return transpose(p, t, err);
-    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
+    if (mnl_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
         return read_mxfp4(p, x, t, err);
-    if (f->fused == FUSED_SHARED && mn_str_ends(t->native, "shared_mlp.input_linear.weight")) {
+    if (f->fused == FUSED_SHARED && mnl_str_ends(t->native, "shared_mlp.input_linear.weight")) {
         const mn_status status = split_shared(p, t, "input_linear.weight", err);
         drop(&p->tensors[i]);
         return status;
@@ -370,7 +370,7 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);
-        if (!mn_str_ends(t->native, ending))
+        if (!mnl_str_ends(t->native, ending))
             continue;
         mn_status status =
             k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
@@ -415,25 +415,25 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
     const cJSON *method = json_get(other, "quant_method");
     const cJSON *block = json_get(other, "weight_block_size");
     if (mlx)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key 'quantization': MLX weights (%s bits in groups of %s), "
-                       "which the loader mlx "
-                       "reads; expected plain weights",
-                       json_describe(json_get(mlx, "bits")).s,
-                       json_describe(json_get(mlx, "group_size")).s);
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "config.json: key 'quantization': MLX weights (%s bits in groups of %s), "
+                        "which the loader mlx "
+                        "reads; expected plain weights",
+                        json_describe(json_get(mlx, "bits")).s,
+                        json_describe(json_get(mlx, "group_size")).s);
     if (!other || says(other, "quant_method", "mxfp4"))
         return MN_OK;
     if (!is_read_method(other))
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key 'quantization_config': quantised weights (quant_method "
-                       "%s), which this loader "
-                       "does not read; expected plain weights, mxfp4, fp8 by any of its writers, "
-                       "or ModelOpt's NVFP4",
-                       json_describe(method).s);
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "config.json: key 'quantization_config': quantised weights (quant_method "
+                        "%s), which this loader "
+                        "does not read; expected plain weights, mxfp4, fp8 by any of its writers, "
+                        "or ModelOpt's NVFP4",
+                        json_describe(method).s);
     if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 ||
                   block->child->valueint != 128 || block->child->next->valueint != 128))
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "config.json: key 'quantization_config.weight_block_size' is not [128, "
-                       "128], which alone is read");
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "config.json: key 'quantization_config.weight_block_size' is not [128, "
+                        "128], which alone is read");
     return MN_OK;
 }

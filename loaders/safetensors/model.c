@@ -16,31 +16,31 @@ const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
 
 /* What the index names may have any other name, too. */
 static bool is_weights(const mn_file *f) {
-    return mn_str_begins(f->name, "model") && mn_str_ends(f->name, ".safetensors");
+    return mnl_str_begins(f->name, "model") && mnl_str_ends(f->name, ".safetensors");
 }
 
 /* By its whole name; NULL if it is not among the files that were given. */
 static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t stride, mn_str name) {
     for (uint32_t i = 0; i < n; i++)
-        if (mn_str_eq(mn_file_at(files, i, stride)->name, name))
-            return mn_file_at(files, i, stride);
+        if (mnl_str_eq(mnl_file_at(files, i, stride)->name, name))
+            return mnl_file_at(files, i, stride);
     return NULL;
 }
 
 const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name) {
-    return find_file(files, n, stride, mn_str_of(name));
+    return find_file(files, n, stride, mnl_str_of(name));
 }
 
 /* A named file must be one of this format; then one file of weights or the index is enough, so
  * that open can say what is missing beside it. */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
-    const mn_file *named = mn_file_named(files, n, stride);
-    if (named && !mn_str_ends(named->name, ".safetensors") && !mn_str_ends(named->name, ".json"))
+    const mn_file *named = mnl_file_named(files, n, stride);
+    if (named && !mnl_str_ends(named->name, ".safetensors") && !mnl_str_ends(named->name, ".json"))
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (is_weights(mn_file_at(files, i, stride)))
+        if (is_weights(mnl_file_at(files, i, stride)))
             return true;
-    return find_file(files, n, stride, mn_str_of(INDEX_NAME)) != NULL;
+    return find_file(files, n, stride, mnl_str_of(INDEX_NAME)) != NULL;
 }
 
 /* ---- with an index: tensor name -> file ------------------------------------------------------ */
@@ -54,7 +54,8 @@ static int by_shard(const void *a, const void *b) {
 }
 
 static int by_native(const void *a, const void *b) {
-    return mn_str_cmp(((const mn_parsed_tensor *)a)->native, ((const mn_parsed_tensor *)b)->native);
+    return mnl_str_cmp(((const mn_parsed_tensor *)a)->native,
+                       ((const mn_parsed_tensor *)b)->native);
 }
 
 /* By native name among n tensors that are sorted by it; NULL: there is none. */
@@ -63,13 +64,13 @@ static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_s
     uint64_t hi = n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        if (mn_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
+        if (mnl_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < n && mn_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo]
-                                                                                       : NULL;
+    return lo < n && mnl_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo]
+                                                                                        : NULL;
 }
 
 /* A shard's entries of the index, [0, n), against the tensors that its file brought, from `first`
@@ -79,17 +80,17 @@ static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *
     uint64_t n_held = p->n_tensors - first;
     const void **held = p->host->alloc(p->host->self, (n_held + 1) * sizeof *held, 16);
     if (!held)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     for (uint64_t i = 0; i < n_held; i++)
         held[i] = &p->tensors[first + i];
-    mn_sort(held, n_held, by_native);
+    mnl_sort(held, n_held, by_native);
     mn_status status = MN_OK;
     for (uint64_t i = 0; i < n && !status; i++) {
         const cJSON *entry = entries[i];
-        if (!find_tensor(held, n_held, mn_str_of(entry->string)))
-            status = mn_fail(err, MN_BAD_FILE,
-                             "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
-                             MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
+        if (!find_tensor(held, n_held, mnl_str_of(entry->string)))
+            status = mnl_fail(err, MN_BAD_FILE,
+                              "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
+                              MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
     }
     p->host->release(p->host->self, (void *)held);
     return status;
@@ -105,15 +106,15 @@ typedef struct {
 static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order,
                              uint64_t n, mn_error *err) {
     for (uint64_t i = 0, end; i < n; i = end) {
-        mn_str name = mn_str_of(((const cJSON *)order[i])->valuestring);
-        for (end = i + 1; end < n && mn_str_is(name, ((const cJSON *)order[end])->valuestring);)
+        mn_str name = mnl_str_of(((const cJSON *)order[i])->valuestring);
+        for (end = i + 1; end < n && mnl_str_is(name, ((const cJSON *)order[end])->valuestring);)
             end++;
         const mn_file *shard = find_file(dir.files, dir.n, dir.stride, name);
         if (!shard)
-            return mn_fail(err, MN_BAD_FILE,
-                           "%.*s is missing: %.*s says that it holds %llu tensors of this model",
-                           MN_STR_ARG(name), MN_STR_ARG(index->name),
-                           (unsigned long long)(end - i));
+            return mnl_fail(err, MN_BAD_FILE,
+                            "%.*s is missing: %.*s says that it holds %llu tensors of this model",
+                            MN_STR_ARG(name), MN_STR_ARG(index->name),
+                            (unsigned long long)(end - i));
         uint64_t first = p->n_tensors;
         mn_status status = header_read(p, shard, err);
         if (!status)
@@ -129,25 +130,25 @@ static mn_status read_map(mn_parsed *p, folder dir, const mn_file *index, const 
                           mn_error *err) {
     uint64_t n = 0;
     if (!cJSON_IsObject(map) || !map->child)
-        return mn_fail(
+        return mnl_fail(
             err, MN_BAD_FILE,
             "%.*s: key 'weight_map' is %s, expected an object that names a file per tensor",
             MN_STR_ARG(index->name), json_describe(map).s);
     for (const cJSON *m = map->child; m; m = m->next, n++)
         if (!cJSON_IsString(m))
-            return mn_fail(err, MN_BAD_FILE,
-                           "%.*s: weight_map: '%.120s' is %s, expected a file name",
-                           MN_STR_ARG(index->name), m->string, json_describe(m).s);
+            return mnl_fail(err, MN_BAD_FILE,
+                            "%.*s: weight_map: '%.120s' is %s, expected a file name",
+                            MN_STR_ARG(index->name), m->string, json_describe(m).s);
     mn_status status = json_unique(p->host, index, map, err);
     if (status)
         return status;
     const void **order = p->host->alloc(p->host->self, n * sizeof *order, 16);
     if (!order)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     n = 0;
     for (const cJSON *m = map->child; m; m = m->next)
         order[n++] = m;
-    mn_sort(order, n, by_shard);
+    mnl_sort(order, n, by_shard);
     status = read_shards(p, dir, index, order, n, err);
     p->host->release(p->host->self, (void *)order);
     return status;
@@ -169,7 +170,7 @@ static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn
 /* ---- without an index: one file, or the numbers in the names --------------------------------- */
 
 static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
-    return mn_fail(
+    return mnl_fail(
         err, MN_BAD_FILE,
         "%.*s-%05u-of-%05u.safetensors is missing: shard %u of the %u that make this model",
         MN_STR_ARG(prefix), no, count, no, count);
@@ -179,30 +180,30 @@ static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_er
 static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, mn_str prefix,
                                uint32_t count, mn_error *err) {
     for (uint32_t i = 0; i < dir.n; i++) {
-        const mn_file *f = mn_file_at(dir.files, i, dir.stride);
+        const mn_file *f = mnl_file_at(dir.files, i, dir.stride);
         mn_str own;
         uint32_t no;
         uint32_t of;
         if (!is_weights(f))
             continue;
-        bool numbered = mn_shard_name(f->name, ".safetensors", &own, &no, &of);
+        bool numbered = mnl_shard_name(f->name, ".safetensors", &own, &no, &of);
         if (f == first && !numbered)
             continue; /* then the next one is what does not fit */
-        if (!numbered || of != count || !mn_str_eq(own, prefix))
-            return mn_fail(err, MN_BAD_FILE,
-                           "%.*s and %.*s are not shards of one model, expected one "
-                           "model.safetensors, numbered "
-                           "shards, or " INDEX_NAME,
-                           MN_STR_ARG(first->name), MN_STR_ARG(f->name));
+        if (!numbered || of != count || !mnl_str_eq(own, prefix))
+            return mnl_fail(err, MN_BAD_FILE,
+                            "%.*s and %.*s are not shards of one model, expected one "
+                            "model.safetensors, numbered "
+                            "shards, or " INDEX_NAME,
+                            MN_STR_ARG(first->name), MN_STR_ARG(f->name));
         if (no < 1 || no > of)
-            return mn_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u",
-                           MN_STR_ARG(f->name), no, of);
+            return mnl_fail(err, MN_BAD_FILE, "%.*s: shard number %u, expected 1 to %u",
+                            MN_STR_ARG(f->name), no, of);
     }
     for (uint32_t no = 1; no <= count; no++) {
         mn_str name =
             mn_parsed_printf(p, "%.*s-%05u-of-%05u.safetensors", MN_STR_ARG(prefix), no, count);
         if (!name.ptr)
-            return mn_fail_memory(err);
+            return mnl_fail_memory(err);
         const mn_file *f = find_file(dir.files, dir.n, dir.stride, name);
         if (!f)
             return missing_shard(prefix, no, count, err);
@@ -220,21 +221,21 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
     uint32_t no;
     uint32_t count = 1;
     mn_str prefix = {0};
-    const mn_file *named = mn_file_named(dir.files, dir.n, dir.stride);
+    const mn_file *named = mnl_file_named(dir.files, dir.n, dir.stride);
     if (named && is_weights(named) &&
-        !mn_shard_name(named->name, ".safetensors", &prefix, &no, &count))
+        !mnl_shard_name(named->name, ".safetensors", &prefix, &no, &count))
         return header_read(p, named, err);
     for (uint32_t i = 0; i < dir.n; i++) {
-        const mn_file *f = mn_file_at(dir.files, i, dir.stride);
+        const mn_file *f = mnl_file_at(dir.files, i, dir.stride);
         if (is_weights(f) && !n_weights++)
             first = f;
     }
     if (!first)
-        return mn_fail(err, MN_BAD_FILE,
-                       "no weights: there is no model.safetensors and no " INDEX_NAME
-                       " among the %u files",
-                       dir.n);
-    bool numbered = mn_shard_name(first->name, ".safetensors", &prefix, &no, &count);
+        return mnl_fail(err, MN_BAD_FILE,
+                        "no weights: there is no model.safetensors and no " INDEX_NAME
+                        " among the %u files",
+                        dir.n);
+    bool numbered = mnl_shard_name(first->name, ".safetensors", &prefix, &no, &count);
     if (n_weights == 1 && !numbered)
         return header_read(p, first, err);
     if (!numbered)
@@ -249,7 +250,7 @@ static mn_status name_tensors(mn_parsed *p, const struct model_family *family, m
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         p->tensors[i].name = tensor_canonical_name(p, family, p->tensors[i].native);
         if (!p->tensors[i].name.ptr)
-            return mn_fail_memory(err);
+            return mnl_fail_memory(err);
     }
     return MN_OK;
 }
@@ -260,7 +261,7 @@ static void drop_tensors(mn_parsed *p, bool tied) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (!tensor_is_ignored(p->tensors[i].native) &&
-            !(tied && mn_str_is(p->tensors[i].name, "output.weight")))
+            !(tied && mnl_str_is(p->tensors[i].name, "output.weight")))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
 }
@@ -271,33 +272,33 @@ static void tell_unused(const mn_parsed *p) {
     const mn_host *h = p->host;
     uint64_t n = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        n += mn_str_ends(p->tensors[i].native, ending);
+        n += mnl_str_ends(p->tensors[i].native, ending);
     char text[128];
     snprintf(text, sizeof text,
              "%llu tensors *%s are not used: activations are not quantised by them",
              (unsigned long long)n, ending);
     if (n && MN_HAS(mn_host, h, log))
-        h->log(h->self, MN_LOG_DEBUG, mn_str_of(text));
+        h->log(h->self, MN_LOG_DEBUG, mnl_str_of(text));
 }
 
 /* A file of weights that the user named is one of those that were read: another model in its place
  * would be passed off as it. */
 static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
-    const mn_file *named = mn_file_named(dir.files, dir.n, dir.stride);
-    if (!named || !mn_str_ends(named->name, ".safetensors"))
+    const mn_file *named = mnl_file_named(dir.files, dir.n, dir.stride);
+    if (!named || !mnl_str_ends(named->name, ".safetensors"))
         return MN_OK;
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].file == named)
             return MN_OK;
-    return mn_fail(err, MN_BAD_FILE,
-                   "%.*s: holds no tensor of the model in its folder, expected the folder, "
-                   "model.safetensors, one of its numbered shards or of those in " INDEX_NAME,
-                   MN_STR_ARG(named->name));
+    return mnl_fail(err, MN_BAD_FILE,
+                    "%.*s: holds no tensor of the model in its folder, expected the folder, "
+                    "model.safetensors, one of its numbered shards or of those in " INDEX_NAME,
+                    MN_STR_ARG(named->name));
 }
 
 /* All tensors under their own names, as stored. */
 static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
-    const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
+    const mn_file *index = find_file(dir.files, dir.n, dir.stride, mnl_str_of(INDEX_NAME));
     mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
     if (!status)
         status = check_named(p, dir, err);
@@ -325,12 +326,12 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
 
 /* Tensors first: config.json is held against some of their shapes. */
 static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
-    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
+    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mnl_str_of("config.json"));
     model_facts facts = {0};
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
-        return mn_fail(err, MN_BAD_FILE,
-                       "config.json is missing: weights alone do not say what model this is; "
-                       "expected it beside them");
+        return mnl_fail(err, MN_BAD_FILE,
+                        "config.json is missing: weights alone do not say what model this is; "
+                        "expected it beside them");
     mn_status status = read_tensors(p, dir, err);
     if (!status)
         status = config_read(p, config, &facts, err);
@@ -345,7 +346,7 @@ mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint
                      model_join join, mn_parsed **out, mn_error *err) {
     mn_parsed *p = mn_parsed_new(host);
     if (!p)
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     mn_status status = read_model(p, (folder){files, n, stride}, join, err);
     if (status)
         mn_parsed_free(p);

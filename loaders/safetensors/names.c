@@ -71,7 +71,7 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
         return native;
     rest = skip(rest, digits + 1);
     for (size_t k = 0; k < MN_COUNT(kinds); k++) {
-        if (!mn_str_ends(rest, kinds[k]))
+        if (!mnl_str_ends(rest, kinds[k]))
             continue;
         mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])};
         mn_str number = {0};
@@ -94,20 +94,20 @@ static mn_str without_prefix(mn_str s) {
     static const char *const prefixes[] = {"language_model.model.", "model.language_model.",
                                            "language_model.", "model.", "transformer."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++)
-        if (mn_str_begins(s, prefixes[i]))
+        if (mnl_str_begins(s, prefixes[i]))
             return skip(s, strlen(prefixes[i]));
     return s;
 }
 
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
     mn_str rest = without_prefix(native);
-    if (mn_str_begins(rest, "layers."))
+    if (mnl_str_begins(rest, "layers."))
         return layer_name(p, family, native, skip(rest, 7));
-    if (mn_str_begins(rest, "h."))
+    if (mnl_str_begins(rest, "h."))
         return layer_name(p, family, native, skip(rest, 2));
     for (size_t i = 0; i < MN_COUNT(top); i++)
-        if (mn_str_is(rest, top[i].native))
-            return mn_str_of(top[i].canonical);
+        if (mnl_str_is(rest, top[i].native))
+            return mnl_str_of(top[i].canonical);
     return native;
 }
 
@@ -125,10 +125,10 @@ bool tensor_is_ignored(mn_str native) {
     static const char *const towers[] = {"vision_tower.", "model.vision_tower.",
                                          "multi_modal_projector.", "model.multi_modal_projector."};
     for (size_t i = 0; i < MN_COUNT(endings); i++)
-        if (mn_str_ends(native, endings[i]))
+        if (mnl_str_ends(native, endings[i]))
             return true;
     for (size_t i = 0; i < MN_COUNT(towers); i++)
-        if (mn_str_begins(native, towers[i]))
+        if (mnl_str_begins(native, towers[i]))
             return true;
     return false;
 }

@@ -9,10 +9,10 @@ enum { DATA, SCALE, TENSOR_SCALE, N_PLANES };
 
 static mn_status bad(const mn_parsed_tensor *t, const mn_parsed_tensor *weight,
                      const char *expected, mn_error *err) {
-    return mn_fail(err, MN_BAD_FILE,
-                   "tensor '%.*s' (%s, %u dimensions): expected %s, for '%.*s' is packed NVFP4",
-                   MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected,
-                   MN_STR_ARG(weight->native));
+    return mnl_fail(err, MN_BAD_FILE,
+                    "tensor '%.*s' (%s, %u dimensions): expected %s, for '%.*s' is packed NVFP4",
+                    MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected,
+                    MN_STR_ARG(weight->native));
 }
 
 static bool is_one_value(const mn_parsed_tensor *t) {
@@ -38,9 +38,9 @@ mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *
                      const mn_parsed_tensor *whole, mn_error *err) {
     mn_dtype type;
     if (!whole)
-        return mn_fail(err, MN_BAD_FILE,
-                       "tensor '%.*s' has no '%.*s_2', expected the scale of the whole tensor",
-                       MN_STR_ARG(scale->native), MN_STR_ARG(scale->native));
+        return mnl_fail(err, MN_BAD_FILE,
+                        "tensor '%.*s' has no '%.*s_2', expected the scale of the whole tensor",
+                        MN_STR_ARG(scale->native), MN_STR_ARG(scale->native));
     if (t->n_dim != 2 || t->dim[1] > INT64_MAX / 2 || t->dim[1] * 2 % GROUP)
         return bad(t, t, "rows of whole groups of 16 elements, 8 bytes each", err);
     const int64_t cols = t->dim[1] * 2;
@@ -50,7 +50,7 @@ mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *
         return bad(whole, t, "one f32", err);
     mn_plane *planes = mn_tensor_planes(p, t, 1, N_PLANES);
     if (!planes || !mn_dtype_by_id(MN_NVFP4, &type))
-        return mn_fail_memory(err);
+        return mnl_fail_memory(err);
     planes[DATA] = t->plane;
     planes[DATA].dtype = type.id;
     planes[DATA].dim[1] = t->dim[1] = cols;

@@ -44,7 +44,7 @@ static section flat(config_reader *c, section s) {
     }
     mn_str in = mn_parsed_printf(c->parsed, "rope_parameters.%.80s.", child->string);
     if (!in.ptr)
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
     return (section){child, in.ptr ? in.ptr : ""};
 }
 
@@ -87,9 +87,9 @@ static double either(config_reader *c, section s, const char *key, double lo, do
     double a = config_float(c, s.object, s.in, key, lo, hi, &fallback);
     double b = config_float(c, c->root, "", key, lo, hi, &fallback);
     if (!c->status && inside && outside && (a > b || a < b))
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
-                            MN_STR_ARG(c->file->name), s.in, key, a, key, b);
+        c->status = mnl_fail(c->err, MN_BAD_FILE,
+                             "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
+                             MN_STR_ARG(c->file->name), s.in, key, a, key, b);
     *in = inside ? s.in : "";
     return inside ? a : b;
 }
@@ -128,10 +128,10 @@ static void read_llama3(config_reader *c, section s) {
     double low = json_get(s.object, "low_freq_factor")->valuedouble;
     double high = json_get(s.object, "high_freq_factor")->valuedouble;
     if (low >= high)
-        c->status = mn_fail(c->err, MN_BAD_FILE,
-                            "%.*s: key '%slow_freq_factor' is %g, expected less than "
-                            "'high_freq_factor', which is %g",
-                            MN_STR_ARG(c->file->name), s.in, low, high);
+        c->status = mnl_fail(c->err, MN_BAD_FILE,
+                             "%.*s: key '%slow_freq_factor' is %g, expected less than "
+                             "'high_freq_factor', which is %g",
+                             MN_STR_ARG(c->file->name), s.in, low, high);
 }
 
 /* What sin and cos are multiplied by for a context that is `factor` times longer (Peng et al. 2023,
@@ -180,7 +180,7 @@ static void put_factors(config_reader *c, section s, const char *key, const char
         return;
     double *out = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *out);
     if (!out) {
-        c->status = mn_fail_memory(c->err);
+        c->status = mnl_fail_memory(c->err);
         return;
     }
     for (const cJSON *f = list->child; f && !c->status; f = f->next, i++) {
@@ -190,7 +190,7 @@ static void put_factors(config_reader *c, section s, const char *key, const char
             out[i] = f->valuedouble;
     }
     if (!c->status && i != n)
-        c->status = mn_fail(
+        c->status = mnl_fail(
             c->err, MN_BAD_FILE,
             "%.*s: key '%s%s' has %lld numbers, expected %lld (half of the rotated dimensions)",
             MN_STR_ARG(c->file->name), s.in, native, (long long)i, (long long)n);
@@ -229,10 +229,10 @@ static void read_proportional(config_reader *c, section s, double part) {
     const double one = 1;
     const double factor = config_float(c, s.object, s.in, "factor", 1, 1e6, &one);
     if (!c->status && factor > 1)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key '%sfactor' is %g with rope_type \"proportional\", expected "
-                            "1",
-                            MN_STR_ARG(c->file->name), s.in, factor);
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key '%sfactor' is %g with rope_type \"proportional\", expected "
+                             "1",
+                             MN_STR_ARG(c->file->name), s.in, factor);
     config_put_int(c, "rope.turning_count", s.in, "partial_rotary_factor", pairs);
     config_put_int(c, "rope.dimension_count", s.in, "partial_rotary_factor", c->head_dim);
 }
@@ -258,11 +258,11 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     else if (!strcmp(type, "longrope"))
         read_longrope(c, s, n_rot);
     else if (strcmp(type, "none") && !c->status)
-        c->status = mn_fail(c->err, MN_UNSUPPORTED,
-                            "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, "
-                            "linear, dynamic, llama3, yarn, "
-                            "longrope",
-                            MN_STR_ARG(c->file->name), s.in, key, type);
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key '%s%s': unknown rope scaling '%.60s'; known: default, "
+                             "linear, dynamic, llama3, yarn, "
+                             "longrope",
+                             MN_STR_ARG(c->file->name), s.in, key, type);
 }
 
 /* Base, the share of each head that is rotated, and how angles are scaled beyond the context of
@@ -290,11 +290,11 @@ void config_read_rope(config_reader *c) {
     int64_t n_rot = (int64_t)((double)c->head_dim * part);
     if (!c->status && (n_rot < 2 || n_rot % 2))
         c->status =
-            mn_fail(c->err, MN_BAD_FILE,
-                    "%.*s: %lld of the 'head_dim' %lld dimensions are rotated "
-                    "('%spartial_rotary_factor' %g), "
-                    "expected an even number from 2 on",
-                    MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
+            mnl_fail(c->err, MN_BAD_FILE,
+                     "%.*s: %lld of the 'head_dim' %lld dimensions are rotated "
+                     "('%spartial_rotary_factor' %g), "
+                     "expected an even number from 2 on",
+                     MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
     config_put_int(c, "rope.dimension_count", in, "partial_rotary_factor", n_rot);
     if (!c->status)
         read_scaling(c, s, n_rot);
