@@ -60,11 +60,14 @@ static bool add_text(mn_channels *c, const char *text, size_t n) {
  * (U+0120). */
 static bool add_piece(mn_channels *c, int32_t id) {
     const mn_str piece = mn_tokenizer_piece(c->tok, id);
-    if (id == c->channel || mn_tokenizer_is_special(c->tok, id))
-        return add_text(c, id == c->channel ? "|" : " ", 1);
+    if (id == c->channel)
+        return add_text(c, "|", 1);
+    if (mn_tokenizer_is_special(c->tok, id))
+        return add_text(c, " ", 1);
     for (size_t i = 0; i < piece.len; i++) {
-        const bool space = i + 1 < piece.len && !memcmp(piece.ptr + i, "\xc4\xa0", 2);
-        if (!add_text(c, space ? " " : piece.ptr + i, 1))
+        const char *at = piece.ptr + i;
+        const bool space = i + 1 < piece.len && !memcmp(at, "\xc4\xa0", 2);
+        if (!add_text(c, space ? " " : at, 1))
             return false;
         i += space;
     }
@@ -87,9 +90,11 @@ static int name_length(const char *s) {
 /* Whom a header addresses, "" = nobody: the word after "to=". */
 static const char *addressee(const char *header) {
     const char *to = strstr(header, "to=");
-    if (!to || (to > header && !strchr(" |", to[-1])) || !name_length(to + 3))
+    if (!to)
         return "";
-    return to + 3;
+    const bool begins = to == header || strchr(" |", to[-1]);
+    const char *name = to + 3;
+    return begins && name_length(name) ? name : "";
 }
 
 /* "assistant|commentary to=functions.f json": the channel is the word after the mark, the tool that

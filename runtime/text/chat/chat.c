@@ -25,16 +25,12 @@ static bool set(mn_jctx *c, mn_jdict *d, const char *name, mn_jval v) {
 
 /* mark: 1 = the user's */
 static bool set_str(mn_jctx *c, mn_jdict *d, const char *name, mn_str s, uint8_t mark) {
-    const mn_jstr text = {s.ptr ? s.ptr : "", NULL, (size_t)s.len, mark};
+    const char *bytes = s.ptr ? s.ptr : "";
+    const mn_jstr text = {bytes, NULL, (size_t)s.len, mark};
     mn_jval v;
-    return mn_j_string(c, text, &v) && set(c, d, name, v);
-}
-
-static bool set_all(mn_jctx *c, mn_jdict *d, const mn_jdict *from) {
-    for (size_t i = 0; i < from->n; i++)
-        if (!mn_jdict_set(c, d, from->items[i].key, from->items[i].value))
-            return false;
-    return true;
+    if (!mn_j_string(c, text, &v))
+        return false;
+    return set(c, d, name, v);
 }
 
 /* In JSON's words, since the caller wrote JSON. */
@@ -70,20 +66,24 @@ static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
     if (role->type != MN_J_STR)
         return wrong_type(c, what, *role, "a string as \"role\"");
     const mn_str s = mn_jstr_bytes(role->u.s);
-    return !known_role(s) || set_str(c, d, "role", s, 0);
+    if (!known_role(s))
+        return true;
+    return set_str(c, d, "role", s, 0);
 }
 
 /* What was thought goes by several names; as in Transformers, templates find it under the two that
  * they read. */
 static bool alias_thoughts(mn_jctx *c, mn_jdict *d) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const bool has = mn_jdict_name(c, d, mn_str_of("thinking"));
     for (size_t i = 0; i < MN_COUNT(names); i++) {
         const mn_jval *found = mn_jdict_name(c, d, mn_str_of(names[i]));
         if (!found || found->type == MN_J_NONE)
             continue;
-        const mn_jval thoughts = *found;
-        const bool has = mn_jdict_name(c, d, mn_str_of("thinking")) != NULL;
-        return set(c, d, "reasoning_content", thoughts) && (has || set(c, d, "thinking", thoughts));
+        const mn_jval thoughts = *found; // what follows may move it
+        if (!set(c, d, "reasoning_content", thoughts))
+            return false;
+        return has || set(c, d, "thinking", thoughts);
     }
     return true;
 }
@@ -117,16 +117,23 @@ static bool add_more(mn_jctx *c, const char *what, mn_str json, mn_jdict *d) {
         return false;
     if (more.type != MN_J_DICT)
         return wrong_type(c, what, more, "an object");
-    return set_all(c, d, more.u.d);
+    return mn_jdict_set_all(c, d, more.u.d->items, more.u.d->n);
 }
 
+/* Message number i as a dict: role and content, then what more says. */
 static bool add_message(mn_jctx *c, const mn_chat_message *m, size_t i, mn_jlist *messages) {
     mn_jdict *d = mn_jdict_new(c);
     char what[48];
     snprintf(what, sizeof what, "messages[%zu].more", i);
-    return d && set_str(c, d, "role", m->role, 1) && set_str(c, d, "content", m->content, 1) &&
-           add_more(c, what, m->more, d) && take_role(c, what, d) && alias_thoughts(c, d) &&
-           mn_jlist_add(c, messages, mn_j_dictval(d));
+    if (!d || !set_str(c, d, "role", m->role, 1))
+        return false;
+    if (!set_str(c, d, "content", m->content, 1))
+        return false;
+    if (!add_more(c, what, m->more, d))
+        return false;
+    if (!take_role(c, what, d) || !alias_thoughts(c, d))
+        return false;
+    return mn_jlist_add(c, messages, mn_j_dictval(d));
 }
 
 /* ---- other variables ------------------------------------------------------------------------- */
@@ -164,7 +171,7 @@ static bool add_vars(mn_jctx *c, mn_str json, mn_jdict *vars) {
     for (size_t i = 0; i < MN_COUNT(taken); i++)
         if (mn_jdict_name(c, own.u.d, mn_str_of(taken[i])))
             return mn_jfail(c, "vars: found \"%s\", which is given elsewhere", taken[i]);
-    return set_all(c, vars, own.u.d);
+    return mn_jdict_set_all(c, vars, own.u.d->items, own.u.d->n);
 }
 
 /* ---- rendering ------------------------------------------------------------------------------- */
@@ -181,23 +188,37 @@ static bool set_token(mn_jctx *c, mn_jdict *vars, const char *name, mn_str token
     return !token.ptr || set_str(c, vars, name, token, 0);
 }
 
+/* The messages: first the history, then the caller's. */
+static bool add_messages(mn_jctx *c, mn_jdict *vars, const chat_vars *from) {
+    const mn_chat *chat = from->chat;
+    const uint32_t n = MN_MIN(chat->n, from->n);
+    mn_jlist *messages = mn_jlist_new(c, 0);
+    *from->part = MN_CHAT_PART_HISTORY;
+    if (!messages)
+        return false;
+    if (chat->history.len && !add_history(c, chat->history, messages))
+        return false;
+    *from->part = MN_CHAT_PART_MESSAGES;
+    for (uint32_t i = 0; i < n; i++)
+        if (!add_message(c, &chat->messages[i], i, messages))
+            return false;
+    return set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages));
+}
+
 /* from->part follows what is read, so that an error can say which text it is about. */
 static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const chat_vars *from = arg;
     const mn_chat *chat = from->chat;
-    mn_jlist *messages = mn_jlist_new(c, 0);
-    *from->part = MN_CHAT_PART_HISTORY;
-    if (!messages || (chat->history.len && !add_history(c, chat->history, messages)))
+    const mn_jval none = mn_j_of(MN_J_NONE);
+    if (!add_messages(c, vars, from))
         return false;
-    *from->part = MN_CHAT_PART_MESSAGES;
-    for (uint32_t i = 0; i < MN_MIN(chat->n, from->n); i++)
-        if (!add_message(c, &chat->messages[i], i, messages))
-            return false;
-    if (!set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages)) ||
-        !set(c, vars, "documents", mn_j_of(MN_J_NONE)) ||
-        !set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)))
+    if (!set(c, vars, "documents", none))
         return false;
-    if (!set_token(c, vars, "bos_token", chat->bos) || !set_token(c, vars, "eos_token", chat->eos))
+    if (!set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)))
+        return false;
+    if (!set_token(c, vars, "bos_token", chat->bos))
+        return false;
+    if (!set_token(c, vars, "eos_token", chat->eos))
         return false;
     *from->part = MN_CHAT_PART_TOOLS;
     if (!add_tools(c, chat->tools, vars))

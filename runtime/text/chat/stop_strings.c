@@ -71,22 +71,25 @@ static void give(mn_stops *s, mn_str text, bool last) {
     mn_text_put(given, s->held.ptr, s->held.len);
     mn_text_put(given, text.ptr, (size_t)text.len);
     s->held.len = 0;
-    size_t cut = given->failed ? 0 : cut_of(s, given->ptr, given->len, &s->met);
+    const size_t n = given->failed ? 0 : given->len;
+    size_t cut = cut_of(s, given->ptr, n, &s->met);
     if (last && !s->met)
-        cut = given->len;
+        cut = n;
     if (!s->met)
-        mn_text_put(&s->held, given->ptr + cut, given->len - cut);
+        mn_text_put(&s->held, given->ptr + cut, n - cut);
     given->len = cut;
 }
 
 mn_status mn_stops_push(mn_stops *s, mn_str *text, bool last) {
+    mn_text *given = &s->given;
     if (!s->n)
         return MN_OK;
-    s->given.len = 0;
+    given->len = 0;
     if (!s->met)
         give(s, *text, last);
-    *text = (mn_str){s->given.ptr ? s->given.ptr : "", s->given.len};
-    return s->given.failed || s->held.failed ? MN_OUT_OF_MEMORY : MN_OK;
+    *text = (mn_str){given->ptr ? given->ptr : "", given->len};
+    const bool failed = given->failed || s->held.failed;
+    return failed ? MN_OUT_OF_MEMORY : MN_OK;
 }
 
 void mn_stops_free(mn_stops *s) {

@@ -22,10 +22,9 @@ bool mn_think_tags_in(mn_str chat_template) {
 }
 
 void mn_think_tags_prompt(mn_think_tags *s, mn_str end) {
-    const size_t n = sizeof open_tag - 1;
     while (end.len && is_space(end.ptr[end.len - 1]))
         end.len--;
-    if (end.len >= n && !memcmp(end.ptr + end.len - n, open_tag, n))
+    if (mn_str_ends(end, open_tag))
         begin_thinking(s);
 }
 
@@ -42,22 +41,28 @@ static void give(mn_think_tags *s, mn_text *text, size_t n) {
 
 /* How many bytes at the end of the text may be the beginning of the tag. */
 static size_t partial(const mn_text *t, size_t from, const char *tag) {
+    const char *end = t->ptr + t->len;
     size_t n = MN_MIN(t->len - from, strlen(tag) - 1);
-    while (n && memcmp(t->ptr + t->len - n, tag, n))
+    while (n && memcmp(end - n, tag, n))
         n--;
     return n;
 }
 
 /* The tag, once it is whole, opens a part; anything else begins the answer. */
 static void begin(mn_think_tags *s, bool last) {
+    const mn_text *held = &s->held;
     const size_t n = sizeof open_tag - 1;
     size_t at = 0;
-    while (at < s->held.len && is_space(s->held.ptr[at]))
+    while (at < held->len && is_space(held->ptr[at]))
         at++;
-    if (s->held.len - at >= n && !memcmp(s->held.ptr + at, open_tag, n)) {
+    const size_t left = held->len - at;
+    if (left >= n && !memcmp(held->ptr + at, open_tag, n)) {
         drop(s, at + n);
         begin_thinking(s);
-    } else if (last || partial(&s->held, at, open_tag) < s->held.len - at)
+        return;
+    }
+    const bool open = partial(held, at, open_tag) == left;
+    if (last || !open)
         s->state = MN_THINK_ANSWER;
 }
 

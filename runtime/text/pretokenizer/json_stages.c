@@ -11,48 +11,59 @@
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 #define WORD_CHAR "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}" // Unicode's UTS 18, C
 
-/* {"String": "x"} or {"Regex": "x"}; part: what to call it in messages. */
-static mn_status get_pattern(mn_regex *out, const cJSON *json, const char *part, mn_error *err) {
+mn_status mn_json_pattern(mn_regex *out, const cJSON *json, const char *where, mn_error *err) {
     const cJSON *pattern = mn_json_item(json, "pattern");
     const char *literal = mn_json_text(pattern, "String", NULL);
     const char *regex = mn_json_text(pattern, "Regex", NULL);
     if (literal)
         return mn_regex_literal(out, mn_str_of(literal), err);
     if (regex)
-        return mn_regex_compile(out, mn_str_of(regex), part, err);
-    return mn_fail(err, MN_BAD_FILE, "%s: \"pattern\" is neither a String nor a Regex", part);
+        return mn_regex_compile(out, mn_str_of(regex), where, err);
+    return mn_fail(err, MN_BAD_FILE, "%s: \"pattern\" is neither a String nor a Regex", where);
 }
 
 static mn_status add_plain(mn_stages *out, mn_stage_kind kind, mn_error *err) {
     return mn_stages_add(out, kind) ? MN_OK : mn_fail_memory(err, sizeof(mn_stage));
 }
 
-/* A row of the two tables of types. json: the object with the type. */
+/* A row of the two tables of types. add: the stages of the object with the type; NULL: one stage of
+ * this kind, about which the object says nothing more. */
 typedef struct {
     const char *type;
     mn_status (*add)(mn_stages *out, const cJSON *json, mn_error *err);
+    mn_stage_kind kind;
 } stage_type;
 
-/* part: "normalizer" or "pre_tokenizer"; list: the key of a Sequence's items. */
-static mn_status add_any(mn_stages *out, const cJSON *json, const char *part, const char *list,
-                         const stage_type *types, size_t n, int depth, mn_error *err) {
+/* One of the two parts of a tokenizer.json. where: for messages; list: the key of the items of a
+ * "Sequence". */
+typedef struct {
+    const char *where, *list;
+    const stage_type *types;
+    size_t n;
+} part;
+
+/* The stages of one object, or of the list in one, in their order. depth: how many objects it
+ * stands in. */
+static mn_status add_any(mn_stages *out, const cJSON *json, const part *p, int depth,
+                         mn_error *err) {
     if (!json || cJSON_IsNull(json))
         return MN_OK;
     const char *type = mn_json_text(json, "type", NULL);
     if (!type || depth > MN_JSON_DEPTH)
-        return mn_fail(err, MN_BAD_FILE, "tokenizer.json: %s: no \"type\", or nested too deeply",
-                       part);
+        return mn_fail(err, MN_BAD_FILE, "%s: no \"type\", or nested too deeply", p->where);
     if (!strcmp(type, "Sequence")) {
-        const cJSON *item = mn_json_item(json, list);
+        const cJSON *item = mn_json_item(json, p->list);
         mn_status st = MN_OK;
         for (item = item ? item->child : NULL; item && !st; item = item->next)
-            st = add_any(out, item, part, list, types, n, depth + 1, err);
+            st = add_any(out, item, p, depth + 1, err);
         return st;
     }
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(type, types[i].type))
-            return types[i].add(out, json, err);
-    return mn_fail(err, MN_UNSUPPORTED, "tokenizer.json: %s: unsupported type \"%s\"", part, type);
+    for (size_t i = 0; i < p->n; i++) {
+        const stage_type *t = &p->types[i];
+        if (!strcmp(type, t->type))
+            return t->add ? t->add(out, json, err) : add_plain(out, t->kind, err);
+    }
+    return mn_fail(err, MN_UNSUPPORTED, "%s: unsupported type \"%s\"", p->where, type);
 }
 
 /* ---- normalizers ----------------------------------------------------------------------------- */
@@ -60,15 +71,9 @@ static mn_status add_any(mn_stages *out, const cJSON *json, const char *part, co
 #define NORMALIZER "tokenizer.json: normalizer"
 
 static mn_status add_replace(mn_stages *out, const cJSON *json, mn_error *err) {
-    const char *content = mn_json_text(json, "content", "");
-    mn_stage *stage = mn_stages_add(out, MN_STAGE_REPLACE);
-    if (!stage)
-        return mn_fail_memory(err, sizeof *stage);
-    stage->content_len = strlen(content);
-    stage->content = mn_strndup(content, stage->content_len);
-    if (!stage->content)
-        return mn_fail_memory(err, stage->content_len);
-    return get_pattern(&stage->pattern, json, NORMALIZER, err);
+    const mn_str content = mn_str_of(mn_json_text(json, "content", ""));
+    mn_stage *stage = mn_stages_add_content(out, MN_STAGE_REPLACE, content, err);
+    return stage ? mn_json_pattern(&stage->pattern, json, NORMALIZER, err) : MN_OUT_OF_MEMORY;
 }
 
 static mn_status add_strip(mn_stages *out, const cJSON *json, mn_error *err) {
@@ -89,16 +94,16 @@ static const struct {
              {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
 
 mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err) {
-    size_t i = 0;
-    while (i < MN_COUNT(forms) && !mn_str_is(name, forms[i].name))
-        i++;
-    if (i == MN_COUNT(forms))
-        return MN_END;
-    mn_stage *stage = mn_stages_add(out, MN_STAGE_FORM);
-    if (!stage)
-        return mn_fail_memory(err, sizeof *stage);
-    stage->form = forms[i].form;
-    return MN_OK;
+    for (size_t i = 0; i < MN_COUNT(forms); i++) {
+        if (!mn_str_is(name, forms[i].name))
+            continue;
+        mn_stage *stage = mn_stages_add(out, MN_STAGE_FORM);
+        if (!stage)
+            return mn_fail_memory(err, sizeof *stage);
+        stage->form = forms[i].form;
+        return MN_OK;
+    }
+    return MN_END;
 }
 
 const char *mn_stage_form(const mn_stage *stage) {
@@ -110,21 +115,6 @@ const char *mn_stage_form(const mn_stage *stage) {
 
 static mn_status add_form(mn_stages *out, const cJSON *json, mn_error *err) {
     return mn_stages_add_form(out, mn_str_of(mn_json_text(json, "type", "")), err);
-}
-
-static mn_status add_lower(mn_stages *out, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add_plain(out, MN_STAGE_LOWER, err);
-}
-
-static mn_status add_unmark(mn_stages *out, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add_plain(out, MN_STAGE_UNMARK, err);
-}
-
-static mn_status add_bytes(mn_stages *out, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add_plain(out, MN_STAGE_BYTES, err);
 }
 
 static mn_status add_prepend(mn_stages *out, const cJSON *json, mn_error *err) {
@@ -213,20 +203,21 @@ static mn_status add_bert_normalizer(mn_stages *out, const cJSON *json, mn_error
 
 mn_status mn_json_normalizer(mn_stages *out, const cJSON *json, mn_error *err) {
     static const stage_type types[] = {
-        {"NFC", add_form},
-        {"NFD", add_form},
-        {"NFKC", add_form},
-        {"NFKD", add_form},
-        {"Lowercase", add_lower},
-        {"StripAccents", add_unmark},
-        {"ByteLevel", add_bytes},
-        {"Strip", add_strip},
-        {"Replace", add_replace},
-        {"Precompiled", add_precompiled},
-        {"BertNormalizer", add_bert_normalizer},
-        {"Prepend", add_prepend},
+        {"NFC", add_form, 0},
+        {"NFD", add_form, 0},
+        {"NFKC", add_form, 0},
+        {"NFKD", add_form, 0},
+        {"Lowercase", NULL, MN_STAGE_LOWER},
+        {"StripAccents", NULL, MN_STAGE_UNMARK},
+        {"ByteLevel", NULL, MN_STAGE_BYTES},
+        {"Strip", add_strip, 0},
+        {"Replace", add_replace, 0},
+        {"Precompiled", add_precompiled, 0},
+        {"BertNormalizer", add_bert_normalizer, 0},
+        {"Prepend", add_prepend, 0},
     };
-    return add_any(out, json, "normalizer", "normalizers", types, MN_COUNT(types), 0, err);
+    static const part normalizer = {NORMALIZER, "normalizers", types, MN_COUNT(types)};
+    return add_any(out, json, &normalizer, 0, err);
 }
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
@@ -238,17 +229,17 @@ static mn_status add_regex(mn_stages *out, const char *regex, mn_split_behavior 
     return mn_stages_add_split(out, regex, behavior, false, PRE_TOKENIZER, err);
 }
 
+/* "behavior", which says what becomes of a match. */
 static mn_status get_behavior(const cJSON *json, mn_split_behavior *out, mn_error *err) {
-    static const char *const name[] = {"Isolated", "Removed", "MergedWithPrevious",
-                                       "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous"};
     const char *found = mn_json_text(json, "behavior", "Isolated");
-    size_t i = 0;
-    while (i < MN_COUNT(name) && strcmp(found, name[i]) != 0)
-        i++;
-    if (i == MN_COUNT(name))
-        return mn_fail(err, MN_UNSUPPORTED, PRE_TOKENIZER ": unsupported behavior \"%s\"", found);
-    *out = (mn_split_behavior)i;
-    return MN_OK;
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        if (!strcmp(found, names[i])) {
+            *out = (mn_split_behavior)i;
+            return MN_OK;
+        }
+    return mn_fail(err, MN_UNSUPPORTED, PRE_TOKENIZER ": unsupported behavior \"%s\"", found);
 }
 
 static mn_status add_split(mn_stages *out, const cJSON *json, mn_error *err) {
@@ -257,7 +248,7 @@ static mn_status add_split(mn_stages *out, const cJSON *json, mn_error *err) {
         return mn_fail_memory(err, sizeof *stage);
     stage->invert = mn_json_flag(json, "invert", false);
     mn_status st = get_behavior(json, &stage->behavior, err);
-    return st ? st : get_pattern(&stage->pattern, json, PRE_TOKENIZER, err);
+    return st ? st : mn_json_pattern(&stage->pattern, json, PRE_TOKENIZER, err);
 }
 
 static mn_status add_byte_level(mn_stages *out, const cJSON *json, mn_error *err) {
@@ -324,14 +315,15 @@ static mn_status add_bert_split(mn_stages *out, const cJSON *json, mn_error *err
 
 mn_status mn_json_pre_tokenizer(mn_stages *out, const cJSON *json, mn_error *err) {
     static const stage_type types[] = {
-        {"Split", add_split},
-        {"ByteLevel", add_byte_level},
-        {"Metaspace", add_metaspace},
-        {"Punctuation", add_punctuation},
-        {"BertPreTokenizer", add_bert_split},
-        {"Whitespace", add_whitespace},
-        {"WhitespaceSplit", add_whitespace_split},
-        {"Digits", add_digits},
+        {"Split", add_split, 0},
+        {"ByteLevel", add_byte_level, 0},
+        {"Metaspace", add_metaspace, 0},
+        {"Punctuation", add_punctuation, 0},
+        {"BertPreTokenizer", add_bert_split, 0},
+        {"Whitespace", add_whitespace, 0},
+        {"WhitespaceSplit", add_whitespace_split, 0},
+        {"Digits", add_digits, 0},
     };
-    return add_any(out, json, "pre_tokenizer", "pretokenizers", types, MN_COUNT(types), 0, err);
+    static const part pre_tokenizer = {PRE_TOKENIZER, "pretokenizers", types, MN_COUNT(types)};
+    return add_any(out, json, &pre_tokenizer, 0, err);
 }

@@ -33,39 +33,41 @@ mn_status mn_stages_add_split(mn_stages *s, const char *regex, mn_split_behavior
     return mn_regex_compile(&stage->pattern, mn_str_of(regex), where, err);
 }
 
-static mn_status set_content(mn_stage *stage, mn_str content, mn_error *err) {
-    stage->content = mn_strndup(content.ptr ? content.ptr : "", (size_t)content.len);
+mn_stage *mn_stages_add_content(mn_stages *s, mn_stage_kind kind, mn_str content, mn_error *err) {
+    mn_stage *stage = mn_stages_add(s, kind);
+    if (stage)
+        stage->content = mn_strndup(content.ptr ? content.ptr : "", (size_t)content.len);
+    if (!stage || !stage->content) {
+        mn_fail_memory(err, content.len + sizeof *stage);
+        return NULL;
+    }
     stage->content_len = (size_t)content.len;
-    return stage->content ? MN_OK : mn_fail_memory(err, content.len + 1);
+    return stage;
 }
 
 mn_status mn_stages_add_replace(mn_stages *s, mn_str literal, mn_str content, mn_error *err) {
-    mn_stage *stage = mn_stages_add(s, MN_STAGE_REPLACE);
-    if (!stage)
-        return mn_fail_memory(err, sizeof *stage);
-    mn_status st = mn_regex_literal(&stage->pattern, literal, err);
-    return st ? st : set_content(stage, content, err);
+    mn_stage *stage = mn_stages_add_content(s, MN_STAGE_REPLACE, content, err);
+    return stage ? mn_regex_literal(&stage->pattern, literal, err) : MN_OUT_OF_MEMORY;
 }
 
 mn_status mn_stages_add_rewrite(mn_stages *s, const char *regex, const char *content, bool around,
                                 const char *where, mn_error *err) {
-    mn_stage *stage = mn_stages_add(s, MN_STAGE_REPLACE);
+    mn_stage *stage = mn_stages_add_content(s, MN_STAGE_REPLACE, mn_str_of(content), err);
     if (!stage)
-        return mn_fail_memory(err, sizeof *stage);
+        return MN_OUT_OF_MEMORY;
     stage->left = around;
     stage->right = around;
-    mn_status st = set_content(stage, mn_str_of(content), err);
-    return st ? st : mn_regex_compile(&stage->pattern, mn_str_of(regex), where, err);
+    return mn_regex_compile(&stage->pattern, mn_str_of(regex), where, err);
 }
 
 mn_status mn_stages_add_prepend(mn_stages *s, mn_str content, bool unless_present, bool only_first,
                                 mn_error *err) {
-    mn_stage *stage = mn_stages_add(s, MN_STAGE_PREPEND);
+    mn_stage *stage = mn_stages_add_content(s, MN_STAGE_PREPEND, content, err);
     if (!stage)
-        return mn_fail_memory(err, sizeof *stage);
+        return MN_OUT_OF_MEMORY;
     stage->unless_present = unless_present;
     stage->only_first = only_first;
-    return set_content(stage, content, err);
+    return MN_OK;
 }
 
 void mn_stages_free(mn_stages *s) {

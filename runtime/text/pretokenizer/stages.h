@@ -88,6 +88,8 @@ typedef struct {
 
 /* A zeroed stage at the end, NULL = out of memory. The list owns what is put into it. */
 mn_stage *mn_stages_add(mn_stages *s, mn_stage_kind kind);
+/* The same with a content, copied; err is filled. */
+mn_stage *mn_stages_add_content(mn_stages *s, mn_stage_kind kind, mn_str content, mn_error *err);
 mn_status mn_stages_add_split(mn_stages *s, const char *regex, mn_split_behavior behavior,
                               bool invert, const char *where, mn_error *err);
 mn_status mn_stages_add_replace(mn_stages *s, mn_str literal, mn_str content, mn_error *err);
@@ -132,6 +134,9 @@ struct cJSON;
  * type that is unknown here. */
 mn_status mn_json_normalizer(mn_stages *out, const struct cJSON *json, mn_error *err);
 mn_status mn_json_pre_tokenizer(mn_stages *out, const struct cJSON *json, mn_error *err);
+/* What an object says under "pattern": {"String": "x"} or {"Regex": "x"}. where: for messages. */
+mn_status mn_json_pattern(mn_regex *out, const struct cJSON *json, const char *where,
+                          mn_error *err);
 /* Metaspace's: "always", "first" or "never", as new files or old ones say it. */
 const char *mn_json_prepend_scheme(const struct cJSON *json);
 

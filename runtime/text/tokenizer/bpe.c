@@ -218,12 +218,6 @@ static bool add_symbols(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
 
 /* ---- symbols as ids -------------------------------------------------------------------------- */
 
-static mn_status put_id(mn_encoder *e, int32_t id, mn_error *err) {
-    if (mn_ids_put(&e->ids, id))
-        return MN_OK;
-    return mn_fail_memory(err, e->ids.n * sizeof id);
-}
-
 /* The first of the list, which merging keeps in its place; -1 = the piece has none. */
 static int32_t first_symbol(const mn_encoder *e) {
     return e->n_sym ? 0 : -1;
@@ -232,7 +226,7 @@ static int32_t first_symbol(const mn_encoder *e) {
 static mn_status put_merged(mn_encoder *e, mn_error *err) {
     mn_status st = MN_OK;
     for (int32_t i = first_symbol(e); !st && i >= 0; i = e->sym[i].next)
-        st = put_id(e, e->sym[i].id, err);
+        st = mn_ids_put(&e->ids, e->sym[i].id, err);
     return st;
 }
 
@@ -252,7 +246,7 @@ static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *
         if (a->id < 0)
             st = mn_put_unknown(tok, e, text, !unknown, err);
         else
-            st = put_id(e, a->id, err);
+            st = mn_ids_put(&e->ids, a->id, err);
     }
     return st;
 }
@@ -263,7 +257,7 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, s
     if (tok->ignore_merges)
         whole = mn_vocab_plain(&tok->vocab, (mn_str){s, n});
     if (whole >= 0)
-        return put_id(e, whole, err);
+        return mn_ids_put(&e->ids, whole, err);
     if (!add_symbols(tok, e, s, n) || !merge_all(tok, e, s))
         return mn_fail_memory(err, n * sizeof *e->sym);
     if (tok->model == MN_TOKENIZER_SPM_BPE)

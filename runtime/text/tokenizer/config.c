@@ -16,7 +16,9 @@ static int32_t token_of(const mn_tokenizer *tok, const cJSON *json, const char *
     const cJSON *v = mn_json_item(json, key);
     if (cJSON_IsObject(v))
         v = mn_json_item(v, "content");
-    return cJSON_IsString(v) ? mn_tokenizer_find(tok, mn_str_of(v->valuestring)) : -1;
+    if (!cJSON_IsString(v))
+        return -1;
+    return mn_tokenizer_find(tok, mn_str_of(v->valuestring));
 }
 
 /* Models of several parts keep the text part's keys in "text_config". */
@@ -46,18 +48,20 @@ static void name_token(const mn_tokenizer *tok, const companions *s, const char 
 
 /* eos_token_id: one id or a list. */
 static mn_status put_stops(mn_tokenizer *tok, const cJSON *v, const char *file, mn_error *err) {
+    mn_status st = MN_OK;
     if (!v || cJSON_IsNull(v))
         return MN_OK;
     const bool list = cJSON_IsArray(v);
-    for (const cJSON *item = list ? v->child : v; item; item = list ? item->next : NULL) {
+    const cJSON *item = list ? v->child : v;
+    while (!st && item) {
         int32_t id = -1;
         if (!mn_json_id(item, &id))
             return mn_fail(err, MN_BAD_FILE, "%s: eos_token_id: expected an id or a list of ids",
                            file);
-        if (!mn_ids_put_once(&tok->stop, id))
-            return mn_fail_memory(err, sizeof id);
+        st = mn_ids_put_once(&tok->stop, id, err);
+        item = list ? item->next : NULL;
     }
-    return MN_OK;
+    return st;
 }
 
 /* generation_config.json's ends, else config.json's and the tokeniser's own; with Harmony's tokens
@@ -70,34 +74,35 @@ static mn_status read_stops(mn_tokenizer *tok, const companions *s, mn_error *er
     if (st || tok->stop.n)
         return st;
     st = put_stops(tok, config_item(s->config, "eos_token_id"), "config.json", err);
-    if (st)
+    if (!st)
+        st = mn_ids_put_once(&tok->stop, tok->eos, err);
+    if (st || call < 0 || end < 0)
         return st;
-    bool ok = tok->eos < 0 || mn_ids_put_once(&tok->stop, tok->eos);
-    if (call >= 0 && end >= 0)
-        ok = ok && mn_ids_put_once(&tok->stop, end) && mn_ids_put_once(&tok->stop, call);
-    return ok ? MN_OK : mn_fail_memory(err, sizeof end);
+    st = mn_ids_put_once(&tok->stop, end, err);
+    return st ? st : mn_ids_put_once(&tok->stop, call, err);
 }
 
 /* Sets what is added, if the flag is there, and the token that it asks for. */
-static bool apply_flag(mn_id_list *list, const cJSON *flag, int32_t id) {
+static mn_status apply_flag(mn_id_list *list, const cJSON *flag, int32_t id, mn_error *err) {
     if (!cJSON_IsBool(flag) || (id < 0 && cJSON_IsTrue(flag)))
-        return true;
+        return MN_OK;
     list->n = 0;
-    return cJSON_IsFalse(flag) || mn_ids_put(list, id);
+    return cJSON_IsTrue(flag) ? mn_ids_put(list, id, err) : MN_OK;
 }
 
 /* These classes build their template from two flags, whatever tokenizer.json says. */
 static mn_status apply_flags(mn_tokenizer *tok, const cJSON *config, mn_error *err) {
     const char *class = cJSON_GetStringValue(mn_json_item(config, "tokenizer_class"));
+    const cJSON *bos = mn_json_item(config, "add_bos_token");
+    const cJSON *eos = mn_json_item(config, "add_eos_token");
     if (!class)
         return MN_OK;
     mn_json_flag(config, "add_bos_token", false); // warns of another type
     mn_json_flag(config, "add_eos_token", false);
     if (strncmp(class, "Llama", 5) != 0 && strncmp(class, "Gemma", 5) != 0)
         return MN_OK;
-    const bool ok = apply_flag(&tok->prefix, mn_json_item(config, "add_bos_token"), tok->bos) &&
-                    apply_flag(&tok->suffix, mn_json_item(config, "add_eos_token"), tok->eos);
-    return ok ? MN_OK : mn_fail_memory(err, sizeof tok->bos);
+    mn_status st = apply_flag(&tok->prefix, bos, tok->bos, err);
+    return st ? st : apply_flag(&tok->suffix, eos, tok->eos, err);
 }
 
 mn_status mn_tokenizer_stop_from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,

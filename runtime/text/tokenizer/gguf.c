@@ -48,49 +48,49 @@ mn_status mn_gguf_same_length(const char *key, uint64_t found, uint64_t expected
 }
 
 mn_status mn_gguf_types(const mn_meta *meta, uint64_t n, const int64_t **types, mn_error *err) {
+    static const char key[] = KEY("token_type");
     const void *array = NULL;
     uint64_t n_types = 0;
-    mn_status st = mn_meta_array(meta, KEY("token_type"), MN_VALUE_INT, &array, &n_types, err);
+    mn_status st = mn_meta_array(meta, key, MN_VALUE_INT, &array, &n_types, err);
     if (st)
         return st == MN_END ? MN_OK : st;
     const int64_t *type = array;
-    st = mn_gguf_same_length(KEY("token_type"), n_types, n, err);
-    for (uint64_t i = 0; !st && i < n; i++)
-        if (type[i] < MN_TYPE_UNDEFINED || type[i] > MN_TYPE_BYTE)
-            st = mn_fail(err, MN_BAD_FILE,
-                         KEY("token_type") ": token %llu has %lld, expected 0 to 6",
-                         (unsigned long long)i, (long long)type[i]);
+    st = mn_gguf_same_length(key, n_types, n, err);
+    for (uint64_t i = 0; !st && i < n; i++) {
+        if (type[i] >= MN_TYPE_UNDEFINED && type[i] <= MN_TYPE_BYTE)
+            continue;
+        st = mn_fail(err, MN_BAD_FILE, "%s: token %llu has %lld, expected 0 to 6", key,
+                     (unsigned long long)i, (long long)type[i]);
+    }
     *types = type;
     return st;
 }
 
+/* What users added and ends a turn is a special token, whatever the file says. */
 static uint32_t flags_of(int64_t type, mn_str piece) {
-    if (type == MN_TYPE_CONTROL || type == MN_TYPE_UNKNOWN)
-        return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
-    if (type == MN_TYPE_USER)
-        return MN_TOKEN_ADDED | (is_end_of_turn(piece) ? MN_TOKEN_SPECIAL : 0u);
-    return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0u;
+    const bool ends = type == MN_TYPE_USER && is_end_of_turn(piece);
+    return mn_type_flags(type) | (ends ? MN_TOKEN_SPECIAL : 0u);
 }
 
 static mn_status read_tokens(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    static const char key[] = KEY("tokens");
     const void *array = NULL;
     const int64_t *types = NULL;
     uint64_t n = 0;
-    mn_status st = mn_meta_array(meta, KEY("tokens"), MN_VALUE_STR, &array, &n, err);
+    mn_status st = mn_meta_array(meta, key, MN_VALUE_STR, &array, &n, err);
     if (st == MN_END)
-        return mn_fail(err, MN_BAD_FILE,
-                       KEY("tokens") ": missing, although " KEY("model") " is there");
+        return mn_fail(err, MN_BAD_FILE, "%s: missing, although " KEY("model") " is there", key);
     if (!st)
         st = mn_gguf_types(meta, n, &types, err);
     if (!st)
-        st = mn_vocab_init(&tok->vocab, n, KEY("tokens"), err);
-    const mn_str *piece = array;
+        st = mn_vocab_init(&tok->vocab, n, key, err);
     for (uint64_t i = 0; !st && i < n; i++) {
-        const uint32_t flags = types ? flags_of(types[i], piece[i]) : 0;
-        if (mn_utf8_check(piece[i].ptr, (size_t)piece[i].len) != piece[i].len)
-            return mn_fail(err, MN_BAD_FILE, KEY("tokens") ": token %llu is not valid UTF-8",
+        const mn_str piece = ((const mn_str *)array)[i];
+        const uint32_t flags = types ? flags_of(types[i], piece) : 0;
+        if (mn_utf8_check(piece.ptr, (size_t)piece.len) != piece.len)
+            return mn_fail(err, MN_BAD_FILE, "%s: token %llu is not valid UTF-8", key,
                            (unsigned long long)i);
-        st = mn_vocab_set(&tok->vocab, (int32_t)i, piece[i], flags, KEY("tokens"), err);
+        st = mn_vocab_set(&tok->vocab, (int32_t)i, piece, flags, key, err);
     }
     return st;
 }
@@ -123,6 +123,12 @@ static mn_status read_eos(mn_tokenizer *tok, const mn_meta *meta, int32_t *id, m
     return mn_gguf_id(tok, meta, key, id, err);
 }
 
+/* id: -1 = no token */
+static void mark_special(mn_tokenizer *tok, int32_t id) {
+    if (id >= 0)
+        tok->vocab.token[id].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+}
+
 mn_status mn_gguf_spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char *key,
                              const char *spelling, int32_t *id, mn_error *err) {
     mn_status st = MN_OK;
@@ -132,8 +138,8 @@ mn_status mn_gguf_spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char 
         st = mn_gguf_id(tok, meta, key, id, err);
     if (!st && *id < 0 && !mn_meta_find(meta, key))
         *id = mn_tokenizer_find(tok, mn_str_of(spelling));
-    if (!st && *id >= 0)
-        tok->vocab.token[*id].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    if (!st)
+        mark_special(tok, *id);
     return st;
 }
 
@@ -153,10 +159,10 @@ static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err)
     mn_status st = read_named_ids(tok, meta, err);
     if (st || mn_meta_find(meta, KEY("token_type")))
         return st;
-    const int32_t id[] = {tok->bos, tok->eos, tok->unk, tok->pad};
-    for (size_t i = 0; i < MN_COUNT(id); i++)
-        if (id[i] >= 0)
-            tok->vocab.token[id[i]].flags |= MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    mark_special(tok, tok->bos);
+    mark_special(tok, tok->eos);
+    mark_special(tok, tok->unk);
+    mark_special(tok, tok->pad);
     return MN_OK;
 }
 
@@ -202,8 +208,11 @@ bool mn_gguf_has_symbols(const mn_meta *meta) {
 static mn_status put_symbol(mn_tokenizer *tok, mn_added a, mn_error *err) {
     mn_text s = {0};
     for (uint64_t i = 0; i < a.text.len; i++) {
-        const bool space = a.text.ptr[i] == ' ';
-        mn_text_put(&s, space ? MN_BLOCK : a.text.ptr + i, space ? strlen(MN_BLOCK) : 1);
+        const char *c = a.text.ptr + i;
+        if (*c == ' ')
+            mn_text_puts(&s, MN_BLOCK);
+        else
+            mn_text_put(&s, c, 1);
     }
     mn_status st = s.failed ? mn_fail_memory(err, a.text.len) : MN_OK;
     if (!st)
@@ -254,43 +263,39 @@ static mn_status read_ends(mn_tokenizer *tok, const mn_meta *meta, bool *bos, bo
 /* A suffix that is there already is BERT's, whose BOS no key turns off. */
 static mn_status add_ends(mn_tokenizer *tok, const mn_meta *meta, bool add_bos, mn_error *err) {
     bool add_eos = tok->model == MN_TOKENIZER_UNIGRAM && tok->eos >= 0;
-    bool ok = true;
+    mn_status st = MN_OK;
     if (!tok->suffix.n) {
-        mn_status st = read_ends(tok, meta, &add_bos, &add_eos, err);
-        if (st)
-            return st;
-        ok = !add_eos || mn_ids_put(&tok->suffix, tok->eos);
+        st = read_ends(tok, meta, &add_bos, &add_eos, err);
+        if (!st && add_eos)
+            st = mn_ids_put(&tok->suffix, tok->eos, err);
     }
-    ok = ok && (!add_bos || mn_ids_put(&tok->prefix, tok->bos));
-    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+    if (!st && add_bos)
+        st = mn_ids_put(&tok->prefix, tok->bos, err);
+    return st;
 }
 
-/* said: a key says whether the id is added; list: what a tokenizer.json adds. */
-static bool set_end(mn_id_list *list, mn_status said, bool add, int32_t id) {
+/* said: MN_OK if a key says whether the id is added; list: what a tokenizer.json adds. */
+static mn_status set_end(mn_id_list *list, mn_status said, bool add, int32_t id, mn_error *err) {
     if (said)
-        return true;
+        return said == MN_END ? MN_OK : said;
     if (!add && list->n == 1)
         list->n = 0;
-    return !add || list->n || id < 0 || mn_ids_put(list, id);
+    return add && !list->n ? mn_ids_put(list, id, err) : MN_OK;
 }
 
 /* Beside a tokenizer.json: keys that name other ids than it does, or than its companion files
  * would. */
 mn_status mn_tokenizer_ids_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
-    bool add_bos = false;
-    bool add_eos = false;
+    bool add = false;
     mn_status st = read_named_ids(tok, meta, err);
     if (st)
         return st;
-    const mn_status bos = mn_meta_bool(meta, KEY("add_bos_token"), &add_bos, err);
-    if (bos && bos != MN_END)
-        return bos;
-    const mn_status eos = mn_meta_bool(meta, KEY("add_eos_token"), &add_eos, err);
-    if (eos && eos != MN_END)
-        return eos;
-    const bool ok = set_end(&tok->prefix, bos, add_bos, tok->bos) &&
-                    set_end(&tok->suffix, eos, add_eos, tok->eos);
-    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+    mn_status said = mn_meta_bool(meta, KEY("add_bos_token"), &add, err);
+    st = set_end(&tok->prefix, said, add, tok->bos, err);
+    if (st)
+        return st;
+    said = mn_meta_bool(meta, KEY("add_eos_token"), &add, err);
+    return set_end(&tok->suffix, said, add, tok->eos, err);
 }
 
 /* The Harmony format ends messages, not turns, with <|end|>: there <|return|> and <|call|> stop. */
@@ -301,9 +306,7 @@ static bool ends_messages(const mn_tokenizer *tok, int32_t id) {
 }
 
 static mn_status put_stop(mn_tokenizer *tok, int32_t id, mn_error *err) {
-    if (id < 0 || ends_messages(tok, id) || mn_ids_put_once(&tok->stop, id))
-        return MN_OK;
-    return mn_fail_memory(err, sizeof id);
+    return ends_messages(tok, id) ? MN_OK : mn_ids_put_once(&tok->stop, id, err);
 }
 
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {

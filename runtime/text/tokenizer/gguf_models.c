@@ -90,8 +90,11 @@ static mn_status add_pre(mn_tokenizer *tok, const mn_pre_row *row, mn_error *err
     mn_status st = MN_OK;
     if (!tok->byte_level)
         st = mn_stages_add_replace(s, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
-    for (size_t i = 0; !st && i < MN_COUNT(row->split) && row->split[i]; i++)
-        st = mn_stages_add_split(s, row->split[i], MN_SPLIT_ISOLATED, false, KEY("pre"), err);
+    for (size_t i = 0; !st && i < MN_COUNT(row->split); i++) {
+        const char *regex = row->split[i];
+        if (regex)
+            st = mn_stages_add_split(s, regex, MN_SPLIT_ISOLATED, false, KEY("pre"), err);
+    }
     if (!st && tok->byte_level && !mn_stages_add(s, MN_STAGE_BYTES))
         st = mn_fail_memory(err, sizeof(mn_stage));
     return st;
@@ -121,21 +124,21 @@ static mn_status read_gpt2(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos
 /* ---- llama ----------------------------------------------------------------------------------- */
 
 static mn_status read_scores(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+    static const char key[] = KEY("scores");
     const void *array = NULL;
     uint64_t n = 0;
-    mn_status st = mn_meta_array(meta, KEY("scores"), MN_VALUE_FLOAT, &array, &n, err);
+    mn_status st = mn_meta_array(meta, key, MN_VALUE_FLOAT, &array, &n, err);
     if (st == MN_END)
-        return mn_fail(err, MN_BAD_FILE,
-                       KEY("scores") ": missing, although " KEY("model") " is \"llama\"");
+        return mn_fail(err, MN_BAD_FILE, "%s: missing, although " KEY("model") " is \"llama\"",
+                       key);
     if (!st)
-        st = mn_gguf_same_length(KEY("scores"), n, tok->vocab.n, err);
-    const double *score = array;
+        st = mn_gguf_same_length(key, n, tok->vocab.n, err);
     for (uint64_t i = 0; !st && i < n; i++) {
-        if (!(score[i] >= -3e38 && score[i] <= 3e38))
-            return mn_fail(err, MN_BAD_FILE,
-                           KEY("scores") ": token %llu has %g, expected a finite number",
-                           (unsigned long long)i, score[i]);
-        tok->vocab.token[i].score = (float)score[i];
+        const double score = ((const double *)array)[i];
+        if (!(score >= -3e38 && score <= 3e38))
+            return mn_fail(err, MN_BAD_FILE, "%s: token %llu has %g, expected a finite number", key,
+                           (unsigned long long)i, score);
+        tok->vocab.token[i].score = (float)score;
     }
     return st;
 }
@@ -180,9 +183,7 @@ static mn_status read_llama_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error
         st = mn_gguf_spelled_id(tok, meta, KEY("eos_token_id"), "</s>", &tok->eos, err);
     if (!st)
         st = mn_gguf_spelled_id(tok, meta, KEY("unknown_token_id"), "<unk>", &tok->unk, err);
-    if (!st && tok->eos >= 0 && !mn_ids_put_once(&tok->stop, tok->eos))
-        st = mn_fail_memory(err, sizeof tok->eos);
-    return st;
+    return st ? st : mn_ids_put_once(&tok->stop, tok->eos, err);
 }
 
 /* Without keys that ask for more, white space is treated in pieces: what stands beside an added
@@ -289,9 +290,7 @@ static mn_status read_bert_ids(mn_tokenizer *tok, const mn_meta *meta, bool *add
         tok->eos = sep;
     tok->model_unk = tok->unk;
     *add_bos = tok->bos >= 0;
-    if (add_sep && sep >= 0 && !mn_ids_put(&tok->suffix, sep))
-        return mn_fail_memory(err, sizeof sep);
-    return MN_OK;
+    return add_sep ? mn_ids_put(&tok->suffix, sep, err) : MN_OK;
 }
 
 /* Normaliser, cuts and marks. */

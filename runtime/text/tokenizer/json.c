@@ -127,20 +127,17 @@ static const char *type_of(const cJSON *model, mn_str vocab, mn_str merges) {
 }
 
 static mn_status find_kind(mn_tokenizer *tok, const char *type, mn_error *err) {
-    static const struct {
-        const char *type;
-        mn_tokenizer_model model;
-    } kinds[] = {{"BPE", MN_TOKENIZER_BPE},
-                 {"Unigram", MN_TOKENIZER_UNIGRAM},
-                 {"WordPiece", MN_TOKENIZER_WORDPIECE}};
-    for (size_t k = 0; k < MN_COUNT(kinds); k++)
-        if (!strcmp(type, kinds[k].type)) {
-            tok->model = kinds[k].model;
-            return MN_OK;
-        }
-    return mn_fail(err, MN_UNSUPPORTED,
-                   "tokenizer.json: model: unsupported type \"%s\"; known: BPE Unigram WordPiece",
-                   type);
+    if (!strcmp(type, "BPE"))
+        tok->model = MN_TOKENIZER_BPE;
+    else if (!strcmp(type, "Unigram"))
+        tok->model = MN_TOKENIZER_UNIGRAM;
+    else if (!strcmp(type, "WordPiece"))
+        tok->model = MN_TOKENIZER_WORDPIECE;
+    else
+        return mn_fail(
+            err, MN_UNSUPPORTED,
+            "tokenizer.json: model: unsupported type \"%s\"; known: BPE Unigram WordPiece", type);
+    return MN_OK;
 }
 
 static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab, mn_str merges,
@@ -169,7 +166,7 @@ static mn_status put_id(mn_tokenizer *tok, mn_id_list *list, const cJSON *value,
     int32_t id = -1;
     if (!mn_json_id(value, &id) || (uint32_t)id >= tok->vocab.n)
         return mn_fail(err, MN_BAD_FILE, POST ": an id that is not in the vocabulary");
-    return mn_ids_put(list, id) ? MN_OK : mn_fail_memory(err, sizeof id);
+    return mn_ids_put(list, id, err);
 }
 
 /* The ids that special_tokens gives the token of this name. */

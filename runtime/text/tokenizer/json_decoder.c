@@ -12,35 +12,32 @@ static mn_status add(mn_decode_stages *s, mn_decode_kind kind, const char *conte
     return mn_decode_add(s, kind, mn_str_of(content), out, err);
 }
 
+/* {"content": " ", "start": 1, "stop": 0}: how often it goes on either side. */
 static mn_status read_strip(mn_decode_stages *s, const cJSON *json, mn_error *err) {
+    const mn_str what = mn_str_of(mn_json_text(json, "content", " "));
     const cJSON *begin = mn_json_item(json, "start");
     const cJSON *end = mn_json_item(json, "stop");
     int32_t left = 0;
     int32_t right = 0;
-    if ((begin && !mn_json_id(begin, &left)) || (end && !mn_json_id(end, &right)))
+    const bool begin_ok = !begin || mn_json_id(begin, &left);
+    const bool end_ok = !end || mn_json_id(end, &right);
+    if (!begin_ok || !end_ok)
         return mn_fail(err, MN_BAD_FILE, WHERE ": Strip without counts");
-    const mn_str what = mn_str_of(mn_json_text(json, "content", " "));
     return mn_decode_add_strip(s, what, (uint32_t)left, (uint32_t)right, err);
 }
 
 static mn_status read_replace(mn_decode_stages *s, const cJSON *json, mn_error *err) {
-    const cJSON *pattern = mn_json_item(json, "pattern");
-    const char *literal = mn_json_text(pattern, "String", NULL);
-    const char *regex = mn_json_text(pattern, "Regex", NULL);
-    const mn_str to = mn_str_of(mn_json_text(json, "content", ""));
+    const char *to = mn_json_text(json, "content", "");
     mn_decode_stage *stage = NULL;
-    if (literal)
-        return mn_decode_add_replace(s, mn_str_of(literal), to, err);
-    if (!regex)
-        return mn_fail(err, MN_BAD_FILE,
-                       WHERE ": Replace: \"pattern\" is neither a String nor a Regex");
-    mn_status st = mn_decode_add(s, MN_DECODE_REPLACE, to, &stage, err);
-    return st ? st : mn_regex_compile(&stage->pattern, mn_str_of(regex), WHERE, err);
+    mn_status st = add(s, MN_DECODE_REPLACE, to, &stage, err);
+    return st ? st : mn_json_pattern(&stage->pattern, json, WHERE ": Replace", err);
 }
 
+/* Where no space was put in front of the text, none goes. */
 static mn_status read_metaspace(mn_decode_stages *s, const cJSON *json, mn_error *err) {
     const char *block = mn_json_text(json, "replacement", MN_BLOCK);
-    if (!strcmp(mn_json_prepend_scheme(json), "never"))
+    const char *scheme = mn_json_prepend_scheme(json);
+    if (!strcmp(scheme, "never"))
         return mn_decode_add_replace(s, mn_str_of(block), mn_str_of(" "), err);
     return add(s, MN_DECODE_METASPACE, block, NULL, err);
 }
@@ -53,45 +50,41 @@ static mn_status read_wordpiece(mn_decode_stages *s, const cJSON *json, mn_error
     return st;
 }
 
-static mn_status read_bytes(mn_decode_stages *s, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add(s, MN_DECODE_BYTES, "", NULL, err);
-}
-
-static mn_status read_fallback(mn_decode_stages *s, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add(s, MN_DECODE_FALLBACK, "", NULL, err);
-}
-
-static mn_status read_fuse(mn_decode_stages *s, const cJSON *json, mn_error *err) {
-    (void)json;
-    return add(s, MN_DECODE_FUSE, "", NULL, err);
-}
-
-/* whole: needs whole tokens, and cannot work on what was fused into one that has no end. idle:
- * changes nothing there, and may be left out. */
-static const struct {
+/* read: the stages of the object with the type; NULL: one of this kind, about which the object says
+ * nothing more. whole: needs whole tokens, and cannot work on what was fused into one that has no
+ * end. idle: changes nothing there, and may be left out. */
+typedef struct {
     const char *type;
     mn_status (*read)(mn_decode_stages *s, const cJSON *json, mn_error *err);
+    mn_decode_kind kind;
     bool whole, idle;
-} kinds[] = {{"ByteLevel", read_bytes, true, false},    {"ByteFallback", read_fallback, true, true},
-             {"Fuse", read_fuse, true, true},           {"Strip", read_strip, false, false},
-             {"Replace", read_replace, false, false},   {"Metaspace", read_metaspace, false, false},
-             {"WordPiece", read_wordpiece, true, false}};
+} decoder_type;
 
+static const decoder_type types[] = {
+    {"ByteLevel", NULL, MN_DECODE_BYTES, true, false},
+    {"ByteFallback", NULL, MN_DECODE_FALLBACK, true, true},
+    {"Fuse", NULL, MN_DECODE_FUSE, true, true},
+    {"Strip", read_strip, MN_DECODE_STRIP, false, false},
+    {"Replace", read_replace, MN_DECODE_REPLACE, false, false},
+    {"Metaspace", read_metaspace, MN_DECODE_METASPACE, false, false},
+    {"WordPiece", read_wordpiece, MN_DECODE_WORDPIECE, true, false}};
+
+/* One object that is no "Sequence". */
 static mn_status read_one(mn_decode_stages *s, const cJSON *json, mn_error *err) {
     const char *type = mn_json_text(json, "type", "");
     const bool regex = mn_json_item(mn_json_item(json, "pattern"), "Regex");
     size_t i = 0;
-    while (i < MN_COUNT(kinds) && strcmp(type, kinds[i].type) != 0)
+    while (i < MN_COUNT(types) && strcmp(type, types[i].type) != 0)
         i++;
-    if (i == MN_COUNT(kinds))
+    if (i == MN_COUNT(types))
         return mn_fail(err, MN_UNSUPPORTED, WHERE ": unsupported type \"%s\"", type);
-    if (!s->fused || !(kinds[i].whole || regex))
-        return kinds[i].read(s, json, err);
-    if (kinds[i].idle)
+    const decoder_type *t = &types[i];
+    if (s->fused && t->idle)
         return MN_OK;
-    return mn_fail(err, MN_UNSUPPORTED, WHERE ": \"%s\" behind \"Fuse\" or \"ByteLevel\"", type);
+    if (s->fused && (t->whole || regex))
+        return mn_fail(err, MN_UNSUPPORTED, WHERE ": \"%s\" behind \"Fuse\" or \"ByteLevel\"",
+                       type);
+    return t->read ? t->read(s, json, err) : add(s, t->kind, "", NULL, err);
 }
 
 static mn_status read_any(mn_decode_stages *s, const cJSON *json, int depth, mn_error *err) {
@@ -120,7 +113,7 @@ mn_status mn_json_decoder(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
     if (json && !cJSON_IsNull(json))
         st = read_any(s, json, 0, err);
     else if (writes_bytes(&tok->splitter) || writes_bytes(&tok->normalizer))
-        st = read_bytes(s, NULL, err);
+        st = add(s, MN_DECODE_BYTES, "", NULL, err);
     for (size_t i = 0; i < s->n; i++)
         tok->byte_level |= s->stage[i].kind == MN_DECODE_BYTES;
     return st;

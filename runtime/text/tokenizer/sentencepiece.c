@@ -199,14 +199,6 @@ static mn_status read_top(model *m, mn_error *err) {
     return st ? st : check_kind(m, err);
 }
 
-static uint32_t flags_of(uint64_t type) {
-    if (type == MN_TYPE_UNKNOWN || type == MN_TYPE_CONTROL)
-        return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
-    if (type == MN_TYPE_USER)
-        return MN_TOKEN_ADDED;
-    return type == MN_TYPE_BYTE ? MN_TOKEN_BYTE : 0;
-}
-
 /* The fields of a piece, checked. */
 static mn_status parse_piece(const model *m, int32_t id, mn_str bytes, mn_str *piece, float *score,
                              uint64_t *type, mn_error *err) {
@@ -241,7 +233,7 @@ static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_st
     float score;
     mn_status st = parse_piece(m, id, bytes, &piece, &score, &type, err);
     if (!st)
-        st = mn_vocab_set(&tok->vocab, id, piece, flags_of(type), m->name, err);
+        st = mn_vocab_set(&tok->vocab, id, piece, mn_type_flags((int64_t)type), m->name, err);
     if (st)
         return st;
     tok->vocab.token[id].score = score;
@@ -346,13 +338,13 @@ static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; !st && i < tok->vocab.n; i++) {
         const mn_vocab_token *t = &tok->vocab.token[i];
+        const bool added = t->flags & MN_TOKEN_ADDED;
         const bool special = t->flags & MN_TOKEN_SPECIAL;
-        if (!(t->flags & MN_TOKEN_ADDED) || (!special && unigram))
+        mn_added a = {.text = t->piece, .id = (int32_t)i, .special = special};
+        a.normalized = !special;
+        if (!added || (!special && unigram) || is_there(&tok->raw, a.id))
             continue;
-        const mn_added a = {
-            .text = t->piece, .id = (int32_t)i, .special = special, .normalized = !special};
-        if (!is_there(&tok->raw, a.id))
-            st = mn_added_put(special ? &tok->raw : &tok->normalized, &a, err);
+        st = mn_added_put(special ? &tok->raw : &tok->normalized, &a, err);
     }
     if (!st)
         st = mn_added_index(&tok->raw, "added tokens", err);
@@ -453,13 +445,9 @@ static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
     tok->bos = valid_id(tok, m->bos);
     tok->eos = valid_id(tok, m->eos);
     tok->pad = valid_id(tok, m->pad);
-    const bool bpe = m->kind == MODEL_BPE;
-    bool ok = true;
-    if (bpe && tok->bos >= 0)
-        ok = mn_ids_put(&tok->prefix, tok->bos);
-    if (!bpe && tok->eos >= 0)
-        ok = mn_ids_put(&tok->suffix, tok->eos);
-    return ok ? MN_OK : mn_fail_memory(err, sizeof(int32_t));
+    if (m->kind == MODEL_BPE)
+        return mn_ids_put(&tok->prefix, tok->bos, err);
+    return mn_ids_put(&tok->suffix, tok->eos, err);
 }
 
 static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x, mn_error *err) {

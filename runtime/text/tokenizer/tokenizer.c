@@ -10,23 +10,32 @@
 #define CACHE_SLOTS 8192u
 #define CACHE_FROM 4096u /* bytes of text from which a cache pays */
 
-bool mn_ids_put(mn_id_list *l, int32_t id) {
+mn_status mn_ids_put(mn_id_list *l, int32_t id, mn_error *err) {
+    if (id < 0)
+        return MN_OK;
     if (l->n == l->cap) {
         void *grown = l->id;
         const bool ok = mn_grow(&grown, &l->cap, l->n + 1, sizeof *l->id);
         l->id = grown;
         if (!ok)
-            return false;
+            return mn_fail_memory(err, l->n * sizeof *l->id);
     }
     l->id[l->n++] = id;
-    return true;
+    return MN_OK;
 }
 
-bool mn_ids_put_once(mn_id_list *l, int32_t id) {
+mn_status mn_ids_put_once(mn_id_list *l, int32_t id, mn_error *err) {
     for (size_t i = 0; i < l->n; i++)
         if (l->id[i] == id)
-            return true;
-    return mn_ids_put(l, id);
+            return MN_OK;
+    return mn_ids_put(l, id, err);
+}
+
+mn_status mn_ids_put_all(mn_id_list *l, const mn_id_list *from, mn_error *err) {
+    mn_status st = MN_OK;
+    for (size_t i = 0; !st && i < from->n; i++)
+        st = mn_ids_put(l, from->id[i], err);
+    return st;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -129,23 +138,16 @@ static void encoder_free(mn_encoder *e) {
 mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str s, bool as_bytes,
                          mn_error *err) {
     const int32_t *byte_id = tok->vocab.byte_id;
-    bool ok = true;
+    mn_status st = MN_OK;
     if (!as_bytes && tok->model_unk < 0)
         return mn_fail(err, MN_BAD_INPUT,
                        "the vocabulary has no token for \"%.*s\" and none for unknown text",
                        (int)MN_MIN(s.len, (uint64_t)40), s.ptr);
     if (!as_bytes)
-        ok = mn_ids_put(&e->ids, tok->model_unk);
-    for (uint64_t i = 0; as_bytes && ok && i < s.len; i++)
-        ok = mn_ids_put(&e->ids, byte_id[(uint8_t)s.ptr[i]]);
-    return ok ? MN_OK : mn_fail_memory(err, e->ids.n * sizeof(int32_t));
-}
-
-static bool put_all(mn_id_list *to, const int32_t *id, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!mn_ids_put(to, id[i]))
-            return false;
-    return true;
+        return mn_ids_put(&e->ids, tok->model_unk, err);
+    for (uint64_t i = 0; !st && i < s.len; i++)
+        st = mn_ids_put(&e->ids, byte_id[(uint8_t)s.ptr[i]], err);
+    return st;
 }
 
 static mn_status encode_piece(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
@@ -165,9 +167,8 @@ static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const cha
     const uint64_t slot = mn_hash(s, n, 0) & (CACHE_SLOTS - 1);
     mn_cached *c = &e->cache[slot];
     if (c->len == n && !memcmp(c->key, s, n)) {
-        if (put_all(&e->ids, c->id, c->n))
-            return MN_OK;
-        return mn_fail_memory(err, e->ids.n * sizeof *e->ids.id);
+        const mn_id_list known = {.id = c->id, .n = c->n};
+        return mn_ids_put_all(&e->ids, &known, err);
     }
     const size_t mark = e->ids.n;
     mn_status st = encode_piece(tok, e, s, n, err);
@@ -208,8 +209,8 @@ static mn_status encode_normalized(const mn_tokenizer *tok, mn_encoder *e, mn_st
             if (!st)
                 st = encode_pieces(tok, e, err);
         }
-        if (!st && found && !mn_ids_put(&e->ids, m.item->id))
-            st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
+        if (!st && found)
+            st = mn_ids_put(&e->ids, m.item->id, err);
     }
     return st;
 }
@@ -245,8 +246,8 @@ static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text
         const size_t end = found ? m.lo : (size_t)text.len;
         if (end > from)
             st = encode_gap(tok, e, text.ptr + from, end - from, from == 0, err);
-        if (!st && found && !mn_ids_put(&e->ids, m.item->id))
-            st = mn_fail_memory(err, e->ids.n * sizeof(int32_t));
+        if (!st && found)
+            st = mn_ids_put(&e->ids, m.item->id, err);
     }
     return st;
 }
@@ -271,9 +272,7 @@ static mn_status begin(const mn_tokenizer *tok, mn_encoder *e, mn_str text, bool
         if (!e->cache)
             return mn_fail_memory(err, cache_size);
     }
-    if (ends && !put_all(&e->ids, tok->prefix.id, tok->prefix.n))
-        return mn_fail_memory(err, tok->prefix.n * sizeof(int32_t));
-    return MN_OK;
+    return ends ? mn_ids_put_all(&e->ids, &tok->prefix, err) : MN_OK;
 }
 
 /* The ids of a text, in e. */
@@ -284,10 +283,10 @@ static mn_status encode_all(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
     mn_status st = begin(tok, e, text, ends, err);
     if (!st)
         st = encode_text(tok, e, text, plain, special, err);
+    if (!st && ends)
+        st = mn_ids_put_all(&e->ids, &tok->suffix, err);
     if (st)
         return st;
-    if (ends && !put_all(&e->ids, tok->suffix.id, tok->suffix.n))
-        return mn_fail_memory(err, tok->suffix.n * sizeof(int32_t));
     if (!e->ids.id)
         e->ids.id = mn_alloc(1, sizeof(int32_t)); // no ids are a list, too
     return e->ids.id ? MN_OK : mn_fail_memory(err, sizeof(int32_t));

@@ -59,6 +59,7 @@ typedef struct {
 
 size_t mn_vocab_slots(uint64_t n); /* of a table for n: a power of two, twice as many or more */
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err); /* n holes */
+uint32_t mn_type_flags(int64_t type); /* MN_TOKEN_* of a token that a file gives this MN_TYPE_* */
 void mn_vocab_free(mn_vocab *v);
 /* Gives id its spelling (copied) and enters it; MN_BAD_FILE if the id or the spelling is taken. */
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where,
@@ -241,8 +242,10 @@ struct mn_tokenizer {
     bool byte_level; /* pieces are written in visible bytes: the decoder has BYTES */
 };
 
-bool mn_ids_put(mn_id_list *l, int32_t id); /* false = out of memory */
-bool mn_ids_put_once(mn_id_list *l, int32_t id);
+/* Each puts ids at the end; an id of -1, which is no token, is passed over. */
+mn_status mn_ids_put(mn_id_list *l, int32_t id, mn_error *err);
+mn_status mn_ids_put_once(mn_id_list *l, int32_t id, mn_error *err); /* unless it is there */
+mn_status mn_ids_put_all(mn_id_list *l, const mn_id_list *from, mn_error *err);
 
 /* Scratch of one encoding. */
 typedef struct {

@@ -155,8 +155,7 @@ static mn_status put_path(const mn_tokenizer *tok, mn_encoder *e, const char *s,
         i = best[start].from;
         const int32_t id = best[i].id;
         if (id >= 0) {
-            if (!mn_ids_put(&e->ids, id))
-                st = mn_fail_memory(err, e->ids.n * sizeof id);
+            st = mn_ids_put(&e->ids, id, err);
             continue;
         }
         while (tok->fuse_unk && i < n && best[best[i].from].id < 0)

@@ -15,6 +15,20 @@ size_t mn_vocab_slots(uint64_t n) {
     return slots;
 }
 
+uint32_t mn_type_flags(int64_t type) {
+    switch (type) {
+    case MN_TYPE_CONTROL:
+    case MN_TYPE_UNKNOWN:
+        return MN_TOKEN_SPECIAL | MN_TOKEN_ADDED;
+    case MN_TYPE_USER:
+        return MN_TOKEN_ADDED;
+    case MN_TYPE_BYTE:
+        return MN_TOKEN_BYTE;
+    default:
+        return 0;
+    }
+}
+
 mn_status mn_vocab_init(mn_vocab *v, uint64_t n, const char *where, mn_error *err) {
     if (n == 0 || n > MN_VOCAB_MAX)
         return mn_fail(err, MN_BAD_FILE, "%s: %llu tokens, expected 1..%d", where,

@@ -37,29 +37,30 @@ static int32_t longest(const mn_tokenizer *tok, const char *s, size_t n, bool in
     return -1;
 }
 
-/* Appends the tokens of a word. *known = false: it has none, and what was appended has to go.
- * false: out of memory. */
-static bool put_word(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n, bool *known) {
+/* Appends the tokens of a word. *known = false: it has none, and what was appended has to go. */
+static mn_status put_word(const mn_tokenizer *tok, mn_encoder *e, mn_str word, bool *known,
+                          mn_error *err) {
+    const size_t n = (size_t)word.len;
     mn_text key = {0};
-    bool ok = true;
-    *known = count_chars(s, n) <= tok->max_word;
-    for (size_t at = 0; ok && *known && at < n;) {
-        const int32_t id = longest(tok, s + at, n - at, at > 0, &at, &key);
+    mn_status st = MN_OK;
+    *known = count_chars(word.ptr, n) <= tok->max_word;
+    for (size_t at = 0; !st && *known && at < n;) {
+        const int32_t id = longest(tok, word.ptr + at, n - at, at > 0, &at, &key);
         *known = id >= 0;
-        ok = !key.failed && (!*known || mn_ids_put(&e->ids, id));
+        st = key.failed ? mn_fail_memory(err, n) : mn_ids_put(&e->ids, id, err);
     }
     mn_text_free(&key);
-    return ok;
+    return st;
 }
 
 mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
                               mn_error *err) {
+    const mn_str word = {s, n};
     const size_t mark = e->ids.n;
     bool known;
-    if (!put_word(tok, e, s, n, &known))
-        return mn_fail_memory(err, n);
-    if (known)
-        return MN_OK;
+    mn_status st = put_word(tok, e, word, &known, err);
+    if (st || known)
+        return st;
     e->ids.n = mark;
-    return mn_put_unknown(tok, e, (mn_str){s, n}, false, err);
+    return mn_put_unknown(tok, e, word, false, err);
 }
