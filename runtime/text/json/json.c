@@ -126,6 +126,7 @@ bool mn_json_flag(const cJSON *json, const char *key, bool otherwise) {
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
 }
 
+/* A NaN fails the first comparison, a fraction the last. */
 bool mn_json_id(const cJSON *v, int32_t *id) {
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < MN_VOCAB_MAX))
         return false;

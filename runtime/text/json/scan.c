@@ -4,6 +4,7 @@
 #include "text/json/scan.h"
 #include <string.h>
 
+/* A byte order mark is no JSON, but editors put one in front. */
 mn_scan mn_scan_of(mn_str json) {
     const bool mark = json.len >= 3 && !memcmp(json.ptr, "\xEF\xBB\xBF", 3);
     return (mn_scan){json.ptr + (mark ? 3 : 0), json.ptr + json.len, {{0}, {0}}};
@@ -14,6 +15,7 @@ void mn_scan_free(mn_scan *s) {
     mn_text_free(&s->unescaped[1]);
 }
 
+/* JSON's own four kinds of white space; no others stand between its tokens. */
 static void skip_space(mn_scan *s) {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\t' || *s->at == '\r'))
         s->at++;
@@ -52,6 +54,7 @@ static bool hex4(mn_scan *s, uint32_t *code) {
     return true;
 }
 
+/* The two halves of UTF-16 that write one code point beyond U+FFFF: neither is one by itself. */
 static bool is_high_half(uint32_t code) {
     return code >= 0xd800 && code < 0xdc00;
 }

@@ -70,6 +70,7 @@ static mn_status add_any(mn_stages *out, const cJSON *json, const part *p, int d
 
 #define NORMALIZER "tokenizer.json: normalizer"
 
+/* {"pattern": ..., "content": "x"}: the content is literal, without references to groups. */
 static mn_status add_replace(mn_stages *out, const cJSON *json, mn_error *err) {
     const mn_str content = mn_str_of(mn_json_text(json, "content", ""));
     mn_stage *stage = mn_stages_add_content(out, MN_STAGE_REPLACE, content, err);
@@ -149,6 +150,7 @@ static bool decode_base64(const char *s, mn_text *out) {
     return n % 4 != 1;
 }
 
+/* SentencePiece's table of characters, in BASE64. */
 static mn_status add_precompiled(mn_stages *out, const cJSON *json, mn_error *err) {
     const char *base64 = mn_json_text(json, "precompiled_charsmap", NULL);
     mn_text blob = {0};
@@ -251,6 +253,7 @@ static mn_status add_split(mn_stages *out, const cJSON *json, mn_error *err) {
     return st ? st : mn_json_pattern(&stage->pattern, json, PRE_TOKENIZER, err);
 }
 
+/* GPT-2's pre-tokeniser, unless use_regex is off: then another one has cut before. */
 static mn_status add_byte_level(mn_stages *out, const cJSON *json, mn_error *err) {
     mn_status st = MN_OK;
     if (mn_json_flag(json, "add_prefix_space", true))
@@ -260,11 +263,13 @@ static mn_status add_byte_level(mn_stages *out, const cJSON *json, mn_error *err
     return st ? st : add_plain(out, MN_STAGE_BYTES, err);
 }
 
+/* Older files have a flag instead of the scheme. */
 const char *mn_json_prepend_scheme(const cJSON *json) {
     const bool prefix = mn_json_flag(json, "add_prefix_space", true);
     return mn_json_text(json, "prepend_scheme", prefix ? "always" : "never");
 }
 
+/* A space becomes the replacement; a piece begins with it, unless it is not to be split. */
 static mn_status add_metaspace(mn_stages *out, const cJSON *json, mn_error *err) {
     const mn_str block = mn_str_of(mn_json_text(json, "replacement", MN_BLOCK));
     const char *scheme = mn_json_prepend_scheme(json);
@@ -298,6 +303,7 @@ static mn_status add_whitespace(mn_stages *out, const cJSON *json, mn_error *err
     return mn_stages_add_split(out, pieces, MN_SPLIT_REMOVED, true, PRE_TOKENIZER, err);
 }
 
+/* Runs of digits, or each by itself. */
 static mn_status add_digits(mn_stages *out, const cJSON *json, mn_error *err) {
     const bool single = mn_json_flag(json, "individual_digits", false);
     return add_regex(out, single ? "\\p{N}" : "\\p{N}+", MN_SPLIT_ISOLATED, err);

@@ -44,12 +44,14 @@ static bool looking_at(const translator *t, const char *z) {
     return (size_t)(t->end - t->at) >= n && !memcmp(t->at, z, n);
 }
 
+/* The first problem is the one that the message tells; always false. */
 static bool fail(translator *t, const char *problem) {
     if (!t->problem)
         t->problem = problem;
     return false;
 }
 
+/* Of the character at t->at, at least 1. */
 static size_t char_length(const translator *t) {
     uint32_t code;
     return (size_t)MN_MAX(1, mn_utf8_decode(t->at, (size_t)(t->end - t->at), &code));
@@ -243,37 +245,47 @@ static bool posix_class(translator *t, set *s) {
 
 static bool read_set(translator *t, set *out);
 
+/* A set within the set: its items become items of the outer one, unless it has more than those. */
+static bool inner_set(translator *t, set *out) {
+    set inner = {0};
+    const bool ok = read_set(t, &inner);
+    const bool items_only = !inner.negated && !inner.others.len;
+    if (ok && items_only)
+        mn_text_put(&out->items, inner.items.ptr, inner.items.len);
+    else if (ok) {
+        mn_text_puts(&out->others, "|");
+        put_set(&out->others, &inner);
+    }
+    out->items.failed |= inner.items.failed || inner.others.failed;
+    set_free(&inner);
+    return ok;
+}
+
+/* What a backslash begins: a class of characters, else one character. */
+static bool set_escape(translator *t, set *out) {
+    mn_text items = {0};
+    bool negated = false;
+    const bool not_space = looking_at(t, "\\S");
+    const bool is_class = class_escape(t, &items, &negated);
+    if (is_class && not_space)
+        mn_text_puts(&out->items, NOT_SPACE);
+    else if (is_class && negated)
+        mn_text_printf(&out->others, "|[^%s]", items.ptr ? items.ptr : "");
+    else if (is_class)
+        mn_text_put(&out->items, items.ptr, items.len);
+    out->items.failed |= items.failed;
+    mn_text_free(&items);
+    return is_class || (!t->problem && other_escape(t, &out->items));
+}
+
 /* One item, at t->at; out: what the set has so far. */
 static bool set_item(translator *t, set *out) {
     if (looking_at(t, "[:") && posix_class(t, out))
         return true;
-    if (*t->at == '[') {
-        set inner = {0};
-        const bool ok = read_set(t, &inner);
-        if (ok && !inner.negated && !inner.others.len)
-            mn_text_put(&out->items, inner.items.ptr, inner.items.len);
-        else if (ok) {
-            mn_text_puts(&out->others, "|");
-            put_set(&out->others, &inner);
-        }
-        out->items.failed |= inner.items.failed || inner.others.failed;
-        set_free(&inner);
-        return ok;
-    }
-    if (*t->at == '\\') {
-        mn_text items = {0};
-        bool negated = false, space = looking_at(t, "\\S"),
-             is_class = class_escape(t, &items, &negated);
-        if (is_class && space)
-            mn_text_puts(&out->items, NOT_SPACE);
-        else if (is_class && negated)
-            mn_text_printf(&out->others, "|[^%s]", items.ptr ? items.ptr : "");
-        else if (is_class)
-            mn_text_put(&out->items, items.ptr, items.len);
-        out->items.failed |= items.failed;
-        mn_text_free(&items);
-        return is_class || (!t->problem && other_escape(t, &out->items));
-    }
+    if (*t->at == '[')
+        return inner_set(t, out);
+    if (*t->at == '\\')
+        return set_escape(t, out);
     const size_t n = char_length(t);
     if (*t->at == ']')
         mn_text_puts(&out->items, "\\"); /* the first in its set */

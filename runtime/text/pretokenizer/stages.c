@@ -209,6 +209,7 @@ static size_t drop(mn_span *span, size_t lo, size_t n, bool matches) {
     return out;
 }
 
+/* Cuts each piece, then joins or drops the parts of it as the behaviour says. */
 static mn_status run_split(const mn_stage *stage, mn_pieces *p, mn_error *err) {
     const mn_split_behavior how = stage->behavior;
     mn_matcher m;
@@ -248,6 +249,7 @@ static void put_one_replaced(mn_text *out, const mn_stage *stage, const char *s,
         mn_text_put(out, stage->content, stage->content_len);
 }
 
+/* Each match in s by what put_one_replaced makes of it; what stands between stays. */
 static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_stage *stage, const char *s,
                               size_t n, size_t *lead, mn_error *err) {
     const bool around = stage->left || stage->right;
@@ -312,6 +314,7 @@ static size_t led_by(const mn_text *out, size_t mark, size_t alone) {
     return MN_MIN(MN_MAX(alone, mn_char_length(out->ptr + mark, made)), made);
 }
 
+/* ASCII is the same in all four forms. */
 static mn_status put_form(mn_text *out, const mn_stage *stage, const char *s, size_t n,
                           size_t *lead, mn_error *err) {
     const size_t mark = out->len;
@@ -330,6 +333,7 @@ static mn_status put_form(mn_text *out, const mn_stage *stage, const char *s, si
     return st;
 }
 
+/* BERT drops the non-spacing marks alone, "StripAccents" all three categories. */
 static bool is_mark(uint32_t code, bool nonspacing) {
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)code);
     if (k == UTF8PROC_CATEGORY_MN)
@@ -351,6 +355,7 @@ static void put_char(mn_text *out, const mn_stage *stage, uint32_t code) {
     mn_text_put(out, utf8, (size_t)mn_utf8_encode(code, utf8));
 }
 
+/* LOWER, UNMARK: one character after the other. */
 static void put_by_char(mn_text *out, const mn_stage *stage, const char *s, size_t n,
                         size_t *lead) {
     const size_t mark = out->len;
@@ -374,6 +379,7 @@ bool mn_is_space(uint32_t c) {
            k == UTF8PROC_CATEGORY_ZP;
 }
 
+/* White space at the ends goes on the sides that the stage names. */
 static void put_stripped(mn_text *out, const mn_stage *stage, const char *s, size_t n,
                          size_t *lead) {
     size_t lo = n;
@@ -421,6 +427,7 @@ int mn_byte_of_char(uint32_t code) {
     return code == 0x143 ? 0xad : -1;
 }
 
+/* By chunks: most bytes become one or two, and a call for each would take longer than they do. */
 static void put_bytes(mn_text *out, const char *s, size_t n, size_t *lead) {
     const size_t leads = *lead;
     char chunk[512];
@@ -437,6 +444,7 @@ static void put_bytes(mn_text *out, const char *s, size_t n, size_t *lead) {
     mn_text_put(out, chunk, k);
 }
 
+/* A piece that begins with the content already may be left as it is. */
 static void put_prepended(mn_text *out, const mn_stage *stage, const char *s, size_t n,
                           size_t *lead) {
     const size_t len = stage->content_len;
@@ -450,6 +458,7 @@ static void put_prepended(mn_text *out, const mn_stage *stage, const char *s, si
     mn_text_put(out, s, n);
 }
 
+/* By SentencePiece's table of characters (charsmap.c). */
 static void put_mapped(mn_text *out, const mn_stage *stage, const char *s, size_t n, size_t *lead) {
     const size_t mark = out->len;
     mn_text alone = {0};
@@ -464,6 +473,7 @@ static void put_mapped(mn_text *out, const mn_stage *stage, const char *s, size_
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+/* One piece by a stage that is no SPLIT. */
 static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_stage *stage, const char *s,
                          size_t n, size_t *lead, mn_error *err) {
     switch (stage->kind) {

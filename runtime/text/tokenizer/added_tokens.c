@@ -21,12 +21,14 @@ mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err) {
 }
 
 /* The slot of this text, or the free one where it belongs. */
-static size_t find_slot(const mn_added_set *s, const char *text, size_t n) {
-    size_t i = (size_t)mn_hash(text, n, 0) & (s->n_slot - 1);
-    for (; s->slot[i]; i = (i + 1) & (s->n_slot - 1)) {
-        mn_str t = s->item[s->slot[i] - 1].text;
-        if (t.len == n && !memcmp(t.ptr, text, n))
+static size_t find_slot(const mn_added_set *s, mn_str text) {
+    const size_t last = s->n_slot - 1;
+    size_t i = (size_t)mn_hash(text.ptr, (size_t)text.len, 0) & last;
+    while (s->slot[i]) {
+        const mn_added *there = &s->item[s->slot[i] - 1];
+        if (mn_str_eq(there->text, text))
             break;
+        i = (i + 1) & last;
     }
     return i;
 }
@@ -53,12 +55,12 @@ mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err) {
         return mn_fail_memory(err, s->n_slot * sizeof *s->slot);
     for (size_t k = 0; k < s->n; k++) {
         const mn_str t = s->item[k].text;
-        const size_t i = find_slot(s, t.ptr, (size_t)t.len);
-        if (s->slot[i])
+        uint32_t *slot = &s->slot[find_slot(s, t)];
+        if (*slot)
             return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where,
                            MN_STR_ARG(t));
-        s->slot[i] = (uint32_t)k + 1;
-        s->first[(unsigned char)t.ptr[0]] = true;
+        *slot = (uint32_t)k + 1;
+        s->first[(uint8_t)t.ptr[0]] = true;
         note_length(s, (size_t)t.len);
     }
     return MN_OK;
@@ -147,15 +149,17 @@ static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_
 /* The longest token that stands at text[at] and may be recognised there; NULL = none. */
 static const mn_added *token_at(const mn_added_set *s, mn_str text, size_t at, const uint8_t *plain,
                                 bool parse_special) {
-    if (!s->first[(unsigned char)text.ptr[at]])
+    const char *here = text.ptr + at;
+    if (!s->first[(uint8_t)*here])
         return NULL;
     for (size_t k = 0; k < s->n_len; k++) {
-        const size_t n = s->len[k];
-        if (n > text.len - at)
+        const mn_str part = {here, s->len[k]};
+        if (part.len > text.len - at)
             continue;
-        const uint32_t found = s->slot[find_slot(s, text.ptr + at, n)];
-        if (found && allowed(&s->item[found - 1], at, plain, parse_special))
-            return &s->item[found - 1];
+        const uint32_t found = s->slot[find_slot(s, part)];
+        const mn_added *a = found ? &s->item[found - 1] : NULL;
+        if (a && allowed(a, at, plain, parse_special))
+            return a;
     }
     return NULL;
 }

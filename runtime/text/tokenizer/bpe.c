@@ -223,10 +223,15 @@ static int32_t first_symbol(const mn_encoder *e) {
     return e->n_sym ? 0 : -1;
 }
 
+/* BPE: every symbol has a token. */
 static mn_status put_merged(mn_encoder *e, mn_error *err) {
     mn_status st = MN_OK;
-    for (int32_t i = first_symbol(e); !st && i >= 0; i = e->sym[i].next)
-        st = mn_ids_put(&e->ids, e->sym[i].id, err);
+    int32_t i = first_symbol(e);
+    while (!st && i >= 0) {
+        const mn_symbol_run *a = &e->sym[i];
+        st = mn_ids_put(&e->ids, a->id, err);
+        i = a->next;
+    }
     return st;
 }
 
@@ -251,16 +256,18 @@ static mn_status put_scored(const mn_tokenizer *tok, mn_encoder *e, const char *
     return st;
 }
 
-mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                        mn_error *err) {
+mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
+    const size_t n = (size_t)s.len;
     int32_t whole = -1;
     if (tok->ignore_merges)
-        whole = mn_vocab_plain(&tok->vocab, (mn_str){s, n});
+        whole = mn_vocab_plain(&tok->vocab, s);
     if (whole >= 0)
         return mn_ids_put(&e->ids, whole, err);
-    if (!add_symbols(tok, e, s, n) || !merge_all(tok, e, s))
+    if (!add_symbols(tok, e, s.ptr, n))
         return mn_fail_memory(err, n * sizeof *e->sym);
+    if (!merge_all(tok, e, s.ptr))
+        return mn_fail_memory(err, n * sizeof *e->heap);
     if (tok->model == MN_TOKENIZER_SPM_BPE)
-        return put_scored(tok, e, s, err);
+        return put_scored(tok, e, s.ptr, err);
     return put_merged(e, err);
 }

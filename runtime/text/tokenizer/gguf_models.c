@@ -21,19 +21,6 @@ static mn_status unknown_pre(mn_str name, mn_error *err) {
     return st;
 }
 
-/* Two pieces and a space between them; a piece may begin with a space. */
-static bool split_merge(mn_str pair, mn_str *left, mn_str *right) {
-    if (pair.len < 2)
-        return false;
-    const char *blank = memchr(pair.ptr + 1, ' ', (size_t)pair.len - 1);
-    if (!blank)
-        return false;
-    const uint64_t n = (uint64_t)(blank - pair.ptr);
-    *left = (mn_str){pair.ptr, n};
-    *right = (mn_str){blank + 1, pair.len - n - 1};
-    return true;
-}
-
 /* A merge of pieces that are no tokens can never apply: files have them, and other readers pass
  * over them. */
 static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
@@ -50,7 +37,7 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     for (uint64_t i = 0; !st && i < n; i++) {
         mn_str left;
         mn_str right;
-        if (!split_merge(merge[i], &left, &right))
+        if (!mn_merge_halves(merge[i], 1, &left, &right)) // a piece may begin with a space
             return mn_fail(
                 err, MN_BAD_FILE,
                 KEY("merges") ": merge %llu is \"%.*s\", expected two pieces and a space",

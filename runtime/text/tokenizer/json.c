@@ -47,13 +47,17 @@ static mn_status put_added(mn_tokenizer *tok, const cJSON *item, mn_error *err) 
     return mn_added_put(a.normalized ? &tok->normalized : &tok->raw, &a, err);
 }
 
+/* The tokens that are found in a text before and after the normaliser. */
 static mn_status collect_added(mn_tokenizer *tok, const cJSON *added, mn_error *err) {
+    const cJSON *item = added ? added->child : NULL;
     mn_status st = MN_OK;
-    for (const cJSON *item = added ? added->child : NULL; item && !st; item = item->next)
+    for (; item && !st; item = item->next)
         st = put_added(tok, item, err);
     if (!st)
         st = mn_added_index(&tok->raw, "tokenizer.json", err);
-    return st ? st : mn_added_index(&tok->normalized, "tokenizer.json", err);
+    if (!st)
+        st = mn_added_index(&tok->normalized, "tokenizer.json", err);
+    return st;
 }
 
 /* ---- model ----------------------------------------------------------------------------------- */
@@ -202,10 +206,12 @@ static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *e
 
 /* RoBERTa's and BERT's: {"cls": [piece, id], "sep": [piece, id]} */
 static mn_status read_pair(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
-    const cJSON *cls = cJSON_GetArrayItem(mn_json_item(json, "cls"), 1);
-    const cJSON *sep = cJSON_GetArrayItem(mn_json_item(json, "sep"), 1);
-    mn_status st = put_id(tok, &tok->prefix, cls, err);
-    return st ? st : put_id(tok, &tok->suffix, sep, err);
+    const cJSON *cls = mn_json_item(json, "cls");
+    const cJSON *sep = mn_json_item(json, "sep");
+    mn_status st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(cls, 1), err);
+    if (st)
+        return st;
+    return put_id(tok, &tok->suffix, cJSON_GetArrayItem(sep, 1), err);
 }
 
 static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_error *err) {

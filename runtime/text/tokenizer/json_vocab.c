@@ -192,24 +192,17 @@ mn_status mn_json_vocab(mn_tokenizer *tok, mn_str vocab, bool listed, const cJSO
 
 /* ---- merges: ["left right", ...] or [["left", "right"], ...] --------------------------------- */
 
-/* "left right" in one string. */
-static bool split_merge(mn_str *left, mn_str *right) {
-    const char *blank = memchr(left->ptr, ' ', (size_t)left->len);
-    if (!blank)
-        return false;
-    const uint64_t n = (uint64_t)(blank - left->ptr);
-    *right = (mn_str){blank + 1, left->len - n - 1};
-    left->len = n;
-    return !memchr(right->ptr, ' ', (size_t)right->len);
-}
-
 /* false: no pair. left and right are used before the next call. */
 static bool next_merge(mn_scan *s, mn_str *left, mn_str *right) {
     const bool listed = mn_scan_char(s, '[');
-    if (!mn_scan_string(s, 0, left))
+    mn_str pair;
+    if (!mn_scan_string(s, 0, &pair))
         return false;
-    if (!listed)
-        return split_merge(left, right);
+    if (!listed) {
+        const bool halves = mn_merge_halves(pair, 0, left, right);
+        return halves && !memchr(right->ptr, ' ', (size_t)right->len);
+    }
+    *left = pair;
     if (!mn_scan_char(s, ',') || !mn_scan_string(s, 1, right))
         return false;
     return mn_scan_char(s, ']');

@@ -150,44 +150,48 @@ mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str s, bool 
     return st;
 }
 
-static mn_status encode_piece(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                              mn_error *err) {
-    if (tok->model == MN_TOKENIZER_UNIGRAM)
-        return mn_unigram_encode(tok, e, s, n, err);
-    if (tok->model == MN_TOKENIZER_WORDPIECE)
-        return mn_wordpiece_encode(tok, e, s, n, err);
-    return mn_bpe_encode(tok, e, s, n, err);
+static mn_status encode_piece(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
+    switch (tok->model) {
+    case MN_TOKENIZER_UNIGRAM:
+        return mn_unigram_encode(tok, e, s, err);
+    case MN_TOKENIZER_WORDPIECE:
+        return mn_wordpiece_encode(tok, e, s, err);
+    default:
+        return mn_bpe_encode(tok, e, s, err);
+    }
 }
 
 /* Long texts repeat their words: their ids are kept, the last word of each hash. */
-static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                               mn_error *err) {
+static mn_status encode_cached(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
+    const size_t n = (size_t)s.len;
     if (!e->cache || n > MN_CACHED_BYTES)
-        return encode_piece(tok, e, s, n, err);
-    const uint64_t slot = mn_hash(s, n, 0) & (CACHE_SLOTS - 1);
+        return encode_piece(tok, e, s, err);
+    const uint64_t slot = mn_hash(s.ptr, n, 0) & (CACHE_SLOTS - 1);
     mn_cached *c = &e->cache[slot];
-    if (c->len == n && !memcmp(c->key, s, n)) {
+    if (c->len == n && !memcmp(c->key, s.ptr, n)) {
         const mn_id_list known = {.id = c->id, .n = c->n};
         return mn_ids_put_all(&e->ids, &known, err);
     }
     const size_t mark = e->ids.n;
-    mn_status st = encode_piece(tok, e, s, n, err);
+    mn_status st = encode_piece(tok, e, s, err);
     const size_t made = e->ids.n - mark;
     if (st || made == 0 || made > MN_CACHED_IDS)
         return st;
     c->len = (uint8_t)n;
     c->n = (uint8_t)made;
-    memcpy(c->key, s, n);
+    memcpy(c->key, s.ptr, n);
     memcpy(c->id, e->ids.id + mark, made * sizeof *c->id);
     return MN_OK;
 }
 
+/* What the normaliser left of a gap, cut into pieces. */
 static mn_status encode_pieces(const mn_tokenizer *tok, mn_encoder *e, mn_error *err) {
     const mn_pieces *p = &e->pieces;
     mn_status st = mn_stages_run(&tok->splitter, &e->pieces, err);
     for (size_t i = 0; !st && i < p->n; i++) {
-        const mn_span s = p->span[i];
-        st = encode_cached(tok, e, p->text.ptr + s.off, s.len, err);
+        const mn_span span = p->span[i];
+        const mn_str piece = {p->text.ptr + span.off, span.len};
+        st = encode_cached(tok, e, piece, err);
     }
     return st;
 }
@@ -236,6 +240,7 @@ static mn_status encode_gap(const mn_tokenizer *tok, mn_encoder *e, const char *
     return st;
 }
 
+/* The text cut at raw added tokens. */
 static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
                              const uint8_t *plain, bool parse_special, mn_error *err) {
     mn_status st = MN_OK;
@@ -244,8 +249,8 @@ static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text
     for (size_t from = 0; !st && found; from = m.hi) {
         found = mn_added_next(&tok->raw, text, from, m.end, plain, parse_special, &m);
         const size_t end = found ? m.lo : (size_t)text.len;
-        if (end > from)
-            st = encode_gap(tok, e, text.ptr + from, end - from, from == 0, err);
+        const size_t gap = end > from ? end - from : 0;
+        st = encode_gap(tok, e, text.ptr + from, gap, from == 0, err);
         if (!st && found)
             st = mn_ids_put(&e->ids, m.item->id, err);
     }

@@ -103,6 +103,8 @@ typedef struct {
     int32_t rank; /* of entry[0] */
 } mn_merges;
 
+/* "left right", cut at the first blank from byte `from` on; false: there is none */
+bool mn_merge_halves(mn_str pair, size_t from, mn_str *left, mn_str *right);
 /* n: how many at most */
 mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err);
 /* both are copied */
@@ -281,12 +283,9 @@ typedef struct {
 } mn_encoder;
 
 /* Each appends the ids of one piece to e->ids. */
-mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                        mn_error *err);
-mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                            mn_error *err);
-mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                              mn_error *err);
+mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err);
+mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err);
+mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err);
 /* Text that has no token of its own: its bytes, else the unknown token; MN_BAD_INPUT without
  * one. */
 mn_status mn_put_unknown(const mn_tokenizer *tok, mn_encoder *e, mn_str s, bool as_bytes,

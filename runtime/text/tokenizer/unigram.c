@@ -179,31 +179,34 @@ static void turn_links(mn_best *best, size_t n) {
     best[0].from = to;
 }
 
-/* false: out of memory */
+/* A path for each byte of n, and the end, none of them begun; false: out of memory. */
 static bool make_room(mn_encoder *e, size_t n) {
     void *grown = e->best;
     const bool ok = mn_grow(&grown, &e->cap_best, n + 1, sizeof *e->best);
     e->best = grown;
-    for (size_t i = 0; ok && i <= n; i++)
+    if (!ok)
+        return false;
+    for (size_t i = 0; i <= n; i++)
         e->best[i] = (mn_best){0, -1, UINT32_MAX};
-    return ok;
+    return true;
 }
 
-mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                            mn_error *err) {
+mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
     const mn_unigram *u = &tok->unigram;
+    const size_t n = (size_t)s.len;
     if (!make_room(e, n))
         return mn_fail_memory(err, (n + 1) * sizeof *e->best);
     mn_best *best = e->best;
-    for (size_t i = 0; i < n;) {
+    size_t i = 0;
+    while (i < n) {
         uint32_t code = 0;
-        const int decoded = mn_utf8_decode(s + i, n - i, &code);
+        const int decoded = mn_utf8_decode(s.ptr + i, n - i, &code);
         const size_t len = decoded > 0 ? (size_t)decoded : 1;
         const double unknown = best[i].score + u->unknown;
-        if (!offer_tokens(tok, best, s, n, i, len))
+        if (!offer_tokens(tok, best, s.ptr, n, i, len))
             reach(u, &best[i + len], unknown, (uint32_t)i, -1);
         i += len;
     }
     turn_links(best, n);
-    return put_path(tok, e, s, n, err);
+    return put_path(tok, e, s.ptr, n, err);
 }

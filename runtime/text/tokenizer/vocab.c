@@ -130,12 +130,10 @@ mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *w
 }
 
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err) {
-    char *p = mn_arena_strndup(&v->arena, s.ptr, (size_t)s.len);
-    *copy = mn_str_of("");
-    if (!p)
-        return mn_fail_memory(err, s.len);
-    *copy = (mn_str){p, s.len};
-    return MN_OK;
+    const char *p = mn_arena_strndup(&v->arena, s.ptr, (size_t)s.len);
+    copy->ptr = p ? p : "";
+    copy->len = p ? s.len : 0;
+    return p ? MN_OK : mn_fail_memory(err, s.len);
 }
 
 int32_t mn_vocab_find(const mn_vocab *v, mn_str s) {
@@ -238,14 +236,29 @@ mn_status mn_merges_begin(mn_merges *m, uint64_t n, mn_error *err) {
 /* Copies a merge to text, which has room for both pieces, and announces the three searches. */
 static void set_entry(const mn_merges *m, mn_merge_entry *e, char *text, mn_str left,
                       mn_str right) {
-    char *behind = text + left.len;
-    memcpy(text, left.ptr, (size_t)left.len);
-    memcpy(behind, right.ptr, (size_t)right.len);
-    e->piece[0] = (mn_str){text, left.len};
-    e->piece[1] = (mn_str){behind, right.len};
-    e->piece[2] = (mn_str){text, left.len + right.len};
+    const uint64_t n = left.len;
+    memcpy(text, left.ptr, (size_t)n);
+    memcpy(text + n, right.ptr, (size_t)right.len);
+    left.ptr = text;
+    right.ptr = text + n;
+    e->piece[0] = left;
+    e->piece[1] = right;
+    e->piece[2] = (mn_str){text, n + right.len};
     for (int k = 0; k < 3; k++)
         e->hash[k] = mn_vocab_ask(m->vocab, e->piece[k]);
+}
+
+bool mn_merge_halves(mn_str pair, size_t from, mn_str *left, mn_str *right) {
+    if (pair.len <= from)
+        return false;
+    const char *end = pair.ptr + pair.len;
+    const char *start = pair.ptr + from;
+    const char *blank = memchr(start, ' ', (size_t)(end - start));
+    if (!blank)
+        return false;
+    *left = (mn_str){pair.ptr, (uint64_t)(blank - pair.ptr)};
+    *right = (mn_str){blank + 1, (uint64_t)(end - blank - 1)};
+    return true;
 }
 
 /* One of a merge's pieces, what, is no token: an error, or with pass_over a count and the first
@@ -268,13 +281,15 @@ static mn_status resolve(mn_merges *m, const mn_merge_entry *e, int32_t rank, mn
     int32_t id[3];
     *out = (mn_merge){.rank = rank, .id = -1};
     for (int k = 0; k < 3; k++) {
-        id[k] = mn_vocab_find_hashed(v, e->piece[k], e->hash[k]);
+        const mn_str piece = e->piece[k];
+        id[k] = mn_vocab_find_hashed(v, piece, e->hash[k]);
         if (id[k] < 0)
-            return unknown_piece(m, e, rank, e->piece[k], err);
+            return unknown_piece(m, e, rank, piece, err);
     }
     out->pair = pair_of(id[0], id[1]);
     out->id = id[2];
-    __builtin_prefetch(&v->merge[first_merge_slot(v, out->pair)]);
+    const size_t slot = first_merge_slot(v, out->pair);
+    __builtin_prefetch(&v->merge[slot]);
     return MN_OK;
 }
 

@@ -43,24 +43,25 @@ static mn_status put_word(const mn_tokenizer *tok, mn_encoder *e, mn_str word, b
     const size_t n = (size_t)word.len;
     mn_text key = {0};
     mn_status st = MN_OK;
+    size_t at = 0;
     *known = count_chars(word.ptr, n) <= tok->max_word;
-    for (size_t at = 0; !st && *known && at < n;) {
+    while (!st && *known && at < n) {
         const int32_t id = longest(tok, word.ptr + at, n - at, at > 0, &at, &key);
         *known = id >= 0;
-        st = key.failed ? mn_fail_memory(err, n) : mn_ids_put(&e->ids, id, err);
+        st = mn_ids_put(&e->ids, id, err);
+        if (!st && key.failed)
+            st = mn_fail_memory(err, n);
     }
     mn_text_free(&key);
     return st;
 }
 
-mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, const char *s, size_t n,
-                              mn_error *err) {
-    const mn_str word = {s, n};
+mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
     const size_t mark = e->ids.n;
     bool known;
-    mn_status st = put_word(tok, e, word, &known, err);
+    mn_status st = put_word(tok, e, s, &known, err);
     if (st || known)
         return st;
     e->ids.n = mark;
-    return mn_put_unknown(tok, e, word, false, err);
+    return mn_put_unknown(tok, e, s, false, err);
 }
