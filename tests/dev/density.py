@@ -8,7 +8,7 @@
 
 tokens per line: tokens of C over lines that are neither blank nor comment, both between the braces of function
 definitions (the lines of the braces that open and close a body do not count). A string, a number, a name and an
-operator are one token each. Left out: preprocessor lines, and tables of data (initialisers of static const objects).
+operator are one token each. Left out: preprocessor lines, and tables of data (initialisers of arrays and of static const objects).
 comments: lines that hold a comment, of the lines of .c and .cu files that are not blank.
 The product is everything but tests/.
 """
@@ -115,7 +115,8 @@ class Scanner:
         """What a brace opens that follows self.statement."""
         words = self.statement
         if "function" in self.blocks:
-            is_table = "=" in words and "static" in words and "const" in words
+            is_static_const = "=" in words and "static" in words and "const" in words
+            is_table = is_static_const or words[-2:] == ["]", "="]
             inside_table = self.blocks[-1] == "table"
             return "table" if is_table or inside_table else "code"
         if words[:1] == ["extern"] and len(words) == 2:

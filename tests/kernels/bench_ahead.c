@@ -28,15 +28,21 @@ int main(int argc, char **argv) {
     const uint32_t n_new = argc > 5 ? (uint32_t)atoi(argv[5]) : 128;
     if (mn_runtime_create(NULL, &rt, &err) || mn_model_open(rt, argv[1], &model, &err))
         return fail(&err);
-    mn_session_params p = {.size = sizeof p,
-                           .device = argv[2],
-                           .n_seq = n_seq,
-                           .n_ctx = n_new + 64,
-                           .run_ahead = ahead};
+    mn_session_params p = {
+        .size = sizeof p,
+        .device = argv[2],
+        .n_seq = n_seq,
+        .n_ctx = n_new + 64,
+        .run_ahead = ahead,
+    };
     if (mn_session_create(model, &p, &s, &err))
         return fail(&err);
     mn_token *t = calloc(n_seq, sizeof *t);
-    mn_sample_params greedy = {.size = sizeof greedy, .max_new = n_new, .ignore_stop = 1};
+    mn_sample_params greedy = {
+        .size = sizeof greedy,
+        .max_new = n_new,
+        .ignore_stop = 1,
+    };
     for (int rep = 0; rep < 6; rep++) {
         const int32_t ids[4] = {1, 306, 4658, 278};
         int32_t seq[4096];

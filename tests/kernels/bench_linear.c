@@ -58,13 +58,17 @@ static void once(worker *t) {
         return;
     }
     if (w->kern->quantised_x) {
-        for (int64_t i = w->r * t->i / t->n; i < w->r * (t->i + 1) / t->n; i++)
+        const int64_t end = w->r * (t->i + 1) / t->n;
+        for (int64_t i = w->r * t->i / t->n; i < end; i++)
             mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
         pthread_barrier_wait(t->at);
     }
     const uint8_t *x = w->kern->quantised_x ? w->xq : (const uint8_t *)w->x;
-    for (int64_t i = 0; i < w->r; i++)
-        t->pair[i] = (mnk_pair){x + i * (w->kern->quantised_x ? ldq : 4 * K), w->y + i * w->w.rows};
+    const int64_t ldx = w->kern->quantised_x ? ldq : 4 * K;
+    for (int64_t i = 0; i < w->r; i++) {
+        t->pair[i].x = x + i * ldx;
+        t->pair[i].y = w->y + i * w->w.rows;
+    }
     mnk_linear_rows(w->kern, &w->w, t->pair, w->r, lo, hi, t->panel);
 }
 static void *thread_main(void *p) {
@@ -149,9 +153,18 @@ int main(int argc, char **argv) {
         if (!set->linear[t] || set->isa > mnk_isa_cap(level, cap) || (argc > 2 && set->isa < cap) ||
             (only && t != only))
             continue;
-        w.w = (mnc_weight){.dtype = d, .data = mem, .cols = K, .row_bytes = case_plane_bytes(t, K)};
+        w.w = (mnc_weight){
+            .dtype = d,
+            .data = mem,
+            .cols = K,
+            .row_bytes = case_plane_bytes(t, K),
+        };
         w.w.scale = w.w.bias = (mnc_extra){
-            .data = mem, .row_bytes = K / d.block_elems * 2, .step = 2, .dtype = MN_F16};
+            .data = mem,
+            .row_bytes = K / d.block_elems * 2,
+            .step = 2,
+            .dtype = MN_F16,
+        };
         if (d.n_planes < 3)
             w.w.bias.data = NULL;
         if (d.n_planes < 2 && t != MN_F8_E4M3)
@@ -166,9 +179,11 @@ int main(int argc, char **argv) {
             w.r = rows_of[j];
             if (w.r > MNK_FEW_ROWS && !w.kern->gemm)
                 continue;
-            w.w.rows = w.r < 20    ? (int64_t)(BIG / w.w.row_bytes / 16 * 16)
-                       : w.r == 20 ? 32000
-                                   : 5632;
+            w.w.rows = 5632;
+            if (w.r == 20)
+                w.w.rows = 32000;
+            if (w.r < 20)
+                w.w.rows = (int64_t)(BIG / w.w.row_bytes / 16 * 16);
             if (w.r == 512 && set->isa == MNK_GENERIC)
                 w.w.rows = 1024;
             line(w.kern->name, &w, n, limit);
@@ -181,7 +196,9 @@ int main(int argc, char **argv) {
                 line("f32 OpenBLAS", &w, n, limit);
             }
     }
-    limit = (w.kern = NULL, w.blas = false, BIG / seconds(&w, n));
+    w.kern = NULL;
+    w.blas = false;
+    limit = BIG / seconds(&w, n);
     printf("\nread loop again: %.1f GB/s\n", limit * 1e-9);
     return 0;
 }

@@ -20,16 +20,36 @@ static mnc_weight random_weight(uint32_t type, uint8_t *p) {
     const mn_dtype t = case_dtype(type);
     const uint64_t blocks = K / t.block_elems;
     mnc_weight w = {
-        .dtype = t, .data = p, .rows = N, .cols = K, .row_bytes = case_plane_bytes(type, K)};
+        .dtype = t,
+        .data = p,
+        .rows = N,
+        .cols = K,
+        .row_bytes = case_plane_bytes(type, K),
+    };
     uint64_t seed = 5;
     case_random_weight(type, N, K, &seed, p);
     p += case_plane_bytes(type, (int64_t)N * K);
     if (type == MN_MXFP4_SPLIT)
-        w.scale = (mnc_extra){.data = p, .row_bytes = blocks, .step = 1, .dtype = MN_U8};
+        w.scale = (mnc_extra){
+            .data = p,
+            .row_bytes = blocks,
+            .step = 1,
+            .dtype = MN_U8,
+        };
     if (type == MN_F8_E4M3_128)
-        w.scale = (mnc_extra){.data = p, .row_bytes = 0, .step = 4, .dtype = MN_F32};
+        w.scale = (mnc_extra){
+            .data = p,
+            .row_bytes = 0,
+            .step = 4,
+            .dtype = MN_F32,
+        };
     if (t.n_planes == 3) {
-        w.scale = (mnc_extra){.data = p, .row_bytes = 2 * blocks, .step = 2, .dtype = MN_F16};
+        w.scale = (mnc_extra){
+            .data = p,
+            .row_bytes = 2 * blocks,
+            .step = 2,
+            .dtype = MN_F16,
+        };
         w.bias = w.scale;
         w.bias.data = p + 2 * blocks * N;
     }

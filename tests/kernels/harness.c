@@ -74,7 +74,10 @@ double h_compare(const char *name, const char *against, uint32_t op, uint32_t dt
         case_on there = on(&r);
         op_case *a = case_random(op, dtype, s, 42 + op);
         op_case *b = case_random(op, dtype, s, 42 + op);
-        assert_true(a && b && !a->failed && !b->failed);
+        assert_true(a);
+        assert_true(b);
+        assert_true(!a->failed);
+        assert_true(!b->failed);
         if (case_supported(&here, a, NULL) && case_supported(&there, b, NULL)) {
             h_run(&p, a, precision);
             h_run(&r, b, MN_PRECISION_EXACT);

@@ -18,6 +18,10 @@ static int teardown(void **state) {
     return 0;
 }
 #define ERR(e) mn_error e = {sizeof e, 0, 0, ~0u, 0, {0}}
+/* A node of one output, without attributes: h_node(c, MN_OP_ADD, &y, a, b). */
+#define h_node(c, op, out, ...)                                                                    \
+    case_node(c, op, (const int32_t[]){__VA_ARGS__},                                               \
+              sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t), out, 1, NULL, 0)
 
 /* x -> (linear, add, norm) x 3 -> y, with n_tokens as symbol 0 */
 enum { D = 32, LAYERS = 3, T_MAX = 8 };
@@ -44,8 +48,8 @@ static op_case *chain(void) {
         int32_t b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");
         int32_t y = case_mat(c, l + 1 < LAYERS ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, ~0, D,
                              NULL, "y");
-        case_node(c, MN_OP_LINEAR, (const int32_t[]){at, m, -1}, 3, &a, 1, NULL, 0);
-        case_node(c, MN_OP_ADD, (const int32_t[]){at, a}, 2, &b, 1, NULL, 0);
+        h_node(c, MN_OP_LINEAR, &a, at, m, -1);
+        h_node(c, MN_OP_ADD, &b, at, a);
         case_node(c, MN_OP_RMS_NORM, (const int32_t[]){b, n}, 2, &y, 1,
                   (const uint64_t[]){case_f64(1e-6), 0}, 2);
         at = y;
@@ -69,12 +73,25 @@ static mn_compile ask(op_case *c) {
 }
 
 static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
-    *plane = (mn_plane){c->data[t], c->bytes[t], MN_PLANE_DATA, c->t[t].dtype.id, {0}, {0}};
+    *plane = (mn_plane){
+        .ptr = c->data[t],
+        .bytes = c->bytes[t],
+        .kind = MN_PLANE_DATA,
+        .dtype = c->t[t].dtype.id,
+    };
     plane->dim[0] = c->t[t].dim[0];
     plane->dim[1] = c->t[t].dim[1];
     plane->stride[0] = c->t[t].n_dim > 1 ? D * 4 : 4;
     plane->stride[1] = 4;
-    return (mn_weight_src){sizeof(mn_weight_src), t, 1, 1, sizeof *plane, 0, plane, c->t[t].dtype};
+    return (mn_weight_src){
+        .size = sizeof(mn_weight_src),
+        .tensor = t,
+        .n_parts = 1,
+        .n_planes = 1,
+        .plane_stride = sizeof *plane,
+        .planes = plane,
+        .dtype = c->t[t].dtype,
+    };
 }
 
 static mn_weights *all_weights(op_case *c, const mn_compile *a) {
@@ -91,6 +108,23 @@ static mn_weights *all_weights(op_case *c, const mn_compile *a) {
     assert_int_equal(p.be->weights_seal(w, p.queue, &kept, NULL), MN_OK);
     assert_int_equal(kept, MN_KEPT_ALIASED);
     return w;
+}
+
+/* The verdict on a graph of one node. */
+static mn_verdict judged(op_case *c) {
+    mn_verdict v = {0};
+    ERR(err);
+    const mn_status st = p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err);
+    assert_int_equal(st, MN_OK);
+    return v;
+}
+
+/* A buffer of the device. */
+static mn_buffer *new_buffer(uint64_t bytes) {
+    mn_buffer *b = NULL;
+    ERR(err);
+    assert_int_equal(p.be->alloc(p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    return b;
 }
 
 /* Two halves joined by a boundary tensor give what the whole gives; so does a step smaller than the
@@ -110,8 +144,8 @@ static void test_segments_and_symbols(void **state) {
     mn_buffer *by;
     mid = c->operands[c->n[2].out_off];
     assert_int_equal(p.be->wrap(p.dev, c->data[x], c->bytes[x], &bx, &err), MN_OK);
-    assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &bm, &err), MN_OK);
-    assert_int_equal(p.be->alloc(p.dev, c->bytes[x], MN_MEM_DEVICE, &by, &err), MN_OK);
+    bm = new_buffer(c->bytes[x]);
+    by = new_buffer(c->bytes[x]);
     mn_binding first[2] = {{(uint32_t)x, 0, bx, 0, c->bytes[x]},
                            {(uint32_t)mid, 0, bm, 0, c->bytes[x]}};
     mn_binding second[2] = {first[1], {(uint32_t)y, 0, by, 0, c->bytes[x]}};
@@ -175,8 +209,10 @@ static void test_estimate(void **state) {
     mn_compile a = ask(c);
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
-    assert_true(e.weights == 0 && e.precision == MN_PRECISION_EXACT);
-    assert_true(e.row_grain == 1 && e.flags == MN_ESTIMATE_DETERMINISTIC);
+    assert_true(e.weights == 0);
+    assert_true(e.precision == MN_PRECISION_EXACT);
+    assert_true(e.row_grain == 1);
+    assert_true(e.flags == MN_ESTIMATE_DETERMINISTIC);
     a.precision = MN_PRECISION_A8;
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
     assert_int_equal(e.flags, 0);
@@ -185,7 +221,8 @@ static void test_estimate(void **state) {
     const int64_t many[1] = {1 << 16};
     a.symbol_max = many;
     assert_int_equal(p.be->estimate(p.dev, &a, &e, NULL), MN_OK);
-    assert_true(e.scratch >= 3u << 23 && e.scratch < (3u << 23) + (1u << 20));
+    assert_true(e.scratch >= 3u << 23);
+    assert_true(e.scratch < (3u << 23) + (1u << 20));
     op_case *empty = case_new();
     mn_compile none = ask(empty);
     mn_estimate e0 = {.size = offsetof(mn_estimate, weights)};
@@ -244,7 +281,11 @@ static void test_weight_errors(void **state) {
  * the same result. */
 static void test_weight_layouts(void **state) {
     (void)state;
-    op_shape shape = {.rows = 2, .k = 8, .n = 6};
+    op_shape shape = {
+        .rows = 2,
+        .k = 8,
+        .n = 6,
+    };
     op_case *c = case_random(MN_OP_LINEAR, MN_F32, &shape, 3);
     h_run(&p, c, MN_PRECISION_EXACT);
     float *w = c->data[1];
@@ -270,7 +311,14 @@ static void test_weight_layouts(void **state) {
                                  MN_KEPT_ALIASED};
     for (int i = 0; i < 5; i++) {
         mn_compile a = {
-            sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32, 0};
+            .size = sizeof a,
+            .precision = MN_PRECISION_EXACT,
+            .graph = &c->g,
+            .node_hi = 1,
+            .symbol_max = c->value,
+            .k_dtype = MN_F32,
+            .v_dtype = MN_F32,
+        };
         mn_weight_src s = {sizeof s,         1, i < 3 ? 1 : 2, 1,
                            sizeof(mn_plane), 0, cases[i],      c->t[1].dtype};
         uint32_t kept = 0;
@@ -306,7 +354,11 @@ static void test_weight_layouts(void **state) {
  * one and a scale for each row in the other would be read behind its end. */
 static void test_weight_scales(void **state) {
     (void)state;
-    op_shape shape = {.rows = 1, .k = 8, .n = 6};
+    op_shape shape = {
+        .rows = 1,
+        .k = 8,
+        .n = 6,
+    };
     op_case *c = case_random(MN_OP_LINEAR, MN_F8_E4M3, &shape, 3);
     float scales[3] = {1, 2, 3};
     const uint8_t *w = c->data[1];
@@ -330,7 +382,14 @@ static void test_weight_scales(void **state) {
                 {3},    {list[i].stride[k]}};
         }
         mn_compile a = {
-            sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32, 0};
+            .size = sizeof a,
+            .precision = MN_PRECISION_EXACT,
+            .graph = &c->g,
+            .node_hi = 1,
+            .symbol_max = c->value,
+            .k_dtype = MN_F32,
+            .v_dtype = MN_F32,
+        };
         mn_weight_src s = {sizeof s, 1, 2, 2, sizeof *planes, 0, planes, c->t[1].dtype};
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
         assert_int_equal(p.be->weights_put(a.weights, p.queue, &s, NULL, &err), list[i].want);
@@ -352,12 +411,20 @@ static void test_kv(void **state) {
     for (uint64_t l = 0; l < 4; l++)
         case_node(c, MN_OP_KV_STORE, (const int32_t[]){k, k, i, i, pg, kv}, 6, NULL, 0,
                   (const uint64_t[]){l, l & 1}, 2);
-    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 4, c->value, NULL, {0}, MN_F32, MN_F32,
-                    0};
+    mn_compile a = {
+        .size = sizeof a,
+        .precision = MN_PRECISION_EXACT,
+        .graph = &c->g,
+        .node_hi = 4,
+        .symbol_max = c->value,
+        .k_dtype = MN_F32,
+        .v_dtype = MN_F32,
+    };
     mn_kv_layout l = {.size = sizeof l};
     ERR(err);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 0, &l, &err), MN_OK);
-    assert_true(l.page_tokens == 64 && l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
+    assert_true(l.page_tokens == 64);
+    assert_true(l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
     a.node_lo = 2;
     a.k_dtype = a.v_dtype = MN_F16;
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
@@ -367,12 +434,13 @@ static void test_kv(void **state) {
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
     mn_buffer *b;
     uint8_t *bytes;
-    assert_int_equal(p.be->alloc(p.dev, 3 * l.page_bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    b = new_buffer(3 * l.page_bytes);
     p.be->map(b, (void **)&bytes, &err);
     memset(bytes, 7, l.page_bytes);
     mn_page_copy copies[2] = {{0, 2, 10, 0}, {2, 3, 1, 0}};
     assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 1, sizeof copies[0], NULL, &err), MN_OK);
-    assert_true(bytes[2 * l.page_bytes] == 7 && bytes[l.page_bytes] == 0);
+    assert_true(bytes[2 * l.page_bytes] == 7);
+    assert_true(bytes[l.page_bytes] == 0);
     assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], NULL, &err),
                      MN_INVALID);
     p.be->buffer_free(b);
@@ -381,25 +449,36 @@ static void test_kv(void **state) {
 
 static void test_verdicts(void **state) {
     (void)state;
-    op_shape s = {.rows = 2, .k = 256, .n = 4};
+    op_shape s = {
+        .rows = 2,
+        .k = 256,
+        .n = 4,
+    };
     op_case *c = case_random(MN_OP_LINEAR, MN_F32, &s, 1);
     mn_verdict v;
     char why[128];
     ERR(err);
-    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    v = judged(c);
     assert_int_equal(v.verdict, MN_VERDICT_NATIVE);
     c->t[1].dtype = (mn_dtype){MN_I8, 1, 1, 1};
-    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    v = judged(c);
     assert_int_equal(v.verdict, MN_VERDICT_NO);
     assert_int_equal(p.be->reason(p.api->self, v.reason, why, sizeof why), MN_OK);
     assert_non_null(strstr(why, "weight type"));
-    mn_compile a = {sizeof a, MN_PRECISION_EXACT, &c->g, 0, 1, c->value, NULL, {0}, MN_F32, MN_F32,
-                    0};
+    mn_compile a = {
+        .size = sizeof a,
+        .precision = MN_PRECISION_EXACT,
+        .graph = &c->g,
+        .node_hi = 1,
+        .symbol_max = c->value,
+        .k_dtype = MN_F32,
+        .v_dtype = MN_F32,
+    };
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, &err), MN_UNSUPPORTED);
     assert_int_equal(err.node, 0);
     c->n[0].contract = 2;
-    assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+    v = judged(c);
     assert_int_equal(v.verdict, MN_VERDICT_NO);
     case_free(c);
 }
@@ -415,12 +494,17 @@ static void test_device(void **state) {
     assert_int_equal(p.be->device_info(p.api->self, 0, &a, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 0, &b, &err), MN_OK);
     assert_int_equal(p.be->device_info(p.api->self, 1, &b, &err), MN_NO_DEVICE);
-    assert_true(a.mem_total > 0 && a.mem_free <= a.mem_total && a.name[0] &&
-                !strcmp(a.uid, b.uid) && a.flags & MN_DEVICE_ORACLE);
+    assert_true(a.mem_total > 0);
+    assert_true(a.mem_free <= a.mem_total);
+    assert_true(a.name[0]);
+    assert_true(!strcmp(a.uid, b.uid));
+    assert_true(a.flags & MN_DEVICE_ORACLE);
     uint64_t left = 0;
     uint64_t total = 0;
     assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
-    assert_true(left > 0 && left <= total && total == a.mem_total);
+    assert_true(left > 0);
+    assert_true(left <= total);
+    assert_true(total == a.mem_total);
     assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
     mn_host old = h_host;
     mn_entry_fn entry;
@@ -439,7 +523,14 @@ static void test_device(void **state) {
 /* Every allocation of a whole run fails once; the error is memory's and nothing stays behind. */
 static void test_out_of_memory(void **state) {
     (void)state;
-    op_shape s = {.rows = 4, .n_head = 2, .n_head_kv = 1, .dim = 8, .past = 3, .kv_dtype = MN_F16};
+    op_shape s = {
+        .rows = 4,
+        .n_head = 2,
+        .n_head_kv = 1,
+        .dim = 8,
+        .past = 3,
+        .kv_dtype = MN_F16,
+    };
     op_case *cases[2] = {chain(), case_random(MN_OP_ATTENTION, MN_F32, &s, 1)};
     for (int i = 0; i < 2; i++) {
         int64_t k = 0;

@@ -33,13 +33,28 @@ static void blas_when_needed(void **state) {
     (void)state;
     int (*threads)(void) = NULL;
     h_host_option("isa", "generic");
-    near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_EXACT, 1e-4,
-         "generic");
-    near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_A16, 5e-3,
-         "generic");
+    near(MN_OP_LINEAR, MN_F32,
+         (op_shape){
+             .rows = 80,
+             .k = 64,
+             .n = 32,
+         },
+         MN_PRECISION_EXACT, 1e-4, "generic");
+    near(MN_OP_LINEAR, MN_F16,
+         (op_shape){
+             .rows = 80,
+             .k = 64,
+             .n = 32,
+         },
+         MN_PRECISION_A16, 5e-3, "generic");
     assert_null(dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NOLOAD));
-    near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 64, .n = 32}, MN_PRECISION_A16, 5e-3,
-         "generic");
+    near(MN_OP_LINEAR, MN_F32,
+         (op_shape){
+             .rows = 80,
+             .k = 64,
+             .n = 32,
+         },
+         MN_PRECISION_A16, 5e-3, "generic");
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library ? dlsym(library, "openblas_get_num_threads") : NULL;
     memcpy(&threads, &symbol, sizeof threads);
@@ -63,22 +78,34 @@ static void linear(void **state) {
             for (int k = 0; k < 2; k++)
                 for (int n = 0; n < 2; n++) {
                     const int64_t e = case_dtype(t).block_elems;
-                    op_shape s = {.rows = rows[r],
-                                  .k = e == 1 ? (k ? 1037 : 50)
-                                       : k    ? (1056 + e - 1) / e * e
-                                              : (3 * e + 31) / 32 * 32,
-                                  .n = ns[n],
-                                  .variant = n ? 2 : 0};
+                    op_shape s = {
+                        .rows = rows[r],
+                        .k = e == 1 ? (k ? 1037 : 50)
+                             : k    ? (1056 + e - 1) / e * e
+                                    : (3 * e + 31) / 32 * 32,
+                        .n = ns[n],
+                        .variant = n ? 2 : 0,
+                    };
                     /* one output may cancel */
                     near(MN_OP_LINEAR, t, s, MN_PRECISION_EXACT, n ? 1e-5 : 1e-4, caps[c]);
                     if (n)
                         near(MN_OP_LINEAR, t, s, has_a8(t) ? MN_PRECISION_A8 : MN_PRECISION_A16,
                              has_a8(t) ? 3e-2 : 5e-3, caps[c]);
                 }
-        near(MN_OP_LINEAR, MN_F8_E4M3_128, (op_shape){.rows = 5, .k = 256, .n = 300},
+        near(MN_OP_LINEAR, MN_F8_E4M3_128,
+             (op_shape){
+                 .rows = 5,
+                 .k = 256,
+                 .n = 300,
+             },
              MN_PRECISION_EXACT, 1e-5, caps[c]);
-        near(MN_OP_LINEAR, MN_F32, (op_shape){.rows = 80, .k = 100, .n = 61}, MN_PRECISION_A16,
-             5e-3, caps[c]); /* OpenBLAS, if built in */
+        near(MN_OP_LINEAR, MN_F32,
+             (op_shape){
+                 .rows = 80,
+                 .k = 100,
+                 .n = 61,
+             },
+             MN_PRECISION_A16, 5e-3, caps[c]); /* OpenBLAS, if built in */
     }
     h_host_option(NULL, NULL);
 }
@@ -92,10 +119,12 @@ static void experts(void **state) {
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
         for (int i = 0; i < 12; i++) {
-            op_shape s = {.rows = rows[i % 3],
-                          .n_expert = n_expert[i / 3 % 2],
-                          .n_used = n_used[i / 6],
-                          .k = 77};
+            op_shape s = {
+                .rows = rows[i % 3],
+                .n_expert = n_expert[i / 3 % 2],
+                .n_used = n_used[i / 6],
+                .k = 77,
+            };
             near(MN_OP_MOE_COMBINE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             for (s.variant = 0; s.variant < 16; s.variant++)
                 if ((s.variant & 3) < 3)
@@ -113,19 +142,55 @@ static void experts(void **state) {
         }
     }
     /* rows of scales for 128 rows each */
-    op_shape high = {.rows = 3, .n_expert = 4, .n_used = 2, .k = 256, .n = 300};
+    op_shape high = {
+        .rows = 3,
+        .n_expert = 4,
+        .n_used = 2,
+        .k = 256,
+        .n = 300,
+    };
     for (high.variant = 0; high.variant < 4; high.variant++)
         near(MN_OP_MOE_LINEAR, MN_F8_E4M3_128, high, MN_PRECISION_EXACT, 1e-5, "neon");
     h_host_option(NULL, NULL);
 }
 
 static void attention(void **state) {
-    static const op_shape shapes[] = {
-        {.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
-        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
-        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
-        {.rows = 70, .n_head = 4, .n_head_kv = 2, .dim = 48, .past = 0},
-        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const op_shape shapes[] = {{
+                                          .rows = 1,
+                                          .n_head = 8,
+                                          .n_head_kv = 2,
+                                          .dim = 64,
+                                          .past = 0,
+                                      },
+                                      {
+                                          .rows = 1,
+                                          .n_head = 6,
+                                          .n_head_kv = 1,
+                                          .dim = 32,
+                                          .past = 1300,
+                                      },
+                                      {
+                                          .rows = 33,
+                                          .n_head = 4,
+                                          .n_head_kv = 4,
+                                          .dim = 20,
+                                          .past = 70,
+                                      },
+                                      {
+                                          .rows = 70,
+                                          .n_head = 4,
+                                          .n_head_kv = 2,
+                                          .dim = 48,
+                                          .past = 0,
+                                      },
+                                      {
+                                          .rows = 21,
+                                          .n_head = 8,
+                                          .n_head_kv = 4,
+                                          .dim = 64,
+                                          .past = 100,
+                                          .n_seqs = 7,
+                                      }};
     (void)state;
     for (size_t c = 0; c < sizeof caps / sizeof *caps; c++) {
         h_host_option("isa", caps[c]);
@@ -148,11 +213,13 @@ static void small_ops(void **state) {
         EACH_WEIGHT_TYPE(t)
         for (int r = 0; r < 3; r++) {
             const int64_t e = case_dtype(t).block_elems;
-            op_shape s = {.rows = r == 0   ? 1
-                                  : r == 1 ? 7
-                                           : 33,
-                          .k = is_block(t) ? (3 * e + 31) / 32 * 32 : 77,
-                          .n = 53};
+            op_shape s = {
+                .rows = r == 0   ? 1
+                        : r == 1 ? 7
+                                 : 33,
+                .k = is_block(t) ? (3 * e + 31) / 32 * 32 : 77,
+                .n = 53,
+            };
             for (s.variant = 0; s.variant < 2; s.variant++)
                 near(MN_OP_EMBED, t, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
             if (t > MN_BF16)
@@ -165,14 +232,16 @@ static void small_ops(void **state) {
             near(MN_OP_LAYER_NORM, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
         }
         for (int r = 0; r < 3; r++) {
-            op_shape s = {.rows = r == 0   ? 1
-                                  : r == 1 ? 7
-                                           : 33,
-                          .k = 700 + r,
-                          .n = 300,
-                          .n_head = 3,
-                          .dim = 64,
-                          .past = 5000};
+            op_shape s = {
+                .rows = r == 0   ? 1
+                        : r == 1 ? 7
+                                 : 33,
+                .k = 700 + r,
+                .n = 300,
+                .n_head = 3,
+                .dim = 64,
+                .past = 5000,
+            };
             for (s.variant = 0; s.variant < 8; s.variant++) {
                 if (s.variant < 4)
                     near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
@@ -193,7 +262,11 @@ static void small_ops(void **state) {
 static void equal_experts(void **state) {
     enum { ROWS = 3, EXPERTS = 8, USED = 4 };
     static const int32_t want[USED] = {1, 4, 7, 0}; /* those of 2, then one of 1 */
-    const op_shape s = {.rows = ROWS, .n_expert = EXPERTS, .n_used = USED};
+    const op_shape s = {
+        .rows = ROWS,
+        .n_expert = EXPERTS,
+        .n_used = USED,
+    };
     h_plugin p;
     (void)state;
     if (!h_open(&p, "cpu_simd"))

@@ -10,6 +10,10 @@
 #include <cmocka.h>
 
 #define ERR(e) mn_error e = {sizeof e, 0, 0, ~0u, 0, {0}}
+/* A node of one output, without attributes: h_node(c, MN_OP_ADD, &y, a, b). */
+#define h_node(c, op, out, ...)                                                                    \
+    case_node(c, op, (const int32_t[]){__VA_ARGS__},                                               \
+              sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t), out, 1, NULL, 0)
 
 static void test_sizes(void **state) {
     (void)state;
@@ -31,9 +35,13 @@ static void test_sizes(void **state) {
         uint32_t c;
     } small = {8, 1, 2, 3}, full = {sizeof full, 7, 8, 9};
     mnp_fill(&small, &full, sizeof full);
-    assert_true(small.size == 8 && small.a == 7 && small.b == 2);
+    assert_true(small.size == 8);
+    assert_true(small.a == 7);
+    assert_true(small.b == 2);
     mnp_read(&full, sizeof full, &small, 8);
-    assert_true(full.a == 7 && full.b == 0 && full.c == 0);
+    assert_true(full.a == 7);
+    assert_true(full.b == 0);
+    assert_true(full.c == 0);
 }
 
 static void test_symbols(void **state) {
@@ -49,7 +57,10 @@ static void test_symbols(void **state) {
     const int64_t given[4] = {5, 7, -9, -9};
     int64_t out[4];
     assert_int_equal(mnp_symbols(&c->g, given, max, out, &err), MN_OK);
-    assert_true(out[0] == 5 && out[1] == 64 && out[2] == 13 && out[3] == 14);
+    assert_true(out[0] == 5);
+    assert_true(out[1] == 64);
+    assert_true(out[2] == 13);
+    assert_true(out[3] == 14);
     assert_int_equal(mnp_symbols(&c->g, given, NULL, out, &err), MN_OK);
     assert_int_equal(out[1], 7);
     const int64_t bad[4][4] = {{0, 1}, {101, 1}, {1, 65}, {-1, 1}};
@@ -84,6 +95,14 @@ static op_case *caches(void) {
     return c;
 }
 
+static mn_error kv_error;
+
+/* The pages of group 1 in the whole of the graph; what is wrong is in kv_error. */
+static mn_status kv_of(op_case *c, mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv) {
+    kv_error.size = sizeof kv_error;
+    return mnp_kv_of(&c->g, 0, 4, 1, types, rules, kv, &kv_error);
+}
+
 static void test_kv(void **state) {
     (void)state;
     op_case *c = caches();
@@ -96,16 +115,23 @@ static void test_kv(void **state) {
     const mnp_kv_types mixed = {MN_F16, MN_F32};
     mnp_kv kv;
     ERR(err);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &dense, &kv, &err), MN_OK);
-    assert_true(kv.n_layers == 3 && kv.n_head_kv == 2 && kv.pad_k == 20 && kv.pad_v == 9);
+    assert_int_equal(kv_of(c, f32, &dense, &kv), MN_OK);
+    assert_true(kv.n_layers == 3);
+    assert_true(kv.n_head_kv == 2);
+    assert_true(kv.pad_k == 20);
+    assert_true(kv.pad_v == 9);
     assert_int_equal(kv.v_offset, 2 * 64 * 20 * 4);
     assert_int_equal(kv.page_bytes, 3 * 2 * 64 * (20 + 9) * 4);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f16, &padded, &kv, &err), MN_OK);
-    assert_true(kv.dim_k == 20 && kv.pad_k == 24 && kv.dim_v == 9 && kv.pad_v == 16);
+    assert_int_equal(kv_of(c, f16, &padded, &kv), MN_OK);
+    assert_true(kv.dim_k == 20);
+    assert_true(kv.pad_k == 24);
+    assert_true(kv.dim_v == 9);
+    assert_true(kv.pad_v == 16);
     assert_int_equal(kv.layer_bytes, 2 * 32 * (24 + 16) * 2);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, mixed, &padded, &kv, &err), MN_UNSUPPORTED);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, mixed, &dense, &kv, &err), MN_OK);
-    assert_true(kv.v_offset == 2 * 64 * 20 * 2 && kv.layer_bytes == kv.v_offset + 2 * 64 * 9 * 4);
+    assert_int_equal(kv_of(c, mixed, &padded, &kv), MN_UNSUPPORTED);
+    assert_int_equal(kv_of(c, mixed, &dense, &kv), MN_OK);
+    assert_true(kv.v_offset == 2 * 64 * 20 * 2);
+    assert_true(kv.layer_bytes == kv.v_offset + 2 * 64 * 9 * 4);
     /* the rank counts layers of the group in the segment alone */
     const int64_t ranks[4] = {1, 0, 2, 0};
     for (uint32_t i = 0; i < 4; i++) {
@@ -113,14 +139,15 @@ static void test_kv(void **state) {
         assert_int_equal(kv.layer, ranks[i]);
     }
     assert_int_equal(mnp_kv_of_node(&c->g, 1, 3, 2, f32, &dense, &kv, &err), MN_OK);
-    assert_true(kv.layer == 0 && kv.n_layers == 1);
+    assert_true(kv.layer == 0);
+    assert_true(kv.n_layers == 1);
     assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, f32, &dense, &kv, &err), MN_INVALID);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &narrow, &kv, &err), MN_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "20"));
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, q8, &dense, &kv, &err), MN_UNSUPPORTED);
+    assert_int_equal(kv_of(c, f32, &narrow, &kv), MN_UNSUPPORTED);
+    assert_non_null(strstr(kv_error.msg, "20"));
+    assert_int_equal(kv_of(c, q8, &dense, &kv), MN_UNSUPPORTED);
     c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 1, f32, &dense, &kv, &err), MN_INVALID);
-    assert_int_equal(err.node, 3);
+    assert_int_equal(kv_of(c, f32, &dense, &kv), MN_INVALID);
+    assert_int_equal(kv_error.node, 3);
     for (int i = 0; i < 4; i++)
         c->t[c->operands[c->n[i].in_off]].dim[2] = INT64_MAX / 2;
     assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, f32, &dense, &kv, &err), MN_INVALID);
@@ -136,8 +163,7 @@ static void test_arena(void **state) {
     ERR(err);
     for (int i = 1; i < 6; i++) {
         t[i] = case_mat(c, i == 5 ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR, MN_F16, rows, 16, NULL, "y");
-        case_node(c, MN_OP_ADD, (const int32_t[]){t[i - 1], i == 5 ? t[1] : t[i - 1]}, 2, &t[i], 1,
-                  NULL, 0);
+        h_node(c, MN_OP_ADD, &t[i], t[i - 1], i == 5 ? t[1] : t[i - 1]);
     }
     mnp_allocation a[CASE_TENSORS];
     uint64_t bytes;
@@ -171,7 +197,7 @@ static void test_bindings(void **state) {
     const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, NULL, "x");
     const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, 4, NULL, "w");
     const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 4, 4, NULL, "y");
-    case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
+    h_node(c, MN_OP_RMS_NORM, &y, x, w);
     mn_buffer whole = {4096, 128};
     mn_buffer odd = {4097, 128};
     mnp_allocation a[CASE_TENSORS];
@@ -314,18 +340,18 @@ static int32_t inner(op_case *c) {
 static int32_t norm(op_case *c, int32_t x) {
     const int32_t w = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, NULL, "norm");
     const int32_t y = inner(c);
-    case_node(c, MN_OP_RMS_NORM, (const int32_t[]){x, w}, 2, &y, 1, NULL, 0);
+    h_node(c, MN_OP_RMS_NORM, &y, x, w);
     return y;
 }
 static int32_t linear(op_case *c, int32_t x) {
     const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, NULL, "w");
     const int32_t y = inner(c);
-    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    h_node(c, MN_OP_LINEAR, &y, x, w, -1);
     return y;
 }
 static int32_t add(op_case *c, int32_t a, int32_t b) {
     const int32_t y = inner(c);
-    case_node(c, MN_OP_ADD, (const int32_t[]){a, b}, 2, &y, 1, NULL, 0);
+    h_node(c, MN_OP_ADD, &y, a, b);
     return y;
 }
 

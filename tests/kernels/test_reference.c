@@ -29,7 +29,12 @@ static void test_linear(void **state) {
     (void)state;
     for (size_t k = 0; k < 5; k++)
         for (int64_t variant = 0; variant < 4; variant += 3) {
-            op_shape s = {.rows = 5, .k = 96, .n = 7, .variant = variant};
+            op_shape s = {
+                .rows = 5,
+                .k = 96,
+                .n = 7,
+                .variant = variant,
+            };
             op_case *c = case_random(MN_OP_LINEAR, weight_types[k], &s, 1);
             h_run(&ref, c, MN_PRECISION_EXACT);
             for (uint32_t i = 0; i <= variant; i++) {
@@ -65,7 +70,11 @@ static void test_linear(void **state) {
 static void test_norms(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_RMS_NORM; op <= MN_OP_LAYER_NORM; op++) {
-        op_shape s = {.rows = 3, .k = 40, .n_head = 2};
+        op_shape s = {
+            .rows = 3,
+            .k = 40,
+            .n_head = 2,
+        };
         op_case *c = case_random(op, MN_BF16, &s, 2);
         h_run(&ref, c, MN_PRECISION_EXACT);
         float w[40];
@@ -181,14 +190,16 @@ static void test_attention(void **state) {
     (void)state;
     for (int64_t variant = 0; variant < 8; variant++)
         for (int f16 = 0; f16 < 2; f16++) {
-            op_shape s = {.rows = 6,
-                          .n_head = 4,
-                          .n_head_kv = 2,
-                          .dim = 16,
-                          .past = variant == 5 ? 0 : 130,
-                          .n_seqs = 1 + variant % 3,
-                          .variant = variant,
-                          .kv_dtype = f16 ? MN_F16 : MN_F32};
+            op_shape s = {
+                .rows = 6,
+                .n_head = 4,
+                .n_head_kv = 2,
+                .dim = 16,
+                .past = variant == 5 ? 0 : 130,
+                .n_seqs = 1 + variant % 3,
+                .variant = variant,
+                .kv_dtype = f16 ? MN_F16 : MN_F32,
+            };
             op_case *c = case_random(MN_OP_ATTENTION, MN_F32, &s, (uint64_t)variant);
             float want[6 * 4 * 16];
             h_run(&ref, c, MN_PRECISION_EXACT);
@@ -221,8 +232,10 @@ static void test_kv_store_skips(void **state) {
     for (int64_t i = 0; i < 2 * page; i++)
         stored += cache[i] != 0;
     assert_int_equal(stored, 8); /* rows 0 and 3, k and v, all in page 1 */
-    assert_true(cache[page] == 1 && cache[page + 1] == 2 && cache[page + 4] == 7 &&
-                cache[page + 5] == 8);
+    assert_true(cache[page] == 1);
+    assert_true(cache[page + 1] == 2);
+    assert_true(cache[page + 4] == 7);
+    assert_true(cache[page + 5] == 8);
     case_free(c);
 }
 
@@ -240,7 +253,11 @@ static void test_elementwise(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_ACT; op <= MN_OP_SOFTCAP; op++)
         for (int64_t kind = 0; kind < (op <= MN_OP_GLU ? 4 : 1); kind++) {
-            op_shape s = {.rows = 3, .k = 37, .variant = kind};
+            op_shape s = {
+                .rows = 3,
+                .k = 37,
+                .variant = kind,
+            };
             op_case *c = case_random(op, MN_F32, &s, op);
             float want[111];
             float *a = c->data[0];
@@ -304,11 +321,20 @@ static void test_embed(void **state) {
     const float *x = c->result[out[0]];
     assert_memory_equal(rp, expect, sizeof expect);
     check(c, out[0], want, 4);
-    assert_true(x[6] == 2 && x[7] == 4 && x[10] == 14 && x[12] == 2);
-    assert_true(h[4] == 1 && h[5] == 2 && h[6] == 0 && h[8 + 2] == 0 && h[16 + 7] == 3 &&
-                h[16 + 6] == 0);
-    assert_true(after[0].pos == 7 && after[1].pos == 3 && after[2].pos == 8 &&
-                after[2].done == MN_SLOT_STOPPED);
+    assert_true(x[6] == 2);
+    assert_true(x[7] == 4);
+    assert_true(x[10] == 14);
+    assert_true(x[12] == 2);
+    assert_true(h[4] == 1);
+    assert_true(h[5] == 2);
+    assert_true(h[6] == 0);
+    assert_true(h[8 + 2] == 0);
+    assert_true(h[16 + 7] == 3);
+    assert_true(h[16 + 6] == 0);
+    assert_true(after[0].pos == 7);
+    assert_true(after[1].pos == 3);
+    assert_true(after[2].pos == 8);
+    assert_true(after[2].done == MN_SLOT_STOPPED);
     case_free(c);
 }
 
@@ -317,7 +343,13 @@ static int32_t draw(const float *logits, int64_t n, mn_slot_params p, int32_t po
                     const int32_t *history) {
     char scratch[12 * 64];
     mnc_sample s = {
-        .logits = logits, .n_vocab = n, .params = &p, .history = history, .n_ctx = 64, .pos = pos};
+        .logits = logits,
+        .n_vocab = n,
+        .params = &p,
+        .history = history,
+        .n_ctx = 64,
+        .pos = pos,
+    };
     return mnc_sample_draw(&s, scratch);
 }
 
@@ -325,15 +357,21 @@ static void test_philox(void **state) { /* the known answers of the Random123 di
     (void)state;
     uint32_t out[4];
     mnc_philox((const uint32_t[]){0, 0}, (const uint32_t[]){0, 0, 0, 0}, out);
-    assert_true(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c &&
-                out[3] == 0x9b00dbd8);
+    assert_true(out[0] == 0x6627e8d5);
+    assert_true(out[1] == 0xe169c58d);
+    assert_true(out[2] == 0xbc57ac4c);
+    assert_true(out[3] == 0x9b00dbd8);
     mnc_philox((const uint32_t[]){~0u, ~0u}, (const uint32_t[]){~0u, ~0u, ~0u, ~0u}, out);
-    assert_true(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 &&
-                out[3] == 0x6d5451fd);
+    assert_true(out[0] == 0x408f276d);
+    assert_true(out[1] == 0x41c83b0e);
+    assert_true(out[2] == 0xa20bc7c6);
+    assert_true(out[3] == 0x6d5451fd);
     mnc_philox((const uint32_t[]){0xa4093822, 0x299f31d0},
                (const uint32_t[]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, out);
-    assert_true(out[0] == 0xd16cfe09 && out[1] == 0x94fdcceb && out[2] == 0x5001e420 &&
-                out[3] == 0x24126ea1);
+    assert_true(out[0] == 0xd16cfe09);
+    assert_true(out[1] == 0x94fdcceb);
+    assert_true(out[2] == 0x5001e420);
+    assert_true(out[3] == 0x24126ea1);
 }
 
 static void test_greedy(void **state) {
@@ -362,8 +400,17 @@ static void test_operands(void **state) {
     const float by[3] = {100, 2.5f, 100};
     char scratch[12 * 4];
     float logprob = 0;
-    mn_slot_params p = {.n_stop = 1, .stop = {1}, .min_new = 2};
-    mnc_sample s = {.logits = logits, .bias = bias, .n_vocab = 4, .params = &p};
+    mn_slot_params p = {
+        .n_stop = 1,
+        .stop = {1},
+        .min_new = 2,
+    };
+    mnc_sample s = {
+        .logits = logits,
+        .bias = bias,
+        .n_vocab = 4,
+        .params = &p,
+    };
     s.logprob = &logprob;
     s.n_drawn = 2;
     assert_int_equal(mnc_sample_draw(&s, scratch), 1);
@@ -383,7 +430,8 @@ static void test_operands(void **state) {
     mnc_sample_target(&s, 0, scratch); /* of the logits as they are: no mask */
     assert_true(fabs(logprob + 3 + log(exp(-3) + 1 + exp(-1))) < 1e-6);
     mnc_sample_target(&s, 3, scratch);
-    assert_true(isinf(logprob) && logprob < 0);
+    assert_true(isinf(logprob));
+    assert_true(logprob < 0);
 }
 
 static void test_penalties(void **state) {
@@ -420,18 +468,38 @@ static void test_filters(void **state) {
     const float l[5] = {logf(0.1f), logf(0.4f), logf(0.25f), logf(0.2f), logf(0.05f)};
     int32_t n[5];
     count_draws(l, 5, (mn_slot_params){.temp = 1}, n);
-    assert_true(abs(n[1] - 8000) < 300 && abs(n[0] - 2000) < 200 && abs(n[4] - 1000) < 150);
+    assert_true(abs(n[1] - 8000) < 300);
+    assert_true(abs(n[0] - 2000) < 200);
+    assert_true(abs(n[4] - 1000) < 150);
     count_draws(l, 5, (mn_slot_params){.temp = 1, .top_k = 2}, n);
-    assert_true(!n[0] && !n[3] && !n[4] && abs(n[1] - 12308) < 300);
+    assert_true(!n[0]);
+    assert_true(!n[3]);
+    assert_true(!n[4]);
+    assert_true(abs(n[1] - 12308) < 300);
     count_draws(l, 5, (mn_slot_params){.temp = 1, .top_p = 0.6f}, n);
-    assert_true(n[1] && n[2] && !n[3] && !n[0] && !n[4]);
+    assert_true(n[1]);
+    assert_true(n[2]);
+    assert_true(!n[3]);
+    assert_true(!n[0]);
+    assert_true(!n[4]);
     /* among three: 0.47, 0.29, 0.24 */
-    count_draws(l, 5, (mn_slot_params){.temp = 1, .top_k = 3, .top_p = 0.46f}, n);
+    count_draws(l, 5,
+                (mn_slot_params){
+                    .temp = 1,
+                    .top_k = 3,
+                    .top_p = 0.46f,
+                },
+                n);
     assert_true(n[1] == 20000);
     count_draws(l, 5, (mn_slot_params){.temp = 1, .min_p = 0.45f}, n);
-    assert_true(n[1] && n[2] && n[3] && !n[0] && !n[4]);
+    assert_true(n[1]);
+    assert_true(n[2]);
+    assert_true(n[3]);
+    assert_true(!n[0]);
+    assert_true(!n[4]);
     count_draws(l, 5, (mn_slot_params){.temp = 0.5f}, n); /* squares: .01 .16 .0625 .04 .0025 */
-    assert_true(abs(n[1] - 11636) < 300 && abs(n[2] - 4545) < 300);
+    assert_true(abs(n[1] - 11636) < 300);
+    assert_true(abs(n[2] - 4545) < 300);
 }
 
 /* By sorting everything, for random cases. */
@@ -453,11 +521,13 @@ static void test_draw_by_sorting(void **state) {
             l[i] = roundf(case_rand(&seed) * 20) / 4;
             id[i] = i;
         }
-        mn_slot_params p = {.seed = (uint64_t)round << 30,
-                            .temp = 0.3f + fabsf(case_rand(&seed)),
-                            .top_k = round % 3 ? round % 70 : 0,
-                            .top_p = round % 2 ? fabsf(case_rand(&seed)) : 0,
-                            .min_p = round % 5 == 0 ? fabsf(case_rand(&seed)) : 0};
+        mn_slot_params p = {
+            .seed = (uint64_t)round << 30,
+            .temp = 0.3f + fabsf(case_rand(&seed)),
+            .top_k = round % 3 ? round % 70 : 0,
+            .top_p = round % 2 ? fabsf(case_rand(&seed)) : 0,
+            .min_p = round % 5 == 0 ? fabsf(case_rand(&seed)) : 0,
+        };
         qsort_r(id, 64, sizeof *id, cmp_logit, l);
         if (p.top_k > 0 && p.top_k < n)
             n = p.top_k;
@@ -515,19 +585,28 @@ static void test_sample_op(void **state) {
         op_case *c = sample_case(with_top);
         h_run(&ref, c, MN_PRECISION_EXACT);
         const mn_slot *s = c->result[3];
-        assert_true(s[0].last_id == 2 && s[0].n_drawn == 1 && s[0].done == MN_SLOT_STOPPED &&
-                    s[0].pos == 3);
-        assert_true(s[1].n_drawn == 0 && s[1].done == MN_SLOT_STOPPED);
-        assert_true(s[2].last_id == 3 && s[2].n_drawn == 2 && s[2].done == MN_SLOT_LENGTH);
+        assert_true(s[0].last_id == 2);
+        assert_true(s[0].n_drawn == 1);
+        assert_true(s[0].done == MN_SLOT_STOPPED);
+        assert_true(s[0].pos == 3);
+        assert_true(s[1].n_drawn == 0);
+        assert_true(s[1].done == MN_SLOT_STOPPED);
+        assert_true(s[2].last_id == 3);
+        assert_true(s[2].n_drawn == 2);
+        assert_true(s[2].done == MN_SLOT_LENGTH);
         const int32_t *ids = c->result[6];
         const int32_t *top = c->result[7];
         const int32_t want[4] = {2, -1, -1, 3};
         const float *lp = c->result[8];
         if (with_top) {
             assert_memory_equal(ids, want, sizeof want);
-            assert_true(top[0] == 2 && top[1] == 1 && top[6] == 3 && top[7] == 2);
+            assert_true(top[0] == 2);
+            assert_true(top[1] == 1);
+            assert_true(top[6] == 3);
+            assert_true(top[7] == 2);
             double z = log(1 + exp(-1) + exp(-2));
-            assert_true(fabs((double)lp[0] + z) < 1e-6 && fabs((double)lp[1] + 1 + z) < 1e-6);
+            assert_true(fabs((double)lp[0] + z) < 1e-6);
+            assert_true(fabs((double)lp[1] + 1 + z) < 1e-6);
         }
         case_free(c);
     }
@@ -536,8 +615,19 @@ static void test_sample_op(void **state) {
 /* The number of workers changes no bit. */
 static void test_workers(void **state) {
     (void)state;
-    op_shape shapes[] = {{.rows = 7, .k = 64, .n = 13, .variant = 1},
-                         {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 8, .past = 70},
+    op_shape shapes[] = {{
+                             .rows = 7,
+                             .k = 64,
+                             .n = 13,
+                             .variant = 1,
+                         },
+                         {
+                             .rows = 6,
+                             .n_head = 4,
+                             .n_head_kv = 2,
+                             .dim = 8,
+                             .past = 70,
+                         },
                          {.rows = 9, .n = 60},
                          {.rows = 5, .k = 33}};
     uint32_t ops[] = {MN_OP_LINEAR, MN_OP_ATTENTION, MN_OP_SAMPLE, MN_OP_RMS_NORM};
@@ -562,7 +652,15 @@ static void test_workers(void **state) {
 /* Every random case runs, and gives the same twice. */
 static void test_compare(void **state) {
     (void)state;
-    op_shape s = {.rows = 4, .k = 64, .n = 64, .n_head = 4, .n_head_kv = 2, .dim = 16, .past = 65};
+    op_shape s = {
+        .rows = 4,
+        .k = 64,
+        .n = 64,
+        .n_head = 4,
+        .n_head_kv = 2,
+        .dim = 16,
+        .past = 65,
+    };
     for (uint32_t op = MN_OP_EMBED; op <= MN_OP_SAMPLE; op++) {
         double e = h_compare("reference", "reference", op, MN_Q8_0, &s, MN_PRECISION_EXACT);
         if (e != 0)

@@ -105,7 +105,11 @@ static float uniform(void) {
 static double f16_value(uint16_t h) {
     int e = h >> 10 & 31;
     int m = h & 1023;
-    double v = e == 0 ? ldexp(m, -24) : e == 31 ? (m ? NAN : INFINITY) : ldexp(1024 + m, e - 25);
+    double v = ldexp(1024 + m, e - 25);
+    if (e == 0)
+        v = ldexp(m, -24);
+    if (e == 31)
+        v = m ? NAN : INFINITY;
     return h & 0x8000 ? -v : v;
 }
 static double rel_l2(const float *a, const double *b, int64_t n) {
@@ -138,7 +142,11 @@ static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
     }
     const uint64_t step = dtype == MN_F32 ? 4 : 2;
     *e = (mnc_extra){
-        .data = to, .row_bytes = e->row_bytes / e->step * step, .step = step, .dtype = dtype};
+        .data = to,
+        .row_bytes = e->row_bytes / e->step * step,
+        .step = step,
+        .dtype = dtype,
+    };
     return to + (uint64_t)n * step;
 }
 
@@ -152,7 +160,12 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     const mn_dtype t = case_dtype(type);
     const uint64_t bytes = case_plane_bytes(type, n * k);
     const uint64_t blocks = (uint64_t)k / t.block_elems;
-    mnc_weight w = {.dtype = t, .rows = n, .cols = k, .row_bytes = case_plane_bytes(type, k)};
+    mnc_weight w = {
+        .dtype = t,
+        .rows = n,
+        .cols = k,
+        .row_bytes = case_plane_bytes(type, k),
+    };
     mn_plane_spec spec;
     const bool floats = t.n_planes == 3 && mn_dtype_plane(type, 1, &spec) && spec.is_float;
     uint8_t *p = *memory =
@@ -166,16 +179,23 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     for (uint32_t i = 1; i < t.n_planes && mn_dtype_plane(type, i, &spec); i++) {
         const uint64_t step = case_dtype(spec.dtype).block_bytes;
         const uint64_t row = spec.by_block ? blocks * step : step;
-        *extra_of(&w, spec.kind) = (mnc_extra){.data = p,
-                                               .row_bytes = spec.rows == 1 ? row : 0,
-                                               .step = spec.by_block ? step : 0,
-                                               .dtype = spec.dtype};
+        *extra_of(&w, spec.kind) = (mnc_extra){
+            .data = p,
+            .row_bytes = spec.rows == 1 ? row : 0,
+            .step = spec.by_block ? step : 0,
+            .dtype = spec.dtype,
+        };
         p += (uint64_t)n * row;
     }
     for (int i = 0; floats && i < 2 && n % 3; i++)
         p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n, p);
     if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
-        w.scale = (mnc_extra){.data = p, .row_bytes = 4, .step = 0, .dtype = MN_F32};
+        w.scale = (mnc_extra){
+            .data = p,
+            .row_bytes = 4,
+            .step = 0,
+            .dtype = MN_F32,
+        };
         for (int64_t i = 0; i < n; i++) {
             float f = 0.01f + 0.002f * (float)i;
             memcpy(p + 4 * i, &f, 4);
@@ -280,8 +300,11 @@ static void halves(const mnk_vector *v) {
         memcpy(h + 1 + 2 * i, &u, 2);
     }
     v->unpack_f16(h + 1, 65536, f);
-    for (uint32_t i = 0; i < 65536; i++)
-        bad += !(f[i] == f16_value((uint16_t)i) || (isnan(f[i]) && isnan(f16_value((uint16_t)i))));
+    for (uint32_t i = 0; i < 65536; i++) {
+        const double want = f16_value((uint16_t)i);
+        const bool both_nan = isnan(f[i]) && isnan(want);
+        bad += f[i] != want && !both_nan;
+    }
     check(bad == 0, "f16 to f32", v->name, 0, 0, 0, bad);
     for (int i = 0; i < 65536; i++)
         f[i] = uniform() * ldexpf(1, (int)(next_u32() % 44) - 27);
@@ -361,13 +384,28 @@ static void bad_values(const mnk_vector *v) {
     float g[D];
     uint64_t attr[2] = {0};
     const mn_node node = {.n_in = 3, .n_out = 1};
-    const mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = (void *)g, .rows = 1, .cols = D};
-    mnc_call c = {.node = &node, .attr = attr, .n_attr = 1};
+    const mnc_weight wg = {
+        .dtype = {MN_F32, 1, 4, 1},
+        .data = (void *)g,
+        .rows = 1,
+        .cols = D,
+    };
+    mnc_call c = {
+        .node = &node,
+        .attr = attr,
+        .n_attr = 1,
+    };
     for (int i = 0; i < D; i++) {
         x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
         g[i] = 1;
     }
-    c.in[0] = (mnc_operand){.ptr = x, .dim = {1, D}, .n_dim = 2, .rows = 1, .cols = D};
+    c.in[0] = (mnc_operand){
+        .ptr = x,
+        .dim = {1, D},
+        .n_dim = 2,
+        .rows = 1,
+        .cols = D,
+    };
     c.out[0] = c.in[0];
     c.out[0].ptr = y;
     for (attr[0] = 0; attr[0] < 4; attr[0]++) {
@@ -402,7 +440,12 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     float *g = malloc(sizeof *g * (size_t)d);
     double *want = malloc(sizeof *want * (size_t)n);
     mn_node node = {.n_in = 3, .n_out = 1};
-    mnc_weight wg = {.dtype = {MN_F32, 1, 4, 1}, .data = g, .rows = 1, .cols = d};
+    mnc_weight wg = {
+        .dtype = {MN_F32, 1, 4, 1},
+        .data = g,
+        .rows = 1,
+        .cols = d,
+    };
     uint64_t attr[2] = {0};
     for (int64_t i = 0; i < n; i++) {
         a[i] = 8 * uniform() + 1;
@@ -410,8 +453,18 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     }
     for (int64_t i = 0; i < d; i++)
         g[i] = uniform();
-    mnc_call c = {.node = &node, .attr = attr, .n_attr = 2};
-    c.in[0] = (mnc_operand){.ptr = a, .dim = {r, d}, .n_dim = 2, .rows = r, .cols = d};
+    mnc_call c = {
+        .node = &node,
+        .attr = attr,
+        .n_attr = 2,
+    };
+    c.in[0] = (mnc_operand){
+        .ptr = a,
+        .dim = {r, d},
+        .n_dim = 2,
+        .rows = r,
+        .cols = d,
+    };
     c.in[1] = c.in[0];
     c.in[1].ptr = b;
     c.out[0] = c.in[0];
@@ -490,27 +543,36 @@ typedef struct {
 static void attend(const shape *s, att *a, const int64_t *len, bool last_only, uint32_t workers) {
     static mnk_use use;
     mn_node node = {.n_in = 7, .n_out = 1};
-    uint64_t page_bytes = (uint64_t)(s->hkv * PAGE * (s->dk + s->dv)) * (s->kv == MN_F16 ? 2 : 4);
+    const uint64_t size = s->kv == MN_F16 ? 2 : 4;
+    const int64_t places = s->hkv * PAGE;
+    const uint64_t page_bytes = (uint64_t)(places * (s->dk + s->dv)) * size;
     uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap),   0,
                         0,         (uint64_t)s->hkv,    (uint64_t)s->dv};
     uint64_t none[2] = {0, 0};
     mnc_weight sinks = {.dtype = {MN_F32, 1, 4, 1}, .data = a->sink};
     use = (mnk_use){MN_PRECISION_EXACT, s->level, false};
-    mnc_call c = {.node = &node, .attr = attr, .n_attr = 7, .user = &use};
-    c.kv = (mnc_kv){.geo.k_dtype = s->kv,
-                    .geo.v_dtype = s->kv,
-                    .geo.page_tokens = PAGE,
-                    .geo.n_layers = 1,
-                    .geo.n_head_kv = s->hkv,
-                    .geo.dim_k = s->dk,
-                    .geo.dim_v = s->dv,
-                    .geo.page_bytes = page_bytes,
-                    .geo.layer_bytes = page_bytes,
-                    .geo.v_offset = (uint64_t)(s->hkv * PAGE * s->dk) * (s->kv == MN_F16 ? 2 : 4),
-                    .pages = a->pages,
-                    .max_pages = PAGES,
-                    .n_pages = SLOTS * PAGES,
-                    .base = a->kv};
+    mnc_call c = {
+        .node = &node,
+        .attr = attr,
+        .n_attr = 7,
+        .user = &use,
+    };
+    c.kv = (mnc_kv){
+        .geo.k_dtype = s->kv,
+        .geo.v_dtype = s->kv,
+        .geo.page_tokens = PAGE,
+        .geo.n_layers = 1,
+        .geo.n_head_kv = s->hkv,
+        .geo.dim_k = s->dk,
+        .geo.dim_v = s->dv,
+        .geo.page_bytes = page_bytes,
+        .geo.layer_bytes = page_bytes,
+        .geo.v_offset = (uint64_t)(places * s->dk) * size,
+        .pages = a->pages,
+        .max_pages = PAGES,
+        .n_pages = SLOTS * PAGES,
+        .base = a->kv,
+    };
     int64_t t = 0;
     int64_t from = 0;
     int64_t row = 0;
@@ -530,7 +592,12 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
                    sizeof *q * (size_t)(s->h * s->dk));
         }
     }
-    c.in[MN_ATTENTION_Q] = (mnc_operand){.ptr = q, .dim = {t, s->h, s->dk}, .n_dim = 3, .rows = t};
+    c.in[MN_ATTENTION_Q] = (mnc_operand){
+        .ptr = q,
+        .dim = {t, s->h, s->dk},
+        .n_dim = 3,
+        .rows = t,
+    };
     c.in[MN_ATTENTION_ROW_POS] = (mnc_operand){.ptr = a->pos, .rows = t};
     c.in[MN_ATTENTION_ROW_SLOT] = (mnc_operand){.ptr = a->slot, .rows = t};
     c.in[MN_ATTENTION_SEQS] = (mnc_operand){.ptr = a->seqs, .rows = SLOTS};
@@ -555,39 +622,53 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
 static double kv_value(const shape *s, float x) {
     return s->kv == MN_F16 ? f16_value(mnk_to_f16(x)) : x;
 }
+
+/* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads apart. */
+static void oracle_row(const shape *s, const float *q, const float *k, const float *v, int64_t lo,
+                       int64_t p, const float *sink, double *y) {
+    const int64_t k_row = s->hkv * s->dk;
+    const int64_t v_row = s->hkv * s->dv;
+    double logit[PAGES * PAGE];
+    double top = sink ? *sink : -INFINITY;
+    for (int64_t j = lo; j <= p; j++) {
+        const float *key = k + j * k_row;
+        double l = 0;
+        for (int64_t d = 0; d < s->dk; d++)
+            l += (double)q[d] * kv_value(s, key[d]);
+        l *= 0.3;
+        logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
+        top = fmax(top, logit[j]);
+    }
+    double sum = sink ? exp(*sink - top) : 0;
+    memset(y, 0, sizeof *y * (size_t)s->dv);
+    for (int64_t j = lo; j <= p; j++) {
+        const float *value = v + j * v_row;
+        const double e = exp(logit[j] - top);
+        sum += e;
+        for (int64_t d = 0; d < s->dv; d++)
+            y[d] += e * kv_value(s, value[d]);
+    }
+    for (int64_t d = 0; d < s->dv; d++)
+        y[d] /= sum;
+}
+
 static void oracle(const shape *s, const att *a, const int64_t *len, double *want) {
+    const int64_t g = s->h / s->hkv;
     int64_t from = 0;
-    int64_t g = s->h / s->hkv;
     for (int i = 0; i < SLOTS; from += len[i], i++)
         for (int64_t p = 0; p < len[i]; p++)
             for (int64_t h = 0; h < s->h; h++) {
-                int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
-                double logit[PAGES * PAGE];
-                double top = s->sinks ? a->sink[h] : -INFINITY;
-                double sum = 0;
-                double *y = want + ((from + p) * s->h + h) * s->dv;
-                for (int64_t j = lo; j <= p; j++) {
-                    double l = 0;
-                    for (int64_t d = 0; d < s->dk; d++)
-                        l += (double)a->q[((from + p) * s->h + h) * s->dk + d] *
-                             kv_value(s, a->k[((from + j) * s->hkv + h / g) * s->dk + d]);
-                    l *= 0.3;
-                    logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
-                    top = fmax(top, logit[j]);
-                }
-                if (s->sinks)
-                    sum = exp(a->sink[h] - top);
-                memset(y, 0, sizeof *y * (size_t)s->dv);
-                for (int64_t j = lo; j <= p; j++) {
-                    double e = exp(logit[j] - top);
-                    sum += e;
-                    for (int64_t d = 0; d < s->dv; d++)
-                        y[d] += e * kv_value(s, a->v[((from + j) * s->hkv + h / g) * s->dv + d]);
-                }
-                for (int64_t d = 0; d < s->dv; d++)
-                    y[d] /= sum;
+                const int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
+                const int64_t head = (from + p) * s->h + h;
+                const int64_t head_kv = from * s->hkv + h / g;
+                const float *k = a->k + head_kv * s->dk;
+                const float *v = a->v + head_kv * s->dv;
+                const float *sink = s->sinks ? &a->sink[h] : NULL;
+                double *y = want + head * s->dv;
+                oracle_row(s, a->q + head * s->dk, k, v, lo, p, sink, y);
             }
 }
+
 static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     int64_t t = len[0] + len[1] + len[2];
     int64_t row = 0;

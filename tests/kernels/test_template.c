@@ -12,7 +12,8 @@ static void same(uint32_t op, uint32_t type, op_shape s) {
     if (e < 0 || e > 1e-6)
         print_message("op %u type %u rows %d k %d n %d: %g\n", op, type, (int)s.rows, (int)s.k,
                       (int)s.n, e);
-    assert_true(e >= 0 && e <= 1e-6);
+    assert_true(e >= 0);
+    assert_true(e <= 1e-6);
 }
 
 static void ops(void **state) {
@@ -21,10 +22,20 @@ static void ops(void **state) {
     for (size_t r = 0; r < 3; r++)
         for (size_t t = 0; t < 3; t++) {
             same(MN_OP_LINEAR, types[t],
-                 (op_shape){.rows = rows[r], .k = 1037, .n = 37, .variant = (int64_t)r});
+                 (op_shape){
+                     .rows = rows[r],
+                     .k = 1037,
+                     .n = 37,
+                     .variant = (int64_t)r,
+                 });
             same(MN_OP_RMS_NORM, types[t], (op_shape){.rows = rows[r], .k = 1037});
             same(MN_OP_ADD, MN_F32, (op_shape){.rows = rows[r], .k = 1037});
-            same(MN_OP_GLU, MN_F32, (op_shape){.rows = rows[r], .k = 1037, .variant = MN_ACT_SILU});
+            same(MN_OP_GLU, MN_F32,
+                 (op_shape){
+                     .rows = rows[r],
+                     .k = 1037,
+                     .variant = MN_ACT_SILU,
+                 });
         }
 }
 
@@ -42,8 +53,22 @@ static void refusals(void **state) {
         op_shape shape;
         const char *why;
     } no[] = {
-        {MN_OP_LINEAR, MN_Q8_0, {.rows = 1, .k = 64, .n = 3}, "weights must be"},
-        {MN_OP_GLU, MN_F32, {.rows = 1, .k = 64, .variant = MN_ACT_RELU}, "silu"},
+        {MN_OP_LINEAR,
+         MN_Q8_0,
+         {
+             .rows = 1,
+             .k = 64,
+             .n = 3,
+         },
+         "weights must be"},
+        {MN_OP_GLU,
+         MN_F32,
+         {
+             .rows = 1,
+             .k = 64,
+             .variant = MN_ACT_RELU,
+         },
+         "silu"},
         {MN_OP_MUL, MN_F32, {.rows = 1, .k = 64}, "no kernel"},
     };
     h_plugin p;
@@ -67,7 +92,12 @@ static void refusals(void **state) {
 /* The k-th allocation fails, for every k: an error of class SMALLER, and nothing is left. */
 static void out_of_memory(void **state) {
     h_plugin p;
-    op_shape s = {.rows = 3, .k = 64, .n = 5, .variant = 1};
+    op_shape s = {
+        .rows = 3,
+        .k = 64,
+        .n = 5,
+        .variant = 1,
+    };
     (void)state;
     assert_true(h_open(&p, so));
     int64_t live = h_host_live();

@@ -127,18 +127,25 @@ bool test_is(mn_str s, const char *z) {
 }
 
 static void check_tensor(const test_files *f, const mn_tensor_info *t) {
-    assert_true(t->name.len > 0 && t->native.len > 0);
-    assert_true(t->n_parts == 1 && t->n_planes == 1 && t->plane_stride >= sizeof(mn_plane));
-    assert_true(t->n_dim >= 1 && t->n_dim <= MN_MAX_DIM);
+    assert_true(t->name.len > 0);
+    assert_true(t->native.len > 0);
+    assert_true(t->n_parts == 1);
+    assert_true(t->n_planes == 1);
+    assert_true(t->plane_stride >= sizeof(mn_plane));
+    assert_true(t->n_dim >= 1);
+    assert_true(t->n_dim <= MN_MAX_DIM);
     const mn_plane *p = t->planes;
     int64_t step = t->dtype.block_bytes;
     for (uint32_t i = t->n_dim; i-- > 0;) {
-        assert_true(t->dim[i] > 0 && p->dim[i] == t->dim[i]);
+        assert_true(t->dim[i] > 0);
+        assert_true(p->dim[i] == t->dim[i]);
         assert_true(p->stride[i] == step);
         int64_t n = i + 1 == t->n_dim ? t->dim[i] / t->dtype.block_elems : t->dim[i];
         assert_false(__builtin_mul_overflow(step, n, &step));
     }
-    assert_true(p->bytes == (uint64_t)step && p->kind == MN_PLANE_DATA && p->dtype == t->dtype.id);
+    assert_true(p->bytes == (uint64_t)step);
+    assert_true(p->kind == MN_PLANE_DATA);
+    assert_true(p->dtype == t->dtype.id);
     bool inside = false;
     for (uint32_t i = 0; i < f->n; i++) {
         const char *lo = f->file[i].map;
@@ -153,7 +160,8 @@ static void check_tensor(const test_files *f, const mn_tensor_info *t) {
 static void check_value(const mn_value *v) {
     volatile uint64_t sum = 0;
     uint32_t of = v->type & ~MN_VALUE_ARRAY;
-    assert_true(of >= MN_VALUE_INT && of <= MN_VALUE_STR);
+    assert_true(of >= MN_VALUE_INT);
+    assert_true(of <= MN_VALUE_STR);
     if (v->type == MN_VALUE_STR)
         for (uint64_t i = 0; i < v->s.len; i++)
             sum += (uint64_t)v->s.ptr[i];
@@ -176,7 +184,8 @@ mn_status test_open(test_plugin p, const test_files *f, mn_parsed **out, mn_erro
     mn_status status = p.loader->open(p.plugin->self, f->file, f->n, sizeof(mn_file), &m, err);
     if (status) {
         assert_int_equal(err->status, status);
-        assert_true(err->msg[0] && memchr(err->msg, 0, sizeof err->msg));
+        assert_true(err->msg[0]);
+        assert_true(memchr(err->msg, 0, sizeof err->msg));
         assert_null(m);
         return status;
     }

@@ -116,19 +116,28 @@ static void good_small(void **state) {
     mn_tensor_info t;
     assert_int_equal(test_open(gguf, &f, &m, &err), MN_OK);
     assert_true(test_tensor(gguf, m, "one", &t));
-    assert_true(t.n_dim == 2 && t.dim[0] == 3 && t.dim[1] == 4 && t.dtype.id == MN_F32);
-    assert_true(t.planes->stride[0] == 16 && t.planes->stride[1] == 4);
+    assert_true(t.n_dim == 2);
+    assert_true(t.dim[0] == 3);
+    assert_true(t.dim[1] == 4);
+    assert_true(t.dtype.id == MN_F32);
+    assert_true(t.planes->stride[0] == 16);
+    assert_true(t.planes->stride[1] == 4);
     assert_true(test_tensor(gguf, m, "two", &t));
-    assert_true(t.dtype.id == MN_Q8_0 && t.planes->stride[0] == 34 && t.planes->stride[1] == 34 &&
-                t.planes->bytes == 68);
+    assert_true(t.dtype.id == MN_Q8_0);
+    assert_true(t.planes->stride[0] == 34);
+    assert_true(t.planes->stride[1] == 34);
+    assert_true(t.planes->bytes == 68);
     mn_value v = test_value(gguf, m, "a.int", NULL);
-    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_INT) && v.n == 3 &&
-                ((const int64_t *)v.array)[1] == -2);
+    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_INT));
+    assert_true(v.n == 3);
+    assert_true(((const int64_t *)v.array)[1] == -2);
     v = test_value(gguf, m, "a.f32", NULL);
-    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_FLOAT) && ((const double *)v.array)[0] == 1.5);
+    assert_true(v.type == (MN_VALUE_ARRAY | MN_VALUE_FLOAT));
+    assert_true(((const double *)v.array)[0] == 1.5);
     v = test_value(gguf, m, "a.str", NULL);
-    assert_true(v.n == 2 && test_is(((const mn_str *)v.array)[0], "ab") &&
-                test_is(((const mn_str *)v.array)[1], ""));
+    assert_true(v.n == 2);
+    assert_true(test_is(((const mn_str *)v.array)[0], "ab"));
+    assert_true(test_is(((const mn_str *)v.array)[1], ""));
     /* R4: an older host's smaller struct is not written past its end */
     struct {
         uint32_t size;
@@ -136,7 +145,8 @@ static void good_small(void **state) {
         uint64_t guard;
     } little = {8, 0, 77};
     assert_int_equal(gguf.loader->meta_at(m, 0, NULL, NULL, (mn_value *)(void *)&little), MN_OK);
-    assert_true(little.guard == 77 && little.type == MN_VALUE_STR);
+    assert_true(little.guard == 77);
+    assert_true(little.type == MN_VALUE_STR);
     gguf.loader->close(m);
     test_every_allocation(gguf, &f);
     test_clear(&f);
@@ -163,9 +173,12 @@ static void good_storyteller(void **state) {
         if (test_open(gguf, &f, &m, &err))
             fail_msg("%s", err.msg);
         assert_true(test_tensor(gguf, m, "blk.0.attn_q.weight", &t));
-        assert_true(t.dtype.id == list[i].dtype && t.dim[0] == 256 && t.dim[1] == 256);
-        assert_true(test_tensor(gguf, m, "token_embd.weight", &t) && t.dim[0] == 2048 &&
-                    t.dim[1] == 256);
+        assert_true(t.dtype.id == list[i].dtype);
+        assert_true(t.dim[0] == 256);
+        assert_true(t.dim[1] == 256);
+        assert_true(test_tensor(gguf, m, "token_embd.weight", &t));
+        assert_true(t.dim[0] == 2048);
+        assert_true(t.dim[1] == 256);
         assert_int_equal(test_value(gguf, m, "llama.block_count", NULL).i, 6);
         gguf.loader->close(m);
         test_every_allocation(gguf, &f);
@@ -219,8 +232,9 @@ static void good_types(void **state) {
         test_add(&f, "m.gguf", b.ptr, b.len);
         if (test_open(gguf, &f, &m, &err))
             fail_msg("%s", err.msg);
-        assert_true(test_tensor(gguf, m, "t", &t) && t.dtype.id == list[i].id &&
-                    t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
+        assert_true(test_tensor(gguf, m, "t", &t));
+        assert_true(t.dtype.id == list[i].id);
+        assert_true(t.planes->stride[0] == 256 / abi[k].elems * abi[k].size);
         gguf.loader->close(m);
         test_clear(&f);
         b.len--;
@@ -261,7 +275,8 @@ static void splits(void **state) {
     test_add_text(&f, "tokenizer.json", "{}");
     if (test_open(gguf, &f, &m, &err))
         fail_msg("%s", err.msg);
-    assert_true(test_n_tensors(gguf, m) == 3 && test_tensor(gguf, m, "b", &t));
+    assert_true(test_n_tensors(gguf, m) == 3);
+    assert_true(test_tensor(gguf, m, "b", &t));
     gguf.loader->close(m);
     test_every_allocation(gguf, &f);
     test_drop(&f, "m-00002-of-00003.gguf");
@@ -577,7 +592,8 @@ static void arguments(void **state) {
     assert_int_equal(gguf.loader->open(gguf.plugin->self, f.file, 1, sizeof(mn_file), &m, NULL),
                      MN_BAD_FILE);
     assert_int_equal(gguf.loader->guess(gguf.plugin->self, f.file, 1, sizeof(mn_file), &g), MN_OK);
-    assert_true(g.confidence > 0 && g.confidence < 100);
+    assert_true(g.confidence > 0);
+    assert_true(g.confidence < 100);
     gguf.loader->close(NULL);
     test_clear(&f);
 

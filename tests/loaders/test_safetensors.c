@@ -131,7 +131,8 @@ static void good_fixtures(void **state) {
         mn_parsed *m = opened(&f);
         assert_true(str_is(m, "general.architecture", list[i].arch));
         assert_int_equal(test_n_tensors(st, m), list[i].n_tensors);
-        assert_true(test_tensor(st, m, "blk.1.attn_k.weight", &t) && t.dtype.id == list[i].dtype);
+        assert_true(test_tensor(st, m, "blk.1.attn_k.weight", &t));
+        assert_true(t.dtype.id == list[i].dtype);
         assert_true(test_is(t.native, "model.layers.1.self_attn.k_proj.weight"));
         snprintf(key, sizeof key, "%s.attention.key_length", list[i].arch);
         assert_int_equal(int_of(m, key), list[i].head_dim);
@@ -147,7 +148,9 @@ static void good_storyteller(void **state) {
     test_files f = fixture("MINERVA_SOURCE_ROOT", "models/storyteller", 2, plain);
     mn_tensor_info t;
     mn_parsed *m = opened(&f);
-    assert_true(test_tensor(st, m, "token_embd.weight", &t) && t.dim[0] == 2048 && t.dim[1] == 256);
+    assert_true(test_tensor(st, m, "token_embd.weight", &t));
+    assert_true(t.dim[0] == 2048);
+    assert_true(t.dim[1] == 256);
     assert_int_equal(int_of(m, "llama.block_count"), 6);
     assert_int_equal(int_of(m, "llama.attention.head_count_kv"), 2);
     assert_int_equal(int_of(m, "llama.rope.dimension_count"), 64);
@@ -178,8 +181,9 @@ static void names_and_ties(void **state) {
                            : CONFIG);
         mn_parsed *m = opened(&f);
         assert_true(test_tensor(st, m, "blk.12.attn_q.bias", &t));
-        assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t) && t.n_dim == 1 &&
-                    t.dim[0] == 1);
+        assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t));
+        assert_true(t.n_dim == 1);
+        assert_true(t.dim[0] == 1);
         assert_false(test_tensor(st, m, "model.layers.0.self_attn.rotary_emb.inv_freq", &t));
         assert_int_equal(test_tensor(st, m, "output.weight", &t), !tied);
         shut(&f, m);
@@ -241,9 +245,9 @@ static void config_rope(void **state) {
     mn_parsed *m =
         open_config(&f, "{" LLAMA "\"num_attention_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":{"
                         "\"type\":\"linear\",\"factor\":2}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.freq_base") == 5e5 &&
-                float_of(m, "llama.rope.scaling.factor") == 2 &&
-                str_is(m, "llama.rope.scaling.type", "linear"));
+    assert_true(float_of(m, "llama.rope.freq_base") == 5e5);
+    assert_true(float_of(m, "llama.rope.scaling.factor") == 2);
+    assert_true(str_is(m, "llama.rope.scaling.type", "linear"));
     test_value(st, m, "llama.rope.scaling.factor", &native);
     assert_true(test_is(native, "rope_scaling.factor"));
     shut(&f, m);
@@ -252,8 +256,8 @@ static void config_rope(void **state) {
         "{" LLAMA "\"num_attention_heads\":2,\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_"
         "theta\":7e5,\"factor\":8,\"low_freq_factor\":1,"
         "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.freq_base") == 7e5 &&
-                float_of(m, "llama.rope.scaling.high_freq_factor") == 4);
+    assert_true(float_of(m, "llama.rope.freq_base") == 7e5);
+    assert_true(float_of(m, "llama.rope.scaling.high_freq_factor") == 4);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 32);
     shut(&f, m);
     m = open_config(
@@ -261,8 +265,8 @@ static void config_rope(void **state) {
             "\"num_attention_heads\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
             "\"yarn\",\"rope_theta\":7e5,\"factor\":8,"
             "\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1.5}}," CONFIG_BASE "}");
-    assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30 &&
-                float_of(m, "llama.rope.scaling.yarn_attn_factor") == 1.5);
+    assert_true(float_of(m, "llama.rope.scaling.beta_fast") == 30);
+    assert_true(float_of(m, "llama.rope.scaling.yarn_attn_factor") == 1.5);
     assert_int_equal(int_of(m, "llama.rope.scaling.original_context_length"), 64);
     shut(&f, m);
     m = open_config(
@@ -272,8 +276,9 @@ static void config_rope(void **state) {
         "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[2]}," CONFIG_BASE
         "}");
     mn_value v = test_value(st, m, "llama.rope.scaling.long_factor", NULL);
-    assert_true(v.n == 1 && ((const double *)v.array)[0] == 2 &&
-                int_of(m, "llama.rope.dimension_count") == 2);
+    assert_true(v.n == 1);
+    assert_true(((const double *)v.array)[0] == 2);
+    assert_true(int_of(m, "llama.rope.dimension_count") == 2);
     assert_true(str_is(m, "llama.rope.scaling.type", "longrope"));
     shut(&f, m);
 }
@@ -613,8 +618,8 @@ static void other_fixtures(void **state) {
             test_refuse(st, &f, list[i].status, list[i].text, list[i].text2);
         else {
             mn_parsed *m = opened(&f);
-            assert_true(int_of(m, "llama.attention.sliding_window") == 16 &&
-                        str_is(m, "general.architecture", "llama"));
+            assert_true(int_of(m, "llama.attention.sliding_window") == 16);
+            assert_true(str_is(m, "general.architecture", "llama"));
             st.loader->close(m);
         }
         test_clear(&f);
@@ -632,8 +637,9 @@ static void shards(void **state) {
     test_files f = fixture("MINERVA_TEST_DATA", "fixtures/llama-sharded", 4, sharded);
     mn_tensor_info t;
     mn_parsed *m = opened(&f);
-    assert_true(test_tensor(st, m, "output.weight", &t) &&
-                test_tensor(st, m, "token_embd.weight", &t) && t.dtype.id == MN_F16);
+    assert_true(test_tensor(st, m, "output.weight", &t));
+    assert_true(test_tensor(st, m, "token_embd.weight", &t));
+    assert_true(t.dtype.id == MN_F16);
     assert_true(test_tensor(st, m, "blk.0.attn_q.bias", &t));
     st.loader->close(m);
     test_every_allocation(st, &f);

@@ -45,9 +45,12 @@ static void reads(void **state) {
     assert_true(test_is(test_value(plugin, m, "a.text", &native).s, "two words"));
     assert_int_equal(test_n_tensors(plugin, m), 2);
     assert_true(test_tensor(plugin, m, "q", &t));
-    assert_true(t.n_dim == 2 && t.dim[1] == 64 && t.dtype.id == MN_Q8_0 &&
-                t.planes[0].bytes == 2 * 2 * 34);
-    assert_true(t.planes[0].stride[0] == 68 && t.planes[0].stride[1] == 34);
+    assert_true(t.n_dim == 2);
+    assert_true(t.dim[1] == 64);
+    assert_true(t.dtype.id == MN_Q8_0);
+    assert_true(t.planes[0].bytes == 2 * 2 * 34);
+    assert_true(t.planes[0].stride[0] == 68);
+    assert_true(t.planes[0].stride[1] == 34);
     plugin.loader->close(m);
     test_every_allocation(plugin, &f);
     test_clear(&f);
